@@ -245,9 +245,9 @@ class App:
 
     def _show_written(self, fact: Remembered) -> None:
         if not self._guest:
-            from ragmem.agent import shown
+            from ragmem.agent import announce
 
-            self._notices += shown(fact, self._agents)
+            self._notices += announce(fact, self._agents)
 
     def notices(self) -> list[str]:
         """What is to be said once; empties the list."""
@@ -532,7 +532,7 @@ class App:
 
     async def agent(self, session: Session, options: "Options", approver: Approver) -> "Agent":
         """An agent in the session; NoModel, ConfigError or UsageError when there can be none."""
-        from ragmem.agent import seat
+        from ragmem.agent import create_agent
         from ragmem.llm.models import about, choose_effort, choose_model, open_llm
 
         environ = environment()
@@ -546,7 +546,7 @@ class App:
         llm = open_llm(choice, self.config, self.paths, environ)
         self._notices += about(choice, self.usage)
         project = await self._places.project_of(session)
-        agent = seat(
+        agent = create_agent(
             self._shared,
             session,
             project,

@@ -12,6 +12,8 @@ from typing import Literal
 import msgspec
 
 ThemeName = Literal["auto", "light", "dark", "plain"]
+ColorMode = Literal["color", "mono", "none"]
+"""Colours; bold and dim alone (NO_COLOR); no escape sequence at all (TERM=dumb, a pipe)."""
 
 ASKS_BACKGROUND = "\x1b]11;?\x1b\\"
 """The sequence to which a terminal answers with the colour of its background (xterm's OSC 11)."""

@@ -23,12 +23,12 @@ from ragmem.agent.turn import (
     interrupted_with,
     nothing_typed,
 )
-from ragmem.config import Config, Paths, PermissionMode
+from ragmem.config import Config, Effort, Paths, PermissionMode
 from ragmem.errors import EXIT_DONE, LLMError
 from ragmem.events import Event, TurnFinished
 from ragmem.ids import new_id
 from ragmem.index.codebase import Codebase
-from ragmem.llm.base import LLM, Effort
+from ragmem.llm.base import LLM
 from ragmem.memory.context.builder import Context, ContextBuilder
 from ragmem.memory.context.collect import Place, Strategy
 from ragmem.memory.facts import Remembered
@@ -259,7 +259,7 @@ class Agent:
         await self._parts.llm.aclose()
 
 
-def shown(remembered: Remembered, agents: Iterable[Agent]) -> list[str]:
+def announce(remembered: Remembered, agents: Iterable[Agent]) -> list[str]:
     """Tell it among the events of an answer that is being made; else the lines of a notice.
 
     What a tool or the person wrote is shown where that was done.
@@ -309,7 +309,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """Returns what was said, and empties that."""
 
 
-def seat(
+def create_agent(
     shared: Shared,
     session: Session,
     project: Project,
@@ -320,7 +320,7 @@ def seat(
     skill_set: SkillSet,
     before: Iterable[ToolCall],
 ) -> Agent:
-    """An agent in the session, of this project; `before`: the calls that it has made there."""
+    """Make an agent in the session, of this project; `before`: the calls it has made there."""
     config, memory, cwd = shared.config, shared.memory, shared.cwd
     top = real_folder(project.path, cwd)
     seen, tasks = SeenFiles(shared.metrics), UpdateTasks()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem.agent.calls import CallRunner, ToolLoop, with_note
+from ragmem.config import Effort, ToolsConfig
 from ragmem.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -42,7 +43,6 @@ from ragmem.llm.base import (
     LLM,
     Assembler,
     Completion,
-    Effort,
     ReasoningChunk,
     Request,
     RetryChunk,
@@ -91,7 +91,7 @@ def nothing_typed(_: int) -> Sequence[str]:
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Where a turn stops by itself."""
 
-    max_iterations: int = 25
+    max_iterations: int = ToolsConfig().max_iterations
     """Model calls; then one more without tools."""
     max_budget_usd: float | None = None
 

@@ -17,7 +17,16 @@ import msgspec
 import typer
 
 from ragmem.cli.output import is_interactive, say
-from ragmem.config import Config, Paths, PermissionMode, environment, find_paths, load_config
+from ragmem.config import (
+    Config,
+    Effort as EffortLevel,
+    Paths,
+    PermissionMode,
+    WhenColored,
+    environment,
+    find_paths,
+    load_config,
+)
 from ragmem.errors import (
     EXIT_DONE,
     EXIT_SIGINT,
@@ -158,8 +167,6 @@ async def _asked(ask: "Callable[[App], Awaitable[list[Offer]]]") -> list[Offer]:
             return await ask(opened)
 
 
-Color = Literal["auto", "always", "never"]
-
 Continue = Annotated[bool, option("-c --continue", "Continue the newest session of this folder.")]
 Resume = Annotated[
     str | None,
@@ -187,7 +194,7 @@ Model = Annotated[
     str | None, option("-m --model", "Model, as provider/model.", "MODEL", offered=models)
 ]
 Effort = Annotated[
-    Literal["none", "low", "medium", "high"] | None,
+    EffortLevel | None,
     option("-e --effort", "How long the model may think before it answers."),
 ]
 Mode = Annotated[
@@ -214,7 +221,7 @@ Allow = Annotated[
 ]
 Ephemeral = Annotated[bool, option("--ephemeral", "Write neither session nor memory.")]
 ColorOption = Annotated[
-    Color | None, option("--color", "When to use colour; NO_COLOR turns it off.")
+    WhenColored | None, option("--color", "When to use colour; NO_COLOR turns it off.")
 ]
 Format = Annotated[Literal["table", "json"], option("--format", "How to print it.")]
 

@@ -25,10 +25,8 @@ from ragmem.failpoints import failpoint
 from ragmem.files import sync_folder
 from ragmem.ids import new_id
 from ragmem.text import clean, clip_to_width, display_width, hanging, one_line, printable_json
-from ragmem.themes import Colors, Theme
+from ragmem.themes import ColorMode, Colors, Theme
 
-Mode = Literal["color", "mono", "none"]
-"""Colours; bold and dim alone (NO_COLOR); no escape sequence at all (TERM=dumb)."""
 _CODES = {
     "bold": "1",
     "dim": "2",
@@ -46,7 +44,7 @@ Part = tuple[str, str]
 class Paint:
     """Gives texts their style, as far as the terminal and the person want any."""
 
-    def __init__(self, mode: Mode, theme: Theme = Theme()) -> None:  # noqa: B008 - it is frozen
+    def __init__(self, mode: ColorMode, theme: Theme = Theme()) -> None:  # noqa: B008 - it is frozen
         self.mode = mode
         self._theme = theme
 

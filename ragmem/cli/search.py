@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from ragmem import listings
 from ragmem.cli import command as cli
 from ragmem.cli.output import Paint, joined, paint_for, print_all, say, typed
+from ragmem.config import ScopeName
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
 from ragmem.records import Session
@@ -66,7 +67,6 @@ def found_code(text: str, paint: Paint, light: listings.Light) -> str:
 
 app = cli.commands()
 
-ScopeName = Literal["session", "project", "all"]
 SCOPE = "kind signature defined sessions memories"
 _NARROWEST = 20
 _NOTHING = "Nothing was found.\n"

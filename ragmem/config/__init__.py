@@ -23,6 +23,11 @@ Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Similarity = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Effort = Literal["none", "low", "medium", "high"]
+"""How long a model may think before it answers, as each adapter translates it."""
+ScopeName = Literal["session", "project", "all"]
+WhenColored = Literal["auto", "always", "never"]
+EditingKeys = Literal["emacs", "vi"]
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,7 +43,7 @@ class ModelConfig(_Section, frozen=True):
     """For background work; empty: the small sibling of `main`."""
     embedding: str = ""
     """For recall by meaning; empty: the one that comes with ragmem and runs on this machine."""
-    effort: Literal["", "none", "low", "medium", "high"] = ""
+    effort: Literal["", Effort] = ""
     """How long the main model may think: `none`, `low` … `high`; empty: as its provider has it."""
 
 
@@ -169,7 +174,7 @@ class MemoryConfig(_Section, frozen=True):
 
     enabled: bool = True
     """False: nothing is stored or recalled; the agent still answers."""
-    scope: Literal["session", "project", "all"] = "project"
+    scope: ScopeName = "project"
     """Past turns are looked for in this conversation (`session`), its `project`, or in `all`."""
     worker: Literal["detached", "inline", "off"] = "detached"
     """Work after `ask`: by its own process (`detached`), before it ends (`inline`), or `off`."""
@@ -195,6 +200,11 @@ class CodeConfig(_Section, frozen=True):
     """Search by meaning too; they are made in the background."""
     wait_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.3
     """A turn waits so long for files that have changed to be indexed, and so long for a search."""
+
+    @property
+    def max_file_bytes(self) -> int:
+        """The size of the largest file that is indexed."""
+        return self.max_file_kb * 1_000
 
 
 class ToolsConfig(_Section, frozen=True):
@@ -234,7 +244,7 @@ PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
 class UiConfig(_Section, frozen=True):
     """The terminal."""
 
-    color: Literal["auto", "always", "never"] = "auto"
+    color: WhenColored = "auto"
     """`auto`: on a terminal, unless NO_COLOR is set."""
     theme: ThemeName = "auto"
     """`auto`: for the background that the terminal tells; `plain`: bold and dim alone."""
@@ -302,7 +312,7 @@ class ChatConfig(_Section, frozen=True):
     """The terminal's title names the session, and says when the chat needs you."""
     bell: bool = True
     """The terminal's bell rings when the chat needs you, or an answer took 10 seconds or more."""
-    editing_mode: Literal["emacs", "vi"] = "emacs"
+    editing_mode: EditingKeys = "emacs"
     """Keys of a chat's prompt: `emacs`, with arrows, Ctrl-A, Ctrl-E …, or `vi`."""
 
 

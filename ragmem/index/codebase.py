@@ -218,18 +218,14 @@ class Codebase:
         if (known := self._indexes.get(project.project_id)) is not None:
             return known
         from ragmem.index.database import database_of
-        from ragmem.index.files import IndexLimits
         from ragmem.index.index import CodeIndex
 
-        settings = self._config.code
         index = self._indexes[project.project_id] = CodeIndex(
             project,
             database_of(self._paths.data_dir, project.project_id),
             embedder=self._embedder,
             open_store=self._open_store if stores else None,
-            limits=IndexLimits(
-                max_files=settings.max_files, max_file_bytes=settings.max_file_kb * 1_000
-            ),
+            settings=self._config.code,
             metrics=self._metrics,
             private=self._paths.own_folders,
             on_told=partial(self._told, project.project_id),

@@ -34,13 +34,6 @@ from ragmem.text import is_latin_1, visible
 _TIMEOUT_S = 300.0
 
 
-class IndexLimits(msgspec.Struct, frozen=True):
-    """How much of a project is indexed."""
-
-    max_files: int = 50_000
-    max_file_bytes: int = 1_000_000
-
-
 class ProjectFiles(msgspec.Struct, frozen=True, kw_only=True):
     """The files of a project that are to be indexed."""
 
@@ -132,7 +125,7 @@ def list_project(
     root: int,
     folder: Path,
     *,
-    limits: IndexLimits,
+    max_files: int,
     private: Iterable[Path] = (),
     stop: threading.Event,
 ) -> ProjectFiles:
@@ -169,9 +162,9 @@ def list_project(
         left_out["unreadable"] += found.unreadable
     if not found.is_ignoring:
         left_out["ignore file that can't be read"] = 1
-    if (more := len(kept) - limits.max_files) > 0:
+    if (more := len(kept) - max_files) > 0:
         left_out["too many"] = more
-        kept = heapq.nsmallest(limits.max_files, kept, key=lambda path: (path.count("/"), path))
+        kept = heapq.nsmallest(max_files, kept, key=lambda path: (path.count("/"), path))
     whole = not found.timed_out and not stop.is_set()
     return ProjectFiles(paths=sorted(kept), left_out=left_out, whole=whole)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import apsw
 import msgspec
 
+from ragmem.config import CodeConfig
 from ragmem.embedder import Embedder
 from ragmem.errors import EmbedderError, RagmemError, StoreUnavailable, UsageError
 from ragmem.files import refusal, take
@@ -28,7 +29,7 @@ from ragmem.index.database import (
     refused,
     transaction,
 )
-from ragmem.index.files import FileStamp, IndexLimits, stands_of, with_texts
+from ragmem.index.files import FileStamp, stands_of, with_texts
 from ragmem.index.mirror import SCOPE_COLUMNS, code_scope
 from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LIMITS = IndexLimits()
 _STOPS_WITHIN_S = 10.0
 _EMBEDDED_AT_ONCE = 32
 _PAUSE_S = 0.05
@@ -87,7 +87,7 @@ class CodeIndex:
         *,
         embedder: Embedder | None = None,
         open_store: Callable[[], Awaitable[CodeStore]] | None = None,
-        limits: IndexLimits = _LIMITS,
+        settings: CodeConfig = CodeConfig(),  # noqa: B008 - frozen
         metrics: Metrics | None = None,
         private: tuple[Path, ...] = (),
         on_told: Callable[[], None] = lambda: None,
@@ -101,7 +101,7 @@ class CodeIndex:
         self._root = Path(os.path.realpath(project.path))
         self._database = database
         self._embedder = embedder
-        self._limits = limits
+        self._settings = settings
         self._metrics = metrics or Metrics()
         self._private = tuple(Path(os.path.realpath(path)) for path in (database.parent, *private))
         self._writer = IndexThread(database, open_for_writing)
@@ -168,7 +168,7 @@ class CodeIndex:
         plan = Plan(
             root=self._root,
             project_id=self.project.project_id,
-            limits=self._limits,
+            settings=self._settings,
             private=self._private,
             paths=paths,
         )
@@ -348,7 +348,7 @@ class CodeIndex:
         with self._metrics.time("code.search"):
             nothing: tuple[list[CodeHit], dict[str, FileStamp]] = ([], {})
             hits, stands = await self._read(found, nothing)
-            most = self._limits.max_file_bytes
+            most = self._settings.max_file_bytes
             return await asyncio.to_thread(with_texts, self._root, hits, stands, most)
 
     async def vector_of(self, text: str, patience_s: float | None = None) -> QuestionVector:

@@ -16,12 +16,12 @@ from pathlib import Path
 import apsw
 import msgspec
 
+from ragmem.config import CodeConfig
 from ragmem.index import Refreshed, vectors
 from ragmem.index.database import column, raise_epoch, transaction
 from ragmem.index.files import (
     Content,
     FileStamp,
-    IndexLimits,
     NotRead,
     Resolver,
     list_project,
@@ -171,7 +171,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     root: Path
     project_id: str
-    limits: IndexLimits
+    settings: CodeConfig
     private: tuple[Path, ...] = ()
     paths: Collection[str] | None = None
     """Only these, where that can be told without listing the project."""
@@ -224,7 +224,7 @@ class _Refresh:
         self._writer = ScopeWriter(connection, plan.project_id)
         self._connection = connection
         self._plan = plan
-        self._most = plan.limits.max_file_bytes
+        self._most = plan.settings.max_file_bytes
         self._root = root
         self._stop = stop
         self._show = show
@@ -276,7 +276,11 @@ class _Refresh:
     def _look_at_all(self, seen: Collection[str]) -> None:
         plan = self._plan
         listed = list_project(
-            self._root, plan.root, limits=plan.limits, private=plan.private, stop=self._stop
+            self._root,
+            plan.root,
+            max_files=plan.settings.max_files,
+            private=plan.private,
+            stop=self._stop,
         )
         self._present, self._removed = {}, []
         for path in listed.paths:

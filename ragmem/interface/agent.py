@@ -12,7 +12,7 @@ import msgspec
 
 from ragmem.agent import Agent, Reply
 from ragmem.agent.turn import Dependencies, Limits
-from ragmem.config import environment
+from ragmem.config import SummariesConfig, ToolsConfig, environment
 from ragmem.errors import LLMError, StoreError, UsageError
 from ragmem.interface import checked_strategy, place_of
 from ragmem.interface.memory import Folder, OpenMemory, Work
@@ -300,11 +300,11 @@ class ConversationConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_context_messages: int = 20
     """The latest so many at most are replayed in a request, within the context's budget."""
     enable_summarization: bool = True
-    summarize_every: int = 10
+    summarize_every: int = SummariesConfig().every_n_messages
     """Messages; a turn has two."""
     embed_messages: bool = True
     """False: nothing is embedded, neither what is said nor what is asked; words are searched."""
-    max_iterations: int = 25
+    max_iterations: int = ToolsConfig().max_iterations
     """Calls of the model in one turn."""
     instructions: str = ""
     """Text for the model, behind the system prompt."""

@@ -8,10 +8,11 @@ import json
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
+from ragmem.config import Effort
 from ragmem.errors import (
     LONGEST_WAIT_S,
     AnswerTooLong,
@@ -33,10 +34,8 @@ _CALL_CHARS = 1_000
 _BRIEF_CHARS = 60
 
 
-Effort = Literal["none", "low", "medium", "high"]
-"""How long a model may think before it answers, as each adapter translates it."""
 THINKING_TOKENS: dict[Effort, int] = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}
-"""The same for models that take a number of tokens; as Google translates one into the other:
+"""An effort for models that take a number of tokens; as Google translates one into the other:
 https://ai.google.dev/gemini-api/docs/openai#thinking
 """
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
+from ragmem.config import Effort
 from ragmem.ids import new_id
 from ragmem.llm import wire
 from ragmem.llm.base import (
     THINKING_TOKENS,
     Chunk,
-    Effort,
     Passing,
     ReasoningChunk,
     Request,

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ragmem.config import ADDRESS, Config, Paths, find_paths, is_address, provider_key
+from ragmem.config import ADDRESS, Config, Effort, Paths, find_paths, is_address, provider_key
 from ragmem.errors import ConfigError, NoModel, NoWeights, UsageError
-from ragmem.llm.base import LLM, Effort, ModelInfo
+from ragmem.llm.base import LLM, ModelInfo
 from ragmem.llm.providers import (
     BY_NAME,
     PROVIDERS,

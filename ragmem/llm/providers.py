@@ -11,7 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from ragmem.llm.base import Effort, ModelInfo
+from ragmem.config import Effort
+from ragmem.llm.base import ModelInfo
 
 _THINKS, _NEED_NOT, _BY_NAME, _RESPONSES = 1, 2, 4, 8
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ragmem.config import UiConfig, environment
+from ragmem.config import EditingKeys, UiConfig, environment
 from ragmem.errors import EXIT_DONE, EXIT_SIGINT, UsageError
 from ragmem.events import Event, ToolFinished, TurnFinished
 from ragmem.own_tools import RUN_COMMAND
@@ -36,7 +36,6 @@ from ragmem.repl.session import (
     with_more,
 )
 from ragmem.repl.terminal import (
-    EditingKeys,
     Line,
     PlainTerminal,
     Submission,
@@ -46,7 +45,7 @@ from ragmem.repl.terminal import (
     restored,
 )
 from ragmem.text import one_line
-from ragmem.themes import Colors
+from ragmem.themes import ColorMode, Colors
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
     from ragmem.repl.about import Attention
     from ragmem.repl.choices import Values
     from ragmem.repl.completion import FileListing
-    from ragmem.repl.output import ChatOutput, ColorMode, Kind
+    from ragmem.repl.output import ChatOutput, Kind
     from ragmem.repl.turn import TurnView
     from ragmem.tools.base import Decision, Proposal
 
@@ -137,7 +136,7 @@ async def _chat(loop: "ChatLoop", left: asyncio.Future[int]) -> int:
     return left.result()
 
 
-def _color_mode(look: UiConfig) -> "ColorMode":
+def _color_mode(look: UiConfig) -> ColorMode:
     if not early.capable():
         return "none"
     plain = look.color == "never" or (look.color == "auto" and environment().get("NO_COLOR"))

@@ -7,10 +7,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
 
-from ragmem.config import environment
+from ragmem.config import Effort, environment
 from ragmem.errors import RagmemError
 from ragmem.ids import short_id
-from ragmem.llm.base import Effort
 from ragmem.llm.models import list_models
 from ragmem.memory.files import rewind_to
 from ragmem.memory.turns import extract_accessed_files, taken_back

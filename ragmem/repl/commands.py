@@ -11,12 +11,11 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ragmem.config import how_to_set
+from ragmem.config import Effort, how_to_set
 from ragmem.errors import MemoryNotFound, RagmemError, SessionNotFound, UsageError
 from ragmem.ids import short_id
 from ragmem.index.links import find_code
 from ragmem.listings import code_text, files_table, hits_text, page, sessions_table
-from ragmem.llm.base import Effort
 from ragmem.memory.facts import Draft, FactHit, Remembered
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memories import (

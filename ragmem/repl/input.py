@@ -27,7 +27,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import DynamicStyle
 
-from ragmem.config import environment
+from ragmem.config import EditingKeys, environment
 from ragmem.repl import early
 from ragmem.repl.completion import (
     ChatCompleter,
@@ -49,7 +49,6 @@ from ragmem.repl.drawing import (
 )
 from ragmem.repl.terminal import (
     ChatQuestion,
-    EditingKeys,
     PickQuestion,
     Submission,
     T,

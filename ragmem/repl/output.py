@@ -28,7 +28,7 @@ from ragmem.records import Usage
 from ragmem.repl import early
 from ragmem.repl.terminal import Line, Terminal
 from ragmem.text import clusters, counted, display_width, duration, one_line, visible
-from ragmem.themes import Colors, ThemeName
+from ragmem.themes import ColorMode, Colors, ThemeName
 
 _THEME = Theme(
     {
@@ -55,8 +55,6 @@ _RESULT_MARK = "  ⎿ "
 _FIRST, _LAST = 60, 140
 """Rows of a person's own command that are shown; a file has all, and the model is given more."""
 
-ColorMode = Literal["color", "mono", "none"]
-"""Colours; bold and dim alone (NO_COLOR); no escape sequence at all (TERM=dumb, a pipe)."""
 Level = Literal["info", "warning", "error"]
 Kind = Literal["prompt", "recall", "text", "item", "tool", "notice", "closing", "note"]
 """A blank line goes between parts of different kinds; an `item` goes on with a list."""

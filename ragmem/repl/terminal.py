@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Line = tuple[tuple[str, str], ...]
 """A row of the live area: (style, text) pieces. `ragmem.repl.input` names the styles."""
 T = TypeVar("T")
-EditingKeys = Literal["emacs", "vi"]
 _LISTED = 20
 _WHICH = "Which one? A number; nothing for none:"
 _LOOK_S = 0.1

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from ragmem.children import child_environment
+from ragmem.config import ToolsConfig
 from ragmem.errors import StoreError
 from ragmem.ids import new_id
 from ragmem.memory.memory import Memory
@@ -95,7 +96,7 @@ class RunCommandParams(Arguments, frozen=True):
 class Commands(msgspec.Struct, frozen=True):
     """How commands are run."""
 
-    timeout_s: float = 120
+    timeout_s: float = ToolsConfig().command_timeout_s
     """Of a command that names none."""
     failed_before: Callable[[str], Awaitable[str]] | None = None
     """What is remembered of a command that is about to be run again, on one line; else empty."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ragmem.agent import Agent, shown
+from ragmem.agent import Agent, announce
 from ragmem.config import ContextConfig, FactsConfig, MemoryConfig
 from ragmem.errors import ContextTooLong, StoreUnavailable
 from ragmem.events import ContextBuilt, Event, MemoryWritten, TextDelta, ToolFinished, TurnFinished
@@ -348,7 +348,7 @@ async def test_what_the_background_learns_is_shown_too(bench: Bench) -> None:
     """Among the events of the answer that is being made; between two, as a notice."""
     agents: list[Agent] = []
     lines: list[str] = []
-    memory = bench.new_memory(on_written=lambda done: lines.extend(shown(done, agents)))
+    memory = bench.new_memory(on_written=lambda done: lines.extend(announce(done, agents)))
     gate = asyncio.Event()
     agent, _ = await bench.agent([Says("So be it.", gate=gate)], memory=memory)
     agents.append(agent)

@@ -11,7 +11,7 @@ from inline_snapshot import snapshot
 from wcwidth import wcswidth
 
 from ragmem.cli.doctor import Check, check_text
-from ragmem.cli.output import Mode, Paint
+from ragmem.cli.output import Paint
 from ragmem.cli.search import found_sessions
 from ragmem.cli.shown import conversation_text, day_name, memories_by_day
 from ragmem.ids import new_id
@@ -20,6 +20,7 @@ from ragmem.memory.facts import FactHit
 from ragmem.memory.recall import Hit, Replaced
 from ragmem.records import MemoryRecord, Session, ToolCall, Turn
 from ragmem.text import display_width, without_markdown
+from ragmem.themes import ColorMode
 from ragmem.tools.memory import hit_entry
 from tests.cli.coding import on_a_terminal
 from tests.cli.process import Ragmem
@@ -205,7 +206,7 @@ MEMORIES = [
 ]
 
 
-def timeline(width: int, mode: Mode = "none", memories: list[MemoryRecord] = MEMORIES) -> str:
+def timeline(width: int, mode: ColorMode = "none", memories: list[MemoryRecord] = MEMORIES) -> str:
     return memories_by_day(memories, NOW, width=width, paint=Paint(mode))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ragmem.errors import RagmemError
 from ragmem.files import refusal
-from ragmem.index.files import IndexLimits, ProjectFiles, left_out_by_name, list_project
+from ragmem.index.files import ProjectFiles, left_out_by_name, list_project
 
 
 def _listed(folder: Path, *, most: int = 1000, private: tuple[Path, ...] = ()) -> ProjectFiles:
@@ -18,7 +18,7 @@ def _listed(folder: Path, *, most: int = 1000, private: tuple[Path, ...] = ()) -
         return list_project(
             handle,
             folder,
-            limits=IndexLimits(max_files=most),
+            max_files=most,
             private=private,
             stop=threading.Event(),
         )

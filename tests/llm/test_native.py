@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from ragmem.config import Effort
 from ragmem.llm.anthropic_client import MessageReader
 from ragmem.llm.base import (
     Chunk,
-    Effort,
     EndChunk,
     Request,
     TextChunk,
