@@ -25,7 +25,7 @@ from ragmem.memory.facts.facts import Facts
 from ragmem.memory.leases import Presence, in_time
 from ragmem.memory.projects import Located, folder_name, locate, normalize_cwd, registrations
 from ragmem.memory.recall import Recall
-from ragmem.memory.recording import TurnRecording, kept, measure, redacted
+from ragmem.memory.recording import TurnRecording, kept, measure, redacted, surely
 from ragmem.memory.sessions import Tail, find_session
 from ragmem.memory.window import turn_tag
 from ragmem.records import (
@@ -209,9 +209,8 @@ class Memory:
         """Give a session the person's own title."""
         store = await self._store()
         await store.session(session_id)
-        await store.apply(
-            [redacted(UpdateSession(session_id=session_id, title=clean(title), at=self._clock()))]
-        )
+        named = UpdateSession(session_id=session_id, title=clean(title), at=self._clock())
+        await surely(store, [redacted(named)])
         renamed = await store.session(session_id)
         if self.tail and self.records:
             self.tail.keep(renamed, ())
@@ -234,8 +233,7 @@ class Memory:
         )
         shared = self._local.get(session.session_id, ())
         self._local[copy.session_id] = [t for t in shared if t.turn_index <= session.turn_count]
-        if self.records:
-            await (await self._store()).apply([redacted(CreateSession(session=copy))])
+        if kept(await self.record([CreateSession(session=copy)])) and self.records:
             self._written.add(copy.session_id)
         return copy
 

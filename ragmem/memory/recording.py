@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ragmem.errors import RagmemError
+from ragmem.errors import RagmemError, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.memory.files import extract_accessed_files, stored_path
 from ragmem.memory.window import with_said
@@ -34,7 +34,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.redact import redact, redact_all
-from ragmem.store import Room
+from ragmem.store import Room, Store
 from ragmem.store.spool import Waiting
 from ragmem.text import clean
 from ragmem.usage import Metrics
@@ -220,6 +220,14 @@ def measure(turn: Turn, recording: TurnRecording | None, metrics: Metrics) -> No
 def kept(applied: Applied | None) -> bool:
     """Whether the writes last; so they do if none were made."""
     return not isinstance(applied, Waiting) or applied.kept
+
+
+async def surely(store: Store, writes: Sequence[Write]) -> None:
+    """Apply them, or keep them for later; StoreUnavailable where neither can be done."""
+    if not kept(await store.apply(writes)):
+        raise StoreUnavailable(
+            "The memory is away: this is not kept.", hint="Make room on its disk."
+        )
 
 
 R = TypeVar("R", bound=Record)
