@@ -24,7 +24,7 @@ from ragmem.errors import (
     UsageError,
 )
 from ragmem.files import lock, replace_private
-from ragmem.ids import short_id
+from ragmem.ids import beginning_hint, short_id
 from ragmem.memory.recording import kept, redacted
 from ragmem.records import ASKED, Session, SessionStatus, Turn, UpdateSession, utc_now
 from ragmem.text import clean, clip_middle, counted, one_line
@@ -47,7 +47,7 @@ async def find_session(store: "Store | Tail", reference: str, *, mine: bool = Fa
             )
         raise SessionNotFound(
             f"Session {one_line(reference, 80)} not found.",
-            hint="`ragmem sessions list --all` shows every session.",
+            hint="`ragmem sessions list --all` shows every session." + beginning_hint(reference),
         )
     exact = [s for s in found if s.session_id == reference]
     if len(found) > 1 and not exact:

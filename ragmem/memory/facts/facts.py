@@ -20,7 +20,7 @@ import msgspec
 from ragmem.config import FactsConfig
 from ragmem.embedder import Embedder, Thresholds, cosines
 from ragmem.errors import AmbiguousMemory, MemoryNotFound, StoreUnavailable, UsageError
-from ragmem.ids import short_id
+from ragmem.ids import beginning_hint, short_id
 from ragmem.memory.facts import Draft, FactHit, Remembered, expiry, past_their_time
 from ragmem.memory.leases import leased
 from ragmem.memory.recall import ComparableVectors
@@ -479,7 +479,7 @@ class Facts:
         if not found:
             raise MemoryNotFound(
                 f"Memory {one_line(reference, 80)!r} not found.",
-                hint="`ragmem memory list` shows what is remembered.",
+                hint="`ragmem memory list` shows what is remembered." + beginning_hint(wanted),
             )
         exact = [memory for memory in found if memory.memory_id.replace("-", "") == wanted]
         if len(found) > 1 and not exact:
