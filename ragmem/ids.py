@@ -4,6 +4,7 @@ import os
 import threading
 import time
 import uuid
+from string import hexdigits
 
 _lock = threading.Lock()
 _last_ms = 0
@@ -38,6 +39,13 @@ def is_whole_id(text: str) -> bool:
         return str(uuid.UUID(text)) == text
     except ValueError:
         return False
+
+
+def beginning_hint(reference: str) -> str:
+    """A sentence for who may have named an id by how its shown part begins; else empty."""
+    if 2 < len(reference) < SHORT_LENGTH and set(reference.casefold()) <= set(hexdigits):
+        return " The end of an id is enough (e2ab of ac23e2ab), its beginning is not."
+    return ""
 
 
 def short_id(full_id: str) -> str:

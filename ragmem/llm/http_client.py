@@ -9,6 +9,7 @@ httpcore, which does the rest, is imported when it is needed.
 """
 
 import asyncio
+import os
 import ssl
 import sys
 from abc import ABC, abstractmethod
@@ -310,8 +311,14 @@ async def _read(response: "Response", limit: int) -> bytes:
 
 def _reason(error: BaseException) -> str:
     """The system's own words for a failure: `Connection refused`, not `All attempts failed`."""
-    told = [each.strerror for each in chain(error) if isinstance(each, OSError) and each.strerror]
+    told = [_strerror(each) for each in chain(error) if isinstance(each, OSError) and each.strerror]
     return told[-1] if told else str(error) or type(error).__name__
+
+
+def _strerror(error: OSError) -> str:
+    """What the system calls it; asyncio puts an address in the place of these words."""
+    said = error.strerror or ""
+    return os.strerror(error.errno) if error.errno and said.startswith("Connect call") else said
 
 
 _WANTS_A_KEY = "openai"

@@ -31,7 +31,7 @@ from ragmem.llm.providers import (
     model_info,
     small_sibling,
 )
-from ragmem.text import visible
+from ragmem.text import one_line, visible
 from ragmem.usage import UsageLog
 
 if TYPE_CHECKING:
@@ -319,6 +319,11 @@ def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping
 
 def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> ModelChoice:
     prefix, slash, rest = name.partition("/")
+    if slash and not rest:
+        raise ConfigError(
+            f"{one_line(name, 80)!r} names no model.",
+            hint=f"{one_line(name, 80)}NAME does; `ragmem models` lists what can be used now.",
+        )
     if prefix == "local":
         return _local_choice(name, why, environ)
     if config.llm.api_base:

@@ -40,6 +40,7 @@ from ragmem.memory.recording import (
     measure,
     redacted,
     sent,
+    surely,
 )
 from ragmem.memory.sessions import find_session
 from ragmem.memory.turns import turn_tag
@@ -266,9 +267,8 @@ class Memory:
         """Give a session the person's own title."""
         store = await self._store()
         await store.session(session_id)
-        await store.apply(
-            [redacted(UpdateSession(session_id=session_id, title=clean(title), at=self._clock()))]
-        )
+        named = UpdateSession(session_id=session_id, title=clean(title), at=self._clock())
+        await surely(store, [redacted(named)])
         renamed = await store.session(session_id)
         if self.tail and self.records:
             self.tail.keep(renamed, ())
@@ -291,8 +291,7 @@ class Memory:
         )
         shared = self._local.get(session.session_id, ())
         self._local[copy.session_id] = [t for t in shared if t.turn_index <= session.turn_count]
-        if self.records:
-            await (await self._store()).apply([redacted(CreateSession(session=copy))])
+        if kept(await self.record([CreateSession(session=copy)])) and self.records:
             self._written.add(copy.session_id)
         return copy
 

@@ -48,7 +48,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.redact import redact, redact_all
-from ragmem.store import Room
+from ragmem.store import Room, Store
 from ragmem.store.spool import Waiting
 from ragmem.text import clean, clip_middle, one_line
 from ragmem.usage import Metrics
@@ -240,6 +240,14 @@ def measure(turn: Turn, recording: TurnRecording | None, metrics: Metrics) -> No
 def kept(applied: Applied | None) -> bool:
     """Whether the writes last; so they do if none were made."""
     return not isinstance(applied, Waiting) or applied.kept
+
+
+async def surely(store: Store, writes: Sequence[Write]) -> None:
+    """Apply them, or keep them for later; StoreUnavailable where neither can be done."""
+    if not kept(await store.apply(writes)):
+        raise StoreUnavailable(
+            "The memory is away: this is not kept.", hint="Make room on its disk."
+        )
 
 
 R = TypeVar("R", bound=Record)

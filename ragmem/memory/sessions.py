@@ -13,7 +13,7 @@ from ragmem.errors import (
     StoreUnavailable,
     UsageError,
 )
-from ragmem.ids import short_id
+from ragmem.ids import beginning_hint, short_id
 from ragmem.libraries import load_numpy
 from ragmem.memory.recording import kept
 from ragmem.records import (
@@ -47,7 +47,7 @@ async def find_session(store: "Store | Tail", reference: str, *, mine: bool = Fa
             )
         raise SessionNotFound(
             f"Session {one_line(reference, 80)} not found.",
-            hint="`ragmem sessions list --all` shows every session.",
+            hint="`ragmem sessions list --all` shows every session." + beginning_hint(reference),
         )
     exact = [s for s in found if s.session_id == reference]
     if len(found) > 1 and not exact:

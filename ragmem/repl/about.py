@@ -57,8 +57,10 @@ async def jobs(said: str, chat: ChatSession) -> None:
         return output.note("/jobs 1 shows what the first wrote, /jobs stop 1 ends it.")
     number = words[-1]
     found = held.find(int(number)) if number.isdecimal() else None
-    if found is None or words[:-1] not in ([], ["stop"]):
+    if words[:-1] not in ([], ["stop"]) or not number.isdecimal():
         raise UsageError("Which job?", hint="/jobs lists them, /jobs 1 shows one, /jobs stop 1.")
+    if found is None:
+        raise UsageError(f"There is no job {one_line(number, 20)}.", hint="/jobs lists them.")
     if words[0] == "stop":
         await held.stop(found)
     else:

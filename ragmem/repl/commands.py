@@ -559,7 +559,6 @@ async def _forget(reference: str, chat: ChatSession) -> None:
 _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("help", "what can be typed here", _help),
     ("new", "start a new session", _new),
-    ("exit", "leave", _exit),
     ("sessions", "sessions of this folder", _sessions),
     ("resume", "go on in another session: /resume [id or name]", _resume),
     ("rename", "name this session: /rename name", _rename),
@@ -602,6 +601,8 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
         permissions,
     ),
     ("init", "let the agent write AGENTS.md, for agents who come after it", _init),
+    # Last: no beginning that others share is to leave.
+    ("exit", "leave", _exit),
 )
 COMMANDS = {name: text for name, text, _ in _TABLE}
 """What each slash command is for, by its name."""

@@ -54,6 +54,7 @@ REFUSED = [
     ("\x1b[31m", "error: No such command "),
     # --- sessions
     ("sessions show nosuch", "nosuch"),
+    ("sessions show ac23", "The end of an id is enough (e2ab of ac23e2ab), its beginning is not."),
     ("sessions rename nosuch name", "nosuch"),
     ("sessions list --all --project", "error: --project, --all and --cwd exclude each other.\n"),
     ("sessions list --join --all", "--join is about this folder: it goes with neither --all nor"),
@@ -103,6 +104,7 @@ REFUSED = [
     ("memory edit cafe1234", "error: There is nothing to change.\n"),
     ("memory edit cafe1234 --subject a --no-subjects", "error: Give --subject or --no-"),
     ("memory show cafe1234", "cafe1234"),
+    ("memory show cafe", "The end of an id is enough"),
     ("memory why nonsense", "nonsense"),
     ("memory list --all --scope user", "error: --all and --scope exclude each other.\n"),
     ("memory import nofile", NO_FILE),

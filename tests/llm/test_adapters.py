@@ -256,6 +256,8 @@ async def test_who_can_not_be_reached_is_told(connect: Connect) -> None:
                 await complete(connect(url, retries=1))
             assert caught.value.hint
             assert url != nobody or "can't be reached" in str(caught.value)
+            # A person is told in the system's words, not in those of a library.
+            assert "Connect call" not in str(caught.value)
         assert server.requests == []
 
 

@@ -247,8 +247,16 @@ def test_a_name_finds_its_provider_and_others_go_through_litellm(
             named("", api_base="http://me:s3cret@127.0.0.1:9/v1"), NoModel,
             "no model is named", "",
         ),
+        (named("openai/"), ConfigError, "names no model", "openai/NAME"),
+        (
+            named("openai/", api_base="http://me:s3cret@127.0.0.1:9/v1"), ConfigError,
+            "names no model", "openai/NAME",
+        ),
     ],
-    ids=["no key", "a name that nobody knows", "a server that tells of none"],
+    ids=[
+        "no key", "a name that nobody knows", "a server that tells of none",
+        "a provider alone", "a provider alone, at a server",
+    ],
 )  # fmt: skip
 def test_what_is_missing_to_ask_a_model_is_named(
     environ: dict[str, str], config: Config, kind: type[Exception], said: str, hint: str

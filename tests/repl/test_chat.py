@@ -412,7 +412,7 @@ def test_slash_commands(chat: FakeChat) -> None:
     chat.wait_for(
         r"^· The last session here, \d+ (month|year)s? ago: “Past work”\. Open: the gate still"
     )
-    chat.send("/help\r", prints=r"^/init +let the agent write .*\n\n@path +names a file")
+    chat.send("/help\r", prints=r"^/init +let the agent .*\n/exit +leave\n\n@path +names a file")
     chat.send("/context\r", prints=r"^This chat has sent no request yet\.[\s\S]*/context and what")
     chat.send("/cost\r", prints=r"^this chat +0 model calls")
     chat.wait_for(r"^background +3 model calls · 300 tokens in, 60 out · \$0\.0012")

@@ -13,6 +13,7 @@ from prompt_toolkit.document import Document
 
 from ragmem.records.conversation import UNDO
 from ragmem.repl.choices import session_rows, turn_question
+from ragmem.repl.commands import COMMANDS
 from ragmem.repl.completion import ChatCompleter, fold, rate, spread
 from tests.memory.builders import a_call, a_turn
 from tests.repl.fake_app import session
@@ -227,6 +228,15 @@ def test_a_command_that_is_typed_whole_goes_before_those_that_begin_so() -> None
     host: Any = SimpleNamespace(commands={"planet": "x", "plan": "read only: /plan [what to do]"})
     found = ChatCompleter(host).get_completions(Document("/plan"), CompleteEvent())
     assert [each.text for each in found] == ["/plan", "/planet"]
+
+
+@pytest.mark.parametrize("typed", ["/e", "/ex"])
+def test_no_beginning_that_others_share_is_to_leave(typed: str) -> None:
+    host: Any = SimpleNamespace(commands=COMMANDS)
+    found = ChatCompleter(host).get_completions(Document(typed), CompleteEvent())
+    names = [each.text.split()[0] for each in found]
+    assert names[0] == "/export"
+    assert "/exit" in names
 
 
 @pytest.mark.chat(files={"readme.md": ""})

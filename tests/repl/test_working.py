@@ -139,6 +139,7 @@ def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
         chat.send("/jobs stop 2\r", prints=r"^· job 2: ")
         chat.send("/jobs\r", prints=r"^● job 1: echo ready; .* runs for .*, 1 line\n■ job 2: ")
         chat.send("/jobs 1\r", prints=r"^ready\n")
+        chat.send("/jobs stop 7\r", prints=r"^✗ There is no job 7\.\n  /jobs lists them")
         assert is_running(serving)
         assert not is_running(other)
         chat.leave()

@@ -175,3 +175,37 @@ async def test_what_is_told_and_can_be_kept_nowhere_is_not_said_to_be_remembered
     await come_back(home, store)
     assert await store.memories(MemoryQuery(project_ids=("p",))) == []
     await memory.aclose()
+
+
+async def test_a_name_that_can_be_kept_nowhere_is_not_said_to_be_given(
+    home: Home, store: SpooledStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a fork that could not be kept is written with its first turn, as any session is."""
+
+    async def opened() -> Store:
+        return store
+
+    home.error = None
+    memory = Memory(opened, MemoryConfig(), clock=lambda: START)
+    project = Project(project_id="p", path=str(home.database.parent), created_at=START)
+    session = memory.new_session(home.database.parent, project)
+    first = await memory.begin_turn(session, project, "First?", model="fake/one")
+    await first.finish("completed", "Yes.")
+    await room_for(store, 0)
+    with monkeypatch.context() as patched:
+        fill(patched)
+        # What fills the last page is none of this.
+        with pytest.raises(StoreUnavailable, match="not kept"):
+            await memory.rename(session.session_id, "x" * 500_000)
+        assert (await store.session(session.session_id)).title == session.title
+        begun = await memory.load_session(session.session_id)
+        fork = await memory.fork(begun.session, title="y" * 500_000)
+    await room_for(store, 1_000)
+    second = await memory.begin_turn(fork, project, "Second?", model="fake/one")
+    await second.finish("completed", "Fine.")
+    assert second.recorded
+    await settled(store, home.spool)
+    assert [turn.user_message for turn in await store.turns(fork.session_id)] == [
+        "First?", "Second?",
+    ]  # fmt: skip
+    await memory.aclose()

@@ -20,11 +20,11 @@ import msgspec
 from ragmem.config import FactsConfig
 from ragmem.embedder import Embedder, Thresholds, cosines
 from ragmem.errors import AmbiguousMemory, MemoryNotFound, StoreUnavailable, UsageError
-from ragmem.ids import short_id
+from ragmem.ids import beginning_hint, short_id
 from ragmem.memory.facts import Draft, FactHit, Remembered, expiry, past_their_time
 from ragmem.memory.leases import leased
 from ragmem.memory.recall import ComparableVectors
-from ragmem.memory.recording import kept, redacted
+from ragmem.memory.recording import redacted, surely
 from ragmem.records import (
     MEMORY_LEVEL,
     Evidence,
@@ -151,7 +151,7 @@ class FactCache:
         before: int | None = None
         with suppress(StoreUnavailable):
             before = await store.memories_revision() if self._held else None
-        await _apply(store, writes)
+        await surely(store, writes)
         self.aged()
         puts = [write for write in writes if isinstance(write, PutMemory)]
         ids = {each for put in puts for each in (put.memory.memory_id, *put.supersedes)}
@@ -223,14 +223,6 @@ class FactCache:
         # In one order, however they came: so the last digit of a cosine is always the same.
         rows = {m.memory_id: rows[m.memory_id] for m in found if m.memory_id in rows}
         return CachedFacts(book, rows, revision, read_at)
-
-
-async def _apply(store: Store, writes: Sequence[Write]) -> None:
-    """Apply them, or keep them for later; StoreUnavailable where neither can be done."""
-    if not kept(await store.apply(writes)):
-        raise StoreUnavailable(
-            "The memory is away: this is not kept.", hint="Make room on its disk."
-        )
 
 
 def _entries(
@@ -490,7 +482,7 @@ class Facts:
         if not found:
             raise MemoryNotFound(
                 f"Memory {one_line(reference, 80)!r} not found.",
-                hint="`ragmem memory list` shows what is remembered.",
+                hint="`ragmem memory list` shows what is remembered." + beginning_hint(wanted),
             )
         exact = [memory for memory in found if memory.memory_id.replace("-", "") == wanted]
         if len(found) > 1 and not exact:
@@ -593,7 +585,7 @@ class Facts:
             )
         store = await self._open_store()
         put = PutProfile(key=key, value=value or None, at=self._clock())
-        await _apply(store, [redacted(put)])
+        await surely(store, [redacted(put)])
         try:
             return await store.profile()
         except StoreUnavailable:
