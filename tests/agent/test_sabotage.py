@@ -60,7 +60,7 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
         "ragmem.store.sqlite.SQLiteStore.sessions",
         "ragmem.store.sqlite.SQLiteStore.memories",
         "ragmem.memory.recall.Recall.hits",
-        "ragmem.memory.context.builder.ContextBuilder._recalled_parts",
+        "ragmem.memory.context.sections.Sections._recalled",
         "ragmem.index.index.CodeIndex.search",
         "ragmem.index.codebase.Codebase.index_of",
         "tests.fakes.hash_embedder.HashEmbedder.embed",
@@ -85,7 +85,7 @@ async def test_a_bug_beside_the_turn_costs_one_warning_and_no_answer(
     place, _, name = broken.rpartition(".")
     module, _, kind = place.rpartition(".")
     found = getattr(importlib.import_module(module), kind)
-    is_now = name in ("_recalled_parts", "index_of")
+    is_now = name in ("_recalled", "index_of")
     monkeypatch.setattr(found, name, sabotaged_now if is_now else sabotaged)
     events = await asked(agent, "What was the goal about wombats and `dig_burrow`?")
     await app.leave_background()
