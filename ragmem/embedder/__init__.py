@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isnan
 from operator import mul
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
 
 
+K = TypeVar("K")
 _FEW = 300
 """Vectors that are compared one by one, in 4 ms, rather than load numpy for them, in 100."""
 
 
-def cosines(row: bytes, rows: Mapping[str, bytes]) -> dict[str, float]:
+def cosines(row: bytes, rows: Mapping[K, bytes]) -> dict[K, float]:
     """Of a unit vector with others of its length, float32 little-endian, by their names."""
     alike = {name: other for name, other in rows.items() if len(other) == len(row)}
     if not alike:

@@ -14,10 +14,8 @@ from types import MappingProxyType
 import msgspec
 
 from ragmem.ids import short_id
-from ragmem.memory.dates import time_spans
 from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded, was_tried
-from ragmem.memory.facts.ranking import is_generic
-from ragmem.memory.facts.words import is_greeting, plain
+from ragmem.memory.facts.words import is_generic, is_greeting, leaves_subject
 from ragmem.memory.recall import Replaced
 from ragmem.memory.since import (
     Aftermath,
@@ -39,8 +37,7 @@ from ragmem.records import (
     TurnQuery,
 )
 from ragmem.store import Store
-from ragmem.terms import guess_language, is_stop_word
-from ragmem.text import Regex, ago, counted, one_line
+from ragmem.text import ago, counted, one_line
 
 MOST_SESSIONS = 3
 """Of so many is told, of the newest most. With three, 92 in a hundred of what should be told are,
@@ -67,110 +64,10 @@ first."""
 _TELLING_CHARS = 60
 """An answer that is shorter, to a turn in which nothing was done, is small talk."""
 _LINE_CHARS = 160
-_LONGEST_PROMPT = 160
 _TITLE_CHARS = 60
 _CHANGED_SINCE = " (changed since)"
 _THEN = "(as it was then; taken further since) "
 _TAKEN_BACK = "(its edits were taken back since) "
-
-
-# --- prompts that point back ----------------------------------------------------------------
-
-_BACK = Regex(
-    r"\b(?:continue|carry on|go on|keep going|proceed|resume|pick (?:it |this |that )?(?:back )?up|"
-    r"where (?:were|are|did) we|where (?:we|i) (?:left|stopped|were|was)|"
-    r"what(?:'s| is| was|s)? (?:next|left|open|pending|missing|remaining|still)|what remains|"
-    r"what (?:did|have|had|were) (?:we|i|you)|next steps?|next|recap|status|catch me up|"
-    r"(?:last|previous) (?:time|session)|left off|"
-    r"weiter(?:machen|gehen)?|fortsetzen|fortfahren|wo (?:waren|sind|standen|stehen) wir|"
-    r"(?:wo|was) haben wir|stehen ?geblieben|aufgehort|als nachstes|was (?:fehlt|bleibt|steht)|"
-    r"noch offen|noch zu tun|stand der dinge|wie ist (?:denn )?(?:der|unser) stand|"
-    r"letztes mal|zuletzt|letzten? sitzung|"
-    r"continuons|continuer|on continue|reprenons|reprendre|on reprend|la suite|et ensuite|"
-    r"ou en (?:etions|sommes|est|etait)|(?:que|il|qui) reste|prochaines? etapes?|derniere fois|"
-    r"qu'avons-nous|qu'a-t-on|qu'est-ce qu'on (?:a|avait|faisait))\b"
-)
-_LEAVES = Regex(
-    r"\W*(?:(?:ok(?:ay)?|so|now|hey|just|quick|and|mal|und|kurz|kurze|noch|et|bon|sinon|un|une|"
-    r"a|an|one|on|something|question|frage|etwas|petite)\W+){0,4}"
-    r"(?:unrelated|off[- ]?topic|not related|(?:this )?(?:has )?nothing to do with|"
-    r"(?:completely|entirely|totally|quite|something) (?:different|else|other|unrelated)|"
-    r"(?:et)?was (?:ganz|vollig|komplett) anderes|ganz (?:et)?was anderes|ganz andere frage|"
-    r"(?:hat )?nichts damit zu tun|themawechsel|rien a voir|hors[- ]sujet|"
-    r"(?:tout|toute) autre (?:chose|question)|(?:aucun|sans) rapport)"
-    r"(?: (?:question|frage|topic|thema|sujet))?\W*(?:[:,.;!–—-]|$)"
-)
-_BEFORE = Regex(
-    r"\b(?:(?:did|had|were|was)(?:n't| not)? (?:we|us)|we(?:'d| had| did)|"
-    r"have(?:n't)? we (?!got\b)\w+(?:ed|en|t|ne)\b|"
-    r"(?:what|why|how|where|when|which|who)\b[^.?!]{0,40} (?:was|were|did|had)|"
-    r"(?:hatten?|waren) (?:wir|uns)|wir hatten|"
-    r"haben wir\b[^.?!]{0,60} (?:ge\w+|\w+iert)\b|"
-    r"(?:was|warum|wieso|weshalb|wie|wo|wann|welche\w*|wer|wor\w+|womit)\b[^.?!]{0,40} "
-    r"(?:war|waren|hatten?|ging|gingen|lag|kam|kamen|lief|liefen|wurden?)|"
-    r"(?:on|nous) (?:avait|avions|etait|etions)|"
-    r"(?:on a|nous avons) (?:fait|mis|dit|pris|vu|eu|choisi|decide|regle|corrige|change|laisse|"
-    r"utilise|ajoute|arrete|trouve|resolu|convenu)|(?:avait|a-t|etait)-on|avions-nous|"
-    r"avons-nous|(?:pourquoi|comment|quand|quel\w*|qui|ou)\b[^.?!]{0,40} "
-    r"(?!\w*rait)(?!(?:fait|sait|parfait|trait|extrait|retrait|portrait)\b)\w+(?:ait|aient))\b"
-)
-_FILLER = frozenset(
-    word
-    for words in (
-        """let lets us our please now today again yesterday session sessions time work working
-        works task tasks thing things do did done doing does go going start started stop
-        stopped left leave off up open still back want need last previous where what whats
-        which next step steps ok okay so and then well hello hi hey morning good tell me about
-        with on in of the to it this that we you i remaining remain pending missing talk
-        talked talking discuss discussed decide decided finish finished change changed before
-        earlier project here everything anything something continue""",
-        """weiter bitte jetzt heute gestern noch mal los wir uns machen mach gemacht tun arbeit
-        arbeiten sitzung letzte letzten letztes offen dran stand dinge schritt nachste
-        nachster nachsten nachstes hallo moin servus guten morgen kommt geht steht fehlt bleibt ist
-        was wo haben waren sind als an""",
-        """il te vous plait maintenant aujourd hui hier qu est ce que encore travail faire fait
-        faisions seance derniere fois prochaine etape bonjour reste on nous ou en etions
-        sommes suite est restes""",
-    )
-    for word in words.split()
-)
-_WORDS = Regex(r"[^\W\d_]{2,}")
-
-
-def points_back(text: str) -> bool:
-    """Whether it means what was done before and names nothing of it: "Where were we?"."""
-    flat = plain(text)
-    if len(flat) > _LONGEST_PROMPT:
-        return False
-    if is_generic(text):
-        return True
-    if not _BACK.search(flat):
-        return False
-    language = guess_language(text)
-    left = set(_WORDS.findall(_BACK.sub(" ", flat))) - _FILLER
-    return not any(map(str.isdecimal, flat)) and all(
-        is_stop_word(word, language) or is_stop_word(word, "english") for word in left
-    )
-
-
-def leaves_subject(text: str) -> bool:
-    """Whether it begins with saying that it has nothing to do with what was before."""
-    return _LEAVES.match(plain(text[:_LONGEST_PROMPT])) is not None
-
-
-def asks_of_before(text: str) -> bool:
-    """Whether a question takes for granted that something was said or done: "How had we fixed
-    that?"."""
-    return "?" in text and _BEFORE.search(plain(text)) is not None
-
-
-def names_nothing(text: str, now: datetime) -> bool:
-    """Whether there is nothing in it to search for: it points back, and names no time either.
-
-    "What do you know about me?" asks for what is known, whatever it is.
-    """
-    means_work = _BACK.search(plain(text)) is not None
-    return means_work and points_back(text) and not time_spans(text, now)
 
 
 def sessions_wanted(prompt: str, turn_index: int) -> int:

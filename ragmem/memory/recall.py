@@ -16,6 +16,7 @@ from ragmem.embedder import Embedder, embedding_hash
 from ragmem.errors import EmbedderError, RagmemError, StoreError, StoreUnavailable
 from ragmem.ids import short_id
 from ragmem.libraries import load_numpy
+from ragmem.memory.facts.words import asks_of_before, is_greeting, leaves_subject
 from ragmem.records import (
     DEFAULT_TITLE,
     EVERYTHING,
@@ -466,7 +467,6 @@ class Recall:
         self, store: Store, ranked: Sequence[Ranked], found: Found
     ) -> list[tuple[Ranked, Turn | Summary]]:
         """The best with their records; what says the same as a better one comes behind."""
-        from ragmem.memory.facts.words import is_greeting
         from ragmem.memory.last_time import is_small_talk
         from ragmem.terms import summary_terms, turn_terms
 
@@ -548,8 +548,6 @@ def _bearing(
     ranked: Sequence[Ranked], words: Mapping[str, Collection[str]], found: Found
 ) -> list[Ranked]:
     """Those that share more with the question than common words."""
-    from ragmem.memory.last_time import asks_of_before, leaves_subject
-
     floor = found.question.min_similarity
     if floor is None:
         return list(ranked)

@@ -67,7 +67,7 @@ _QUOTED = 160
 _SESSIONS_READ, _TURNS, _READ_CHARS = 8, 6, 20_000
 """The newest, of each the last turns, and their characters."""
 _LANGUAGES = ("english", "german", "french")
-_MOST_WORDS, _MOST_STATEMENTS, _MOST_CHANGES, _SHORT = 20_000, 4_000, 200, 2
+_MOST_WORDS, _MOST_STATEMENTS, _MOST_TEXTS, _SHORT = 20_000, 4_000, 200, 2
 _WORDS = Regex(r"\w[\w./-]*\w")
 
 _UNDONE = Regex(
@@ -213,8 +213,12 @@ def _words(text: str) -> frozenset[Word]:
 def _held(turn: Turn) -> frozenset[str]:
     """The terms of all that was said and done in a turn."""
     said = turn.user_message[:_READ_CHARS], turn.assistant_message[:_READ_CHARS]
-    done = map(subject_of, turn.tool_calls)
-    words = set(_WORDS.findall(plain(" ".join((*said, *done)))))
+    return _terms_of(" ".join((*said, *map(subject_of, turn.tool_calls))))
+
+
+@lru_cache(maxsize=_MOST_TEXTS)
+def _terms_of(text: str) -> frozenset[str]:
+    words = set(_WORDS.findall(plain(text)))
     return frozenset(term for word in words for term in _forms(word))
 
 
@@ -258,7 +262,7 @@ def _edits(turn: Turn) -> Edits:
     return found
 
 
-@lru_cache(maxsize=_MOST_CHANGES)
+@lru_cache(maxsize=_MOST_TEXTS)
 def _written(edits: tuple[tuple[str, str], ...]) -> _Written:
     added, removed = frozenset[str](), frozenset[str]()
     for old, new in edits:
@@ -396,32 +400,23 @@ def _revalued(told: dict[str, set[str]], later: dict[str, set[str]]) -> bool:
 class Alike(msgspec.Struct, frozen=True):
     """How alike turns are by their meaning: the vectors of their passages, by their ids."""
 
-    rows: dict[str, tuple[bytes, ...]] = {}
+    passages: dict[tuple[str, int], bytes] = {}
+    """Of each turn by its id, numbered."""
     floor: float = 1.0
     """The cosine above which the embedder takes a turn to have to do with a question."""
-    of: dict[str, str] = {}
-    """The turns of all passages, by the passages' numbers."""
-    passages: dict[str, bytes] = {}
-    """Their vectors, by the same."""
 
     @classmethod
     def by(cls, rows: dict[str, tuple[bytes, ...]], floor: float) -> "Alike":
-        """Turns with the vectors of their passages, numbered once for whatever is asked."""
-        told = [(turn_id, row) for turn_id, held in rows.items() for row in held]
-        return cls(
-            rows,
-            floor,
-            {str(i): turn_id for i, (turn_id, _) in enumerate(told)},
-            {str(i): row for i, (_, row) in enumerate(told)},
-        )
+        """Turns with the vectors of their passages."""
+        told = (((name, i), row) for name, held in rows.items() for i, row in enumerate(held))
+        return cls(dict(told), floor)
 
     def to(self, turn_id: str) -> dict[str, float]:
         """Return the cosines of the other turns with this one, by their ids: of two turns that of
         the passages that are nearest each other."""
         found: dict[str, float] = {}
-        for own in self.rows.get(turn_id, ()):
-            for number, near in cosines(own, self.passages).items():
-                other = self.of[number]
+        for own in (row for (name, _), row in self.passages.items() if name == turn_id):
+            for (other, _), near in cosines(own, self.passages).items():
                 found[other] = max(near, found.get(other, -1.0))
         return found
 

@@ -17,14 +17,8 @@ from ragmem.ids import new_id
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.facts.failures import failures
-from ragmem.memory.last_time import (
-    asks_of_before,
-    leaves_subject,
-    names_nothing,
-    points_back,
-    recap,
-    sessions_wanted,
-)
+from ragmem.memory.facts.words import asks_of_before, leaves_subject, names_nothing, points_back
+from ragmem.memory.last_time import recap, sessions_wanted
 from ragmem.memory.recall import Question
 from ragmem.memory.sessions import archive, fork_at
 from ragmem.memory.since import Aftermath, Alike, left_open

@@ -11,8 +11,7 @@ from ragmem.app import App
 from ragmem.config import Config, find_paths
 from ragmem.ids import new_id, short_id
 from ragmem.listings import hits_text
-from ragmem.memory.facts import FactHit
-from ragmem.memory.facts.words import candidate
+from ragmem.memory.facts import FactHit, candidate
 from ragmem.memory.memories import said_so
 from ragmem.memory.recall import Hit
 from ragmem.records import Evidence, MemoryRecord, PutMemory, Turn, utc_now

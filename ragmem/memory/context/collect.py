@@ -17,6 +17,7 @@ import msgspec
 from ragmem.config import MemoryConfig
 from ragmem.errors import RagmemError, SearchTooLong, StoreError
 from ragmem.memory.facts import FactHit
+from ragmem.memory.facts.words import asks_of_before, names_nothing, points_back
 from ragmem.memory.projects import Instructions
 from ragmem.memory.recall import Found, Hit, Question, Recall, Replaced, scope_of
 from ragmem.memory.recording import StoreTooSlow, in_time
@@ -350,8 +351,6 @@ class Collector:
 
     def _is_of_nothing_told(self, found: Found | None) -> bool:
         """Whether a prompt that was looked for has nothing to do with anything that was said."""
-        from ragmem.memory.last_time import asks_of_before, points_back
-
         if found is None or found.nearest is None or self._fitted is None:
             return False
         text, is_far = found.question.text, found.nearest < _NEAR_NOTHING * self._fitted
@@ -378,8 +377,6 @@ class Collector:
             if all(s.session_id == session_id and s.turn_count <= 1 for s in latest):
                 # Nothing was said before: what a search needs is not even loaded.
                 return None
-            from ragmem.memory.last_time import names_nothing
-
             if names_nothing(asked.prompt, asked.now):
                 return None
             return await self._recall.find(question)
@@ -527,8 +524,6 @@ class Collector:
         pinned = await self._read(partial(facts.pinned, project_id), project_id)
         if pinned is not None:
             self._last_pinned[project_id] = tuple(pinned)
-        from ragmem.memory.last_time import names_nothing
-
         if asked.strategy == "recent" or pinned is None or names_nothing(asked.prompt, asked.now):
             return []
         patience_s = self._config.embeddings.timeout_s

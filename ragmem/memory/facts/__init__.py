@@ -1,14 +1,20 @@
-"""What is told to memory and what is found in it, as values; how long a memory lasts."""
+"""What is told to memory and what is found in it, as values; from a draft to a memory, or to why it
+is none, and how long one lasts.
+"""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
 
+from ragmem.errors import UsageError
+from ragmem.ids import new_id
+from ragmem.memory.facts.words import is_greeting, is_instruction, plain
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, MemoryScope, MemorySource, Trust
-from ragmem.text import one_line, relevance
+from ragmem.redact import redact
+from ragmem.text import Regex, clean, one_line, relevance
 
 Action = Literal["added", "updated", "known", "refused"]
 """What became of a draft: new, in the place of others, said before, or not kept at all."""
@@ -93,6 +99,43 @@ def dated(memory: MemoryRecord, now: datetime) -> str:
     return f"due {day}" if memory.kind == "deadline" else day
 
 
+MAX_CONTENT_CHARS = 1_000
+_LONGEST_DRAFT = 2_000
+"""What is longer is a text, not a fact."""
+_MAX_SUBJECTS = 12
+_SUBJECT_CHARS = 60
+_QUOTE_CHARS = 500
+_PERSONAL: frozenset[MemoryKind] = frozenset(["rule", "preference"])
+"""Kinds whose evidence must stand in the person's own words."""
+_USER_WIDE: frozenset[MemoryKind] = frozenset(["preference"])
+_SELF = Regex(
+    "me|i|myself|self|the user|user|the person|person|profile|moi|l'utilisateur|utilisateur|"
+    "benutzer|ich|usuario|yo|utente|io"
+)
+_KIN = (
+    r"(?:wife|husband|spouse|girlfriend|boyfriend|brother|sister|son|daughter|children|kids?|baby|"
+    r"mother|father|mom|mum|dad|family|friend|cousin|uncle|aunt|dog|cat|birthday|hobby|hobbies|"
+    r"hometown|native language|mother tongue|pronouns|time ?zone|name is)"
+)
+_KIN_FR = (
+    r"(?:femme|mari|conjointe?|copine|copain|frere|soeur|fils|fille|enfants|mere|pere|famille|"
+    r"amie?|cousine?|oncle|tante|chien|chat|anniversaire|metier|langue maternelle|"
+    r"fuseau horaire|nom est|prenom est)"
+)
+_ABOUT_PERSON = Regex(
+    rf"\b(?:(?:my|the (?:user|person)(?:'s|s')) {_KIN})\b|"
+    r"\b(?:i|the (?:user|person)) (?:live|lives|(?:have |has )?moved (?:to|from|back|in with)|"
+    r"was born|grew up|speak|speaks|study|studies|"
+    r"works? (?:at|for|as|in|from|with)|am called|(?:have|has) (?:a|an|two|three) (?:\w+ )?(?:son|"
+    r"daughter|child|children|kids?|dog|cat))\b|"
+    r"\b(?:i am|i'm|the (?:user|person) is) (?:an? \w+(?:or|er|ist|ian|ant|ent|ect|man|woman)|from|"
+    r"living|working (?:at|for|as|in)|based|called|named|\d+ years old|married|ill|sick|on holiday|"
+    r"vegetarian|vegan|allergic|left-handed|colou?r-?blind|deaf|blind|fluent|retired)\b|"
+    rf"\b(?:mon|ma|mes) {_KIN_FR}\b|"
+    r"\b(?:wohne|lebe|ich arbeite) (?:in|bei|als)\b|"
+    r"\b(?:j'habite|je vis|je travaille|je m'appelle|j'ai \d+ ans|je suis ne|je parle|"
+    r"je suis (?:un|une|malade|en vacances|marie|developpeu\w+|ingenieur\w*))\b"
+)
 _TTL = re.compile(
     r"\s*(\d{1,6})\s*(?:(h|hours?|heures?)|(d|days?|j|jours?)|(w|weeks?|semaines?))\s*",
     re.IGNORECASE,
@@ -116,6 +159,145 @@ def expiry(ttl: str | None, now: datetime) -> tuple[datetime | None, str]:
         return now + count * step, ""
     except OverflowError:
         return None, f"{ttl[:40]!r} is longer than time is counted, so it is kept for good."
+
+
+def problem_with(content: str) -> str:
+    """Why a text is not worth keeping as a memory, for people; empty where it is."""
+    words = re.findall(r"\w+", content)
+    if not any(any(map(str.isalpha, word)) for word in words):
+        return "there is nothing in it"
+    if is_greeting(content):
+        return "it is a greeting or a thank-you"
+    if len(content) > _LONGEST_DRAFT:
+        return f"it is longer than {_LONGEST_DRAFT:,} characters: say it in a sentence or two"
+    if "```" in content or "~~~" in content or _is_code(content):
+        return "it is code: the file keeps that better"
+    if content.rstrip().endswith(("?", "？")):
+        return "it is a question"
+    if len(words) < 2 and len(content) < 8:
+        return "a word alone says nothing"
+    return ""
+
+
+def _is_code(content: str) -> bool:
+    """Several lines of which most end, begin or are indented as code is."""
+    lines = [line for line in content.split("\n") if line.strip()]
+    if not lines:
+        return False
+    code = re.compile(
+        r"[;{}]\s*$|^\s*(?:def|class|import|from \S+ import|return|if .*:$|for .*:$|const|let|var|"
+        r"function|public|private|#include|@\w+)\b|^\s{4,}\S"
+    )
+    marked = sum(1 for line in lines if code.search(line))
+    return marked > len(lines) / 2 and (len(lines) > 1 or content.rstrip().endswith((";", "}")))
+
+
+def checked(draft: Draft, project_id: str | None) -> tuple[Draft, str]:
+    """The draft as it may be kept, and why it may not be; empty where it may.
+
+    A rule, a preference, a pin and what is known everywhere need the person's own words: from
+    anybody else it is a plain fact of the project.
+    """
+    content = redact(clean(draft.content))
+    problem = problem_with(content)
+    if problem:
+        return draft, f"Not remembered: {problem}."
+    draft = msgspec.structs.replace(draft, content=one_line(content, MAX_CONTENT_CHARS))
+    if draft.trust == "person":
+        return draft, ""
+    if project_id is None:
+        return draft, "Not remembered: only you can say what holds in every project."
+    if draft.trust == "tool" and draft.kind != "failure" and is_instruction(draft.content):
+        return draft, "Not remembered: it is an instruction that stood in a file or an output."
+    kind: MemoryKind = "fact" if draft.kind in _PERSONAL else draft.kind
+    if draft.trust == "tool" and kind != "failure":
+        kind = "fact"
+    return msgspec.structs.replace(draft, kind=kind, pinned=False, scope="project"), ""
+
+
+def candidate(draft: Draft, project_id: str | None, now: datetime) -> tuple[MemoryRecord, str]:
+    """The memory that a checked draft makes, and what to tell of its time to live.
+
+    It begins when it was said, not when somebody came to look through what was said.
+    """
+    said_at = min([now, *(evidence.at for evidence in draft.evidence)])
+    expires_at, note = expiry(draft.ttl, said_at)
+    memory = MemoryRecord(
+        memory_id=new_id(),
+        kind=draft.kind,
+        content=draft.content,
+        subjects=tags(draft.subjects),
+        trust=draft.trust,
+        source=draft.source,
+        project_id=project_id if is_of_project(draft) else None,
+        pinned=draft.pinned,
+        created_at=said_at,
+        updated_at=now,
+        at=draft.at,
+        expires_at=expires_at,
+        evidence=tuple(map(_clipped, draft.evidence)),
+    )
+    return memory, note
+
+
+def is_of_project(draft: Draft) -> bool:
+    """Where it is known: facts about the person and preferences everywhere, else here."""
+    if draft.scope is not None:
+        return draft.scope == "project"
+    if draft.kind in _USER_WIDE:
+        return False
+    return draft.kind != "fact" or not is_about_person(draft.content, draft.subjects)
+
+
+def is_about_person(content: str, subjects: Sequence[str] = ()) -> bool:
+    """Whether a fact is one about the person or their circle."""
+    if any(_SELF.fullmatch(plain(subject)) for subject in subjects):
+        return True
+    return _ABOUT_PERSON.search(plain(content)) is not None
+
+
+def tags(subjects: Iterable[str]) -> tuple[str, ...]:
+    """Flat and casefolded; `a:b` becomes two."""
+    found: dict[str, None] = {}
+    for subject in subjects:
+        for part in re.split(r"[:,;>\n]+", redact(clean(subject))):
+            tag = one_line(part.strip().casefold().lstrip("#"), _SUBJECT_CHARS).strip()
+            if any(map(str.isalnum, tag)):
+                found[tag] = None
+    return tuple(found)[:_MAX_SUBJECTS]
+
+
+def changed(
+    memory: MemoryRecord,
+    *,
+    content: str | None,
+    subjects: Sequence[str] | None,
+    kind: MemoryKind | None,
+    pinned: bool | None,
+    owner: str | None,
+) -> MemoryRecord:
+    """The memory as the person edits it: what they write, or make a rule, they vouch for."""
+    if content is not None:
+        text = redact(clean(content))
+        if problem := problem_with(text):
+            raise UsageError(f"Not changed: {problem}.")
+        content = one_line(text, MAX_CONTENT_CHARS)
+    vouched = content is not None or pinned or kind in _PERSONAL or owner is None
+    touched = vouched and (content, kind, pinned, owner) != (None, None, None, memory.project_id)
+    return msgspec.structs.replace(
+        memory,
+        content=memory.content if content is None else content,
+        subjects=memory.subjects if subjects is None else tags(subjects),
+        kind=kind or memory.kind,
+        pinned=memory.pinned if pinned is None else pinned,
+        project_id=owner,
+        trust="person" if touched else memory.trust,
+    )
+
+
+def _clipped(evidence: Evidence) -> Evidence:
+    quote = one_line(redact(clean(evidence.quote)), _QUOTE_CHARS)
+    return msgspec.structs.replace(evidence, quote=quote)
 
 
 def past_their_time(memories: Iterable[MemoryRecord], now: datetime) -> list[str]:

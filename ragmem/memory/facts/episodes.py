@@ -17,16 +17,9 @@ import msgspec
 
 from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.dates import Day, days
+from ragmem.memory.facts import is_about_person
 from ragmem.memory.facts.trust import words_of
-from ragmem.memory.facts.words import (
-    CLAUSE,
-    holds_secret,
-    is_about_person,
-    own_words,
-    plain,
-    prose,
-    sentences,
-)
+from ragmem.memory.facts.words import CLAUSE, holds_secret, own_words, plain, prose, sentences
 from ragmem.records import MemoryKind, MemoryScope
 from ragmem.text import Regex
 

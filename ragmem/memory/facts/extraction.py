@@ -14,19 +14,12 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from ragmem.memory.dates import days
-from ragmem.memory.facts import Draft
+from ragmem.memory.facts import Draft, is_about_person, problem_with
 from ragmem.memory.facts.episodes import episodes, is_of_person
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.failures import failures, succeeded
 from ragmem.memory.facts.trust import Source, Sources, covers, evidence_of, is_rule
-from ragmem.memory.facts.words import (
-    holds_secret,
-    is_about_person,
-    is_greeting,
-    is_instruction,
-    plain,
-    problem_with,
-)
+from ragmem.memory.facts.words import holds_secret, is_greeting, is_instruction, plain
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
 from ragmem.memory.summaries import main_argument, schema_of, shaped

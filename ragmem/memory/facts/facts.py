@@ -21,7 +21,16 @@ from ragmem.config import FactsConfig
 from ragmem.embedder import Embedder, Thresholds, cosines
 from ragmem.errors import AmbiguousMemory, MemoryNotFound, StoreUnavailable, UsageError
 from ragmem.ids import beginning_hint, short_id
-from ragmem.memory.facts import Draft, FactHit, Remembered, expiry, past_their_time
+from ragmem.memory.facts import (
+    Draft,
+    FactHit,
+    Remembered,
+    candidate,
+    changed,
+    checked,
+    expiry,
+    past_their_time,
+)
 from ragmem.memory.leases import leased
 from ragmem.memory.recall import ComparableVectors
 from ragmem.memory.recording import redacted, surely
@@ -299,7 +308,6 @@ class Facts:
     ) -> list[Remembered]:
         """What becomes of each, all in one transaction with the writes `beside`. StoreError."""
         from ragmem.memory.facts.trust import Settlement
-        from ragmem.memory.facts.words import candidate, checked
 
         now = self._clock()
         told = [checked(draft, project_id) for draft in drafts]
@@ -520,7 +528,6 @@ class Facts:
         `project_id`: to which project it moves with `scope="project"`. UsageError, StoreError.
         """
         from ragmem.memory.facts.trust import joined
-        from ragmem.memory.facts.words import changed
 
         now = self._clock()
         expires_at, note = expiry(ttl, now)

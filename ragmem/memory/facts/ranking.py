@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from ragmem.memory.date_words import ANYTHING
 from ragmem.memory.facts import FactHit
-from ragmem.memory.facts.words import plain
+from ragmem.memory.facts.words import is_generic, plain
 from ragmem.records import MemoryRecord
 from ragmem.similarity import WORDS_AS_COSINE
 from ragmem.terms import QueryTerm, query_terms, rarity, terms
@@ -37,6 +36,13 @@ _COMMON = 50
 _LONGEST_NAME = 4
 """Words of a subject or name that is looked for in a question."""
 _WORD = Regex(r"\w+(?:[-'’.]\w+)*")
+
+
+_OF_PERSON = Regex(
+    r"\b(?:(?:about|of|know|remember) (?:me|myself)|who am i|(?:de|sur) moi|qui suis-je|"
+    r"(?:uber|an|du) mich|von mir|wer bin ich|quien soy|chi sono)\b"
+)
+"""Whoever asks so wants to hear of themselves, not of the project."""
 
 
 class IndexedFact(msgspec.Struct, frozen=True):
@@ -297,42 +303,3 @@ def _by_words(book: Book, text: str, others: Collection[str]) -> dict[int, _Shar
         i: _Shared(min(1.0, score / best), shares[i] / total, i in telling)
         for i, score in scores.items()
     }
-
-
-# --- questions that name nothing ------------------------------------------------------------
-
-_KNOWING = frozenset(
-    word
-    for words in (
-        """know knows known learn learned learnt store stored memory memories fact facts note notes
-        information info person user name before previous previously past earlier last time latest
-        recent recently already people""",
-        """sais sait savez savoir connais connait souviens souvient souvenir retenu memorise
-        memoire avant precedemment derniere fois dernier appris fait faits""",
-        """weisst wissen kennst erinnerst uber mich mir vorher zuletzt letztes mal
-        sabes conoces recuerdas antes
-        sai conosci ricordi prima weet""",
-    )
-    for word in words.split()
-)
-_ASKING = Regex(
-    r"[?？]|\b(?:what|who|which|tell|recap|remind|summari[sz]e|list|show|remember|que|quoi|qui|"
-    r"quels?|quelles?|rappelle|raconte|resume|was|wer|welche|que|quien|cosa|chi)\b"
-)
-
-
-_OF_PERSON = Regex(
-    r"\b(?:(?:about|of|know|remember) (?:me|myself)|who am i|(?:de|sur) moi|qui suis-je|"
-    r"(?:uber|an|du) mich|von mir|wer bin ich|quien soy|chi sono)\b"
-)
-"""Whoever asks so wants to hear of themselves, not of the project."""
-
-
-def is_generic(text: str) -> bool:
-    """Whether it asks for whatever is known or was said: "what do you know about me?"."""
-    flat = plain(text)
-    if len(flat) > 200 or not _ASKING.search(flat):
-        return False
-    words = query_terms(flat.replace("-", " "))
-    left = {term.term for term in words if term.kind in _TOPIC and term.kind != "stem"}
-    return bool(words) and left <= (ANYTHING | _KNOWING)

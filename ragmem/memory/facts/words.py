@@ -1,27 +1,15 @@
-"""Whose words are whose, and which are worth nothing: before anything is believed or kept.
-
-And from what somebody wants to be remembered to a memory, or to why it is none.
-"""
+"""Whose words are whose, which are worth nothing, and what a prompt is after."""
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
-import msgspec
-
-from ragmem.errors import UsageError
-from ragmem.ids import new_id
-from ragmem.memory.date_words import COUNTED, MONTHS, WEEKDAYS, any_of
-from ragmem.memory.facts import Draft, expiry
-from ragmem.records import Evidence, MemoryKind, MemoryRecord
+from ragmem.memory.date_words import ANYTHING, COUNTED, MONTHS, WEEKDAYS, any_of
 from ragmem.redact import redact
-from ragmem.terms import is_stop_word
+from ragmem.terms import guess_language, is_stop_word, query_terms
 from ragmem.text import NO_DATE, Regex, clean, one_line
 
-MAX_CONTENT_CHARS = 1_000
-_LONGEST_DRAFT = 2_000
-"""What is longer is a text, not a fact."""
 _LONGEST_READ = 20_000
 _LONGEST_GREETING = 200
 _FENCE = Regex(r"^\s*(`{3,}|~{3,})(.*)$")
@@ -249,176 +237,134 @@ def holds_secret(text: str) -> bool:
     return "[redacted: " in text
 
 
-def problem_with(content: str) -> str:
-    """Why a text is not worth keeping as a memory, for people; empty where it is."""
-    words = _WORD.findall(content)
-    if not any(any(map(str.isalpha, word)) for word in words):
-        return "there is nothing in it"
-    if is_greeting(content):
-        return "it is a greeting or a thank-you"
-    if len(content) > _LONGEST_DRAFT:
-        return f"it is longer than {_LONGEST_DRAFT:,} characters: say it in a sentence or two"
-    if "```" in content or "~~~" in content or _is_code(content):
-        return "it is code: the file keeps that better"
-    if content.rstrip().endswith(("?", "？")):
-        return "it is a question"
-    if len(words) < 2 and len(content) < 8:
-        return "a word alone says nothing"
-    return ""
+# --- what a prompt is after ------------------------------------------------------------
 
-
-def _is_code(content: str) -> bool:
-    """Several lines of which most end, begin or are indented as code is."""
-    lines = [line for line in content.split("\n") if line.strip()]
-    if not lines:
-        return False
-    code = re.compile(
-        r"[;{}]\s*$|^\s*(?:def|class|import|from \S+ import|return|if .*:$|for .*:$|const|let|var|"
-        r"function|public|private|#include|@\w+)\b|^\s{4,}\S"
+_LONGEST_PROMPT = 160
+_BACK = Regex(
+    r"\b(?:continue|carry on|go on|keep going|proceed|resume|pick (?:it |this |that )?(?:back )?up|"
+    r"where (?:were|are|did) we|where (?:we|i) (?:left|stopped|were|was)|"
+    r"what(?:'s| is| was|s)? (?:next|left|open|pending|missing|remaining|still)|what remains|"
+    r"what (?:did|have|had|were) (?:we|i|you)|next steps?|next|recap|status|catch me up|"
+    r"(?:last|previous) (?:time|session)|left off|"
+    r"weiter(?:machen|gehen)?|fortsetzen|fortfahren|wo (?:waren|sind|standen|stehen) wir|"
+    r"(?:wo|was) haben wir|stehen ?geblieben|aufgehort|als nachstes|was (?:fehlt|bleibt|steht)|"
+    r"noch offen|noch zu tun|stand der dinge|wie ist (?:denn )?(?:der|unser) stand|"
+    r"letztes mal|zuletzt|letzten? sitzung|"
+    r"continuons|continuer|on continue|reprenons|reprendre|on reprend|la suite|et ensuite|"
+    r"ou en (?:etions|sommes|est|etait)|(?:que|il|qui) reste|prochaines? etapes?|derniere fois|"
+    r"qu'avons-nous|qu'a-t-on|qu'est-ce qu'on (?:a|avait|faisait))\b"
+)
+_LEAVES = Regex(
+    r"\W*(?:(?:ok(?:ay)?|so|now|hey|just|quick|and|mal|und|kurz|kurze|noch|et|bon|sinon|un|une|"
+    r"a|an|one|on|something|question|frage|etwas|petite)\W+){0,4}"
+    r"(?:unrelated|off[- ]?topic|not related|(?:this )?(?:has )?nothing to do with|"
+    r"(?:completely|entirely|totally|quite|something) (?:different|else|other|unrelated)|"
+    r"(?:et)?was (?:ganz|vollig|komplett) anderes|ganz (?:et)?was anderes|ganz andere frage|"
+    r"(?:hat )?nichts damit zu tun|themawechsel|rien a voir|hors[- ]sujet|"
+    r"(?:tout|toute) autre (?:chose|question)|(?:aucun|sans) rapport)"
+    r"(?: (?:question|frage|topic|thema|sujet))?\W*(?:[:,.;!–—-]|$)"
+)
+_BEFORE = Regex(
+    r"\b(?:(?:did|had|were|was)(?:n't| not)? (?:we|us)|we(?:'d| had| did)|"
+    r"have(?:n't)? we (?!got\b)\w+(?:ed|en|t|ne)\b|"
+    r"(?:what|why|how|where|when|which|who)\b[^.?!]{0,40} (?:was|were|did|had)|"
+    r"(?:hatten?|waren) (?:wir|uns)|wir hatten|"
+    r"haben wir\b[^.?!]{0,60} (?:ge\w+|\w+iert)\b|"
+    r"(?:was|warum|wieso|weshalb|wie|wo|wann|welche\w*|wer|wor\w+|womit)\b[^.?!]{0,40} "
+    r"(?:war|waren|hatten?|ging|gingen|lag|kam|kamen|lief|liefen|wurden?)|"
+    r"(?:on|nous) (?:avait|avions|etait|etions)|"
+    r"(?:on a|nous avons) (?:fait|mis|dit|pris|vu|eu|choisi|decide|regle|corrige|change|laisse|"
+    r"utilise|ajoute|arrete|trouve|resolu|convenu)|(?:avait|a-t|etait)-on|avions-nous|"
+    r"avons-nous|(?:pourquoi|comment|quand|quel\w*|qui|ou)\b[^.?!]{0,40} "
+    r"(?!\w*rait)(?!(?:fait|sait|parfait|trait|extrait|retrait|portrait)\b)\w+(?:ait|aient))\b"
+)
+_FILLER = frozenset(
+    word
+    for words in (
+        """let lets us our please now today again yesterday session sessions time work working
+        works task tasks thing things do did done doing does go going start started stop
+        stopped left leave off up open still back want need last previous where what whats
+        which next step steps ok okay so and then well hello hi hey morning good tell me about
+        with on in of the to it this that we you i remaining remain pending missing talk
+        talked talking discuss discussed decide decided finish finished change changed before
+        earlier project here everything anything something continue""",
+        """weiter bitte jetzt heute gestern noch mal los wir uns machen mach gemacht tun arbeit
+        arbeiten sitzung letzte letzten letztes offen dran stand dinge schritt nachste
+        nachster nachsten nachstes hallo moin servus guten morgen kommt geht steht fehlt bleibt ist
+        was wo haben waren sind als an""",
+        """il te vous plait maintenant aujourd hui hier qu est ce que encore travail faire fait
+        faisions seance derniere fois prochaine etape bonjour reste on nous ou en etions
+        sommes suite est restes""",
     )
-    marked = sum(1 for line in lines if code.search(line))
-    return marked > len(lines) / 2 and (len(lines) > 1 or content.rstrip().endswith((";", "}")))
-
-
-_MAX_SUBJECTS = 12
-_SUBJECT_CHARS = 60
-_QUOTE_CHARS = 500
-_PERSONAL: frozenset[MemoryKind] = frozenset(["rule", "preference"])
-"""Kinds whose evidence must stand in the person's own words."""
-_USER_WIDE: frozenset[MemoryKind] = frozenset(["preference"])
-_SELF = Regex(
-    "me|i|myself|self|the user|user|the person|person|profile|moi|l'utilisateur|utilisateur|"
-    "benutzer|ich|usuario|yo|utente|io"
+    for word in words.split()
 )
-_KIN = (
-    r"(?:wife|husband|spouse|girlfriend|boyfriend|brother|sister|son|daughter|children|kids?|baby|"
-    r"mother|father|mom|mum|dad|family|friend|cousin|uncle|aunt|dog|cat|birthday|hobby|hobbies|"
-    r"hometown|native language|mother tongue|pronouns|time ?zone|name is)"
-)
-_KIN_FR = (
-    r"(?:femme|mari|conjointe?|copine|copain|frere|soeur|fils|fille|enfants|mere|pere|famille|"
-    r"amie?|cousine?|oncle|tante|chien|chat|anniversaire|metier|langue maternelle|"
-    r"fuseau horaire|nom est|prenom est)"
-)
-_ABOUT_PERSON = Regex(
-    rf"\b(?:(?:my|the (?:user|person)(?:'s|s')) {_KIN})\b|"
-    r"\b(?:i|the (?:user|person)) (?:live|lives|(?:have |has )?moved (?:to|from|back|in with)|"
-    r"was born|grew up|speak|speaks|study|studies|"
-    r"works? (?:at|for|as|in|from|with)|am called|(?:have|has) (?:a|an|two|three) (?:\w+ )?(?:son|"
-    r"daughter|child|children|kids?|dog|cat))\b|"
-    r"\b(?:i am|i'm|the (?:user|person) is) (?:an? \w+(?:or|er|ist|ian|ant|ent|ect|man|woman)|from|"
-    r"living|working (?:at|for|as|in)|based|called|named|\d+ years old|married|ill|sick|on holiday|"
-    r"vegetarian|vegan|allergic|left-handed|colou?r-?blind|deaf|blind|fluent|retired)\b|"
-    rf"\b(?:mon|ma|mes) {_KIN_FR}\b|"
-    r"\b(?:wohne|lebe|ich arbeite) (?:in|bei|als)\b|"
-    r"\b(?:j'habite|je vis|je travaille|je m'appelle|j'ai \d+ ans|je suis ne|je parle|"
-    r"je suis (?:un|une|malade|en vacances|marie|developpeu\w+|ingenieur\w*))\b"
-)
-
-
-def checked(draft: Draft, project_id: str | None) -> tuple[Draft, str]:
-    """The draft as it may be kept, and why it may not be; empty where it may.
-
-    A rule, a preference, a pin and what is known everywhere need the person's own words: from
-    anybody else it is a plain fact of the project.
-    """
-    content = redact(clean(draft.content))
-    problem = problem_with(content)
-    if problem:
-        return draft, f"Not remembered: {problem}."
-    draft = msgspec.structs.replace(draft, content=one_line(content, MAX_CONTENT_CHARS))
-    if draft.trust == "person":
-        return draft, ""
-    if project_id is None:
-        return draft, "Not remembered: only you can say what holds in every project."
-    if draft.trust == "tool" and draft.kind != "failure" and is_instruction(draft.content):
-        return draft, "Not remembered: it is an instruction that stood in a file or an output."
-    kind: MemoryKind = "fact" if draft.kind in _PERSONAL else draft.kind
-    if draft.trust == "tool" and kind != "failure":
-        kind = "fact"
-    return msgspec.structs.replace(draft, kind=kind, pinned=False, scope="project"), ""
-
-
-def candidate(draft: Draft, project_id: str | None, now: datetime) -> tuple[MemoryRecord, str]:
-    """The memory that a checked draft makes, and what to tell of its time to live.
-
-    It begins when it was said, not when somebody came to look through what was said.
-    """
-    said_at = min([now, *(evidence.at for evidence in draft.evidence)])
-    expires_at, note = expiry(draft.ttl, said_at)
-    memory = MemoryRecord(
-        memory_id=new_id(),
-        kind=draft.kind,
-        content=draft.content,
-        subjects=tags(draft.subjects),
-        trust=draft.trust,
-        source=draft.source,
-        project_id=project_id if is_of_project(draft) else None,
-        pinned=draft.pinned,
-        created_at=said_at,
-        updated_at=now,
-        at=draft.at,
-        expires_at=expires_at,
-        evidence=tuple(map(_clipped, draft.evidence)),
+_LETTERS = Regex(r"[^\W\d_]{2,}")
+_KNOWING = frozenset(
+    word
+    for words in (
+        """know knows known learn learned learnt store stored memory memories fact facts note notes
+        information info person user name before previous previously past earlier last time latest
+        recent recently already people""",
+        """sais sait savez savoir connais connait souviens souvient souvenir retenu memorise
+        memoire avant precedemment derniere fois dernier appris fait faits""",
+        """weisst wissen kennst erinnerst uber mich mir vorher zuletzt letztes mal
+        sabes conoces recuerdas antes
+        sai conosci ricordi prima weet""",
     )
-    return memory, note
+    for word in words.split()
+)
+_ASKING = Regex(
+    r"[?？]|\b(?:what|who|which|tell|recap|remind|summari[sz]e|list|show|remember|que|quoi|qui|"
+    r"quels?|quelles?|rappelle|raconte|resume|was|wer|welche|que|quien|cosa|chi)\b"
+)
+_TELLING = frozenset(["word", "name", "identifier", "part", "number"])
+"""Kinds of terms that name something."""
 
 
-def is_of_project(draft: Draft) -> bool:
-    """Where it is known: facts about the person and preferences everywhere, else here."""
-    if draft.scope is not None:
-        return draft.scope == "project"
-    if draft.kind in _USER_WIDE:
+def is_generic(text: str) -> bool:
+    """Whether it asks for whatever is known or was said: "what do you know about me?"."""
+    flat = plain(text)
+    if len(flat) > 200 or not _ASKING.search(flat):
         return False
-    return draft.kind != "fact" or not is_about_person(draft.content, draft.subjects)
+    words = query_terms(flat.replace("-", " "))
+    left = {term.term for term in words if term.kind in _TELLING}
+    return bool(words) and left <= (ANYTHING | _KNOWING)
 
 
-def is_about_person(content: str, subjects: Sequence[str] = ()) -> bool:
-    """Whether a fact is one about the person or their circle."""
-    if any(_SELF.fullmatch(plain(subject)) for subject in subjects):
+def points_back(text: str) -> bool:
+    """Whether it means what was done before and names nothing of it: "Where were we?"."""
+    flat = plain(text)
+    if len(flat) > _LONGEST_PROMPT:
+        return False
+    if is_generic(text):
         return True
-    return _ABOUT_PERSON.search(plain(content)) is not None
-
-
-def tags(subjects: Iterable[str]) -> tuple[str, ...]:
-    """Flat and casefolded; `a:b` becomes two."""
-    found: dict[str, None] = {}
-    for subject in subjects:
-        for part in re.split(r"[:,;>\n]+", redact(clean(subject))):
-            tag = one_line(part.strip().casefold().lstrip("#"), _SUBJECT_CHARS).strip()
-            if any(map(str.isalnum, tag)):
-                found[tag] = None
-    return tuple(found)[:_MAX_SUBJECTS]
-
-
-def changed(
-    memory: MemoryRecord,
-    *,
-    content: str | None,
-    subjects: Sequence[str] | None,
-    kind: MemoryKind | None,
-    pinned: bool | None,
-    owner: str | None,
-) -> MemoryRecord:
-    """The memory as the person edits it: what they write, or make a rule, they vouch for."""
-    if content is not None:
-        text = redact(clean(content))
-        if problem := problem_with(text):
-            raise UsageError(f"Not changed: {problem}.")
-        content = one_line(text, MAX_CONTENT_CHARS)
-    vouched = content is not None or pinned or kind in _PERSONAL or owner is None
-    touched = vouched and (content, kind, pinned, owner) != (None, None, None, memory.project_id)
-    return msgspec.structs.replace(
-        memory,
-        content=memory.content if content is None else content,
-        subjects=memory.subjects if subjects is None else tags(subjects),
-        kind=kind or memory.kind,
-        pinned=memory.pinned if pinned is None else pinned,
-        project_id=owner,
-        trust="person" if touched else memory.trust,
+    if not _BACK.search(flat):
+        return False
+    language = guess_language(text)
+    left = set(_LETTERS.findall(_BACK.sub(" ", flat))) - _FILLER
+    return not any(map(str.isdecimal, flat)) and all(
+        is_stop_word(word, language) or is_stop_word(word, "english") for word in left
     )
 
 
-def _clipped(evidence: Evidence) -> Evidence:
-    quote = one_line(redact(clean(evidence.quote)), _QUOTE_CHARS)
-    return msgspec.structs.replace(evidence, quote=quote)
+def leaves_subject(text: str) -> bool:
+    """Whether it begins with saying that it has nothing to do with what was before."""
+    return _LEAVES.match(plain(text[:_LONGEST_PROMPT])) is not None
+
+
+def asks_of_before(text: str) -> bool:
+    """Whether a question takes for granted that something was said or done: "How had we fixed
+    that?"."""
+    return "?" in text and _BEFORE.search(plain(text)) is not None
+
+
+def names_nothing(text: str, now: datetime) -> bool:
+    """Whether there is nothing in it to search for: it points back, and names no time either.
+
+    "What do you know about me?" asks for what is known, whatever it is.
+    """
+    if _BACK.search(plain(text)) is None or not points_back(text):
+        return False
+    from ragmem.memory.dates import time_spans
+
+    return not time_spans(text, now)

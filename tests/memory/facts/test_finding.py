@@ -7,7 +7,8 @@ import pytest
 from ragmem.embedder.models import OnnxEmbedder
 from ragmem.memory.facts import Draft, FactHit
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.facts.ranking import Asked, Book, book_of, entry_of, is_generic, names_of, search
+from ragmem.memory.facts.ranking import Asked, Book, book_of, entry_of, names_of, search
+from ragmem.memory.facts.words import is_generic
 from ragmem.records import MemoryRecord
 from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder

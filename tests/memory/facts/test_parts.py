@@ -8,18 +8,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ragmem.memory.dates import days
-from ragmem.memory.facts import expiry, past_their_time
+from ragmem.memory.facts import expiry, is_about_person, past_their_time, problem_with, tags
 from ragmem.memory.facts.episodes import episodes
-from ragmem.memory.facts.ranking import is_generic, names_of
+from ragmem.memory.facts.ranking import names_of
 from ragmem.memory.facts.trust import Sources, covers, is_rule
-from ragmem.memory.facts.words import (
-    is_about_person,
-    is_greeting,
-    is_instruction,
-    own_words,
-    problem_with,
-    tags,
-)
+from ragmem.memory.facts.words import is_generic, is_greeting, is_instruction, own_words
 from ragmem.records import MemoryRecord, Turn
 
 from .knowing import NOW
