@@ -239,15 +239,14 @@ def measure(turn: Turn, recording: TurnRecording | None, metrics: Metrics) -> No
 
 def kept(applied: Applied | None) -> bool:
     """Whether the writes last; so they do if none were made."""
-    return not isinstance(applied, Waiting) or applied.kept
+    return not isinstance(applied, Waiting) or not applied.lost
 
 
 async def surely(store: Store, writes: Sequence[Write]) -> None:
     """Apply them, or keep them for later; StoreUnavailable where neither can be done."""
-    if not kept(await store.apply(writes)):
-        raise StoreUnavailable(
-            "The memory is away: this is not kept.", hint="Make room on its disk."
-        )
+    applied = await store.apply(writes)
+    if isinstance(applied, Waiting) and applied.lost:
+        raise StoreUnavailable(f"This is not kept. {applied.lost}")
 
 
 R = TypeVar("R", bound=Record)

@@ -10,6 +10,7 @@ import pytest
 
 from ragmem.errors import StoreUnavailable
 from ragmem.failpoints import POINTS, arm
+from ragmem.memory.recording import kept
 from ragmem.records import Applied, SessionQuery, Write
 from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore, Waiting
@@ -108,7 +109,7 @@ async def test_one_failure_of_the_disk_is_got_over(tmp_path: Path, point: str) -
     arm(f"{point}:eio@1")
     try:
         writes = [created("s"), *whole_turn("s", "1")]
-        is_lost = await store.apply(writes) == Waiting(kept=False)
+        is_lost = not kept(await store.apply(writes))
         if is_lost:
             assert "This turn is not kept" in store.take_notices()[0]
             assert await store.apply(writes) == Waiting()

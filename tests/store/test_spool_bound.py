@@ -10,6 +10,7 @@ from ragmem.config import MemoryConfig
 from ragmem.errors import StoreUnavailable
 from ragmem.memory.facts import Draft
 from ragmem.memory.memory import Memory
+from ragmem.memory.recording import kept
 from ragmem.records import MemoryQuery, Project, ToolCall
 from ragmem.store import Store
 from ragmem.store.spool import SpooledStore, Waiting
@@ -67,14 +68,14 @@ async def test_what_can_be_kept_nowhere_is_said_to_be_lost(
     assert [text.split(":")[0] for text in store.take_notices()] == ["Memory is away"]
     with monkeypatch.context() as patched:
         fill(patched)
-        assert await store.apply([begun("s", "t2")]) == Waiting(kept=False)
+        assert not kept(await store.apply([begun("s", "t2")]))
         assert [text.replace(str(home.database.parent), "…") for text in store.take_notices()] == [
             "This turn is not kept: the memory is away, and …/spool/sqlite can't be written: "
             "No space left on device. What came before is still kept."
         ]
-        assert await store.apply([finished("s", "t2")]) == Waiting(kept=False)
+        assert not kept(await store.apply([finished("s", "t2")]))
         assert store.take_notices() == []
-        assert await store.apply([begun("s", "t3")]) == Waiting(kept=False)
+        assert not kept(await store.apply([begun("s", "t3")]))
         assert len(store.take_notices()) == 1
     assert await store.apply(whole_turn("s", "t4")) == Waiting()
     await come_back(home, store)
@@ -83,7 +84,7 @@ async def test_what_can_be_kept_nowhere_is_said_to_be_lost(
 
 async def test_a_folder_that_can_not_be_made(home: Home, store: SpooledStore) -> None:
     home.spool.parent.write_text("in the way")
-    assert await store.apply([created("s")]) == Waiting(kept=False)
+    assert not kept(await store.apply([created("s")]))
     lost, *more = store.take_notices()
     assert lost.startswith("This turn is not kept")
     assert [text.split(":")[0] for text in more] == ["Memory is away"]
@@ -144,7 +145,7 @@ async def test_a_full_disk_that_can_be_read_is_not_called_back_before_it_takes_s
     with monkeypatch.context() as patched:
         fill(patched)
         for turn_id in ("t1", "t2"):
-            assert await store.apply(whole_turn("s", turn_id, user=long)) == Waiting(kept=False)
+            assert not kept(await store.apply(whole_turn("s", turn_id, user=long)))
             told = [text.split(":")[0] for text in store.take_notices()]
             assert (
                 told == ["This turn is not kept", "Memory is away"][: 2 if turn_id == "t1" else 1]

@@ -37,7 +37,10 @@ async def test_a_server_goes_on_is_read_and_is_stopped(make_desk, jobs: Jobs) ->
     assert "There is: 1" in (await desk.fails("read_job", job=7)).text
 
 
-async def test_what_fails_at_once_is_told_with_the_beginning(make_desk, jobs: Jobs) -> None:
+async def test_what_fails_at_once_is_told_with_the_beginning(
+    make_desk, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragmem.tools.jobs._FIRST_LOOK_S", 20.0)
     begun = await make_desk(jobs=jobs).do(
         "run_command", command="echo no port >&2; exit 3", background=True
     )

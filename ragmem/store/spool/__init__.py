@@ -121,8 +121,8 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 class Waiting(Applied, frozen=True):
     """The writes are accepted, but not in the store yet."""
 
-    kept: bool = True
-    """False when the disk can't be written either: they are lost, and the person is told."""
+    lost: str = ""
+    """Why they are lost, where the disk can't be written either; the person is told."""
 
 
 P = ParamSpec("P")
@@ -253,7 +253,7 @@ class SpooledStore:
                 self._came_back(0, 0)
             return applied
         waiting = await self._append(writes)
-        caught_up = isinstance(waiting, Waiting) and waiting.kept and not self._in_flight
+        caught_up = isinstance(waiting, Waiting) and not waiting.lost and not self._in_flight
         if not caught_up or not await self._caught_up(self._patience.stall_s):
             return waiting
         ids = [write.turn_id for write in writes if isinstance(write, BeginTurn)]
@@ -290,8 +290,9 @@ class SpooledStore:
                     if applied := await self._applied_late(writes, attempt):
                         return applied
             self._lost_some = True
-            self._say_lost(writes, error)
-            return Waiting(kept=False)
+            unwritable = f"{self._spool.folder} can't be written: {error.strerror or error}."
+            self._say_lost(writes, unwritable)
+            return Waiting(lost=self._why_away() or unwritable)
         self._said_lost = ""
         return Waiting()
 
@@ -307,14 +308,14 @@ class SpooledStore:
             return None
         return await self._write_through(writes)
 
-    def _say_lost(self, writes: Sequence[Write], error: OSError) -> None:
+    def _say_lost(self, writes: Sequence[Write], unwritable: str) -> None:
         """Note, once a turn, that writes could not be kept."""
         begins = any(isinstance(write, BeginTurn) for write in writes)
         said, self._said_lost = self._said_lost, "turn" if begins else self._said_lost or "some"
         if not said or (begins and (said == "turn" or self._begun)):
             self._notices.append(
-                f"This turn is not kept: the memory is away, and {self._spool.folder} can't be "
-                f"written: {error.strerror or error}. What came before is still kept."
+                f"This turn is not kept: the memory is away, and {unwritable} What came before is "
+                "still kept."
             )
 
     # --- catching up ------------------------------------------------------------
