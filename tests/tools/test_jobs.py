@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from ragmem.tools import subprocess_guard
 from ragmem.tools.jobs import MOST_RUNNING, Job, Jobs, wait_for
 from ragmem.tools.workspace import Workspace
