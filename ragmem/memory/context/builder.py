@@ -321,7 +321,7 @@ class ContextBuilder:
                 most=self._counts.relevant_messages,
             )
             code = self._code_part(request, material, of)
-            parts = [part for part in made.all(pinned, code) if part.text]
+            parts = [part for part in made.parts(pinned, code) if part.text]
             if not parts or sum(len(part.text) for part in parts) <= room:
                 break
             squeeze *= max(0, room) / sum(max(part.budget, len(part.text)) for part in parts)

@@ -189,8 +189,11 @@ class Sections:
         self._shown = turns if request.strategy != "relevant" else ()
         """The turns of the conversation that the request shows anyway."""
 
-    def all(self, pinned: Part, code: Part) -> list[Part]:
-        """In their order, with the project's code; what is `pinned` stands in the request, too."""
+    def parts(self, pinned: Part, code: Part) -> list[Part]:
+        """Return them in their order, with the project's `code` among them.
+
+        What is `pinned` stands in the request too, and is not told again.
+        """
         strategy, changed = self._request.strategy, self._request.changed
         last = Part(name="Changed Files", text=changed if self._native else "")
         if self._material.at_hand:
