@@ -137,7 +137,7 @@ def check_python() -> Check:
 
 
 def check_folders(paths: Paths) -> Check:
-    """Ragmem's own folders: there, ours, closed to others, writable."""
+    """Ragmem's own folders: there, ours, closed to others, writable, with room."""
     folders = dict.fromkeys((paths.config_dir, paths.data_dir, paths.log_dir))
     try:
         paths.make()
@@ -147,6 +147,10 @@ def check_folders(paths: Paths) -> Check:
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             advice = "Make it writable, or set RAGMEM_HOME to a folder that is."
             return Check("folders", "broken", f"{folder} can't be written.", advice)
+        disk = os.statvfs(folder)
+        if disk.f_blocks and not disk.f_bavail:
+            told = f"The file system of {folder} is full; nothing more can be stored there."
+            return Check("folders", "broken", told, "Free some space; what is stored is safe.")
     if loose := paths.close_to_others():
         return Check("folders", "note", loose)
     shown = ", ".join(map(str, folders))

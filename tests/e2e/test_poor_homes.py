@@ -66,6 +66,11 @@ def mounted(script: str, folder: Path) -> list[str | Path]:
 
 READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
 
+FULL = (
+    'mount -t tmpfs -o size=1m none "$1" && mkdir "$1/data" "$1/logs" && '
+    'head -c 2000000 /dev/zero >"$1/data/fill" 2>&- || : && shift && exec "$@"'
+)
+
 
 def plain(done: Done, folder: Path) -> tuple[int, str, str]:
     assert "Traceback" not in done.err + done.out
@@ -104,6 +109,15 @@ Make it writable, or set RAGMEM_HOME to a folder that is.
     assert (code, err) == (1, "")
     assert "broken folders" in out
     assert "broken store" not in out
+
+
+def test_a_home_on_a_full_file_system(ragmem: Ragmem) -> None:
+    """The cause is named first, and not only what fails of it."""
+    ragmem.home.mkdir(mode=0o700)
+    done = run(ragmem, "doctor", through=mounted(FULL, ragmem.home))
+    assert done.code == 1
+    assert f"broken folders     The file system of {ragmem.home}" in done.out
+    assert "is full; nothing more can be stored there" in " ".join(done.out.split())
 
 
 def test_a_memory_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
