@@ -23,7 +23,7 @@ from ragmem.background import (
     service_of,
     settings_of,
 )
-from ragmem.config import Config, Paths, address as addresses, environment
+from ragmem.config import Config, Paths, ScopeName, address as addresses, environment
 from ragmem.errors import AmbiguousSession, ConfigError, SessionNotFound, StoreError, UsageError
 from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.libraries import load_neo4j
@@ -45,7 +45,7 @@ from ragmem.memory.projects import (
     real_folder,
     was_here,
 )
-from ragmem.memory.recall import Hit, Question, ScopeName, scope_of, sessions_by_id
+from ragmem.memory.recall import Hit, Question, scope_of, sessions_by_id
 from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
 from ragmem.memory.sessions import find_session
 from ragmem.records import ASKED, Project, Session, SessionQuery, SessionStatus, ToolCall, TurnQuery

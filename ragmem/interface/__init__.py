@@ -12,12 +12,13 @@ from typing import Any, get_args
 
 import msgspec
 
+from ragmem.config import ScopeName
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import new_id
 from ragmem.llm.base import parse_arguments
 from ragmem.memory.context.collect import STRATEGIES, Place, Strategy
 from ragmem.memory.projects import Instructions, find_instructions
-from ragmem.memory.recall import ScopeName, scope_of
+from ragmem.memory.recall import scope_of
 from ragmem.memory.turns import extract_accessed_files, shown_path
 from ragmem.records import (
     EVERYTHING,

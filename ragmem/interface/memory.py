@@ -18,7 +18,7 @@ import msgspec
 
 from ragmem.app import App
 from ragmem.background import INLINE_S, extractor, summary_model
-from ragmem.config import MemoryConfig, environment
+from ragmem.config import MemoryConfig, ScopeName, environment
 from ragmem.config.address import resolve
 from ragmem.embedder import Embedder
 from ragmem.errors import StoreError, StoreUnavailable, UsageError
@@ -41,7 +41,7 @@ from ragmem.memory.context.collect import Strategy
 from ragmem.memory.leases import leased
 from ragmem.memory.memory import Memory, SessionTurns
 from ragmem.memory.projects import folder_name, normalize_cwd, project_of_folder
-from ragmem.memory.recall import Hit, Question, ScopeName
+from ragmem.memory.recall import Hit, Question
 from ragmem.memory.recording import kept, redacted
 from ragmem.memory.summaries import summary_id, to_roll_up
 from ragmem.memory.summaries.summarizer import Summarizer

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
+from ragmem.config import ScopeName
 from ragmem.errors import StoreError, StoreUnavailable
 from ragmem.files import Paths, forget_prompts
 from ragmem.ids import short_id
 from ragmem.logs import log_deletion
 from ragmem.memory.facts import Draft, FactHit, Remembered, told_by
 from ragmem.memory.projects import Located, locate, normalize_cwd, registrations
-from ragmem.memory.recall import NOBODY, Hit, ScopeName, others_of, sessions_by_id
+from ragmem.memory.recall import NOBODY, Hit, others_of, sessions_by_id
 from ragmem.records import (
     DEFAULT_TITLE,
     Evidence,

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from ragmem.config import ScopeName
 from ragmem.embedder import Embedder, embedding_hash
 from ragmem.errors import EmbedderError, RagmemError, StoreError, StoreUnavailable
 from ragmem.ids import short_id
@@ -263,9 +264,6 @@ async def others_of(store: CodeStore) -> dict[str, str]:
 async def sessions_by_id(store: CodeStore, session_ids: Iterable[str]) -> dict[str, Session]:
     """Those that are there still."""
     return {each.session_id: each for each in await store.get(Session, list(session_ids))}
-
-
-ScopeName = Literal["session", "project", "all"]
 
 
 def scope_of(session: Session, name: ScopeName) -> Scope:

@@ -12,6 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
+from ragmem.config import ScopeName
 from ragmem.errors import RagmemError, StoreError
 from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
@@ -20,7 +21,7 @@ from ragmem.memory.context.builder import OUTSIDE, is_outside
 from ragmem.memory.facts import Draft, FactHit, Remembered, dated, told_by
 from ragmem.memory.facts.trust import vouch
 from ragmem.memory.memory import Memory
-from ragmem.memory.recall import Hit, Question, ScopeName, scope_of
+from ragmem.memory.recall import Hit, Question, scope_of
 from ragmem.memory.turns import answered, passage, result_text, stored_path
 from ragmem.messages import Json
 from ragmem.own_tools import REMEMBER

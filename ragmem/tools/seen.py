@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 
+from ragmem.config import ScopeName
 from ragmem.index import CodeHit
 from ragmem.index.codebase import Codebase
 from ragmem.memory.context.collect import CodePassage
 from ragmem.memory.memory import Memory
-from ragmem.memory.recall import ScopeName
 from ragmem.memory.turns import shown_path, stored_path
 from ragmem.own_tools import EDITING_TOOLS, READ_FILE
 from ragmem.records import Project, Session, ToolCall

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ragmem.config import EmbeddingsConfig, MemoryConfig
+from ragmem.config import EmbeddingsConfig, MemoryConfig, ScopeName
 from ragmem.embedder import Kind
 from ragmem.errors import EmbedderUnavailable, StoreError
 from ragmem.ids import new_id
-from ragmem.memory.recall import Hit, Question, Recall, ScopeName, scope_of
+from ragmem.memory.recall import Hit, Question, Recall, scope_of
 from ragmem.records import CreateSession, EmbedderMark, Session, Write
 from ragmem.store import Store
 from ragmem.usage import Metrics
