@@ -62,8 +62,6 @@ _LONGEST = 400
 """Characters of a sentence that states something; a longer one is a text."""
 _FIRST_STATED, _LAST_STATED = 12, 8
 """Sentences of a turn that are looked at: what it comes to stands at its beginning or its end."""
-_MOST_STATED = 3
-"""Sentences of a turn that is about one thing: what takes one back is about all."""
 _QUOTED = 160
 _SESSIONS_READ, _TURNS, _READ_CHARS = 8, 6, 20_000
 """The newest, of each the last turns, and their characters."""
@@ -507,22 +505,16 @@ class Aftermath:
         at, told_in = said_at(memory), {each.turn_id for each in memory.evidence}
         if over := self.overwritten(memory):
             return _beside(over, at)
-        texts = list(map(_stated, self._tellers(memory)))
-        said = [text for each in texts if len(each) <= _MOST_STATED for text in each]
-        if memory.kind == "deadline":
-            # In one sentence there may be several.
-            said += CLAUSE.split(memory.content)
-        return _beside(self.revised([memory.content, *said], at, told_in), at)
+        # In one sentence there may be several deadlines.
+        parts = CLAUSE.split(memory.content) if memory.kind == "deadline" else []
+        return _beside(self.revised([memory.content, *parts], at, told_in), at)
 
     def overwritten(self, memory: MemoryRecord) -> str:
         """What the last turn says that wrote over what the memory's own turn wrote of it; empty
         where none did."""
-        tellers = self._tellers(memory)
-        return self._over(tellers[-1], memory.content, 1) if tellers else ""
-
-    def _tellers(self, memory: MemoryRecord) -> list[Turn]:
         told_in = {each.turn_id for each in memory.evidence}
-        return [turn for turn in self._turns if turn.turn_id in told_in]
+        tellers = [turn for turn in self._turns if turn.turn_id in told_in]
+        return self._over(tellers[-1], memory.content, 1) if tellers else ""
 
     def _over(self, turn: Turn, said: str, least: float) -> str:
         """The statement of the last turn that wrote over what this one wrote and says of it, or
