@@ -18,7 +18,6 @@ from ragmem.embedder import cosines
 from ragmem.memory import Replaced
 from ragmem.memory.date_words import MONTHS, any_of
 from ragmem.memory.facts.failures import subject_of
-from ragmem.memory.facts.trust import normal
 from ragmem.memory.facts.words import (
     CLAUSE,
     clip_sentences,
@@ -355,13 +354,9 @@ async def replaced_in(store: Store, session_ids: Iterable[str]) -> dict[str, Rep
     found: dict[str, Replaced] = {}
     for old in past:
         if new := _successor(old, later):
-            # The same turn in its own words takes no place of what it says.
-            own = {e.turn_id for e in new.evidence if normal(e.quote) == normal(new.content)}
-            # Nor does what was learned from that turn once more, in other words.
-            own |= {e.turn_id for e in sorted(new.evidence, key=lambda e: e.at)[-1:]}
-            for each in old.evidence:
-                if each.turn_id not in own:
-                    found[each.turn_id] = Replaced(new.content)
+            # What was learned from the same turn once more takes no place of what it says.
+            gone = {e.turn_id for e in old.evidence} - {e.turn_id for e in new.evidence}
+            found |= dict.fromkeys(gone, Replaced(new.content))
     return found
 
 
