@@ -17,7 +17,6 @@ import msgspec
 from ragmem.embedder import cosines
 from ragmem.memory.date_words import MONTHS, any_of
 from ragmem.memory.facts.failures import subject_of
-from ragmem.memory.facts.trust import normal
 from ragmem.memory.facts.words import (
     CLAUSE,
     clip_sentences,
@@ -61,8 +60,6 @@ _LONGEST = 400
 """Characters of a sentence that states something; a longer one is a text."""
 _FIRST_STATED, _LAST_STATED = 12, 8
 """Sentences of a turn that are looked at: what it comes to stands at its beginning or its end."""
-_MOST_STATED = 3
-"""Sentences of a turn that is about one thing: what takes one back is about all."""
 _QUOTED = 160
 _SESSIONS_READ, _TURNS, _READ_CHARS = 8, 6, 20_000
 """The newest, of each the last turns, and their characters."""
@@ -360,13 +357,9 @@ async def replaced_in(store: Store, session_ids: Iterable[str]) -> dict[str, Rep
     found: dict[str, Replaced] = {}
     for old in past:
         if new := _successor(old, later):
-            # The same turn in its own words takes no place of what it says.
-            own = {e.turn_id for e in new.evidence if normal(e.quote) == normal(new.content)}
-            # Nor does what was learned from that turn once more, in other words.
-            own |= {e.turn_id for e in sorted(new.evidence, key=lambda e: e.at)[-1:]}
-            for each in old.evidence:
-                if each.turn_id not in own:
-                    found[each.turn_id] = Replaced(new.content)
+            # What was learned from the same turn once more takes no place of what it says.
+            gone = {e.turn_id for e in old.evidence} - {e.turn_id for e in new.evidence}
+            found |= dict.fromkeys(gone, Replaced(new.content))
     return found
 
 
@@ -501,22 +494,16 @@ class Aftermath:
         at, told_in = said_at(memory), {each.turn_id for each in memory.evidence}
         if over := self.overwritten(memory):
             return _beside(over, at)
-        texts = list(map(_stated, self._tellers(memory)))
-        said = [text for each in texts if len(each) <= _MOST_STATED for text in each]
-        if memory.kind == "deadline":
-            # In one sentence there may be several.
-            said += CLAUSE.split(memory.content)
-        return _beside(self.revised([memory.content, *said], at, told_in), at)
+        # In one sentence there may be several deadlines.
+        parts = CLAUSE.split(memory.content) if memory.kind == "deadline" else []
+        return _beside(self.revised([memory.content, *parts], at, told_in), at)
 
     def overwritten(self, memory: MemoryRecord) -> str:
         """What the last turn says that wrote over what the memory's own turn wrote of it; empty
         where none did."""
-        tellers = self._tellers(memory)
-        return self._over(tellers[-1], memory.content, 1) if tellers else ""
-
-    def _tellers(self, memory: MemoryRecord) -> list[Turn]:
         told_in = {each.turn_id for each in memory.evidence}
-        return [turn for turn in self._turns if turn.turn_id in told_in]
+        tellers = [turn for turn in self._turns if turn.turn_id in told_in]
+        return self._over(tellers[-1], memory.content, 1) if tellers else ""
 
     def _over(self, turn: Turn, said: str, least: float) -> str:
         """The statement of the last turn that wrote over what this one wrote and says of it, or
