@@ -613,7 +613,9 @@ class _Haste:
         self._hurried = True
         soon = asyncio.get_running_loop().time() + _HASTY_S
         for limit in self._limits:
-            limit.reschedule(min(soon, limit.when() or soon))
+            # One that is over can't be changed, and what it ends may take its time to.
+            if not limit.expired():
+                limit.reschedule(min(soon, limit.when() or soon))
 
 
 _haste = ContextVar("haste", default=_Haste())  # noqa: B039

@@ -430,8 +430,10 @@ class ChatLoop:
         looked_at = time.monotonic()
         while not self._queue:
             self._arrived.clear()
+            # Not `wait_for`, which lets no cancellation out once what it waits for is there.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._arrived.wait(), _TOLD_WITHIN_S)
+                async with asyncio.timeout(_TOLD_WITHIN_S):
+                    await self._arrived.wait()
             told = chat.tell_notices()
             self._look_beside()
             if not self._queue and time.monotonic() - looked_at >= _OTHERS_S:

@@ -176,7 +176,8 @@ class McpServer:
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self.gone.wait(), 10 * _LOOK_S)
+                    async with asyncio.timeout(10 * _LOOK_S):
+                        await self.gone.wait()
                     raise ToolFailure(away + self.state) from None
             raise ToolFailure(_shown(f"{self.name} answered with an error: {error}")) from None
         except Exception as error:  # what it answered is none of the protocol's

@@ -39,3 +39,33 @@ async def test_work_that_nobody_interrupts_gets_its_time() -> None:
 
     assert await settled(piece()) is False
     assert answers == ["late, and still an answer"]
+
+
+async def test_a_second_interruption_may_come_while_what_is_given_up_still_ends() -> None:
+    """As Ctrl-C pressed twice, while the store is slow even to stop."""
+    waits, ends, may_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    gave_up: list[str] = []
+
+    async def slow_to_stop() -> None:
+        waits.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.set()
+            await may_end.wait()
+
+    async def piece() -> None:
+        with pytest.raises(StoreUnavailable):
+            await in_time(slow_to_stop(), beside_s=NEVER_S)
+        gave_up.append("the store")
+
+    work = asyncio.create_task(settled(piece()))
+    await waits.wait()
+    work.cancel()
+    await ends.wait()
+    work.cancel()
+    await asyncio.sleep(0)
+    may_end.set()
+    async with asyncio.timeout(NEVER_S / 10):
+        assert await work is True
+    assert gave_up == ["the store"]

@@ -185,6 +185,14 @@ def test_signals_end_it_in_order(
     assert chat.is_restored()
 
 
+def test_a_prompt_sent_off_in_the_same_moment_does_not_keep_it(chat: FakeChat) -> None:
+    """Enter and Ctrl-D at once: it ends in order, and does not wait for an answer."""
+    chat.send(f"slow\r{CTRL_D}")
+    assert chat.exit_code() == 0
+    assert chat.log("closed")
+    assert chat.is_restored()
+
+
 @pytest.mark.chat("hurried")
 def test_a_turn_that_does_not_end_is_left_behind(chat: FakeChat) -> None:
     """SIGTERM ends the process within two seconds, whatever does not listen."""
