@@ -32,8 +32,8 @@ from ragmem.ids import new_id
 from ragmem.index import CodeHit
 from ragmem.index.codebase import CODE, Codebase, CodeListener, CodeRequest
 from ragmem.llm.base import LLM
-from ragmem.memory.facts import FactHit
-from ragmem.memory.facts.facts import FACTS, FactQuestion, Facts
+from ragmem.memory.facts import FactHit, FactQuestion
+from ragmem.memory.facts.facts import FACTS, Facts
 from ragmem.memory.leases import HeldStore
 from ragmem.memory.memory import Memory, OpenStore
 from ragmem.memory.recall import FIND, Found, Question, Recall, import_all

@@ -49,6 +49,18 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     """For people: why it was refused, or what was changed about it (an unknown duration)."""
 
 
+class FactQuestion(msgspec.Struct, frozen=True):
+    """What memories are asked for."""
+
+    text: str
+    project_id: str | None = None
+    limit: int = 5
+    subjects: tuple[str, ...] = ()
+    """Only memories with one of these, whatever else they say."""
+    floor: bool = True
+    """Only what the question names, or is near; False: the best there are."""
+
+
 class FactHit(msgspec.Struct, frozen=True, kw_only=True):
     """A memory that bears on a question."""
 

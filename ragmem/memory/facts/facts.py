@@ -24,6 +24,7 @@ from ragmem.ids import beginning_hint, short_id
 from ragmem.memory.facts import (
     Draft,
     FactHit,
+    FactQuestion,
     Remembered,
     candidate,
     changed,
@@ -250,16 +251,6 @@ FACTS = "facts"
 """What a service is asked for, by a `FactQuestion`; it answers with a list of `FactHit`s."""
 
 
-class FactQuestion(msgspec.Struct, frozen=True):
-    """What `Facts.search` is asked."""
-
-    text: str
-    project_id: str | None
-    limit: int
-    subjects: tuple[str, ...] = ()
-    floor: bool = True
-
-
 class Facts:
     """See the module's text. One for each process; reached as `memory.facts`."""
 
@@ -399,30 +390,24 @@ class Facts:
         limit = self._config.shown if limit is None else limit
         if limit < 1:
             return []
+        asked = FactQuestion(text, project_id, limit, subjects, floor)
         if self._service:
-            asked = FactQuestion(text, project_id, limit, subjects, floor)
             with self._metrics.time("facts.search"):
                 found = await self._service.ask(FACTS, asked, list[FactHit], within_s=SEARCH_S)
             if found is not None:
                 self._found(found)
                 return found
-        from ragmem.memory.facts.ranking import Asked, search
+        from ragmem.memory.facts.ranking import search
 
         store = await self._open_store()
         with self._metrics.time("facts.search"):
             held = await self._cache.of(store, project_id)
             if not held.book.entries:
                 return []
-            sought = Asked(
-                text=text,
-                subjects=subjects,
-                limit=limit,
-                floor=self._thresholds.fact if floor else None,
-                floored=floor,
-            )
             near = await self._near(store, held, text, patience_s)
             # Thousands take a moment: whoever types comes first.
-            found = await asyncio.to_thread(search, held.book, sought, near, self._clock())
+            least, now = self._thresholds.fact, self._clock()
+            found = await asyncio.to_thread(search, held.book, asked, near, now, least=least)
         self._found(found)
         return found
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ragmem.memory.facts import FactHit
+from ragmem.memory.facts import FactHit, FactQuestion
 from ragmem.memory.facts.words import is_generic, plain
 from ragmem.records import MemoryRecord
 from ragmem.similarity import WORDS_AS_COSINE
@@ -67,20 +67,6 @@ class Book(msgspec.Struct, frozen=True):
     mean_length: float
     aliases: dict[str, frozenset[str]]
     """The other names of who has some."""
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to a book."""
-
-    text: str
-    subjects: tuple[str, ...] = ()
-    """Only memories with one of these, whatever else they say."""
-    limit: int = 5
-    floor: float | None = None
-    """What is not nearer says nothing, its share of the question's words counted as nearness too;
-    None: each counts."""
-    floored: bool = True
-    """Only what the question names, or is near; False: the best there are."""
 
 
 # --- names --------------------------------------------------------------------------------
@@ -175,12 +161,19 @@ def book_of(entries: Sequence[IndexedFact]) -> Book:
 
 
 def search(
-    book: Book, asked: Asked, similarities: Mapping[int, float], now: datetime
+    book: Book,
+    asked: FactQuestion,
+    similarities: Mapping[int, float],
+    now: datetime,
+    *,
+    least: float | None = None,
 ) -> list[FactHit]:
     """The best, best first; `similarities`: raw cosines by place, of those that have a vector.
 
-    What the question itself says, with other names of whom it names.
+    What the question itself says, with other names of whom it names. With a floor what is not
+    nearer than `least` says nothing, its share of the question's words counted as nearness too.
     """
+    floor = least if asked.floor else None
     alive = {i for i, e in enumerate(book.entries) if e.memory.is_current(now)}
     names = named, others = _named(book, asked)
     about = {i for name in named | others for i in book.subjects.get(name, ())}
@@ -193,16 +186,16 @@ def search(
         if i in alive
     }
     best = max(near.values(), default=-1.0)
-    bar = max(asked.floor or -1.0, _OF_BEST * best)
+    bar = max(floor or -1.0, _OF_BEST * best)
     scored: dict[int, tuple[float, str]] = {}
     # All others would score nothing.
     for i in alive & (about | words.keys() | near.keys()):
         shared = words.get(i, _NO_WORDS)
         score, why, is_subject = _scored(
-            book.entries[i], asked, shared.score, similarities.get(i), names
+            book.entries[i], floor, shared.score, similarities.get(i), names
         )
         bears = near[i] > bar if i in near else shared.tells
-        if asked.subjects or (score > 0 and (is_subject or bears or not asked.floored)):
+        if asked.subjects or (score > 0 and (is_subject or bears or not asked.floor)):
             scored[i] = (score, why)
     if is_generic(asked.text):
         latest = [i for i in sorted(alive) if i not in scored]
@@ -225,7 +218,7 @@ def search(
 
 def _scored(
     entry: IndexedFact,
-    asked: Asked,
+    floor: float | None,
     words: float,
     similarity: float | None,
     names: tuple[frozenset[str], frozenset[str]],
@@ -233,7 +226,7 @@ def _scored(
     """What it is worth, why, and whether the question names what it is about."""
     named, others = names
     score, reasons = _WORDS * words, ["its words"] if words else []
-    near = similarity is not None and (asked.floor is None or similarity > asked.floor)
+    near = similarity is not None and (floor is None or similarity > floor)
     if similarity is not None and near:
         score += _MEANING * max(0.0, similarity)
         reasons.append("its meaning")
@@ -245,7 +238,7 @@ def _scored(
     return score * _TRUST[entry.memory.trust], ", ".join(reasons), subject or alias
 
 
-def _named(book: Book, asked: Asked) -> tuple[frozenset[str], frozenset[str]]:
+def _named(book: Book, asked: FactQuestion) -> tuple[frozenset[str], frozenset[str]]:
     """Subjects and names that the question holds, and the other names of those."""
     text = plain(asked.text)
     words = _WORD.findall(text)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from ragmem.embedder.models import OnnxEmbedder
-from ragmem.memory.facts import Draft, FactHit
+from ragmem.memory.facts import Draft, FactHit, FactQuestion
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.facts.ranking import Asked, Book, book_of, entry_of, names_of, search
+from ragmem.memory.facts.ranking import Book, book_of, entry_of, names_of, search
 from ragmem.memory.facts.words import is_generic
 from ragmem.records import MemoryRecord
 from ragmem.store import Store
@@ -178,7 +178,7 @@ def test_other_names_lead_further() -> None:
     """Also by way of a third name."""
     book = book_with("dev is also called mick", "mick is also called Mickael", "Mickael skis")
     assert book.aliases["dev"] == {"mick", "mickael"}
-    hits = search(book, Asked(text="does dev do sports?"), {}, NOW)
+    hits = search(book, FactQuestion("does dev do sports?"), {}, NOW)
     assert "Mickael skis" in texts(hits)
 
 
@@ -264,7 +264,7 @@ def test_a_word_that_is_shared_by_chance_brings_nothing_up() -> None:
     near = {**far, 0: 0.19}
 
     def found(text: str, similarities: dict[int, float]) -> list[str]:
-        hits = search(book, Asked(text=text, floor=0.3), similarities, NOW)
+        hits = search(book, FactQuestion(text), similarities, NOW, least=0.3)
         return [hit.memory.content.split()[0] for hit in hits]
 
     assert found("make a new road", far) == []
