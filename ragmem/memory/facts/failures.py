@@ -1,6 +1,7 @@
 """What was tried and failed, from the recorded calls alone: no model is asked."""
 
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -27,6 +28,8 @@ _ASKING = Regex(
     r"more|sed|awk|curl|ping|lsof|ss|netstat|nc|host|dig|nslookup|mountpoint|id|groups"
 )
 """Programs whose exit code is an answer, or whose failure tells nothing for later."""
+_BEGIN_ANEW = {";", "||", "\n"}
+"""What follows alone decides on the exit code of a line."""
 _SHELL = Regex(r"^(?:/\S*/)?(?:ba|da|k|z)?sh: (?:line )?\d+: ")
 """Who says it, and where in a command of one line: it tells nothing."""
 _TELLING = Regex(
@@ -70,15 +73,36 @@ def succeeded(turn: Turn) -> frozenset[str]:
 def subject_of(call: ToolCall) -> str:
     """The command or the edit, on one line; empty for what is never kept as a failure."""
     if call.tool_name == RUN_COMMAND:
-        command = one_line(redact(clean(argument(call, "command"))), _SUBJECT_CHARS)
-        words = command.replace("`", "'").split()
-        while words and "=" in words[0] and not words[0].startswith("="):
-            words.pop(0)
-        return "" if not words or _ASKING.fullmatch(words[0]) else command.replace("`", "'")
+        command = clean(argument(call, "command"))
+        if _asks(command):
+            return ""
+        return one_line(redact(command), _SUBJECT_CHARS).replace("`", "'")
     if call.tool_name in EDITING_TOOLS:
         path = one_line(redact(clean(argument(call, "path"))), _SUBJECT_CHARS).replace("`", "'")
         return f"{call.tool_name} {path}" if path else ""
     return ""
+
+
+def _asks(command: str) -> bool:
+    """Whether such a program is among those of which the line may have its exit code."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars="|;&\n")
+    lexer.commenters, lexer.whitespace, lexer.whitespace_split = "", " \t\r", True
+    try:
+        words = list(lexer)
+    except ValueError:
+        # A quote that is not closed.
+        words = command.split()
+    programs = [""]
+    for word in words:
+        if word in _BEGIN_ANEW:
+            programs = [""]
+        elif word == "&&":
+            programs.append("")
+        elif word in ("|", "|&"):
+            programs[-1] = ""
+        elif not programs[-1] and ("=" not in word or word.startswith("=")):
+            programs[-1] = word
+    return any(not program or _ASKING.fullmatch(program) for program in programs)
 
 
 def failed_before(command: str, memories: Iterable[MemoryRecord], cwd: Path) -> MemoryRecord | None:

@@ -138,6 +138,9 @@ async def test_what_is_no_failure(store: Store) -> None:
         "try it",
         "Works.",
         ran("grep -r todo src", "", 1),
+        ran("git log --oneline | grep -v 'a | b'", "", 1),
+        ran("for f in *; do cat $f; done; test -s out", "", 1),
+        ran("LANG=C git status | wc -x", "", 1),
         ran("make test", "Error 2", 2),
         ran("make test", "ok"),
         ran("rm -rf build", "", success=False, error=denied),
@@ -145,6 +148,16 @@ async def test_what_is_no_failure(store: Store) -> None:
         edit_failed("`old` is not in the file. Nothing was changed. Read the file again."),
     )
     assert await Learner(store, asks=False).learn() == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["git push 'a | test' b", "echo it's | make all", "ls | cat; A=b make", "ls x || make && make"],
+)
+async def test_what_ends_with_no_question_is_a_failure(store: Store, command: str) -> None:
+    await happened(store, "try it", "No.", ran(command, "Error 2", 2))
+    [memory] = await Learner(store, asks=False).learn()
+    assert memory.content.startswith(f"`{command}` failed")
 
 
 async def test_a_failed_edit(store: Store) -> None:
