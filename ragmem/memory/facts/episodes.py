@@ -468,7 +468,7 @@ def _read(sentence: str, speaker: Speaker, now: datetime, answer: str = "") -> l
         kind, scope = "preference", None if is_of_person(flat) else "project"
     else:
         return []
-    content = _what_to_remember(sentence) if kind == "fact" else sentence
+    content = _what_to_remember(sentence) if kind in ("fact", "preference") else sentence
     if due is not None and due.text != due.day.isoformat():
         content = f"{sentence[: due.end]} ({due.day.isoformat()}){sentence[due.end :]}"
     return [
@@ -506,7 +506,7 @@ def is_preference(sentence: str) -> bool:
 def _what_to_remember(sentence: str) -> str:
     """What follows the words that ask for it, as in "Please remember: the key is blue"."""
     what = _ASKED.sub("", sentence)
-    return what[:1].upper() + what[1:]
+    return sentence if what == sentence else what[:1].upper() + what[1:]
 
 
 def _due(sentence: str, flat: str, now: datetime) -> Day | None:

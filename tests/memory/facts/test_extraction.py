@@ -160,6 +160,12 @@ async def test_what_ends_with_no_question_is_a_failure(store: Store, command: st
     assert memory.content.startswith(f"`{command}` failed")
 
 
+async def test_the_request_to_remember_is_no_part_of_what_is_remembered(store: Store) -> None:
+    await happened(store, "please remember we build with hatch", "Noted.")
+    [memory] = await Learner(store, asks=False).learn()
+    assert memory.content == "We build with hatch"
+
+
 async def test_a_failed_edit(store: Store) -> None:
     """An edit that failed and why, by the file."""
     why = "src/a.py can't be written: permission denied."
