@@ -257,17 +257,22 @@ def lock(path: Path, *, timeout_s: float) -> int:
 def take(path: Path, handle: int) -> bool:
     """Lock an open file without waiting; where that fails, the descriptor is closed."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A lock on a file that was removed meanwhile keeps nobody out.
-        if path.stat().st_ino == os.fstat(handle).st_ino:
+        if _taken(path, handle):
             return True
-    except (BlockingIOError, FileNotFoundError):
-        pass
     except BaseException:
         os.close(handle)
         raise
     os.close(handle)
     return False
+
+
+def _taken(path: Path, handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A lock on a file that was removed meanwhile keeps nobody out.
+        return path.stat().st_ino == os.fstat(handle).st_ino
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 def is_held(path: Path) -> bool:
@@ -278,7 +283,9 @@ def is_held(path: Path) -> bool:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        path.unlink(missing_ok=True)
+        # By one alone of all that look: a name that is free again may be locked anew at once.
+        if _taken(path, handle):
+            path.unlink(missing_ok=True)
     except BlockingIOError:
         return True
     finally:

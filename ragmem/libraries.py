@@ -54,12 +54,14 @@ def load_httpx() -> None:
 
 
 # Read by litellm while it is imported: DEV mode loads the current folder's `.env`, and each
-# table that is not the packaged one is fetched from the network.
+# table that is not the packaged one is fetched from the network. None is taken away: a thread
+# that copies the environment just then would fail at it.
 _SETTINGS = {
     "LITELLM_MODE": "PRODUCTION",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     "LITELLM_LOCAL_BLOG_POSTS": "True",
+    "LITELLM_LOG": "ERROR",
 }
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _loading = threading.Lock()
@@ -72,7 +74,6 @@ def load_litellm() -> ModuleType:
             return loaded
         load_httpx()
         os.environ.update(_SETTINGS)
-        os.environ.pop("LITELLM_LOG", None)
         _spare_loopback()
         hush_litellm()
         import litellm

@@ -1,6 +1,7 @@
 """Private files, replaced whole or not at all."""
 
 import errno
+import fcntl
 import os
 import signal
 import stat
@@ -14,7 +15,7 @@ import pytest
 
 from ragmem.config.file import save
 from ragmem.failpoints import arm
-from ragmem.files import replace_private, sync_folder
+from ragmem.files import is_held, replace_private, sync_folder
 from ragmem.store.neo4j_server.ways import Layout, Running
 from ragmem.store.spool import KnownProjects
 from ragmem.tools.rewind import Preimages
@@ -191,3 +192,18 @@ def test_what_has_to_last_is_synced_before_it_bears_the_name(
     made = make(tmp_path)
     assert calls == synced
     assert stat.S_IMODE(made.stat().st_mode) == 0o600
+
+
+def test_of_two_that_look_whether_an_owner_lives_the_later_takes_no_new_lock_away(
+    tmp_path: Path,
+) -> None:
+    """Both have found it dead; once its file is gone, it may be held anew under the same name."""
+    file = tmp_path / "0a.lock"
+    file.touch()
+    looks_too = os.open(file, os.O_RDWR)
+    fcntl.flock(looks_too, fcntl.LOCK_SH)
+    assert not is_held(file)
+    assert file.exists(), "it is removed by who looks last, or not at all"
+    os.close(looks_too)
+    assert not is_held(file)
+    assert not file.exists()

@@ -228,8 +228,14 @@ class Agent:
 
         Not `by_person`: ragmem is ended, by a hangup say, and a command is told of as stopped so.
         """
-        if self._task:
-            self._task.cancel(None if by_person else ENDED)
+        if self._task is None or self._run is None:
+            return
+        cancel = partial(self._task.cancel, None if by_person else ENDED)
+        if self._run.has_begun:
+            cancel()
+        else:
+            # Behind its first step: cancelled before, a task takes none, and nothing is recorded.
+            self._task.get_loop().call_soon(cancel)
 
     def tell(self, event: Event) -> bool:
         """Let an event be among those of the running turn; false where none is running."""

@@ -191,6 +191,8 @@ class TurnRun:
         """Whether an answer came without its tokens."""
         self._sizes: dict[str, int] = {}
         self._started = time.monotonic()
+        self.has_begun = False
+        """Whether its end is recorded, however it comes."""
         self._over = False
 
     @property
@@ -206,6 +208,7 @@ class TurnRun:
 
     async def run(self, prompt: str) -> None:
         """Never raises RagmemError or CancelledError: those are ways for a turn to end."""
+        self.has_begun = True
         ending = Ending(subtype="error_during_execution", text="", error="internal error")
         interrupted = await settled(self._begin(prompt))
         try:

@@ -10,6 +10,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import aclosing
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
@@ -341,9 +342,10 @@ class Codebase:
         try:
             await asyncio.wait({first})
             await self._see_to_vectors(index)
-            async for found in index.watch():
-                if found.changed:
-                    await self._see_to_vectors(index)
+            async with aclosing(index.watch()) as watched:
+                async for found in watched:
+                    if found.changed:
+                        await self._see_to_vectors(index)
         except Exception as error:
             self._failed("The code is not watched", error)
 

@@ -78,7 +78,8 @@ class HeldStore:
             raise
         finally:
             self._users -= 1
-            self._closing = asyncio.create_task(self._close_later(held_s))
+            if not self._users:
+                self._closing = asyncio.create_task(self._close_later(held_s))
 
     async def _close_later(self, held_s: float) -> None:
         await asyncio.sleep(held_s)

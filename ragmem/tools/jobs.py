@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -122,7 +123,10 @@ class Jobs:
     async def start(
         self, command: str, workspace: Workspace, sandbox: "Sandbox | None" = None
     ) -> Job:
-        """Begin one, and look at it for a second: what fails at once is ended then. ToolFailure."""
+        """Begin one, and look at it for a second: what fails at once is ended then. ToolFailure.
+
+        A cancellation cuts the look short, and is seen to by the caller: the job has begun.
+        """
         if len(self.running) >= MOST_RUNNING:
             raise ToolFailure(
                 f"{MOST_RUNNING} commands run in the background already. Stop one with read_job."
@@ -134,12 +138,15 @@ class Jobs:
 
         def work() -> None:
             job.run(workspace, sandbox)
-            if not loop.is_closed() and not job.stop.is_set():
-                loop.call_soon_threadsafe(self._on_ended, job)
+            # A process that ends needs to hear nothing more.
+            with suppress(RuntimeError):
+                if not job.stop.is_set():
+                    loop.call_soon_threadsafe(self._on_ended, job)
 
         job.thread = threading.Thread(target=work, name=job.title, daemon=True)
         job.thread.start()
-        await wait_for(lambda: not job.is_running, _FIRST_LOOK_S)
+        with suppress(asyncio.CancelledError):
+            await wait_for(lambda: not job.is_running, _FIRST_LOOK_S)
         return job
 
     async def stop(self, *jobs: Job) -> None:

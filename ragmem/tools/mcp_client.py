@@ -302,10 +302,10 @@ class WaitForServers(AgentTool):
     async def run(self, params: Params) -> ToolOutput:
         """Wait until each is ready or has failed, and no longer than half a minute."""
         self._servers.start()
-        waits = [asyncio.ensure_future(server.settled.wait()) for server in self._starting]
-        await asyncio.wait(waits, timeout=_WAIT_S)
-        for wait in waits:
-            wait.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WAIT_S):
+                for server in self._starting:
+                    await server.settled.wait()
         lines = []
         for server in self._starting:
             names = ", ".join(f"{server.name}__{tool.name}" for tool in server.tools)

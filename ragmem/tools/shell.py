@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -297,24 +298,26 @@ class CommandOutput:
 
     def text(self) -> str:
         """As a screen would have shown it, cut in its middle to what a model is given."""
-        if self._is_whole:
-            start = end = plain((self._head + self._tail).decode("utf-8", "replace"))
-            if len(start) <= MAX_SHOWN_CHARS:
-                return start
-        else:
-            start = plain(self._head.decode("utf-8", "replace"))
-            end = plain(self._tail.decode("utf-8", "replace"))
-        self._spill(b"")
+        with self._lock:
+            if self._is_whole:
+                start = end = plain((self._head + self._tail).decode("utf-8", "replace"))
+                if len(start) <= MAX_SHOWN_CHARS:
+                    return start
+            else:
+                start = plain(self._head.decode("utf-8", "replace"))
+                end = plain(self._tail.decode("utf-8", "replace"))
+            self._spill(b"")
         half = MAX_SHOWN_CHARS // 2
         left_out = f"{self.total:,} bytes in all; the middle is left out. {self._where()}"
         return f"{start[:half]}\n… [{left_out}] …\n{end[-half:]}"
 
     def close(self) -> None:
         """Write what was held back, and let go of the file."""
-        if self._fd >= 0:
-            self._write(self._held)
-            self._held = b""
-        self._close()
+        with self._lock:
+            if self._fd >= 0:
+                self._write(self._held)
+                self._held = b""
+            self._close()
 
     def _close(self) -> None:
         if self._fd >= 0:
@@ -368,10 +371,13 @@ class CommandOutput:
 
 def _make_room(folder: Path) -> None:
     """Remove the oldest outputs while there are too many; a turn keeps their starts and ends."""
-    kept = sorted((file.name, file.stat().st_size, file) for file in folder.glob("command-*.txt"))
+    kept = []
+    for file in folder.glob("command-*.txt"):
+        with suppress(FileNotFoundError):  # another process makes room too
+            kept.append((file.name, file.stat().st_size, file))
     over = sum(size for _, size, _ in kept) + MAX_SPILLED_BYTES - MAX_KEPT_BYTES
     # Their names begin with the time.
-    for _, size, file in kept:
+    for _, size, file in sorted(kept):
         if over <= 0:
             return
         file.unlink(missing_ok=True)

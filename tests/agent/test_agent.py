@@ -35,6 +35,8 @@ from ragmem.messages import ToolUse
 from ragmem.records import Applied
 from ragmem.store import Room
 from ragmem.tools.base import Decision, Proposal
+from ragmem.tools.jobs import Jobs
+from ragmem.tools.shell import Commands
 from ragmem.tools.workspace import Workspace
 from tests.agent.conftest import Bench, asked, calls, reads, touches, use
 from tests.fakes.scripted_llm import Says
@@ -444,6 +446,44 @@ async def test_interrupted_effect_is_known_and_not_repeated(bench: Bench) -> Non
     assert UNKNOWN_EFFECTS in request_text(llm.requests[-1])
     assert_valid(llm.requests[-1].messages[1:])
     assert bench.touch.runs == 1
+
+
+async def test_a_job_that_has_begun_is_known_however_soon_the_turn_is_stopped(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """The model hears of what runs, and can read it and end it, when the person goes on."""
+    jobs = Jobs(tmp_path / "outputs")
+    toolset = standard_toolset(
+        Workspace(bench.folder),
+        data_dir=tmp_path,
+        mode="bypassPermissions",
+        commands=Commands(jobs=jobs),
+    )
+    begins = use("run_command", command="touch begun; sleep 600", background=True)
+    agent, _ = await bench.agent([Says(tools=(begins,))], toolset=toolset)
+    turn = asyncio.create_task(asked(agent, "Start the server"))
+    while not (bench.folder / "begun").exists():
+        await asyncio.sleep(0.01)
+    agent.interrupt()
+    events = await turn
+    assert isinstance(events[-1], TurnFinished)
+    assert events[-1].subtype == "interrupted"
+    (call,) = (await bench.turn(agent)).tool_calls
+    assert call.success
+    assert "Job 1: touch begun; sleep 600" in json.loads(call.result)["text"]
+    assert [job.number for job in jobs.running] == [1]
+    await jobs.aclose()
+
+
+async def test_a_turn_that_is_stopped_before_it_has_begun_is_recorded(bench: Bench) -> None:
+    """A key that comes with the prompt: what the person said lasts, and the turn has its end."""
+    agent, llm = await bench.agent([])
+    turn = asyncio.create_task(asked(agent, "go"))
+    asyncio.get_running_loop().call_soon(agent.interrupt)
+    events = await turn
+    assert isinstance(events[-1], TurnFinished)
+    assert events[-1].subtype == "interrupted"
+    assert ((await bench.turn(agent)).user_message, llm.requests) == ("go", [])
 
 
 async def test_bug_in_the_loop_is_recorded_and_raised(bench: Bench) -> None:

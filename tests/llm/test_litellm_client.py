@@ -26,17 +26,22 @@ def audit(event, args):
         asked.append((event, str(args[-1])))
 sys.addaudithook(audit)
 from ragmem.libraries import load_litellm
+before = set(os.environ)
 load_litellm()
 load_litellm()
 print("ASKED", asked)
 print("CANARY", os.environ.get("RAGMEM_CANARY"), os.environ.get("OPENAI_API_BASE"))
 print("MCP", "mcp" in sys.modules)
+print("GONE", before - set(os.environ))
 """
 
 
 @pytest.mark.parametrize("how", [pytest.param("-c", marks=pytest.mark.campaign), "script"])
 def test_no_env_file_no_network_no_words(how: str, tmp_path: Path) -> None:
-    """Imported in a folder with a hostile `.env`, by `python -c` or by a script."""
+    """Imported in a folder with a hostile `.env`, by `python -c` or by a script.
+
+    No variable goes, which a thread that copies the environment meanwhile would miss.
+    """
     (tmp_path / ".env").write_text("RAGMEM_CANARY=read\nOPENAI_API_BASE=http://evil.invalid\n")
     script = tmp_path / "probe.py"
     script.write_text(PROBE)
@@ -54,7 +59,7 @@ def test_no_env_file_no_network_no_words(how: str, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["ASKED []", "CANARY None None", "MCP False"]
+    assert done.stdout.splitlines() == ["ASKED []", "CANARY None None", "MCP False", "GONE set()"]
     assert done.stderr == ""
 
 

@@ -1,10 +1,12 @@
 """What a turn waits for: it is given up soon once the person has interrupted it."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from ragmem.errors import StoreUnavailable
+from ragmem.memory.leases import HeldStore
 from ragmem.memory.recording import in_time, settled
 
 NEVER_S = 600.0
@@ -69,3 +71,21 @@ async def test_a_second_interruption_may_come_while_what_is_given_up_still_ends(
     async with asyncio.timeout(NEVER_S / 10):
         assert await work is True
     assert gave_up == ["the store"]
+
+
+async def test_of_questions_that_overlap_only_the_last_begins_to_close_the_store() -> None:
+    """It stays for its time after the last one, however the others ended."""
+
+    async def nothing() -> Any:
+        return None
+
+    held = HeldStore(nothing, held_s=NEVER_S, on_close=nothing)
+    before = asyncio.all_tasks()
+    async with held.used():
+        for _ in range(3):
+            async with held.used():
+                pass
+        assert asyncio.all_tasks() == before
+    assert len(asyncio.all_tasks() - before) == 1
+    await held.aclose()
+    assert asyncio.all_tasks() == before

@@ -15,6 +15,7 @@ import apsw
 import pytest
 
 from ragmem.errors import SessionNotFound, StoreError, StoreRefused, StoreUnavailable
+from ragmem.failpoints import arm, hits
 from ragmem.records import Applied, Project, RegisterProject, SessionQuery, Write
 from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore, Waiting
@@ -381,6 +382,31 @@ async def test_closing_leaves_what_waits_and_is_quick(home: Home) -> None:
             await call
     home.error = None
     assert len(await home.open().sessions(SessionQuery())) == 1
+
+
+async def test_what_a_process_closes_over_while_it_takes_it_over_is_left_to_the_next(
+    home: Home,
+) -> None:
+    """Whoever closes just then holds its lock no longer, though the process lives on."""
+    home.error = StoreUnavailable("It is down.")
+    dead = home.open()
+    await dead.apply([created("s")])
+    await dead.aclose()
+    home.error = None
+    hasty = home.open()
+    arm("spool.adopt:sleep=0.5")
+    reads = asyncio.create_task(hasty.sessions(SessionQuery()))
+    try:
+        async with asyncio.timeout(60):
+            while not hits("spool.adopt"):
+                await asyncio.sleep(0.01)
+        await hasty.aclose()
+    finally:
+        arm("")
+    with pytest.raises(StoreUnavailable):
+        await reads
+    found = await home.open().sessions(SessionQuery())
+    assert [session.session_id for session in found] == ["s"]
 
 
 # --- odd lines -------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Servers of the Model Context Protocol at an address, and what is told of a server's settings."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 from ragmem.config import McpServerConfig
 from ragmem.redact import redact
 from ragmem.tools.base import ToolFailure
-from ragmem.tools.mcp_client import McpServer
+from ragmem.tools.mcp_client import McpServer, Servers, WaitForServers
 from tests.fakes.mcp_server import answer
 
 KEY = "hT5-bearer-0987zyxw"
@@ -94,3 +95,17 @@ async def test_a_header_with_a_line_break_is_named_and_not_shown(
         assert state in server.state
         assert not [line for line in [server.state, *said] if "fern" in line or "moss" in line]
         await server.aclose()
+
+
+async def test_whoever_is_stopped_while_it_waits_for_servers_leaves_nothing_waiting(
+    tmp_path: Path,
+) -> None:
+    silent = [McpServer(name, McpServerConfig(command="cat"), lambda _: None) for name in "ab"]
+    servers = Servers({}, cwd=tmp_path, timeout_s=5, say=lambda _: None)
+    waits = WaitForServers(servers, silent)
+    call = asyncio.create_task(waits.run(waits.Params()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.wait({call})
+    assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -221,6 +221,8 @@ def test_the_outputs_that_are_kept_have_an_end(
     for name in "abcd":
         (tmp_path / f"command-{name}.txt").write_text(name * 100)
     (tmp_path / "other.txt").write_text("x" * 1000)
+    # As one that another process removes just then: it is named, and not there.
+    (tmp_path / "command-e.txt").symlink_to(tmp_path / "gone")
     _make_room(tmp_path)
-    left = sorted(path.name for path in tmp_path.iterdir())
+    left = sorted(path.name for path in tmp_path.iterdir() if path.exists())
     assert left == ["command-c.txt", "command-d.txt", "other.txt"]

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import os
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -85,6 +86,8 @@ class SpoolFile:
         self.store_id = store_of(path)
         """Of whom its lines are; empty while that is not known."""
         self._handle = handle
+        # Who takes it over may be cancelled before it has it: the lock goes with the object.
+        self._let_go = weakref.finalize(self, os.close, handle)
         self._size = os.fstat(handle).st_size
         self._offset = 0
 
@@ -165,7 +168,7 @@ class SpoolFile:
                     set_aside(self.path.parent, _ended(self._rest()), self.store_id)
                     self.path.unlink()
         finally:
-            os.close(self._handle)
+            self._let_go()
 
     def _rest(self) -> Iterator[bytes]:
         while lines := self.read(_MANY):
