@@ -34,6 +34,7 @@ from ragmem.records import (
     Claims,
     Finding,
     MemoryRecord,
+    Owner,
     Project,
     PutMemory,
     PutProfile,
@@ -257,6 +258,15 @@ class Administration:
         return Copied(
             rows, compared.later, compared.differing, compared.differing_count, compared.equal
         )
+
+    async def stranger(self, store: "Archive") -> Owner | None:
+        """Whose the newest session in a store is, if none of the newest is this home's own."""
+        sessions = await store.sessions(SessionQuery(limit=_PAGE))
+        owners = [session.owner for session in sessions]
+        if not owners or {"", owner_of_file(self.paths)} & set(owners):
+            return None
+        known = {each.owner_id: each for each in await store.owners()}
+        return known.get(owners[0], Owner(owner_id=owners[0]))
 
     async def back_up(
         self, file: Path | None, new: NewFile, progress: Progress

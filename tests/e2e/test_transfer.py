@@ -125,7 +125,11 @@ def test_a_backup_brings_it_back(ragmem: Ragmem, tmp_path: Path) -> None:
     elsewhere = Ragmem(tmp_path / "elsewhere")
     asked = elsewhere.run("store", "migrate", "--from", str(file))
     assert (asked.code, "--yes" in asked.err) == (2, True)
-    elsewhere.ok("store", "migrate", "--from", str(file), "--yes")
+    owner = ragmem.ok("memory", "owner").out.strip()
+    take = f"`ragmem memory owner --take {owner}` makes them your own"
+    assert take in elsewhere.ok("store", "migrate", "--from", str(file), "--yes").err
+    elsewhere.ok("memory", "owner", "--take", owner)
+    assert take not in elsewhere.ok("store", "migrate", "--from", str(file), "--yes").err
     before = ragmem.shown(session["session_id"])
     assert elsewhere.shown(session["session_id"]) == before
     assert file.read_bytes() == bytes_before
@@ -259,7 +263,7 @@ def test_copies_of_files_go_with_the_last_session_that_names_them(tmp_path: Path
     assert ragmem.run("sessions", "delete", first, "--yes").code != 0
     assert len(kept()) == 4
     done = ragmem.ok("sessions", "delete", fork, "--yes")
-    assert done.out.endswith(": 1 turns, 1 copy of files from before an edit.\n")
+    assert done.out.endswith(": 1 turn, 1 copy of files from before an edit.\n")
     assert kept() == [".parts", ".parts", "one"]
     # What the other session names as well stays.
     ragmem.ok("sessions", "delete", first, "--yes")
