@@ -17,7 +17,15 @@ import msgspec
 
 from ragmem.config import Config, Paths, environment
 from ragmem.config.address import configured
-from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable, UsageError, unreadable
+from ragmem.errors import (
+    RagmemError,
+    StoreDamaged,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    UsageError,
+    unreadable,
+)
 from ragmem.files import forget_prompts, lock
 from ragmem.ids import is_whole_id
 from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
@@ -26,6 +34,7 @@ from ragmem.records import (
     Claims,
     Finding,
     MemoryRecord,
+    Owner,
     Project,
     PutMemory,
     PutProfile,
@@ -195,11 +204,14 @@ class Administration:
         with tempfile.TemporaryDirectory(prefix="restoring-", dir=self.paths.data_dir) as folder:
             database = Path(folder) / "memory.db"
             shutil.copyfile(file, database)
-            store = await SQLiteStore.open(database, locks_dir=Path(folder) / "locks")
             try:
-                yield msgspec.structs.replace(await _copy_source(store), label=str(file))
-            finally:
-                await store.aclose()
+                store = await SQLiteStore.open(database, locks_dir=Path(folder) / "locks")
+                try:
+                    yield msgspec.structs.replace(await _copy_source(store), label=str(file))
+                finally:
+                    await store.aclose()
+            except (StoreDamaged, StoreRefused) as error:
+                raise _of_backup(error, database, file) from None
 
     async def claims(self, source: CopySource, into: "Archive") -> Claims:
         """What would have standing, or the profile, of what a copy adds or changes.
@@ -247,6 +259,15 @@ class Administration:
             rows, compared.later, compared.differing, compared.differing_count, compared.equal
         )
 
+    async def stranger(self, store: "Archive") -> Owner | None:
+        """Whose the newest session in a store is, if none of the newest is this home's own."""
+        sessions = await store.sessions(SessionQuery(limit=_PAGE))
+        owners = [session.owner for session in sessions]
+        if not owners or {"", owner_of_file(self.paths)} & set(owners):
+            return None
+        known = {each.owner_id: each for each in await store.owners()}
+        return known.get(owners[0], Owner(owner_id=owners[0]))
+
     async def back_up(
         self, file: Path | None, new: NewFile, progress: Progress
     ) -> tuple[Path, StoreInfo]:
@@ -273,6 +294,13 @@ class Administration:
         folder.mkdir(mode=0o700, exist_ok=True)
         now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
         return folder / f"{name}-{now}.{suffix}"
+
+    def _newer_backup(self, than: Path | None) -> Path | None:
+        """The newest backup of SQLite's that the person has made, if it is newer than that one."""
+        made = (self.paths.data_dir / "backups").glob("memory-*.db")
+        newest = max(made, key=lambda file: file.stat().st_mtime, default=None)
+        older = than is None or (newest and newest.stat().st_mtime > than.stat().st_mtime)
+        return newest if older else None
 
     async def keep_daily_backup(self) -> None:
         """Keep a copy of a SQLite database for the day that its disk breaks, once a day."""
@@ -384,14 +412,14 @@ class Administration:
     async def _save_database(self, say: Callable[[str], None]) -> Saved | None:
         """What can be read goes into a new database, which takes the damaged one's place."""
         from ragmem.store.spool.files import Spool
-        from ragmem.store.sqlite import SQLiteStore, repair, schema
+        from ragmem.store.sqlite import SQLiteStore, schema
 
         paths = self.paths
         try:
             findings, _ = await self.check()
         except (StoreDamaged, UsageError):  # the latter where there is none
             held = paths.database.exists() and paths.database.stat().st_size > 0
-            if not (held or repair.newest_first(paths.database)):
+            if not (held or schema.newest_first(paths.database)):
                 raise
         else:
             if not findings:
@@ -410,6 +438,8 @@ class Administration:
         said = "Nothing could be read." if lost is None else f"{lost} places could not be read."
         if backup is not None:
             said += f" What is missing was taken from {backup}, as far as it is there."
+        if newer := self._newer_backup(backup):
+            said += f" More may be in {newer}: `ragmem store migrate --from` brings that."
         if kept.exists():
             said += f" The damaged database is kept as it was: {kept}"
         say(said)
@@ -577,15 +607,25 @@ def _is_database(file: Path) -> bool:
     raise no_backup(file)
 
 
+def _of_backup(error: StoreError, database: Path, file: Path) -> StoreError:
+    """The error as one of the backup, where it is about the copy of it that was read."""
+    told = f"The memory's database {database}"
+    if told not in str(error):
+        return error
+    hint = "Use another backup if there is one." if isinstance(error, StoreDamaged) else error.hint
+    return type(error)(str(error).replace(told, f"The backup {file}"), hint=hint)
+
+
 def _rebuilt(paths: Paths, folder: Path, known_id: str) -> tuple[int | None, Path | None]:
     """Places that were lost, None for all of them; and the backup that stood in for them.
 
     StoreDamaged where neither the database nor a backup can be read.
     """
-    from ragmem.store.sqlite.repair import DamagedDatabase, newest_first, rebuild
+    from ragmem.store.sqlite import schema
+    from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 
     sources: list[DamagedDatabase] = []
-    backup = next(iter(newest_first(paths.database)), None)
+    backup = next(iter(schema.newest_first(paths.database)), None)
     try:
         try:
             sources.append(DamagedDatabase(paths.database, folder))

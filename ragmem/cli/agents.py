@@ -9,6 +9,7 @@ import difflib
 import hashlib
 import json
 import os
+import re
 import shlex
 import sys
 from collections import Counter
@@ -286,6 +287,8 @@ _HOOKS = {"UserPromptSubmit": "prompt", "SessionEnd": "session-end"}
 """Of Claude Code, by what `ragmem hook` calls them."""
 _HOOK_S = 10
 _DIFF_LINES = 2
+_TABLES = re.compile(r"(?m)^(?=[ \t]*\[)")
+"""Parts a text of TOML where a table begins; a list within a list may look like one."""
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -487,10 +490,32 @@ def _toml(text: str) -> Any:
         raise ConfigError(f"It is not valid TOML: {error}.") from None
 
 
-def _toml_text(document: Any, _: str) -> str:
+def _toml_text(document: Any, like: str) -> str:
+    """As TOML; comments behind a table that is taken away stay where they stood."""
     import tomlkit
 
-    return tomlkit.dumps(document)
+    text = tomlkit.dumps(document)
+    there = {_header(part) for part in _TABLES.split(text)}
+    parts = _TABLES.split(like)
+    if all(_header(part) in there for part in parts):
+        return text
+    kept = "".join(part if _header(part) in there else _comments_behind(part) for part in parts)
+    try:
+        return kept if _toml(kept) == document else text
+    except ConfigError:  # a line that only looked like a header
+        return text
+
+
+def _header(part: str) -> str:
+    return part.partition("\n")[0].strip()
+
+
+def _comments_behind(table: str) -> str:
+    """What stands behind the last of a table's keys, if there are comments."""
+    lines = table.splitlines(keepends=True)
+    end = max(n for n, line in enumerate(lines) if not line.lstrip().startswith(("#", "\n")))
+    behind = "".join(lines[end + 1 :])
+    return behind if behind.strip() else ""
 
 
 def _empty_part(document: Any) -> Any:

@@ -23,6 +23,7 @@ from ragmem.cli.output import say
 from ragmem.config import find_paths, how_to_set, load_config
 from ragmem.errors import (
     EXIT_DONE,
+    MemoryNotFound,
     RagmemError,
     SessionNotFound,
     StoreError,
@@ -246,7 +247,7 @@ async def _context(_: LateApp, app: App, params: ContextParams) -> str:
 class WhyParams(Arguments, frozen=True):
     """Arguments of why."""
 
-    id: Annotated[str, arg("Of a fact, turn or summary, as recall tells it.", 64, 4)]
+    id: Annotated[str, arg("Of a fact, turn, summary or session, as recall tells it.", 64, 4)]
 
 
 async def _why(_: LateApp, app: App, params: WhyParams) -> str:
@@ -260,10 +261,15 @@ async def _why(_: LateApp, app: App, params: WhyParams) -> str:
     if summaries := await store.get(Summary, [wanted]):
         session = await store.session(summaries[0].session_id)
         return _quoted([_session_line(session), _summary_text(summaries[0])])
-    with suppress(SessionNotFound):
-        return await read_page(app, f"{SESSIONS}/{(await store.session(wanted)).session_id}")
     facts = facts_of(app.memory)
-    chain = await chain_of(await facts.find(wanted), facts, store)
+    try:
+        fact = await facts.find(wanted)
+    except MemoryNotFound:
+        # Of sessions the tail is told, as of facts.
+        with suppress(SessionNotFound):
+            return await read_page(app, f"{SESSIONS}/{(await app.find_session(wanted)).session_id}")
+        raise
+    chain = await chain_of(fact, facts, store)
     return _quoted([page(told(chain, utc_now()), _WIDTH)])
 
 

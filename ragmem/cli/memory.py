@@ -504,6 +504,8 @@ async def import_memories(opened: "App", file: cli.Exported, yes: cli.Yes = Fals
     profile, given = (await store.profile()).values, document.profile
     given_keys = given.values if given.owner and given.owner == owner else {}
     keys = {key: value for key, value in given_keys.items() if key not in profile}
+    if left := len(given.values) - len(given_keys):
+        out.say(f"Left out: the profile of somebody else, {counted(left, 'entry')}.\n")
     claims = claims_of(document.memories, owner, known=known, now=utc_now())
     await cli.confirm_claims(msgspec.structs.replace(claims, profile=keys), yes=yes)
     place = await here(store, opened.cwd)

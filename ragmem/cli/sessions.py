@@ -434,7 +434,7 @@ async def import_session(
     allow = partial(cli.confirm_claims, yes=yes)
     session, document = await own.take_in(out.read_without_secrets(file), allow, as_new=as_new)
     tail = short_id(session.session_id)
-    out.write(f"{tail}  {session_name(session)} ({session.turn_count:,} turns)\n")
+    out.write(f"{tail}  {session_name(session)} ({counted(session.turn_count, 'turn')})\n")
     if known := document.memories:
         always = sum(memory.stands_always for memory in known)
         told = f", {always:,} of them for every prompt" if always else ""
@@ -449,14 +449,14 @@ async def delete(own: Administration, reference: cli.Reference, yes: cli.Yes = F
     if not yes:
         out.say(
             f"{short_id(session.session_id)}  {session_name(session)}\n"
-            f"{session.turn_count:,} turns, in {visible(session.cwd)}\n"
+            f"{counted(session.turn_count, 'turn')}, in {visible(session.cwd)}\n"
         )
         await cli.confirm("Delete it for ever?", "Nothing was deleted.")
     gone = await own.delete(session)
     known = f", {counted(gone['memories'], 'memory')}" if gone["memories"] else ""
     if gone["copies"]:
         known += f", {counted(gone['copies'], 'copy')} of files from before an edit"
-    out.write(f"Deleted {short_id(session.session_id)}: {gone['turns']:,} turns{known}.\n")
+    out.write(f"Deleted {short_id(session.session_id)}: {counted(gone['turns'], 'turn')}{known}.\n")
     if gone.get("traces"):
         out.say(
             "Parts of its text may still be in the file: another process reads it, or the disk "

@@ -93,9 +93,16 @@ async def migrate(
         except asyncio.CancelledError:
             say("Stopped. What was copied stays there; run it again to go on.\n")
             raise
+        stranger = await own.stranger(into)
     write(comparison_text(compared))
     if not compared.equal:
         return EXIT_FAILED
+    if stranger:
+        say(
+            f"note: the sessions are those of another home, called {stranger.called}. Yours too? "
+            f"`ragmem memory owner --take {stranger.owner_id}` makes them your own: where others "
+            "share the database, you find them as another person's alone.\n"
+        )
     if own.kind != target:
         say(f"`ragmem store use {target}` keeps memory there from now on.\n")
     return EXIT_DONE

@@ -17,10 +17,14 @@ import msgspec
 
 from ragmem.errors import ConfigError
 from ragmem.files import NO_HOME, Paths as Paths
+from ragmem.text import in_words
 from ragmem.themes import ThemeName
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
+_MOST = 1_000_000_000
+"""Of what is counted: as good as no limit, and within what databases and formats hold."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=_MOST)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Similarity = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Effort = Literal["none", "low", "medium", "high"]
@@ -69,14 +73,14 @@ class StoreConfig(_Section, frozen=True):
     """Of Neo4j; empty: NEO4J_URI, else the local server of `ragmem neo4j up`."""
     database: str = ""
     """Of Neo4j; empty: NEO4J_DATABASE, else the server's default."""
-    timeout_s: Seconds = 5.0
+    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 5.0
     """Longest wait for a busy or silent store, in seconds."""
 
 
 class ContextConfig(_Section, frozen=True):
     """Budgets of the request, in percent of `max_chars`."""
 
-    max_chars: Annotated[int, msgspec.Meta(ge=0)] = 0
+    max_chars: Count = 0
     """0: 100,000, or half of the model's window (4 characters a token) if that is less."""
     instructions_percent: Percent = 20.0
     """AGENTS.md, or CLAUDE.md where there is none."""
@@ -128,10 +132,10 @@ class SummariesConfig(_Section, frozen=True):
     """Past so many characters of turns, their summaries are summed up in one above them."""
     max_tokens: Positive = 300
     """Of a session's own summary (4 characters a token)."""
-    retry_pause_s: Annotated[float, msgspec.Meta(ge=0)] = 2.0
+    retry_pause_s: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 2.0
     """Before a model is asked again where its answer was of no use, and three times as long before
     the last time. With `worker = "inline"` there are no pauses."""
-    max_calls_per_session: Annotated[int, msgspec.Meta(ge=0)] = 2_000
+    max_calls_per_session: Count = 2_000
     """Of a paid model, for one session; beyond them summaries are cut from the turns."""
     max_cost_usd_per_session: Annotated[float, msgspec.Meta(ge=0)] = 1.0
     """The same, in dollars as estimated."""
@@ -565,8 +569,10 @@ def check_tree(tree: dict[str, Any], text: str, source: str) -> Config:
 
 def _in_words(reason: str, dotted: str) -> str:
     """Why a value can't be one of a setting; a pattern says nothing to a person."""
+    if reason.startswith("Invalid enum value"):
+        return "there is no such value"
     if " matching regex " not in reason:
-        return reason
+        return in_words(f"{reason} - at `$.it`")
     if dotted.startswith("ui.colors"):
         return "a colour is written as #rrggbb, such as #5f87af; empty is the theme's own"
     return _FORMS.get(dotted, "that text does not have the form that it needs")

@@ -533,9 +533,10 @@ async def open_archive(
             everyone=True,
             fills=fills,
         )
-    from ragmem.store.sqlite import SQLiteStore
+    from ragmem.store.sqlite import SQLiteStore, schema
 
-    if existing and not paths.database.exists():
+    # One that was set up and is gone is an error of its own.
+    if existing and not (paths.database.exists() or schema.marker(paths.database).exists()):
         raise UsageError(f"There is no SQLite memory at {paths.database}.")
     return await SQLiteStore.open(
         paths.database,

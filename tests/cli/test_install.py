@@ -127,6 +127,28 @@ def test_what_others_changed_since_stays(ragmem: Ragmem) -> None:
     assert "# My own words." in codex.read_text()
 
 
+@pytest.mark.parametrize(
+    ("before", "since"),
+    [
+        (CODEX, ("[profiles.deep]", "# Of my profiles.\n[profiles.deep]")),
+        (CODEX.partition("[profiles")[0], (".ragmem.env]\n", '.ragmem.env]\nX = [\n  ["y"],\n]\n')),
+        ("", ("[mcp_servers.ragmem]\n", "[mcp_servers.ragmem]\nenabled = true\n")),
+    ],
+)
+def test_comments_that_others_wrote_behind_our_table_stay_where_they_stood(
+    ragmem: Ragmem, before: str, since: tuple[str, str]
+) -> None:
+    codex = ragmem.home.parent / ".codex" / "config.toml"
+    codex.write_text(before)
+    changed(ragmem, "install", "codex")
+    codex.write_text(codex.read_text().replace(*since) + "# Later.\n")
+    changed(ragmem, "uninstall", "codex")
+    expected = before.replace(*since) + "# Later.\n"
+    assert [line for line in codex.read_text().splitlines() if line] == [
+        line for line in expected.splitlines() if line
+    ]
+
+
 def test_files_that_were_not_there_go_again_and_links_stay(ragmem: Ragmem) -> None:
     home = ragmem.home.parent
     settings, config, linked = (

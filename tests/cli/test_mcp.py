@@ -99,6 +99,8 @@ async def test_each_tool_answers_with_ids_that_the_next_call_takes(
         said = await told(session, "why", id=turn_id)
         assert "Session " in said
         assert "read_file" in said or ORDER in said
+        tails = re.findall(r"[Ss]ession ([0-9a-f]{8})\b", found + said)
+        assert "[turn 1, " in await told(session, "why", id=tails[0])
         memory_id = re.findall(r"- \[([0-9a-f]{8}), fact", found)[0]
         assert "told by you directly" in await told(session, "why", id=memory_id)
         gathered = await told(session, "context", prompt="Mend the valve", max_tokens=1_500)

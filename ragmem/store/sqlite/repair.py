@@ -510,7 +510,6 @@ def _file(sources: Sequence[RowSource], db: Database) -> None:
 # --- daily copies -----------------------------------------------------------------------
 
 
-FOLDER = "backups"
 _MOST = 3
 _EACH = timedelta(days=1)
 _ROOM = 3
@@ -518,14 +517,9 @@ _ROOM = 3
 _WAIT_S = 5.0
 
 
-def newest_first(database: Path) -> list[Path]:
-    """The database's own backups that there are."""
-    return sorted(database.parent.glob(f"{FOLDER}/daily-*.db"), reverse=True)
-
-
 def drop(database: Path) -> None:
     """Remove them all, since they hold what is deleted now."""
-    for backup in newest_first(database):
+    for backup in schema.newest_first(database):
         backup.unlink(missing_ok=True)
 
 
@@ -535,10 +529,10 @@ def keep(database: Path, locks_dir: Path, now: datetime) -> bool:
     False where nothing has changed since the last one, or there is no room for it. Raises OSError
     or what apsw raises where it can't be written or read: a damaged one comes in nobody's place.
     """
-    there = newest_first(database)
+    there = schema.newest_first(database)
     if there and not _is_due(database, there[0], now):
         return False
-    folder = database.parent / FOLDER
+    folder = database.parent / schema.BACKUPS
     folder.mkdir(mode=0o700, exist_ok=True)
     if shutil.disk_usage(folder).free < _ROOM * schema.size_bytes(database):
         return False
@@ -554,7 +548,7 @@ def keep(database: Path, locks_dir: Path, now: datetime) -> bool:
     finally:
         part.unlink(missing_ok=True)
         os.close(alone)
-    for old in newest_first(database)[_MOST:]:
+    for old in schema.newest_first(database)[_MOST:]:
         old.unlink(missing_ok=True)
     return True
 

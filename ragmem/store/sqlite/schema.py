@@ -28,6 +28,8 @@ OVERWRITES = "FAST"
 is overwritten where a person deletes.
 """
 _MAGIC = b"SQLite format 3\0"
+BACKUPS = "backups"
+"""The folder of copies beside a database."""
 _MARKER = ".initialised"
 _MARKER_TEXT = (
     "The memory beside this file was set up. Should it be missing or empty one day,\n"
@@ -129,11 +131,19 @@ def inode_of(database: Path) -> int:
         raise _failing(database, error.strerror or str(error)) from None
 
 
+def newest_first(database: Path) -> list[Path]:
+    """The copies of a database that were made of it once a day."""
+    return sorted(database.parent.glob(f"{BACKUPS}/daily-*.db"), reverse=True)
+
+
 def lost(database: Path, how: str) -> StoreDamaged:
     """The error for a memory that was there and is not."""
+    copies = newest_first(database)
     return StoreDamaged(
         f"The memory's database {database} {how}, but it held something before.",
-        hint="Put it back from a backup. To start an empty memory instead, move away what is left "
+        hint="Put it back from a backup"
+        + (f": `ragmem store repair` takes {copies[0]}" if copies else "")
+        + ". To start an empty memory instead, move away what is left "
         f"of it and remove {marker(database)}.",
     )
 
