@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from ragmem.memory.facts import FactHit, FactQuestion
-from ragmem.memory.facts.words import is_generic, plain
+from ragmem.memory.facts.words import asks_what_failed, is_generic, plain
 from ragmem.records import MemoryRecord
 from ragmem.similarity import WORDS_AS_COSINE
 from ragmem.terms import QueryTerm, query_terms, rarity, terms
@@ -33,9 +33,15 @@ those that do not are.
 """
 _COMMON = 50
 """A word of more memories than this, and of a fifth of them, brings none up by itself."""
+_OF_FAILURE = 0.4
+"""A failure that holds less of what a question's words say has nothing of them: outputs are full of
+ordinary words, and a young project knows of little else."""
+_EXIT_CODE = Regex(r"(?<=` failed: )exit code \d+")
 _LONGEST_NAME = 4
 """Words of a subject or name that is looked for in a question."""
 _WORD = Regex(r"\w+(?:[-'’.]\w+)*")
+_AROUND = "`'\"()[]<>.,;:!?"
+"""What a path is set in."""
 
 
 _OF_PERSON = Regex(
@@ -137,7 +143,10 @@ def _aliases(memories: Iterable[MemoryRecord]) -> dict[str, frozenset[str]]:
 
 def entry_of(memory: MemoryRecord) -> IndexedFact:
     """Made once for each state of a memory: its words take the time."""
-    found = terms(" ".join([memory.content, *memory.subjects]))
+    content = memory.content
+    if memory.kind == "failure":
+        content = _EXIT_CODE.sub("", content)
+    found = terms(" ".join([content, *memory.subjects]))
     subjects = frozenset(map(plain, memory.subjects))
     return IndexedFact(memory, dict(Counter(found)), len(found), subjects)
 
@@ -172,6 +181,7 @@ def search(
 
     What the question itself says, with other names of whom it names. With a floor what is not
     nearer than `least` says nothing, its share of the question's words counted as nearness too.
+    Failures are among the latest for a question of what failed alone.
     """
     floor = least if asked.floor else None
     alive = {i for i, e in enumerate(book.entries) if e.memory.is_current(now)}
@@ -179,7 +189,11 @@ def search(
     about = {i for name in named | others for i in book.subjects.get(name, ())}
     if asked.subjects:
         alive &= about
-    words = _by_words(book, asked.text, others)
+    words = {
+        i: shared
+        for i, shared in _by_words(book, asked.text, others).items()
+        if not asked.floor or not _is_failure(book, i) or shared.share >= _OF_FAILURE
+    }
     near = {
         i: similarity + WORDS_AS_COSINE * words.get(i, _NO_WORDS).share
         for i, similarity in similarities.items()
@@ -191,14 +205,17 @@ def search(
     # All others would score nothing.
     for i in alive & (about | words.keys() | near.keys()):
         shared = words.get(i, _NO_WORDS)
-        score, why, is_subject = _scored(
-            book.entries[i], floor, shared.score, similarities.get(i), names
-        )
+        entry = book.entries[i]
+        score, why = _scored(entry, floor, shared.score, similarities.get(i), names)
         bears = near[i] > bar if i in near else shared.tells
-        if asked.subjects or (score > 0 and (is_subject or bears or not asked.floor)):
+        bears = bears or _is_named(entry, named | others)
+        if asked.subjects or (score > 0 and (bears or not asked.floor)):
             scored[i] = (score, why)
-    if is_generic(asked.text):
-        latest = [i for i in sorted(alive) if i not in scored]
+    of_failures = asks_what_failed(asked.text)
+    if of_failures or is_generic(asked.text):
+        latest = [
+            i for i in sorted(alive) if i not in scored and _is_failure(book, i) == of_failures
+        ]
         if _OF_PERSON.search(plain(asked.text)):
             latest = [i for i in latest if book.entries[i].memory.project_id is None] or latest
         room = max(0, asked.limit - len(scored))
@@ -216,14 +233,18 @@ def search(
     ]
 
 
+def _is_failure(book: Book, place: int) -> bool:
+    return book.entries[place].memory.kind == "failure"
+
+
 def _scored(
     entry: IndexedFact,
     floor: float | None,
     words: float,
     similarity: float | None,
     names: tuple[frozenset[str], frozenset[str]],
-) -> tuple[float, str, bool]:
-    """What it is worth, why, and whether the question names what it is about."""
+) -> tuple[float, str]:
+    """What it is worth, and why."""
     named, others = names
     score, reasons = _WORDS * words, ["its words"] if words else []
     near = similarity is not None and (floor is None or similarity > floor)
@@ -235,7 +256,13 @@ def _scored(
     if subject or alias:
         score += _SUBJECT if subject else _ALIAS
         reasons.append("its subject" if subject else "another name of its subject")
-    return score * _TRUST[entry.memory.trust], ", ".join(reasons), subject or alias
+    return score * _TRUST[entry.memory.trust], ", ".join(reasons)
+
+
+def _is_named(entry: IndexedFact, names: frozenset[str]) -> bool:
+    """Whether these name what it is about; a program may be called as an ordinary word: "make"."""
+    is_failure = entry.memory.kind == "failure"
+    return any(not (is_failure and name.isalpha()) for name in entry.subjects & names)
 
 
 def _named(book: Book, asked: FactQuestion) -> tuple[frozenset[str], frozenset[str]]:
@@ -248,6 +275,7 @@ def _named(book: Book, asked: FactQuestion) -> tuple[frozenset[str], frozenset[s
         for i in range(len(words) - n + 1)
     }
     spans |= {word.removesuffix("'s") for word in words}
+    spans |= {path.strip(_AROUND) for path in text.split() if "/" in path}
     named = {span for span in spans if span in book.subjects or span in book.aliases}
     named |= set(map(plain, asked.subjects))
     others = {other for name in named for other in book.aliases.get(name, ())}

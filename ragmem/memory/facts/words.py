@@ -278,6 +278,10 @@ _BEFORE = Regex(
     r"avons-nous|(?:pourquoi|comment|quand|quel\w*|qui|ou)\b[^.?!]{0,40} "
     r"(?!\w*rait)(?!(?:fait|sait|parfait|trait|extrait|retrait|portrait)\b)\w+(?:ait|aient))\b"
 )
+_WENT_WRONG = Regex(
+    r"\b(?:(?:go|goes|gone|going|went) wrong|fail(?:s|ed|ing|ures?)?|broken?|breaks|schief\w*|"
+    r"fehlgeschlagen|gescheitert|nicht geklappt|echou\w+|echecs?|mal passe\w*|pas marche)\b"
+)
 _FILLER = frozenset(
     word
     for words in (
@@ -338,12 +342,25 @@ def points_back(text: str) -> bool:
         return False
     if is_generic(text):
         return True
-    if not _BACK.search(flat):
+    if not _BACK.search(flat) or any(map(str.isdecimal, flat)):
         return False
+    return _is_filler(_BACK.sub(" ", flat), text)
+
+
+def asks_what_failed(text: str) -> bool:
+    """Whether it asks what went wrong before, whatever that was: "What failed last time?"."""
+    flat = plain(text)
+    if len(flat) > _LONGEST_PROMPT or not _WENT_WRONG.search(flat):
+        return False
+    return _is_filler(_WENT_WRONG.sub(" ", flat), text)
+
+
+def _is_filler(rest: str, text: str) -> bool:
+    """Whether what is left of a plain text names nothing."""
     language = guess_language(text)
-    left = set(_LETTERS.findall(_BACK.sub(" ", flat))) - _FILLER
-    return not any(map(str.isdecimal, flat)) and all(
-        is_stop_word(word, language) or is_stop_word(word, "english") for word in left
+    return all(
+        is_stop_word(word, language) or is_stop_word(word, "english")
+        for word in set(_LETTERS.findall(rest)) - _FILLER
     )
 
 

@@ -1,6 +1,6 @@
 """What is found of what is known: by words, meaning, subject, other names, or time."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -105,6 +105,78 @@ async def test_generic_questions(store: Store) -> None:
     assert await found(facts, "what did we talk about before?", limit=2) == latest
     assert await found(facts, "De quoi avons-nous parlé avant ?", limit=2) == latest
     assert await found(facts_of(store), "hello there", limit=2) == []
+
+
+FAILURES = {
+    "make": "`make docs` failed: exit code 2: No rule to make target 'docs'. Stop.",
+    "go": "`go build ./...` failed: exit code 1: main.go:12: undefined: startServer",
+    "npm": "`npm test` failed: exit code 1: AssertionError: expected 0 to be 3",
+    "src/a.py": "`edit_file ./src/a.py` failed: src/a.py can't be written: permission denied.",
+}
+
+
+@pytest.fixture(params=[True, False], ids=["by-meaning", "by-words"])
+async def failing(store: Store, request: pytest.FixtureRequest) -> AsyncIterator[Facts]:
+    """A young project of which little else is known than what failed."""
+    embedder = OnnxEmbedder() if request.param else None
+    facts = facts_of(store, embedder=embedder)
+    for subject, content in FAILURES.items():
+        await told(facts, content, subject, kind="failure", trust="tool")
+    yield facts
+    if embedder:
+        await embedder.aclose()
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "what happened?",
+        "what do you know about me?",
+        "make the button blue",
+        "go on with the next file",
+        "what is the code of conduct here?",
+        "please write tests for merge_with",
+        "expected behaviour of groupby?",
+        "which rule did we follow for names?",
+        "open a file and read it",
+        "set the exit code of the cli",
+    ],
+)
+async def test_a_failure_has_no_part_in_what_is_unlike_it(failing: Facts, prompt: str) -> None:
+    """An ordinary word of a command or of an output is no likeness, nor is it news of its own."""
+    assert await found(failing, prompt) == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "subject"),
+    [
+        ("did the docs build?", "make"),
+        ("run make docs again", "make"),
+        ("can you fix the undefined symbol startServer?", "go"),
+        ("npm test", "npm"),
+        ("please tidy up the imports in src/a.py and sort them by name", "src/a.py"),
+    ],
+)
+async def test_a_failure_comes_with_its_command_or_its_words(
+    failing: Facts, prompt: str, subject: str
+) -> None:
+    assert FAILURES[subject] in await found(failing, prompt)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "What failed yesterday?",
+        "what went wrong last time?",
+        "Was ist schiefgegangen?",
+        "Qu'est-ce qui a échoué ?",
+    ],
+)
+async def test_who_asks_what_went_wrong_hears_of_the_latest_failures(
+    failing: Facts, prompt: str
+) -> None:
+    await told(failing, "Ana planted ferns")
+    assert set(await found(failing, prompt)) == set(FAILURES.values())
 
 
 async def test_who_asks_of_themselves_hears_of_themselves(facts: Facts) -> None:
