@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from importlib.machinery import FrozenImporter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ragmem.libraries import load_httpcore, load_numpy
 def test_what_one_thread_leaves_out_of_an_import_hides_nothing_from_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other is about to ask the last finder, that of files, when the one has done."""
+    """The other is about to ask the finder of files when the one has done."""
     searching, imported = threading.Event(), threading.Event()
     found: list[bool] = []
 
@@ -24,7 +25,7 @@ def test_what_one_thread_leaves_out_of_an_import_hides_nothing_from_another(
         def __iter__(self) -> Iterator[Any]:
             for finder in super().__iter__():
                 yield finder
-                if finder is sys.meta_path[-2] and threading.current_thread() is other:
+                if finder is FrozenImporter and threading.current_thread() is other:
                     searching.set()
                     assert imported.wait(10)
 
