@@ -340,6 +340,8 @@ async def work_alone(background: Background, paths: Paths, *, model: str = "") -
     try:
         done = await background.drain(LONGEST_S, model=model, everywhere=True)
         await background.back_up()
+        # Who asked meanwhile has left that to this process, which was at work.
+        done = done and await background.drain(LONGEST_S, model=model, everywhere=True)
     finally:
         os.close(handle)
     if not done and background.made_vectors_of_code:

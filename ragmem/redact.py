@@ -13,6 +13,7 @@ import binascii
 import json
 import math
 import re
+import threading
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -426,19 +427,25 @@ _RUN = Regex(r"[A-Za-z0-9_.+/=~-]{15,}")
 """Where a key may stand: each that is known by its format is so long, without a blank."""
 
 _known: dict[str, str] = {}
-"""Forms of the values that `know` was told, with the name of each; the longest first."""
+"""Forms of the values that `know` was told, with the name of each; the longest first.
+
+It is replaced, never changed: threads redact by it meanwhile.
+"""
+_telling = threading.Lock()
 
 
 def know(secrets: Mapping[str, str]) -> None:
     """From here on `redact` replaces these values too, by their names; short ones are left."""
-    for name, value in secrets.items():
-        for form in {value, value.strip()}:
-            if len(form) >= _SHORTEST_SECRET:
-                for shape in _shapes(form):
-                    _known[shape] = name
-    ordered = sorted(_known.items(), key=lambda item: -len(item[0]))
-    _known.clear()
-    _known.update(ordered)
+    global _known
+    told = {
+        shape: name
+        for name, value in secrets.items()
+        for form in {value, value.strip()}
+        if len(form) >= _SHORTEST_SECRET
+        for shape in _shapes(form)
+    }
+    with _telling:
+        _known = dict(sorted((_known | told).items(), key=lambda item: -len(item[0])))
 
 
 def _shapes(secret: str) -> set[str]:

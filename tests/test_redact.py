@@ -6,6 +6,8 @@ import json
 import random
 import re
 import string
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -544,3 +546,31 @@ def test_a_text_is_taken_apart_at_its_secrets_and_put_together_again() -> None:
     assert filled([f"[redacted: {kind}]" for kind, _ in found.secrets]) == redact(text)
     assert not any("a1B2" in piece or "Zq7" in piece for piece in found.pieces)
     assert f"x-{token}-y" in values
+
+
+def test_a_thread_that_redacts_never_misses_what_is_known_while_more_becomes_known() -> None:
+    """As a server's key does when it starts, while a command prints."""
+    secret = chars(WORD, 30)
+    know({"FIRST": secret})
+    left: list[object] = []
+    over = threading.Event()
+
+    def redacts() -> None:
+        while not over.is_set():
+            try:
+                left.extend({redact(f"it is {secret}.")} - {"it is [redacted: FIRST]."})
+            except RuntimeError as error:
+                left.append(error)
+
+    thread = threading.Thread(target=redacts)
+    switches_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        for number in range(300):
+            know({"OTHER": f"{number}{secret[::-1]}"})
+    finally:
+        over.set()
+        thread.join()
+        sys.setswitchinterval(switches_s)
+    assert left == []

@@ -1,5 +1,6 @@
 """read_file, create_file, write_file and edit_file."""
 
+import asyncio
 import hashlib
 import re
 import threading
@@ -188,7 +189,7 @@ class _Editing(AgentTool):
         if self._permissions.writable(given).real != target.real:
             raise workspace.stale(shown)
 
-        def write(_: object) -> str | None:
+        def write() -> str | None:
             if old is None:
                 try:
                     workspace.create(target.real, new)
@@ -199,7 +200,14 @@ class _Editing(AgentTool):
             workspace.replace(target.real, new, expected_sha256=_hash(old), shown=shown)
             return kept
 
-        kept, sha256 = await interruptible(write), _hash(new)
+        written: list[str | None] = []
+        try:
+            await interruptible(lambda _: written.append(write()))
+        except asyncio.CancelledError:
+            # What is written is told of, and the turn's end is seen to by the caller.
+            if not written:
+                raise
+        kept, sha256 = written[0], _hash(new)
         self._seen.note(shown, sha256)
         stored: dict[str, Json] = {"path": shown, "sha256": sha256, "preimage": kept}
         how = counted(added, "line")

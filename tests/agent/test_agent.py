@@ -27,6 +27,7 @@ from ragmem.events import (
     TurnFinished,
     TurnStarted,
 )
+from ragmem.failpoints import arm, hits
 from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Request, TextChunk, UsageChunk
 from ragmem.memory.files import rewind_to
 from ragmem.memory.memory import Memory
@@ -473,6 +474,36 @@ async def test_a_job_that_has_begun_is_known_however_soon_the_turn_is_stopped(
     assert "Job 1: touch begun; sleep 600" in json.loads(call.result)["text"]
     assert [job.number for job in jobs.running] == [1]
     await jobs.aclose()
+
+
+async def test_a_change_that_is_written_is_known_though_the_turn_is_stopped_just_then(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """So /undo takes it back, and the next edit is not refused as if others had changed it."""
+    workspace = Workspace(bench.folder)
+    toolset = standard_toolset(workspace, data_dir=tmp_path, mode="bypassPermissions")
+    edits = use("edit_file", path="b.py", old="x = 1", new="x = 2")
+    agent, _ = await bench.agent([reads("b.py"), Says(tools=(edits,))], toolset=toolset)
+    turn = asyncio.create_task(asked(agent, "Make it two"))
+    arm("file.named:sleep=0.3")
+    try:
+        while not hits("file.named"):
+            await asyncio.sleep(0.01)
+        agent.interrupt()
+        events = await turn
+    finally:
+        arm("")
+    assert isinstance(events[-1], TurnFinished)
+    assert events[-1].subtype == "interrupted"
+    _, edit = (await bench.turn(agent)).tool_calls
+    assert (bench.folder / "b.py").read_text() == "x = 2\n"
+    assert edit.success
+    assert json.loads(edit.result)["changed"] == [[1, 1]]
+    agent, _ = await bench.agent(
+        [Says(tools=(use("edit_file", path="b.py", old="x = 2", new="x = 3"),)), Says("Three.")],
+        toolset=toolset,
+    )
+    assert (await agent.send("Three, rather")).tool_calls[0].success
 
 
 async def test_a_turn_that_is_stopped_before_it_has_begun_is_recorded(bench: Bench) -> None:

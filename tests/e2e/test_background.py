@@ -259,3 +259,24 @@ async def test_who_looks_keeps_nobody_from_work(tmp_path: Path, times: int) -> N
             looker.join()
     assert worked == [True] * times
     assert not is_at_work(paths)
+
+
+async def test_what_is_said_while_the_daily_copy_is_made_is_seen_to_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else begins as long as this process is at work, and it may be the day's last."""
+    paths = find_paths({"RAGMEM_HOME": str(tmp_path)}).make()
+    config = load_config(paths.config_file, environ={})
+    async with App(config, paths, cwd=paths.data_dir) as app:
+        session = await app.start_session()
+        project = (await app.memory.project_of(paths.data_dir)).project
+        copy = app.background.back_up
+
+        async def said_meanwhile() -> None:
+            await copy()
+            recording = await app.memory.begin_turn(session, project, PROMPT, model="openai/other")
+            await recording.finish("completed", ANSWER)
+
+        monkeypatch.setattr(app.background, "back_up", said_meanwhile)
+        assert await work_alone(app.background, paths)
+        assert (await (await app.store()).count_pending())["vectors"] == 0

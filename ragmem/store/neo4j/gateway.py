@@ -343,7 +343,7 @@ class Gateway:
         """Close every connection; a server that doesn't answer is not waited for."""
         self._closed = True
         with suppress(TimeoutError, OSError):
-            await _within(min(1.0, self._timeout_s), self._driver.close())
+            await within(min(1.0, self._timeout_s), self._driver.close())
 
     async def _attempts(
         self,
@@ -383,7 +383,7 @@ class Gateway:
         from neo4j.exceptions import DriverError, Neo4jError
 
         try:
-            return await _within(self._timeout_s, work())
+            return await within(self._timeout_s, work())
         except TimeoutError:
             raise StoreUnavailable(
                 f"Neo4j at {self.location} did not answer within {self._timeout_s:g} s.",
@@ -396,7 +396,7 @@ class Gateway:
             raise translated from None
 
 
-async def _within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     """What comes of work of the driver, in a task of its own; TimeoutError.
 
     Where a cancellation meets the driver while it can't stop, it asks its task for another, which

@@ -158,8 +158,13 @@ class Space:
 
     async def compared(self, vector: bytes) -> "Compared":
         """All of them, with their cosines; in another thread: 100,000 take 10 ms."""
-        async with self.lock:
-            return await asyncio.to_thread(self._compared, vector)
+
+        async def alone() -> Compared:
+            async with self.lock:
+                return await asyncio.to_thread(self._compared, vector)
+
+        # A thread can't be stopped: the lock is held to its end, also where nobody waits any more.
+        return await asyncio.shield(asyncio.create_task(alone()))
 
     def _compared(self, vector: bytes) -> "Compared":
         import numpy as np

@@ -21,7 +21,7 @@ import msgspec
 
 from ragmem.config import Config, Paths, environment
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
-from ragmem.store.neo4j.gateway import Connection, keep_driver_off_the_terminal
+from ragmem.store.neo4j.gateway import Connection, keep_driver_off_the_terminal, within
 from ragmem.store.neo4j_server import ways
 from ragmem.store.neo4j_server.ways import (
     Container,
@@ -46,24 +46,27 @@ async def sign_in(url: str, password: str, *, timeout_s: float) -> None:
     from neo4j.exceptions import AuthError, DriverError, Neo4jError
 
     keep_driver_off_the_terminal()
+
+    async def until_it_answers() -> None:
+        while True:
+            try:
+                return await _ask(url, password, "RETURN 1", None)
+            except AuthError:
+                await _ask(
+                    url,
+                    _FIRST_PASSWORD,
+                    "ALTER CURRENT USER SET PASSWORD FROM $old TO $new",
+                    "system",
+                    old=_FIRST_PASSWORD,
+                    new=password,
+                )
+            except (DriverError, Neo4jError) as error:
+                if not error.is_retryable():
+                    raise
+                await asyncio.sleep(0.2)
+
     try:
-        async with asyncio.timeout(timeout_s):
-            while True:
-                try:
-                    return await _ask(url, password, "RETURN 1", None)
-                except AuthError:
-                    await _ask(
-                        url,
-                        _FIRST_PASSWORD,
-                        "ALTER CURRENT USER SET PASSWORD FROM $old TO $new",
-                        "system",
-                        old=_FIRST_PASSWORD,
-                        new=password,
-                    )
-                except (DriverError, Neo4jError) as error:
-                    if not error.is_retryable():
-                        raise
-                    await asyncio.sleep(0.2)
+        await within(timeout_s, until_it_answers())
     except TimeoutError:
         raise StoreUnavailable(f"Neo4j at {url} listens, but does not answer.") from None
     except AuthError:
