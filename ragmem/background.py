@@ -175,6 +175,11 @@ class Background:
         self._summarizer.ask_anew()
         return redact(await worker.summarize_thread(store, self._summarizer, stored))
 
+    @property
+    def problem(self) -> str:
+        """Why the model that was asked last had no answer of use; empty where it had one."""
+        return self._summarizer.problem if self._summarizer else ""
+
     async def vectors_notice(self) -> str:
         """Said once: that the memory's vectors are another model's; else empty."""
         if self._told or self._embedder is None:

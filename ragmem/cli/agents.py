@@ -116,9 +116,12 @@ async def _all(
     found = {}
     for agent in AGENTS.values():
         with suppress(OSError):
-            files = (await asyncio.to_thread(find_files, agent, _place(agent, None))).files
-            if files := [each for each in files if _is_wanted(each, wanted)]:
+            search = await asyncio.to_thread(find_files, agent, _place(agent, None))
+            if files := [each for each in search.files if _is_wanted(each, wanted)]:
                 found[agent] = files
+            elif not search.files:  # else its own report tells
+                for path, reason in search.skipped[:_SHOWN]:
+                    say(f"note: {agent.label}: skipped {visible(path)}: {visible(reason)}\n")
     if not found:
         places = "".join(f"  {_place(agent, None)}\n" for agent in AGENTS.values())
         say(f"There are no sessions of other agents in any of\n{places}")

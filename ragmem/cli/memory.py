@@ -549,7 +549,8 @@ def decoded(data: bytes) -> MemoriesDocument:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             f"These are no memories that ragmem has exported: {error}.",
-            hint="`ragmem memory export -o FILE` writes such a file.",
+            hint="`ragmem memory export -o FILE` writes such a file. `ragmem sessions import` "
+            "takes sessions, `ragmem store migrate --from` backups.",
         ) from None
     times = [document.profile.updated_at]
     for memory in document.memories:

@@ -490,6 +490,8 @@ async def summarize(
     """Sum a session up now, and show what came of it."""
     found = await (cli.resumed(opened, reference) if reference else cli.last_session(opened))
     text = await opened.background.summarize(found, model=model or "")
+    if problem := opened.background.problem:
+        out.say(f"note: cut from the turns, since no model summed them up: {visible(problem)}\n")
     return lambda: out.write(f"{visible(text)}\n")
 
 

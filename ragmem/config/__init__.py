@@ -519,6 +519,8 @@ def as_tree(text: str, source: str) -> dict[str, Any]:
 
 def nearest(dotted: str) -> str:
     """What to say to a key that there is not: the like-named one, or one with a like last name."""
+    if within := [key for key in keys() if key.startswith(f"{dotted}.")]:
+        return f"That is a section; a setting in it is {within[0]!r}."
     last_names = {key.rpartition(".")[2]: key for key in reversed(keys())}
     names = [*keys(), *(name for name, _, _ in sections(Config()))]
     close = get_close_matches(dotted, names, n=1)
@@ -545,6 +547,8 @@ def _line_of(text: str, path: tuple[str, ...]) -> int:
 _FORMS = {
     "permissions.projects": "a project is named by its folder, a path that begins with / or ~",
     "mcp.servers": "a server is named by letters and numbers, with - or _ between them",
+    "sandbox.write": "a folder is named by its path, which begins with / or ~",
+    "sandbox.deny_read": "a file or folder is named by its path, which begins with / or ~",
 }
 """What is said of a text that has another form, where there is more to say."""
 
@@ -562,17 +566,20 @@ def check_tree(tree: dict[str, Any], text: str, source: str) -> Config:
             dotted = f"{dotted}.{unknown.strip('`')}".lstrip(".")
             said, hint = f"there is no setting {dotted!r}.", nearest(dotted)
         else:
-            said, hint = f"{dotted}: {_in_words(reason, dotted)}.", _choices(dotted)
+            within = re.search(r"\]\.(\w+)", place)
+            told = _in_words(reason, dotted, within[1] if within else "it")
+            said, hint = f"{dotted}: {told}.", _choices(dotted)
         where = f"{source}, line {_line_of(text, tuple(dotted.split('.')))}" if text else source
         raise ConfigError(f"{where}: {said}", hint=hint) from None
 
 
-def _in_words(reason: str, dotted: str) -> str:
-    """Why a value can't be one of a setting; a pattern says nothing to a person."""
+def _in_words(reason: str, dotted: str, what: str = "it") -> str:
+    """Why a value, or `what` within it, can't be one of a setting, in a person's words."""
     if reason.startswith("Invalid enum value"):
         return "there is no such value"
     if " matching regex " not in reason:
-        return in_words(f"{reason} - at `$.it`")
+        told = in_words(f"{reason} - at `$.{what}`")
+        return reason if told == f"{what} does not fit" else told
     if dotted.startswith("ui.colors"):
         return "a colour is written as #rrggbb, such as #5f87af; empty is the theme's own"
     return _FORMS.get(dotted, "that text does not have the form that it needs")

@@ -550,7 +550,8 @@ class Worker:
         """Renew a session's own summary from the turns since the last one."""
         at = self._clock()
         since = await self._turns_since(store, session)
-        summary = await summarizer.thread_summary(session.summary, since)
+        are_known = bool(session.summary) and session.message_count <= session.summarized_count
+        summary = await summarizer.thread_summary(session.summary, since, are_known=are_known)
         return await self._put_summary(store, session, summary, at)
 
     async def _digest_rest(self, store: Store, summarizer: Summarizer, session: Session) -> bool:

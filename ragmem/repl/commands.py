@@ -307,6 +307,8 @@ async def _context(text: str, chat: ChatSession) -> None:
 async def _summarize(_: str, chat: ChatSession) -> None:
     said = await chat.app.background.summarize(chat.session, model=chat.options.model)
     chat.output.show(Text(visible(said)))
+    if problem := chat.app.background.problem:
+        chat.output.note(f"Cut from the turns, since no model summed them up: {visible(problem)}")
 
 
 async def _model(name: str, chat: ChatSession) -> None:

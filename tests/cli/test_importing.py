@@ -187,6 +187,18 @@ def test_where_there_are_none_it_says_where_it_looked(tmp_path: Path) -> None:
     assert f"  {tmp_path}/.gemini/tmp\n" in done.err
 
 
+def test_a_database_that_can_not_be_read_is_told_of_where_all_agents_are_looked_for(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / ".local" / "share" / "opencode" / "opencode.db"
+    file.parent.mkdir(parents=True)
+    file.write_text("no database")
+    done = Ragmem(tmp_path).ok("import")
+    assert done.err.startswith(
+        f"note: opencode: skipped {file}: file is not a database\nThere are no"
+    )
+
+
 def test_only_what_was_written_to_since(ragmem: Ragmem, tmp_path: Path) -> None:
     """By the times of the files."""
     [file] = (tmp_path / ".codex").rglob(EVENTS.name)

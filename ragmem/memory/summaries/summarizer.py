@@ -352,10 +352,13 @@ class Summarizer:
         source, cut = summaries_records(summaries), partial(summaries_digest, summaries)
         return await self._filled(bare, source, cut, instead_of)
 
-    async def thread_summary(self, previous: str | None, since: Sequence[Turn]) -> str:
+    async def thread_summary(
+        self, previous: str | None, since: Sequence[Turn], *, are_known: bool = False
+    ) -> str:
         """A session's own summary in 2 to 3 sentences: what was before, and the turns since.
 
-        At most `memory.summaries.max_tokens`; with no turns it stays as it is.
+        At most `memory.summaries.max_tokens`; with no turns it stays as it is, and so it does where
+        they `are_known` to it already and no model says it better.
         """
         limit = self._config.max_tokens * _CHARS_PER_TOKEN
         if not since:
@@ -364,7 +367,8 @@ class Summarizer:
         source = thread_records(previous, since, max_chars=self.room * _MOST_PARTS)
         with self._metrics.time("summaries.thread"):
             digest = await self._digest(session_id, item, "summarize_thread", source, limit)
-        return digest.text if digest else thread_text(previous, since, text_chars=limit)
+        new = () if are_known else since
+        return digest.text if digest else thread_text(previous, new, text_chars=limit)
 
     def digest_of_rest(self, previous: str | None, since: Sequence[Summary]) -> str:
         """A session's own summary from those of its turns since the last one, with no model."""

@@ -270,7 +270,9 @@ def is_lines(file: Path) -> bool:
 def no_backup(file: Path) -> UsageError:
     """The error for a file that is something else."""
     return UsageError(
-        f"{file} is no backup of ragmem's memory.", hint="`ragmem store backup FILE` writes one."
+        f"{file} is no backup of ragmem's memory.",
+        hint="`ragmem store backup FILE` writes one. `ragmem sessions import` takes sessions, "
+        "`ragmem memory import` memories.",
     )
 
 

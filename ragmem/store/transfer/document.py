@@ -225,7 +225,8 @@ def decoded(data: bytes) -> SessionDocument:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             f"This is no session that ragmem has exported: {error}.",
-            hint="`ragmem sessions export -o FILE` writes such a file.",
+            hint="`ragmem sessions export -o FILE` writes such a file. `ragmem memory import` "
+            "takes memories, `ragmem store migrate --from` backups.",
         ) from None
     _check(document)
     return document
