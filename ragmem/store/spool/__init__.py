@@ -577,6 +577,17 @@ class SpooledStore:
         if any(path.name not in self._replay.known for path in others):
             self._start_replay()
 
+    async def waits_elsewhere(self, session_id: str) -> bool:
+        """Whether a living process still has something of a session to store, while this one is
+        answered; what dead ones left of it is being stored.
+        """
+        if self.answering is None:
+            return False
+        await self.look_for_others()
+        return await self._on_disk(
+            partial(self._spool.elsewhere, session_id, but=self._replay.known)
+        )
+
     @property
     def answering(self) -> Store | None:
         """The store, if it is open and was not silent or away last."""
