@@ -422,7 +422,10 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
         "sessions list --join` joins them later."
     )
     if await output.terminal.ask(ChatQuestion("Make them one project?", YES_NO)) == "y":
-        await app.memory.join(project, others[0], chosen=True)
+        try:
+            await app.memory.join(project, others[0], chosen=True)
+        except StoreError as error:
+            output.warn(f"They are not joined. {error}")
 
 
 async def choose_opening(app: "App", opening: Opening, output: "ChatOutput") -> Opening | None:
