@@ -640,7 +640,8 @@ def parse(path: tuple[str, ...], value: str, where: str) -> Any:
         return msgspec.convert(value, _type_of(path), strict=False)
     except msgspec.ValidationError as error:
         dotted = ".".join(path)
-        reason = _in_words(str(error), dotted)
+        is_choice = str(error).startswith("Invalid enum value")
+        reason = "there is no such choice" if is_choice else _in_words(str(error), dotted)
         raise ConfigError(f"{where}: {reason}.", hint=_choices(dotted)) from None
 
 
