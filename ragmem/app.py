@@ -5,6 +5,7 @@ model's client is imported when an agent is made.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
@@ -24,7 +25,15 @@ from ragmem.background import (
     settings_of,
 )
 from ragmem.config import Config, Paths, ScopeName, address as addresses, environment
-from ragmem.errors import AmbiguousSession, ConfigError, SessionNotFound, StoreError, UsageError
+from ragmem.errors import (
+    AmbiguousSession,
+    ConfigError,
+    SessionNotFound,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+)
+from ragmem.ids import short_id
 from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.libraries import load_neo4j
 from ragmem.logs import logging_to
@@ -70,6 +79,8 @@ if TYPE_CHECKING:
 _EMBEDDER_LOCK = "embedder.lock"
 _LOOKED_AT = (10, 200)
 """Sessions among which the newest chat is looked for: at first, and where it is not there."""
+_STORED_AGAIN_S = 0.1
+"""Until it is looked again whether another process has stored what it had to."""
 _SEEN_LOOKBACK = 200
 """Files read in so many of the latest turns need not be read again before an edit."""
 
@@ -365,10 +376,15 @@ class App:
         located = await self._locate()
         return self.memory.new_session(self.cwd, located.project, title=title)
 
-    async def continue_session(self, *, chats: bool = False) -> Session | None:
+    async def continue_session(
+        self, *, chats: bool = False, within_s: float = 10.0
+    ) -> Session | None:
         """The newest session of this folder that was not put aside, if there is one; with `chats`
         the newest that is no one-off question, where there is such a one.
+
+        One that another process has still to store is waited for; StoreUnavailable.
         """
+        await self._newest_is_stored(within_s)
         newest: list[Session] = []
         for limit in _LOOKED_AT if chats else (1,):
             found = await self.sessions_here(limit, status="active")
@@ -379,6 +395,22 @@ class App:
         if newest and newest[0].cwd != folder_name(self.cwd):
             await self._locate()  # which leaves a notice of where it was
         return self.memory.recollect(newest[0]) if newest else None
+
+    async def _newest_is_stored(self, within_s: float) -> None:
+        tail, cwd = self.memory.tail, folder_name(self.cwd)
+        newest = await asyncio.to_thread(tail.sessions, cwd, 1) if tail else []
+        if not newest:
+            return
+        store, session_id = await self.store(), newest[0].session_id
+        deadline = time.monotonic() + within_s
+        while await store.waits_elsewhere(session_id):
+            if time.monotonic() > deadline:
+                raise StoreUnavailable(
+                    f"Another process has still to store session {short_id(session_id)}, the last "
+                    "of this folder.",
+                    hint="Try again in a moment, or name another one with -r.",
+                )
+            await asyncio.sleep(_STORED_AGAIN_S)
 
     async def sessions_here(
         self, limit: int, *, status: SessionStatus | None = None

@@ -576,7 +576,7 @@ def check_tree(tree: dict[str, Any], text: str, source: str) -> Config:
 def _in_words(reason: str, dotted: str, what: str = "it") -> str:
     """Why a value, or `what` within it, can't be one of a setting, in a person's words."""
     if reason.startswith("Invalid enum value"):
-        return "there is no such value"
+        return "there is no such choice"
     if " matching regex " not in reason:
         told = in_words(f"{reason} - at `$.{what}`")
         return reason if told == f"{what} does not fit" else told

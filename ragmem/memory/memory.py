@@ -237,10 +237,10 @@ class Memory:
     async def join(self, project: Project, into: Project, *, chosen: bool) -> None:
         """Make this project's sessions, and those to come, the other one's.
 
-        One that the person split off is joined only where it is `chosen` by them.
+        One that the person split off is joined only where it is `chosen` by them. StoreError.
         """
         joined = msgspec.structs.replace(project, joined_into=into.root_id)
-        await (await self._store()).apply([RegisterProject(project=joined, chosen=chosen)])
+        await surely(await self._store(), [RegisterProject(project=joined, chosen=chosen)])
 
     async def sessions(self, query: SessionQuery) -> list[Session]:
         """The sessions that match, newest activity first."""

@@ -98,6 +98,8 @@ class LiveTerminal(Terminal):
         self._asking = asyncio.Lock()
         self._deciding: asyncio.TimerHandle | None = None
         self._last_key_at = float("-inf")
+        self._left: bool | None = None
+        """Whether Esc has left the question that is about to come; None where none is."""
         self._first, self._before = "", ""
         """What the last key does if it is pressed once more, and the one before it."""
         self.picker: Picker | None = None
@@ -221,8 +223,8 @@ class LiveTerminal(Terminal):
     async def ask(self, question: ChatQuestion) -> str | None:
         """Ask, one question at a time; the draft is kept meanwhile."""
         async with self._asking:
-            if question.choices:
-                await self._quiet()
+            if question.choices and not await self._quiet():
+                return None
             draft = self._draft_beside(question)
             self.buffer.reset()
             self.question, self.marked = question, _chosen(question) if not draft else None
@@ -405,6 +407,8 @@ class LiveTerminal(Terminal):
             self.buffer.complete_state = None
         elif self._leaves_insertion():
             self._app.vi_state.input_mode = InputMode.NAVIGATION
+        elif self._left is not None:
+            self._left = True
         elif self._host.stop() or self.buffer.text:
             return
         elif self._before == _BACK_HINT:
@@ -557,12 +561,17 @@ class LiveTerminal(Terminal):
         self._last_key_at = asyncio.get_running_loop().time()
         self._before, self._first = self._first, ""
 
-    async def _quiet(self) -> None:
+    async def _quiet(self) -> bool:
+        """Wait until no key is pressed; false where Esc was one: it answers what was to come."""
         loop = asyncio.get_running_loop()
-        quiet_at = loop.time() + _QUIET_S
-        while loop.time() < quiet_at:
-            await asyncio.sleep(quiet_at - loop.time())
-            quiet_at = max(quiet_at, self._last_key_at + _QUIET_S)
+        quiet_at, self._left = loop.time() + _QUIET_S, False
+        try:
+            while loop.time() < quiet_at and not self._left:
+                await asyncio.sleep(quiet_at - loop.time())
+                quiet_at = max(quiet_at, self._last_key_at + _QUIET_S)
+            return not self._left
+        finally:
+            self._left = None
 
     def _take_over(self) -> None:
         keys: list[KeyPress] = []

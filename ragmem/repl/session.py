@@ -324,7 +324,7 @@ class ChatSession:
 
     async def _last_session(self) -> str:
         try:
-            last = await self.app.continue_session(chats=True)
+            last = await self.app.continue_session(chats=True, within_s=0)
         except (StoreError, UsageError):
             return ""
         if last is None:
@@ -422,7 +422,10 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
         "sessions list --join` joins them later."
     )
     if await output.terminal.ask(ChatQuestion("Make them one project?", YES_NO)) == "y":
-        await app.memory.join(project, others[0], chosen=True)
+        try:
+            await app.memory.join(project, others[0], chosen=True)
+        except StoreError as error:
+            output.warn(f"They are not joined. {error}")
 
 
 async def choose_opening(app: "App", opening: Opening, output: "ChatOutput") -> Opening | None:

@@ -83,7 +83,7 @@ def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -
             "",
             "memory.worker",
             "of",
-            "can't be 'of': there is no such value.\nIt is one of",
+            "can't be 'of': there is no such choice.\nIt is one of",
         ),
         (
             "",
@@ -91,9 +91,9 @@ def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -
             "200",
             "memory.context.relevant_percent can't be '200': it has to be at most 100.0.",
         ),
-        ("", "ui.color", "", "ui.color can't be '': there is no such value."),
+        ("", "ui.color", "", "ui.color can't be '': there is no such choice."),
         ("", "memory.enabled", "maybe", "memory.enabled is true or false, not 'maybe'."),
-        ("", "ui.color", "pink", "ui.color can't be 'pink': there is no such value."),
+        ("", "ui.color", "pink", "ui.color can't be 'pink': there is no such choice."),
         ("", "llm.retries", "many", "llm.retries is a whole number, not 'many'."),
         (
             "",

@@ -194,7 +194,7 @@ def test_a_model_that_is_not_there_is_told(ragmem: Ragmem, tmp_path: Path) -> No
         ("[model\n", "ragmem.toml is not valid TOML"),
         (
             '[ui]\ncolor = "pink"\n',
-            "line 2: ui.color: there is no such value.\nIt is one of auto, always, never.\n",
+            "line 2: ui.color: there is no such choice.\nIt is one of auto, always, never.\n",
         ),
         (
             '[memory.recent]\nturns = "3"\n',

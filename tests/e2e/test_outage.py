@@ -12,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.app import App
+from ragmem.config import Config, find_paths
+from ragmem.errors import StoreUnavailable
+from ragmem.memory.sessions import archive
 from ragmem.store.neo4j import Connection
-from ragmem.store.spool.files import count_waiting
+from ragmem.store.spool.files import SpoolFile, count_waiting
 from tests.cli.process import Ragmem
 from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call, LLMServer
@@ -194,6 +198,51 @@ def test_a_session_goes_on_in_a_new_process_while_the_database_is_not_there(
     assert "Wombats" not in tail.read_text()
     ragmem.refused("ask", "Anew?", "-c")
     assert ragmem.sessions() == []
+
+
+def left_in_an_outage(ragmem: Ragmem) -> tuple[str, SpoolFile]:
+    """A question and its answer, which a living process has still to store: this one."""
+    with locked(ragmem.home):
+        asked = ragmem.session_of("Wombats?")
+    (path,) = spool(ragmem).iterdir()
+    held = SpoolFile.adopt(path)
+    assert held
+    return asked, held
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["an-older-one", "none"])
+def test_going_on_waits_for_the_last_session_that_another_process_has_to_store(
+    ragmem: Ragmem, server: LLMServer, *, before: bool
+) -> None:
+    """Neither an older session is gone on with, nor is it said that there is none."""
+    ragmem.ok("ask", "Older?", cwd=ragmem.project if before else ragmem.project.parent)
+    last, held = left_in_an_outage(ragmem)
+    answered = len(server.requests)
+    with ragmem.start("ask", "And then?", "-c", "--output-format", "json") as process:
+        time.sleep(1)
+        assert (process.poll(), len(server.requests)) == (None, answered)
+        held.close()
+        assert json.loads(process.stdout.read())["session_id"] == last
+    assert "Wombats?" in said(server)
+    assert [turn["turn_index"] for turn in ragmem.shown(last)["turns"]] == [1, 2]
+
+
+async def test_what_is_not_stored_in_time_is_not_passed_over(ragmem: Ragmem) -> None:
+    """Once it is stored, one that was put aside is not gone on with."""
+    older = await asyncio.to_thread(ragmem.session_of, "Older?")
+    _, held = await asyncio.to_thread(left_in_an_outage, ragmem)
+    paths = find_paths({"RAGMEM_HOME": str(ragmem.home)})
+    async with App(Config(), paths, cwd=ragmem.project) as app:
+        with pytest.raises(StoreUnavailable, match="Another process has still to store"):
+            await app.continue_session(within_s=0)
+        held.close()
+        last = await app.continue_session()
+        assert last
+        assert last.session_id != older
+        await archive(app.memory, last)
+        last = await app.continue_session(within_s=0)
+        assert last
+        assert last.session_id == older
 
 
 def test_what_waits_for_a_damaged_database_reaches_the_repaired_one(ragmem: Ragmem) -> None:

@@ -299,6 +299,9 @@ def test_esc_behind_a_choice_goes_back_to_the_choices(chat: FakeChat) -> None:
     for key, seen in (("r", r"^Why not\?"), ("p", r"^Allow without asking from now on")):
         chat.send(key, shows=seen)
         chat.send(ESC, shows=r"^Allow this command\?\n▸ y yes$")
+    # Also before what is behind it has come.
+    chat.send("p", until=lambda: "Allow this command?" not in chat.screen)
+    chat.send(ESC, shows=r"^Allow this command\?\n▸ y yes$")
     assert not chat.log("decided")
     assert not chat.decides(ESC)["allowed"]
     chat.until(lambda: chat.log("finished"))

@@ -135,6 +135,31 @@ async def test_a_turn_that_lost_a_part_is_never_whole(
     ]  # fmt: skip
 
 
+async def test_what_is_no_turn_is_not_called_one(
+    home: Home, store: SpooledStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn that is lost after it is told of all the same."""
+
+    async def opened() -> Store:
+        return store
+
+    memory = Memory(opened, MemoryConfig(), clock=lambda: START)
+    one, other = (
+        Project(project_id=name, path=f"/work/{name}", created_at=START)
+        for name in ("one", "other")
+    )
+    with monkeypatch.context() as patched:
+        fill(patched)
+        with pytest.raises(StoreUnavailable, match="This is not kept"):
+            await memory.join(one, other, chosen=True)
+        assert [text.split(":")[0] for text in store.take_notices()] == [
+            "This is not kept", "Memory is away",
+        ]  # fmt: skip
+        assert not kept(await store.apply([created("s"), begun("s", "t1")]))
+        assert [text.split(":")[0] for text in store.take_notices()] == ["This turn is not kept"]
+    await memory.aclose()
+
+
 async def test_a_full_disk_that_can_be_read_is_not_called_back_before_it_takes_something(
     home: Home, store: SpooledStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

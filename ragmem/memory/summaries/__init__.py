@@ -367,7 +367,7 @@ def _found_object(answer: str, kind: type[T]) -> T:
             value, end = json.JSONDecoder().raw_decode(answer, start)
             found = msgspec.convert(shaped(value, kind), kind)
         except msgspec.ValidationError as error:
-            problem = f"its {in_words(str(error))}"
+            problem = f"its field {in_words(str(error))}"
         except (ValueError, RecursionError):
             continue
     if found is None:

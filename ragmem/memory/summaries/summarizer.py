@@ -208,8 +208,8 @@ _DAY_SPENT = (
     "the turns, and no facts are looked for. memory.summaries.max_cost_usd_per_day sets it."
 )
 _UNUSABLE = (
-    "Background work could not use what {} answered {} times: {}. "
-    "Set model.summary to another one if that goes on."
+    "Background work could not use what {} answered {} times: {}. What it was asked for is done "
+    "without a model. Set model.summary to another one if that goes on."
 )
 
 K = TypeVar("K")

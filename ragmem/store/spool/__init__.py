@@ -26,7 +26,11 @@ from ragmem.files import replace_private
 from ragmem.records import (
     Applied,
     BeginTurn,
+    CreateSession,
+    FinishTurn,
     Project,
+    RecordAnswer,
+    RecordToolCall,
     RegisterProject,
     SessionQuery,
     StoreInfo,
@@ -125,6 +129,9 @@ class Waiting(Applied, frozen=True):
     """Why they are lost, where the disk can't be written either; the person is told."""
 
 
+_OF_TURN = (CreateSession, BeginTurn, RecordToolCall, RecordAnswer, FinishTurn)
+"""A session is written with its first turn."""
+
 P = ParamSpec("P")
 
 
@@ -211,7 +218,8 @@ class SpooledStore:
         self._replaying: asyncio.Task[None] | None = None
         self._looked = False
         self._said = False
-        self._said_lost: Literal["", "some", "turn"] = ""
+        self._said_lost: Literal["", "other", "some", "turn"] = ""
+        """What was told to be lost last: something beside the turns, some of one, its beginning."""
         self._begun = False
         """Whether a turn has begun, kept or not."""
         self._lost_some = False
@@ -311,11 +319,17 @@ class SpooledStore:
     def _say_lost(self, writes: Sequence[Write], unwritable: str) -> None:
         """Note, once a turn, that writes could not be kept."""
         begins = any(isinstance(write, BeginTurn) for write in writes)
-        said, self._said_lost = self._said_lost, "turn" if begins else self._said_lost or "some"
-        if not said or (begins and (said == "turn" or self._begun)):
+        is_of_turn = any(isinstance(write, _OF_TURN) for write in writes)
+        said = self._said_lost
+        if begins:
+            self._said_lost = "turn"
+        elif said in ("", "other"):
+            self._said_lost = "some" if is_of_turn else "other"
+        anew = said == "other" and is_of_turn
+        if not said or anew or (begins and (said == "turn" or self._begun)):
             self._notices.append(
-                f"This turn is not kept: the memory is away, and {unwritable} What came before is "
-                "still kept."
+                f"This {'turn ' * is_of_turn}is not kept: the memory is away, and {unwritable} "
+                "What came before is still kept."
             )
 
     # --- catching up ------------------------------------------------------------
@@ -576,6 +590,17 @@ class SpooledStore:
         others = await self._on_disk(self._spool.others)
         if any(path.name not in self._replay.known for path in others):
             self._start_replay()
+
+    async def waits_elsewhere(self, session_id: str) -> bool:
+        """Whether a living process still has something of a session to store, while this one is
+        answered; what dead ones left of it is being stored.
+        """
+        if self.answering is None:
+            return False
+        await self.look_for_others()
+        return await self._on_disk(
+            partial(self._spool.elsewhere, session_id, but=self._replay.known)
+        )
 
     @property
     def answering(self) -> Store | None:

@@ -13,7 +13,7 @@ import contextlib
 import os
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -234,6 +234,16 @@ class Spool:
     def others(self) -> list[Path]:
         """Files for this store that other processes have left or are using, oldest first."""
         return [path for path in self._ours() if not self._file or path != self._file.path]
+
+    def elsewhere(self, text: str, *, but: Collection[str]) -> bool:
+        """Whether a file of another process, but one of these names, holds a text."""
+        wanted = text.encode()
+        for path in self.others():
+            # One that is not there any more is stored.
+            with contextlib.suppress(OSError):
+                if path.name not in but and wanted in path.read_bytes():
+                    return True
+        return False
 
     def count_waiting(self) -> int:
         """Writes that wait for this store, of every process."""
