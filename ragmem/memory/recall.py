@@ -150,6 +150,7 @@ BY_TIME = "its time"
 """The same of what was said at the time that it names."""
 _BY_SESSION = "its session"
 """All of `why`, of what nothing speaks for but that others of its session were found."""
+_QUOTED_CHARS = 500
 _FAR = 0.5
 """The share of the floor below which a hit has nothing to do with the question."""
 
@@ -241,6 +242,14 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         told = (self.record_id, *(self.summary.covers if self.summary else ()))
         since = next((f"Replaced since by: {replaced[i].by}" for i in told if i in replaced), "")
         return msgspec.structs.replace(self, since=since)
+
+    def quotes(self) -> list[str]:
+        """What it says, and what became of that, a line each."""
+        said = [self.summary.text] if self.summary else []
+        if self.turn:
+            said = [f"> {self.turn.asked}", self.turn.assistant_message or self.turn.said]
+        said.append(self.since)
+        return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
 
 
 NOBODY: Mapping[str, str] = MappingProxyType({})
