@@ -5,7 +5,6 @@ model's client is imported when an agent is made.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
@@ -30,10 +29,8 @@ from ragmem.errors import (
     ConfigError,
     SessionNotFound,
     StoreError,
-    StoreUnavailable,
     UsageError,
 )
-from ragmem.ids import short_id
 from ragmem.index.codebase import Codebase, CodeListener
 from ragmem.libraries import load_neo4j
 from ragmem.logs import logging_to
@@ -52,11 +49,10 @@ from ragmem.memory.projects import (
     moved_text,
     normalize_cwd,
     real_folder,
-    was_here,
 )
 from ragmem.memory.recall import Hit, Question, scope_of, sessions_by_id
 from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
-from ragmem.memory.sessions import find_session
+from ragmem.memory.sessions import find_session, moved_here, newest_is_stored
 from ragmem.records import ASKED, Project, Session, SessionQuery, SessionStatus, ToolCall, TurnQuery
 from ragmem.redact import know, protect_process, secrets_among
 from ragmem.store import Archive, Store, open_store, owner_of_file
@@ -79,8 +75,6 @@ if TYPE_CHECKING:
 _EMBEDDER_LOCK = "embedder.lock"
 _LOOKED_AT = (10, 200)
 """Sessions among which the newest chat is looked for: at first, and where it is not there."""
-_STORED_AGAIN_S = 0.1
-"""Until it is looked again whether another process has stored what it had to."""
 _SEEN_LOOKBACK = 200
 """Files read in so many of the latest turns need not be read again before an edit."""
 
@@ -376,15 +370,14 @@ class App:
         located = await self._locate()
         return self.memory.new_session(self.cwd, located.project, title=title)
 
-    async def continue_session(
-        self, *, chats: bool = False, within_s: float = 10.0
-    ) -> Session | None:
+    async def continue_session(self, *, chats: bool = False, wait_s: float = 10) -> Session | None:
         """The newest session of this folder that was not put aside, if there is one; with `chats`
         the newest that is no one-off question, where there is such a one.
 
         One that another process has still to store is waited for; StoreUnavailable.
         """
-        await self._newest_is_stored(within_s)
+        if tail := self.memory.tail:
+            await newest_is_stored(await self.store(), tail, self.cwd, wait_s)
         newest: list[Session] = []
         for limit in _LOOKED_AT if chats else (1,):
             found = await self.sessions_here(limit, status="active")
@@ -395,22 +388,6 @@ class App:
         if newest and newest[0].cwd != folder_name(self.cwd):
             await self._locate()  # which leaves a notice of where it was
         return self.memory.recollect(newest[0]) if newest else None
-
-    async def _newest_is_stored(self, within_s: float) -> None:
-        tail, cwd = self.memory.tail, folder_name(self.cwd)
-        newest = await asyncio.to_thread(tail.sessions, cwd, 1) if tail else []
-        if not newest:
-            return
-        store, session_id = await self.store(), newest[0].session_id
-        deadline = time.monotonic() + within_s
-        while await store.waits_elsewhere(session_id):
-            if time.monotonic() > deadline:
-                raise StoreUnavailable(
-                    f"Another process has still to store session {short_id(session_id)}, the last "
-                    "of this folder.",
-                    hint="Try again in a moment, or name another one with -r.",
-                )
-            await asyncio.sleep(_STORED_AGAIN_S)
 
     async def sessions_here(
         self, limit: int, *, status: SessionStatus | None = None
@@ -423,22 +400,14 @@ class App:
         cwd = folder_name(self.cwd)
         query = SessionQuery(cwd=cwd, status=status, mine=not self._everyone, limit=limit)
         try:
-            return await self.memory.sessions(query) or await self._moved_here(query)
+            return await self.memory.sessions(query) or await moved_here(
+                self.memory, self.cwd, query
+            )
         except StoreError:
             tail = self.memory.tail
             if tail and (found := await asyncio.to_thread(tail.sessions, cwd, limit)):
                 return found
             raise
-
-    async def _moved_here(self, query: SessionQuery) -> list[Session]:
-        project = (await self.memory.project_of(self.cwd)).project
-        found = await self.memory.sessions(
-            msgspec.structs.replace(
-                query, cwd=None, project_ids=(project.root_id,), limit=_LOOKED_AT[-1]
-            )
-        )
-        cwd = folder_name(self.cwd)
-        return [each for each in found if was_here(each, cwd, project)][: query.limit]
 
     async def find_session(self, reference: str, *, mine: bool = False) -> Session:
         """By id, tail or name, or by the id that another agent gave one that was imported.

@@ -17,7 +17,7 @@ from ragmem.config.file import save
 from ragmem.failpoints import arm
 from ragmem.files import is_held, replace_private, sync_folder
 from ragmem.store.neo4j_server.ways import Layout, Running
-from ragmem.store.spool import KnownProjects
+from ragmem.store.spool.files import KnownProjects
 from ragmem.tools.rewind import Preimages
 from tests.store.samples import START
 

@@ -1,7 +1,9 @@
 """What a person does with a whole session: name it, tag it, archive it, fork it, find its like."""
 
 import asyncio
+import time
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +17,7 @@ from ragmem.errors import (
 )
 from ragmem.ids import beginning_hint, short_id
 from ragmem.libraries import load_numpy
+from ragmem.memory.projects import folder_name, was_here
 from ragmem.memory.recording import kept
 from ragmem.records import (
     ASKED,
@@ -32,6 +35,7 @@ from ragmem.text import clean, counted, one_line
 if TYPE_CHECKING:
     from ragmem.memory.memory import Memory
     from ragmem.memory.recording import Tail
+    from ragmem.store.spool import SpooledStore
 
 _SHOWN_ALIKE = 20
 
@@ -222,3 +226,41 @@ async def about(store: Store, session: Session) -> str:
         session.session_id, TurnQuery(limit=_LAST_TURNS, with_tool_calls=False)
     )
     return "\n".join(turn.user_message for turn in turns)
+
+
+_LOOKED_AT = 200
+"""Newest sessions of a project, among which those of a folder that was renamed are looked for."""
+
+
+async def moved_here(memory: "Memory", cwd: Path, query: SessionQuery) -> list[Session]:
+    """What a query of a folder would find of the same folder of its project at the former place."""
+    project = (await memory.project_of(cwd)).project
+    everywhere = msgspec.structs.replace(
+        query, cwd=None, project_ids=(project.root_id,), limit=_LOOKED_AT
+    )
+    found = await memory.sessions(everywhere)
+    return [each for each in found if was_here(each, folder_name(cwd), project)][: query.limit]
+
+
+_STORED_AGAIN_S = 0.1
+"""Until it is looked again whether another process has stored what it had to."""
+
+
+async def newest_is_stored(store: "SpooledStore", tail: "Tail", cwd: Path, within_s: float) -> None:
+    """Wait while another process has still to store something of a folder's newest session.
+
+    StoreUnavailable where that takes longer.
+    """
+    newest = await asyncio.to_thread(tail.sessions, folder_name(cwd), 1)
+    if not newest:
+        return
+    session_id = newest[0].session_id
+    deadline = time.monotonic() + within_s
+    while await store.waits_elsewhere(session_id):
+        if time.monotonic() > deadline:
+            raise StoreUnavailable(
+                f"Another process has still to store session {short_id(session_id)}, the last of "
+                "this folder.",
+                hint="Try again in a moment, or name another one with -r.",
+            )
+        await asyncio.sleep(_STORED_AGAIN_S)

@@ -324,7 +324,7 @@ class ChatSession:
 
     async def _last_session(self) -> str:
         try:
-            last = await self.app.continue_session(chats=True, within_s=0)
+            last = await self.app.continue_session(chats=True, wait_s=0)
         except (StoreError, UsageError):
             return ""
         if last is None:

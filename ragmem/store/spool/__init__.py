@@ -12,7 +12,7 @@ of once.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial, wraps
@@ -22,7 +22,6 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 import msgspec
 
 from ragmem.errors import RagmemError, StoreDamaged, StoreError, StoreUnavailable
-from ragmem.files import replace_private
 from ragmem.records import (
     Applied,
     BeginTurn,
@@ -37,7 +36,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store import Store
-from ragmem.store.spool.files import Replay, Spool, count_aside, to_lines
+from ragmem.store.spool.files import KnownProjects, Replay, Spool, count_aside, to_lines
 
 T = TypeVar("T")
 
@@ -133,38 +132,6 @@ _OF_TURN = (CreateSession, BeginTurn, RecordToolCall, RecordAnswer, FinishTurn)
 """A session is written with its first turn."""
 
 P = ParamSpec("P")
-
-
-class KnownProjects:
-    """A private file beside the spool. What can't be read or written costs only this comfort."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._written: list[Project] | None = None
-
-    def load(self) -> list[Project]:
-        """None of them where there is no file."""
-        try:
-            return msgspec.json.decode(self._file.read_bytes(), type=list[Project])
-        except (OSError, msgspec.MsgspecError):
-            return []
-
-    def save(self, projects: list[Project]) -> None:
-        """Replace the file, if it says something else."""
-        if projects == self._written:
-            return
-        with suppress(OSError, UnicodeEncodeError):
-            data = msgspec.json.encode(projects)
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_private(self._file, data, sync=False)
-            self._written = projects
-
-    def add(self, projects: Iterable[Project]) -> None:
-        """Those that wait in the spool are known too."""
-        new = {project.project_id: project for project in projects}
-        if new:
-            known = {project.project_id: project for project in self.load()}
-            self.save(list((known | new).values()))
 
 
 def asked(

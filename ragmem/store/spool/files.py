@@ -25,7 +25,7 @@ from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.files import replace_private, sync_folder, take
 from ragmem.ids import new_id
-from ragmem.records import PutVectors, Write, write_decoder
+from ragmem.records import Project, PutVectors, Write, write_decoder
 from ragmem.store import Store, stored
 
 T = TypeVar("T")
@@ -468,3 +468,35 @@ class Replay:
         self.count += len(lines)
         self.turn_indexes |= applied.turn_indexes
         return []
+
+
+class KnownProjects:
+    """A private file beside the spool. What can't be read or written costs only this comfort."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._written: list[Project] | None = None
+
+    def load(self) -> list[Project]:
+        """None of them where there is no file."""
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=list[Project])
+        except (OSError, msgspec.MsgspecError):
+            return []
+
+    def save(self, projects: list[Project]) -> None:
+        """Replace the file, if it says something else."""
+        if projects == self._written:
+            return
+        with contextlib.suppress(OSError, UnicodeEncodeError):
+            data = msgspec.json.encode(projects)
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_private(self._file, data, sync=False)
+            self._written = projects
+
+    def add(self, projects: Iterable[Project]) -> None:
+        """Those that wait in the spool are known too."""
+        new = {project.project_id: project for project in projects}
+        if new:
+            known = {project.project_id: project for project in self.load()}
+            self.save(list((known | new).values()))
