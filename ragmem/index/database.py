@@ -52,9 +52,9 @@ def open_for_writing(database: Path) -> apsw.Connection:
     if stat.S_IMODE(database.parent.stat().st_mode) & 0o077:
         database.parent.chmod(0o700)
     # One that is there is not opened here: closing it would free this process' locks on it.
-    if not database.exists():
+    with suppress(FileExistsError):
         # SQLite gives its log the same mode.
-        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = _connected(database)
     try:
         if not _is_ours(connection):

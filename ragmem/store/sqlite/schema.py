@@ -57,7 +57,10 @@ def prepare(database: Path, locks_dir: Path) -> bool:
     except FileNotFoundError:
         if was_set_up:
             raise lost(database, "is missing") from None
-        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        # Where another store of this process has made it just now, closing it would free its locks.
+        with suppress(FileExistsError):
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            os.close(os.open(os.path.realpath(database), flags, 0o600))
         return False
     if not stat.S_ISREG(found.st_mode):
         kind = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
