@@ -73,6 +73,8 @@ async def status(_: str, chat: ChatSession) -> None:
     app = chat.app
     effort = f", effort {chat.agent.effort}" if chat.agent.effort else ""
     name = f"{one_line(chat.called, 80)} · " if chat.is_named else ""
+    stored, is_away = await _store(chat)
+    recorded = "is away" if is_away else "is recorded"
     rows = [
         ("ragmem", __version__),
         ("model", f"{chat.agent.model}{effort}"),
@@ -80,8 +82,8 @@ async def status(_: str, chat: ChatSession) -> None:
         ("folder", visible(str(app.cwd))),
         ("mode", MODES[chat.options.permission_mode][2]),
         ("sandbox", await sandbox(chat)),
-        ("memory", "is recorded" if app.memory.records else "nothing of this chat is kept"),
-        ("store", await _store(chat)),
+        ("memory", recorded if app.memory.records else "nothing of this chat is kept"),
+        ("store", stored),
         ("vectors", app.background.embedder_model or "off: what is found is found by words"),
         ("background", app.background.doing or "nothing to do"),
     ]
@@ -96,12 +98,13 @@ async def sandbox(chat: ChatSession) -> str:
     return visible(await asyncio.to_thread(chat.app.sandbox.told))
 
 
-async def _store(chat: ChatSession) -> str:
+async def _store(chat: ChatSession) -> tuple[str, bool]:
+    """Return where all is kept, and whether that is away."""
     try:
         found = await (await chat.app.store()).info()
     except StoreError as error:
-        return f"away: {error}"
-    return f"{found.kind} · {visible(found.location)}"
+        return f"away: {error}", True
+    return f"{found.kind} · {visible(found.location)}", False
 
 
 async def servers(_: str, chat: ChatSession) -> None:

@@ -268,7 +268,7 @@ async def _tag(words: str, chat: ChatSession) -> None:
         add = [word for word in given if not word.startswith("-")]
         await chat.tag(add, [word[1:] for word in given if word.startswith("-")])
     tags = ", ".join(one_line(each, 60) for each in chat.session.tags)
-    chat.output.say(f"Tags: {tags or 'none; /tag followed by words gives some'}")
+    chat.output.say(f"Tags: {tags or 'none; /tag followed by words gives some'}.")
 
 
 async def _fork(name: str, chat: ChatSession) -> Then:

@@ -52,8 +52,10 @@ async def permissions(said: str, chat: ChatSession) -> None:
         rows = [("mode", MODES[chat.options.permission_mode][2]), ("sandbox", await sandbox(chat))]
         chat.output.show(columns(rows))
         return await _choose(chat)
-    if verb not in (*_VERBS, "remove") or not text:
-        raise UsageError("What about it?", hint=_HOW)
+    if verb not in (*_VERBS, "remove"):
+        raise UsageError(f"/permissions does not know {one_line(verb, 40)!r}.", hint=_HOW)
+    if not text:
+        raise UsageError("Which rule?", hint=_HOW)
     if verb != "remove":
         keep_rules([_checked(text, chat)], chat, *_VERBS[verb])
         return None

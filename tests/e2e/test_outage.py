@@ -274,6 +274,8 @@ def test_memory_is_back_while_one_types(house: House) -> None:
         with locked(Path(house.env["RAGMEM_HOME"])):
             chat.send("during\r")
             chat.wait_for(r"Memory is away: ")
+            chat.send("/status\r")
+            chat.wait_for(r"memory +is away\r?\n *store +away: ")
             chat.send("a dra")
             chat.wait_for_screen(r"^› a dra$")
             assert "Memory is back" not in chat.text

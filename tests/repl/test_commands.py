@@ -111,6 +111,11 @@ async def test_files_takes_nothing(chat: Chat) -> None:
     assert "`ragmem files PATH`" in await chat.said("/files water.py")
 
 
+async def test_a_rule_that_is_not_named_is_asked_for(chat: Chat) -> None:
+    assert "✗ /permissions does not know 'bad'." in await chat.said("/permissions bad rm")
+    assert "✗ Which rule?" in await chat.said("/permissions allow")
+
+
 async def test_what_is_found_in_code_is_harmless_to_the_terminal(chat: Chat) -> None:
     """Paths, names and signatures can't steer it."""
     await indexed(chat, f"{EVIL}.md", f"# Fern {EVIL}\n\nFerns drink.\n")

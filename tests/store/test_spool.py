@@ -92,6 +92,21 @@ async def settled(store: SpooledStore, folder: Path) -> None:
 # --- away and back -------------------------------------------------------------------
 
 
+async def test_that_it_is_kept_is_told_once_something_is(home: Home) -> None:
+    """Where nothing is recorded it never is; what was told before the first write is told later."""
+    store = home.open()
+    home.error = StoreUnavailable("The server is away.")
+    with pytest.raises(StoreUnavailable):
+        await store.sessions(SessionQuery())
+    assert store.take_notices() == ["Memory is away: The server is away."]
+    assert store.take_notices() == []
+    assert isinstance(await store.apply([created("s")]), Waiting)
+    assert store.take_notices() == ["What happens meanwhile is kept on this disk."]
+    await store.apply([begun("s", "t1")])
+    assert store.take_notices() == []
+    home.error = None
+
+
 async def test_a_store_that_answers_needs_no_spool(home: Home) -> None:
     store = home.open()
     assert await store.apply([created("s"), begun("s", "t")]) == Applied({"t": 1})

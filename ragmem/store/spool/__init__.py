@@ -184,7 +184,7 @@ class SpooledStore:
         self._timer: asyncio.TimerHandle | None = None
         self._replaying: asyncio.Task[None] | None = None
         self._looked = False
-        self._said = False
+        self._said = self._said_kept = False
         self._said_lost: Literal["", "other", "some", "turn"] = ""
         """What was told to be lost last: something beside the turns, some of one, its beginning."""
         self._begun = False
@@ -412,10 +412,14 @@ class SpooledStore:
             self._said = False
             self._notices.append("Memory is back.")
         notices, self._notices = self._notices, []
-        if not self._said and (why := self._why_away()):
-            self._said = True
-            kept = " What happens meanwhile is kept on this disk." if self._waiting else ""
-            notices.append(f"Memory is away: {why}{kept}")
+        anew = not self._said and self._why_away()
+        if anew:
+            self._said, self._said_kept = True, False
+            notices.append(f"Memory is away: {anew}")
+        if self._said and self._waiting and not self._said_kept:
+            # Often nothing waits yet when it is told of, and where nothing is recorded never will.
+            self._said_kept, kept = True, "What happens meanwhile is kept on this disk."
+            notices.append(f"{notices.pop()} {kept}" if anew else kept)
         return notices
 
     def _why_away(self) -> str:
