@@ -234,13 +234,13 @@ async def test_what_is_not_stored_in_time_is_not_passed_over(ragmem: Ragmem) -> 
     paths = find_paths({"RAGMEM_HOME": str(ragmem.home)})
     async with App(Config(), paths, cwd=ragmem.project) as app:
         with pytest.raises(StoreUnavailable, match="Another process has still to store"):
-            await app.continue_session(within_s=0)
+            await app.continue_session(wait_s=0)
         held.close()
         last = await app.continue_session()
         assert last
         assert last.session_id != older
         await archive(app.memory, last)
-        last = await app.continue_session(within_s=0)
+        last = await app.continue_session(wait_s=0)
         assert last
         assert last.session_id == older
 
