@@ -169,6 +169,18 @@ def chain(error: BaseException | None) -> list[BaseException]:
     return found
 
 
+def in_the_systems_words(error: BaseException) -> str:
+    """What the system says of a failure: `Connection refused`, not `All attempts failed`."""
+    told = [_strerror(each) for each in chain(error) if isinstance(each, OSError) and each.strerror]
+    return told[-1] if told else str(error) or type(error).__name__
+
+
+def _strerror(error: OSError) -> str:
+    """What the system calls it; asyncio puts an address in the place of these words."""
+    said = error.strerror or ""
+    return os.strerror(error.errno) if error.errno and said.startswith("Connect call") else said
+
+
 def header_of(error: BaseException, name: str) -> str | None:
     """A header of the response that an error of litellm came from, wherever that keeps it."""
     for each in chain(error):

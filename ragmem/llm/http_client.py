@@ -9,7 +9,6 @@ httpcore, which does the rest, is imported when it is needed.
 """
 
 import asyncio
-import os
 import ssl
 import sys
 from abc import ABC, abstractmethod
@@ -23,7 +22,7 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 
 from ragmem.config import environment
-from ragmem.errors import LLMError, chain
+from ragmem.errors import LLMError, chain, in_the_systems_words
 from ragmem.libraries import load_httpcore
 from ragmem.llm import faults, wire
 from ragmem.llm.base import (
@@ -245,7 +244,7 @@ class HttpClient(ABC):
         import httpcore
 
         peer = self._endpoint
-        reason = _reason(error)
+        reason = in_the_systems_words(error)
         if isinstance(error, httpcore.ConnectTimeout):
             return faults.unreachable(peer, f"no connection within {_CONNECT_TIMEOUT_S:g} s")
         if isinstance(error, httpcore.TimeoutException):
@@ -307,18 +306,6 @@ async def _read(response: "Response", limit: int) -> bytes:
         if len(data) >= limit:
             break
     return bytes(data[:limit])
-
-
-def _reason(error: BaseException) -> str:
-    """The system's own words for a failure: `Connection refused`, not `All attempts failed`."""
-    told = [_strerror(each) for each in chain(error) if isinstance(each, OSError) and each.strerror]
-    return told[-1] if told else str(error) or type(error).__name__
-
-
-def _strerror(error: OSError) -> str:
-    """What the system calls it; asyncio puts an address in the place of these words."""
-    said = error.strerror or ""
-    return os.strerror(error.errno) if error.errno and said.startswith("Connect call") else said
 
 
 _WANTS_A_KEY = "openai"

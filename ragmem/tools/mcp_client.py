@@ -24,6 +24,7 @@ import msgspec
 
 from ragmem.children import child_environment
 from ragmem.config import UNSENDABLE, McpServerConfig, environment
+from ragmem.errors import in_the_systems_words
 from ragmem.libraries import install_command
 from ragmem.memory.recording import settled
 from ragmem.messages import Json
@@ -409,7 +410,9 @@ def _reason(error: BaseException) -> str:
         return f"it did not answer within {_START_S:g} s, and was ended"
     if isinstance(error, FileNotFoundError):
         return f"there is no command {one_line(str(error.filename), 100)!r}"
-    return one_line(redact(str(error)), 200).rstrip(".") or type(error).__name__
+    # Of a program's own failure the file stands beside the system's words.
+    said = str(error) if isinstance(error, OSError) else in_the_systems_words(error)
+    return one_line(redact(said), 200).rstrip(".") or type(error).__name__
 
 
 def _shown(text: str) -> str:

@@ -118,12 +118,14 @@ def test_what_servers_do_wrong_costs_a_line_each_and_never_the_turn(tmp_path: Pa
     with scripted(tmp_path, *script) as (ragmem, server):
         configure(ragmem.home, "good", "lying", "wrong", "dying")
         with (ragmem.home / "ragmem.toml").open("a") as file:
+            file.write('[mcp.servers.down]\nurl = "http://127.0.0.1:9/mcp"\n')
             file.write('[mcp.servers.none]\ncommand = "no-such-command"\n')
             file.write('[mcp.servers.keyless]\ncommand = "x"\nenv = {A = "${NOT_THERE}"}\n')
         done = ragmem.run("ask", "Use them", "--yolo")
         assert (done.code, done.out) == (0, "Done.\n")
         told = sorted(line.removeprefix("warning: ") for line in done.err.splitlines())
         assert told == [
+            "MCP server down: Connection refused.",
             "MCP server dying: it ended before it was ready (no licence found).",
             "MCP server good: it has ended.",
             "MCP server keyless: NOT_THERE is not set in the environment.",
