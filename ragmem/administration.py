@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -345,6 +345,7 @@ class Administration:
         """Delete a session with all that was derived from it; counts of what went, by kind."""
         from ragmem.logs import log_deletion
         from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
+        from ragmem.memory.turns import stands_in
         from ragmem.tools.rewind import Preimages
 
         preimages = Preimages(self.paths.data_dir / "preimages")
@@ -364,7 +365,7 @@ class Administration:
         preimages.look_through()
         history = self.paths.prompt_history
         try:
-            forget_prompts(history, lambda typed: _stands_in(typed, said))
+            forget_prompts(history, lambda typed: stands_in(typed, said))
         except OSError as error:
             raise RagmemError(
                 f"The session is deleted, but what was typed in it is still in {history}: "
@@ -646,17 +647,6 @@ def _rebuilt(paths: Paths, folder: Path, known_id: str) -> tuple[int | None, Pat
     finally:
         for source in sources:
             source.connection.close()
-
-
-def _stands_in(typed: str, said: Collection[str]) -> bool:
-    """Whether a line that was typed is told in what was said, as a turn has it: a command without
-    blanks before it, and the words for a command of one's own within the prompt that it made.
-    """
-    typed = typed.strip()
-    if typed.startswith("!"):
-        return f"!{typed[1:].strip()}" in said
-    words = typed.partition(" ")[2].strip() if typed.startswith("/") else ""
-    return typed in said or (bool(words) and any(words in each for each in said))
 
 
 async def _left_by(

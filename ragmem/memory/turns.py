@@ -8,7 +8,7 @@ import os
 import posixpath
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -350,6 +350,17 @@ def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
             prompt = prompt.removesuffix(f"\n\n{words}")
             later[call.tool_call_id] = words
     return without_pipe(prompt), dict(reversed(later.items()))
+
+
+def stands_in(typed: str, said: Collection[str]) -> bool:
+    """Whether a line that was typed is told in what was said, as a turn has it: a command without
+    blanks before it, and the words for a command of one's own within the prompt that it made.
+    """
+    typed = typed.strip()
+    if typed.startswith("!"):
+        return f"!{typed[1:].strip()}" in said
+    words = typed.partition(" ")[2].strip() if typed.startswith("/") else ""
+    return typed in said or (bool(words) and any(words in each for each in said))
 
 
 class Said(NamedTuple):
