@@ -145,7 +145,7 @@ async def test_what_is_no_turn_is_not_called_one(
 
     memory = Memory(opened, MemoryConfig(), clock=lambda: START)
     one, other = (
-        Project(project_id=name, path=f"/work/{name}", created_at=START)
+        Project(project_id=name, path=f"/garden/{name}", created_at=START)
         for name in ("one", "other")
     )
     with monkeypatch.context() as patched:
