@@ -9,7 +9,8 @@ import asyncio
 import pydoc
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -222,7 +223,7 @@ class LiveTerminal(Terminal):
 
     async def ask(self, question: ChatQuestion) -> str | None:
         """Ask, one question at a time; the draft is kept meanwhile."""
-        async with self._asking:
+        async with self._alone():
             if question.choices and not await self._quiet():
                 return None
             draft = self._draft_beside(question)
@@ -248,8 +249,16 @@ class LiveTerminal(Terminal):
 
     async def pick(self, question: PickQuestion) -> str | None:
         """Let a row be picked, in place of the draft, which comes back as it was."""
-        async with self._asking:
+        async with self._alone():
             return await self._picked(self._picking(question))
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Have what is typed for oneself: one at a time, and once no earlier prompt is sought."""
+        async with self._asking:
+            if self._searching:
+                await asyncio.wait({self._searching})
+            yield
 
     def _picking(self, question: PickQuestion) -> Picker:
         """Open a picker: the next key is typed there."""
@@ -462,15 +471,14 @@ class LiveTerminal(Terminal):
             self.put_back(waited)
 
     def search_history(self) -> None:
-        """Pick one of the earlier prompts into the draft."""
-        if not self.question and not self.picker:
+        """Pick one of the earlier prompts into the draft, unless a question stands, or comes."""
+        if not self._asking.locked() and not self.picker:
             picker = self._picking(earlier_prompts(self._history, self._pastes))
             self._searching = asyncio.create_task(self._take_earlier(picker))
 
     async def _take_earlier(self, picker: Picker) -> None:
-        async with self._asking:
-            if (picked := await self._picked(picker)) is not None:
-                self.buffer.set_document(Document(picked))
+        if (picked := await self._picked(picker)) is not None:
+            self.buffer.set_document(Document(picked))
 
     def edit(self) -> None:
         """Open the draft in $VISUAL or $EDITOR."""

@@ -417,7 +417,7 @@ class FakeApp:
     async def start_session(self, *, title: str = "") -> Session:
         return session(2, title=title or DEFAULT_TITLE)
 
-    async def continue_session(self, *, chats: bool, within_s: float = 0) -> Session | None:
+    async def continue_session(self, *, chats: bool, wait_s: float = 0) -> Session | None:
         return self.memory.all[0] if self.memory.all else None
 
     async def resume_session(self, reference: str) -> Session:

@@ -396,6 +396,18 @@ def test_searching_the_history_can_be_left(chat: FakeChat) -> None:
     chat.send(" sent\r", until=lambda: chat.prompts == ["draft sent"])
 
 
+@pytest.mark.chat(files={"history": "\n+an earlier one\n"})
+def test_a_search_that_is_begun_as_a_question_comes_does_not_stand_before_it(
+    chat: FakeChat,
+) -> None:
+    """Between what is asked about and the question: neither could be left from then on."""
+    chat.send("edit\r", prints=r"print\('new'\)")
+    chat.send(CTRL_R, shows=r"^Allow this change\?")
+    assert chat.decides("y")["allowed"]
+    chat.send(f"{CTRL_R}earlier", shows=r"an earlier one")
+    chat.send(ESC, shows=r"^›$")
+
+
 @pytest.mark.chat("past", "resume=00000001")
 def test_no_escape_of_content_reaches_the_terminal(chat: FakeChat) -> None:
     """Answers in single characters, tools, names, notices, errors, titles, the past."""
