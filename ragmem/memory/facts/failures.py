@@ -1,7 +1,6 @@
 """What was tried and failed, from the recorded calls alone: no model is asked."""
 
 import re
-import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -28,6 +27,10 @@ _ASKING = Regex(
     r"more|sed|awk|curl|ping|lsof|ss|netstat|nc|host|dig|nslookup|mountpoint|id|groups"
 )
 """Programs whose exit code is an answer, or whose failure tells nothing for later."""
+_WORD = re.compile(
+    r"""\|[|&]?|&&|[;\n]|(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s|;&'"\\]|&(?!&)|['"\\])+""", re.DOTALL
+)
+"""Of a line of a shell: a word, its quotes with it, or what stands between commands."""
 _BEGIN_ANEW = {";", "||", "\n"}
 """What follows alone decides on the exit code of a line."""
 _SHELL = Regex(r"^(?:/\S*/)?(?:ba|da|k|z)?sh: (?:line )?\d+: ")
@@ -85,15 +88,8 @@ def subject_of(call: ToolCall) -> str:
 
 def _asks(command: str) -> bool:
     """Whether such a program is among those of which the line may have its exit code."""
-    lexer = shlex.shlex(command, posix=True, punctuation_chars="|;&\n")
-    lexer.commenters, lexer.whitespace, lexer.whitespace_split = "", " \t\r", True
-    try:
-        words = list(lexer)
-    except ValueError:
-        # A quote that is not closed.
-        words = command.split()
     programs = [""]
-    for word in words:
+    for word in _WORD.findall(command):
         if word in _BEGIN_ANEW:
             programs = [""]
         elif word == "&&":
