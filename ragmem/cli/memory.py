@@ -495,12 +495,18 @@ async def import_memories(opened: "App", file: cli.Exported, yes: cli.Yes = Fals
     """Store what was exported; what is here already is left as it is.
 
     You are asked where some are rules, preferences, pinned or known everywhere: yours stay
-    so, and so does your profile; those of others do not.
+    so, and so does your profile; those of others do not, until their owner is you.
     """
     document = decoded(out.read_without_secrets(file))
     store, owner = await opened.store(), opened.owner_id
     ids = [memory.memory_id for memory in document.memories]
-    known = {memory.memory_id for memory in await store.get(MemoryRecord, ids)}
+    stored = {memory.memory_id: memory for memory in await store.get(MemoryRecord, ids)}
+    came_early = {
+        memory.memory_id
+        for memory in document.memories
+        if is_own(memory, owner) and memory.is_demoted(stored.get(memory.memory_id))
+    }
+    known = stored.keys() - came_early
     profile, given = (await store.profile()).values, document.profile
     given_keys = given.values if given.owner and given.owner == owner else {}
     keys = {key: value for key, value in given_keys.items() if key not in profile}

@@ -105,6 +105,12 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
             project_id=project_id,
         )
 
+    def is_demoted(self, stored: Self | None) -> bool:
+        """Whether what is stored is no more than `of_another` has kept of it, unchanged since."""
+        if stored is None or stored.project_id is None or stored == self:
+            return False
+        return stored == self.of_another(stored.project_id)
+
     def is_current(self, now: datetime) -> bool:
         """Neither superseded nor past its time."""
         return self.superseded_by is None and not self.is_past(now)

@@ -510,6 +510,29 @@ def test_memories_of_somebody_else_do_not_speak_for_the_person(
     assert elsewhere.read("memory", "profile", "show")["values"] == {}
 
 
+def test_memories_that_came_before_their_owner_are_restored_by_the_same_file(
+    ragmem: Ragmem, tmp_path: Path
+) -> None:
+    """They came as somebody else's; what was changed here since stays as it is."""
+    added(ragmem, "Always run the linter first.", "--kind", "rule", "--pin")
+    added(ragmem, "I like tabs.", "--kind", "preference")
+    file, elsewhere = tmp_path / "memories.json", Ragmem(tmp_path / "elsewhere")
+    done(ragmem, "export", "--all", "-o", str(file))
+    done(elsewhere, "import", str(file), "--yes")
+    assert {each.kind for each in stored(elsewhere)} == {"fact"}
+    (liked,) = (each for each in stored(elsewhere) if "tabs" in each.content)
+    done(elsewhere, "pin", liked.memory_id)
+    done(elsewhere, "owner", "--take", done(ragmem, "owner").out.strip())
+    asked = elsewhere.run("memory", "import", str(file))
+    assert (asked.code, "  rule, pinned  Always run the linter first.\n" in asked.err) == (2, True)
+    assert "tabs" not in asked.err
+    assert done(elsewhere, "import", str(file), "--yes").out.startswith("1 memory, ")
+    rule, like = sorted(stored(elsewhere), key=lambda each: each.content)
+    assert (rule.kind, rule.pinned, rule.trust) == ("rule", True, "person")
+    assert (like.kind, like.pinned) == ("fact", True)
+    assert done(elsewhere, "import", str(file)).out.startswith("0 memories, ")
+
+
 def test_what_is_hidden_behind_a_successor_is_told_too(ragmem: Ragmem, tmp_path: Path) -> None:
     """It would rule again as soon as that one is forgotten; what is past its time never does."""
     owner = done(ragmem, "owner").out.strip()
