@@ -52,7 +52,7 @@ from ragmem.text import counted, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.store import Archive
-    from ragmem.store.neo4j_server import ServerStatus
+    from ragmem.store.neo4j_server import LocalNeo4j
     from ragmem.store.transfer import OnProgress, Stream
     from ragmem.store.transfer.document import SessionDocument
     from ragmem.tools.rewind import Preimages
@@ -451,12 +451,10 @@ class Administration:
         from ragmem.store import transfer
         from ragmem.store.neo4j.repair import Repair
         from ragmem.store.neo4j.salvage import GraphCopy
-        from ragmem.store.neo4j_server import find_connection
         from ragmem.store.sqlite.repair import rebuild
 
-        connection = find_connection(self.config, self.paths, environment())
         timeout_s = max(_TIMEOUT_S, self.config.store.timeout_s)
-        mending = await Repair.open(connection, timeout_s=timeout_s)
+        mending = await Repair.open(self.neo4j.connection(), timeout_s=timeout_s)
         try:
             if mending.cut_off:
                 kept = _read_out(mending.cut_off)
@@ -518,35 +516,12 @@ class Administration:
 
     # --- a local Neo4j --------------------------------------------------------------
 
-    async def start_neo4j(self, show: Callable[[str], None]) -> "ServerStatus":
-        """Have a server running: one that is configured, runs already, or is started."""
-        from ragmem.store import neo4j_server
+    @property
+    def neo4j(self) -> "LocalNeo4j":
+        """The server of this home."""
+        from ragmem.store.neo4j_server import LocalNeo4j
 
-        return await neo4j_server.up(self.paths, self.config, environment(), on_progress=show)
-
-    async def stop_neo4j(self) -> bool:
-        """Stop the server that was started here; false when none runs."""
-        from ragmem.store import neo4j_server
-
-        return await neo4j_server.down(self.paths)
-
-    async def neo4j_status(self) -> "ServerStatus":
-        """Whether a server runs, and which."""
-        from ragmem.store import neo4j_server
-
-        return await neo4j_server.status(self.paths, self.config, environment())
-
-    def neo4j_password(self) -> str:
-        """Of the local server; StoreRefused where there is none."""
-        from ragmem.store import neo4j_server
-
-        return neo4j_server.password(self.paths, self.config, environment())
-
-    def neo4j_log(self) -> Path:
-        """Where the local server writes its log."""
-        from ragmem.store import neo4j_server
-
-        return neo4j_server.log_file(self.paths)
+        return LocalNeo4j(self.paths, self.config, environment())
 
 
 def known_kind(kind: str) -> str:
