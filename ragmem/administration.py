@@ -53,7 +53,7 @@ from ragmem.text import counted, one_line, visible
 if TYPE_CHECKING:
     from ragmem.store import Archive
     from ragmem.store.neo4j_server import LocalNeo4j
-    from ragmem.store.transfer import OnProgress, Stream
+    from ragmem.store.transfer import Comparison as Comparison, OnProgress, Stream
     from ragmem.store.transfer.document import SessionDocument
     from ragmem.tools.rewind import Preimages
 
@@ -82,19 +82,6 @@ class CopySource(msgspec.Struct, frozen=True):
     label: str
     total: int
     """Records, about."""
-
-
-class Copied(msgspec.Struct, frozen=True):
-    """What both sides hold after a copy."""
-
-    rows: Sequence[tuple[str, str, str, str]]
-    """Of each kind its name, how many there are, their checksum, and that of the copy."""
-    later: int
-    """Records that went on where they were copied to."""
-    differing: Sequence[str]
-    """The first that are missing or different, in words."""
-    differing_count: int
-    equal: bool
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -239,25 +226,13 @@ class Administration:
             is_copy=True,
         )
 
-    async def copy(self, source: CopySource, into: "Archive", progress: Progress) -> Copied:
+    async def copy(self, source: CopySource, into: "Archive", progress: Progress) -> "Comparison":
         """Copy all of it, and compare both sides afterwards."""
         from ragmem.store.transfer import compare, copy
 
         with progress(source.total) as show:
             await copy(source.stream, into, show)
-            compared = await compare(source.stream, into, show)
-        rows = [
-            (
-                kind.replace("_", " "),
-                f"{counter.count:,}",
-                counter.text,
-                "equal" if compared.target[kind] == counter else compared.target[kind].text,
-            )
-            for kind, counter in compared.source.items()
-        ]
-        return Copied(
-            rows, compared.later, compared.differing, compared.differing_count, compared.equal
-        )
+            return await compare(source.stream, into, show)
 
     async def stranger(self, store: "Archive") -> Owner | None:
         """Whose the newest session in a store is, if none of the newest is this home's own."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ragmem.administration import Administration, Copied, contents, known_kind, label_of
+from ragmem.administration import Administration, contents, known_kind, label_of
 from ragmem.cli import command as cli
 from ragmem.cli.output import new_file, print_one, records, say, write
 from ragmem.cli.shown import claims_text
@@ -21,6 +21,7 @@ from ragmem.records import Finding, StoreInfo
 from ragmem.text import visible
 
 if TYPE_CHECKING:
+    from ragmem.administration import Comparison
     from ragmem.app import App
 
 app = cli.commands("Show and choose where memory is kept; move, keep and mend it.")
@@ -189,7 +190,7 @@ def store_text(found: StoreInfo) -> str:
     return "\n".join(lines) + "\n"
 
 
-def comparison_text(compared: Copied) -> str:
+def comparison_text(compared: "Comparison") -> str:
     """Counts and checksums of both sides, and what they mean."""
     lines = [table(("RECORDS", "COUNT", "CHECKSUM", "COPY"), compared.rows)]
     if compared.later:

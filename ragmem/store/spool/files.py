@@ -443,7 +443,6 @@ class KnownProjects:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._written: list[Project] | None = None
 
     def load(self) -> list[Project]:
         """None of them where there is no file."""
@@ -454,17 +453,13 @@ class KnownProjects:
 
     def save(self, projects: list[Project]) -> None:
         """Replace the file, if it says something else."""
-        if projects == self._written:
+        if projects == self.load():
             return
         with contextlib.suppress(OSError, UnicodeEncodeError):
-            data = msgspec.json.encode(projects)
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_private(self._file, data, sync=False)
-            self._written = projects
+            _make(self._file.parent)
+            replace_private(self._file, msgspec.json.encode(projects), sync=False)
 
     def add(self, projects: Iterable[Project]) -> None:
         """Those that wait in the spool are known too."""
-        new = {project.project_id: project for project in projects}
-        if new:
-            known = {project.project_id: project for project in self.load()}
-            self.save(list((known | new).values()))
+        every = (*self.load(), *projects)
+        self.save(list({project.project_id: project for project in every}.values()))
