@@ -52,8 +52,8 @@ from ragmem.text import counted, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.store import Archive
-    from ragmem.store.neo4j_server import ServerStatus
-    from ragmem.store.transfer import OnProgress, Stream
+    from ragmem.store.neo4j_server import LocalNeo4j
+    from ragmem.store.transfer import Comparison as Comparison, OnProgress, Stream
     from ragmem.store.transfer.document import SessionDocument
     from ragmem.tools.rewind import Preimages
 
@@ -82,19 +82,6 @@ class CopySource(msgspec.Struct, frozen=True):
     label: str
     total: int
     """Records, about."""
-
-
-class Copied(msgspec.Struct, frozen=True):
-    """What both sides hold after a copy."""
-
-    rows: Sequence[tuple[str, str, str, str]]
-    """Of each kind its name, how many there are, their checksum, and that of the copy."""
-    later: int
-    """Records that went on where they were copied to."""
-    differing: Sequence[str]
-    """The first that are missing or different, in words."""
-    differing_count: int
-    equal: bool
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -239,25 +226,13 @@ class Administration:
             is_copy=True,
         )
 
-    async def copy(self, source: CopySource, into: "Archive", progress: Progress) -> Copied:
+    async def copy(self, source: CopySource, into: "Archive", progress: Progress) -> "Comparison":
         """Copy all of it, and compare both sides afterwards."""
         from ragmem.store.transfer import compare, copy
 
         with progress(source.total) as show:
             await copy(source.stream, into, show)
-            compared = await compare(source.stream, into, show)
-        rows = [
-            (
-                kind.replace("_", " "),
-                f"{counter.count:,}",
-                counter.text,
-                "equal" if compared.target[kind] == counter else compared.target[kind].text,
-            )
-            for kind, counter in compared.source.items()
-        ]
-        return Copied(
-            rows, compared.later, compared.differing, compared.differing_count, compared.equal
-        )
+            return await compare(source.stream, into, show)
 
     async def stranger(self, store: "Archive") -> Owner | None:
         """Whose the newest session in a store is, if none of the newest is this home's own."""
@@ -451,12 +426,10 @@ class Administration:
         from ragmem.store import transfer
         from ragmem.store.neo4j.repair import Repair
         from ragmem.store.neo4j.salvage import GraphCopy
-        from ragmem.store.neo4j_server import find_connection
         from ragmem.store.sqlite.repair import rebuild
 
-        connection = find_connection(self.config, self.paths, environment())
         timeout_s = max(_TIMEOUT_S, self.config.store.timeout_s)
-        mending = await Repair.open(connection, timeout_s=timeout_s)
+        mending = await Repair.open(self.neo4j.connection(), timeout_s=timeout_s)
         try:
             if mending.cut_off:
                 kept = _read_out(mending.cut_off)
@@ -518,35 +491,12 @@ class Administration:
 
     # --- a local Neo4j --------------------------------------------------------------
 
-    async def start_neo4j(self, show: Callable[[str], None]) -> "ServerStatus":
-        """Have a server running: one that is configured, runs already, or is started."""
-        from ragmem.store import neo4j_server
+    @property
+    def neo4j(self) -> "LocalNeo4j":
+        """The server of this home."""
+        from ragmem.store.neo4j_server import LocalNeo4j
 
-        return await neo4j_server.up(self.paths, self.config, environment(), on_progress=show)
-
-    async def stop_neo4j(self) -> bool:
-        """Stop the server that was started here; false when none runs."""
-        from ragmem.store import neo4j_server
-
-        return await neo4j_server.down(self.paths)
-
-    async def neo4j_status(self) -> "ServerStatus":
-        """Whether a server runs, and which."""
-        from ragmem.store import neo4j_server
-
-        return await neo4j_server.status(self.paths, self.config, environment())
-
-    def neo4j_password(self) -> str:
-        """Of the local server; StoreRefused where there is none."""
-        from ragmem.store import neo4j_server
-
-        return neo4j_server.password(self.paths, self.config, environment())
-
-    def neo4j_log(self) -> Path:
-        """Where the local server writes its log."""
-        from ragmem.store import neo4j_server
-
-        return neo4j_server.log_file(self.paths)
+        return LocalNeo4j(self.paths, self.config, environment())
 
 
 def known_kind(kind: str) -> str:

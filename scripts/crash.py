@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ragmem.config import find_paths
+from ragmem.config import Config, find_paths
 from ragmem.store.neo4j import Connection
-from ragmem.store.neo4j_server import down, start
+from ragmem.store.neo4j_server import LocalNeo4j, start
 from ragmem.store.neo4j_server.ways import Layout
 from tests.crash.campaign import Campaign, Violation, campaign
 from tests.fakes.neo4j import in_thread, jars, use_cached_jars
@@ -129,7 +129,7 @@ def _server(kind: str, folder: Path) -> Iterator[Connection | None]:
     try:
         yield Connection(in_thread(_started(layout)), password=layout.password())
     finally:
-        in_thread(down(paths))
+        in_thread(LocalNeo4j(paths, Config(), os.environ).down())
 
 
 async def _started(layout: Layout) -> str:

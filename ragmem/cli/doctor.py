@@ -243,7 +243,7 @@ async def check_index(app: "App") -> Check:
 
 async def check_neo4j(own: Administration) -> Check:
     """The graph server; only a note while memory is kept elsewhere."""
-    found = await own.neo4j_status()
+    found = await own.neo4j.status()
     if found.running:
         return Check("neo4j", "ok", found.detail)
     if own.kind == "neo4j":

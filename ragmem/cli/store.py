@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ragmem.administration import Administration, Copied, contents, known_kind, label_of
+from ragmem.administration import Administration, contents, known_kind, label_of
 from ragmem.cli import command as cli
 from ragmem.cli.output import new_file, print_one, records, say, write
 from ragmem.cli.shown import claims_text
@@ -21,6 +21,7 @@ from ragmem.records import Finding, StoreInfo
 from ragmem.text import visible
 
 if TYPE_CHECKING:
+    from ragmem.administration import Comparison
     from ragmem.app import App
 
 app = cli.commands("Show and choose where memory is kept; move, keep and mend it.")
@@ -189,7 +190,7 @@ def store_text(found: StoreInfo) -> str:
     return "\n".join(lines) + "\n"
 
 
-def comparison_text(compared: Copied) -> str:
+def comparison_text(compared: "Comparison") -> str:
     """Counts and checksums of both sides, and what they mean."""
     lines = [table(("RECORDS", "COUNT", "CHECKSUM", "COPY"), compared.rows)]
     if compared.later:
@@ -209,7 +210,7 @@ neo4j = cli.commands("Run a local Neo4j, for `ragmem store use neo4j`.")
 @cli.command(neo4j, cli.home)
 async def up(own: Administration) -> int:
     """Start a local Neo4j, unless one is configured or runs already."""
-    found = await own.start_neo4j(lambda line: say(f"{visible(line)}\n"))
+    found = await own.neo4j.up(lambda line: say(f"{visible(line)}\n"))
     write(f"{visible(found.detail)}\n")
     if found.running and own.kind != "neo4j":
         say(
@@ -222,21 +223,21 @@ async def up(own: Administration) -> int:
 @cli.command(neo4j, cli.home)
 async def down(own: Administration) -> None:
     """Stop the local Neo4j that `up` started; its data stays."""
-    stopped = await own.stop_neo4j()
+    stopped = await own.neo4j.down()
     write("Stopped; its data stays.\n" if stopped else "No local Neo4j was running.\n")
 
 
 @cli.command(neo4j, cli.home)
 async def status(own: Administration) -> int:
     """Say whether a Neo4j is there, and where; exit 1 when it is not."""
-    found = await own.neo4j_status()
+    found = await own.neo4j.status()
     write(f"{visible(found.detail)}\n")
     if not found.running:
         return EXIT_FAILED
     # How a person gets at the graph: an address, a user, a password, a line for a shell.
     ours = found.way != "configured"
     lines = {
-        "Browser": found.browser or ("not with this server" if ours else ""),
+        "Browser": found.browser,
         "user": found.username,
         "password": "`ragmem neo4j password` prints it" if ours else "that in NEO4J_PASSWORD",
         "shell": found.cypher_shell,
@@ -251,7 +252,7 @@ async def password(own: Administration) -> None:
 
     Neo4j Browser and cypher-shell ask for it.
     """
-    write(f"{own.neo4j_password()}\n")
+    write(f"{own.neo4j.password()}\n")
 
 
 @cli.command(neo4j, cli.home)
@@ -260,7 +261,7 @@ async def logs(
     lines: Annotated[int, cli.option("-n --lines", "The last so many lines.", "N", least=1)] = 50,
 ) -> None:
     """Print the end of the local server's log."""
-    file = own.neo4j_log()
+    file = own.neo4j.log
     try:
         written = file.read_text("utf-8", "replace")
     except FileNotFoundError:

@@ -522,9 +522,9 @@ async def open_archive(
     timeout_s = max(_PATIENCE_S, config.store.timeout_s)
     if kind == "neo4j":
         from ragmem.store.neo4j import Neo4jStore
-        from ragmem.store.neo4j_server import find_connection
+        from ragmem.store.neo4j_server import LocalNeo4j
 
-        connection = find_connection(config, paths, environ)
+        connection = LocalNeo4j(paths, config, environ).connection()
         return await Neo4jStore.open(
             connection,
             timeout_s=timeout_s,
@@ -566,9 +566,9 @@ async def open_store(
     timeout_s = config.store.timeout_s
     if config.store.kind == "neo4j":
         from ragmem.store.neo4j import Neo4jStore
-        from ragmem.store.neo4j_server import find_connection
+        from ragmem.store.neo4j_server import LocalNeo4j
 
-        connection = find_connection(config, paths, environ)
+        connection = LocalNeo4j(paths, config, environ).connection()
         owner = home_owner(paths)
         opened = await Neo4jStore.open(
             connection, timeout_s=timeout_s, say=say, owner=owner, brief=brief

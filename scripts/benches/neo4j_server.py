@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from ragmem.config import find_paths
+from ragmem.config import Config, find_paths
 from ragmem.store.neo4j import Connection
-from ragmem.store.neo4j_server import down, start
+from ragmem.store.neo4j_server import LocalNeo4j, start
 from ragmem.store.neo4j_server.ways import Layout
 from tests.fakes.neo4j import jars, use_cached_jars
 
@@ -39,7 +39,7 @@ def server(home: Path) -> Iterator[Server]:
         connection = Connection(running.url, password=layout.password())
         yield Server(connection, layout.data, running.pid)
     finally:
-        asyncio.run(down(paths))
+        asyncio.run(LocalNeo4j(paths, Config(), os.environ).down())
         shutil.rmtree(home)
 
 

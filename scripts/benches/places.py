@@ -52,11 +52,11 @@ async def open_sqlite(home: Path) -> SQLiteStore:
 
 async def open_neo4j(env: dict[str, str]) -> Neo4jStore:
     """The graph store on the local server of an environment."""
-    from ragmem.store.neo4j_server import find_connection
+    from ragmem.store.neo4j_server import LocalNeo4j
 
     paths = find_paths(env)
     config = load_config(paths.config_file, environ=env)
-    return await Neo4jStore.open(find_connection(config, paths, env))
+    return await Neo4jStore.open(LocalNeo4j(paths, config, env).connection())
 
 
 @contextlib.contextmanager

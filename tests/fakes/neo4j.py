@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from ragmem.config import find_paths
+from ragmem.config import Config, find_paths
 from ragmem.records import EmbedderMark
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction
-from ragmem.store.neo4j_server import alone, down, start
+from ragmem.store.neo4j_server import LocalNeo4j, alone, start
 from ragmem.store.neo4j_server.ways import Jars, Layout, Ports, find_java
 from tests.fakes.forks import PATIENCE
 from tests.store.samples import created, whole_turn
@@ -54,7 +54,7 @@ def neo4j_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connectio
         with asked(Connection(running, password=layout.password())) as server:
             yield server
     finally:
-        in_thread(down(paths))
+        in_thread(LocalNeo4j(paths, Config(), os.environ).down())
 
 
 class Steady(Layout):

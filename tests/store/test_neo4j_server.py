@@ -6,18 +6,19 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
 
 from ragmem.config import Config, Paths, StoreConfig, find_paths
-from ragmem.errors import StoreRefused, StoreUnavailable
+from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.store import neo4j_server
 from ragmem.store.neo4j import Neo4jStore
-from ragmem.store.neo4j_server import ways
+from ragmem.store.neo4j_server import LocalNeo4j, ways
 from ragmem.store.neo4j_server.ways import Layout, Ports, Running
 from tests.fakes.neo4j import PATIENCE_S, in_thread, use_cached_jars
 from tests.store.samples import created, whole_turn
@@ -41,14 +42,19 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> Paths:
 async def stopped(paths: Paths) -> AsyncIterator[Paths]:
     """The home; no server runs there when the test is over."""
     yield paths
-    await neo4j_server.down(paths)
-    assert not (await neo4j_server.status(paths, CONFIG, {})).running
+    await local(paths).down()
+    assert not (await local(paths).status()).running
 
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Paths:
     """A home where nothing was started yet."""
     return find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
+
+
+def local(paths: Paths, environ: Mapping[str, str] = MappingProxyType({})) -> LocalNeo4j:
+    """The server of that home, where no other one is configured."""
+    return LocalNeo4j(paths, CONFIG, environ)
 
 
 def only(folder: Path, **programs: str) -> dict[str, str]:
@@ -76,9 +82,7 @@ def kept_turns(session_id: str, count: int) -> list[str]:
 
 async def remember(paths: Paths, session_id: str) -> None:
     """Write a session with two turns to the running server."""
-    store = await Neo4jStore.open(
-        neo4j_server.find_connection(CONFIG, paths, {}), timeout_s=PATIENCE_S
-    )
+    store = await Neo4jStore.open(local(paths).connection(), timeout_s=PATIENCE_S)
     turns = (whole_turn(session_id, turn_id) for turn_id in kept_turns(session_id, 2))
     await store.apply([created(session_id), *(write for turn in turns for write in turn)])
     await store.aclose()
@@ -86,9 +90,7 @@ async def remember(paths: Paths, session_id: str) -> None:
 
 async def recall(paths: Paths, session_id: str) -> list[str]:
     """The turns of a session, from the running server."""
-    store = await Neo4jStore.open(
-        neo4j_server.find_connection(CONFIG, paths, {}), timeout_s=PATIENCE_S
-    )
+    store = await Neo4jStore.open(local(paths).connection(), timeout_s=PATIENCE_S)
     try:
         return [turn.turn_id for turn in await store.turns(session_id)]
     finally:
@@ -101,9 +103,9 @@ async def recall(paths: Paths, session_id: str) -> list[str]:
 _UP = """
 import asyncio, os, sys
 from ragmem.config import Config, find_paths
-from ragmem.store import neo4j_server
-status = asyncio.run(neo4j_server.up(
-    find_paths({"RAGMEM_HOME": sys.argv[1]}), Config(), os.environ, on_progress=print))
+from ragmem.store.neo4j_server import LocalNeo4j
+local = LocalNeo4j(find_paths({"RAGMEM_HOME": sys.argv[1]}), Config(), os.environ)
+status = asyncio.run(local.up(print))
 print("at", status.way, status.url, status.pid)
 """
 
@@ -126,7 +128,7 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
     assert len(ends) == 1, printed
     assert sum("starting Neo4j" in text for text in printed) == 1
 
-    status = await neo4j_server.status(paths, CONFIG, {})
+    status = await local(paths).status()
     assert ends == {f"at java {status.url} {status.pid}"}
     assert status.running
     assert status.url in status.detail
@@ -143,7 +145,7 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
     assert modes == {"": 0o700, "data": 0o700, "logs": 0o700, "password": 0o600} | {
         "running.json": 0o600
     }
-    assert neo4j_server.log_file(paths).read_text().count("Started.") == 1
+    assert local(paths).log.read_text().count("Started.") == 1
     password = (paths.neo4j_dir / "password").read_text()
     assert len(password) >= 24
     assert password not in Path(f"/proc/{status.pid}/cmdline").read_text()
@@ -152,14 +154,14 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
     os.kill(status.pid, signal.SIGKILL)
     while ways.started_at(status.pid):
         await asyncio.sleep(0.05)
-    ended = await neo4j_server.status(paths, CONFIG, {})
+    ended = await local(paths).status()
     assert not ended.running
     assert "neo4j up" in ended.detail
     with pytest.raises(StoreUnavailable):
-        neo4j_server.find_connection(CONFIG, paths, {})
+        local(paths).connection()
 
     said: list[str] = []
-    again = await neo4j_server.up(paths, CONFIG, environ, on_progress=said.append)
+    again = await local(paths, environ).up(said.append)
     assert again.running
     assert again.pid != status.pid
     if not any("taken" in line for line in said):  # by another program, on a busy machine
@@ -170,12 +172,12 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
     assert await recall(paths, "s") == kept_turns("s", 2)
 
     said.clear()
-    assert await neo4j_server.up(paths, CONFIG, environ, on_progress=said.append) == again
+    assert await local(paths, environ).up(said.append) == again
     assert said == []
-    assert await neo4j_server.down(paths)
+    assert await local(paths).down()
     assert not ways.started_at(again.pid)
-    assert "Stopped." in neo4j_server.log_file(paths).read_text()
-    assert not await neo4j_server.down(paths)
+    assert "Stopped." in local(paths).log.read_text()
+    assert not await local(paths).down()
 
 
 def page(address: str) -> bytes:
@@ -239,7 +241,7 @@ async def test_an_installed_neo4j_and_a_port_that_is_taken(
             (stopped.neo4j_dir / "ports.json").unlink(missing_ok=True)
         said: list[str] = []
         # What listens there accepts, as Neo4j would; it is never told the password.
-        status = await neo4j_server.up(stopped, CONFIG, environ, on_progress=said.append)
+        status = await local(stopped, environ).up(said.append)
         assert not status.url.endswith(f":{port}")
         taken_again = [line for line in said if "taken" in line]
         assert len(taken_again) == 1
@@ -301,14 +303,14 @@ async def test_a_container(stopped: Paths, tmp_path: Path) -> None:
     )
     environ = only(tmp_path / "bin", docker=docker)
     try:
-        status = await neo4j_server.up(stopped, CONFIG, environ, on_progress=print)
+        status = await local(stopped, environ).up(print)
         assert (status.running, status.way) == (True, "docker")
-        assert (await neo4j_server.status(stopped, CONFIG, environ)).running
+        assert (await local(stopped, environ).status()).running
         assert await recall(stopped, "s") == kept_turns("s", 2)
         await remember(stopped, "c")
     finally:
-        assert await neo4j_server.down(stopped, environ)
-    assert not (await neo4j_server.status(stopped, CONFIG, environ)).running
+        assert await local(stopped, environ).down()
+    assert not (await local(stopped, environ).status()).running
     asked = (tmp_path / "asked").read_text()
     assert Layout(stopped.neo4j_dir).password() not in asked
     verbs = [line.split()[0] for line in asked.splitlines()]
@@ -330,11 +332,11 @@ async def test_a_recycled_process_id_is_left_alone(empty: Paths) -> None:
     try:
         for started in ("some-boot:123", ""):
             layout.remember(Running("java", 1, pid=innocent.pid, started=started))
-            status = await neo4j_server.status(empty, CONFIG, {})
+            status = await local(empty).status()
             assert not status.running
             with pytest.raises(StoreRefused, match="no local one runs"):
-                neo4j_server.find_connection(CONFIG, empty, {})
-            assert not await neo4j_server.down(empty)
+                local(empty).connection()
+            assert not await local(empty).down()
             assert innocent.poll() is None
             assert layout.running() is None
     finally:
@@ -374,8 +376,8 @@ async def test_a_record_that_is_no_record(empty: Paths, content: bytes) -> None:
     layout = Layout(empty.make().neo4j_dir)
     layout.make()
     (layout.folder / "running.json").write_bytes(content)
-    assert not (await neo4j_server.status(empty, CONFIG, {})).running
-    assert not await neo4j_server.down(empty)
+    assert not (await local(empty).status()).running
+    assert not await local(empty).down()
 
 
 @pytest.mark.parametrize("way", ["variable", "setting"])
@@ -385,7 +387,7 @@ async def test_a_configured_server_starts_nothing(empty: Paths, way: str, tmp_pa
     environ = {"NEO4J_URI": url} if way == "variable" else {}
     config = Config() if way == "variable" else Config(store=StoreConfig(url=url))
     said: list[str] = []
-    status = await neo4j_server.up(empty, config, environ, on_progress=said.append)
+    status = await LocalNeo4j(empty, config, environ).up(said.append)
     assert (status.running, status.way, status.url) == (False, "configured", url)
     assert "nothing is started" in said[0]
     assert list(tmp_path.iterdir()) == []
@@ -395,17 +397,17 @@ def test_the_configured_connection(empty: Paths) -> None:
     """The address from the settings, the password from the environment only."""
     config = Config(store=StoreConfig(url="neo4j://host", database="garden"))
     environ = {"NEO4J_USERNAME": "ana", "NEO4J_PASSWORD": "hunter2"}
-    found = neo4j_server.find_connection(config, empty, environ)
+    found = LocalNeo4j(empty, config, environ).connection()
     assert (found.url, found.username, found.password) == ("neo4j://host", "ana", "hunter2")
     assert found.database == "garden"
     with pytest.raises(StoreRefused, match="is not an address"):
-        neo4j_server.find_connection(Config(), empty, {"NEO4J_URI": "http://host"})
+        LocalNeo4j(empty, Config(), {"NEO4J_URI": "http://host"}).connection()
 
 
 def test_nothing_to_connect_to(empty: Paths) -> None:
     """Refused, with both ways to have one."""
     with pytest.raises(StoreRefused) as caught:
-        neo4j_server.find_connection(CONFIG, empty, {})
+        local(empty).connection()
     assert "neo4j up" in caught.value.hint
     assert "NEO4J_URI" in caught.value.hint
 
@@ -413,70 +415,53 @@ def test_nothing_to_connect_to(empty: Paths) -> None:
 # --- when it can't be ------------------------------------------------------------------
 
 
-async def test_a_machine_with_nothing(empty: Paths, tmp_path: Path) -> None:
-    """The message lists what to install."""
-    with pytest.raises(StoreRefused) as caught:
-        await neo4j_server.up(empty, CONFIG, only(tmp_path / "bin"), on_progress=print)
-    for name in ("neo4j", "docker", "podman", "Java 17", "Maven", "NEO4J_URI"):
-        assert name in caught.value.hint
-
-
-async def test_java_without_maven(empty: Paths, tmp_path: Path) -> None:
-    """Java alone is not enough the first time."""
-    with pytest.raises(StoreRefused, match="Maven"):
-        await neo4j_server.up(empty, CONFIG, with_java(tmp_path / "bin"), on_progress=print)
+def _script(words: str, code: int = 1) -> str:
+    return f"#!/bin/sh\necho '{words}' >&2\nexit {code}\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
-    [('openjdk version "11.0.20" 2023-07-18', "Java 11"), ('java version "1.8.0_392"', "Java 8")],
-)
-async def test_java_too_old(empty: Paths, tmp_path: Path, words: str, named: str) -> None:
-    """Which Java it is, and which is needed."""
-    environ = only(tmp_path / "bin", java=f"#!/bin/sh\necho '{words}' >&2\n")
-    with pytest.raises(StoreRefused, match=named) as caught:
-        await neo4j_server.up(empty, CONFIG, environ, on_progress=print)
-    assert "17" in str(caught.value)
-
-
-async def test_a_daemon_that_does_not_answer(empty: Paths, tmp_path: Path) -> None:
-    """A docker without its daemon, or one that hangs, is passed over."""
-    environ = only(
-        tmp_path / "bin",
-        docker="#!/bin/sh\nexit 1\n",
-        podman="#!/bin/sh\nexec /bin/sleep 60\n",
-    )
-    with pytest.raises(StoreRefused, match="Nothing here can run Neo4j"):
-        await neo4j_server.up(empty, CONFIG, environ, on_progress=print)
-
-
-async def test_maven_fails(empty: Paths, tmp_path: Path) -> None:
-    """Its last lines are shown; nothing half fetched is taken for whole."""
-    maven = "#!/bin/sh\necho '[ERROR] Could not transfer artifact: Unknown host'\nexit 1\n"
-    environ = with_java(tmp_path / "bin", mvn=maven)
-    said: list[str] = []
-    with pytest.raises(StoreUnavailable, match="Unknown host") as caught:
-        await neo4j_server.up(empty, CONFIG, environ, on_progress=said.append)
-    assert "proxy" in caught.value.hint
-    assert said == ["fetching Neo4j 5.26 (about 140 MB, once)…"]
+    ("programs", "error", "message", "hint"),
+    [
+        ({}, StoreRefused, "Nothing here can run Neo4j", "neo4j docker podman Maven NEO4J_URI"),
+        ({"java": ""}, StoreRefused, "Maven", "Maven"),
+        (
+            {"java": _script('openjdk version "11.0.20" 2023-07-18')},
+            StoreRefused, "Java 11; Neo4j needs 17", "Java",
+        ),
+        ({"java": _script('java version "1.8.0_392"')}, StoreRefused, "Java 8; ", "Java"),
+        (
+            {"docker": _script("no daemon"), "podman": "#!/bin/sh\nexec /bin/sleep 60\n"},
+            StoreRefused, "Nothing here can run Neo4j", "docker",
+        ),
+        (
+            {"docker": "#!/bin/sh\n[ $1 = info ] && exit 0\necho 'access denied'\nexit 125\n"},
+            StoreUnavailable, "access denied", "run --rm",
+        ),
+        ({"java": "", "mvn": _script("Unknown host")}, StoreUnavailable, "Unknown host", "proxy"),
+        ({"neo4j": _script("no room left")}, StoreUnavailable, "no room left", "neo4j logs"),
+    ],
+    ids=[
+        "nothing", "no Maven", "Java 11", "Java 8", "no daemon, one that hangs",
+        "no image", "no network", "an end at once",
+    ],
+)  # fmt: skip
+async def test_what_is_missing_or_fails_is_said_and_nothing_is_left_behind(
+    empty: Paths,
+    tmp_path: Path,
+    programs: dict[str, str],
+    error: type[StoreError],
+    message: str,
+    hint: str,
+) -> None:
+    """In the words of the program that failed; nothing half fetched is taken for whole."""
+    given = {name: text for name, text in programs.items() if text}
+    has_java = given != programs
+    environ = (with_java if has_java else only)(tmp_path / "bin", **given)
+    with pytest.raises(error, match=message) as caught:
+        await local(empty, environ).up(print)
+    assert [word for word in hint.split() if word not in caught.value.hint] == []
     assert list(empty.neo4j_dir.glob("server-*")) == []
-    assert not (await neo4j_server.status(empty, CONFIG, {})).running
-
-
-async def test_a_server_that_ends_at_once(empty: Paths, tmp_path: Path) -> None:
-    """The server's own last words are in the message; nothing is left behind."""
-    environ = only(tmp_path / "bin", neo4j="#!/bin/sh\necho 'no room left on disk' >&2\nexit 3\n")
-    with pytest.raises(StoreUnavailable, match="no room left on disk"):
-        await neo4j_server.up(empty, CONFIG, environ, on_progress=print)
-    assert Layout(empty.neo4j_dir).running() is None
-
-
-async def test_an_engine_that_can_not_start_it(empty: Paths, tmp_path: Path) -> None:
-    """The engine's own words are in the message."""
-    docker = "#!/bin/sh\n[ $1 = info ] && exit 0\necho 'pull access denied'\nexit 125\n"
-    environ = only(tmp_path / "bin", docker=docker)
-    with pytest.raises(StoreUnavailable, match="pull access denied"):
-        await neo4j_server.up(empty, CONFIG, environ, on_progress=print)
+    assert not (await local(empty).status()).running
 
 
 async def test_a_home_that_can_not_be_written(tmp_path: Path) -> None:
@@ -486,7 +471,7 @@ async def test_a_home_that_can_not_be_written(tmp_path: Path) -> None:
     paths = find_paths({"RAGMEM_HOME": str(home)})
     paths.neo4j_dir.write_text("in the way")
     with pytest.raises(StoreRefused) as caught:
-        await neo4j_server.up(paths, CONFIG, only(tmp_path / "bin"), on_progress=print)
+        await local(paths, only(tmp_path / "bin")).up(print)
     assert str(paths.neo4j_dir) in str(caught.value)
     assert paths.neo4j_dir.read_text() == "in the way"
 

@@ -179,20 +179,6 @@ async def test_while_away_nothing_waits_for_the_store(home: Home) -> None:
     assert home.files == []
 
 
-async def test_the_index_is_told_when_the_store_is_back(home: Home) -> None:
-    """The first write after an outage takes those that waited with it, in order."""
-    home.error = StoreUnavailable("It is down.", hint="Wait.")
-    store = home.open(patience=Patience(stall_s=20, retry_s=0.2, longest_retry_s=0.2))
-    assert isinstance(await store.apply([created("s"), *whole_turn("s", "t1")]), Waiting)
-    home.error = None
-    await asyncio.sleep(0.15)
-    async with asyncio.timeout(60):
-        while isinstance(applied := await store.apply([begun("s", "t2")]), Waiting):
-            await asyncio.sleep(0.02)
-    assert applied == Applied({"t2": 2})
-    assert [turn.turn_id for turn in await store.turns("s")] == ["t1", "t2"]
-
-
 async def test_ten_flaps_with_many_writers(home: Home) -> None:
     """Everything once, each writer's turns in its own order."""
     store = home.open(timeout_s=0.1, patience=QUICK)

@@ -60,6 +60,18 @@ async def store(home: Home) -> AsyncIterator[SpooledStore]:
         await store.aclose()
 
 
+@pytest.fixture
+async def memory(store: SpooledStore) -> AsyncIterator[Memory]:
+    """A memory that is kept in it."""
+
+    async def opened() -> Store:
+        return store
+
+    memory = Memory(opened, MemoryConfig(), clock=lambda: START)
+    yield memory
+    await memory.aclose()
+
+
 async def test_what_can_be_kept_nowhere_is_said_to_be_lost(
     home: Home, store: SpooledStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,17 +105,12 @@ async def test_a_folder_that_can_not_be_made(home: Home, store: SpooledStore) ->
 
 
 async def test_a_turn_that_lost_a_part_is_never_whole(
-    home: Home, store: SpooledStore, monkeypatch: pytest.MonkeyPatch
+    home: Home, store: SpooledStore, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Interrupted, though its end would have had room again; the next is recorded.
 
     And no turn is without its session: one that could not be kept is written with the next turn.
     """
-
-    async def opened() -> Store:
-        return store
-
-    memory = Memory(opened, MemoryConfig(), clock=lambda: START)
     folder = home.database.parent
     project = Project(project_id="p", path=str(folder), created_at=START)
     session, lost = (memory.new_session(folder, project) for _ in range(2))
@@ -136,14 +143,9 @@ async def test_a_turn_that_lost_a_part_is_never_whole(
 
 
 async def test_what_is_no_turn_is_not_called_one(
-    home: Home, store: SpooledStore, monkeypatch: pytest.MonkeyPatch
+    home: Home, store: SpooledStore, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A turn that is lost after it is told of all the same."""
-
-    async def opened() -> Store:
-        return store
-
-    memory = Memory(opened, MemoryConfig(), clock=lambda: START)
     one, other = (
         Project(project_id=name, path=f"/garden/{name}", created_at=START)
         for name in ("one", "other")
@@ -157,7 +159,6 @@ async def test_what_is_no_turn_is_not_called_one(
         ]  # fmt: skip
         assert not kept(await store.apply([created("s"), begun("s", "t1")]))
         assert [text.split(":")[0] for text in store.take_notices()] == ["This turn is not kept"]
-    await memory.aclose()
 
 
 async def test_a_full_disk_that_can_be_read_is_not_called_back_before_it_takes_something(
@@ -187,12 +188,8 @@ async def test_a_full_disk_that_can_be_read_is_not_called_back_before_it_takes_s
 
 
 async def test_what_is_told_and_can_be_kept_nowhere_is_not_said_to_be_remembered(
-    home: Home, store: SpooledStore, monkeypatch: pytest.MonkeyPatch
+    home: Home, store: SpooledStore, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def opened() -> Store:
-        return store
-
-    memory = Memory(opened, MemoryConfig(), clock=lambda: START)
     assert memory.facts is not None
     with monkeypatch.context() as patched:
         fill(patched)
@@ -200,19 +197,13 @@ async def test_what_is_told_and_can_be_kept_nowhere_is_not_said_to_be_remembered
             await memory.facts.remember(Draft(content="The deploy is on Thursdays."), "p")
     await come_back(home, store)
     assert await store.memories(MemoryQuery(project_ids=("p",))) == []
-    await memory.aclose()
 
 
 async def test_a_name_that_can_be_kept_nowhere_is_not_said_to_be_given(
-    home: Home, store: SpooledStore, monkeypatch: pytest.MonkeyPatch
+    home: Home, store: SpooledStore, memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a fork that could not be kept is written with its first turn, as any session is."""
-
-    async def opened() -> Store:
-        return store
-
     home.error = None
-    memory = Memory(opened, MemoryConfig(), clock=lambda: START)
     project = Project(project_id="p", path=str(home.database.parent), created_at=START)
     session = memory.new_session(home.database.parent, project)
     first = await memory.begin_turn(session, project, "First?", model="fake/one")
@@ -234,4 +225,3 @@ async def test_a_name_that_can_be_kept_nowhere_is_not_said_to_be_given(
     assert [turn.user_message for turn in await store.turns(fork.session_id)] == [
         "First?", "Second?",
     ]  # fmt: skip
-    await memory.aclose()

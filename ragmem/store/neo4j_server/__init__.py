@@ -8,7 +8,6 @@ password that is kept in a file of mode 0600.
 """
 
 import asyncio
-import fcntl
 import os
 import shlex
 import shutil
@@ -16,87 +15,22 @@ import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
-from ragmem.config import Config, Paths, environment
+from ragmem.config import Config, Paths
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
+from ragmem.files import take
 from ragmem.store.neo4j.gateway import Connection, keep_driver_off_the_terminal, within
 from ragmem.store.neo4j_server import ways
-from ragmem.store.neo4j_server.ways import (
-    Container,
-    Installed,
-    Jars,
-    Layout,
-    Ports,
-    Running,
-    started_at,
-    stop as end_process,
-)
+from ragmem.store.neo4j_server.ways import Container, Installed, Jars, Layout, Ports, Running
 
-__all__ = ["ServerStatus", "down", "find_connection", "log_file", "password", "status", "up"]
+__all__ = ["LocalNeo4j", "ServerStatus"]
 
 
 USERNAME = "neo4j"
 _FIRST_PASSWORD = "neo4j"
-
-
-async def sign_in(url: str, password: str, *, timeout_s: float) -> None:
-    """Wait until the server takes this password and answers; set it on a fresh one."""
-    from neo4j.exceptions import AuthError, DriverError, Neo4jError
-
-    keep_driver_off_the_terminal()
-
-    async def until_it_answers() -> None:
-        while True:
-            try:
-                return await _ask(url, password, "RETURN 1", None)
-            except AuthError:
-                await _ask(
-                    url,
-                    _FIRST_PASSWORD,
-                    "ALTER CURRENT USER SET PASSWORD FROM $old TO $new",
-                    "system",
-                    old=_FIRST_PASSWORD,
-                    new=password,
-                )
-            except (DriverError, Neo4jError) as error:
-                if not error.is_retryable():
-                    raise
-                await asyncio.sleep(0.2)
-
-    try:
-        await within(timeout_s, until_it_answers())
-    except TimeoutError:
-        raise StoreUnavailable(f"Neo4j at {url} listens, but does not answer.") from None
-    except AuthError:
-        raise StoreRefused(
-            "The local Neo4j has another password than the one that ragmem keeps for it.",
-            hint="Its data was set up by something else: move the folder `neo4j` of ragmem's data "
-            "away, then run `ragmem neo4j up` again.",
-        ) from None
-    except (DriverError, Neo4jError) as error:
-        raise StoreUnavailable(
-            f"Neo4j at {url} did not accept the first sign-in: {error}"
-        ) from None
-
-
-async def _ask(
-    url: str, password: str, statement: str, database: str | None, **parameters: str
-) -> None:
-    from neo4j import AsyncGraphDatabase, NotificationMinimumSeverity
-
-    async with AsyncGraphDatabase.driver(
-        url,
-        auth=(USERNAME, password),
-        connection_timeout=3.0,
-        max_transaction_retry_time=0,
-        notifications_min_severity=NotificationMinimumSeverity.OFF,
-        telemetry_disabled=True,
-    ) as driver:
-        await driver.execute_query(statement, parameters, database_=database)
-
-
 READY_S = 120.0
 """How long a server may take to be ready, in seconds; 5 to 20 are usual."""
 SIGN_IN_S = 120.0
@@ -104,8 +38,6 @@ SIGN_IN_S = 120.0
 machine may take 30 to plan a first statement."""
 STOP_S = 60.0
 """How long it may take for a clean stop, in seconds."""
-WAIT_S = 1500.0
-"""How long to wait for another process that is starting or stopping it, in seconds."""
 _PORTS_TRIED = 3
 
 Progress = Callable[[str], None]
@@ -130,105 +62,114 @@ class ServerStatus(msgspec.Struct, frozen=True):
     """A line that opens cypher-shell."""
 
 
-async def up(
-    paths: Paths, config: Config, environ: Mapping[str, str], *, on_progress: Progress
-) -> ServerStatus:
-    """Have a server running; nothing is started when one is configured or runs already.
+class LocalNeo4j:
+    """The server of a home; or the one that NEO4J_URI or `store.url` names in its place."""
 
-    StoreRefused when this machine has no way to run one, StoreUnavailable when
-    it could not be fetched or did not come up.
-    """
-    if url := _configured(config, environ):
-        on_progress(f"NEO4J_URI or store.url names {url}: nothing is started.")
-        return await status(paths, config, environ)
-    layout = Layout(paths.make().neo4j_dir)
-    layout.make()
-    async with alone(layout, on_progress):
-        running = layout.running()
-        if running and await _lives(running, environ):
-            return _status_of(running, config, environ)
-        layout.forget()
-        way = await _choose(layout, environ)
-        await way.prepare(layout, on_progress)
-        return _status_of(await start(way, layout, environ, on_progress), config, environ)
+    def __init__(self, paths: Paths, config: Config, environ: Mapping[str, str]) -> None:
+        self._paths = paths
+        self._environ = environ
+        self._layout = Layout(paths.neo4j_dir)
+        self._configured = config.store.url or environ.get("NEO4J_URI") or ""
+        self._database = config.store.database or environ.get("NEO4J_DATABASE") or None
 
+    @property
+    def log(self) -> Path:
+        """Where the local server writes its log."""
+        return self._layout.log
 
-async def down(paths: Paths, environ: Mapping[str, str] | None = None) -> bool:
-    """Stop the server that `up` started, cleanly; False when none runs."""
-    environ = environment() if environ is None else environ
-    layout = Layout(paths.neo4j_dir)
-    if layout.running() is None:
-        return False
-    async with alone(layout, lambda _: None):
-        running = layout.running()
-        if running is None:
+    async def up(self, on_progress: Progress) -> ServerStatus:
+        """Have a server running; nothing is started when one is configured or runs already.
+
+        StoreRefused when this machine has no way to run one, StoreUnavailable when
+        it could not be fetched or did not come up.
+        """
+        if url := self._configured:
+            on_progress(f"NEO4J_URI or store.url names {url}: nothing is started.")
+            return await self.status()
+        layout, environ = self._layout, self._environ
+        self._paths.make()
+        layout.make()
+        async with alone(layout, on_progress):
+            running = layout.running()
+            if not running or not await _lives(running, environ):
+                layout.forget()
+                way = await _choose(environ)
+                await way.prepare(layout, on_progress)
+                running = await start(way, layout, environ, on_progress)
+            return self._told_of(running)
+
+    async def down(self) -> bool:
+        """Stop the server that `up` started, cleanly; False when none runs."""
+        layout = self._layout
+        if layout.running() is None:
             return False
-        lived = await _lives(running, environ)
-        await _stop(running, environ)
-        layout.forget()
-        return lived
+        async with alone(layout, lambda _: None):
+            running = layout.running()
+            if running is None:
+                return False
+            lived = await _lives(running, self._environ)
+            await _stop(running, self._environ)
+            layout.forget()
+            return lived
 
+    async def status(self) -> ServerStatus:
+        """Whether a server runs, and which; starts nothing."""
+        if url := self._configured:
+            answers = await asyncio.to_thread(_accepts, url)
+            user = self._environ.get("NEO4J_USERNAME") or USERNAME
+            return ServerStatus(
+                running=answers,
+                way="configured",
+                url=url,
+                username=user,
+                cypher_shell=self._shell_line("cypher-shell", url, user),
+                detail=f"{url} is configured and "
+                + ("answers." if answers else "does not answer."),
+            )
+        running = self._layout.running()
+        if running is None:
+            return ServerStatus(
+                running=False, detail="No local Neo4j runs; `ragmem neo4j up` starts one."
+            )
+        if not await _lives(running, self._environ):
+            return ServerStatus(
+                running=False,
+                way=running.way,
+                detail="The local Neo4j has ended; `ragmem neo4j up` starts it again.",
+            )
+        return self._told_of(running)
 
-async def status(paths: Paths, config: Config, environ: Mapping[str, str]) -> ServerStatus:
-    """Whether a server runs, and which; starts nothing."""
-    if url := _configured(config, environ):
-        answers = await asyncio.to_thread(_accepts, url)
-        return ServerStatus(
-            running=answers,
-            way="configured",
-            url=url,
-            username=(user := environ.get("NEO4J_USERNAME") or USERNAME),
-            cypher_shell=_shell_line("cypher-shell", url, user, config, environ),
-            detail=f"{url} is configured and " + ("answers." if answers else "does not answer."),
-        )
-    running = Layout(paths.neo4j_dir).running()
-    if running is None:
-        return ServerStatus(
-            running=False, detail="No local Neo4j runs; `ragmem neo4j up` starts one."
-        )
-    if not await _lives(running, environ):
-        return ServerStatus(
-            running=False,
-            way=running.way,
-            detail="The local Neo4j has ended; `ragmem neo4j up` starts it again.",
-        )
-    return _status_of(running, config, environ)
+    def password(self) -> str:
+        """Of the local server; StoreRefused where another is configured, or none was started."""
+        if url := self._configured:
+            raise StoreRefused(
+                f"{url} is configured: its password is not ragmem's to keep.",
+                hint="It is read from NEO4J_PASSWORD.",
+            )
+        if not self._paths.neo4j_password:
+            raise StoreRefused(
+                "No local Neo4j was started yet.", hint="`ragmem neo4j up` starts one."
+            )
+        return self._paths.neo4j_password
 
+    def connection(self) -> Connection:
+        """To the configured server, else to the local one.
 
-def log_file(paths: Paths) -> Path:
-    """Where the local server writes its log."""
-    return Layout(paths.neo4j_dir).log
-
-
-def password(paths: Paths, config: Config, environ: Mapping[str, str]) -> str:
-    """Of the local server; StoreRefused where another is configured, or none was started."""
-    if url := _configured(config, environ):
-        raise StoreRefused(
-            f"{url} is configured: its password is not ragmem's to keep.",
-            hint="It is read from NEO4J_PASSWORD.",
-        )
-    if not paths.neo4j_password:
-        raise StoreRefused("No local Neo4j was started yet.", hint="`ragmem neo4j up` starts one.")
-    return paths.neo4j_password
-
-
-def find_connection(config: Config, paths: Paths, environ: Mapping[str, str]) -> Connection:
-    """The configured server, else the local one.
-
-    StoreUnavailable when that is not running, StoreRefused when there is neither.
-    """
-    database = config.store.database or environ.get("NEO4J_DATABASE") or None
-    if url := _configured(config, environ):
-        return Connection(
-            url=url,
-            username=environ.get("NEO4J_USERNAME") or "neo4j",
-            password=environ.get("NEO4J_PASSWORD", "").rstrip("\r\n"),
-            database=database,
-        ).check()
-    layout = Layout(paths.neo4j_dir)
-    running = layout.running()
-    if running is None or (running.pid and started_at(running.pid) != running.started):
-        if paths.neo4j_password:
+        StoreUnavailable when that is not running, StoreRefused when there is neither.
+        """
+        environ = self._environ
+        if url := self._configured:
+            return Connection(
+                url=url,
+                username=environ.get("NEO4J_USERNAME") or USERNAME,
+                password=environ.get("NEO4J_PASSWORD", "").rstrip("\r\n"),
+                database=self._database,
+            ).check()
+        running = self._layout.running()
+        if running and (running.container or _lives_as_process(running)):
+            password = self._layout.password()
+            return Connection(url=running.url, password=password, database=self._database)
+        if self._paths.neo4j_password:
             raise StoreUnavailable(
                 "The local Neo4j is not running.", hint="`ragmem neo4j up` starts it."
             )
@@ -236,17 +177,32 @@ def find_connection(config: Config, paths: Paths, environ: Mapping[str, str]) ->
             "No Neo4j server is configured, and no local one runs.",
             hint="`ragmem neo4j up` starts one here; NEO4J_URI names one elsewhere.",
         )
-    return Connection(url=running.url, password=layout.password(), database=database)
 
+    def _told_of(self, running: Running) -> ServerStatus:
+        # In the line for a shell the password is named by the command that prints it.
+        program, url = "cypher-shell", running.url
+        if running.container:
+            program = f"{running.way} exec -it -e NEO4J_PASSWORD {running.container} cypher-shell"
+            url = "bolt://127.0.0.1:7687"
+        line = self._shell_line(program, url, USERNAME)
+        return ServerStatus(
+            running=True,
+            way=running.way,
+            url=running.url,
+            pid=running.pid,
+            detail=f"A local Neo4j runs at {running.url} (by {running.way}).",
+            browser=f"http://127.0.0.1:{running.http}/browser/",
+            username=USERNAME,
+            cypher_shell=f'NEO4J_PASSWORD="$(ragmem neo4j password)" {line}',
+        )
 
-def _configured(config: Config, environ: Mapping[str, str]) -> str:
-    return config.store.url or environ.get("NEO4J_URI") or ""
+    def _shell_line(self, program: str, url: str, user: str) -> str:
+        given = {"-a": url, "-u": user} | ({"-d": self._database} if self._database else {})
+        return " ".join([program, *(f"{flag} {shlex.quote(it)}" for flag, it in given.items())])
 
 
 def _accepts(url: str) -> bool:
     """Whether something accepts connections there."""
-    from urllib.parse import urlsplit
-
     try:
         parts = urlsplit(url)
         with socket.create_connection((parts.hostname or "", parts.port or 7687), timeout=2):
@@ -258,24 +214,13 @@ def _accepts(url: str) -> bool:
 @asynccontextmanager
 async def alone(layout: Layout, on_progress: Progress) -> AsyncIterator[None]:
     """Let one process at a time start or stop the server; the kernel frees the lock at death."""
-    handle = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    said = False
+    while not take(layout.lock, handle := os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o600)):
+        if not said:
+            on_progress("another process is starting or stopping it; waiting…")
+            said = True
+        await asyncio.sleep(0.1)
     try:
-        loop = asyncio.get_running_loop()
-        deadline, said = loop.time() + WAIT_S, False
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if loop.time() > deadline:
-                    raise StoreUnavailable(
-                        "Another process has been starting or stopping the local Neo4j for long.",
-                        hint="See `ragmem neo4j status`, or end that process.",
-                    ) from None
-            if not said:
-                on_progress("another process is starting or stopping it; waiting…")
-                said = True
-            await asyncio.sleep(0.1)
         yield
     finally:
         os.close(handle)
@@ -285,7 +230,11 @@ async def _lives(running: Running, environ: Mapping[str, str]) -> bool:
     if running.container:
         engine = ways.engine_named(running.way, environ)
         return engine is not None and await engine.runs(running.container)
-    return bool(running.started) and started_at(running.pid) == running.started
+    return _lives_as_process(running)
+
+
+def _lives_as_process(running: Running) -> bool:
+    return bool(running.started) and ways.started_at(running.pid) == running.started
 
 
 async def _stop(running: Running, environ: Mapping[str, str]) -> None:
@@ -293,10 +242,10 @@ async def _stop(running: Running, environ: Mapping[str, str]) -> None:
         if engine := ways.engine_named(running.way, environ):
             await engine.stop(running.container, timeout_s=STOP_S)
     elif running.started:
-        await end_process(running.pid, running.started, timeout_s=STOP_S)
+        await ways.stop(running.pid, running.started, timeout_s=STOP_S)
 
 
-async def _choose(layout: Layout, environ: Mapping[str, str]) -> Way:
+async def _choose(environ: Mapping[str, str]) -> Way:
     """The first way that works here."""
     if installed := shutil.which("neo4j", path=environ.get("PATH")):
         return Installed(installed, environ)
@@ -305,7 +254,7 @@ async def _choose(layout: Layout, environ: Mapping[str, str]) -> Way:
     program = ways.find_java(environ)
     if program is None:
         raise StoreRefused("Nothing here can run Neo4j.", hint=ways.WHAT_TO_INSTALL)
-    version = await ways.java_version(program)
+    version = await ways.java_version(program, environ)
     if version < ways.OLDEST_JAVA:
         raise StoreRefused(
             f"{program} is Java {version or 'of an unknown version'}; "
@@ -350,19 +299,73 @@ async def _ready(running: Running, layout: Layout, environ: Mapping[str, str]) -
     deadline = loop.time() + READY_S
     # By its own log, not by its port: that may be another's, who would be told the password.
     while not layout.says_started():
-        if not await _lives(running, environ):
+        lives = await _lives(running, environ)
+        if not lives or loop.time() > deadline:
+            why = (
+                f"was not ready within {READY_S:.0f} seconds" if lives else "ended while it started"
+            )
             raise StoreUnavailable(
-                "Neo4j ended while it started. Its last lines:\n" + layout.last_words(),
+                f"Neo4j {why}. Its last lines:\n{layout.last_words()}",
                 hint="`ragmem neo4j logs` shows the rest.",
             )
-        if loop.time() > deadline:
-            raise StoreUnavailable(
-                f"Neo4j was not ready within {READY_S:.0f} seconds. Its last lines:\n"
-                + layout.last_words(),
-                hint="Is the machine very busy? `ragmem neo4j logs` shows the rest.",
-            )
         await asyncio.sleep(0.1)
-    await sign_in(running.url, layout.password(), timeout_s=SIGN_IN_S)
+    await sign_in(running.url, layout.password())
+
+
+async def sign_in(url: str, password: str) -> None:
+    """Wait until the server takes this password and answers; set it on a fresh one."""
+    from neo4j.exceptions import AuthError, DriverError, Neo4jError
+
+    keep_driver_off_the_terminal()
+
+    async def until_it_answers() -> None:
+        while True:
+            try:
+                return await _ask(url, password, "RETURN 1", None)
+            except AuthError:
+                await _ask(
+                    url,
+                    _FIRST_PASSWORD,
+                    "ALTER CURRENT USER SET PASSWORD FROM $old TO $new",
+                    "system",
+                    old=_FIRST_PASSWORD,
+                    new=password,
+                )
+            except (DriverError, Neo4jError) as error:
+                if not error.is_retryable():
+                    raise
+                await asyncio.sleep(0.2)
+
+    try:
+        await within(SIGN_IN_S, until_it_answers())
+    except TimeoutError:
+        raise StoreUnavailable(f"Neo4j at {url} listens, but does not answer.") from None
+    except AuthError:
+        raise StoreRefused(
+            "The local Neo4j has another password than the one that ragmem keeps for it.",
+            hint="Its data was set up by something else: move the folder `neo4j` of ragmem's data "
+            "away, then run `ragmem neo4j up` again.",
+        ) from None
+    except (DriverError, Neo4jError) as error:
+        raise StoreUnavailable(
+            f"Neo4j at {url} did not accept the first sign-in: {error}"
+        ) from None
+
+
+async def _ask(
+    url: str, password: str, statement: str, database: str | None, **parameters: str
+) -> None:
+    from neo4j import AsyncGraphDatabase, NotificationMinimumSeverity
+
+    async with AsyncGraphDatabase.driver(
+        url,
+        auth=(USERNAME, password),
+        connection_timeout=3.0,
+        max_transaction_retry_time=0,
+        notifications_min_severity=NotificationMinimumSeverity.OFF,
+        telemetry_disabled=True,
+    ) as driver:
+        await driver.execute_query(statement, parameters, database_=database)
 
 
 def _choose_ports(layout: Layout, on_progress: Progress) -> Ports:
@@ -401,38 +404,3 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _status_of(running: Running, config: Config, environ: Mapping[str, str]) -> ServerStatus:
-    return ServerStatus(
-        running=True,
-        way=running.way,
-        url=running.url,
-        pid=running.pid,
-        detail=f"A local Neo4j runs at {running.url} (by {running.way}).",
-        browser=running.browser,
-        username=USERNAME,
-        cypher_shell=_shell(running, config, environ),
-    )
-
-
-def _shell(running: Running, config: Config, environ: Mapping[str, str]) -> str:
-    """A line for a shell, in which the password is named by the command that prints it."""
-    program, url = "cypher-shell", running.url
-    if running.container:
-        program = f"{running.way} exec -it -e NEO4J_PASSWORD {running.container} cypher-shell"
-        url = "bolt://127.0.0.1:7687"
-    elif neo4j := shutil.which("neo4j", path=environ.get("PATH")):
-        beside = Path(neo4j).resolve().with_name(program)
-        if beside.exists() and not shutil.which(program, path=environ.get("PATH")):
-            program = shlex.quote(str(beside))
-    line = _shell_line(program, url, USERNAME, config, environ)
-    return f'NEO4J_PASSWORD="$(ragmem neo4j password)" {line}'
-
-
-def _shell_line(
-    program: str, url: str, user: str, config: Config, environ: Mapping[str, str]
-) -> str:
-    database = config.store.database or environ.get("NEO4J_DATABASE")
-    given = {"-a": url, "-u": user} | ({"-d": database} if database else {})
-    return " ".join([program, *(f"{flag} {shlex.quote(each)}" for flag, each in given.items())])

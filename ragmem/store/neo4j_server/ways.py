@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
+from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.files import replace_private
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Running(msgspec.Struct, frozen=True):
     port: int
     """Bolt's."""
     http: int = 0
-    """The Browser's; 0 for a server that was started without."""
+    """The Browser's."""
     pid: int = 0
     started: str = ""
     """Of the process, see `process.started_at`."""
@@ -70,11 +70,6 @@ class Running(msgspec.Struct, frozen=True):
     def url(self) -> str:
         """Where it listens."""
         return f"bolt://127.0.0.1:{self.port}"
-
-    @property
-    def browser(self) -> str:
-        """Where a person opens the Browser; empty without."""
-        return f"http://127.0.0.1:{self.http}/browser/" if self.http else ""
 
 
 def _read(file: Path, kind: type[T]) -> T | None:
@@ -159,18 +154,16 @@ class Layout:
         """Whether the server has written that it is up."""
         return self.log.exists() and "Started." in self.log.read_text("utf-8", "replace")
 
-    def last_words(self, count: int = 12) -> str:
+    def last_words(self) -> str:
         """The last lines that the server wrote while it started."""
-        lines: list[str] = []
-        for log in (self.log, self.startup_log):
-            if log.exists():
-                lines += log.read_text("utf-8", "replace").splitlines()[-count:]
-        return "\n".join(f"  {line[:300]}" for line in lines)
+        logs = [log for log in (self.log, self.startup_log) if log.exists()]
+        return "\n".join(_last_lines(log.read_text("utf-8", "replace")) for log in logs)
 
 
 # Names that look like this stay out of a child's environment.
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH")
 _LOOK_AGAIN_S = 0.05
+_SHOWN_LINES = 12
 
 
 def harmless(environ: Mapping[str, str]) -> dict[str, str]:
@@ -201,6 +194,40 @@ def start_detached(command: Sequence[str], environ: Mapping[str, str], log: Path
     finally:
         os.close(output)
         os.close(silence)
+
+
+async def run(
+    *command: str,
+    environ: Mapping[str, str],
+    secret: Mapping[str, str] | None = None,
+    timeout_s: float = 30.0,
+) -> tuple[int, str]:
+    """Run a program to its end: its exit status and output; 124 when it took too long.
+
+    It sees nothing secret in its environment but what it is given.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=harmless(environ) | dict(secret or {}),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(timeout_s):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        return 124, f"no answer within {timeout_s:.0f} seconds"
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode or 0, output.decode("utf-8", "replace")
+
+
+def _last_lines(text: str) -> str:
+    return "\n".join(f"  {line[:300]}" for line in text.strip().splitlines()[-_SHOWN_LINES:])
 
 
 def started_at(pid: int) -> str:
@@ -284,7 +311,7 @@ class Container:
         )
         if code != 0:
             raise StoreUnavailable(
-                f"{self.name} could not start Neo4j. Its last lines:\n" + _indented(words),
+                f"{self.name} could not start Neo4j. Its last lines:\n" + _last_lines(words),
                 hint=f"See whether `{self.name} run --rm {IMAGE} --version` works.",
             )
         name = container_name(layout)
@@ -325,25 +352,10 @@ class Container:
     async def _run(
         self, *arguments: str, secret: Mapping[str, str] | None = None, timeout_s: float = 30.0
     ) -> tuple[int, str]:
-        """Exit status and output; 124 when it took too long."""
-        process = await asyncio.create_subprocess_exec(
-            self._program,
-            *arguments,
-            env=harmless(self._environ) | dict(secret or {}),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+        environ = self._environ
+        return await run(
+            self._program, *arguments, environ=environ, secret=secret, timeout_s=timeout_s
         )
-        try:
-            async with asyncio.timeout(timeout_s):
-                output, _ = await process.communicate()
-        except TimeoutError:
-            return 124, f"no answer within {timeout_s:.0f} seconds"
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        return process.returncode or 0, output.decode("utf-8", "replace")
 
 
 async def find_engine(environ: Mapping[str, str]) -> Container | None:
@@ -365,14 +377,8 @@ def container_name(layout: Layout) -> str:
     return f"ragmem-neo4j-{hashlib.sha256(str(layout.folder).encode()).hexdigest()[:12]}"
 
 
-def _indented(words: str) -> str:
-    return "\n".join(f"  {line[:300]}" for line in words.strip().splitlines()[-12:])
-
-
 POM = Path(__file__).with_name("pom.xml")
 OLDEST_JAVA = 17
-_PROGRESS_S = 10.0
-_BROWSER = "neo4j-browser-*.jar"
 # Of this very version, hence not in the settings for any: 0.5 s for a stop instead of 10 s.
 _QUICK_STOP = {"internal.dbms.bolt.netty_server_shutdown_quiet_period": "0"}
 _OPEN_PACKAGES = ("java.nio", "java.io", "sun.nio.ch", "java.util.concurrent")
@@ -410,18 +416,10 @@ class Jars:
         self.version = server_version()
 
     async def prepare(self, layout: Layout, on_progress: Callable[[str], None]) -> None:
-        """Fetch the jars unless they are there; an earlier version fetched them without Browser."""
-        if any(self._jars(layout).glob(_BROWSER)):
-            return
-        try:
-            await self._fetch_all(layout, on_progress)
-        except StoreError:
-            if not self._jars(layout).exists():
-                raise
-            on_progress("the Browser could not be fetched; going on without it")
-
-    async def _fetch_all(self, layout: Layout, on_progress: Callable[[str], None]) -> None:
+        """Fetch the jars unless they are there."""
         jars = self._jars(layout)
+        if jars.exists():
+            return
         maven = shutil.which("mvn", path=self._environ.get("PATH"))
         if maven is None:
             raise StoreRefused("Maven (`mvn`) is not installed.", hint=WHAT_TO_INSTALL)
@@ -429,7 +427,21 @@ class Jars:
         on_progress(f"fetching Neo4j {short} (about 140 MB, once)…")
         partial = layout.folder / "fetching"
         shutil.rmtree(partial, ignore_errors=True)
-        await self._fetch(maven, partial, layout, on_progress)
+        # Maven may write beside its pom: ours lies among the installed files.
+        pom = layout.folder / "pom.xml"
+        shutil.copyfile(POM, pom)
+        code, words = await run(
+            *(maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"),
+            f"-DoutputDirectory={partial}",
+            environ=self._environ,
+            timeout_s=FETCH_S,
+        )
+        if code != 0 or not any(partial.glob("*.jar")):
+            raise StoreUnavailable(
+                "Maven could not fetch Neo4j. Its last lines:\n" + _last_lines(words),
+                hint="Check the network, and Maven's own settings (~/.m2/settings.xml) for a "
+                "proxy or mirror; then run `ragmem neo4j up` again.",
+            )
         for old in layout.folder.glob("server-*"):
             shutil.rmtree(old, ignore_errors=True)
         jars.parent.mkdir()
@@ -455,65 +467,10 @@ class Jars:
             f"--config-dir={layout.settings}",
         ]
         pid = start_detached(command, harmless(self._environ), layout.startup_log)
-        http = ports.http if any(self._jars(layout).glob(_BROWSER)) else 0
-        return Running(self.name, ports.bolt, http=http, pid=pid, started=started_at(pid))
+        return Running(self.name, ports.bolt, http=ports.http, pid=pid, started=started_at(pid))
 
     def _jars(self, layout: Layout) -> Path:
         return layout.folder / f"server-{self.version}" / "lib"
-
-    async def _fetch(
-        self, maven: str, into: Path, layout: Layout, on_progress: Callable[[str], None]
-    ) -> None:
-        # Maven may write beside its pom: ours lies among the installed files.
-        pom = layout.folder / "pom.xml"
-        shutil.copyfile(POM, pom)
-        with layout.startup_log.open("wb") as log:
-            process = await asyncio.create_subprocess_exec(
-                *(maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"),
-                f"-DoutputDirectory={into}",
-                env=harmless(self._environ),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-            try:
-                async with asyncio.timeout(FETCH_S):
-                    await _watch(process, into, on_progress)
-            except TimeoutError:
-                raise StoreUnavailable(
-                    f"Maven did not fetch Neo4j within {FETCH_S / 60:.0f} minutes.",
-                    hint="Try again on a faster network: what it has already is kept.",
-                ) from None
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
-        if process.returncode != 0 or not _jars_in(into):
-            words = layout.startup_log.read_text("utf-8", "replace")
-            raise StoreUnavailable(
-                "Maven could not fetch Neo4j. Its last lines:\n" + _indented(words),
-                hint="Check the network, and Maven's own settings (~/.m2/settings.xml) for a "
-                "proxy or mirror; then run `ragmem neo4j up` again.",
-            )
-
-
-async def _watch(
-    process: asyncio.subprocess.Process, into: Path, on_progress: Callable[[str], None]
-) -> None:
-    waiting = asyncio.ensure_future(process.wait())
-    try:
-        seconds = 0.0
-        while not (await asyncio.wait([waiting], timeout=_PROGRESS_S))[0]:
-            seconds += _PROGRESS_S
-            count = _jars_in(into)
-            on_progress(f"… {seconds:.0f} s" + (f", {count} files" if count else ""))
-    finally:
-        waiting.cancel()
-
-
-def _jars_in(folder: Path) -> int:
-    return len(list(folder.glob("*.jar")))
 
 
 WHAT_TO_INSTALL = (
@@ -531,18 +488,11 @@ def find_java(environ: Mapping[str, str]) -> str | None:
     return shutil.which("java", path=environ.get("PATH"))
 
 
-async def java_version(java: str) -> int:
+async def java_version(java: str, environ: Mapping[str, str]) -> int:
     """The major version, such as 17; 0 when it does not say."""
-    command = [java, "-version"]
-    nothing = subprocess.DEVNULL
-    try:
-        done = await asyncio.to_thread(
-            subprocess.run, command, stdin=nothing, capture_output=True, timeout=20, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
+    _, words = await run(java, "-version", environ=environ)
     # 1.8.0 is the old way to write 8.
-    found = re.search(rb'version "(?:1\.)?(\d+)', done.stderr)
+    found = re.search(r'version "(?:1\.)?(\d+)', words)
     return int(found[1]) if found else 0
 
 

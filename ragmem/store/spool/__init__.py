@@ -37,63 +37,9 @@ from ragmem.records import (
 )
 from ragmem.store import Store
 from ragmem.store.spool.files import KnownProjects, Replay, Spool, count_aside, to_lines
+from ragmem.text import counted
 
 T = TypeVar("T")
-
-
-class HeldTasks:
-    """Tasks that are held until they end."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._interrupted: set[asyncio.Task[Any]] = set()
-        """Nobody waits for them any more."""
-
-    def keep(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Start a task and hold it until it ends; its error is raised to those who wait for it."""
-
-        def ended(task: "asyncio.Task[T]") -> None:
-            self._tasks.discard(task)
-            if not task.cancelled():
-                task.exception()
-
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(ended)
-        return task
-
-    async def finish(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result; interrupted, it goes on, and what is begun next comes after it."""
-        before = frozenset(self._interrupted)
-
-        async def in_order() -> T:
-            if before:
-                await asyncio.wait(before)
-            return await work()
-
-        task = self.keep(in_order())
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if not task.done():
-                self._interrupted.add(task)
-                task.add_done_callback(self._interrupted.discard)
-            raise
-
-    async def wait(self, limit_s: float) -> None:
-        """Until all have ended, or for so long."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=limit_s)
-
-
-def writes_text(count: int) -> str:
-    """`3 writes`."""
-    return f"{count:,} {'write' if count == 1 else 'writes'}"
-
-
-def are(count: int) -> str:
-    """`is` or `are`, for so many writes."""
-    return "is" if count == 1 else "are"
 
 
 _log = logging.getLogger("ragmem")
@@ -174,9 +120,12 @@ class SpooledStore:
         self._opening_since = 0.0
         self._is_made = False
         self._known = KnownProjects(folder.with_name(f"{folder.name}-projects.json"))
-        self._running = HeldTasks()
-        self._in_flight: set[asyncio.Task[Applied]] = set()
-        self._stalled_at: float | None = None
+        self._running: set[asyncio.Task[Any]] = set()
+        """They are held until they end."""
+        self._order = asyncio.Lock()
+        self._in_flight: asyncio.Task[Applied] | None = None
+        """A write that has stalled."""
+        self._stalled_at = 0.0
         self._waiting = 0
         self._away: StoreError | None = None
         self._retry_at = 0.0
@@ -185,10 +134,8 @@ class SpooledStore:
         self._replaying: asyncio.Task[None] | None = None
         self._looked = False
         self._said = self._said_kept = False
-        self._said_lost: Literal["", "other", "some", "turn"] = ""
-        """What was told to be lost last: something beside the turns, some of one, its beginning."""
-        self._begun = False
-        """Whether a turn has begun, kept or not."""
+        self._said_lost: Literal["", "session", "more"] = ""
+        """What was told to be lost last: the session that a turn is to be of, or what followed."""
         self._lost_some = False
         """Whether anything could not be kept."""
         self._notices: list[str] = []
@@ -203,20 +150,34 @@ class SpooledStore:
         if self._closed:
             raise _closed()
         given = tuple(writes)
-        applied = await self._running.finish(lambda: self._apply(given))
-        self._begun |= any(isinstance(write, BeginTurn) for write in given)
+        # One that is interrupted goes on, and what is begun next comes after it.
+        applied = await asyncio.shield(self._hold(self._in_order(given)))
         if isinstance(applied, Waiting):
             projects = [write.project for write in given if isinstance(write, RegisterProject)]
             await asyncio.to_thread(self._known.add, projects)
         return applied
 
-    async def _apply(self, writes: Sequence[Write]) -> Applied:
-        if not self._waiting and not self._in_flight and time.monotonic() >= self._retry_at:
-            attempt = self._running.keep(self._write_through(writes))
+    def _hold(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Start a task and hold it until it ends; its error is raised to those who wait for it."""
+
+        def ended(task: "asyncio.Task[T]") -> None:
+            self._running.discard(task)
+            if not task.cancelled():
+                task.exception()
+
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(ended)
+        return task
+
+    async def _in_order(self, writes: Sequence[Write]) -> Applied:
+        async with self._order:
+            if self._waiting or self._in_flight or time.monotonic() < self._retry_at:
+                return await self._append(writes)
+            attempt = self._hold(self._write_through(writes))
             done, _ = await asyncio.wait({attempt}, timeout=self._patience.stall_s)
             if not done:
-                self._stalled_at = self._stalled_at or time.monotonic()
-                self._in_flight.add(attempt)
+                self._stalled_at, self._in_flight = time.monotonic(), attempt
                 attempt.add_done_callback(self._landed)
                 return await self._append(writes, attempt)
             try:
@@ -227,28 +188,19 @@ class SpooledStore:
             if self._away:
                 self._came_back(0, 0)
             return applied
-        waiting = await self._append(writes)
-        caught_up = isinstance(waiting, Waiting) and not waiting.lost and not self._in_flight
-        if not caught_up or not await self._caught_up(self._patience.stall_s):
-            return waiting
-        ids = [write.turn_id for write in writes if isinstance(write, BeginTurn)]
-        indexes = self._replay.turn_indexes
-        return Applied({turn_id: indexes[turn_id] for turn_id in ids if turn_id in indexes})
 
     async def _write_through(self, writes: Sequence[Write]) -> Applied:
         return await (await self.inner()).apply(writes)
 
     def _landed(self, attempt: "asyncio.Task[Applied]") -> None:
         """A write that stalled has ended; the spool holds it too, and replaying it is harmless."""
-        self._in_flight.discard(attempt)
+        self._in_flight = None
         if attempt.cancelled() or self._closed:
             return
-        if not self._in_flight:
-            self._stalled_at = None
         error = attempt.exception()
         if isinstance(error, StoreError):
             self.went_away(error)
-        elif not self._in_flight:
+        else:
             self._start_replay()
 
     async def _append(
@@ -260,10 +212,10 @@ class SpooledStore:
             await self._on_disk(lambda: self._spool.append(lines))
         except OSError as error:
             self._waiting -= len(lines)
-            with suppress(StoreError, TimeoutError):
-                async with asyncio.timeout(self._patience.left_s):
-                    if applied := await self._applied_late(writes, attempt):
-                        return applied
+            if attempt:
+                # The store may only be slow.
+                with suppress(StoreError, TimeoutError):
+                    return await asyncio.wait_for(asyncio.shield(attempt), self._patience.left_s)
             self._lost_some = True
             unwritable = f"{self._spool.folder} can't be written: {error.strerror or error}."
             self._say_lost(writes, unwritable)
@@ -271,42 +223,26 @@ class SpooledStore:
         self._said_lost = ""
         return Waiting()
 
-    async def _applied_late(
-        self, writes: Sequence[Write], attempt: "asyncio.Task[Applied] | None"
-    ) -> Applied | None:
-        """What came of them in the store, where that is only slow; None where it is away."""
-        if self._in_flight:
-            await asyncio.wait(self._in_flight)
-        if attempt:
-            return attempt.result()
-        if self._away or self._waiting:
-            return None
-        return await self._write_through(writes)
-
     def _say_lost(self, writes: Sequence[Write], unwritable: str) -> None:
         """Note, once a turn, that writes could not be kept."""
+        creates = any(isinstance(write, CreateSession) for write in writes)
         begins = any(isinstance(write, BeginTurn) for write in writes)
         is_of_turn = any(isinstance(write, _OF_TURN) for write in writes)
-        said = self._said_lost
-        if begins:
-            self._said_lost = "turn"
-        elif said in ("", "other"):
-            self._said_lost = "some" if is_of_turn else "other"
-        anew = said == "other" and is_of_turn
-        if not said or anew or (begins and (said == "turn" or self._begun)):
+        if creates or not self._said_lost or (begins and self._said_lost != "session"):
             self._notices.append(
                 f"This {'turn ' * is_of_turn}is not kept: the memory is away, and {unwritable} "
                 "What came before is still kept."
             )
+        self._said_lost = "session" if creates and not begins else "more"
 
     # --- catching up ------------------------------------------------------------
 
     async def _caught_up(self, limit_s: float) -> bool:
         """Whether the store answers and nothing waits; what does is written now if it can be."""
         deadline = time.monotonic() + limit_s
-        if self._stalled_at is not None and self._in_flight:
+        if self._in_flight:
             left_s = self._stalled_at + limit_s - time.monotonic()
-            await asyncio.wait(self._in_flight, timeout=max(0, left_s))
+            await asyncio.wait({self._in_flight}, timeout=max(0, left_s))
         if not self._waiting and self._away is None and await self._nothing_was_left():
             return True
         running = self._replaying
@@ -330,15 +266,15 @@ class SpooledStore:
         if self._replaying is None:
             self._cancel_timer()
             self._replay.begin()
-            self._replaying = self._running.keep(self._pass())
+            self._replaying = self._hold(self._pass())
         return self._replaying
 
     async def _pass(self) -> None:
         """Try once to write all that waits to the store."""
         left = 0
         try:
-            while self._in_flight:
-                await asyncio.wait(self._in_flight)
+            if self._in_flight:
+                await asyncio.wait({self._in_flight})
             store = await self.inner()
             await self._meet(store)
             async for count in self._replay.lines(store, self._spool):
@@ -371,7 +307,7 @@ class SpooledStore:
         self._away = error
         if isinstance(error, StoreDamaged) and self._store is not None:
             # Once it is put in order it has to be opened anew.
-            self._running.keep(self._store.aclose())
+            self._hold(self._store.aclose())
             self._store = None
         self._retry_at = time.monotonic() + self._pause_s
         self._schedule()
@@ -392,11 +328,11 @@ class SpooledStore:
         self._away, self._retry_at, self._pause_s = None, 0.0, self._patience.retry_s
         if self._said:
             self._said = False
-            waited = f" {writes_text(count)} that waited {are(count)} stored." if count else ""
+            waited = f" {_writes(count)} that waited {_are(count)} stored." if count else ""
             self._notices.append(f"Memory is back.{waited}")
         elif left:
             self._notices.append(
-                f"{writes_text(left)} that an earlier process had to leave {are(left)} stored."
+                f"{_writes(left)} that an earlier process had to leave {_are(left)} stored."
             )
         if why := self._replay.take_refusal():
             self._notices.append(
@@ -427,8 +363,7 @@ class SpooledStore:
         if self._away:
             return f"{self._away} {self._away.hint}".strip()
         slow = self._opening is not None and self._is_overdue(_LONG_OPENING_S)
-        since = self._stalled_at
-        if slow or (since is not None and time.monotonic() - since > _LONG_STALL_S):
+        if slow or (self._in_flight and time.monotonic() - self._stalled_at > _LONG_STALL_S):
             return "it does not answer."
         return ""
 
@@ -442,7 +377,7 @@ class SpooledStore:
             return self._store
         if self._opening is None:
             self._opening_since = time.monotonic()
-            self._opening = self._running.keep(self._open())
+            self._opening = self._hold(self._open())
         elif self._is_overdue(self._patience.read_s):
             raise StoreUnavailable(
                 f"The memory does not open within {self._patience.read_s:g} s.",
@@ -457,7 +392,7 @@ class SpooledStore:
         """
         if self._closed or (self._opening_since and self._opening is None):
             return
-        opening = self._running.keep(self._ask(self.inner()))
+        opening = self._hold(self._ask(self.inner()))
         await asyncio.wait({opening}, timeout=self._patience.read_s)
         if self._is_made:
             await asyncio.wait({opening})
@@ -507,7 +442,7 @@ class SpooledStore:
         if left:
             self._waiting -= left
             self._notices.append(
-                f"Another database is where the memory was. {writes_text(left)} that {are(left)} "
+                f"Another database is where the memory was. {_writes(left)} that {_are(left)} "
                 f"for the one before {'stays' if left == 1 else 'stay'} in {self._spool.folder}."
             )
 
@@ -541,7 +476,7 @@ class SpooledStore:
 
     def _unavailable(self) -> StoreError:
         if self._away is None and self._waiting:
-            return StoreUnavailable(f"{writes_text(self._waiting)} wait for the memory.")
+            return StoreUnavailable(f"{_writes(self._waiting)} wait for the memory.")
         if self._away is None:
             return StoreUnavailable(
                 "What an earlier process had to leave is being stored.", hint="Try again soon."
@@ -589,10 +524,11 @@ class SpooledStore:
             await self._caught_up(self._patience.closing_s)
         self._closed = True
         self._cancel_timer()
-        for task in (self._replaying, self._opening, *self._in_flight):
+        for task in (self._replaying, self._opening, self._in_flight):
             if task:
                 task.cancel()
-        await self._running.wait(self._patience.closing_s)
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._patience.closing_s)
         if self._store is not None:
             await self._store.aclose()
         await self._on_disk(self._spool.close)
@@ -656,7 +592,7 @@ class SpooledStore:
         except StoreError as error:
             if not (waiting := await self.count_waiting()):
                 raise
-            hint = f"{error.hint} {writes_text(waiting)} wait on this disk.".strip()
+            hint = f"{error.hint} {_writes(waiting)} wait on this disk.".strip()
             raise type(error)(str(error), hint=hint) from None
         waiting, aside = await self.count_waiting(), await self.count_aside()
         more = {"waiting_writes": waiting, "set_aside": aside}
@@ -672,6 +608,14 @@ class SpooledStore:
                 self.went_away(error)
                 raise
             await self.look_for_others()
+
+
+def _writes(count: int) -> str:
+    return counted(count, "write")
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _closed() -> StoreUnavailable:

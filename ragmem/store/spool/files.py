@@ -13,7 +13,7 @@ import contextlib
 import os
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -72,7 +72,6 @@ def _to_line(write: Write) -> bytes:
 _SUFFIX = ".jsonl"
 _FOR = "@"
 _CHUNK = 1 << 20
-_MANY = 1000
 _ASIDE = "set-aside"
 MOST_IN_A_LINE = 24 << 20
 """Bytes, twice and more what a turn stores: what is longer would be read and stored for minutes."""
@@ -122,7 +121,7 @@ class SpoolFile:
         """All of the lines, on the disk when this returns; none of them on an OSError."""
         try:
             failpoint("spool.write")
-            _write(self._handle, b"".join(line + b"\n" for line in lines), self._size)
+            _write(self._handle, _joined(lines), self._size)
             failpoint("spool.written")
             os.fsync(self._handle)
             failpoint("spool.synced")
@@ -145,7 +144,7 @@ class SpoolFile:
     def advance(self, lines: Sequence[bytes]) -> None:
         """Mark the lines that were read last as dealt with."""
         failpoint("spool.advance")
-        self._offset += _length(lines)
+        self._offset += sum(len(line) + 1 for line in lines)
         if self._offset == self._size:
             with contextlib.suppress(OSError):  # then it goes with a later one, or at closing
                 failpoint("spool.truncate")
@@ -158,22 +157,13 @@ class SpoolFile:
         return data.count(b"\n")
 
     def close(self) -> None:
-        """Leave what waits to another process; what was dealt with goes."""
+        """Leave it to another process, which replays all of it, if anything in it waits."""
         try:
             failpoint("spool.close")
             if not self.read(1):
                 self.path.unlink(missing_ok=True)
-            elif self._offset:
-                with contextlib.suppress(OSError):  # then all of it is replayed: no harm
-                    set_aside(self.path.parent, _ended(self._rest()), self.store_id)
-                    self.path.unlink()
         finally:
             self._let_go()
-
-    def _rest(self) -> Iterator[bytes]:
-        while lines := self.read(_MANY):
-            yield from lines
-            self._offset += _length(lines)
 
 
 class Spool:
@@ -295,31 +285,18 @@ def keep_leftover(folder: Path, lines: Sequence[bytes], store_id: str = "") -> s
     A line that no version stores would be tried by each process to come.
     """
     if damaged := [line for line in lines if damage(line)]:
-        set_aside(folder / _ASIDE, _ended(damaged))
+        set_aside(folder / _ASIDE, damaged)
     waiting = [line for line in lines if not damage(line)]
-    return set_aside(folder, _ended(waiting), store_id) if waiting else None
+    return set_aside(folder, waiting, store_id) if waiting else None
 
 
-def set_aside(folder: Path, pieces: Iterable[bytes], store_id: str = "") -> str:
-    """A new file of these pieces of lines, whole or not at all; its name."""
+def set_aside(folder: Path, lines: Sequence[bytes], store_id: str = "") -> str:
+    """A new file of these lines, whole or not at all; its name."""
     _make(folder)
     path = folder / _new_name(store_id)
-    draft = path.with_suffix(".draft")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        size = 0
-        for piece in pieces:
-            _write(handle, piece, size)
-            size += len(piece)
-        failpoint("spool.set_aside")
-        os.fsync(handle)
-        draft.rename(path)
-        failpoint("spool.set_aside")
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(handle)
+    failpoint("spool.set_aside")
+    replace_private(path, _joined(lines), sync=True)
+    failpoint("spool.set_aside")
     sync_folder(folder)
     return path.name
 
@@ -360,12 +337,8 @@ def _files(folder: Path) -> list[Path]:
         return []
 
 
-def _ended(lines: Iterable[bytes]) -> Iterator[bytes]:
-    return (line + b"\n" for line in lines)
-
-
-def _length(lines: Sequence[bytes]) -> int:
-    return sum(len(line) + 1 for line in lines)
+def _joined(lines: Iterable[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
 
 
 def _write(handle: int, data: bytes, offset: int) -> None:
@@ -380,7 +353,6 @@ def _write(handle: int, data: bytes, offset: int) -> None:
 
 
 _MOST_AT_ONCE = 64
-_INDEXES_KEPT = 1000
 
 
 class Replay:
@@ -393,7 +365,6 @@ class Replay:
         """Lines in one transaction: halved when one took too long, doubled when it did not."""
         self.known: set[str] = set()
         """Files whose lines the store did not take: not tried again by this process."""
-        self.turn_indexes: dict[str, int] = {}
         self._refused = ""
         self.begin()
 
@@ -402,8 +373,6 @@ class Replay:
         self.started_at = time.monotonic()
         self.count = 0
         """Lines that the store took."""
-        if len(self.turn_indexes) > _INDEXES_KEPT:
-            self.turn_indexes = {}
 
     def take_refusal(self) -> str:
         """Why the store did not take a write, the last time; empty once that was told."""
@@ -450,7 +419,7 @@ class Replay:
 
     async def _apply_known(self, store: Store, lines: Sequence[bytes]) -> list[bytes]:
         try:
-            applied = await store.apply([write for line in lines if (write := from_line(line))])
+            await store.apply([write for line in lines if (write := from_line(line))])
         except StoreUnavailable:
             self.batch = max(1, len(lines) // 2)
             raise
@@ -466,7 +435,6 @@ class Replay:
             return list(lines)
         self.batch = min(_MOST_AT_ONCE, 2 * self.batch)
         self.count += len(lines)
-        self.turn_indexes |= applied.turn_indexes
         return []
 
 
@@ -475,7 +443,6 @@ class KnownProjects:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._written: list[Project] | None = None
 
     def load(self) -> list[Project]:
         """None of them where there is no file."""
@@ -486,17 +453,13 @@ class KnownProjects:
 
     def save(self, projects: list[Project]) -> None:
         """Replace the file, if it says something else."""
-        if projects == self._written:
+        if projects == self.load():
             return
         with contextlib.suppress(OSError, UnicodeEncodeError):
-            data = msgspec.json.encode(projects)
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_private(self._file, data, sync=False)
-            self._written = projects
+            _make(self._file.parent)
+            replace_private(self._file, msgspec.json.encode(projects), sync=False)
 
     def add(self, projects: Iterable[Project]) -> None:
         """Those that wait in the spool are known too."""
-        new = {project.project_id: project for project in projects}
-        if new:
-            known = {project.project_id: project for project in self.load()}
-            self.save(list((known | new).values()))
+        every = (*self.load(), *projects)
+        self.save(list({project.project_id: project for project in every}.values()))

@@ -491,6 +491,19 @@ class Comparison:
         """The first of them, in words."""
 
     @property
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Of each kind its name, how many there are, their checksum, and that of the copy."""
+        return [
+            (
+                kind.replace("_", " "),
+                f"{counter.count:,}",
+                counter.text,
+                "equal" if self.target[kind] == counter else self.target[kind].text,
+            )
+            for kind, counter in self.source.items()
+        ]
+
+    @property
     def equal(self) -> bool:
         """Whether all of the source is in the target."""
         return not self.differing_count and self.source == self.target
