@@ -11,7 +11,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,6 +100,15 @@ class Similarities(NamedTuple):
             self.records[chosen], self.best[chosen], self.first[chosen], self.counts[chosen]
         )
 
+    @property
+    def told(self) -> dict[int, dict[str, Any]]:
+        """What a candidate tells of its vectors, by record."""
+        columns = (column.tolist() for column in self)
+        return {
+            record: {"similarity": best, "whole": first, "passages": count}
+            for record, best, first, count in zip(*columns, strict=True)
+        }
+
 
 class _Chunk:
     def __init__(self, records: Sequence[int], packs: Sequence[bytes], dimension: int) -> None:
@@ -164,6 +173,37 @@ def _compared(chunk: _Chunk, query: "Floats") -> Similarities:
     return Similarities(chunk.records, best, found[chunk.starts], chunk.counts)
 
 
+def best_of(
+    records: "Numbers", scores: "NDArray[np.floating[Any]]", places: "NDArray[np.intp]", limit: int
+) -> dict[int, float]:
+    """Of the records at these places the best, with their scores; of equals the newest."""
+    import numpy as np
+
+    if len(places) > limit:
+        least = np.partition(scores[places], -limit)[-limit]
+        places = places[scores[places] >= least]
+        order = np.lexsort((records[places], scores[places]))
+        places = places[order][-limit:]
+    return dict(zip(records[places].tolist(), scores[places].tolist(), strict=True))
+
+
+def best_of_both(
+    records: "Numbers",
+    scores: "NDArray[np.floating[Any]]",
+    levels: "Numbers",
+    chosen: Sequence[int],
+    limit: int,
+) -> dict[int, float]:
+    """The best of level 0, and as many of the other levels; of the `chosen` alone, if any are."""
+    import numpy as np
+
+    wanted = np.isin(levels, chosen) if chosen else levels >= 0
+    best: dict[int, float] = {}
+    for group in (wanted & (levels == 0), wanted & (levels != 0)):
+        best |= best_of(records, scores, np.flatnonzero(group), limit)
+    return best
+
+
 class Version(NamedTuple):
     """While it stays the same, vectors only come: none of those that were read goes."""
 
@@ -189,6 +229,11 @@ class VectorCache:
         self._most_bytes = most_bytes
         self._areas: dict[Hashable, _Area] = {}
         """The one that was used last is last."""
+
+    def place(self, key: Hashable, version: Version, *, start: int = 0) -> int:
+        """The place up to which an area was read; `start` for one that is to be read anew."""
+        area = self._areas.get(key)
+        return start if area is None or area.version != version else area.place
 
     def similarities(
         self,

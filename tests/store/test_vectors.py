@@ -1,14 +1,10 @@
 """Vectors packed to a quarter, and compared in memory."""
 
-import asyncio
-import threading
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from ragmem.similarity import Matrix, count, packed, unpacked
-from ragmem.store.neo4j.vectors import Compared, GraphVersion, Key, Space
 
 
 def unit_rows(
@@ -90,27 +86,3 @@ def test_nothing_is_near_to_nothing() -> None:
     assert unpacked(b"", 4) == ()
     records, near, _, _ = Matrix(4).similarities(np.array([1, 0, 0, 0], "<f4").tobytes())
     assert (records.tolist(), near.tolist()) == ([], [])
-
-
-async def test_nothing_is_added_while_a_comparison_runs_that_nobody_waits_for_any_more() -> None:
-    """What came would be missing from all that follow, until something else comes."""
-    begun, may_end = threading.Event(), threading.Event()
-
-    class Held(Space):
-        def _compared(self, vector: bytes) -> Compared:
-            begun.set()
-            assert may_end.wait(60)
-            return super()._compared(vector)
-
-    space = Held(Key("all"), GraphVersion("model", 4, 1))
-    search = asyncio.create_task(space.compared(as_bytes(unit_rows(1, 1, 4))[0]))
-    assert await asyncio.to_thread(begun.wait, 60)
-    search.cancel()
-    await asyncio.wait({search})
-    try:
-        assert search.cancelled()
-        assert space.lock.locked()
-    finally:
-        may_end.set()
-    async with asyncio.timeout(60), space.lock:
-        pass

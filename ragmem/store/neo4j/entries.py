@@ -199,10 +199,10 @@ async def _drop_outdated(tx: Transaction, entries: Sequence[Properties]) -> None
 
 
 async def drop_vectors(tx: Transaction, record_ids: Sequence[str]) -> None:
-    """Of these records: they are to be made anew."""
-    _, _, sequence = await lock_vectors(tx)
-    await tx.run(STATEMENTS["drop_vectors"], ids=record_ids, sequence=sequence)
-    await tx.run(STATEMENTS["count_vectors"], sequence=sequence + len(record_ids))
+    """Of these records: they are to be made anew; who holds them in memory reads anew."""
+    await tx.run(STATEMENTS["lock_vectors"])
+    await tx.run(STATEMENTS["drop_vectors"], ids=record_ids)
+    await tx.run(STATEMENTS["count_epoch"])
 
 
 async def lock_vectors(tx: Transaction) -> tuple[str | None, int, int]:

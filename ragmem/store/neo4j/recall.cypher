@@ -1,8 +1,9 @@
 // Search, and what is still to be done: see `ragmem.store`.
 //
 // Beside each turn that has ended and each summary stands a SearchEntry, with its terms and
-// its vectors. `number` is given with its first vectors and stays; `sequence` grows with each
-// change of vectors in the store, so that who holds them in memory asks for what is new.
+// its vectors. `number` is given with its first vectors and stays; `sequence` grows with
+// all that come, so that who holds them in memory asks for what is new. Where some are replaced
+// or dropped, the store's `epoch` says so: then all are read anew.
 // `vectorsDue`, `summaryDue`, `referencesDue` are there only while that is to be done: so are their
 // indexes.
 //
@@ -113,7 +114,9 @@ RETURN v.embedder AS embedder, v.dimension AS dimension, coalesce(v.sequence, 0)
 UNWIND range(0, size($rows) - 1) AS i
 WITH $rows[i] AS given, $sequence + i + 1 AS sequence
 MATCH (e:SearchEntry {recordId: given.recordId})-[:FINDS]->(r)
-WHERE e.level > 0 OR r.status = 'completed'
+WHERE (e.level > 0 OR r.status = 'completed')
+  AND (e.vectors IS NULL OR e.vectors <> given.vectors OR e.textHash <> given.textHash)
+WITH e, r, given, sequence, e.vectors IS NOT NULL AS had
 SET e.number = coalesce(e.number, sequence),
     e.sequence = sequence,
     e.vectors = given.vectors,
@@ -122,13 +125,13 @@ SET e.number = coalesce(e.number, sequence),
     e.textHash = given.textHash,
     e.vectorsDue = null,
     r.embedding = given.embedding,
-    r.embedding_hash = given.textHash;
+    r.embedding_hash = given.textHash
+RETURN count(CASE WHEN had THEN 1 END) > 0 AS replaced;
 
 // :drop_vectors
-UNWIND range(0, size($ids) - 1) AS i
-MATCH (e:SearchEntry {recordId: $ids[i]})-[:FINDS]->(r)
-SET e.sequence = $sequence + i + 1,
-    e.vectors = null,
+UNWIND $ids AS id
+MATCH (e:SearchEntry {recordId: id})-[:FINDS]->(r)
+SET e.vectors = null,
     e.textHash = null,
     e.vectorsDue = e.at,
     r.embedding = null,
@@ -292,12 +295,13 @@ RETURN collect([e.recordId, e.number, e.at.epochMillis]) AS found;
 
 // :vectors_of_project
 MATCH (e:SearchEntry)
-WHERE e.projectId = $id AND $after < e.sequence < $before AND e.embedder = $embedder AND e.dimension = $dimension
+WHERE e.projectId = $id AND e.sequence > $after AND e.vectors IS NOT NULL
+  AND e.embedder = $embedder AND e.dimension = $dimension
 WITH e
 ORDER BY e.projectId DESC, e.sequence DESC
 LIMIT $limit
 RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e.level) AS levels,
-       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs;
+       collect(e.turnIndex) AS indexes, collect(e.vectors) AS packs;
 
 // :nearest_by_index
 // Of a store whose vectors are not all in memory: those of the area among the nearest of all.
@@ -313,23 +317,25 @@ CALL (name) {
   ORDER BY score DESC
   LIMIT $given.limit
 }
-RETURN number, score;
+RETURN number;
 
 // :vectors_of_session
 MATCH (e:SearchEntry)
 // Unsorted, else it would be read in the order of all that there is.
-WHERE e.sessionId = $id AND e.turnIndex >= -1 AND $after < e.sequence < $before AND e.embedder = $embedder AND e.dimension = $dimension
+WHERE e.sessionId = $id AND e.turnIndex >= -1 AND e.sequence > $after AND e.vectors IS NOT NULL
+  AND e.embedder = $embedder AND e.dimension = $dimension
 RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e.level) AS levels,
-       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs;
+       collect(e.turnIndex) AS indexes, collect(e.vectors) AS packs;
 
 // :vectors_of_all
 MATCH (e:SearchEntry)
-WHERE $after < e.sequence < $before AND e.embedder = $embedder AND e.dimension = $dimension
+WHERE e.sequence > $after AND e.vectors IS NOT NULL
+  AND e.embedder = $embedder AND e.dimension = $dimension
 WITH e
 ORDER BY e.sequence DESC
 LIMIT $limit
 RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e.level) AS levels,
-       collect(e.turnIndex) AS indexes, collect(coalesce(e.vectors, $none)) AS packs;
+       collect(e.turnIndex) AS indexes, collect(e.vectors) AS packs;
 
 // :around
 // The hits, and of turns those before and after: before a fork's first comes the last shared one.

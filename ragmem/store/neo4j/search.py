@@ -6,7 +6,7 @@ vectors together, medians: 11 ms in a project of 1,000 turns, 14 of 10,000, 23 o
 
 import asyncio
 import math
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ragmem.errors import StoreError, StoreRefused
+from ragmem.errors import StoreRefused
 from ragmem.records import (
     LOOKED_THROUGH,
     TURN_LEVEL,
@@ -24,19 +24,11 @@ from ragmem.records import (
     SearchQuery,
     WeightedTerm,
 )
+from ragmem.similarity import Matrix, Similarities, VectorCache, Version, best_of, best_of_both
 from ragmem.store.neo4j.entries import STATEMENTS, SUMMARIES, TURNS, level_mark, mark, session_mark
 from ragmem.store.neo4j.gateway import Gateway, Transaction, from_text
 from ragmem.store.neo4j.shapes import Properties
-from ragmem.store.neo4j.vectors import (
-    Compared,
-    GraphVersion,
-    Key,
-    Near,
-    Space,
-    Standing,
-    allowed_rows,
-    standing,
-)
+from ragmem.store.neo4j.vectors import compared, index_of, level_of, number_of
 from ragmem.text import clean
 
 SAMPLE = 256
@@ -172,29 +164,28 @@ class Entry(msgspec.Struct):
     at: str
     number: int | None
     text: float = 0.0
-    standing: Standing | None = None
 
 
 async def around(
     tx: Transaction,
     area: Area,
     hits: Mapping[str, Entry],
-    near: Sequence[Near],
+    near: Sequence[int],
     timely: Mapping[str, Entry | None],
     is_partial: bool,
-) -> tuple[dict[str, Entry], dict[str, bytes]]:
-    """The hits by words, those near, the turns before and after both, and turns of a time; and the
-    vectors of those that no space holds yet. Both by id.
+) -> tuple[list[Entry], dict[int, bytes]]:
+    """The hits by words, those near, the turns before and after both, and turns of a time.
 
-    `timely`: by id, with what is known of them; what stands around these is not looked for.
-    `is_partial`: whether there may be vectors that were not compared.
+    And their vectors by number, where there may be some that were not compared: `is_partial`.
+    `near`: by number; `timely`: by id, with what is known of them; what stands around these is not
+    looked for.
     """
     [[found]] = await tx.values(
         STATEMENTS["around"],
         given={
             "ids": list(hits),
             "timely": list(timely),
-            "numbers": [each.number for each in near],
+            "numbers": near,
             "everywhere": area.everywhere,
             "projects": area.projects,
             "lasts": area.lasts,
@@ -205,13 +196,11 @@ async def around(
     packs = {}
     for *columns, pack in found:
         entry = entries.setdefault(columns[0], Entry(*columns))
-        if pack:
-            packs[entry.record_id] = pack
-    return entries, packs
+        if pack and entry.number is not None:
+            packs[entry.number] = pack
+    return list(entries.values()), packs
 
 
-MOST_BYTES = 256 * 2**20
-"""Of vectors in memory; of a space that is larger the newest are held."""
 _OF_AN_INDEX = 2
 """For each that is wanted so many are asked of an index, which knows nothing of projects."""
 _ASKED_AGAIN_S = 60.0
@@ -226,12 +215,11 @@ _MOST_CLAUSES = 900
 class Searcher:
     """Searches one store; holds vectors in memory between searches."""
 
-    def __init__(self, gateway: Gateway, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._most_bytes = most_bytes
-        self._spaces: OrderedDict[Key, Space] = OrderedDict()
+        self._vectors = VectorCache()
+        self._reading = asyncio.Lock()
         self._samples: dict[str, Commonness] = {}
-        self._reading: dict[Key, asyncio.Task[None]] = {}
         self._refused_at = float("-inf")
         """When an index of vectors did so: it may be missing, or not be made yet."""
 
@@ -249,16 +237,7 @@ class Searcher:
                 raise
             found = await self._gateway.read(partial(search, asks_indexes=False))
             self._refused_at = monotonic()
-        self._shrink()
         return found
-
-    async def aclose(self) -> None:
-        """Stop reading, and let go of the memory."""
-        tasks = list(self._reading.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._spaces.clear()
 
     async def _search(
         self,
@@ -270,32 +249,24 @@ class Searcher:
         area, version = await _area(tx, query)
         if not area.everywhere and not area.projects and not area.lasts:
             return []
-        spaces: list[Space] = []
-        if query.vector and version and len(query.vector) == 4 * version.dimension:
-            spaces = await self._refreshed(tx, area, version)
-        # What is read beside this search comes too late for it.
-        is_partial = any(not space.complete for space in spaces)
-        comparing = asyncio.gather(*(space.compared(query.vector) for space in spaces))
-        try:
-            entries = await self._by_words(tx, query, area, terms)
-        except BaseException:
-            comparing.cancel()
-            raise
-        compared = list(zip(spaces, await comparing, strict=True))
-        near = _nearest(query, area, compared)
+        near, is_partial = await self._by_vector(tx, query, area, version)
+        entries = await self._by_words(tx, query, area, terms)
+        levels = level_of(near.records)
+        near = near._replace(records=number_of(near.records))
+        numbers = [*best_of_both(near.records, near.best, levels, query.levels, query.limit)]
         if is_partial and version and asks_indexes:
-            near += await _by_index(tx, query, area, version)
-        timely = await self._of_times(tx, query, area, terms, [each for _, each in compared])
-        if not entries and not near and not timely:
+            numbers += await _by_index(tx, query, area, version)
+        timely = await self._of_times(tx, query, area, terms, near)
+        if not entries and not numbers and not timely:
             return []
-        found, packs = await around(tx, area, entries, near, timely, is_partial)
-        for entry in found.values():
-            if entry.number is not None:
-                entry.standing = _standing(compared, entry.number)
-            if entry.standing is None and version and (pack := packs.get(entry.record_id)):
-                entry.standing = standing(query.vector, pack, version.dimension)
-        wanted = [each for each in found.values() if each.level != TURN_LEVEL or _turns(query)]
-        return tx.read.records(_candidate, wanted)
+        found, packs = await around(tx, area, entries, numbers, timely, is_partial)
+        told = _told(near, filter(None, (each.number for each in found)))
+        if version and (late := {each: packs[each] for each in packs.keys() - told.keys()}):
+            matrix = Matrix(version.dimension)
+            matrix.add([*late], [*late.values()])
+            told |= matrix.similarities(query.vector).told
+        wanted = [each for each in found if each.level != TURN_LEVEL or _turns(query)]
+        return tx.read.records(partial(_candidate, told), wanted)
 
     async def _by_words(
         self, tx: Transaction, query: SearchQuery, area: Area, terms: Sequence[WeightedTerm]
@@ -316,9 +287,11 @@ class Searcher:
         query: SearchQuery,
         area: Area,
         terms: Sequence[WeightedTerm],
-        compared: Sequence[Compared],
+        near: Similarities,
     ) -> dict[str, Entry | None]:
         """Turns of the intervals, by id; those found by text with what is known of them."""
+        import numpy as np
+
         chosen: dict[str, Entry | None] = {}
         if not _turns(query) or not query.intervals:
             return chosen
@@ -330,12 +303,10 @@ class Searcher:
                 tx, interval, None if area.everywhere else area.projects, area.lasts
             )
             names = {number: name for name, number in latest if number is not None}
-            cosines: dict[int, float] = {}
-            for each in compared:
-                cosines.update({name: of.best for name, of in each.of(names).items()})
-            near = _best(cosines, query.of_interval)
+            places = np.flatnonzero(np.isin(near.records, np.fromiter(names, np.int64)))
+            alike = best_of(near.records, near.best, places, query.of_interval)
             chosen |= dict.fromkeys(name for name, _ in latest[: query.of_interval])
-            chosen |= dict.fromkeys(names[each.number] for each in near)
+            chosen |= dict.fromkeys(names[each] for each in alike)
             if not texts:
                 continue
             # The interval's best by text, so far as they are among the best of all.
@@ -364,46 +335,27 @@ class Searcher:
             del self._samples[next(iter(self._samples))]
         return found
 
-    async def _refreshed(self, tx: Transaction, area: Area, version: GraphVersion) -> list[Space]:
-        if area.everywhere:
-            keys = [Key("all")]
-        else:
-            keys = [Key("project", each) for each in area.projects]
-            keys += [Key("session", each) for each in area.lasts]
-        spaces = []
-        for key in keys:
-            space = self._spaces.get(key)
-            if space is None or space.version != version:
-                space = self._spaces[key] = Space(key, version)
-            self._spaces.move_to_end(key)
-            async with space.lock:
-                await space.refresh(tx)
-            if not space.complete and key not in self._reading:
-                task = asyncio.create_task(self._read_more(space))
-                self._reading[key] = task
-                task.add_done_callback(partial(self._read_it, key))
-            spaces.append(space)
-        return spaces
-
-    def _read_it(self, key: Key, _: asyncio.Task[None]) -> None:
-        del self._reading[key]
-
-    async def _read_more(self, space: Space) -> None:
-        """The rest of a space, while others search."""
-        try:
-            while not space.complete and space.size_bytes < self._most_bytes:
-                await self._gateway.read(space.read_older, patient=False)
-        except StoreError:
-            # The next search begins where this has ended.
-            return
-
-    def _shrink(self) -> None:
-        """Forget what was not searched for longest."""
-        while (
-            len(self._spaces) > 1
-            and sum(space.size_bytes for space in self._spaces.values()) > self._most_bytes
-        ):
-            self._spaces.popitem(last=False)
+    async def _by_vector(
+        self, tx: Transaction, query: SearchQuery, area: Area, version: Version | None
+    ) -> tuple[Similarities, bool]:
+        """All of the area with their cosines, and whether there may be more than are in memory."""
+        if not query.vector or version is None or len(query.vector) != 4 * version.dimension:
+            return Similarities.joined([]), False
+        areas = [("project", each) for each in area.projects]
+        areas += [("session", each) for each in area.lasts]
+        found: list[Similarities] = []
+        is_partial = False
+        async with self._reading:
+            for which in [("all", "")] if area.everywhere else areas:
+                part, has_more = await compared(tx, self._vectors, which, version, query.vector)
+                is_partial |= has_more
+                if which[0] == "session":
+                    seen = index_of(part.records) <= area.lasts[which[1]]
+                    if which[1] not in area.own:
+                        seen &= level_of(part.records) == TURN_LEVEL
+                    part = part.those(seen)
+                found.append(part)
+        return Similarities.joined(found), is_partial
 
 
 def _turns(query: SearchQuery) -> bool:
@@ -416,7 +368,7 @@ def _summary_levels(query: SearchQuery) -> tuple[int, ...] | None:
     return levels if levels or not query.levels else None
 
 
-async def _area(tx: Transaction, query: SearchQuery) -> tuple[Area, GraphVersion | None]:
+async def _area(tx: Transaction, query: SearchQuery) -> tuple[Area, Version | None]:
     """The scope, and of what vectors the question may be compared with."""
     scope = query.scope
     [row] = await tx.run(
@@ -439,7 +391,7 @@ async def _area(tx: Transaction, query: SearchQuery) -> tuple[Area, GraphVersion
     )
     if row["embedder"] is None or row["embedder"] != query.embedder:
         return area, None
-    return area, GraphVersion(row["embedder"], row["dimension"], row["epoch"])
+    return area, Version(row["embedder"], row["dimension"], row["epoch"])
 
 
 # --- words ------------------------------------------------------------------------
@@ -504,27 +456,7 @@ def _quoted(term: str) -> str:
 # --- vectors ----------------------------------------------------------------------
 
 
-def _nearest(
-    query: SearchQuery, area: Area, compared: Sequence[tuple[Space, Compared]]
-) -> list[Near]:
-    """The best turns and the best summaries, of all spaces together."""
-    levels = _summary_levels(query)
-    turns: dict[int, float] = {}
-    summaries: dict[int, float] = {}
-    for space, each in compared:
-        last = area.lasts.get(space.key.id) if space.key.kind == "session" else None
-        of_turns, of_summaries = allowed_rows(
-            each, turns=_turns(query), levels=levels or (), last=last
-        )
-        turns.update(each.best(of_turns, query.limit))
-        if levels is not None and (last is None or space.key.id in area.own):
-            summaries.update(each.best(of_summaries, query.limit))
-    return _best(turns, query.limit) + _best(summaries, query.limit)
-
-
-async def _by_index(
-    tx: Transaction, query: SearchQuery, area: Area, version: GraphVersion
-) -> list[Near]:
+async def _by_index(tx: Transaction, query: SearchQuery, area: Area, version: Version) -> list[int]:
     """The best of the server's own indexes, approximately: of vectors that are not in memory."""
     import numpy as np
 
@@ -535,7 +467,7 @@ async def _by_index(
         given={
             "indexes": [name for name, is_wanted in wanted.items() if is_wanted],
             "vector": np.frombuffer(query.vector, "<f4").tolist(),
-            "embedder": version.embedder,
+            "embedder": version.model_id,
             "dimension": version.dimension,
             "most": _OF_AN_INDEX * query.limit,
             "limit": query.limit,
@@ -546,23 +478,17 @@ async def _by_index(
             "own": list(area.own),
         },
     )
-    return [Near(number, 2 * score - 1) for number, score in found]
+    return [number for [number] in found]
 
 
-def _best(found: Mapping[int, float], limit: int) -> list[Near]:
-    near = [Near(number, cosine) for number, cosine in found.items()]
-    return sorted(near, key=lambda each: -each.similarity)[:limit]
+def _told(near: Similarities, numbers: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """What is told of the vectors of those of these records that are in memory, by number."""
+    import numpy as np
+
+    return near.those(np.isin(near.records, np.fromiter(numbers, np.int64))).told
 
 
-def _standing(compared: Sequence[tuple[Space, Compared]], number: int) -> Standing | None:
-    for _, each in compared:
-        if found := each.of([number]):
-            return found[number]
-    return None
-
-
-def _candidate(entry: Entry) -> Candidate:
-    best, first, count = entry.standing or (None, None, 0)
+def _candidate(told: Mapping[int, dict[str, Any]], entry: Entry) -> Candidate:
     return Candidate(
         record_id=entry.record_id,
         level=entry.level,
@@ -570,7 +496,5 @@ def _candidate(entry: Entry) -> Candidate:
         turn_index=max(0, entry.turn_index),
         at=from_text(entry.at),
         text=entry.text,
-        similarity=best,
-        whole=first,
-        passages=count,
+        **told.get(entry.number or 0, {}),
     )

@@ -1,21 +1,18 @@
 """Vectors of a project, a session or all, held in memory: Neo4j takes 18 ms for 1,000 cosines.
 
-They are read once, the newest first, and from then on what is new (`sequence`). What is
-beyond the first page comes while other things are done. What has not come, and of a very large
-project never does, is found by the server's own index of vectors, approximately.
+The newest are read once, and from then on what is new (`sequence`). What is beyond those, of a very
+large project, is found by the server's own index of vectors, approximately.
 """
 
-import asyncio
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, get_args
 
 from ragmem.errors import StoreError
 from ragmem.records import MEMORY_LEVEL, Attempts, EmbedderMark, Pending, PutVectors, Work
-from ragmem.similarity import Matrix, packed, unpacked
+from ragmem.similarity import Similarities, VectorCache, Version, packed, unpacked
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import STATEMENTS, lock_vectors
 from ragmem.store.neo4j.gateway import Gateway, Transaction
@@ -27,230 +24,54 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Mask = NDArray[np.bool_]
     Numbers = NDArray[np.int64]
 
-PAGE = 20_000
-"""Entries that are read at a time."""
-_RECORD_BYTES = 100
-"""About what a record takes in memory beside its vectors."""
+NEWEST = 20_000
+"""Vectors of an area that are read at first."""
 _END = 2**62
+_INDEX_BITS, _LEVEL_BITS = 24, 8
+"""A record's number, its level and its place, in one number: by that it is known here."""
 
 
-class Key(NamedTuple):
-    """Of what the vectors are."""
-
-    kind: str
-    """`project`, `session` or `all`."""
-    id: str = ""
+def number_of(records: "Numbers") -> "Numbers":
+    """The number that its entry has."""
+    return records >> _LEVEL_BITS + _INDEX_BITS
 
 
-class GraphVersion(NamedTuple):
-    """While it stays the same, vectors come and are replaced, but none goes."""
-
-    embedder: str
-    dimension: int
-    epoch: int
+def level_of(records: "Numbers") -> "Numbers":
+    """0 of a turn, 1 and up of a summary."""
+    return records >> _INDEX_BITS & (1 << _LEVEL_BITS) - 1
 
 
-class Near(NamedTuple):
-    """The best by vector."""
-
-    number: int
-    similarity: float
+def index_of(records: "Numbers") -> "Numbers":
+    """Of a turn; -1 of a summary."""
+    return (records & (1 << _INDEX_BITS) - 1) - 1
 
 
-class _Page(NamedTuple):
-    numbers: list[int]
-    sequences: list[int]
-    levels: list[int]
-    indexes: list[int]
-    packs: list[bytes]
+async def compared(
+    tx: Transaction, cache: VectorCache, area: tuple[str, str], version: Version, vector: bytes
+) -> tuple[Similarities, bool]:
+    """The records of an area with their cosines with a vector, and whether it may have more.
 
-
-class Space:
-    """One area's vectors."""
-
-    def __init__(self, key: Key, version: GraphVersion) -> None:
-        self.key = key
-        self.version = version
-        self.complete = False
-        """Whether the oldest have been read too."""
-        self.lock = asyncio.Lock()
-        """Held while it is changed, and while another thread reads it."""
-        self._matrix = Matrix(version.dimension)
-        self._rows: dict[int, int] = {}
-        """By number the row that is up to date."""
-        self._numbers = array("q")
-        self._levels = array("q")
-        self._indexes = array("q")
-        self._alive = bytearray()
-        self._newest = 0
-        self._oldest = _END
-
-    @property
-    def size_bytes(self) -> int:
-        """About what it takes in memory."""
-        return self._matrix.size_bytes + _RECORD_BYTES * len(self._numbers)
-
-    async def refresh(self, tx: Transaction) -> None:
-        """Read what is new; the first time the newest page. To be called with the lock."""
-        if self._newest == 0:
-            page = await self._read(tx, after=0, before=_END, limit=PAGE)
-            self._add(page, newer=True)
-            self.complete = len(page.numbers) < PAGE
-            return
-        # All at once, however much: a gap in between would never be looked at again.
-        self._add(await self._read(tx, after=self._newest, before=_END, limit=_END), newer=True)
-
-    async def read_older(self, tx: Transaction) -> None:
-        """One more page of what was there before."""
-        page = await self._read(tx, after=0, before=self._oldest, limit=PAGE)
-        async with self.lock:
-            self._add(page, newer=False)
-        self.complete = len(page.numbers) < PAGE
-
-    async def _read(self, tx: Transaction, *, after: int, before: int, limit: int) -> _Page:
-        [values] = await tx.values(
-            STATEMENTS[f"vectors_of_{self.key.kind}"],
-            id=self.key.id,
-            embedder=self.version.embedder,
-            dimension=self.version.dimension,
-            after=after,
-            before=before,
-            limit=limit,
-            none=b"",
-        )
-        return _Page(*values)
-
-    def _add(self, page: _Page, *, newer: bool) -> None:
-        """`newer` ones replace what is known of a record; older ones are left out if it is."""
-        import numpy as np
-
-        if not page.numbers:
-            return
-        given = np.array(page.numbers)
-        fresh = np.array(page.sequences) > self._newest
-        known = np.array(self._numbers)
-        if newer:
-            for row in np.flatnonzero(np.isin(known, given[fresh])):
-                self._alive[row] = 0
-            taken = np.flatnonzero(fresh)
-            self._newest = max(self._newest, *page.sequences)
-        else:
-            taken = np.flatnonzero(~np.isin(given, known))
-        self._oldest = min(self._oldest, *page.sequences)
-        first = len(self._numbers)
-        for values, column in (
-            (self._numbers, page.numbers),
-            (self._levels, page.levels),
-            (self._indexes, page.indexes),
-        ):
-            values.extend(column[i] for i in taken)
-        self._alive.extend(b"\1" * len(taken))
-        self._matrix.add(range(first, len(self._numbers)), [page.packs[i] for i in taken])
-        for place, i in enumerate(taken.tolist(), first):
-            self._rows[page.numbers[i]] = place
-
-    def row(self, number: int) -> int | None:
-        """Of a record, if it is here."""
-        return self._rows.get(number)
-
-    async def compared(self, vector: bytes) -> "Compared":
-        """All of them, with their cosines; in another thread: 100,000 take 10 ms."""
-
-        async def alone() -> Compared:
-            async with self.lock:
-                return await asyncio.to_thread(self._compared, vector)
-
-        # A thread can't be stopped: the lock is held to its end, also where nobody waits any more.
-        return await asyncio.shield(asyncio.create_task(alone()))
-
-    def _compared(self, vector: bytes) -> "Compared":
-        import numpy as np
-
-        compared = self._matrix.similarities(vector)
-        alive = np.frombuffer(bytes(self._alive), np.uint8)[compared.records].astype(bool)
-        rows, best, first, counts = compared.those(alive)
-        by_row = np.full((len(self._numbers), 3), np.nan, np.float32)
-        by_row[rows] = np.stack([best, first, counts], axis=1)
-        return Compared(
-            self,
-            np.array(self._numbers)[rows],
-            np.array(self._levels)[rows],
-            np.array(self._indexes)[rows],
-            best,
-            by_row,
-        )
-
-
-class Compared(NamedTuple):
-    """A space's records and their cosines with a question, side by side."""
-
-    space: Space
-    numbers: "Numbers"
-    levels: "Numbers"
-    indexes: "Numbers"
-    """Of turns; -1 for summaries."""
-    similarities: "NDArray[np.float32]"
-    by_row: "NDArray[np.float32]"
-    """By the rows of the space: `Standing`s as numbers; nan for one that has no vector now."""
-
-    def best(self, allowed: "Mask", limit: int) -> list[Near]:
-        """The nearest of those that are allowed."""
-        import numpy as np
-
-        rows = np.flatnonzero(allowed)
-        if len(rows) > limit:
-            rows = rows[np.argpartition(-self.similarities[rows], limit)[:limit]]
-        return [Near(int(self.numbers[row]), float(self.similarities[row])) for row in rows]
-
-    def of(self, numbers: Iterable[int]) -> "Mapping[int, Standing]":
-        """How these records stand to the question, as far as they are here."""
-        found = {}
-        for number in numbers:
-            row = self.space.row(number)
-            # One that came after the comparison is not in it.
-            if row is not None and row < len(self.by_row):
-                best, first, count = self.by_row[row].tolist()
-                if best == best:
-                    found[number] = Standing(best, first, int(count))
-        return found
-
-
-class Standing(NamedTuple):
-    """How a record's vectors stand to a question's."""
-
-    best: float
-    first: float
-    passages: int
-
-
-def standing(vector: bytes, pack: bytes, dimension: int) -> Standing | None:
-    """Of one record that no space holds yet."""
-    matrix = Matrix(dimension)
-    matrix.add([0], [pack])
-    _, best, first, counts = matrix.similarities(vector)
-    return Standing(float(best[0]), float(first[0]), int(counts[0])) if len(best) else None
-
-
-def allowed_rows(
-    compared: Compared, *, turns: bool, levels: Sequence[int], last: int | None
-) -> "tuple[Mask, Mask]":
-    """Which rows are turns, and which summaries, that are looked for.
-
-    `levels` empty: summaries of any; `last`: turns up to that index, and no summaries.
+    An area is `project` or `session` with an id, or `all`. One at a time is compared.
     """
-    import numpy as np
-
-    is_turn = compared.levels == 0
-    wanted_turns = is_turn & turns
-    wanted = ~is_turn
-    if levels:
-        wanted &= np.isin(compared.levels, np.array(levels, np.int64))
-    if last is not None:
-        wanted_turns &= compared.indexes <= last
-    return wanted_turns, wanted
+    place = cache.place(area, version)
+    [page] = await tx.values(
+        STATEMENTS[f"vectors_of_{area[0]}"],
+        id=area[1],
+        embedder=version.model_id,
+        dimension=version.dimension,
+        after=place,
+        limit=_END if place else NEWEST,
+    )
+    numbers, sequences, levels, indexes, packs = page
+    records = [
+        (number << _LEVEL_BITS | level) << _INDEX_BITS | index + 1
+        for number, level, index in zip(numbers, levels, indexes, strict=True)
+    ]
+    came = [(records, packs, max(sequences))] if records else []
+    found = Similarities.joined([*cache.similarities(area, version, vector, lambda _: came)])
+    return found, len(found.records) >= NEWEST
 
 
 EMBEDDED: Mapping[str, tuple[str, str]] = MappingProxyType(
@@ -327,7 +148,9 @@ async def put_vectors(tx: Transaction, writes: Sequence[PutVectors]) -> None:
         return
     of: Properties = {"embedder": embedder, "dimension": dimension}
     if rows := [_row(write) for write in fitting if write.level >= 0]:
-        await tx.run(STATEMENTS["put_vectors"], rows=rows, sequence=sequence, **of)
+        [put] = await tx.run(STATEMENTS["put_vectors"], rows=rows, sequence=sequence, **of)
+        if put["replaced"]:
+            await tx.run(STATEMENTS["count_epoch"])
         await tx.run(STATEMENTS["count_vectors"], sequence=sequence + len(rows))
     small = [write for write in fitting if write.level < 0]
     if rows := [_small_row(write) for write in small if write.level == MEMORY_LEVEL]:

@@ -23,7 +23,7 @@ from ragmem.records import (
     SearchQuery,
     WeightedTerm,
 )
-from ragmem.similarity import Similarities, VectorCache
+from ragmem.similarity import Similarities, VectorCache, best_of, best_of_both
 from ragmem.store.sqlite import vectors
 from ragmem.store.sqlite.connection import Database
 from ragmem.store.sqlite.read import lineage
@@ -71,6 +71,8 @@ class _Area(msgspec.Struct, frozen=True):
 
 def search(db: Database, query: SearchQuery, cache: VectorCache) -> list[Candidate]:
     """The best by text and the best by vector, and of turns their neighbours."""
+    import numpy as np
+
     area = _area(db, query.scope)
     if not area.document_count or query.limit < 1:
         return []
@@ -94,7 +96,8 @@ def search(db: Database, query: SearchQuery, cache: VectorCache) -> list[Candida
         around = [row for row in found.values() if row.document in hits]
         for row in _neighbours(db, around, area):
             found.setdefault(row.document, row)
-    similarity = _chosen(by_vector, found)
+    wanted_ones = np.isin(by_vector.records, np.fromiter(found, np.int64))
+    similarity = by_vector.those(wanted_ones).told
     return [
         Candidate(
             record_id=row.record_id,
@@ -289,33 +292,13 @@ def _by_vector(db: Database, query: SearchQuery, area: _Area, cache: VectorCache
     return Similarities.joined(found)
 
 
-def _chosen(compared: Similarities, wanted: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """What is told of a candidate's vectors, by its document."""
-    import numpy as np
-
-    wanted_ones = np.isin(compared.records, np.fromiter(wanted, np.int64))
-    columns = (column.tolist() for column in compared.those(wanted_ones))
-    return {
-        document: {"similarity": best, "whole": first, "passages": count}
-        for document, best, first, count in zip(*columns, strict=True)
-    }
-
-
 # --- the best, and those around them -----------------------------------------------------
 
 
 def _best(documents: "Numbers", scores: "Floats", query: SearchQuery) -> dict[int, float]:
     """The best turns, and the best summaries; of equals the newest."""
-    import numpy as np
-
-    levels = level_of(documents)
-    wanted = levels >= 0
-    if query.levels:
-        wanted = np.isin(levels, [min(level, HIGHEST) for level in query.levels])
-    best: dict[int, float] = {}
-    for group in (wanted & (levels == TURN_LEVEL), wanted & (levels != TURN_LEVEL)):
-        best |= _first(documents, scores, np.flatnonzero(group), query.limit)
-    return best
+    chosen = [min(level, HIGHEST) for level in query.levels]
+    return best_of_both(documents, scores, level_of(documents), chosen, query.limit)
 
 
 def _best_among(
@@ -323,21 +306,7 @@ def _best_among(
 ) -> dict[int, float]:
     import numpy as np
 
-    return _first(documents, scores, np.flatnonzero(np.isin(documents, chosen)), limit)
-
-
-def _first(
-    documents: "Numbers", scores: "Floats", places: "NDArray[np.intp]", limit: int
-) -> dict[int, float]:
-    """Of the documents at these places the best; of equals the newest."""
-    import numpy as np
-
-    if len(places) > limit:
-        least = np.partition(scores[places], -limit)[-limit]
-        places = places[scores[places] >= least]
-        order = np.lexsort((documents[places], scores[places]))
-        places = places[order][-limit:]
-    return dict(zip(documents[places].tolist(), scores[places].tolist(), strict=True))
+    return best_of(documents, scores, np.flatnonzero(np.isin(documents, chosen)), limit)
 
 
 class _Row(NamedTuple):
