@@ -83,40 +83,14 @@ twelve douze zwolf doce dodici doze twaalf""",
     "an": 1,
     "quinze": 15,
 }
-_TEENS = _numbered(
-    """thirteen treize
-fourteen quatorze
-fifteen quinze
-sixteen seize
-seventeen dix_sept
-eighteen dix_huit
-nineteen dix_neuf""",
-    13,
-)
-_ENGLISH = [*_numbered("one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine", 1)]
-_FRENCH = [
-    *_numbered("un\ndeux\ntrois\nquatre\ncinq\nsix\nsept\nhuit\nneuf\ndix\nonze\ndouze", 1),
-    *(word for word in _TEENS if not word.endswith("teen")),
-]
-_TENS = {
-    **_numbered("twenty\nthirty\nforty\nfifty\nsixty\nseventy\neighty\nninety", 2),
-    **_numbered("vingt\ntrente\nquarante\ncinquante\nsoixante\n\nquatre_vingt", 2),
+TENS = {
+    word: 10 * tens
+    for word, tens in _numbered(
+        "twenty vingt\nthirty trente\nforty quarante\nfifty cinquante\nsixty soixante\n"
+        "seventy\neighty\nninety",
+        2,
+    ).items()
 }
-COUNTED = {
-    **{word: number for word, number in NUMBERS.items() if word not in ("a", "an")},
-    **_TEENS,
-    **{word: 10 * tens for word, tens in _TENS.items()},
-    **{
-        f"{word} {unit}": 10 * tens + count
-        for word, tens in _TENS.items()
-        for count, unit in enumerate(_ENGLISH if word.endswith("ty") else _FRENCH, 1)
-    },
-    **{f"{word} et un": 10 * tens + 1 for word, tens in _TENS.items()},
-    "soixante et onze": 71,
-    "quatre vingts": 80,
-    **dict.fromkeys(("hundred", "a hundred", "one hundred", "cent"), 100),
-}
-"""Numbers up to a hundred in English and in French, up to twelve in others; without hyphens."""
 FEW = _numbered(
     """a_couple_of a_couple couple_of
 a_few few some quelques ein_paar einigen unos unas algunos algunas qualche alcuni alguns algumas \

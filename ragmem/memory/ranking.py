@@ -76,13 +76,12 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
 
 DEFAULT_WEIGHTS = Weights()
 _BEST_OF_SESSION = 3
-_HIGHEST = 1e6
 _STEP = 1e-3
 """Of the score, from one turn of a time to the next."""
 
 
 def rank(
-    candidates: Iterable[Candidate],
+    found: Sequence[Candidate],
     *,
     now: datetime,
     spans: Sequence[TimeSpan] = (),
@@ -95,7 +94,6 @@ def rank(
     `foreign`: the question is in a language that the embedder knows badly. `session_ids`:
     the conversation that it is asked in, with those that it was forked from.
     """
-    found = _distinct(candidates)
     if not found:
         return ()
     places = {(c.session_id, c.turn_index): i for i, c in enumerate(found) if c.level == TURN_LEVEL}
@@ -140,7 +138,7 @@ def of_time(candidates: Iterable[Candidate], spans: Sequence[TimeSpan]) -> tuple
     The newest of each session first, then those before them, so that the first few tell
     of all that was done.
     """
-    inside = [c for c in _distinct(candidates) if any(s.start_at <= c.at < s.end_at for s in spans)]
+    inside = [c for c in candidates if any(s.start_at <= c.at < s.end_at for s in spans)]
     inside.sort(key=lambda c: (c.at, c.turn_index, c.record_id), reverse=True)
     seen: dict[str, int] = {}
     rounds = []
@@ -170,37 +168,6 @@ def closeness(at: datetime, spans: Sequence[TimeSpan]) -> float:
         scale = max(timedelta(hours=12), (span.end_at - span.start_at) / 2)
         best = max(best, span.confidence * 0.5 ** (away / scale) / 2)
     return best
-
-
-def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """One per turn, the best of its scores: a store may offer it by text and by vector."""
-    found: dict[str, Candidate] = {}
-    for one in map(_sound, candidates):
-        other = found.get(one.record_id)
-        if other is not None:
-            known = [s for s in (one.similarity, other.similarity) if s is not None]
-            one = msgspec.structs.replace(
-                one if one.similarity is not None else other,
-                text=max(one.text, other.text),
-                similarity=max(known, default=None),
-            )
-        found[one.record_id] = one
-    return list(found.values())
-
-
-def _sound(one: Candidate) -> Candidate:
-    """With scores that can be added up: a damaged vector has no cosine."""
-    text = min(max(one.text, 0.0), _HIGHEST) if math.isfinite(one.text) else 0.0
-    similarity, whole = _cosine(one.similarity), _cosine(one.whole)
-    if (text, similarity, whole) == (one.text, one.similarity, one.whole):
-        return one
-    return msgspec.structs.replace(one, text=text, similarity=similarity, whole=whole)
-
-
-def _cosine(value: float | None) -> float | None:
-    if value is None or not math.isfinite(value):
-        return None
-    return min(max(value, -1.0), 1.0)
 
 
 def _near(one: Candidate, share: float) -> float | None:

@@ -21,7 +21,6 @@ from ragmem.memory.summaries import (
     files_of,
     read_object,
     schema_of,
-    split,
     summary_id,
     thread_records,
     turn_records,
@@ -529,67 +528,16 @@ async def test_cancelling_is_no_failure() -> None:
         await task
 
 
-# --- long records -----------------------------------------------------------------------------
-
-
-async def test_what_is_too_long_is_read_in_parts() -> None:
-    """Each within the model's window, then put together; all of it is read."""
+async def test_of_the_longest_turn_both_ends_are_read() -> None:
+    """In one question, which fits into the model's window."""
     info = ModelInfo(name="openai/small", context_window=8_000)
-    words = " ".join(f"word{i}" for i in range(5_000))
-    turn = a_turn(1, "Sum up this log:\n" + words)
-    part = json.dumps({"text": "A part of the log.", "key_findings": ["it has words"]})
-    records = turn_records(turn)
-    count = len(split(records, 8_000 * 4 // 2 - 2_400))
-    summarizer, llm = a_summarizer(*[Says(part)] * count, Says(GOOD), info=info)
-    found = await summarizer.summarize_turn(turn)
-    assert count == 4
-    assert llm.left == 0
-    assert found.text == "The lock error is fixed."
-    read = "".join(request.messages[1].text for request in llm.requests[:-1])
-    assert all(f"word{i}" in read for i in range(5_000))
-    assert all(r.messages[0].char_count + r.messages[1].char_count < 16_000 for r in llm.requests)
-    assert asked(llm.requests[-1]).partition("=====\n")[2] == snapshot("""\
-<records-TAG>
-Part 1 of 4. Summary: A part of the log.
-- it has words
-
-Part 2 of 4. Summary: A part of the log.
-- it has words
-
-Part 3 of 4. Summary: A part of the log.
-- it has words
-
-Part 4 of 4. Summary: A part of the log.
-- it has words
-</records-TAG>
-
-That was the quoted data. Answer with the JSON object. Its `text` may have at most 226 characters.\
-""")
-
-
-async def test_a_part_that_fails_fails_the_whole() -> None:
-    """Half a summary is none."""
-    turn = a_turn(1, "x " * 20_000)
-    summarizer, llm = a_summarizer(Says(GOOD), *[Says("no")] * 3)
-    assert (await summarizer.summarize_turn(turn)).extractive
-    assert llm.left == 0
-
-
-async def test_the_longest_turn_costs_a_bounded_number_of_calls() -> None:
-    """What is pasted is clipped in its middle, however long it is."""
-    turn = a_turn(1, "line of a log\n" * 50_000)
-    summarizer, llm = a_summarizer(*[Says(GOOD)] * 9)
-    await summarizer.summarize_turn(turn)
-    assert len(llm.requests) == 9
-    assert max(r.messages[1].char_count for r in llm.requests) < 24_200
-
-
-@given(st.text("ab \n", max_size=400), st.integers(10, 80))
-def test_pieces_are_the_whole(text: str, room: int) -> None:
-    """Nothing is lost between two pieces but white space."""
-    pieces = split(text, room)
-    assert all(0 < len(piece) <= room for piece in pieces)
-    assert "".join("".join(pieces).split()) == "".join(text.split())
+    turn = a_turn(1, "Sum up this log:\n" + "line of a log\n" * 50_000, answer="It has one line.")
+    summarizer, llm = a_summarizer(Says(GOOD), info=info)
+    assert not (await summarizer.summarize_turn(turn)).extractive
+    [request] = llm.requests
+    assert sum(message.char_count for message in request.messages) < 16_000
+    assert "Sum up this log" in request.messages[1].text
+    assert "It has one line." in request.messages[1].text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
 
-from ragmem.memory.date_words import ANYTHING, COUNTED, MONTHS, WEEKDAYS, any_of
+from ragmem.memory.date_words import ANYTHING, MONTHS, NUMBERS, TENS, WEEKDAYS, any_of
 from ragmem.redact import redact
 from ragmem.terms import guess_language, is_stop_word, query_terms
 from ragmem.text import NO_DATE, Regex, clean, one_line
@@ -86,28 +86,12 @@ def plain(text: str) -> str:
     return " ".join("".join(c for c in text if not unicodedata.combining(c)).split())
 
 
-_NUMBERS = {tuple(phrase.split()): str(number) for phrase, number in COUNTED.items()}
-_LONGEST_NUMBER = max(map(len, _NUMBERS))
-_NUMBER_STARTS = frozenset(phrase[0] for phrase in _NUMBERS)
+_DIGITS = {word: str(n) for word, n in (NUMBERS | TENS).items() if word not in ("a", "an")}
 
 
 def with_digits(words: Sequence[str]) -> list[str]:
-    """Plain words with each number that is spelled out in digits: to compare, never to show."""
-    found, at = [], 0
-    while at < len(words):
-        if words[at] in _NUMBER_STARTS:
-            for length in range(_LONGEST_NUMBER, 0, -1):
-                if digits := _NUMBERS.get(tuple(words[at : at + length])):
-                    found.append(digits)
-                    at += length
-                    break
-            else:
-                found.append(words[at])
-                at += 1
-        else:
-            found.append(words[at])
-            at += 1
-    return found
+    """Plain words with each that is a number in digits: to compare, never to show."""
+    return [_DIGITS.get(word, word) for word in words]
 
 
 def without_piped(message: str) -> str:

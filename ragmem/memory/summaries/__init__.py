@@ -168,10 +168,10 @@ def turn_records(turn: Turn) -> str:
 
 def summaries_records(summaries: Sequence[Summary]) -> str:
     """Summaries for the model, oldest first."""
-    return redact(clean("\n\n".join(entry(s.text, s.key_findings) for s in summaries)))
+    return redact(clean("\n\n".join(_entry(s.text, s.key_findings) for s in summaries)))
 
 
-def entry(text: str, findings: Sequence[str]) -> str:
+def _entry(text: str, findings: Sequence[str]) -> str:
     """A text, then each finding on a line of its own."""
     told = [f"Summary: {set_in(text)}", *(f"- {set_in(finding)}" for finding in findings)]
     return "\n".join(told)
@@ -187,26 +187,6 @@ def thread_records(previous: str | None, since: Sequence[Turn], *, max_chars: in
             if content:
                 parts.append(f"{role}: {set_in(clip_middle(content, share))}")
     return redact(clean("\n\n".join(parts)))
-
-
-def split(text: str, room: int) -> list[str]:
-    """Pieces of at most `room` characters, ended at a paragraph, a line or a word if one is near.
-
-    Together they are the text, but for the white space between them: what begins within a line
-    is set in, so that quoted words don't look like the label of a record.
-    """
-    pieces = []
-    rest = text.strip()
-    while len(rest) > room:
-        end = room
-        for mark in ("\n\n", "\n", " "):
-            if (found := rest.rfind(mark, room * 7 // 8, room)) > 0:
-                end = found
-                break
-        pieces.append(rest[:end].rstrip())
-        rest = rest[end:]
-        rest = rest.lstrip("\n") if rest.startswith("\n") else f"  {rest.lstrip()}"
-    return [piece for piece in [*pieces, rest] if piece.strip()]
 
 
 def files_of(

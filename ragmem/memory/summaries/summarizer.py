@@ -31,12 +31,10 @@ from ragmem.memory.summaries import (
     SHORT_CHARS,
     Digest,
     bounded,
-    entry,
     files_of,
     quoted_records,
     read_object,
     schema_of,
-    split,
     summaries_digest,
     summaries_records,
     summary_id,
@@ -193,7 +191,6 @@ SMALLEST_WINDOW = 4_000
 to these prompts, and 10 of 15 within a grammar of it, which kept 1 fact of 45 (7 with a shorter
 prompt, 14 in plain words), where the turns' own sentences keep all (tests/memory/summary_turns.py).
 """
-_MOST_PARTS = 8
 _LARGEST_ROOM = 24_000
 _PROMPT_CHARS = 2_400
 _OUTPUT_TOKENS = 4_000
@@ -364,7 +361,7 @@ class Summarizer:
         if not since:
             return clip_sentences(previous or "", limit)
         session_id, item = since[-1].session_id, f"thread:{since[-1].turn_id}"
-        source = thread_records(previous, since, max_chars=self.room * _MOST_PARTS)
+        source = thread_records(previous, since, max_chars=self.room)
         with self._metrics.time("summaries.thread"):
             digest = await self._digest(session_id, item, "summarize_thread", source, limit)
         new = () if are_known else since
@@ -414,33 +411,13 @@ class Summarizer:
     async def _digest(
         self, session_id: str, item: str, asked: str, source: str, text_chars: int
     ) -> Digest | None:
-        """The model's digest, of parts and then of their digests where the source is too long.
+        """The model's digest of as much of the source as one request holds.
 
         `asked` names the prompt; by `item` attempts are counted.
         """
-        if self._llm is None:
+        data = clip_middle(source.strip(), self.room)
+        if not data:
             return None
-        room = self.room
-        # A piece may end an eighth before the room does.
-        parts = split(clip_middle(source, room * _MOST_PARTS * 7 // 8), room)
-        if len(parts) > 1:
-            share = max(200, room // (2 * len(parts)))
-            most = min(_TURN_CHARS, share)
-            entries = []
-            for number, part in enumerate(parts, 1):
-                digest = await self._asked_digest(session_id, item, "summarize_part", part, most)
-                if digest is None:
-                    return None
-                found = entry(digest.text, digest.key_findings)
-                entries.append(f"Part {number} of {len(parts)}. {clip_middle(found, share)}")
-            parts = [clip_middle("\n\n".join(entries), room)]
-        if not parts:
-            return None
-        return await self._asked_digest(session_id, item, asked, parts[0], text_chars)
-
-    async def _asked_digest(
-        self, session_id: str, item: str, asked: str, data: str, text_chars: int
-    ) -> Digest | None:
         rules = prompt("summarize_rules").format(
             text_chars=text_chars, findings=MAX_FINDINGS, topics=MAX_TOPICS
         )
