@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import apsw
 import pytest
 
 from ragmem import redact
@@ -169,25 +170,20 @@ async def test_rebuilding(tree):
         assert await names_found(other, "blossom") == ["blossom"]
 
 
-async def test_a_full_disk_loses_nothing(tree):
+async def test_a_full_disk_loses_nothing(tree, monkeypatch):
     async with tree.indexed() as index:
         for number in range(40):
             tree.write(f"more/f{number}.py", AUTH.replace("login", f"login_{number}"))
-        await index._writer.run(
-            lambda connection: connection.pragma(
-                "max_page_count", connection.pragma("page_count") + 2
-            ),
-            otherwise=None,
-        )
-        with pytest.raises(StoreUnavailable, match="full") as caught:
-            await index.refresh()
+        room = tree.database.stat().st_size // 4096 + 2
+        with monkeypatch.context() as patched:
+            bound = [lambda connection: connection.pragma("max_page_count", room)]
+            patched.setattr(apsw, "connection_hooks", bound)
+            with pytest.raises(StoreUnavailable, match="full") as caught:
+                await index.refresh()
         assert "Nothing is lost" in str(caught.value)
         assert caught.value.hint
         tree.sound()
         assert await names_found(index, "parse_duration")
-        await index._writer.run(
-            lambda connection: connection.pragma("max_page_count", 1_000_000), otherwise=None
-        )
         assert (await index.refresh()).files == 43
     tree.sound()
 
