@@ -1,10 +1,9 @@
-"""The file of the index: opened, made anew where it is not what it should be, used from a thread.
+"""The file of the index: opened for each piece of work, and made anew where it is not sound.
 
 All of it follows from the project's files, so it is written without waiting for the disk, and a
 damaged one is thrown away.
 """
 
-import asyncio
 import errno
 import fcntl
 import os
@@ -13,8 +12,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,22 +73,6 @@ def open_for_writing(database: Path) -> apsw.Connection:
     return connection
 
 
-def open_for_reading(database: Path) -> apsw.Connection | None:
-    """Open an index of this version without writing anything; None where there is none."""
-    if not database.exists():
-        return None
-    try:
-        return _opened(database)
-    except (apsw.CantOpenError, apsw.ReadOnlyError):
-        # Its log takes a file beside it, which can't be made: a copy is read instead.
-        with tempfile.TemporaryDirectory(prefix="ragmem-code-") as folder:
-            for file in (database, database.with_name(f"{database.name}-wal")):
-                if file.exists():
-                    shutil.copyfile(file, Path(folder, file.name))
-            # Once its files are open they need no names.
-            return _opened(Path(folder, database.name))
-
-
 def make_anew(database: Path) -> None:
     """Empty it in its place; who has it open sees that at the next look."""
     connection = open_for_writing(database)
@@ -109,19 +91,6 @@ def _alone(database: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _opened(database: Path) -> apsw.Connection | None:
-    """Open it for reading; None for what is no index of this version."""
-    connection = _connected(database)
-    is_ours = False
-    try:
-        connection.pragma("query_only", True)
-        is_ours = _is_ours(connection)
-    finally:
-        if not is_ours:
-            connection.close()
-    return connection if is_ours else None
 
 
 def _connected(database: Path) -> apsw.Connection:
@@ -182,98 +151,53 @@ def database_of(data_dir: Path, project_id: str) -> Path:
     return data_dir / "code" / f"{project_id}.sqlite"
 
 
-class IndexThread:
-    """One thread with a connection of its own, awaited from the event loop.
+def read(database: Path, query: Callable[[apsw.Connection], T], otherwise: T) -> T:
+    """Run a query that sees the index as it is at one moment; `otherwise` where there is none.
 
-    Where the file is damaged it is made anew.
+    Errors are in plain words. A damaged index is made anew.
     """
-
-    def __init__(self, database: Path, connect: Callable[[Path], apsw.Connection | None]) -> None:
-        self._database = database
-        self._connect = connect
-        self._connection: apsw.Connection | None = None
-        self._inode = 0
-        self._closed = False
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ragmem-code")
-
-    async def run(
-        self, job: Callable[[apsw.Connection], T], *, otherwise: T, anew: bool = False
-    ) -> T:
-        """Return the job's result; `otherwise` where there is no index. Errors are in plain words.
-
-        `anew`: on a file that is made anew for it.
-        """
-        return await asyncio.wrap_future(self.submit(job, otherwise=otherwise, anew=anew))
-
-    def submit(
-        self, job: Callable[[apsw.Connection], T], *, otherwise: T, anew: bool = False
-    ) -> "Future[T]":
-        """Start a job as `run` does."""
-        if self._closed:
-            raise StoreUnavailable("The code index is closed.", hint="Open it again.")
-        return self._thread.submit(self._do, job, otherwise, anew)
-
-    async def aclose(self) -> None:
-        """Wait for what was handed in; safe to call twice."""
-        if self._closed:
-            return
-        self._closed = True
+    with _in_plain_words(database):
+        if not database.exists():
+            return otherwise
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
-        finally:
-            self._thread.shutdown(wait=False)
+            return _asked(database, query, otherwise)
+        except (apsw.CantOpenError, apsw.ReadOnlyError):
+            # Its log takes a file beside it, which can't be made: a copy is read instead.
+            with tempfile.TemporaryDirectory(prefix="ragmem-code-") as folder:
+                for file in (database, database.with_name(f"{database.name}-wal")):
+                    if file.exists():
+                        shutil.copyfile(file, Path(folder, file.name))
+                return _asked(Path(folder, database.name), query, otherwise)
+        except (apsw.CorruptError, apsw.NotADBError):
+            make_anew(database)
+            return otherwise
 
-    def _do(self, job: Callable[[apsw.Connection], T], otherwise: T, anew: bool) -> T:
+
+def write(database: Path, job: Callable[[apsw.Connection], T], *, anew: bool = False) -> T:
+    """Run a job on the index, which is made where there is none; `anew`: made anew for it.
+
+    Errors are in plain words. A damaged index is made anew.
+    """
+    with _in_plain_words(database):
+        if anew:
+            make_anew(database)
         try:
-            if anew:
-                make_anew(self._database)
-            try:
-                return self._done(job, otherwise)
-            except (apsw.CorruptError, apsw.NotADBError):
-                self._close()
-                make_anew(self._database)
-            except apsw.SQLError:
-                # Is it empty, because another process makes it anew just now?
-                if self._connection is None or _is_ours(self._connection):
-                    raise
-                self._close()
-            return self._done(job, otherwise)
-        except apsw.Error as error:
-            raise _translated(error, self._database) from error
-        except OSError as error:
-            raise refused(self._database, error) from error
-
-    def _done(self, job: Callable[[apsw.Connection], T], otherwise: T) -> T:
-        inode = _inode_of(self._database)
-        if self._connection is not None and self._inode != inode:
-            # Somebody has removed the file, or put another one in its place.
-            self._close()
-        if self._connection is None:
-            self._connection = self._connect(self._database)
-            self._inode = _inode_of(self._database)
-        return otherwise if self._connection is None else job(self._connection)
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+            return _done(database, job)
+        except (apsw.CorruptError, apsw.NotADBError):
+            make_anew(database)
+            return _done(database, job)
 
 
-def _inode_of(database: Path) -> int:
-    try:
-        return database.stat().st_ino
-    except OSError:
-        return 0
+def _asked(database: Path, query: Callable[[apsw.Connection], T], otherwise: T) -> T:
+    with closing(_connected(database)) as connection:
+        connection.pragma("query_only", True)
+        connection.execute("BEGIN")
+        return query(connection) if _is_ours(connection) else otherwise
 
 
-def reading(connection: apsw.Connection, query: Callable[[apsw.Connection], T]) -> T:
-    """Run a query that sees the index as it is at one moment."""
-    connection.execute("BEGIN")
-    try:
-        return query(connection)
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+def _done(database: Path, job: Callable[[apsw.Connection], T]) -> T:
+    with closing(open_for_writing(database)) as connection:
+        return job(connection)
 
 
 def raise_epoch(connection: apsw.Connection) -> int:
@@ -292,22 +216,26 @@ def listed(values: Iterable[int | str]) -> str:
     return msgspec.json.encode(list(values)).decode()
 
 
-def _translated(error: apsw.Error, database: Path) -> RagmemError:
-    match error:
-        case apsw.BusyError() | apsw.LockedError():
-            return StoreUnavailable(
-                f"The code index {database} is in use by another process for too long.",
-                hint="Try again.",
-            )
-        case apsw.FullError():
-            return _full(database)
-        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
-            return _unwritable(database, str(error))
-        case _:
-            return StoreError(
-                f"The code index {database} could not be read or written: {error}. {_NO_HARM}",
-                hint="`ragmem index --rebuild` makes it anew.",
-            )
+@contextmanager
+def _in_plain_words(database: Path) -> Iterator[None]:
+    try:
+        yield
+    except (apsw.BusyError, apsw.LockedError):
+        raise StoreUnavailable(
+            f"The code index {database} is in use by another process for too long.",
+            hint="Try again.",
+        ) from None
+    except apsw.FullError:
+        raise _full(database) from None
+    except (apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError) as error:
+        raise _unwritable(database, str(error)) from None
+    except apsw.Error as error:
+        raise StoreError(
+            f"The code index {database} could not be read or written: {error}. {_NO_HARM}",
+            hint="`ragmem index --rebuild` makes it anew.",
+        ) from error
+    except OSError as error:
+        raise refused(database, error) from error
 
 
 def refused(database: Path, error: OSError) -> RagmemError:

@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -19,16 +18,7 @@ from ragmem.embedder import Embedder
 from ragmem.errors import EmbedderError, RagmemError, StoreUnavailable, UsageError
 from ragmem.files import refusal, take
 from ragmem.index import CodeHit, IndexStatus, Refreshed, mirror, vectors
-from ragmem.index.database import (
-    IndexThread,
-    column,
-    is_followed,
-    open_for_reading,
-    open_for_writing,
-    reading,
-    refused,
-    transaction,
-)
+from ragmem.index.database import column, is_followed, read, refused, transaction, write
 from ragmem.index.files import FileStamp, stands_of, with_texts
 from ragmem.index.mirror import SCOPE_COLUMNS, code_scope
 from ragmem.index.names import innermost
@@ -104,8 +94,6 @@ class CodeIndex:
         self._settings = settings
         self._metrics = metrics or Metrics()
         self._private = tuple(Path(os.path.realpath(path)) for path in (database.parent, *private))
-        self._writer = IndexThread(database, open_for_writing)
-        self._reader = IndexThread(database, open_for_reading)
         self._resident: ScopeVectors | None = None
         self._one_refresh = asyncio.Lock()
         self._open_store = open_store
@@ -114,8 +102,10 @@ class CodeIndex:
         self._telling: asyncio.Task[None] | None = None
         self._to_tell = False
         self._closing = False
+        self._running: asyncio.Future[Refreshed] | None = None
+        """The last refresh, in its thread."""
         self._stop = threading.Event()
-        """Of the refresh that is under way."""
+        """Of that refresh."""
 
     @property
     def refusal(self) -> str:
@@ -172,11 +162,10 @@ class CodeIndex:
             private=self._private,
             paths=paths,
         )
-        running = self._writer.submit(
-            lambda connection: refresh(connection, plan, stop, told),
-            otherwise=_NOTHING,
-            anew=rebuild,
+        work = partial(
+            write, self._database, lambda found: refresh(found, plan, stop, told), anew=rebuild
         )
+        running = self._running = loop.run_in_executor(None, work)
         # Not before: cancelled, it goes on for a moment.
         running.add_done_callback(lambda _: os.close(lock))
         return await _ended(running, stop)
@@ -445,34 +434,30 @@ class CodeIndex:
             await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
             self._telling.cancel()
             await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
-        await self._reader.aclose()
-        await self._writer.aclose()
+        if self._running:
+            await asyncio.wait([self._running], timeout=_STOPS_WITHIN_S)
 
     async def _read(self, query: Callable[[apsw.Connection], T], otherwise: T) -> T:
-        return await self._reader.run(partial(reading, query=query), otherwise=otherwise)
+        return await asyncio.to_thread(read, self._database, query, otherwise)
 
     async def _write(self, job: Callable[[apsw.Connection], object]) -> None:
         def whole(connection: apsw.Connection) -> None:
             with transaction(connection):
                 job(connection)
 
-        await self._writer.run(whole, otherwise=None)
+        await asyncio.to_thread(write, self._database, whole)
 
 
-_NOTHING = Refreshed(files=0, scopes=0)
-
-
-async def _ended(running: "Future[Refreshed]", stop: threading.Event) -> Refreshed:
+async def _ended(running: asyncio.Future[Refreshed], stop: threading.Event) -> Refreshed:
     """Return its result; when cancelled, it is told to stop and given some time to."""
-    waited = asyncio.wrap_future(running)
     try:
-        return await asyncio.shield(waited)
+        return await asyncio.shield(running)
     except asyncio.CancelledError:
         stop.set()
-        await asyncio.wait([waited], timeout=_STOPS_WITHIN_S)
-        if waited.done() and not waited.cancelled():
+        await asyncio.wait([running], timeout=_STOPS_WITHIN_S)
+        if running.done() and not running.cancelled():
             # Looked at, so that asyncio does not report it as forgotten.
-            waited.exception()
+            running.exception()
         raise
     except Stopped:
         raise _closed() from None

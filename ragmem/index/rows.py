@@ -1,15 +1,14 @@
 """The rows that files become in the index: their scopes with words and a text to embed.
 
-Where there are many files they are cut in child processes, a few at a time. A child reads requests
-from its standard input and ends with it, so that none outlives its parent, however that ends. It
-runs in a session of its own: Ctrl-C in a terminal is the parent's affair. What a file does to a
-parser (a crash, no end) costs that file alone.
+Where there are many files they are cut in child processes, a few at a time. A child ends with the
+line to its parent, so that none outlives it, however that ends. It runs in a session of its own:
+Ctrl-C in a terminal is the parent's affair. What a file does to a parser (a crash, no end) costs
+that file alone.
 """
 
 import math
 import os
 import re
-import struct
 import subprocess
 import sys
 import threading
@@ -18,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice, repeat
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -239,15 +238,7 @@ _NICENESS = 10
 _PATIENCE_S = 120.0
 """How long a child may take to start, and for one batch."""
 _TICK_S = 0.1
-_LENGTH = struct.Struct("<I")
 _PROGRAM = "from ragmem.index.rows import serve; serve()"
-
-
-class _Start(msgspec.Struct, array_like=True):
-    """What a child has to know before it is asked."""
-
-    most: int
-    secrets: tuple[tuple[str, str], ...]
 
 
 def cut_files(
@@ -278,10 +269,10 @@ def _cut_by_children(
     children = [_Child(root, most) for _ in range(count)]
     try:
         while (waiting or any(child.asked for child in children)) and not stop.is_set():
-            ready = wait([child.answers.fileno() for child in children], _TICK_S)
+            ready = wait([child.line for child in children], _TICK_S)
             done: list[list[FileRow]] = []
             for child in children:
-                if child.answers.fileno() in ready:
+                if child.line in ready:
                     asked, rows = child.asked, child.rows()
                     if rows is None and len(asked) > 1:
                         waiting.extend([path] for path in asked)
@@ -306,25 +297,27 @@ class _Child:
 
     def __init__(self, root: int, most: int) -> None:
         self._root = root
-        self._start = _Start(most, known())
+        self._start = (most, known())
         self._begin()
 
     def _begin(self) -> None:
+        from multiprocessing import Pipe
+
         from ragmem.children import child_environment
 
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM, str(self._root)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env=child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            pass_fds=(self._root,),
-            start_new_session=True,
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self._questions, self.answers = self.process.stdin, self.process.stdout
+        self.line, theirs = Pipe()
+        with theirs:
+            handles = (self._root, theirs.fileno())
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _PROGRAM, *map(str, handles)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                pass_fds=handles,
+                start_new_session=True,
+            )
         self.is_started, self.asked, self.since = False, (), time.monotonic()
         self._send(self._start)
 
@@ -340,14 +333,15 @@ class _Child:
 
     def _send(self, message: object) -> None:
         with suppress(BrokenPipeError):
-            _send(self._questions, msgspec.msgpack.encode(message))
+            self.line.send_bytes(msgspec.msgpack.encode(message))
 
     def rows(self) -> list[FileRow] | None:
         """Read the answer; None where it died of the question, and another is started.
 
         OSError where it can't even be started.
         """
-        if answer := _received(self.answers):
+        with suppress(EOFError, OSError):
+            answer = self.line.recv_bytes()
             self.is_started, self.asked = True, ()
             return msgspec.msgpack.decode(answer, type=list[FileRow])
         self.close()
@@ -359,42 +353,24 @@ class _Child:
     def close(self) -> None:
         """End it."""
         self.process.kill()
-        with suppress(OSError):
-            self.process.communicate()
-
-
-def _send(pipe: IO[bytes], message: bytes) -> None:
-    pipe.write(_LENGTH.pack(len(message)) + message)
-    pipe.flush()
-
-
-def _received(pipe: IO[bytes]) -> bytes | None:
-    """Return the next message; None where the other side has ended."""
-    head = pipe.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        return None
-    size = _LENGTH.unpack(head)[0]
-    message = pipe.read(size)
-    return message if len(message) == size else None
+        self.process.wait()
+        self.line.close()
 
 
 def serve() -> None:
-    """Answer requests until there are no more; the argument is the project's open folder."""
-    root, requests = int(sys.argv[1]), sys.stdin.buffer
-    # Standard output is anybody's: what prints there must not meet the answers.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    """Answer requests until there are no more; arguments: the project's open folder, the line."""
+    from multiprocessing.connection import Connection
+
+    root, line = int(sys.argv[1]), Connection(int(sys.argv[2]))
     with suppress(OSError):
         os.nice(_NICENESS)
-    first = _received(requests)
-    if first is None:
-        return
-    start = msgspec.msgpack.decode(first, type=_Start)
-    for name, value in start.secrets:
-        know({name: value})
-    with suppress(BrokenPipeError):
-        _send(answers, msgspec.msgpack.encode([]))
-        while message := _received(requests):
-            paths = msgspec.msgpack.decode(message, type=list[str])
-            rows = [row_of(root, path, start.most) for path in paths]
-            _send(answers, msgspec.msgpack.encode(rows))
+    with suppress(EOFError, ConnectionError):
+        kind = tuple[int, list[tuple[str, str]]]
+        most, secrets = msgspec.msgpack.decode(line.recv_bytes(), type=kind)
+        for name, value in secrets:
+            know({name: value})
+        line.send_bytes(msgspec.msgpack.encode([]))
+        while True:
+            paths = msgspec.msgpack.decode(line.recv_bytes(), type=list[str])
+            rows = [row_of(root, path, most) for path in paths]
+            line.send_bytes(msgspec.msgpack.encode(rows))

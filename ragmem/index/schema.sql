@@ -25,8 +25,7 @@ CREATE TABLE gone (
 ) STRICT, WITHOUT ROWID;
 
 -- `scope` is its row in the text index: a sequence number, then 8 bits of its length, as in
--- ragmem/store/sqlite/text_index.py. It is never changed in place: where its file changes, it
--- gets a new row with the next sequence number, so that what is held in memory stays true.
+-- ragmem/store/sqlite/text_index.py. Where its file changes, it gets a new row with the next number.
 CREATE TABLE scopes (
     scope INTEGER PRIMARY KEY,
     scope_id TEXT NOT NULL UNIQUE,
@@ -74,7 +73,7 @@ CREATE INDEX imports_by_imported ON imports (imported);
 -- once. `to_embed` keeps the texts, so that no file is read again when the embedder is another.
 -- Both are written by ragmem/index/vectors.py alone.
 CREATE TABLE vectors (
-    place INTEGER PRIMARY KEY AUTOINCREMENT,  -- what a search has in memory is not read again
+    place INTEGER PRIMARY KEY AUTOINCREMENT,
     embed_hash TEXT NOT NULL UNIQUE,
     packed BLOB NOT NULL  -- see ragmem/similarity.py
 ) STRICT;

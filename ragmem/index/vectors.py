@@ -5,27 +5,24 @@ that comes back with another branch has it at once.
 """
 
 import hashlib
+import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import apsw
 
-from ragmem import similarity
 from ragmem.index.database import column, listed
+from ragmem.similarity import Similarities, VectorCache, Version, packed
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from ragmem.similarity import Floats, Numbers
 
 
 _MOST_UNUSED = 20_000
 _SHARE_UNUSED = 0.2
 _BATCH = 4096
-_STALE_SHARE = 0.2
-"""The share of rows in memory whose scopes are gone, beyond which all is read anew."""
 
 
 _WAITING = """to_embed AS t WHERE waits
@@ -99,7 +96,7 @@ def put(
     connection.executemany(
         "INSERT INTO vectors (embed_hash, packed) VALUES (?, ?)"
         " ON CONFLICT (embed_hash) DO NOTHING",
-        [(key, similarity.packed([vector])) for key, vector in sound],
+        [(key, packed([vector])) for key, vector in sound],
     )
     connection.execute(
         "UPDATE to_embed SET waits = 0 WHERE embed_hash IN (SELECT value FROM json_each(?))",
@@ -136,25 +133,15 @@ def _mark(connection: apsw.Connection) -> _Mark:
 
 
 class ScopeVectors:
-    """The vectors of an index as a search needs them; what has come since is read when it asks."""
+    """The vectors of an index in memory, and which scopes they are of since it last changed."""
 
     def __init__(self) -> None:
-        self._born = 0
-        self._mark = _Mark("", 0)
-        self._clear()
-
-    def _clear(self) -> None:
+        self._lock = threading.Lock()
+        self._cache = VectorCache()
         self._epoch = -1
-        self._matrix = similarity.Matrix(self._mark.dimension)
-        self._rows: list[int] = []
-        self._place = self._scope = 0
-        """Of the last vector and the last scope that were read."""
-        self._live: Numbers | None = None
-        """Rows of all scopes, sorted, where some in memory are gone."""
-        self._order: Numbers | None = None
-        """Of those in memory that are there, sorted by their rows; made when it is asked for."""
-        self._scopes: Numbers | None = None
-        """Their rows."""
+        self._scopes: Numbers
+        self._places: Numbers
+        """Of their vectors."""
 
     def similarities(
         self, connection: apsw.Connection, vector: bytes, model_id: str
@@ -166,69 +153,35 @@ class ScopeVectors:
         if not vector or mark.model_id != model_id or len(vector) != 4 * mark.dimension:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         born, epoch = connection.execute("SELECT born, epoch FROM state").get
-        if born != self._born or mark != self._mark:
-            self._born, self._mark = born, mark
-            self._clear()
-        if epoch != self._epoch:
-            self._read(connection)
-            self._epoch = epoch
-        scopes, cosines, _, _ = self._matrix.similarities(vector)
-        if self._order is None or self._scopes is None:
-            order = np.argsort(scopes, kind="stable")
-            if self._live is not None:
-                order = order[_among(self._live, scopes[order])]
-            self._order, self._scopes = order, scopes[order]
-        return self._scopes, cosines[self._order]
-
-    def _read(self, connection: apsw.Connection) -> None:
-        import numpy as np
-
-        live = _live(connection)
-        gone = int((~_among(live, np.array(self._rows, np.int64))).sum())
-        if gone > _STALE_SHARE * len(self._rows):
-            self._clear()
-            gone = 0
-        for scopes, packs in _after(connection, self._place, self._scope):
-            self._matrix.add(scopes, packs)
-            self._rows += scopes
-        self._place = int(connection.execute("SELECT coalesce(max(place), 0) FROM vectors").get)
-        self._scope = int(live[-1]) if len(live) else 0
-        self._live = live if gone else None
-        self._order = self._scopes = None
+        with self._lock:
+            if epoch != self._epoch:
+                self._scopes, self._places = _places(connection)
+                self._epoch = epoch
+            read = partial(_after, connection)
+            parts = self._cache.similarities("", Version(*mark, born), vector, read)
+            found = Similarities.joined(list(parts))
+            return self._scopes, found.best[np.searchsorted(found.records, self._places)]
 
 
-def _live(connection: apsw.Connection) -> "Numbers":
+def _places(connection: apsw.Connection) -> "tuple[Numbers, Numbers]":
+    """Return the scopes that have a vector, sorted, and the places of these."""
     import numpy as np
 
     # One string of numbers is read far faster than so many rows.
-    joined = connection.execute("SELECT group_concat(scope) FROM scopes").get
-    return np.sort(np.fromstring(joined, np.int64, sep=",")) if joined else np.empty(0, np.int64)
-
-
-def _among(live: "Numbers", scopes: "Numbers") -> "NDArray[np.bool_]":
-    """Return which of the scopes are still there."""
-    import numpy as np
-
-    if not len(live):
-        return np.zeros(len(scopes), np.bool_)
-    found: NDArray[np.bool_] = live[np.searchsorted(live, scopes).clip(max=len(live) - 1)] == scopes
-    return found
+    found = connection.execute(
+        "SELECT group_concat(scope), group_concat(place) FROM"
+        " (SELECT scope, place FROM scopes JOIN vectors USING (embed_hash) ORDER BY scope)"
+    ).get
+    scopes, places = (np.fromstring(joined or "", np.int64, sep=",") for joined in found)
+    return scopes, places
 
 
 def _after(
-    connection: apsw.Connection, place: int, scope: int
-) -> Iterator[tuple[list[int], list[bytes]]]:
-    """Scopes whose vectors came after that place; then those after that scope with older ones."""
-    asked: tuple[tuple[str, tuple[int, ...]], ...] = (
-        ("v.place > ?", (place,)),
-        ("s.scope > ? AND v.place <= ?", (scope, place)),
+    connection: apsw.Connection, place: int
+) -> Iterator[tuple[Sequence[int], Sequence[bytes], int]]:
+    cursor = connection.execute(
+        "SELECT place, packed FROM vectors WHERE place > ? ORDER BY place", (place,)
     )
-    for condition, bindings in asked if place else asked[:1]:
-        cursor = connection.execute(
-            "SELECT s.scope, v.packed FROM scopes AS s JOIN vectors AS v USING (embed_hash)"
-            f" WHERE {condition}",
-            bindings,
-        )
-        while rows := list(islice(cursor, _BATCH)):
-            scopes, packs = zip(*rows, strict=True)
-            yield list(scopes), list(packs)
+    while rows := list(islice(cursor, _BATCH)):
+        places, packs = zip(*rows, strict=True)
+        yield places, packs, places[-1]

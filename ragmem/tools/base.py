@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
 from functools import cache
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -130,6 +130,12 @@ class ToolOutcome(ToolOutput, frozen=True, kw_only=True):
 
 
 _running: ContextVar[ToolUse | None] = ContextVar("running", default=None)
+_telling: ContextVar[Tell] = ContextVar("telling", default=lambda _: None)
+
+
+def teller() -> Tell:
+    """Return who hears what the call that runs now prints."""
+    return _telling.get()
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,15 +211,19 @@ async def answer_to(proposal: Proposal, approver: Approver) -> Decision:
 
 
 class Tool(Protocol):
-    """One tool. The fields of its `Params` make the schema."""
+    """One tool. The fields of its `Params` make the schema, unless it has one as `parameters`.
+
+    One that holds something which the model has to know of when a turn begins tells it by
+    `standing()`, empty for nothing; of one with `may_repeat` the same call may have another answer.
+    """
 
     name: str
     description: str
     effect: Effect
 
     @property
-    def Params(self) -> type[msgspec.Struct]:
-        """The struct of its arguments."""
+    def Params(self) -> Any:
+        """The type of its arguments: a struct, or a dict where it has a schema."""
         ...
 
     def title(self, params: Any) -> str:
@@ -234,35 +244,6 @@ class AgentTool:
     def __init_subclass__(cls) -> None:
         if "name" in vars(cls):
             cls.effect = OWN_TOOLS[cls.name].effect
-
-
-@runtime_checkable
-class TellingTool(Tool, Protocol):
-    """A tool that tells what it prints while it runs."""
-
-    async def run_telling(self, params: Any, tell: Tell) -> ToolOutput:
-        """Do as `run` does."""
-        ...
-
-
-@runtime_checkable
-class StandingTool(Tool, Protocol):
-    """A tool that holds something which the model has to know of when a turn begins."""
-
-    def standing(self) -> str:
-        """In a sentence or a list; empty where there is nothing."""
-        ...
-
-
-@runtime_checkable
-class SchemaTool(Tool, Protocol):
-    """A tool of somebody else's, who told its arguments as a JSON Schema."""
-
-    parameters: dict[str, Json]
-
-    def parse(self, arguments: dict[str, Json]) -> msgspec.Struct:
-        """Return its `Params` with the arguments in it."""
-        ...
 
 
 class InvalidArguments(ValueError):
@@ -319,7 +300,7 @@ class Toolset:
 
     def standing(self) -> str:
         """What the model has to know of its tools when a turn begins; empty for nothing."""
-        held = [tool.standing() for tool in self._tools.values() if isinstance(tool, StandingTool)]
+        held = [tool.standing() for tool in self._tools.values() if hasattr(tool, "standing")]
         return "\n\n".join(filter(None, held))
 
     def check(self, use: ToolUse) -> None:
@@ -359,14 +340,11 @@ class Toolset:
             if "__" in use.name and "wait_for_servers" in self._others:
                 told += " Servers are still starting: wait_for_servers waits for their tools."
             return failed(told)
-        running = _running.set(use)
+        running, telling = _running.set(use), _telling.set(tell)
         try:
             params = self._parse(use)
             failpoint("tool.run")
-            if isinstance(tool, TellingTool):
-                output = await tool.run_telling(params, tell)
-            else:
-                output = await tool.run(params)
+            output = await tool.run(params)
             failpoint("tool.ran")
             return outcome(
                 clean(output.text),
@@ -386,6 +364,7 @@ class Toolset:
             return failed(f"{use.name} failed: {type(error).__name__}: {error}")
         finally:
             _running.reset(running)
+            _telling.reset(telling)
 
     def _parse(self, use: ToolUse) -> Any:
         """The tool's `Params`; for one that there is not its arguments as they are."""
@@ -394,8 +373,6 @@ class Toolset:
         except ValueError as error:
             raise InvalidArguments(str(error), "its arguments can't be read") from None
         tool = self._tool(use.name)
-        if isinstance(tool, SchemaTool):
-            return tool.parse(value)
         try:
             return msgspec.convert(value, tool.Params) if tool else value
         except msgspec.ValidationError as error:
@@ -404,9 +381,8 @@ class Toolset:
 
 
 def _spec(tool: Tool) -> ToolSpec:
-    if isinstance(tool, SchemaTool):
-        return ToolSpec(tool.name, tool.description, tool.parameters)
-    return ToolSpec(tool.name, tool.description, _parameters(tool.Params))
+    told = getattr(tool, "parameters", None) or _parameters(tool.Params)
+    return ToolSpec(tool.name, tool.description, told)
 
 
 @cache

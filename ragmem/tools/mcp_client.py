@@ -248,8 +248,8 @@ class ServerTool:
 
     effect: Effect = "command"
 
-    class Params(msgspec.Struct, frozen=True):
-        values: dict[str, Json]
+    Params = dict[str, Any]
+    """The server knows them."""
 
     def __init__(
         self, server: McpServer, tool: "types.Tool", permissions: Permissions, timeout_s: float
@@ -263,19 +263,15 @@ class ServerTool:
         self._permissions = permissions
         self._timeout_s = timeout_s
 
-    def parse(self, arguments: dict[str, Json]) -> Params:
-        """Take them as they are: it is the server that knows them."""
-        return self.Params(arguments)
-
-    def title(self, params: Params) -> str:
+    def title(self, params: dict[str, Any]) -> str:
         """Return the arguments on one line."""
-        return one_line(json.dumps(params.values, ensure_ascii=False), 160)
+        return one_line(json.dumps(params, ensure_ascii=False), 160)
 
-    async def run(self, params: Params) -> ToolOutput:
+    async def run(self, params: dict[str, Any]) -> ToolOutput:
         """Ask the person, then call it."""
-        shown = json.dumps(params.values, ensure_ascii=False, indent=2)
+        shown = json.dumps(params, ensure_ascii=False, indent=2)
         await self._permissions.call(self.name, shown)
-        text = await self._server.call(self._tool, params.values, self._timeout_s)
+        text = await self._server.call(self._tool, params, self._timeout_s)
         return ToolOutput(text=text, display=clip_middle(visible(text), 2_000))
 
 

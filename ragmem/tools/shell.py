@@ -36,6 +36,7 @@ from ragmem.tools.base import (
     ToolOutput,
     arg,
     interruptible,
+    teller,
 )
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.workspace import Workspace
@@ -151,10 +152,6 @@ class RunCommand(AgentTool):
 
     async def run(self, params: RunCommandParams) -> ToolOutput:
         """Its exit code and output; ToolFailure when refused or out of time."""
-        return await self.run_telling(params, lambda _: None)
-
-    async def run_telling(self, params: RunCommandParams, tell: Tell) -> ToolOutput:
-        """The same, and tell what it prints."""
         command = params.command
         if "\0" in command or not command.strip() or command != clean(command):
             raise ToolFailure("The command is empty, or holds a NUL or half of a character.")
@@ -187,7 +184,7 @@ class RunCommand(AgentTool):
             job = await self._commands.jobs.start(command, self._workspace, sandbox)
             return as_result(job, alone if sandbox else "")
         timeout = params.timeout or self._commands.timeout_s
-        output = CommandOutput(self._outputs, tell)
+        output = CommandOutput(self._outputs, teller())
         ended: list[Ended] = []
         try:
             await interruptible(

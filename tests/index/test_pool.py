@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import apsw
 import pytest
 
 from ragmem import redact
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable, UsageError
-from ragmem.index import Refreshed
+from ragmem.index import Refreshed, rows
 from ragmem.index.index import CodeIndex
 from tests.fakes.patience import until
 from tests.index.trees import AUTH, PROJECT_ID, Tree, children, held, held_up, names_found
@@ -22,9 +23,10 @@ SOURCE = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("small_batches")
 
 
-async def test_many_files_go_through_children(tmp_path):
-    """The pool gives what one thread gives, and leaves no process behind."""
+async def test_many_files_go_through_children(tmp_path, monkeypatch):
+    """They give what one thread gives, and none is left behind."""
     tree = Tree(tmp_path)
+    monkeypatch.setattr(rows, "row_of", None)  # None is cut here.
     tree.many(80)
     redact.know({"TEST_SECRET": "hunter2-hunter2"})
     tree.write("leak.py", 'def leak():\n    """The word is hunter2-hunter2."""\n')
@@ -169,25 +171,20 @@ async def test_rebuilding(tree):
         assert await names_found(other, "blossom") == ["blossom"]
 
 
-async def test_a_full_disk_loses_nothing(tree):
+async def test_a_full_disk_loses_nothing(tree, monkeypatch):
     async with tree.indexed() as index:
         for number in range(40):
             tree.write(f"more/f{number}.py", AUTH.replace("login", f"login_{number}"))
-        await index._writer.run(
-            lambda connection: connection.pragma(
-                "max_page_count", connection.pragma("page_count") + 2
-            ),
-            otherwise=None,
-        )
-        with pytest.raises(StoreUnavailable, match="full") as caught:
-            await index.refresh()
+        room = tree.database.stat().st_size // 4096 + 2
+        with monkeypatch.context() as patched:
+            bound = [lambda connection: connection.pragma("max_page_count", room)]
+            patched.setattr(apsw, "connection_hooks", bound)
+            with pytest.raises(StoreUnavailable, match="full") as caught:
+                await index.refresh()
         assert "Nothing is lost" in str(caught.value)
         assert caught.value.hint
         tree.sound()
         assert await names_found(index, "parse_duration")
-        await index._writer.run(
-            lambda connection: connection.pragma("max_page_count", 1_000_000), otherwise=None
-        )
         assert (await index.refresh()).files == 43
     tree.sound()
 

@@ -106,16 +106,6 @@ def test_what_is_in_memory_follows_each_change(index: Index) -> None:
     assert names_by_cosine(index) == names_by_cosine(index, ScopeVectors()) == {"three": 1.0}
 
 
-def test_those_whose_vectors_came_late_are_among_the_others(index: Index) -> None:
-    index.put({"a.py": [function("old")], "b.py": [function("new")]})
-    index.embed({"new": EAST})
-    assert names_by_cosine(index) == {"new": 1.0}
-    index.embed({"old": NORTH})
-    assert names_by_cosine(index) == {"old": 0.0, "new": 1.0}
-    index.remove("b.py")
-    assert names_by_cosine(index) == {"old": 0.0}
-
-
 def test_two_scopes_with_one_text_share_a_vector(index: Index) -> None:
     same = [function("load", line=1), function("load#2", "def load(): pass", line=9)]
     index.put({"a.py": same})
