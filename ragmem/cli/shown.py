@@ -146,7 +146,7 @@ def memories_by_day(
             style="dim" if each.superseded_by else "",
             facts=(
                 each.kind,
-                who_said(each, people),
+                _who_said(each, people),
                 _scope(each, projects),
                 *marks(each, now, dated=lambda at: short_date(at, now), since=since),
                 short_id(each.memory_id),
@@ -162,7 +162,7 @@ def _mark(memory: MemoryRecord) -> Part:
     return sign(wanted, plain), style
 
 
-def who_said(memory: MemoryRecord, people: Mapping[str, str]) -> str:
+def _who_said(memory: MemoryRecord, people: Mapping[str, str]) -> str:
     """Return by whom it was made known: `you`, another person's name, `model`, `tool`."""
     other = clip_to_width(one_line(people.get(memory.owner, ""), 40), 16)
     return other if other and memory.trust == "person" else _WHO[memory.trust]
