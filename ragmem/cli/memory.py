@@ -1,7 +1,6 @@
 """`ragmem memory`: what is known beyond the conversations, seen and kept by the person."""
 
 import re
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -11,16 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from ragmem.cli import command as cli, output as out, profile
-from ragmem.cli.shown import memories_by_day, who_said
+from ragmem.cli.shown import memories_by_day
 from ragmem.errors import RagmemError, StoreError, StoreUnavailable, UsageError
 from ragmem.ids import short_id
-from ragmem.listings import memory_document, page, table
+from ragmem.listings import memory_document, page
 from ragmem.memory.facts import Draft, Remembered, expiry
 from ragmem.memory.memories import (
     Chain,
     about,
     chain_of,
-    day,
     facts_of,
     forget as forget_memory,
     forgotten_text,
@@ -32,7 +30,7 @@ from ragmem.memory.memories import (
     told,
 )
 from ragmem.memory.projects import registrations
-from ragmem.memory.recall import NOBODY, others_of
+from ragmem.memory.recall import others_of
 from ragmem.records import (
     EPISODE_KINDS,
     MemoryKind,
@@ -49,7 +47,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.redact import redact
-from ragmem.text import ago, counted, one_line, visible
+from ragmem.text import counted, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.administration import Administration
@@ -131,18 +129,32 @@ async def list_memories(
         alive_at=utc_now(),
         limit=limit,
     )
-    projects = await _folders(opened) if everywhere else None
-    people = await others_of(await opened.store())
-    since = await said_since(await opened.store(), found) if output != "json" else {}
+    nothing = _nothing(everywhere=everywhere, narrowed=bool(kind or subjects or scope))
+    await _print(opened, found, output, nothing, everywhere=everywhere)
+
+
+async def _print(
+    opened: "App",
+    found: list[MemoryRecord],
+    output: str,
+    nothing: str,
+    *,
+    everywhere: bool,
+    more: str = "",
+) -> None:
+    """Print memories by the day; `more` is what JSON has besides, see `memory_document`."""
+    store = await opened.store()
+    people, projects = await others_of(store), await _folders(opened) if everywhere else None
+    since = await said_since(store, found) if output != "json" else {}
     now, paint = datetime.now(UTC), out.paint_for(opened.config.ui)
     out.print_all(
         output,
         found,
-        lambda memory: memory_document(memory, people),
+        lambda memory: memory_document(memory, people, more),
         lambda width: memories_by_day(
             found, now, width=width, paint=paint, projects=projects, people=people, since=since
         ),
-        _nothing(everywhere=everywhere, narrowed=bool(kind or subjects or scope)),
+        nothing,
     )
 
 
@@ -355,15 +367,11 @@ async def episodes(
         limit=limit,
     )
     found = await (await opened.store()).memories(query)
-    people = await others_of(await opened.store())
-    out.print_all(
-        output,
-        found,
-        lambda memory: memory_document(memory, people, "occurred_at"),
-        lambda width: episodes_table(found, datetime.now(UTC), width=width, people=people),
+    nothing = (
         "No decision, preference or deadline is remembered here yet.\n"
-        "They are noticed when they are spoken of: “we decided to …”, “by Friday”.\n",
+        "They are noticed when they are spoken of: “we decided to …”, “by Friday”.\n"
     )
+    await _print(opened, found, output, nothing, everywhere=everywhere, more="occurred_at")
 
 
 @cli.command(app, cli.home)
@@ -426,32 +434,6 @@ async def cleanup(opened: "App") -> None:
 
 def _line(memory: MemoryRecord) -> str:
     return f"{short_id(memory.memory_id)}  {one_line(memory.content, _LINE_CHARS)}\n"
-
-
-# --- for people ---------------------------------------------------------------
-
-
-def episodes_table(
-    memories: Sequence[MemoryRecord],
-    now: datetime,
-    *,
-    width: int,
-    people: Mapping[str, str] = NOBODY,
-) -> str:
-    """One line each: when it was said, in a shared store by whom, what kind, and its day."""
-    rows = [
-        (
-            short_id(memory.memory_id),
-            ago(memory.created_at, now),
-            *((who_said(memory, people),) if people else ()),
-            memory.kind,
-            day(memory.at or memory.created_at),
-            memory.content,
-        )
-        for memory in memories
-    ]
-    who = ("FROM",) if people else ()
-    return table(("ID", "SAID", *who, "KIND", "DATE", "EPISODE"), rows, width=width)
 
 
 # --- files --------------------------------------------------------------------

@@ -146,7 +146,7 @@ def memories_by_day(
             style="dim" if each.superseded_by else "",
             facts=(
                 each.kind,
-                who_said(each, people),
+                _who_said(each, people),
                 _scope(each, projects),
                 *marks(each, now, dated=lambda at: short_date(at, now), since=since),
                 short_id(each.memory_id),
@@ -162,7 +162,7 @@ def _mark(memory: MemoryRecord) -> Part:
     return sign(wanted, plain), style
 
 
-def who_said(memory: MemoryRecord, people: Mapping[str, str]) -> str:
+def _who_said(memory: MemoryRecord, people: Mapping[str, str]) -> str:
     """Return by whom it was made known: `you`, another person's name, `model`, `tool`."""
     other = clip_to_width(one_line(people.get(memory.owner, ""), 40), 16)
     return other if other and memory.trust == "person" else _WHO[memory.trust]
@@ -254,20 +254,19 @@ def conversation_text(
 ) -> str:
     """A session as a person reads it; what is long is clipped, `--format json` has it whole.
 
-    With a `width` for a terminal: rows are cut to fit, and answers are set as Markdown.
+    With a `width` for a terminal answers are set as Markdown; it wraps what else is long.
     """
 
-    def dim(texts: list[str]) -> list[str]:
-        return [paint((row, "dim")) for each in texts for row in _rows(each, width)]
+    def dim(rows: list[str]) -> list[str]:
+        return [paint((row, "dim")) for row in rows]
 
-    rows = [paint((row, "bold")) for row in _rows(_heading(session), width)]
-    rows += dim([_facts(session)])
+    rows = [paint((_heading(session), "bold")), *dim([_facts(session)])]
     for block in blocks_of(turns):
         match block:
             case Turn():
                 rows += ["", *dim([_turn_heading(block)])]
             case Said("person", text):
-                first, *others = _rows(visible(text), width and width - 2)
+                first, *others = visible(text).split("\n")
                 rows.append(paint(("› ", "dim"), (first, "bold")))
                 rows += [paint(("  ", ""), (row, "bold")) for row in others]
             case Said("agent", text):
@@ -275,18 +274,9 @@ def conversation_text(
             case Said(_, text) if reasoning:
                 rows += ["", *dim(_quoted(text, "~ "))]
             case ToolCall():
-                parts = _call_parts(block)
-                rows += _fitted(parts, width, paint) if width else [paint(*parts)]
+                rows.append(paint(*_call_parts(block)))
                 rows += dim(_quoted(result_text(block), "  ⎿ ")) if results else []
     return joined(rows)
-
-
-def _rows(text: str, width: int | None) -> list[str]:
-    if width is None:
-        return text.split("\n")
-    from ragmem.repl.output import wrap
-
-    return wrap(text, width)
 
 
 def _answer(text: str, width: int | None, paint: Paint) -> str:
@@ -323,18 +313,3 @@ def _call_parts(call: ToolCall) -> list[Part]:
     if not call.result:
         mark, reason = ("?", "yellow"), (f" — {UNKNOWN_EFFECTS.strip('[]')}", "dim")
     return [mark, (" ", ""), (one_line(subject_of(call), 160), "bold"), reason]
-
-
-def _fitted(parts: list[Part], width: int, paint: Paint) -> list[str]:
-    """Return a call on one row, and why it failed on rows below where that has no room."""
-    *head, (reason, style) = parts
-    whole = "".join(text for text, _ in parts)
-    if not reason or display_width(whole) <= width:
-        room, kept = width, []
-        for text, each in parts:
-            shown = clip_to_width(text, room) if room > 0 else ""
-            room -= display_width(shown)
-            kept.append((shown, each))
-        return [paint(*kept)]
-    rows = folded("  ", reason.removeprefix(" — "), width)
-    return [*_fitted([*head, ("", "")], width, paint), *(paint((row, style)) for row in rows)]

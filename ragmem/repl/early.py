@@ -1,9 +1,8 @@
 """The first prompt, shown before anything is imported.
 
 What a chat is made of takes a third of a second to import; a person starts to
-type at once. So the prompt is printed first and the terminal is left in its
-ordinary mode, in which the kernel echoes and keeps what is typed. When the real
-prompt is ready it takes the line over with `take`. Standard library only.
+type at once. So the prompt is printed first, and the terminal keeps the keys,
+unseen, until the real prompt takes them over with `take`. Standard library only.
 """
 
 import os
@@ -12,11 +11,16 @@ import sys
 import termios
 from types import FrameType
 
+# Known to type checkers; importing `typing` itself would delay every start of the program.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 PROMPT = "› "
 _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
-_PASTE_START, _PASTE_END = "\x1b[200~", "\x1b[201~"
 
-_shown = False
+_ordinary: "list[Any] | None" = None
+"""The terminal's mode before the prompt was shown; None where none is shown."""
 
 
 def capable() -> bool:
@@ -49,31 +53,48 @@ def sign(wanted: str, plain: str) -> str:
 
 def show() -> bool:
     """Print the prompt now, if this is a terminal; return whether it was."""
-    global _shown
+    global _ordinary
     if not capable():
+        return False
+    fd = sys.stdin.fileno()
+    try:
+        _ordinary, keeping = termios.tcgetattr(fd), termios.tcgetattr(fd)
+    except termios.error:
         return False
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # What was ignored on purpose (nohup) stays ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _leave)
+    keeping[0] &= ~termios.ICRNL
+    keeping[3] &= ~(termios.ICANON | termios.ECHO)
+    keeping[6][termios.VMIN] = keeping[6][termios.VTIME] = 0
+    termios.tcsetattr(fd, termios.TCSANOW, keeping)
     # Bracketed paste tells a pasted line break from Enter, also before we read.
     sys.stdout.write(prompt() + _PASTE_ON)
     sys.stdout.flush()
-    _shown = True
     return True
 
 
+def ordinary_mode(fd: int) -> "list[Any]":
+    """Return the terminal's mode, as it was before the prompt was shown."""
+    return _ordinary or termios.tcgetattr(fd)
+
+
 def take() -> str:
-    """Erase the prompt; return what was typed at it, with Enter as a carriage return."""
-    global _shown
-    if not _shown:
+    """Erase the prompt, and return what was typed at it."""
+    global _ordinary
+    if _ordinary is None:
         return ""
-    _shown = False
-    typed = _pending()
-    rows = _rows(prompt() + typed, _columns())
-    sys.stdout.write("\r\x1b[K" + "\x1b[A\x1b[K" * (rows - 1) + _PASTE_OFF)
+    fd, chunks = sys.stdin.fileno(), list[bytes]()
+    try:
+        while chunk := os.read(fd, 4096):
+            chunks.append(chunk)
+    finally:
+        termios.tcsetattr(fd, termios.TCSANOW, _ordinary)
+        _ordinary = None
+    sys.stdout.write("\r\x1b[K" + _PASTE_OFF)
     sys.stdout.flush()
-    return _as_keys(typed)
+    return b"".join(chunks).decode("utf-8", "replace")
 
 
 def clear() -> None:
@@ -88,70 +109,3 @@ def _leave(number: int, _: FrameType | None) -> None:
     # Nothing is open yet; an exception in the middle of an import can crash the interpreter.
     clear()
     os._exit(128 + number)
-
-
-def _pending() -> str:
-    """Read all that the kernel has kept; in canonical mode it hands lines out after Enter only."""
-    fd = sys.stdin.fileno()
-    try:
-        ordinary = termios.tcgetattr(fd)
-    except termios.error:
-        return ""
-    reading = termios.tcgetattr(fd)
-    reading[3] &= ~(termios.ICANON | termios.ECHO)
-    reading[6][termios.VMIN] = reading[6][termios.VTIME] = 0
-    chunks = []
-    termios.tcsetattr(fd, termios.TCSANOW, reading)
-    try:
-        while chunk := os.read(fd, 4096):
-            chunks.append(chunk)
-    finally:
-        termios.tcsetattr(fd, termios.TCSANOW, ordinary)
-    return b"".join(chunks).decode("utf-8", "replace")
-
-
-def _as_keys(typed: str) -> str:
-    # The kernel stored Enter as a line feed, and Ctrl-D as a NUL.
-    keys = []
-    rest = typed
-    while rest:
-        line, start, rest = rest.partition(_PASTE_START)
-        keys.append(line.replace("\n", "\r").replace("\0", "\x04"))
-        if start:
-            # A paste longer than the kernel's buffer has lost its end mark.
-            pasted, _, rest = rest.partition(_PASTE_END)
-            keys += start, pasted, _PASTE_END
-    return "".join(keys)
-
-
-def _columns() -> int:
-    try:
-        return max(1, os.get_terminal_size(sys.stdout.fileno()).columns)
-    except OSError:
-        return 80
-
-
-def _rows(echoed: str, columns: int) -> int:
-    """Count the rows of the screen that the kernel's echo has filled."""
-    rows, column = 1, 0
-    for char in echoed:
-        if char == "\n":
-            rows, column = rows + 1, 0
-            continue
-        width = 8 - column % 8 if char == "\t" else _width(char)
-        if column + width > columns:
-            rows, column = rows + 1, 0
-        column += width
-    return rows
-
-
-def _width(char: str) -> int:
-    if char < " " or char == "\x7f":
-        return 2  # echoed as ^X
-    if char < "\x7f":
-        return 1
-    import unicodedata
-
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

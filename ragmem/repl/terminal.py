@@ -330,7 +330,7 @@ def restored() -> Iterator[None]:
 
     try:
         fd = sys.stdin.fileno()
-        before = termios.tcgetattr(fd)
+        before = early.ordinary_mode(fd)
     except (OSError, ValueError, AttributeError, termios.error):
         yield
         return

@@ -285,8 +285,7 @@ def test_what_is_typed_in_a_chat(house: House) -> None:
     env = {**house.ragmem.env, "TERM": "xterm-256color"}
     with PtyChat([*COMMAND, "chat"], cwd=house.ragmem.project, env=env) as chat:
         chat.wait_for_screen(r"^›")
-        chat.send(f"My key is {CANARY}\r")
-        chat.wait_for(r"^Fine\.")
+        chat.send(f"My key is {CANARY}\r", prints=r"^Fine\.")
         chat.send(f"/rename {CANARY}\r")
         chat.send(f"!echo {CANARY}\r")
         chat.leave()

@@ -4,8 +4,9 @@ import json
 import re
 from pathlib import Path
 
-from tests.e2e.house import House, loaded
+from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, Call
+from tests.repl.pty_chat import LOADED
 
 DOWN = "\x1b[B"
 
@@ -22,23 +23,18 @@ def test_edits_are_shown_against_what_stood_there_and_taken_back_turn_by_turn(
     read = Answer(tools=[Call("read_file", {"path": "a.py"})])
     first = (read, edits("hello", "one"), Answer("First."))
     house.server.extend(*first, edits("one", "two"), Answer("Second."))
-    with house.chat("chat", "--yolo", columns=60) as chat:
-        loaded(chat)
-        chat.send("/diff\r")
-        chat.wait_for(r"^This session has changed no file\.$")
+    with house.chat("chat", "--yolo", columns=60, ready=LOADED) as chat:
+        chat.send("/diff\r", prints=r"^This session has changed no file\.$")
         for prompt, answer in (("one", "First"), ("two", "Second")):
-            chat.send(f"{prompt}\r")
-            chat.wait_for_turn(rf"^{answer}\.$")
+            chat.send(f"{prompt}\r", ends=rf"^{answer}\.$")
         chat.send("/diff\r")
         chat.wait_for(r'● Edit a\.py  \+1 −1\n│ 1 - print\("hello"\)\n│ 1 \+ print\("two"\)$')
-        chat.send("/undo\r")
-        chat.wait_for(r"^· Undo of turn 2, “two”:\na\.py: restored\n[\s\S]*^›$")
+        chat.send("/undo\r", prints=r"^· Undo of turn 2, “two”:\na\.py: restored\n[\s\S]*^›$")
         # The terminal wraps it: a path that is copied has no line break in it.
         kept = re.findall(rb"/[^\s\x1b]+/preimages/[^\s\x1b]+", chat.raw)
         assert Path(kept[-1].decode()).read_text() == 'print("two")\n'
         assert file.read_text() == 'print("one")\n'
-        chat.send("/undo\r")
-        chat.until(lambda: file.read_text() == 'print("hello")\n')
+        chat.send("/undo\r", until=lambda: file.read_text() == 'print("hello")\n')
         chat.send("/diff a.py\r")
         chat.wait_for(r"^This session has not changed a\.py, but for what was taken\sback\.$")
 
@@ -51,18 +47,12 @@ def test_the_model_and_the_next_day_are_told_what_was_taken_back(house: House) -
         Answer("I see."),
         Answer("Welcome back."),
     )
-    with house.chat("chat", "--yolo") as chat:
-        loaded(chat)
-        chat.send("write it down\r")
-        chat.wait_for_turn(r"^I have written down")
-        chat.send("/undo\r")
-        chat.wait_for(r"^· Undo of turn 1, “write it down”:\nnew\.txt: removed$")
-    with house.chat("chat", "-c") as chat:
-        loaded(chat)
-        chat.send("/undo\r")
-        chat.wait_for(r"^There is nothing to take back")
-        chat.send("and now?\r")
-        chat.wait_for_turn(r"^I see\.$")
+    with house.chat("chat", "--yolo", ready=LOADED) as chat:
+        chat.send("write it down\r", ends=r"^I have written down")
+        chat.send("/undo\r", prints=r"^· Undo of turn 1, “write it down”:\nnew\.txt: removed$")
+    with house.chat("chat", "-c", ready=LOADED) as chat:
+        chat.send("/undo\r", prints=r"^There is nothing to take back")
+        chat.send("and now?\r", ends=r"^I see\.$")
     told = json.dumps(house.server.requests[-1].body["messages"], ensure_ascii=False)
     assert "The person has taken back what turn 1 (“write it down”) did to files. " in told
     assert "new.txt: removed." in told
@@ -74,40 +64,28 @@ def test_the_model_and_the_next_day_are_told_what_was_taken_back(house: House) -
 
 def test_a_chat_tells_of_itself(house: House) -> None:
     """What answers, where all is kept, each setting; a setting that is changed is kept."""
-    with house.chat("chat") as chat:
-        loaded(chat)
-        chat.send("/status\r")
-        chat.wait_for(r"^model +openai/scripted$")
+    with house.chat("chat", ready=LOADED) as chat:
+        chat.send("/status\r", prints=r"^model +openai/scripted$")
         chat.wait_for(r"^mode +asks before edits and commands$")
         chat.wait_for(r"^store +sqlite ·")
-        chat.send("/config bell\r")
-        chat.wait_for(r"^chat\.bell = ")
+        chat.send("/config bell\r", prints=r"^chat\.bell = ")
         chat.send("/config vi\r")
         chat.wait_for(r"^chat\.editing_mode = [\s\S]*^/config key value changes one")
         assert "llm.api_base = " not in chat.text
-        chat.send("/config editing\r")
-        chat.until(lambda: chat.text.count("chat.editing_mode = ") == 2)
+        chat.send("/config editing\r", until=lambda: chat.text.count("chat.editing_mode = ") == 2)
         chat.send("/config chat.bell false\r")
         chat.wait_for(r"^. chat\.bell = false, from the next start of ragmem on\.$")
-        chat.send("/config chat.bell loud\r")
-        chat.wait_for(r"chat\.bell is true or false, not 'loud'")
-        chat.send("/config nosuchthing\r")
-        chat.wait_for(r"No setting has to do with 'nosuchthing'")
-        chat.send("/config\r")
-        chat.wait_for_screen(r"^  Settings › ")
-        chat.send("chat.title")
-        chat.wait_for_screen(r"^  ▸ chat\.title +true +default$[\s\S]*^    \S*.*title")
-        chat.send("\r")
-        chat.wait_for_screen(r"^  chat\.title › [^\n]*\n  ▸ ● true$\n    false$")
+        chat.send("/config chat.bell loud\r", prints=r"chat\.bell is true or false, not 'loud'")
+        chat.send("/config nosuchthing\r", prints=r"No setting has to do with 'nosuchthing'")
+        chat.send("/config\r", shows=r"^  Settings › ")
+        chat.send("chat.title", shows=r"^  ▸ chat\.title +true +default$[\s\S]*^    \S*.*title")
+        chat.send("\r", shows=r"^  chat\.title › [^\n]*\n  ▸ ● true$\n    false$")
         chat.send(f"{DOWN}\r")
         chat.wait_for(r"^. chat\.title = false, from the next start of ragmem on\.$")
         chat.wait_for_screen(r"^  ▸ ● chat\.title +true → false +your file$")
-        chat.send("api_base")
-        chat.wait_for_screen(r'^  ▸ llm\.api_base +"http://127\S+… +environment$')
-        chat.send("\r")
-        chat.wait_for_screen(r"^llm\.api_base = [\s\S]*^› /config llm\.api_base$")
-        chat.send("\x03/compact\r")
-        chat.wait_for(r"There is nothing to compact")
+        chat.send("api_base", shows=r'^  ▸ llm\.api_base +"http://127\S+… +environment$')
+        chat.send("\r", shows=r"^llm\.api_base = [\s\S]*^› /config llm\.api_base$")
+        chat.send("\x03/compact\r", prints=r"There is nothing to compact")
     written = Path(house.env["RAGMEM_HOME"]).rglob("*.toml")
     text = next(written).read_text()
     assert "bell = false" in text
@@ -120,11 +98,8 @@ def test_the_agent_writes_what_agents_are_to_know_with_the_persons_approval(hous
         Answer(tools=[Call("create_file", {"path": "AGENTS.md", "content": content})]),
         Answer("It is there."),
     )
-    with house.chat("chat") as chat:
-        loaded(chat)
-        chat.send("/init\r")
-        chat.wait_for_screen(r"^Allow this change\?")
-        chat.send("y")
-        chat.wait_for_turn(r"^It is there\.$")
+    with house.chat("chat", ready=LOADED) as chat:
+        chat.send("/init\r", shows=r"^Allow this change\?")
+        chat.send("y", ends=r"^It is there\.$")
     assert (house.project / "AGENTS.md").read_text() == content
     assert "AGENTS.md" in house.server.requests[0].body["messages"][-1]["content"]

@@ -7,6 +7,7 @@ import pytest
 
 from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call
+from tests.repl.pty_chat import LOADED
 
 ESC, CTRL_C, CTRL_D = "\x1b", "\x03", "\x04"
 AGO = r"(?:just now|\d minutes? ago)"
@@ -23,15 +24,13 @@ def test_who_comes_for_the_first_time_is_told_in_a_sentence_what_this_is(house: 
     (sessions / "rollout-1.jsonl").write_text("{}\n")
     house.env["HOME"] = str(house.project.parent)
     told = r"^· All that is said and done here is remembered, on this machine\."
-    with house.chat("chat", "--ephemeral") as chat:
-        loaded(chat)
+    with house.chat("chat", "--ephemeral", ready=LOADED) as chat:
         assert not re.search(told, chat.text, re.MULTILINE)
     with house.chat("chat") as chat:
         chat.wait_for(told)
         chat.wait_for(r"Sessions of Codex are here too: `ragmem import` brings\s+them\.")
         loaded(chat)
-        chat.send("hello\r")
-        chat.wait_for_turn(r"^Hello\.")
+        chat.send("hello\r", ends=r"^Hello\.")
         chat.leave()
     with house.chat("chat") as chat:
         chat.wait_for(r"^· The last session here")
@@ -50,23 +49,17 @@ def test_three_turns_a_kill_and_the_next_day(house: House) -> None:
         Answer("It ran."),
         Answer("Never heard to the end, " * 50, chunk_delay_s=0.3, chunk_chars=1),
     )
-    with house.chat("chat") as chat:
-        loaded(chat)
+    with house.chat("chat", ready=LOADED) as chat:
         chat.send("what does a.py do?\r")
         chat.wait_for(r"^● read_file a\.py\n  ⎿ 1 line.*\n\nIt prints hello\.\n  .*2 model calls")
-        chat.send("say goodbye\r")
-        chat.wait_for_screen(r"^Allow this change\?")
+        chat.send("say goodbye\r", shows=r"^Allow this change\?")
         assert '│ 1 - print("hello")\n│ 1 + print("goodbye")' in chat.text
-        chat.send("y")
-        chat.wait_for(r"^Now it says goodbye\.")
+        chat.send("y", prints=r"^Now it says goodbye\.")
         assert (house.project / "a.py").read_text() == 'print("goodbye")\n'
-        chat.send("run it\r")
-        chat.wait_for_screen(r"^Allow this command\?")
+        chat.send("run it\r", shows=r"^Allow this command\?")
         assert "│ python3 a.py" in chat.text
-        chat.send("y")
-        chat.wait_for(r"^✓ python3 a\.py  [\d.]+ m?s\n  ⎿ goodbye\n\nIt ran\.")
-        chat.send("and now?\r")
-        chat.wait_for_screen(r"Never hear")
+        chat.send("y", prints=r"^✓ python3 a\.py  [\d.]+ m?s\n  ⎿ goodbye\n\nIt ran\.")
+        chat.send("and now?\r", shows=r"Never hear")
         chat.process.kill(signal.SIGKILL)
         assert chat.exit_code() == -9
     house.server.extend(Answer("You asked what a.py does."))
@@ -75,8 +68,7 @@ def test_three_turns_a_kill_and_the_next_day(house: House) -> None:
         chat.wait_for(r"^› and now\?")
         chat.wait_for(r"^  interrupted$")
         loaded(chat)
-        chat.send("what did I ask first?\r")
-        chat.wait_for(r"^You asked what a\.py does\.")
+        chat.send("what did I ask first?\r", prints=r"^You asked what a\.py does\.")
         assert "what does a.py do?" in house.last_prompt()
         assert "print(" in house.last_prompt()
         chat.leave()
@@ -98,10 +90,8 @@ def test_bare_ragmem_is_a_chat_that_can_be_typed_at_once(house: House) -> None:
     command; a clear screen loses no session."""
     house.server.extend(Answer("Here."), Answer("Of course."))
     with house.chat() as chat:
-        chat.send("are you there?\r")
-        chat.wait_for(r"^› are you there\?\n\nHere\.")
-        chat.send("/clear\r")
-        chat.wait_for_screen(r"^The session before this one is kept: /resume [0-9a-f]+$")
+        chat.send("are you there?\r", prints=r"^› are you there\?\n\nHere\.")
+        chat.send("/clear\r", shows=r"^The session before this one is kept: /resume [0-9a-f]+$")
         assert "Here." not in chat.screen
         chat.send(CTRL_D)
         assert chat.exit_code() == 0
@@ -118,10 +108,8 @@ def test_bare_ragmem_is_a_chat_that_can_be_typed_at_once(house: House) -> None:
 def test_signals_record_the_turn(house: House, number: signal.Signals, code: int) -> None:
     """The turn is recorded as interrupted with what came, the terminal is restored."""
     house.server.extend(Answer("Slowly, one by one, " * 50, chunk_delay_s=0.2, chunk_chars=1))
-    with house.chat("chat") as chat:
-        loaded(chat)
-        chat.send("go on\r")
-        chat.wait_for_screen(r"Slow")
+    with house.chat("chat", ready=LOADED) as chat:
+        chat.send("go on\r", shows=r"Slow")
         chat.process.kill(number)
         assert chat.exit_code() == code
         assert chat.is_restored()
@@ -151,27 +139,18 @@ def test_mistakes_are_said_on_a_clean_line(house: House) -> None:
 def test_another_model_and_session_in_one_chat(house: House) -> None:
     """/model, /new, /sessions and /resume on the real store; the id stays on resume."""
     house.server.extend(*[Answer(f"Answer {i}.") for i in range(1, 6)])
-    with house.chat("chat", "-n", "First talk", rows=50) as chat:
-        loaded(chat)
-        chat.send("one\r")
-        chat.wait_for(r"^Answer 1\.")
-        chat.send("/model openai/other\r")
-        chat.wait_for_screen(r"^  openai/other")
-        chat.send("two\r")
-        chat.wait_for(r"^Answer 2\.")
+    with house.chat("chat", "-n", "First talk", rows=50, ready=LOADED) as chat:
+        chat.send("one\r", prints=r"^Answer 1\.")
+        chat.send("/model openai/other\r", shows=r"^  openai/other")
+        chat.send("two\r", prints=r"^Answer 2\.")
         assert house.server.requests[-1].body["model"] == "other"
         assert "Answer 1." in house.last_prompt()
-        chat.send("/new\r")
-        chat.wait_for(r"^· A new session\.")
-        chat.send("three\r")
-        chat.wait_for_turn(r"^Answer 3\.")
+        chat.send("/new\r", prints=r"^· A new session\.")
+        chat.send("three\r", ends=r"^Answer 3\.")
         assert "Answer 1." not in house.last_prompt()
-        chat.send("/sessions\r")
-        chat.wait_for(rf"^2 +[0-9a-f]{{8}}  {AGO} +2 +First talk")
-        chat.send("/resume First talk\r")
-        chat.wait_for(r"^↩ First talk · ")
-        chat.send("four\r")
-        chat.wait_for(r"^Answer 4\.")
+        chat.send("/sessions\r", prints=rf"^2 +[0-9a-f]{{8}}  {AGO} +2 +First talk")
+        chat.send("/resume First talk\r", prints=r"^↩ First talk · ")
+        chat.send("four\r", prints=r"^Answer 4\.")
         assert "Answer 2." in house.last_prompt()
         chat.leave()
     by_title = {each["title"]: each["turn_count"] for each in house.sessions()}
@@ -182,15 +161,11 @@ def test_another_model_and_session_in_one_chat(house: House) -> None:
 def test_ephemeral_leaves_nothing_to_resume(house: House) -> None:
     """Neither session nor memory is written; within the chat the past is known."""
     house.server.extend(Answer("Answer 1."), Answer("Answer 2."))
-    with house.chat("chat", "--ephemeral") as chat:
-        loaded(chat)
-        chat.send("one\r")
-        chat.wait_for(r"^Answer 1\.")
-        chat.send("two\r")
-        chat.wait_for_turn(r"^Answer 2\.")
+    with house.chat("chat", "--ephemeral", ready=LOADED) as chat:
+        chat.send("one\r", prints=r"^Answer 1\.")
+        chat.send("two\r", ends=r"^Answer 2\.")
         assert "Answer 1." in house.last_prompt()
-        chat.send("/cost\r/files\r/context\r")
-        chat.wait_for(r"of 25k tokens")
+        chat.send("/cost\r/files\r/context\r", prints=r"of 25k tokens")
         chat.leave()
         assert "Resume with" not in chat.text
     assert house.sessions() == []

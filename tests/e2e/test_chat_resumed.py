@@ -5,6 +5,7 @@ import signal
 from tests.e2e.house import House, loaded
 from tests.e2e.test_chat_pty import READ
 from tests.fakes.llm_server import Answer, Call
+from tests.repl.pty_chat import LOADED
 
 
 def test_a_turn_that_was_killed_in_a_command_is_told(house: House) -> None:
@@ -15,15 +16,12 @@ def test_a_turn_that_was_killed_in_a_command_is_told(house: House) -> None:
         Answer(tools=[Call("list_directory", {"path": "."})]),
         Answer(tools=[Call("run_command", {"command": command})]),
     )
-    with house.chat("chat", "--yolo") as chat:
-        loaded(chat)
-        chat.send("look around\r")
-        chat.until(lambda: (house.project / "began").exists())
+    with house.chat("chat", "--yolo", ready=LOADED) as chat:
+        chat.send("look around\r", until=lambda: (house.project / "began").exists())
         chat.process.kill(signal.SIGKILL)
         assert chat.exit_code() == -9
     (house.project / "go").touch()
-    with house.chat("chat", "-c", columns=42, rows=20) as chat:
-        loaded(chat)
+    with house.chat("chat", "-c", columns=42, rows=20, ready=LOADED) as chat:
         told = " ".join(chat.text.split())
         assert "cut off: turn 1 was stopped after read_file, list_directory; running then:" in told
         chat.wait_for(r"^● read_file a\.py +\S+.*\n● list_directory \.")
@@ -37,8 +35,7 @@ def test_the_last_chat_is_gone_on_with_not_a_question_that_was_asked_since(house
     with house.chat("chat", "-c") as chat:
         chat.wait_for(r"^› how often\?\n\nOnce\.")
         loaded(chat)
-        chat.send("sure?\r")
-        chat.wait_for_turn(r"^Yes\.")
+        chat.send("sure?\r", ends=r"^Yes\.")
         chat.leave()
     house.ask("and the ferns?")
     assert [session["tags"] for session in house.sessions()] == [["ask"], []]

@@ -36,8 +36,7 @@ def test_each_write_is_a_line(house: House) -> None:
         chat.send("I prefer tabs over spaces.\r")
         chat.wait_for(r"^· remembered preference [0-9a-f]{8}: I prefer tabs over spaces")
         # Where the conversation says it anyway, it is not told a second time.
-        chat.send("/context Which tabs do I prefer?\r")
-        chat.wait_for(r"^headings")
+        chat.send("/context Which tabs do I prefer?\r", prints=r"^headings")
         assert not re.search(r"^(memories|your preferences) ", chat.text, re.MULTILINE)
         chat.send("/new\r")
         chat.send("/context all Which tabs do I prefer?\r")

@@ -91,10 +91,8 @@ def test_the_first_chat_of_a_second_clone_asks_whether_both_are_one_project(
         with PtyChat([*COMMAND, "chat"], cwd=folder, env=ragmem.env) as first:
             first.wait_for_screen(r"Make them one project\?")
             assert "This folder has the same remote as" in first.text
-            first.send(key)
-            first.wait_for_screen(r"openai/scripted · \S")
-            first.send(f"In {folder.name}\r")
-            first.wait_for_turn(r"^The answer\.")
+            first.send(key, shows=r"openai/scripted · \S")
+            first.send(f"In {folder.name}\r", ends=r"^The answer\.")
     assert "Make them one project?" not in chatted(ragmem, three, "In three")
     assert prompts(ragmem, one) == {"In one", "In two"}
     assert prompts(ragmem, three) == {"In three"}
@@ -124,8 +122,7 @@ def chatted(ragmem: Ragmem, folder: Path, prompt: str) -> str:
     """What a chat in the folder shows until its first answer."""
     with PtyChat([*COMMAND, "chat"], cwd=folder, env=ragmem.env) as chat:
         chat.wait_for_screen(r"openai/scripted · \S")
-        chat.send(f"{prompt}\r")
-        chat.wait_for_turn(r"^The answer\.")
+        chat.send(f"{prompt}\r", ends=r"^The answer\.")
         return " ".join(chat.text.split())
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.house import House, loaded
+from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.repl.pty_chat import LOADED
 
 _HELD = """
 for i in $(seq 1 40); do echo "line $i of the build"; done
@@ -29,12 +30,9 @@ def test_the_end_of_what_is_printed_shows_while_it_runs(house: House) -> None:
     house.server.extend(
         Answer(tools=[Call("run_command", {"command": "bash build.sh"})]), Answer("It failed.")
     )
-    with house.chat("chat", columns=42, rows=20) as chat:
-        loaded(chat)
-        chat.send("build it\r")
-        chat.wait_for_screen(r"^Allow this command\?")
-        chat.send("y")
-        chat.wait_for_screen(r"^● bash build.sh +[\d.]+ .* · 41 lines$")
+    with house.chat("chat", columns=42, rows=20, ready=LOADED) as chat:
+        chat.send("build it\r", shows=r"^Allow this command\?")
+        chat.send("y", shows=r"^● bash build.sh +[\d.]+ .* · 41 lines$")
         shown = chat.screen.split("\n")
         at = next(i for i, row in enumerate(shown) if row.startswith("● bash"))
         assert shown[at + 1 : at + 6] == [
@@ -53,9 +51,7 @@ def test_the_end_of_what_is_printed_shows_while_it_runs(house: House) -> None:
 
 
 def test_the_persons_own_command_shows_what_it_prints(house: House) -> None:
-    with house.chat("chat") as chat:
-        loaded(chat)
-        chat.send("!bash build.sh\r")
-        chat.wait_for_screen(r"^  │ line 40 of the build\n  │ 20%$")
+    with house.chat("chat", ready=LOADED) as chat:
+        chat.send("!bash build.sh\r", shows=r"^  │ line 40 of the build\n  │ 20%$")
         (house.project / "go").touch()
         chat.wait_for(r"^  E  assert 3 == 4\n  ✗ exit 7 · ")

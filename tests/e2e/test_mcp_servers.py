@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.process import Ragmem
-from tests.e2e.house import House, loaded
+from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.repl.pty_chat import LOADED
 
 SERVER = Path(__file__).parents[1] / "fakes" / "mcp_server.py"
 WAIT = Answer(tools=[Call("wait_for_servers")])
@@ -164,21 +165,16 @@ def test_a_chat_waits_for_no_server_asks_once_for_a_tool_and_ends_them_all(house
     house.server.extend(Answer("Hello."), call, call, Answer("Both done."))
     home = Path(house.env["RAGMEM_HOME"])
     configure(home, "good", "hanging")
-    with house.chat("chat") as chat:
-        loaded(chat)
-        chat.send("/mcp\r")
-        chat.wait_for(r"good +not started yet")
-        chat.send("hello\r")
-        chat.wait_for_turn(r"^Hello\.")
+    with house.chat("chat", ready=LOADED) as chat:
+        chat.send("/mcp\r", prints=r"good +not started yet")
+        chat.send("hello\r", ends=r"^Hello\.")
         ready = re.compile(r"good +ready, 6 tools: echo.*\n(?:.*\n)* *hanging +starting")
         while not ready.search(chat.text):
             chat.send("/mcp\r")
             chat.pump(0.5)
-        chat.send("use it\r")
-        chat.wait_for_screen(r"^Allow this call\?")
+        chat.send("use it\r", shows=r"^Allow this call\?")
         assert r"\u{202e}" in chat.text
-        chat.send("a")
-        chat.wait_for(r"^Both done\.")
+        chat.send("a", prints=r"^Both done\.")
         chat.leave()
     for kind in ("good", "hanging"):
         ended(home, kind)

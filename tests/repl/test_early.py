@@ -3,55 +3,7 @@
 import subprocess
 import sys
 
-import pytest
-from hypothesis import given, strategies as st
-
-from ragmem.repl import early
 from tests.repl.pty_chat import ROOT
-
-
-@pytest.mark.parametrize(
-    ("echoed", "columns", "rows"),
-    [
-        ("› ", 80, 1),
-        ("› hello", 7, 1),
-        ("› hello!", 7, 2),
-        ("› a\nb\n", 80, 3),
-        ("› " + "日本" * 10, 42, 1),
-        ("› " + "日本" * 10, 41, 2),
-        ("› \x1b[A", 6, 1),
-        ("› e\u0301\u0301", 3, 1),
-        ("› \tx", 9, 1),
-        ("› \tx", 8, 2),
-    ],
-)
-def test_rows_of_the_echo(echoed: str, columns: int, rows: int) -> None:
-    """What the kernel echoed is erased whole: wrapped, wide, control and tab characters."""
-    assert early._rows(echoed, columns) == rows
-
-
-@pytest.mark.parametrize(
-    ("typed", "keys"),
-    [
-        ("hello", "hello"),
-        ("one\ntwo", "one\rtwo"),
-        ("\0", "\x04"),
-        ("\x1b[200~a\nb\x1b[201~\n", "\x1b[200~a\nb\x1b[201~\r"),
-        ("x\x1b[200~cut\nshort", "x\x1b[200~cut\nshort\x1b[201~"),
-    ],
-)
-def test_typed_ahead_text_becomes_keys(typed: str, keys: str) -> None:
-    """Enter is Enter, a pasted line break is none, Ctrl-D is Ctrl-D, a cut paste ends."""
-    assert early._as_keys(typed) == keys
-
-
-@given(st.text(alphabet="a\n\0\x1b[20~1", max_size=60))
-def test_no_key_is_invented_or_lost(typed: str) -> None:
-    """Whatever was typed: only Enter and Ctrl-D are respelled, only an end mark is added."""
-    keys = early._as_keys(typed)
-    kept = keys.removesuffix("\x1b[201~") if not typed.endswith("\x1b[201~") else keys
-    plain = str.maketrans({"\r": "\n", "\x04": "\0"})
-    assert kept.translate(plain) == typed.translate(plain)
 
 
 def printed(code: str) -> str:
