@@ -67,8 +67,8 @@ _QUIET_S = 0.4
 _READ_S = 1.0
 """So long after a question, or after an Enter that came before, Enter takes no choice that nobody
 has gone to."""
-_REDRAW_S = 0.03
-"""What has changed is drawn so often."""
+REDRAW_S = 0.03
+"""What streams by is drawn so often; a key at once."""
 _ALT_S, _SEQUENCE_S = 0.05, 1.0
 """So long after Esc a key is one with Alt, which terminals send at once; and after another key the
 next of a sequence."""
@@ -130,13 +130,14 @@ class LiveTerminal(Terminal):
             input=terminal_input,
             output=self._output,
             erase_when_done=True,
-            min_redraw_interval=_REDRAW_S,
+            min_redraw_interval=REDRAW_S,
             editing_mode=EditingMode.VI if editing == "vi" else EditingMode.EMACS,
         )
         self._app.renderer = ChatRenderer(self._app, environment())
         self._app.ttimeoutlen = _ALT_S
         self._app.key_processor.before_key_press += self._note_key
-        self._app.key_processor.after_key_press += self._await_more
+        self._app.key_processor.after_key_press += self._show_key
+        self._shows_key = False
         self._gone_to: int | None = None
         """Which row of the menu the arrow keys have gone to; None before they have."""
 
@@ -550,11 +551,19 @@ class LiveTerminal(Terminal):
 
     # --- inner ways ---------------------------------------------------------
 
-    def _await_more(self, _: object) -> None:
-        """Say how long the next key may still belong to this one."""
+    def _show_key(self, _: object) -> None:
+        """Draw what a key has done at once: what streams by may wait, who types may not."""
         pending = self._app.key_processor.key_buffer
         begins = bool(pending) and pending[0].key == Keys.Escape
         self._app.timeoutlen = _ALT_S if begins else _SEQUENCE_S
+        if not self._shows_key:
+            self._shows_key = True
+            asyncio.get_running_loop().call_soon(self._draw)
+
+    def _draw(self) -> None:
+        self._shows_key = False
+        if self._app.is_running and not self._app.is_done and not self._away:
+            self._app._redraw()
 
     def _note_key(self, _: object) -> None:
         self._last_key_at = asyncio.get_running_loop().time()

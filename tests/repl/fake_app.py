@@ -443,7 +443,8 @@ class FakeOptions(msgspec.Struct, frozen=True, kw_only=True):
 def main(log: str, *settings: str) -> int:
     """A chat; settings: early, past, no_model, resume=…, continue, color=never, theme=…, hurried.
 
-    `editing=vi` is for its keys, `more=40` is as many sessions before it.
+    `editing=vi` is for its keys, `drawn=never` for what is drawn unasked, `more=40` is as many
+    sessions before it.
 
     `early=held`, `load=held` and `files=held` hold it at its first prompt, while it loads, and
     before files are listed.
@@ -466,6 +467,10 @@ def main(log: str, *settings: str) -> int:
 
     if "hurried" not in given:
         _be_patient()
+    if "drawn" in given:
+        from ragmem.repl import input as prompt
+
+        prompt.REDRAW_S = 3_600.0
 
     list_now = completion.project_files
 

@@ -80,3 +80,9 @@ def test_a_part_of_a_name_is_enough_where_only_one_session_has_it(chat: FakeChat
     chat.send("/resume past\r", shows=r"openai/scripted · Past work")
     chat.send("/resume far a\r", shows=r"openai/scripted · Far away")
     chat.send("/resume nice\r", prints=r"^✗ Session nice not found\.")
+
+
+@pytest.mark.chat("drawn=never", "load=held", ready="loading")
+def test_a_key_is_drawn_at_once_however_seldom_the_rest_is(chat: FakeChat) -> None:
+    for typed in ("z", "ze", "zeb"):
+        chat.send(typed[-1], shows=f"^› {typed}$")
