@@ -177,23 +177,17 @@ def harmless(environ: Mapping[str, str]) -> dict[str, str]:
 
 def start_detached(command: Sequence[str], environ: Mapping[str, str], log: Path) -> int:
     """Start a program in a session of its own, its output appended to `log`; its process id."""
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    silence = os.open(os.devnull, os.O_RDONLY)
-    try:
-        return os.posix_spawnp(
-            command[0],
-            list(command),
-            dict(environ),
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, silence, 0),
-                (os.POSIX_SPAWN_DUP2, output, 1),
-                (os.POSIX_SPAWN_DUP2, output, 2),
-            ],
-            setsid=True,
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
-    finally:
-        os.close(output)
-        os.close(silence)
+    child.returncode = 0  # It outlives this process, and is waited for by its id, if at all.
+    return child.pid
 
 
 async def run(
