@@ -184,7 +184,12 @@ class Administration:
         from ragmem.store.sqlite import SQLiteStore
         from ragmem.store.transfer import count_lines, stream_of_lines
 
-        if not _is_database(file):
+        try:
+            with file.open("rb") as beginning:
+                is_database = beginning.read(len(_SQLITE)) == _SQLITE
+        except OSError as error:
+            raise unreadable(file, error) from None
+        if not is_database:
             yield CopySource(stream_of_lines(file), str(file), count_lines(file))
             return
         # A copy: to open a database is to write beside it, and to bring its schema up to date.
@@ -541,21 +546,6 @@ def _read_out(cut_off: str) -> Path:
             "back.",
         )
     return file
-
-
-def _is_database(file: Path) -> bool:
-    """Of the two kinds of backup; UsageError for what is neither."""
-    from ragmem.store.transfer import is_lines, no_backup
-
-    try:
-        with file.open("rb") as beginning:
-            if beginning.read(len(_SQLITE)) == _SQLITE:
-                return True
-        if is_lines(file):
-            return False
-    except OSError as error:
-        raise unreadable(file, error) from None
-    raise no_backup(file)
 
 
 def _of_backup(error: StoreError, database: Path, file: Path) -> StoreError:
