@@ -225,7 +225,7 @@ async def test_a_port_that_is_taken_is_left_for_another_and_its_owner_told_nothi
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        layout.keep_ports(Ports(port, free_port()))
+        layout.remember(Running("path", port, free_port()))
         said: list[str] = []
         # What listens there accepts, as Neo4j would; it is never told the password.
         with pytest.raises(StoreUnavailable, match="found its port taken 3 times"):
@@ -285,14 +285,14 @@ async def test_a_recycled_process_id_is_left_alone(empty: Paths) -> None:
     innocent = subprocess.Popen(["sleep", "60"])
     try:
         for started in ("some-boot:123", ""):
-            layout.remember(Running("java", 1, pid=innocent.pid, started=started))
+            layout.remember(Running("java", 1, 2, pid=innocent.pid, started=started))
             status = await local(empty).status()
             assert not status.running
             with pytest.raises(StoreRefused, match="no local one runs"):
                 local(empty).connection()
             assert not await local(empty).down()
             assert innocent.poll() is None
-            assert layout.running() is None
+            assert layout.running() == Running("java", 1, 2)
     finally:
         innocent.kill()
         innocent.wait()

@@ -15,7 +15,6 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
 from xml.etree import ElementTree
 
 import msgspec
@@ -23,7 +22,6 @@ import msgspec
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.files import replace_private
 
-T = TypeVar("T")
 HEAP_MAX = "512m"
 PAGE_CACHE = "64m"
 
@@ -53,13 +51,13 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A server that was started: the content of its record on disk."""
+    """A server that was started, or its ports alone: the content of its record on disk."""
 
     way: str
     """`path`, `docker`, `podman` or `java`."""
     port: int
     """Bolt's."""
-    http: int = 0
+    http: int
     """The Browser's."""
     pid: int = 0
     started: str = ""
@@ -70,13 +68,6 @@ class Running(msgspec.Struct, frozen=True):
     def url(self) -> str:
         """Where it listens."""
         return f"bolt://127.0.0.1:{self.port}"
-
-
-def _read(file: Path, kind: type[T]) -> T | None:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
-        return None
 
 
 class Layout:
@@ -91,7 +82,6 @@ class Layout:
         self.startup_log = self.logs / "startup.log"
         self.lock = folder / "lock"
         self._record = folder / "running.json"
-        self._ports = folder / "ports.json"
         self._password = folder / "password"
 
     def make(self) -> None:
@@ -117,23 +107,19 @@ class Layout:
 
     def running(self) -> Running | None:
         """The server's record; None when there is none, or none that can be read."""
-        return _read(self._record, Running)
+        try:
+            return msgspec.json.decode(self._record.read_bytes(), type=Running)
+        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+            return None
 
     def remember(self, running: Running) -> None:
         """Record a server that was started."""
         replace_private(self._record, msgspec.json.encode(running), sync=True)
 
     def forget(self) -> None:
-        """Remove the record."""
-        self._record.unlink(missing_ok=True)
-
-    def ports(self) -> Ports | None:
-        """Those of the last start; None when there was none, or none that can be read."""
-        return _read(self._ports, Ports)
-
-    def keep_ports(self, ports: Ports) -> None:
-        """Record them for the next start."""
-        replace_private(self._ports, msgspec.json.encode(ports), sync=True)
+        """Keep of the record the ports alone, for the next start."""
+        if last := self.running():
+            self.remember(Running(last.way, last.port, last.http))
 
     def write_settings(self, ports: Ports, more: Mapping[str, str] = MappingProxyType({})) -> None:
         """Write `neo4j.conf` for a server that listens on these ports."""
