@@ -184,7 +184,12 @@ class Administration:
         from ragmem.store.sqlite import SQLiteStore
         from ragmem.store.transfer import count_lines, stream_of_lines
 
-        if not _is_database(file):
+        try:
+            with file.open("rb") as beginning:
+                is_database = beginning.read(len(_SQLITE)) == _SQLITE
+        except OSError as error:
+            raise unreadable(file, error) from None
+        if not is_database:
             yield CopySource(stream_of_lines(file), str(file), count_lines(file))
             return
         # A copy: to open a database is to write beside it, and to bring its schema up to date.
@@ -543,21 +548,6 @@ def _read_out(cut_off: str) -> Path:
     return file
 
 
-def _is_database(file: Path) -> bool:
-    """Of the two kinds of backup; UsageError for what is neither."""
-    from ragmem.store.transfer import is_lines, no_backup
-
-    try:
-        with file.open("rb") as beginning:
-            if beginning.read(len(_SQLITE)) == _SQLITE:
-                return True
-        if is_lines(file):
-            return False
-    except OSError as error:
-        raise unreadable(file, error) from None
-    raise no_backup(file)
-
-
 def _of_backup(error: StoreError, database: Path, file: Path) -> StoreError:
     """The error as one of the backup, where it is about the copy of it that was read."""
     told = f"The memory's database {database}"
@@ -610,8 +600,7 @@ async def _left_by(
     outputs: set[str] = set()
     copies: set[str] = set()
     said: set[str] = set()
-    first = (session.forked_at_index or 0) + 1 if session.parent_session_id else 1
-    async for turns in _pages(store, Span(session.session_id, first, session.turn_count)):
+    async for turns in _own_turns(store, session):
         copies |= preimages_of(turns)
         for turn in turns:
             prompt, later = prompts_of(turn)
@@ -634,17 +623,15 @@ async def _named_by_none(
     left = set(made)
     # What was over before the first of them was made names none.
     since = min(made.values(), default=datetime.now(UTC)) - _LONGEST_TURN
-    others = [span for span in await store.spans() if span.session_id != session.session_id]
-    for start in range(0, len(others), _PAGE):
-        spans = {span.session_id: span for span in others[start : start + _PAGE]}
-        for other in await store.get(Session, list(spans)):
-            if left and other.last_activity_at >= since:
-                async for turns in _pages(store, spans[other.session_id]):
-                    left -= preimages_of(turns)
+    for other in await store.sessions(SessionQuery(limit=_ALL)) if left else ():
+        if other.session_id != session.session_id and other.last_activity_at >= since:
+            async for turns in _own_turns(store, other):
+                left -= preimages_of(turns)
     return left
 
 
-async def _pages(store: "Archive", span: Span) -> AsyncIterator[list[Turn]]:
-    for first in range(span.first, span.last + 1, _PAGE):
-        page = Span(span.session_id, first, min(first + _PAGE - 1, span.last))
+async def _own_turns(store: "Archive", session: Session) -> AsyncIterator[list[Turn]]:
+    """The turns that it shares with none, in portions."""
+    for first in range((session.forked_at_index or 0) + 1, session.turn_count + 1, _PAGE):
+        page = Span(session.session_id, first, min(first + _PAGE - 1, session.turn_count))
         yield [put.turn for put in await store.own_turns([page])]

@@ -141,7 +141,7 @@ def _preimage(folder: Path) -> Path:
 
 
 def _record(folder: Path) -> Path:
-    Layout(folder).remember(Running(way="path", port=7687))
+    Layout(folder).remember(Running(way="path", port=7687, http=7474))
     return folder / "running.json"
 
 

@@ -249,6 +249,9 @@ async def test_a_backup_whose_end_is_missing_is_not_taken_for_whole(tmp_path: Pa
             await copy(stream_of_lines(file), other, quietly)
         assert await other.turns("root")
         await other.aclose()
+    file.write_bytes(b"dear diary\xff")
+    with pytest.raises(UsageError, match="is no backup"):
+        _ = [batch async for batch in stream_of_lines(file)()]
 
 
 @INTO_A_GRAPH

@@ -16,9 +16,8 @@ import pytest
 
 from ragmem.config import Config, Paths, StoreConfig, find_paths
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
-from ragmem.store import neo4j_server
 from ragmem.store.neo4j import Neo4jStore
-from ragmem.store.neo4j_server import LocalNeo4j, ways
+from ragmem.store.neo4j_server import LocalNeo4j, free_port, ways
 from ragmem.store.neo4j_server.ways import Layout, Ports, Running
 from tests.fakes.neo4j import PATIENCE_S, in_thread, use_cached_jars
 from tests.store.samples import created, whole_turn
@@ -206,119 +205,74 @@ def listeners(pid: int) -> set[tuple[str, int]]:
     return found
 
 
-_INSTALLED = """#!/bin/sh
-# What a package puts on PATH, cut down to what is used of it.
-[ "$1" = console ] || exit 64
-echo internal.dbms.bolt.netty_server_shutdown_quiet_period=0 >> "$NEO4J_CONF/neo4j.conf"
-exec java -cp "{jars}/*" -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \\
-    --add-opens=java.base/java.nio=ALL-UNNAMED \\
-    --add-opens=java.base/java.io=ALL-UNNAMED --add-opens=java.base/sun.nio.ch=ALL-UNNAMED \\
-    --add-opens=java.base/java.util.concurrent=ALL-UNNAMED \\
-    org.neo4j.server.CommunityEntryPoint --home-dir={home} --config-dir="$NEO4J_CONF"
+_TAKEN = """#!/bin/sh
+# What a package puts on PATH, where another program has its port.
+echo "$1 $(grep -c bolt "$NEO4J_CONF/neo4j.conf")" >> "$HOME/asked"
+echo "Address already in use"
+exit 1
 """
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("kept", [False, True], ids=["new", "kept"])
-async def test_an_installed_neo4j_and_a_port_that_is_taken(
-    stopped: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+async def test_a_port_that_is_taken_is_left_for_another_and_its_owner_told_nothing(
+    empty: Paths, tmp_path: Path
 ) -> None:
-    """`neo4j` on PATH comes first; a port that is taken, new or kept, is left for another."""
-    lib = stopped.neo4j_dir / f"server-{ways.server_version()}" / "lib"
-    environ = with_java(tmp_path / "bin", neo4j=_INSTALLED.format(jars=lib, home=tmp_path))
-    find = neo4j_server.free_port
+    """`neo4j` on PATH comes first; a port of the last start that is taken is told of, too."""
+    environ = only(tmp_path / "bin", neo4j=_TAKEN)
+    environ["PATH"] += os.pathsep + os.defpath
+    layout = Layout(empty.make().neo4j_dir)
+    layout.make()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        ports = iter([port])
-        monkeypatch.setattr(neo4j_server, "free_port", lambda: next(ports, None) or find())
-        layout = Layout(stopped.neo4j_dir)
-        if kept:
-            layout.keep_ports(Ports(port, find()))
-            next(ports)
-        else:
-            (stopped.neo4j_dir / "ports.json").unlink(missing_ok=True)
+        layout.remember(Running("path", port, free_port()))
         said: list[str] = []
         # What listens there accepts, as Neo4j would; it is never told the password.
-        status = await local(stopped, environ).up(said.append)
-        assert not status.url.endswith(f":{port}")
-        taken_again = [line for line in said if "taken" in line]
-        assert len(taken_again) == 1
-        assert status.url.rpartition(":")[2] in taken_again[0]
-        now = layout.ports()
-        assert now
-        assert status.url.endswith(f":{now.bolt}")
-        assert f":{now.http}/" in status.browser
+        with pytest.raises(StoreUnavailable, match="found its port taken 3 times"):
+            await local(empty, environ).up(said.append)
         taken.setblocking(False)
         with pytest.raises(BlockingIOError):
             taken.accept()
-    assert (status.running, status.way) == (True, "path")
-    assert await recall(stopped, "s") == kept_turns("s", 2)
+    told = said[2:]
+    assert told[0].startswith(f"the port {port} (Bolt) is taken by another program: ")
+    assert [line.startswith("a port was taken meanwhile") for line in told[1:]] == [True] * 3
+    assert (tmp_path / "bin" / "asked").read_text() == "console 2\n" * 3
+    assert not (await local(empty).status()).running
 
 
 _DOCKER = """#!/bin/sh
-"exec" "{python}" "$0" "$@"
-import os, pathlib, subprocess, sys, time
-home = pathlib.Path({home!r})
-with open(home / "asked", "a") as asked:
-    print(*sys.argv[1:], file=asked)
-verb, pid_file = sys.argv[1], home / "pid"
-alive = lambda: pid_file.exists() and os.path.exists("/proc/" + pid_file.read_text())
-if verb == "run":
-    port = sys.argv[sys.argv.index("--publish") + 1].split(":")[1]
-    assert os.environ["NEO4J_AUTH"].startswith("neo4j/")
-    volumes = dict(a.split(":")[::-1] for a in sys.argv if a.endswith((":/data", ":/logs")))
-    (home / "neo4j.conf").write_text(
-        "server.bolt.listen_address=127.0.0.1:" + port + "\\nserver.http.enabled=false\\n"
-        "internal.dbms.bolt.netty_server_shutdown_quiet_period=0\\n"
-        "server.directories.data=" + volumes["/data"] + "\\n"
-        "server.directories.logs=" + volumes["/logs"] + "\\n")
-    opens = ["--add-opens=java.base/%s=ALL-UNNAMED" % p
-             for p in ("java.nio", "java.io", "sun.nio.ch", "java.util.concurrent")]
-    child = subprocess.Popen(
-        [{java!r}, "-cp", {jars!r} + "/*", "-Xmx512m", "-XX:+UseSerialGC",
-         "-XX:TieredStopAtLevel=1", *opens,
-         "org.neo4j.server.CommunityEntryPoint",
-         "--home-dir=" + str(home), "--config-dir=" + str(home)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True)
-    pid_file.write_text(str(child.pid))
-elif verb == "inspect":
-    print("true" if alive() else "false")
-elif verb == "stop" and alive():
-    os.kill(int(pid_file.read_text()), 15)
-    while alive():
-        time.sleep(0.05)
+echo "$@" >> "$HOME/asked"
+case $1 in
+    run) echo "$NEO4J_AUTH" > "$HOME/auth"; : > "$HOME/runs" ;;
+    inspect) [ -e "$HOME/runs" ] && echo true ;;
+    stop) /bin/rm "$HOME/runs" ;;
+esac
 """
 
 
-@pytest.mark.campaign
-async def test_a_container(stopped: Paths, tmp_path: Path) -> None:
-    """An engine whose daemon answers is used; the password is not among its arguments."""
-    real = ways.find_java(os.environ)
-    lib = stopped.neo4j_dir / f"server-{ways.server_version()}" / "lib"
-    docker = _DOCKER.format(
-        python=sys.executable, home=str(tmp_path), java=str(real), jars=str(lib)
-    )
-    environ = only(tmp_path / "bin", docker=docker)
-    try:
-        status = await local(stopped, environ).up(print)
-        assert (status.running, status.way) == (True, "docker")
-        assert (await local(stopped, environ).status()).running
-        assert await recall(stopped, "s") == kept_turns("s", 2)
-        await remember(stopped, "c")
-    finally:
-        assert await local(stopped, environ).down()
-    assert not (await local(stopped, environ).status()).running
-    asked = (tmp_path / "asked").read_text()
-    assert Layout(stopped.neo4j_dir).password() not in asked
-    verbs = [line.split()[0] for line in asked.splitlines()]
-    assert verbs[:3] == ["info", "rm", "run"]
-    assert verbs.index("stop") > verbs.index("run")
-    run = next(line for line in asked.splitlines() if line.startswith("run "))
-    assert "--publish 127.0.0.1:" in run
-    assert f"--volume {stopped.neo4j_dir / 'data'}:/data" in run
+async def test_a_container(empty: Paths, tmp_path: Path) -> None:
+    """On loopback, with the folder's data; the password is not among its arguments."""
+    environ = only(tmp_path / "bin", docker=_DOCKER)
+    layout = Layout(empty.make().neo4j_dir)
+    layout.make()
+    engine = await ways.find_engine(environ)
+    assert engine
+    await engine.prepare(layout, print)
+    layout.remember(await engine.start(layout, Ports(4711, 4712)))
+    status = await local(empty, environ).status()
+    assert (status.running, status.way) == (True, "docker")
+    assert status.browser == "http://127.0.0.1:4712/browser/"
+    assert local(empty, environ).connection().url == status.url == "bolt://127.0.0.1:4711"
+    assert await local(empty, environ).down()
+    assert not (await local(empty, environ).status()).running
+    asked = (tmp_path / "bin" / "asked").read_text()
+    assert [line.split()[0] for line in asked.splitlines()] == [
+        "info", "rm", "run", "inspect", "inspect", "stop", "rm",
+    ]  # fmt: skip
+    assert (tmp_path / "bin" / "auth").read_text() == f"neo4j/{layout.password()}\n"
+    assert layout.password() not in asked
+    for given in ("127.0.0.1:4711:7687", "127.0.0.1:4712:7474", f"{layout.data}:/data"):
+        assert f" {given} " in asked
 
 
 # --- what is never stopped, what is never started ------------------------------------------
@@ -331,14 +285,14 @@ async def test_a_recycled_process_id_is_left_alone(empty: Paths) -> None:
     innocent = subprocess.Popen(["sleep", "60"])
     try:
         for started in ("some-boot:123", ""):
-            layout.remember(Running("java", 1, pid=innocent.pid, started=started))
+            layout.remember(Running("java", 1, 2, pid=innocent.pid, started=started))
             status = await local(empty).status()
             assert not status.running
             with pytest.raises(StoreRefused, match="no local one runs"):
                 local(empty).connection()
             assert not await local(empty).down()
             assert innocent.poll() is None
-            assert layout.running() is None
+            assert layout.running() == Running("java", 1, 2)
     finally:
         innocent.kill()
         innocent.wait()

@@ -105,12 +105,11 @@ class LocalNeo4j:
             return False
         async with alone(layout, lambda _: None):
             running = layout.running()
-            if running is None:
-                return False
-            lived = await _lives(running, self._environ)
-            await _stop(running, self._environ)
+            lives = running is not None and await _lives(running, self._environ)
+            if running:
+                await _stop(running, self._environ)
             layout.forget()
-            return lived
+            return lives
 
     async def status(self) -> ServerStatus:
         """Whether a server runs, and which; starts nothing."""
@@ -127,17 +126,11 @@ class LocalNeo4j:
                 + ("answers." if answers else "does not answer."),
             )
         running = self._layout.running()
-        if running is None:
-            return ServerStatus(
-                running=False, detail="No local Neo4j runs; `ragmem neo4j up` starts one."
-            )
-        if not await _lives(running, self._environ):
-            return ServerStatus(
-                running=False,
-                way=running.way,
-                detail="The local Neo4j has ended; `ragmem neo4j up` starts it again.",
-            )
-        return self._told_of(running)
+        if running and await _lives(running, self._environ):
+            return self._told_of(running)
+        return ServerStatus(
+            running=False, detail="No local Neo4j runs; `ragmem neo4j up` starts one."
+        )
 
     def password(self) -> str:
         """Of the local server; StoreRefused where another is configured, or none was started."""
@@ -286,7 +279,6 @@ async def start(
                 on_progress(f"a port was taken meanwhile: {ports.bolt} and {ports.http} then")
                 continue
             raise
-        layout.keep_ports(ports)
         return running
     raise StoreUnavailable(
         f"Neo4j found its port taken {_PORTS_TRIED} times.",
@@ -370,8 +362,8 @@ async def _ask(
 
 def _choose_ports(layout: Layout, on_progress: Progress) -> Ports:
     """Those of the last start, so that what knows an address finds it again; else free ones."""
-    kept = layout.ports()
-    if kept is None:
+    last = layout.running()
+    if last is None:
         return Ports(free_port(), free_port())
 
     def chosen(port: int, of: str) -> int:
@@ -384,7 +376,7 @@ def _choose_ports(layout: Layout, on_progress: Progress) -> Ports:
         )
         return other
 
-    return Ports(chosen(kept.bolt, "Bolt"), chosen(kept.http, "the Browser"))
+    return Ports(chosen(last.port, "Bolt"), chosen(last.http, "the Browser"))
 
 
 def _is_free(port: int) -> bool:

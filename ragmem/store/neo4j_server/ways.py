@@ -15,7 +15,6 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
 from xml.etree import ElementTree
 
 import msgspec
@@ -23,7 +22,6 @@ import msgspec
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.files import replace_private
 
-T = TypeVar("T")
 HEAP_MAX = "512m"
 PAGE_CACHE = "64m"
 
@@ -53,13 +51,13 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A server that was started: the content of its record on disk."""
+    """A server that was started, or its ports alone: the content of its record on disk."""
 
     way: str
     """`path`, `docker`, `podman` or `java`."""
     port: int
     """Bolt's."""
-    http: int = 0
+    http: int
     """The Browser's."""
     pid: int = 0
     started: str = ""
@@ -70,13 +68,6 @@ class Running(msgspec.Struct, frozen=True):
     def url(self) -> str:
         """Where it listens."""
         return f"bolt://127.0.0.1:{self.port}"
-
-
-def _read(file: Path, kind: type[T]) -> T | None:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
-        return None
 
 
 class Layout:
@@ -91,7 +82,6 @@ class Layout:
         self.startup_log = self.logs / "startup.log"
         self.lock = folder / "lock"
         self._record = folder / "running.json"
-        self._ports = folder / "ports.json"
         self._password = folder / "password"
 
     def make(self) -> None:
@@ -117,23 +107,19 @@ class Layout:
 
     def running(self) -> Running | None:
         """The server's record; None when there is none, or none that can be read."""
-        return _read(self._record, Running)
+        try:
+            return msgspec.json.decode(self._record.read_bytes(), type=Running)
+        except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+            return None
 
     def remember(self, running: Running) -> None:
         """Record a server that was started."""
         replace_private(self._record, msgspec.json.encode(running), sync=True)
 
     def forget(self) -> None:
-        """Remove the record."""
-        self._record.unlink(missing_ok=True)
-
-    def ports(self) -> Ports | None:
-        """Those of the last start; None when there was none, or none that can be read."""
-        return _read(self._ports, Ports)
-
-    def keep_ports(self, ports: Ports) -> None:
-        """Record them for the next start."""
-        replace_private(self._ports, msgspec.json.encode(ports), sync=True)
+        """Keep of the record the ports alone, for the next start."""
+        if last := self.running():
+            self.remember(Running(last.way, last.port, last.http))
 
     def write_settings(self, ports: Ports, more: Mapping[str, str] = MappingProxyType({})) -> None:
         """Write `neo4j.conf` for a server that listens on these ports."""
@@ -177,23 +163,17 @@ def harmless(environ: Mapping[str, str]) -> dict[str, str]:
 
 def start_detached(command: Sequence[str], environ: Mapping[str, str], log: Path) -> int:
     """Start a program in a session of its own, its output appended to `log`; its process id."""
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    silence = os.open(os.devnull, os.O_RDONLY)
-    try:
-        return os.posix_spawnp(
-            command[0],
-            list(command),
-            dict(environ),
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, silence, 0),
-                (os.POSIX_SPAWN_DUP2, output, 1),
-                (os.POSIX_SPAWN_DUP2, output, 2),
-            ],
-            setsid=True,
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
-    finally:
-        os.close(output)
-        os.close(silence)
+    child.returncode = 0  # It outlives this process, and is waited for by its id, if at all.
+    return child.pid
 
 
 async def run(

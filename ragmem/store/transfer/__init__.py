@@ -26,7 +26,6 @@ from ragmem.records import (
     CodeScope,
     DropCodeFiles,
     EmbedderMark,
-    FoundScope,
     MemoryRecord,
     Owner,
     Profile,
@@ -70,9 +69,9 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
     async def stream() -> AsyncIterator[Sequence[Write]]:
         if projects := await source.projects():
             yield [RegisterProject(project=project) for project in projects]
-        async for code in _code_of(source, projects):
-            for files in _parts(list(code.before_turns()), batch):
-                yield files
+        async for files in _code_of(source, projects, after_turns=False):
+            for portion_of_files in _parts(files, batch):
+                yield portion_of_files
         for generation in generations(await source.spans()):
             for portion in portions(generation, batch):
                 failpoint("transfer.read")
@@ -90,9 +89,9 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
                         for each in await source.get(kind.record, portion.session_ids)
                     ],
                 ]
-        async for code in _code_of(source, projects):
-            for settled in _parts(list(code.after_turns()), batch):
-                yield settled
+        async for files in _code_of(source, projects, after_turns=True):
+            for portion_of_files in _parts(files, batch):
+                yield portion_of_files
         for portion_ids in _parts(await source.ids(Summary), batch):
             failpoint("transfer.read")
             found = await source.get(Summary, portion_ids)
@@ -116,58 +115,42 @@ def _fitted(put: PutTurn) -> PutTurn:
     return replace(put, turn=fitted(put.turn))
 
 
-class MovedCode(msgspec.Struct, frozen=True):
-    """The code of one project's folder, with the scopes that no file defines any more.
-
-    Such a scope is there for the turns that have to do with it. So it is put as if its last file
-    defined it still, then come the turns with their references, then that file as it is.
-    """
-
-    project_id: str
-    files: Sequence[CodeFile]
-    lost: Sequence[FoundScope]
-    """Scopes of it that no file defines."""
-
-    def before_turns(self) -> Iterator[PutCodeFile]:
-        """Every file, with scopes that it has lost; then it bears no hash: see `is_as_it_is`."""
-        held = {file.path: file for file in self.files}
-        lost: dict[str, list[CodeScope]] = {}
-        for found in self.lost:
-            lost.setdefault(found.path, []).append(found.scope)
-        for path in sorted(held.keys() | lost.keys()):
-            file = held.get(path) or CodeFile(
-                project_id=self.project_id, path=path, language="text", hash=""
-            )
-            if path in lost:
-                file = replace(file, hash="", scopes=(*file.scopes, *lost[path]))
-            yield PutCodeFile(file=file)
-
-    def after_turns(self) -> Iterator[PutCodeFile | DropCodeFiles]:
-        """The files that `before_turns` has put otherwise than they are, as they are."""
-        paths = {found.path for found in self.lost}
-        for file in self.files:
-            if file.path in paths:
-                yield PutCodeFile(file=file)
-                paths.remove(file.path)
-        if paths:
-            yield DropCodeFiles(project_id=self.project_id, paths=tuple(sorted(paths)))
-
-
 def is_as_it_is(write: PutCodeFile) -> bool:
     """Whether the write puts the file as it is, and not with scopes that it has lost."""
     return write.file.hash != ""
 
 
-async def _code_of(source: Archive, projects: Sequence[Project]) -> AsyncIterator[MovedCode]:
-    """The code of each folder, one after the other."""
+async def _code_of(
+    source: Archive, projects: Sequence[Project], *, after_turns: bool
+) -> AsyncIterator[list[PutCodeFile | DropCodeFiles]]:
+    """The files of each folder, one folder after the other.
+
+    A scope that no file defines any more is there for the turns that have to do with it. So it is
+    put as if its last file defined it still, which then bears no hash; then come the turns with
+    their references, and `after_turns` that file as it is.
+    """
     with_code = await source.code_projects()
     for project_id in dict.fromkeys([*(each.project_id for each in projects), *with_code]):
         failpoint("transfer.read")
+        lost: dict[str, list[CodeScope]] = {}
         # Of a project that was joined: the whole family's.
-        found = await source.find_scopes(ScopeQuery(project_ids=(project_id,), limit=_ALL))
-        lost = [each for each in found if each.project_id == project_id and not each.defined]
-        files = await source.code_files(project_id) if project_id in with_code else []
-        yield MovedCode(project_id, files, lost)
+        for found in await source.find_scopes(ScopeQuery(project_ids=(project_id,), limit=_ALL)):
+            if found.project_id == project_id and not found.defined:
+                lost.setdefault(found.path, []).append(found.scope)
+        held = await source.code_files(project_id) if project_id in with_code else []
+        if after_turns:
+            gone = tuple(sorted(lost.keys() - {file.path for file in held}))
+            drops = [DropCodeFiles(project_id=project_id, paths=gone)] if gone else []
+            yield [*(PutCodeFile(file=file) for file in held if file.path in lost), *drops]
+            continue
+        files = {
+            path: CodeFile(project_id=project_id, path=path, language="text", hash="")
+            for path in lost
+        } | {file.path: file for file in held}
+        for path, scopes in lost.items():
+            file = files[path]
+            files[path] = replace(file, hash="", scopes=(*file.scopes, *scopes))
+        yield [PutCodeFile(file=file) for _, file in sorted(files.items())]
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
@@ -240,6 +223,9 @@ class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1] = 1
 
 
+_LONGEST_HEAD = 1000
+
+
 class _End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     end: int
     """Writes before this line."""
@@ -257,25 +243,6 @@ async def write_lines(stream: Stream, out: BinaryIO, on_progress: OnProgress) ->
     out.write(msgspec.json.encode(_End(count)) + b"\n")
 
 
-def is_lines(file: Path) -> bool:
-    """Whether the file begins as such a one does."""
-    with file.open("rb") as lines:
-        try:
-            msgspec.json.decode(lines.readline(1000), type=_Head)
-        except msgspec.MsgspecError:
-            return False
-    return True
-
-
-def no_backup(file: Path) -> UsageError:
-    """The error for a file that is something else."""
-    return UsageError(
-        f"{file} is no backup of ragmem's memory.",
-        hint="`ragmem store backup FILE` writes one. `ragmem sessions import` takes sessions, "
-        "`ragmem memory import` memories.",
-    )
-
-
 def count_lines(file: Path) -> int:
     """How many writes are in it, about."""
     with file.open("rb") as lines:
@@ -290,9 +257,13 @@ def stream_of_lines(file: Path) -> Stream:
         damage = None
         with file.open("rb") as lines:
             try:
-                msgspec.json.decode(lines.readline(), type=_Head)
+                msgspec.json.decode(lines.readline(_LONGEST_HEAD), type=_Head)
             except msgspec.MsgspecError:
-                raise no_backup(file) from None
+                raise UsageError(
+                    f"{file} is no backup of ragmem's memory.",
+                    hint="`ragmem store backup FILE` writes one. `ragmem sessions import` takes "
+                    "sessions, `ragmem memory import` memories.",
+                ) from None
             ended = False
             for count, line in enumerate(lines):
                 failpoint("lines.read")
