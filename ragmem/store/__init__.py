@@ -47,7 +47,7 @@ time; what can't be made anew is here: the identity of scopes, and what was done
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -61,8 +61,10 @@ from ragmem.files import replace_private, write_new_private
 from ragmem.ids import new_id
 from ragmem.records import (
     MEMORY_LEVEL,
+    REFERENCE_HOWS,
     Attempts,
     Candidate,
+    CodeReference,
     CodeStore,
     EmbedderMark,
     FileAccess,
@@ -72,8 +74,10 @@ from ragmem.records import (
     Pending,
     Profile,
     PutMemory,
+    PutReferences,
     PutTurn,
     PutVectors,
+    ReferenceHow,
     RegisterProject,
     SearchQuery,
     Session,
@@ -354,6 +358,34 @@ def in_use(session_id: str) -> StoreRefused:
         f"Session {session_id} can't be deleted: a process works in it.",
         hint="Leave it there first.",
     )
+
+
+def those_given(*conditions: tuple[object, str]) -> str:
+    """The conditions beside which a value is given, joined with AND; TRUE where there are none."""
+    return " AND ".join(condition for given, condition in conditions if given) or "TRUE"
+
+
+def _strength(reference: CodeReference) -> tuple[int, str]:
+    return REFERENCE_HOWS.index(reference.how), reference.scope_id
+
+
+def strongest(references: Iterable[CodeReference]) -> dict[str, ReferenceHow]:
+    """How a turn has to do with each scope, by the scope's id."""
+    found: dict[str, ReferenceHow] = {}
+    for each in sorted(references, key=_strength):
+        found.setdefault(clean(each.scope_id), each.how)
+    return found
+
+
+def references_of(found: Iterable[tuple[str, str, ReferenceHow]]) -> list[PutReferences]:
+    """What turns have to do with code, the strongest first; by ids of turns and of scopes."""
+    held: dict[str, list[CodeReference]] = {}
+    for turn_id, scope_id, how in found:
+        held.setdefault(turn_id, []).append(CodeReference(scope_id=scope_id, how=how))
+    return [
+        PutReferences(turn_id=turn_id, references=tuple(sorted(references, key=_strength)))
+        for turn_id, references in held.items()
+    ]
 
 
 def oldest_first(pairs: Sequence[tuple[str, str | None]]) -> list[str]:

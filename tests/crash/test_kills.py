@@ -48,7 +48,7 @@ _NOT_PASSED = {
 async def test_a_kill_at_every_point(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Usually those where something may happen twice or be half; of the spool's: test_model.py."""
+    """Usually those where something may happen twice or be half; of the spool's: test_lives.py."""
     server = request.getfixturevalue("neo4j_server") if kind == "neo4j" else None
     is_whole = request.config.getoption("--all")
     some = {} if is_whole else {"areas": ("call.", "tool."), "but": _NOT_PASSED}

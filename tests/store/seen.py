@@ -1,6 +1,10 @@
 """All that the queries of a store tell."""
 
-from ragmem.records import OF_SESSIONS, MemoryQuery, SessionQuery
+from typing import Any
+
+import msgspec
+
+from ragmem.records import OF_SESSIONS, MemoryQuery, Profile, SessionQuery
 from ragmem.store import Store
 
 
@@ -20,3 +24,31 @@ async def seen(store: Store) -> dict[str, object]:
         "counts": (await store.info()).counts,
         **{each.table: await store.get(each.record, ids) for each in OF_SESSIONS},
     }
+
+
+async def everything(store: Store) -> dict[str, Any]:
+    """What is moved of all that, to be compared between stores."""
+    found: dict[str, Any] = await seen(store)
+    # In which order projects became known is not moved, nor when a profile became empty.
+    found["projects"] = sorted(found["projects"], key=lambda project: str(project.project_id))
+    found["profile"] = found["profile"] if found["profile"].values else Profile()
+    return found
+
+
+def difference(found: Any, expected: Any, where: str = "") -> list[str]:
+    """Where two values differ, and how: to be read by people."""
+    if found == expected:
+        return []
+    if isinstance(found, msgspec.Struct) and type(found) is type(expected):
+        found, expected = msgspec.structs.asdict(found), msgspec.structs.asdict(expected)
+    if isinstance(found, dict) and isinstance(expected, dict) and found.keys() == expected.keys():
+        pairs = [(key, found[key], expected[key]) for key in found]
+    elif (
+        isinstance(found, list | tuple)
+        and isinstance(expected, list | tuple)
+        and len(found) == len(expected)
+    ):
+        pairs = [(number, *pair) for number, pair in enumerate(zip(found, expected, strict=True))]
+    else:
+        return [f"{where}: found {found!r}, expected {expected!r}"]
+    return [line for key, *pair in pairs for line in difference(*pair, f"{where}.{key}")]

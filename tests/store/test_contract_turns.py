@@ -333,7 +333,7 @@ async def test_tool_calls_by_the_end_of_their_id(store: Store) -> None:
 
 
 async def test_a_start_never_replaces_a_finish(store: Store) -> None:
-    """Found by a life (test_model.py): a start said again, late, takes no result away."""
+    """Found by a life (test_lives.py): a start said again, late, takes no result away."""
     whole = {"tool_call_id": "c", "started_at": at(10**6)}
     start = called("s", "t", 0, result="", success=False, **whole)
     end = called("s", "t", 0, "a.py", **whole)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,7 +28,6 @@ from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.code_samples import code_seen
 from tests.store.conftest import mostly
 from tests.store.haste import hurried, limit
-from tests.store.model import Model, difference, everything
 from tests.store.samples import (
     START,
     a_session,
@@ -40,6 +39,7 @@ from tests.store.samples import (
     summed,
     whole_turn,
 )
+from tests.store.seen import difference, everything
 from tests.store.test_contract import a_story
 from tests.store.test_transfer import sqlite
 
@@ -118,14 +118,17 @@ async def settled(store: SpooledStore, spool: Path) -> None:
             await asyncio.sleep(0.02)
 
 
-async def there(server: Connection, expected: Model) -> None:
-    """What is on the server, past the proxy: all of it, once."""
-    store = await Neo4jStore.open(server, timeout_s=PATIENCE_S)
+async def there(server: Connection, steps: Sequence[Sequence[Write]], home: Path) -> None:
+    """What is on the server, past the proxy: all of it, once, as in a store without cuts."""
+    store, uncut = await Neo4jStore.open(server, timeout_s=PATIENCE_S), await sqlite(home)
     try:
-        assert difference(await everything(store), expected.everything()) == []
+        for step in steps:
+            await uncut.apply(step)
+        assert difference(await everything(store), await everything(uncut)) == []
         assert await store.check() == []
     finally:
         await store.aclose()
+        await uncut.aclose()
 
 
 STEPS: list[list[Write]] = [
@@ -182,13 +185,11 @@ async def test_a_cut_in_each_step_is_not_felt(
     cut: Cut, spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
 ) -> None:
     """Acknowledged at once, there once, without anybody's doing."""
-    model = Model()
     for step in STEPS:
-        model = model.after(step)
         proxy.cuts = [cut, cut]
         await prompt(spooled.apply(step))
     await settled(spooled, tmp_path / "spool")
-    await there(neo4j_server, model)
+    await there(neo4j_server, STEPS, tmp_path / "uncut")
 
 
 @pytest.mark.parametrize("cut", mostly(["in_answer"], CUTS[:-1]))
@@ -237,13 +238,11 @@ async def test_a_firewall_is_not_felt(
     spooled: SpooledStore, proxy: TcpProxy, neo4j_server: Connection, tmp_path: Path
 ) -> None:
     """Kept at once, there within seconds."""
-    model = Model().after(STEPS[0])
     await spooled.apply(STEPS[0])
     proxy.swallow_all()
     for step in STEPS[1:]:
-        model = model.after(step)
         assert isinstance(await prompt(spooled.apply(step)), Waiting)
     began = time.monotonic()
     await settled(spooled, tmp_path / "spool")
     assert time.monotonic() - began < 40
-    await there(neo4j_server, model)
+    await there(neo4j_server, STEPS, tmp_path / "uncut")

@@ -55,7 +55,8 @@ PLANS = {
 GIVEN = {
     "projects": ["p"], "projectIds": ["p"], "projectId": "p", "path": "a", "paths": ["a"],
     "after": "", "limit": 9, "most": 9, "ids": ["t"], "scopeIds": ["x"], "sessionId": None,
-    "nameKey": "a", "tailKey": "a", "qualifiedKey": "a", "userWide": True, "owner": "ana",
+    "project_ids": ["p"],
+    "nameKey": "a", "tailKey": "a", "qualifiedKey": "a", "user_wide": True, "owner": "ana",
     "start": at(0), "end": at(9), "sessions": ["s"], "lasts": {"s": 9},
 }  # fmt: skip
 SCANNED = {"turns whose code is to be found": {"c:CodeProject"}}

@@ -256,6 +256,8 @@ LIMIT $limit
 RETURN collect([path, turns, sessions, toString(last)]) AS found;
 
 // :references_of
-UNWIND $ids AS id
-MATCH (t:ConversationTurn {uuid: id})-[r:REFERENCES_CODE]->(s:Scope)
+UNWIND range(0, size($ids) - 1) AS i
+MATCH (t:ConversationTurn {uuid: $ids[i]})-[r:REFERENCES_CODE]->(s:Scope)
+WITH i, t, r, s
+ORDER BY i
 RETURN collect([t.uuid, s.scopeId, r.how]) AS found;

@@ -6,21 +6,21 @@ from typing import Any
 
 import msgspec
 
+from ragmem import store
 from ragmem.records import (
     MOST_CHANGED,
     REFERENCE_HOWS,
     ChangedTogether,
     CodeFile,
-    CodeReference,
     CodeScope,
     CodeTurn,
     DropCodeFiles,
     FoundScope,
     PutReferences,
-    ReferenceHow,
     ScopeQuery,
     TurnsQuery,
 )
+from ragmem.store import strongest, those_given
 from ragmem.store.neo4j.gateway import Gateway, Transaction, Value, from_text, named_statements
 from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.shapes import Properties, path_key, title_key
@@ -155,7 +155,7 @@ async def put_references(
     rows: list[Properties] = [
         {"turnId": turn_id, "scopeId": scope_id, "how": how}
         for turn_id in turn_ids
-        for scope_id, how in _strongest(last[turn_id]).items()
+        for scope_id, how in strongest(last[turn_id].references).items()
     ]
     scope_ids = sorted({str(row["scopeId"]) for row in rows})
     projects = await tx.found(STATEMENTS["projects_of_scopes"], ids=scope_ids, turnIds=turn_ids)
@@ -166,11 +166,6 @@ async def put_references(
     await tx.run(STATEMENTS["put_references"], references=rows)
     await tx.run(STATEMENTS["references_are_known"], turnIds=turn_ids)
     await forget_scopes(tx, before)
-
-
-def _strongest(write: PutReferences) -> Mapping[str, ReferenceHow]:
-    ranked = sorted(write.references, key=lambda each: -REFERENCE_HOWS.index(each.how))
-    return {clean(each.scope_id): each.how for each in ranked}
 
 
 async def hold_scopes_of(tx: Transaction, session_id: str) -> list[str]:
@@ -289,15 +284,9 @@ async def changed_with(
 
 async def references_of(tx: Transaction, ids: Sequence[str]) -> list[PutReferences]:
     """Of those of them that have some, in this order; the strongest references first."""
-    [[found]] = await tx.values(STATEMENTS["references_of"], ids=sorted(set(ids)))
-    held: dict[str, list[CodeReference]] = {}
-    for turn_id, scope_id, how in found:
-        held.setdefault(turn_id, []).append(CodeReference(scope_id=scope_id, how=how))
-    return [
-        PutReferences(turn_id=turn_id, references=tuple(sorted(held[turn_id], key=_strength)))
-        for turn_id in map(clean, ids)
-        if turn_id in held
-    ]
+    order = [clean(each) for each in dict.fromkeys(ids)]
+    [[found]] = await tx.values(STATEMENTS["references_of"], ids=order)
+    return store.references_of(found)
 
 
 async def code_projects(tx: Transaction) -> list[str]:
@@ -306,24 +295,21 @@ async def code_projects(tx: Transaction) -> list[str]:
     return list(found)
 
 
-def _strength(reference: CodeReference) -> tuple[int, str]:
-    return REFERENCE_HOWS.index(reference.how), reference.scope_id
-
-
 async def _scope_ids(tx: Transaction, query: ScopeQuery) -> list[str]:
     """Those that match, in order."""
     projects = await _family(tx, query.project_ids)
-    conditions = ["s.projectId IN $projects" if projects else "s.projectId IS NOT NULL"]
-    if query.path:
-        conditions.append("s.path = $path")
-    if query.defined is not None:
-        conditions.append(f"{'' if query.defined else 'NOT '}EXISTS {{ (s)<-[:DEFINES]-(:File) }}")
+    conditions = those_given(
+        (True, "s.projectId IN $projects" if projects else "s.projectId IS NOT NULL"),
+        (query.path, "s.path = $path"),
+        (query.defined is not None, "EXISTS { (s)<-[:DEFINES]-(:File) } = $defined"),
+    )
     which = STATEMENTS["scopes_by_name" if query.name else "scopes_by_place"]
-    which = which.replace("/* conditions */", "".join(f" AND {each}" for each in conditions))
+    which = which.replace("/* conditions */", f" AND {conditions}")
     [[found]] = await tx.values(
         STATEMENTS["find_scopes"].replace("/* which */", which),
         projects=projects,
         path=path_key(query.path),
+        defined=query.defined,
         nameKey=title_key(query.name),
         tailKey=tail_key(query.name),
         qualifiedKey=qualified_key(query.name),

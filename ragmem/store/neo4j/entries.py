@@ -16,7 +16,7 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store.neo4j.gateway import Row, Transaction, named_statements
-from ragmem.store.neo4j.shapes import Properties
+from ragmem.store.neo4j.shapes import Properties, salvaged
 from ragmem.text import clean
 
 STATEMENTS = named_statements("recall.cypher")
@@ -144,21 +144,10 @@ async def turn_entries(tx: Transaction, turn_ids: Sequence[str]) -> list[Propert
 async def summary_entries(tx: Transaction, summary_ids: Sequence[str]) -> list[Properties]:
     """As they should be."""
     found = await tx.found(STATEMENTS["summary_sources"], ids=summary_ids)
+    at = utc_now()
     return [
         summary_entry(
-            Summary(
-                summary_id=row["uuid"],
-                session_id=row["sessionId"],
-                text=row["summary"] or "",
-                level=row["level"] or 1,
-                turn_count=0,
-                files_mentioned=tuple(row["filesMentioned"] or ()),
-                key_findings=tuple(row["keyFindings"] or ()),
-                topics=tuple(row["topics"] or ()),
-                created_at=utc_now(),
-                covers=(),
-            ),
-            row["projectId"],
+            salvaged(Summary, row | {"level": row["level"] or 1}, at, covers=()), row["projectId"]
         )
         for row in found
     ]
@@ -167,26 +156,11 @@ async def summary_entries(tx: Transaction, summary_ids: Sequence[str]) -> list[P
 def _source(row: Row) -> Turn:
     """As far as its words need it."""
     at = utc_now()
-    return Turn(
-        turn_id=row["uuid"],
-        session_id=row["sessionId"],
-        user_message=row["userMessage"] or "",
-        assistant_message=row["assistantMessage"] or "",
-        started_at=at,
-        tool_calls=tuple(
-            ToolCall(
-                tool_call_id=call["uuid"],
-                turn_id=row["uuid"],
-                order=order,
-                tool_name=call["toolName"] or "",
-                arguments=call["toolArgs"] or "",
-                result=call["toolResult"] or "",
-                preamble=call["preamble"] or "",
-                started_at=at,
-            )
-            for order, call in enumerate(row["calls"])
-        ),
+    calls = (
+        salvaged(ToolCall, call, at, turn_id=row["uuid"], order=order)
+        for order, call in enumerate(row["calls"])
     )
+    return salvaged(Turn, row, at, tool_calls=tuple(calls))
 
 
 async def _drop_outdated(tx: Transaction, entries: Sequence[Properties]) -> None:

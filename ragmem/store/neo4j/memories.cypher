@@ -39,7 +39,7 @@ LIMIT $limit
 
 // :in_scope
 CALL () {
-  UNWIND $projectIds AS given
+  UNWIND $project_ids AS given
   OPTIONAL MATCH (p:Project {projectId: given})
   WITH DISTINCT coalesce(p.joinedInto, given) AS id
   MATCH (m:Memory)
@@ -47,7 +47,7 @@ CALL () {
   RETURN m
   UNION ALL
   MATCH (m:Memory)
-  WHERE $userWide AND m.scope = 'user' AND ($owner = '' OR m.owner = $owner) /* conditions */
+  WHERE $user_wide AND m.scope = 'user' AND ($owner = '' OR m.owner = $owner) /* conditions */
   RETURN m
 }
 WITH m

@@ -18,7 +18,7 @@ from ragmem.records import (
     PutOwner,
     PutProfile,
 )
-from ragmem.store import anothers, oldest_first, stored
+from ragmem.store import anothers, oldest_first, stored, those_given
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.gateway import Row, Transaction, from_text, named_statements, to_text
@@ -350,32 +350,19 @@ async def memories_revision(tx: Transaction) -> int:
 
 async def memories(tx: Transaction, query: MemoryQuery) -> list[MemoryRecord]:
     """Those that match, each with its evidence in order."""
-    conditions = []
-    if query.kinds:
-        conditions.append("m.kind IN $kinds")
-    if query.subjects:
-        conditions.append("any(each IN m.subjects WHERE each IN $subjects)")
-    if query.session_ids:
-        conditions.append("any(each IN m.sessionIds WHERE each IN $sessionIds)")
-    if query.pinned is not None:
-        conditions.append("m.pinned = $pinned")
-    if not query.with_superseded:
-        conditions.append("m.supersededBy IS NULL")
-    if query.alive_at is not None:
-        conditions.append("(m.expiresAt IS NULL OR m.expiresAt > datetime($aliveAt))")
+    conditions = those_given(
+        (query.kinds, "m.kind IN $kinds"),
+        (query.subjects, "any(each IN m.subjects WHERE each IN $subjects)"),
+        (query.session_ids, "any(each IN m.sessionIds WHERE each IN $session_ids)"),
+        (query.pinned is not None, "m.pinned = $pinned"),
+        (not query.with_superseded, "m.supersededBy IS NULL"),
+        (query.alive_at is not None, "(m.expiresAt IS NULL OR m.expiresAt > $alive_at)"),
+    )
     which = STATEMENTS["everywhere" if query.everywhere else "in_scope"]
-    which = which.replace("/* conditions */", "".join(f" AND {each}" for each in conditions))
-    given: Properties = {
-        "projectIds": query.project_ids,
-        "owner": tx.sees,
-        "userWide": query.user_wide,
-        "kinds": query.kinds,
-        "subjects": [each.casefold() for each in query.subjects],
-        "sessionIds": query.session_ids,
-        "pinned": query.pinned,
-        "aliveAt": time_text(query.alive_at),
-        "limit": _ALL if query.limit is None else query.limit,
-    }
+    which = which.replace("/* conditions */", f" AND {conditions}")
+    given = msgspec.structs.asdict(query) | {"owner": tx.sees}
+    given["subjects"] = [each.casefold() for each in query.subjects]
+    given["limit"] = _ALL if query.limit is None else query.limit
     return _newest_first(await _read(tx, which, given))
 
 

@@ -19,7 +19,7 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store import AHEAD, forked, in_use
+from ragmem.store import AHEAD, forked, in_use, those_given
 from ragmem.store.neo4j import code, memories, shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL, index_turns
 from ragmem.store.neo4j.gateway import (
@@ -38,7 +38,7 @@ _ALL_CHARS = 2**62
 
 async def session(tx: Transaction, session_id: str) -> Session:
     """One session; SessionNotFound when there is none."""
-    found = await _sessions(tx, ["s.sessionId = $id"], limit=1, id=session_id)
+    found = await _sessions(tx, "s.sessionId = $id", limit=1, id=session_id)
     if not found:
         raise not_found("session", session_id)
     return found[0]
@@ -46,35 +46,23 @@ async def session(tx: Transaction, session_id: str) -> Session:
 
 async def sessions(tx: Transaction, query: SessionQuery) -> list[Session]:
     """The sessions that match, newest activity first."""
-    conditions = []
-    if query.cwd is not None:
-        conditions.append("s.cwd = $cwd")
-    if query.project_ids:
-        conditions.append("s.projectId IN $projectIds")
-    if query.status is not None:
-        conditions.append("s.status = $status")
-    if query.mine and tx.owner:
-        conditions.append("s.owner = $owner")
-    if query.tags:
-        conditions.append("any(tag IN s.tags WHERE tag IN $tags)")
-    given: dict[str, Value] = {
-        "cwd": query.cwd,
-        "projectIds": query.project_ids,
-        "status": query.status,
-        "owner": tx.owner,
-        "tags": query.tags,
-    }
+    owner = tx.owner if query.mine else ""
+    conditions = those_given(
+        (query.cwd is not None, "s.cwd = $cwd"),
+        (query.project_ids, "s.projectId IN $project_ids"),
+        (query.status is not None, "s.status = $status"),
+        (owner, "s.owner = $owner"),
+        (query.tags, "any(tag IN s.tags WHERE tag IN $tags)"),
+    )
+    given = msgspec.structs.asdict(query) | {"owner": owner}
     if query.cwd is not None or query.project_ids:
-        return await _sessions(tx, conditions, limit=query.limit, **given)
+        return await _sessions(tx, conditions, **given)
     # Of all that there are, the newest come from their index, unsorted; then those that a
     # wrong clock has put into the future.
-    found = await _sessions(
-        tx, [*conditions, "s.lastActivity <= $horizon"], limit=query.limit, **given
-    )
+    found = await _sessions(tx, f"{conditions} AND s.lastActivity <= $horizon", **given)
     if len(found) < query.limit:
-        left = query.limit - len(found)
-        future = [*conditions, "s.lastActivity > $horizon"]
-        found += await _sessions(tx, future, limit=left, **given)
+        given["limit"] = query.limit - len(found)
+        found += await _sessions(tx, f"{conditions} AND s.lastActivity > $horizon", **given)
     return found
 
 
@@ -84,16 +72,13 @@ async def find_sessions(
     """Those whose id is, or ends with, the reference, or whose title equals it (casefolded)."""
     if not reference:
         return []
+    conditions = those_given(
+        (True, "(s.sessionId ENDS WITH $reference OR s.titleFolded = $folded)"),
+        (mine and tx.owner, "s.owner = $owner"),
+    )
+    folded = shapes.title_key(reference)
     return await _sessions(
-        tx,
-        [
-            "(s.sessionId ENDS WITH $reference OR s.titleFolded = $folded)",
-            *(["s.owner = $owner"] if mine and tx.owner else []),
-        ],
-        limit=limit,
-        owner=tx.owner,
-        reference=reference,
-        folded=shapes.title_key(reference),
+        tx, conditions, limit=limit, owner=tx.owner, reference=reference, folded=folded
     )
 
 
@@ -157,12 +142,11 @@ async def projects(tx: Transaction) -> list[Project]:
 
 
 async def _sessions(
-    tx: Transaction, conditions: Sequence[str], *, limit: int, **parameters: Value
+    tx: Transaction, conditions: str, *, limit: int, **parameters: Value
 ) -> list[Session]:
     # Only the conditions that are asked for: `$x IS NULL OR …` would keep indexes unused.
-    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    statement = STATEMENTS["sessions"].replace("/* conditions */", where)
-    if "$horizon" in where:  # All are on the same side of it.
+    statement = STATEMENTS["sessions"].replace("/* conditions */", f"WHERE {conditions}")
+    if "$horizon" in conditions:  # All are on the same side of it.
         statement = statement.replace("ORDER BY s.lastActivity > $horizon, ", "ORDER BY ")
     horizon = tx.now + AHEAD
     found = await tx.found(statement, limit=limit, horizon=horizon, **parameters)

@@ -88,6 +88,10 @@ _ELSEWHERE: dict[type, frozenset[str]] = {
 """Fields that are read with a node, but counted, or told by its relationships."""
 
 
+_types = cache(get_type_hints)
+_infos = cache(msgspec.structs.fields)
+
+
 class _Field(NamedTuple):
     name: str
     prop: str
@@ -103,7 +107,7 @@ class _Field(NamedTuple):
 def _fields(record: type[msgspec.Struct]) -> tuple[_Field, ...]:
     names = _NAMES.get(record, {})
     elsewhere = _ELSEWHERE.get(record, frozenset())
-    types = get_type_hints(record)
+    types = _types(record)
     found = []
     for name in record.__struct_fields__:
         held = types[name]
@@ -525,8 +529,8 @@ def salvaged(kind: type[R], node: Mapping[str, Any], at: datetime, **given: Any)
 
 def _readable(kind: type[msgspec.Struct], node: Mapping[str, Any], at: datetime) -> dict[str, Any]:
     found: dict[str, Any] = dict(_CAUTIOUS.get(kind, {}))
-    types = get_type_hints(kind)
-    for field, info in zip(_fields(kind), msgspec.structs.fields(kind), strict=True):
+    types = _types(kind)
+    for field, info in zip(_fields(kind), _infos(kind), strict=True):
         if field.part is not None:
             found[field.name] = _readable(field.part, node, at)
             continue

@@ -4,25 +4,25 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from ragmem import store
 from ragmem.failpoints import failpoint
 from ragmem.records import (
     MOST_CHANGED,
     REFERENCE_HOWS,
     ChangedTogether,
     CodeFile,
-    CodeReference,
     CodeScope,
     CodeTurn,
     DropCodeFiles,
     FoundScope,
     PutCodeFile,
     PutReferences,
-    ReferenceHow,
     ScopeQuery,
     TurnsQuery,
 )
+from ragmem.store import strongest, those_given
 from ragmem.store.sqlite.connection import Database, Row, columns, record
-from ragmem.store.sqlite.read import FAMILY, those_given
+from ragmem.store.sqlite.read import FAMILY
 from ragmem.text import clean
 
 
@@ -198,10 +198,7 @@ def put_references(db: Database, write: PutReferences) -> None:
     before = db.column(
         "DELETE FROM code_references WHERE turn_id = :id RETURNING scope", id=turn_id
     )
-    strongest: dict[str, ReferenceHow] = {}
-    for each in sorted(write.references, key=_strength):
-        strongest.setdefault(clean(each.scope_id), each.how)
-    for scope_id, how in strongest.items():
+    for scope_id, how in strongest(write.references).items():
         db.query(
             "INSERT INTO code_references (turn_id, scope, how)"
             " SELECT :id, scope, :how FROM code_scopes WHERE scope_id = :scope_id",
@@ -213,28 +210,20 @@ def put_references(db: Database, write: PutReferences) -> None:
         _forget(db, scope)
 
 
-def _strength(reference: CodeReference) -> int:
-    return REFERENCE_HOWS.index(reference.how)
-
-
 def references_of(db: Database, ids: Sequence[str]) -> list[PutReferences]:
     """What these turns have to do with code, of those that have something."""
-    found: dict[str, list[CodeReference]] = {}
-    for row in db.rows(
-        """
-        SELECT r.turn_id, s.scope_id, r.how
-        FROM json_each(:ids) AS asked
-        CROSS JOIN code_references AS r ON r.turn_id = asked.value
-        CROSS JOIN code_scopes AS s ON s.scope = r.scope
-        ORDER BY asked.key, s.scope_id
-        """,
-        ids=list(dict.fromkeys(ids)),
-    ):
-        found.setdefault(row["turn_id"], []).append(record(CodeReference, row))
-    return [
-        PutReferences(turn_id=turn_id, references=tuple(sorted(held, key=_strength)))
-        for turn_id, held in found.items()
-    ]
+    return store.references_of(
+        db.tuples(
+            """
+            SELECT r.turn_id, s.scope_id, r.how
+            FROM json_each(:ids) AS asked
+            CROSS JOIN code_references AS r ON r.turn_id = asked.value
+            CROSS JOIN code_scopes AS s ON s.scope = r.scope
+            ORDER BY asked.key
+            """,
+            ids=list(dict.fromkeys(ids)),
+        )
+    )
 
 
 def code_turns(db: Database, query: TurnsQuery) -> list[CodeTurn]:

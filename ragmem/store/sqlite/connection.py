@@ -20,16 +20,13 @@ from ragmem.errors import RagmemError, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.files import OwnerLocks
 from ragmem.records import utc_now
-from ragmem.text import clean
+from ragmem.store import stored
 
 Value = str | int | float | None
 Row = dict[str, Any]
 R = TypeVar("R", bound=msgspec.Struct)
 T = TypeVar("T")
 C = TypeVar("C", bound=apsw.Connection)
-
-_INT64 = 2**63 - 1
-
 
 # --- records and rows -------------------------------------------------------------------
 
@@ -41,21 +38,13 @@ def iso(at: datetime) -> str:
 
 def value(field: object) -> Value:
     """A field as it is stored."""
-    match field:
-        case None | float():
-            return field
-        case int():
-            return max(-_INT64 - 1, min(_INT64, int(field)))
-        case str():
-            return clean(field)
-        case datetime():
-            return iso(field)
-        case tuple() | list():
-            held = [clean(item) if isinstance(item, str) else item for item in field]
+    match stored(field):
+        case None | int() | float() | str() as plain:
+            return plain
+        case datetime() as at:
+            return iso(at)
+        case held:
             return msgspec.json.encode(held).decode()
-        case _:
-            named = {name: value(each) for name, each in msgspec.to_builtins(field).items()}
-            return msgspec.json.encode(named).decode()
 
 
 def _is_struct(kind: object) -> bool:

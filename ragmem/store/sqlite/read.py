@@ -28,7 +28,7 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store import AHEAD, oldest_first
+from ragmem.store import AHEAD, oldest_first, those_given
 from ragmem.store.sqlite.connection import Database, Row, record, stored_fields
 
 _LAST = (1 << 63) - 1
@@ -167,11 +167,6 @@ def sessions(db: Database, query: SessionQuery) -> list[Session]:
             where = f"WHERE {conditions} AND s.last_activity_at {when} :horizon {_NEWEST}"
             found += _sessions(db, where, **asked)
     return found
-
-
-def those_given(*conditions: tuple[object, str]) -> str:
-    """The conditions beside which a value is given, joined with AND; TRUE where there are none."""
-    return " AND ".join(condition for given, condition in conditions if given) or "TRUE"
 
 
 def find_sessions(

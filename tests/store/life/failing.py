@@ -49,9 +49,8 @@ class Failing(Saying):
             self.line.next = [mode]
             self.say(*writes)
             if insists:
-                applied = self.run(self.store.apply(writes))
-                self.worlds = self.worlds[1:]
-                self._right(applied, self.model)
+                self.doubt = []
+                self.tell(writes, self.run(self.store.apply(writes)))
             else:
                 self.verify()
 
@@ -66,24 +65,20 @@ class Failing(Saying):
             writes = turn_of(session, self.new("t"), self.tick())
         left = self.root / self.new("home")
         name = points[point % len(points)]
-        mode = self.line.mode
         self.acknowledged = False
         with killed_at(name, lambda: self._die(left)), suppress(Killed):
             self.run(self._last_words(writes, name, left))
-        self.line.set(mode)
         if not left.exists():
             # The point was not on its way; it dies afterwards.
             self._die(left)
-        self._touch(writes)
         if self.acknowledged:
-            self.worlds = [world.after(writes) for world in self.worlds]
+            self.run(self.witness.apply(writes))
             self.history.append(writes)
         else:
             if name == "spool.written":
                 tear(left / "spool", torn)
             # A line of the spool is whole by itself; a batch in it need not be.
-            cuts = range(1, len(writes) + 1) if self.spooled else [len(writes)]
-            self.worlds += [w.after(writes[:cut]) for cut in cuts for w in self.worlds]
+            self.doubt = [[each] for each in writes] if self.spooled else [writes]
         self._rise(left)
 
     async def _last_words(self, writes: Sequence[Write], point: str, left: Path) -> None:
@@ -111,18 +106,19 @@ class Failing(Saying):
             left.mkdir(exist_ok=True)
 
     def _rise(self, left: Path) -> None:
-        mode = self.line.mode
         # Those who waited for an answer of the dead process' store hear that it is dead.
         self.line.set("refusing")
         self.run(self._close())
-        self.line.set(mode)
+        self.line.set("fine")
         self.home = left
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """The next process begins; with SQLite none lives any more, with Neo4j by its lease."""
         if self.now_kind == "sqlite":
-            self.worlds = [world.after_ending() for world in self.worlds]
-        self.frozen |= self.unsettled
+            self.call_witness()
         self.run(self._start())
-        if self.line.mode == "fine":
-            self.verify()
+        self.verify()
 
     @rule(rarely=seldom)
     def reopen(self, rarely: int) -> None:
@@ -130,10 +126,7 @@ class Failing(Saying):
             return
         self.settle()
         self.run(self._close())
-        if self.now_kind == "sqlite":
-            self.worlds = [self.model.after_ending()]
-        self.run(self._start())
-        self.verify()
+        self._go_on()
 
     @rule()
     def look(self) -> None:

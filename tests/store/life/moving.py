@@ -11,40 +11,29 @@ from ragmem.store.transfer import Stream, compare, copy, stream_of, stream_of_li
 from tests.store.life.failing import Failing
 from tests.store.life.process import open_archive
 from tests.store.life.saying import few, seldom
-from tests.store.model import Model, difference, everything
+from tests.store.seen import difference, everything
 
 
 class Life(Failing):
     """One memory, and the processes that work on it one after the other."""
 
-    @rule(rarely=seldom, back=st.booleans(), other=st.booleans(), batch=few, stop=few)
-    def move(self, rarely: int, back: bool, other: bool, batch: int, stop: int) -> None:
-        """Into an empty store, or into the one that it came from; stopped once in the middle."""
+    @rule(rarely=seldom, other=st.booleans(), batch=few, stop=few)
+    def move(self, rarely: int, other: bool, batch: int, stop: int) -> None:
+        """Into an empty store; stopped once in the middle."""
         if rarely or not self.calm:
             return
         self.verify()
         kind, home = self.now_kind, self.root / self.new("home")
-        if back and self.past:
-            kind, home, there = self.past
-        else:
-            there = Model()
-            if self.server and (other or kind == "neo4j"):
-                kind = "sqlite" if kind == "neo4j" else "neo4j"
-            if kind == "neo4j":
-                self.run(self._wipe())
-        leaving = self.model if self.now_kind == "neo4j" else self.model.after_ending()
-        past = (self.now_kind, self.home, leaving)
+        if self.server and (other or kind == "neo4j"):
+            kind = "sqlite" if kind == "neo4j" else "neo4j"
+        if kind == "neo4j":
+            self.run(self._wipe())
         source = self.run(self._archive())
-        moved = self.model.after_moving()
-        moved.attached, moved.live = there.attached, there.live
-        known = [each.profile_at for each in (there, moved) if each.profile_at]
-        moved.profile_at = max(known, default=None)
-        self._take(stream_of(source, batch=batch), kind, home, moved, stop)
-        assert difference(self.run(everything(source)), self.model.everything()) == []
-        self._go_on_in(kind, home, moved)
-        self.past = past
+        self._take(stream_of(source, batch=batch), kind, home, stop)
+        self.verify()
+        self._go_on_in(kind, home)
 
-    def _take(self, stream: Stream, kind: str, home: Path, moved: Model, stop: int) -> None:
+    def _take(self, stream: Stream, kind: str, home: Path, stop: int) -> None:
         self.failed = True
 
         async def take() -> None:
@@ -58,7 +47,8 @@ class Life(Failing):
                 compared = await compare(stream, target, lambda *_: None)
                 assert compared.differing == [], compared.differing
                 assert compared.equal
-                assert difference(await everything(target), moved.everything()) == []
+                right = await everything(self.witness)
+                assert difference(await everything(target), right) == []
                 assert await target.check() == []
             finally:
                 await target.aclose()
@@ -66,9 +56,11 @@ class Life(Failing):
         self.run(take())
         self.failed = False
 
-    def _go_on_in(self, kind: str, home: Path, model: Model) -> None:
+    def _go_on_in(self, kind: str, home: Path) -> None:
+        """Who works on what is not moved."""
         self.run(self._close())
-        self.now_kind, self.home, self.worlds = kind, home, [model]
+        self.now_kind, self.home = kind, home
+        self.call_witness()
         self.run(self._start())
 
     @rule(as_lines=st.booleans())
@@ -83,7 +75,8 @@ class Life(Failing):
                 self.run(write_lines(stream_of(archive), out, lambda *_: None))
         else:
             self.run(archive.copy_to(file))  # type: ignore[attr-defined]
-        self.backup = (file, self.model.after_moving())
+        self.backup = (file, self.root / self.new("backup"))
+        self.run(self.witness.copy_to(self.backup[1]))
 
     @rule(rarely=seldom)
     def restore(self, rarely: int) -> None:
@@ -91,9 +84,9 @@ class Life(Failing):
         if rarely or not (self.calm and self.backup):
             return
         assert self.backup is not None
-        file, model = self.backup
-        self.run(self._close())
+        file, seen_then = self.backup
         home = self.root / self.new("home")
+        self.call_witness(seen_then)
         if self.now_kind == "neo4j":
             self.run(self._wipe())
         if file.read_bytes().startswith(b"SQLite"):
@@ -101,12 +94,12 @@ class Life(Failing):
             kept.mkdir()
             shutil.copyfile(file, kept / "memory.db")
             source = self.run(open_archive("sqlite", kept, None))
-            self._take(stream_of(source), self.now_kind, home, model, 0)
+            self._take(stream_of(source), self.now_kind, home, 0)
             self.run(source.aclose())
         else:
-            self._take(stream_of_lines(file), self.now_kind, home, model, 0)
-        self._go_on_in(self.now_kind, home, model)
-        self.history, self.past = [], None
+            self._take(stream_of_lines(file), self.now_kind, home, 0)
+        self._go_on_in(self.now_kind, home)
+        self.history = []
 
 
 async def aenumerate(batches: Any) -> Any:

@@ -6,19 +6,16 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from ragmem.errors import SessionNotFound, StoreRefused
+from ragmem.errors import SessionNotFound
 from ragmem.records import (
     Insight,
     Project,
-    PutInsight,
-    PutMemory,
     PutProfile,
     RegisterProject,
     UpdateSession,
     Write,
 )
-from tests.store.life.process import MEMORIES, NOW, Process, place_of
-from tests.store.model import Model
+from tests.store.life.process import Process
 from tests.store.samples import (
     answered,
     begun,
@@ -33,6 +30,8 @@ from tests.store.samples import (
 
 some = st.integers(0, 30)
 few = st.integers(1, 5)
+OPEN = ("running", "interrupted", "failed")
+"""States of turns that may go on."""
 seldom = st.integers(0, 2)
 """0 when something is to be done that takes long."""
 texts = st.sampled_from(["Why?", "", "Le jardin d'été 🌱", "a\0b", "half \ud83d", "x" * 99])
@@ -59,8 +58,8 @@ class Saying(Process):
 
     @rule(number=some, text=texts)
     def register_project(self, number: int, text: str) -> None:
-        free = [each for each in self.model.projects if each not in self.frozen]
-        known = self.pick([*free, *[""] * 5], number)
+        there = [each.project_id for each in self.run(self.witness.projects())]
+        known = self.pick([*there, *[""] * 5], number)
         path = f"/home/ana/{next(self.numbers)}"
         self.say(
             RegisterProject(
@@ -83,7 +82,7 @@ class Saying(Process):
     @rule(number=some, back=st.integers(-1, 3))
     def fork(self, number: int, back: int) -> None:
         if parent := self.pick(self.sessions(), number):
-            index = len(self.model.visible(parent)) - back
+            index = len(self.run(self.witness.turns(parent))) - back
             began = self.tick()
             self.say(
                 created(
@@ -96,15 +95,13 @@ class Saying(Process):
     @rule(number=some, text=texts)
     def begin_turn(self, number: int, text: str) -> None:
         if session := self.pick(self.sessions(), number):
-            registered = (self.owner, session) in self.model.attached
-            owner = self.owner if registered else None
+            owner = self.owner if session in self.attached else None
             self.say(begun(session, self.new("t"), text, owner_id=owner, started_at=self.tick()))
 
     @rule(number=some, steps=st.sampled_from(["start", "end", "start end"]), files=some)
     def call_tool(self, number: int, steps: str, files: int) -> None:
-        if turn_id := self.pick_turn(number):
-            session_id = self.model.turns[turn_id].session_id
-            order = len(self.model.whole_turn(turn_id).tool_calls)
+        if turn := self.pick(self.turns(*OPEN), number):
+            session_id, turn_id, order = turn.session_id, turn.turn_id, len(turn.tool_calls)
             call_id, began = self.new("c"), self.tick()
             paths = [f"{name}.py" for name in "abc"[: files % 4]]
             whole = {"tool_call_id": call_id, "started_at": began}
@@ -116,28 +113,21 @@ class Saying(Process):
     @rule(number=some)
     def finish_tool(self, number: int) -> None:
         """A call that was started, now or long ago, has ended."""
-        turns = self.model.turns
-        open_calls = [
-            call
-            for call in self.model.calls.values()
+        waiting = [
+            (turn.session_id, call)
+            for turn in self.turns(*OPEN)
+            for call in turn.tool_calls
             if not call.result
-            and turns[call.turn_id].session_id not in self.frozen
-            and turns[call.turn_id].status != "completed"
         ]
-        if call := self.pick(open_calls, number):
-            session_id = self.model.turns[call.turn_id].session_id
+        if found := self.pick(waiting, number):
+            session_id, call = found
             whole = {"tool_call_id": call.tool_call_id, "started_at": call.started_at}
             self.say(called(session_id, call.turn_id, call.order, "a.py", **whole))
 
     @rule(number=some, text=texts)
     def finish_again(self, number: int, text: str) -> None:
         """What is completed stays as it is."""
-        ended = [
-            turn
-            for turn in self.model.turns.values()
-            if turn.status == "completed" and turn.session_id not in self.frozen
-        ]
-        if turn := self.pick(ended, number):
+        if turn := self.pick(self.turns("completed"), number):
             end = finished(turn.session_id, turn.turn_id, text, "failed", finished_at=self.tick())
             self.say(end)
 
@@ -147,17 +137,15 @@ class Saying(Process):
         status=st.sampled_from(["completed", "completed", "interrupted", "failed"]),
     )
     def finish_turn(self, number: int, text: str, status: Any) -> None:
-        if turn_id := self.pick_turn(number):
-            session_id = self.model.turns[turn_id].session_id
-            self.say(
-                finished(session_id, turn_id, text, status, finished_at=self.tick()),
-            )
+        if turn := self.pick(self.turns(*OPEN), number):
+            end = finished(turn.session_id, turn.turn_id, text, status, finished_at=self.tick())
+            self.say(end)
 
     @rule(number=some, text=texts)
     def answer_in_part(self, number: int, text: str) -> None:
         """What has come of an answer is that of a turn that runs, and of no other."""
-        if turn_id := self.pick_turn(number):
-            self.say(answered(self.model.turns[turn_id].session_id, turn_id, text))
+        if turn := self.pick(self.turns(*OPEN), number):
+            self.say(answered(turn.session_id, turn.turn_id, text))
 
     @rule(number=some, title=texts, archived=st.booleans())
     def update(self, number: int, title: str, archived: bool) -> None:
@@ -175,13 +163,10 @@ class Saying(Process):
     @rule(number=some, level=st.integers(1, 3), count=st.integers(1, 4))
     def summarize(self, number: int, level: int, count: int) -> None:
         if session := self.pick(self.sessions(), number):
-            below = self.model.visible(session)
+            below = [each.turn_id for each in self.run(self.witness.turns(session))]
             if level > 1:
-                below = [
-                    each.summary_id
-                    for each in self.model.summaries.values()
-                    if each.session_id == session and each.level == level - 1
-                ]
+                found = self.run(self.witness.summaries(session, level=level - 1))
+                below = [each.summary_id for each in found[::-1]]
             if below:
                 self.say(
                     summed(
@@ -193,10 +178,8 @@ class Saying(Process):
     @rule(number=some, count=st.integers(0, 2), text=texts, again=st.booleans())
     def remember(self, number: int, count: int, text: str, again: bool) -> None:
         """Something new, perhaps in the place of others; or what is known says something else."""
-        if MEMORIES in self.frozen:
-            return
-        memories = self.model.memories
-        held = memories[self.pick(list(memories), number) or ""] if again and memories else None
+        memories = self.memories()
+        held = self.pick(memories, number) if again else None
         now = self.tick()
         places = [
             said(session, "some-turn", f"{number}", at=now)
@@ -212,49 +195,34 @@ class Saying(Process):
                 created_at=held.created_at if held else now,
                 updated_at=max(now, held.updated_at) if held else now,
                 evidence=tuple(places),
-                supersedes=tuple(list(memories)[number % 4 :][:count]),
+                supersedes=tuple(each.memory_id for each in memories[number % 4 :][:count]),
             )
         )
 
     @rule(key=st.sampled_from(["name", "editor"]), text=st.one_of(st.none(), texts))
     def describe(self, key: str, text: str | None) -> None:
         """The person says something of themselves, or takes it back."""
-        if MEMORIES not in self.frozen:
-            if text is None:
-                self.past = None  # There it is known still.
-            self.say(PutProfile(key=key, value=text, at=self.tick()))
+        self.say(PutProfile(key=key, value=text, at=self.tick()))
 
     @rule(number=some)
     def look_over(self, number: int) -> None:
         """An insight, in the place of an earlier one."""
         if session := self.pick(self.sessions(), number):
-            held, now = self.model.of_sessions.get((Insight, session)), self.tick()
-            found_at = max(now, held.created_at) if isinstance(held, Insight) else now
-            self.say(insight(session, self.new("topic"), created_at=found_at))
+            now = self.tick()
+            held = [each.created_at for each in self.run(self.witness.get(Insight, [session]))]
+            self.say(insight(session, self.new("topic"), created_at=max(now, *held, now)))
 
     @rule(number=some)
     def forget(self, number: int) -> None:
         if not self.calm:
             return
-        self.settle()
-        if memory := self.pick(list(self.model.memories), number):
-            forgotten = self.model.after_forgetting(memory)
-            count = len(self.model.memories) - len(forgotten.memories)
-            assert self.run(self.store.forget_memories([memory])) == count
-            self.worlds = [forgotten]
-            self.past = None
+        if memory := self.pick(self.memories(), number):
+            self.both("forget_memories", [memory.memory_id])
 
     @rule(number=some)
     def repeat(self, number: int) -> None:
         """What was said before is said again: a retry, a replay."""
-        known = [
-            writes
-            for writes in self.history
-            if self.frozen.isdisjoint(place_of(write) for write in writes)
-        ]
-        if writes := self.pick(known, number):
-            if any(isinstance(each, PutMemory | PutProfile | PutInsight) for each in writes):
-                self.past = None  # What is there is newer now.
+        if writes := self.pick(self.history, number):
             self.say(*writes)
 
     @rule(number=some)
@@ -280,45 +248,30 @@ class Saying(Process):
     def attach(self, number: int) -> None:
         if not self.calm:
             return
-        self.settle()
         if session := self.pick(self.sessions(), number):
             self.owner = self.owner or self.new("o")
-            others = self.run(self.store.attach(session, self.owner))
-            self.worlds = [self.model.after_attaching(session, self.owner, NOW)]
-            expected = [each for each in self.model.owners(session) if each != self.owner]
-            assert sorted(others) == expected
+            self.attached.add(session)
+            self.both("attach", session, self.owner)
 
     @rule()
     def detach(self) -> None:
         if not (self.calm and self.owner):
             return
-        self.settle()
-        self.run(self.store.detach(self.owner))
-        self.worlds = [self._detached(self.model)]
-        self.owner = ""
-
-    def _detached(self, model: Model) -> Model:
-        if self.now_kind == "sqlite":
-            return model.after_detaching(self.owner, NOW)
-        # Neo4j looks at once for whatever else nobody runs.
-        gone = model.after_detaching(self.owner, NOW)
-        gone.interrupt(lambda owner: owner not in gone.live, NOW)
-        return gone
+        self.both("detach", self.owner)
+        if self.now_kind == "neo4j" and (sessions := self.sessions()):
+            # It looks at once for whatever else nobody runs.
+            self.run(self.witness.attach(sessions[0], "looking"))
+            self.run(self.witness.detach("looking"))
+        self.owner, self.attached = "", set()
 
     @rule(number=some)
     def delete(self, number: int) -> None:
+        """It is refused while a fork shares its turns, or somebody works in it."""
         if not self.calm:
             return
-        self.settle()
-        if session := self.pick(self.sessions(), number):
-            archive = self.run(self._archive())
-            if self.model.forks(session) or self.model.in_use(session):
-                with pytest.raises(StoreRefused):
-                    self.run(archive.delete_session(session))
-                return
-            self.run(archive.delete_session(session))
-            self.worlds = [self.model.after_deleting(session)]
-            self.history, self.past = [], None
+        session = self.pick(self.sessions(), number)
+        if session and self.both("delete_session", session) != "refused":
+            self.history = []
 
     @rule(number=some)
     def another_process(self, number: int) -> None:
@@ -330,10 +283,8 @@ class Saying(Process):
             writes = turn_of(session, self.new("t"), self.tick())
             other = self.run(self._handle())
             self.stores.append(other)
-            self._right(self.run(other.apply(writes)), self.model.after(writes))
+            self.tell(writes, self.run(other.apply(writes)))
             self.run(other.aclose())
-            self.worlds = [self.model.after(writes)]
-            self.unsettled.add(session)
             self.settle()
 
 

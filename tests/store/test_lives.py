@@ -1,4 +1,4 @@
-"""A store's life at random: writes, crashes, outages, moves, restores, against a plain model.
+"""A store's life at random: writes, crashes, outages, moves, restores, beside a calm store.
 
 A process that is killed is played by its files: what kill -9 leaves is what was handed to the
 kernel, so a copy of the home, taken in the thread that came to the point of death, is opened in
