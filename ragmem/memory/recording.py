@@ -27,11 +27,12 @@ from string import ascii_letters, digits
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec.structs import asdict
 
 from ragmem.errors import RagmemError, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.files import append_line, lock, replace_private
-from ragmem.memory.turns import extract_accessed_files, stored_path, with_said
+from ragmem.memory.turns import extract_accessed_files, locator, with_said
 from ragmem.records import (
     ASKED,
     Applied,
@@ -84,7 +85,7 @@ class TurnRecording:
         self.stored_ms = 0.0
         """Spent on its writes so far."""
         self._kept = True
-        self._session = session
+        self._locate = locator(session)
         self._write = record
         self._clock = clock
         self._keeping: asyncio.Task[None] | None = None
@@ -213,10 +214,6 @@ class TurnRecording:
         self._kept = self._kept and kept(applied)
         return applied
 
-    def _locate(self, path: str) -> str:
-        cwd = Path(self._session.cwd)
-        return stored_path(path, cwd=cwd, project=Path(self._session.project_path or cwd))
-
 
 W = TypeVar("W", BeginTurn, FinishTurn)
 
@@ -289,7 +286,7 @@ _WHY_CHARS = 80
 class SentItem(msgspec.Struct, frozen=True, array_like=True):
     """One thing in a section."""
 
-    record_id: str
+    id: str
     """Of a turn, summary or memory; empty for what has none."""
     chars: int
     why: str
@@ -319,27 +316,15 @@ class SentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     def shown(self, line: Callable[[str], str]) -> dict[str, Any]:
         """The same by names, every text on a line as `line` makes one."""
+
+        def named(section: SentSection) -> dict[str, Any]:
+            items = [{**asdict(item), "why": line(item.why)} for item in section.items]
+            return {**asdict(section), "name": line(section.name), "items": items}
+
         return {
             "most": self.max_chars,
             "fallback": self.fallback,
-            "sections": [
-                {
-                    "name": line(section.name),
-                    "chars": section.chars,
-                    "budget": section.budget,
-                    "dropped": section.dropped,
-                    "items": [
-                        {
-                            "id": item.record_id,
-                            "chars": item.chars,
-                            "why": line(item.why),
-                            "score": item.score,
-                        }
-                        for item in section.items
-                    ],
-                }
-                for section in self.sections
-            ],
+            "sections": list(map(named, self.sections)),
         }
 
 

@@ -22,7 +22,6 @@ from ragmem.memory.facts.words import (
     clip_sentences,
     own_words,
     plain,
-    prose,
     prose_sentences,
     sentences,
 )
@@ -157,7 +156,7 @@ def left_open(turn: Turn) -> list[str]:
     # What the person puts off themselves an answer only agrees to.
     found = [
         said
-        for said in sentences(prose(turn.assistant_message))
+        for said in sentences(own_words(turn.assistant_message))
         if states_undone(_LATER.sub(" ", plain(said)) if asked else said)
     ]
     return [each for each in (*asked, *found) if not each.endswith("?")]
@@ -321,7 +320,10 @@ def _stated(told: Turn | MemoryRecord) -> list[str]:
     """Sentences of the person and the agent; what is asked states nothing."""
     if isinstance(told, MemoryRecord):
         return [told.content]
-    texts = (*sentences(own_words(told.user_message)), *sentences(prose(told.assistant_message)))
+    texts = (
+        *sentences(own_words(told.user_message)),
+        *sentences(own_words(told.assistant_message)),
+    )
     said = dict.fromkeys(t for t in texts if len(t) <= _LONGEST and not t.endswith("?"))
     return [*said][:_FIRST_STATED] + [*said][_FIRST_STATED:][-_LAST_STATED:]
 
@@ -391,25 +393,22 @@ def _revalued(told: dict[str, set[str]], later: dict[str, set[str]]) -> bool:
 
 
 class Alike(msgspec.Struct, frozen=True):
-    """How alike turns are by their meaning: the vectors of their passages, by their ids."""
+    """How alike turns are by their meaning."""
 
-    passages: dict[tuple[str, int], bytes] = {}
-    """Of each turn by its id, numbered."""
+    rows: dict[str, tuple[bytes, ...]] = {}
+    """Of each turn, by its id, the vectors of its passages."""
     floor: float = 1.0
     """The cosine above which the embedder takes a turn to have to do with a question."""
-
-    @classmethod
-    def by(cls, rows: dict[str, tuple[bytes, ...]], floor: float) -> "Alike":
-        """Turns with the vectors of their passages."""
-        told = (((name, i), row) for name, held in rows.items() for i, row in enumerate(held))
-        return cls(dict(told), floor)
 
     def to(self, turn_id: str) -> dict[str, float]:
         """Return the cosines of the other turns with this one, by their ids: of two turns that of
         the passages that are nearest each other."""
+        passages = {
+            (name, i): row for name, held in self.rows.items() for i, row in enumerate(held)
+        }
         found: dict[str, float] = {}
-        for own in (row for (name, _), row in self.passages.items() if name == turn_id):
-            for (other, _), near in cosines(own, self.passages).items():
+        for own in self.rows.get(turn_id, ()):
+            for (other, _), near in cosines(own, passages).items():
                 found[other] = max(near, found.get(other, -1.0))
         return found
 
@@ -421,7 +420,7 @@ async def alike(store: Store, turns: Iterable[Turn], floor: float | None) -> Ali
     if floor is None or len(ids) < 2:
         return Alike()
     found = await store.get(PutVectors, ids)
-    return Alike.by({each.record_id: each.vectors for each in found}, floor)
+    return Alike({each.record_id: each.vectors for each in found}, floor)
 
 
 class Aftermath:

@@ -303,7 +303,7 @@ def test_what_a_newer_session_says_on_the_same_is_told_with_it() -> None:
         return {name: (np.array(row, "<f4").tobytes(),) for name, row in rows.items()}
 
     def told_since(near: float, later: Turn) -> str:
-        return Aftermath([turn, later], meant=Alike.by(vectors(near), 0.4)).of_turn(turn)
+        return Aftermath([turn, later], meant=Alike(vectors(near), 0.4)).of_turn(turn)
 
     assert Aftermath([turn, after]).of_turn(turn) == ""
     assert "the stick fell out twice" in told_since(0.58, after)

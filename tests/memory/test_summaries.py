@@ -413,20 +413,6 @@ async def test_secrets_reach_neither_the_model_nor_the_summary() -> None:
     assert thread == "Used [redacted: Anthropic key]"
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        '{"summary": "It works.", "findings": "one", "topics": ["a"]}',
-        '{"text": ["It", "works."], "key_findings": ["one"], "topics": "a"}',
-        '```json\n{"content": "It works.", "key_points": ["one"], "topics": ["a"]}\n```',
-        '{"text": "It works.", "key_findings": "one", "topics": "a"}',
-    ],
-)
-def test_an_answer_in_another_plausible_shape_is_understood(answer: str) -> None:
-    found = parse_digest(answer)
-    assert found == Digest(text="It works.", key_findings=("one",), topics=("a",))
-
-
 def test_a_provider_is_told_every_key_and_that_there_are_no_others() -> None:
     """Without defaults: some refuse a schema with any."""
     assert schema_of(Digest) == {

@@ -94,7 +94,7 @@ async def test_a_model_of_ones_own_costs_nothing() -> None:
 
 @pytest.mark.parametrize(("window", "asks"), [(1_200, False), (4_000, True), (None, True)])
 async def test_a_very_small_model_is_not_asked(window: int | None, asks: bool) -> None:
-    """Measured (test_summaries_local.py): its summaries are worse than the turn's own."""
+    """Measured (see SMALLEST_WINDOW): its summaries are worse than the turn's own."""
     summarizer, llm = a_summarizer(Says(GOOD), info=ModelInfo(name="x/y", context_window=window))
     assert (await summarizer.summarize_turn(TURN)).extractive is not asks
     assert bool(llm.requests) is asks

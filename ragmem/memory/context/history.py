@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
 
+from ragmem.memory.context.sections import fair_share
 from ragmem.records import Turn
 from ragmem.text import NO_DATE, Regex, clip_middle, one_line, set_in
 
@@ -126,13 +127,7 @@ def _clipped(messages: list[HistoryMessage], max_chars: int | None) -> str:
     text = format_history(messages)
     if max_chars is None or len(text) <= max_chars:
         return text
-    contents = sorted(len(content) for _, content in messages)
-    room = max_chars - (len(text) - sum(contents))
-    share = 0
-    for done, size in enumerate(contents):
-        share = room // (len(contents) - done)
-        if size > share:
-            break
-        room -= size
+    contents = [len(content) for _, content in messages]
+    share = fair_share(contents, max_chars - (len(text) - sum(contents)))
     clipped = [(role, clip_middle(content, max(0, share))) for role, content in messages]
     return clip_middle(format_history(clipped), max_chars)

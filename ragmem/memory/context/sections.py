@@ -307,7 +307,7 @@ class Sections:
             # What a short one leaves is for those behind it.
             head, *lines = recap.head(self._now), *recap.lines(shown)
             room = entries.room // min(2, len(recaps) - i) - 3 * (len(lines) + 1)
-            share = _fair_share([len(head), *map(len, lines)], room)
+            share = fair_share([len(head), *map(len, lines)], room)
             told = [f"\n  {one_line(line, share)}" for line in lines if share >= _LEAST_LINE]
             entries.add(
                 f"- {one_line(head, max(_LEAST_LINE, share))}{''.join(told)}",
@@ -533,7 +533,7 @@ def _heading_chars(hits: Iterable[Hit]) -> int:
     return sum(len(RELEVANT[kind][1]) + 1 for kind in {hit.type for hit in hits})
 
 
-def _fair_share(lengths: Sequence[int], room: int) -> int:
+def fair_share(lengths: Sequence[int], room: int) -> int:
     """To what length the longest are to be cut, so that all fit."""
     share = 0
     for i, length in enumerate(sorted(lengths)):

@@ -19,7 +19,7 @@ from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.dates import Day, days
 from ragmem.memory.facts import is_about_person
 from ragmem.memory.facts.trust import words_of
-from ragmem.memory.facts.words import CLAUSE, holds_secret, own_words, plain, prose, sentences
+from ragmem.memory.facts.words import CLAUSE, holds_secret, own_words, plain, sentences
 from ragmem.records import MemoryKind, MemoryScope
 from ragmem.text import Regex
 
@@ -361,7 +361,7 @@ _WIDENS = Regex(
     r"(?<=same )for\b)"
 )
 """A sentence that says where the one before it holds."""
-_EVERYWHERE = Regex(
+EVERYWHERE = Regex(
     r"\b(?:everywhere|anywhere|wherever|uberall|partout|"
     r"(?:all|every|any|each|alle[nr]?|jede[smnr]?|tous|toutes|chaque)(?: of)?"
     r"(?: (?:my|our|the|meine[nr]?|unsere[nr]?|mes|nos|les|other))* "
@@ -388,7 +388,7 @@ def episodes(user_message: str, answer: str, now: datetime) -> list[Episode]:
         found += read
         before = bool(read) and not introduced
     told = [plain(e.quote).rstrip(".! ") for e in found]
-    for sentence in sentences(prose(answer)):
+    for sentence in sentences(own_words(answer)):
         flat = plain(sentence)
         if not any(each in flat for each in told):
             found += _read(sentence, "model", now)
@@ -403,7 +403,7 @@ def _widened(episode: Episode, sentence: str) -> Episode:
     return msgspec.structs.replace(
         episode,
         content=f"{episode.content} {sentence}",
-        scope="user" if _EVERYWHERE.search(plain(sentence)) else episode.scope,
+        scope="user" if EVERYWHERE.search(plain(sentence)) else episode.scope,
     )
 
 
@@ -674,5 +674,5 @@ def is_of_person(flat: str) -> bool:
     """Whether what a plain sentence says is to be so holds wherever somebody works: where it says
     that, is about answers, or tells how they are or work.
     """
-    signs = (_EVERYWHERE, _OF_ANSWERS, _WORKS_SO)
+    signs = (EVERYWHERE, _OF_ANSWERS, _WORKS_SO)
     return any(sign.search(flat) is not None for sign in signs)

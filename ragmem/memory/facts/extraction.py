@@ -4,7 +4,6 @@ Each completed turn is looked through once: what comes of it and that it was don
 one transaction. Without a model moments and failures are found all the same.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -15,14 +14,14 @@ import msgspec
 
 from ragmem.memory.dates import days
 from ragmem.memory.facts import Draft, is_about_person, problem_with
-from ragmem.memory.facts.episodes import episodes, is_of_person
+from ragmem.memory.facts.episodes import EVERYWHERE, episodes, is_of_person
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.failures import failures, succeeded
 from ragmem.memory.facts.trust import Source, Sources, covers, evidence_of, is_rule
 from ragmem.memory.facts.words import holds_secret, is_greeting, is_instruction, plain
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
-from ragmem.memory.summaries import main_argument, schema_of, shaped
+from ragmem.memory.summaries import main_argument, schema_of
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.turns import locator
 from ragmem.messages import prompt
@@ -110,11 +109,6 @@ MOST = 6
 _CONTENT_CHARS = 300
 _SUBJECT_CHARS = 40
 _MOST_SUBJECTS = 6
-_EVERYWHERE = re.compile(
-    r"\b(?:(?:all|every|any|each)(?: of)?(?: my| our)? (?:projects?|repos?|repositor(?:y|ies))|"
-    r"everywhere|wherever|tous (?:mes|les|nos) projets|chaque projet|partout|in allen projekten|"
-    r"uberall|en todos (?:mis )?los proyectos|en todas partes)\b"
-)
 
 
 class Extracted(msgspec.Struct, frozen=True):
@@ -143,8 +137,7 @@ def _read_memories(answer: _MemoriesAnswer) -> tuple[Extracted, ...]:
     out: list[Extracted] = []
     for item in answer.memories:
         with suppress(msgspec.ValidationError, RecursionError):
-            given = shaped(item, Extracted) if isinstance(item, dict) else item
-            out.append(msgspec.convert(given, Extracted))
+            out.append(msgspec.convert(item, Extracted))
     if answer.memories and not out:
         raise ValueError("no memory in it has the keys that were asked for")
     return tuple(out[:MOST])
@@ -202,7 +195,7 @@ def _scope(item: Extracted, kind: MemoryKind, content: str, source: Source) -> M
     """None: of its kind; known everywhere is only what is about the person, or they say so."""
     if source.trust != "person":
         return "project"
-    if kind == "rule" and _EVERYWHERE.search(plain(source.quote)):
+    if kind == "rule" and EVERYWHERE.search(plain(source.quote)):
         return "user"
     scope = item.scope
     if kind == "preference" and not scope:

@@ -201,11 +201,6 @@ class Facts:
         self._cache = FactCache(self._vectors.model_id, clock)
         self._on_written = on_written
 
-    @property
-    def thresholds(self) -> Thresholds:
-        """Of the embedder, or as the settings say."""
-        return self._thresholds
-
     # --- telling ----------------------------------------------------------------
 
     async def remember(self, draft: Draft, project_id: str | None) -> Remembered:

@@ -141,11 +141,6 @@ def _without_tagged(text: str) -> str:
     return "\n".join([*kept, text[at:]])
 
 
-def prose(text: str) -> str:
-    """An answer without its code blocks and quotes."""
-    return own_words(text)
-
-
 def sentences(text: str) -> list[str]:
     """In order, on one line each, without marks of lists and headings."""
     found = [one_line(_MARKUP.sub("", part), _LONGEST_READ) for part in _SENTENCE.split(text)]

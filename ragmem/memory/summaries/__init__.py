@@ -265,14 +265,6 @@ TOPIC_CHARS = 40
 SHORT_CHARS = 200
 """A summary may be as long as this, however short what it sums up."""
 _MOST_OBJECTS = 20
-_OTHER_NAMES = {
-    "text": ("summary", "content"),
-    "key_findings": ("findings", "key_points"),
-    "main_topic": ("topic",),
-    "action_items": ("actions", "todo"),
-    "title": ("name",),
-}
-"""Keys by which models call the same, the likeliest first."""
 _LONGEST_ESCAPE = 10
 """Characters by which one that is hidden is shown."""
 
@@ -345,7 +337,7 @@ def _found_object(answer: str, kind: type[T]) -> T:
             continue
         try:
             value, end = json.JSONDecoder().raw_decode(answer, start)
-            found = msgspec.convert(shaped(value, kind), kind)
+            found = msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             problem = f"its field {in_words(str(error))}"
         except (ValueError, RecursionError):
@@ -353,26 +345,6 @@ def _found_object(answer: str, kind: type[T]) -> T:
     if found is None:
         raise ValueError(problem)
     return found
-
-
-def shaped(value: dict[str, object], kind: type) -> dict[str, object]:
-    """The object with its keys and values as they are asked for, where it is plain what is meant.
-
-    Under another name for a key stands the same; a list of lines is a text, a text a list of one.
-    """
-    out = dict(value)
-    for field in msgspec.structs.fields(kind):
-        names = (field.encode_name, *_OTHER_NAMES.get(field.encode_name, ()))
-        name = next((name for name in names if name in value), None)
-        if name is None:
-            continue
-        given = value[name]
-        if field.type is str and isinstance(given, list) and all(isinstance(g, str) for g in given):
-            given = " ".join(given)
-        elif field.type == tuple[str, ...] and (isinstance(given, str) or given is None):
-            given = [given] if given else []
-        out[field.encode_name] = given
-    return out
 
 
 def plain_lines(texts: Iterable[str], chars: int, most: int) -> tuple[str, ...]:
