@@ -234,7 +234,7 @@ async def test_an_index_that_can_not_be_written(
 
 async def test_a_store_that_goes_while_early_turns_are_linked(desk: Desk) -> None:
     told = asyncio.Event()
-    async with desk.codebase(hears={"on_told": told.set}) as codebase:
+    async with desk.codebase(on_told=told.set) as codebase:
         await desk.indexed(codebase)
         # Else what is told in the background takes the early turn away in between.
         await told.wait()
