@@ -151,7 +151,6 @@ class App:
             metrics=self.metrics,
             writes=not ephemeral and not self._guest,
             service=service,
-            on_told=lambda: self.background.wake(),
             leave_vectors=lambda: self.background.leave_vectors(),
         )
         self.background = Background(

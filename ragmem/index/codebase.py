@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -146,11 +146,10 @@ class Codebase:
 
     `open_store`: where scopes are made known to; None where nothing is stored. `writes`: false
     where the index is only read. `service` is asked first, and looks at the disk where it may.
-    `on_told` is called when the store knows of code, so that turns can be linked with it, and
-    `leave_vectors` in a chat where many vectors are to be made: for a process of its own.
+    `leave_vectors` is called in a chat where many vectors are to be made: for another process.
     """
 
-    def __init__(  # noqa: PLR0913 - each by its name
+    def __init__(
         self,
         config: Config,
         paths: Paths,
@@ -160,12 +159,10 @@ class Codebase:
         metrics: Metrics,
         writes: bool,
         service: Client | None = None,
-        on_told: Callable[[], None] = lambda: None,
         leave_vectors: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
         self._paths = paths
-        self._on_told = on_told
         self._leave_vectors = leave_vectors
         self._service = service
         self._open_store = open_store
@@ -185,7 +182,6 @@ class Codebase:
         self._keeps_current = False
         settings = config.memory.embeddings
         self._floor = thresholds(self._embedder.info, settings).history if self._embedder else None
-        self._telling: set[asyncio.Task[None]] = set()
 
     @cached_property
     def _links(self) -> "TurnLinks":
@@ -220,7 +216,6 @@ class Codebase:
             settings=self._config.code,
             metrics=self._metrics,
             private=self._paths.own_folders,
-            on_told=partial(self._told, project.project_id),
         )
         return index
 
@@ -287,21 +282,6 @@ class Codebase:
         except Exception as error:
             self._failed("The code was not indexed", error)
             return None
-
-    def _told(self, project_id: str) -> None:
-        """Link the turns that waited until the store knows a project's code."""
-
-        async def link() -> None:
-            try:
-                if self._open_store is not None:
-                    await self._links.after(project_id, self._open_store)
-            except Exception as error:
-                self._failed("Turns were not linked with code", error)
-
-        task = asyncio.create_task(link())
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
-        self._on_told()
 
     async def _kept_current(
         self, index: "CodeIndex", first: "asyncio.Task[Refreshed | None]"
@@ -452,7 +432,7 @@ class Codebase:
 
     async def aclose(self) -> None:
         """Stop; what is left is found by whoever comes next."""
-        tasks = [*self._following.values(), *self._refreshing.values(), *self._telling]
+        tasks = [*self._following.values(), *self._refreshing.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
