@@ -325,16 +325,3 @@ async def test_the_app_of_a_chat_follows_what_its_agents_work_in(
 
         await until(found)
     assert list((desk.paths.data_dir / "code").iterdir())
-
-
-async def test_home_is_no_project(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The home folder and `/` are not indexed."""
-    monkeypatch.setenv("HOME", str(desk.folder))
-    async with desk.codebase() as codebase:
-        code = desk.code(codebase)
-        codebase.keep_current()
-        assert not code.is_there
-        assert code.tools(desk.memory, desk.session, "project") == []
-        assert await codebase.passages(desk.project, "What does parse_duration do?") == []
