@@ -31,7 +31,7 @@ from ragmem.errors import (
     StoreError,
     UsageError,
 )
-from ragmem.index.codebase import Codebase, CodeListener
+from ragmem.index.codebase import Codebase
 from ragmem.libraries import load_neo4j
 from ragmem.logs import logging_to
 from ragmem.memory.facts import Remembered
@@ -150,12 +150,8 @@ class App:
             embedder=self.embedder,
             metrics=self.metrics,
             writes=not ephemeral and not self._guest,
-            listener=CodeListener(
-                say=self._say,
-                on_told=lambda: self.background.wake(),
-                leave_vectors=lambda: self.background.leave_vectors(),
-            ),
             service=service,
+            leave_vectors=lambda: self.background.leave_vectors(),
         )
         self.background = Background(
             config,

@@ -30,7 +30,7 @@ from ragmem.errors import (
 from ragmem.files import is_held, lock
 from ragmem.ids import new_id
 from ragmem.index import CodeHit
-from ragmem.index.codebase import CODE, Codebase, CodeListener, CodeRequest
+from ragmem.index.codebase import CODE, Codebase, CodeRequest
 from ragmem.llm.base import LLM
 from ragmem.memory.facts import FactHit, FactQuestion
 from ragmem.memory.facts.facts import FACTS, Facts
@@ -402,7 +402,6 @@ class Warm:
             embedder=self._embedder,
             metrics=metrics,
             writes=writes,
-            listener=CodeListener(say=lambda _: None),
         )
 
     @property

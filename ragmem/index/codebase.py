@@ -11,9 +11,9 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import msgspec
 
@@ -118,8 +118,6 @@ _log = logging.getLogger("ragmem")
 
 OpenStore = Callable[[], Awaitable[CodeStore]]
 
-_LARGE = 1_000
-"""Files of a project whose first indexing is told of."""
 _HITS = 12
 """Hits that are asked for; the context shows those that bear on the prompt and find room."""
 _FEW_TEXTS = 32
@@ -143,22 +141,12 @@ class CodeRequest(msgspec.Struct, frozen=True):
     """Whether what is new on the disk is indexed, or the index only read."""
 
 
-class CodeListener(NamedTuple):
-    """Who hears of what is done with code."""
-
-    say: Callable[[str], None]
-    """Takes what the person is to be told."""
-    on_told: Callable[[], None] = lambda: None
-    """Called when the store knows of code, so that turns can be linked with it."""
-    leave_vectors: Callable[[], None] = lambda: None
-    """Called in a chat where many vectors are to be made: for a process of its own."""
-
-
 class Codebase:
     """The indexes of the projects of this process, and what is done with them.
 
     `open_store`: where scopes are made known to; None where nothing is stored. `writes`: false
     where the index is only read. `service` is asked first, and looks at the disk where it may.
+    `leave_vectors` is called in a chat where many vectors are to be made: for another process.
     """
 
     def __init__(
@@ -170,12 +158,12 @@ class Codebase:
         embedder: Embedder | None,
         metrics: Metrics,
         writes: bool,
-        listener: CodeListener,
         service: Client | None = None,
+        leave_vectors: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
         self._paths = paths
-        self._listener = listener
+        self._leave_vectors = leave_vectors
         self._service = service
         self._open_store = open_store
         self._own = _own_embedder(config, embedder)
@@ -194,7 +182,6 @@ class Codebase:
         self._keeps_current = False
         settings = config.memory.embeddings
         self._floor = thresholds(self._embedder.info, settings).history if self._embedder else None
-        self._telling: set[asyncio.Task[None]] = set()
 
     @cached_property
     def _links(self) -> "TurnLinks":
@@ -229,7 +216,6 @@ class Codebase:
             settings=self._config.code,
             metrics=self._metrics,
             private=self._paths.own_folders,
-            on_told=partial(self._told, project.project_id),
         )
         return index
 
@@ -276,10 +262,9 @@ class Codebase:
     def _follow(self, project: Project) -> None:
         index, key = self.index_of(project), project.project_id
         if self._may_look(index, key):
-            before = self._refreshing.get(key)
-            first = asyncio.create_task(self._first_refreshed(index, before))
-            self._refreshing[key] = first
-            self._following[key] = asyncio.create_task(self._kept_current(index, first))
+            self._look(project, stores=True)
+            kept = self._kept_current(index, self._refreshing[key])
+            self._following[key] = asyncio.create_task(kept)
 
     def _asks(self, project: Project) -> bool:
         """Whether somebody else may look for it: not where this process keeps the index current."""
@@ -291,50 +276,12 @@ class Codebase:
         following = self._following.get(key)
         return following is not None and not following.done()
 
-    async def _first_refreshed(
-        self, index: "CodeIndex", before: "asyncio.Task[Refreshed | None] | None"
-    ) -> Refreshed | None:
-        """Tell the person where it is the first time, and a large project."""
-        if before is not None:
-            await asyncio.gather(before, return_exceptions=True)
-        is_told = bool((await index.status()).refreshed_at)
-        of_files = 0
-
-        def show(_: int, of: int) -> None:
-            nonlocal of_files
-            if of >= _LARGE and not is_told and not of_files:
-                of_files = of
-                self._listener.say(f"Indexing {of:,} files for code search …")
-
-        found = await self._refreshed(index, show=show)
-        if of_files and found is not None and not found.elsewhere:
-            counts = f"{found.files:,} files, {found.scopes:,} scopes"
-            self._listener.say(f"Code search is ready: {counts}.")
-        return found
-
-    async def _refreshed(
-        self, index: "CodeIndex", *, show: Callable[[int, int], None] | None = None
-    ) -> Refreshed | None:
+    async def _refreshed(self, index: "CodeIndex") -> Refreshed | None:
         try:
-            return await index.refresh(show=show)
+            return await index.refresh()
         except Exception as error:
             self._failed("The code was not indexed", error)
             return None
-
-    def _told(self, project_id: str) -> None:
-        """Link the turns that waited until the store knows a project's code."""
-
-        async def link() -> None:
-            try:
-                if self._open_store is not None:
-                    await self._links.after(project_id, self._open_store)
-            except Exception as error:
-                self._failed("Turns were not linked with code", error)
-
-        task = asyncio.create_task(link())
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
-        self._listener.on_told()
 
     async def _kept_current(
         self, index: "CodeIndex", first: "asyncio.Task[Refreshed | None]"
@@ -356,7 +303,7 @@ class Codebase:
             if (await index.status()).without_vectors <= _FEW_TEXTS:
                 await index.embed(_EMBEDDED_S)
             else:
-                self._listener.leave_vectors()
+                self._leave_vectors()
         except RagmemError as error:
             self._failed("Code was not embedded", error)
 
@@ -485,7 +432,7 @@ class Codebase:
 
     async def aclose(self) -> None:
         """Stop; what is left is found by whoever comes next."""
-        tasks = [*self._following.values(), *self._refreshing.values(), *self._telling]
+        tasks = [*self._following.values(), *self._refreshing.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

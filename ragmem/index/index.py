@@ -80,12 +80,10 @@ class CodeIndex:
         settings: CodeConfig = CodeConfig(),  # noqa: B008 - frozen
         metrics: Metrics | None = None,
         private: tuple[Path, ...] = (),
-        on_told: Callable[[], None] = lambda: None,
     ) -> None:
         """`private` are ragmem's own folders: they are never indexed.
 
-        Without `open_store` the store is told nothing; `on_told` is called when it knows what a
-        refresh has found.
+        Without `open_store` the store is told nothing.
         """
         self.project = project
         self._root = Path(os.path.realpath(project.path))
@@ -97,7 +95,6 @@ class CodeIndex:
         self._resident: ScopeVectors | None = None
         self._one_refresh = asyncio.Lock()
         self._open_store = open_store
-        self._on_told = on_told
         self._one_mirror = asyncio.Lock()
         self._telling: asyncio.Task[None] | None = None
         self._to_tell = False
@@ -255,8 +252,7 @@ class CodeIndex:
         while self._to_tell and not self._closing:
             self._to_tell = False
             try:
-                if await self.mirror() and not self._closing:
-                    self._on_told()
+                await self.mirror()
             except Exception:
                 # A bug: it must not end what goes on beside it.
                 logging.getLogger(LOGGER).exception("The store was not told of code")

@@ -218,7 +218,7 @@ def _result(call: ToolCall) -> _Result | None:
 
 _LEASE_S = 60.0
 _READY_WITHIN_S = 5.0
-"""How long a look at a project's files is waited for; what is too early is linked later."""
+"""How long a look at a project's files is waited for; what is too early the next process links."""
 
 
 class TurnLinks:
@@ -239,8 +239,6 @@ class TurnLinks:
         self._metrics = metrics
         self._without: set[str] = set()
         """Sessions whose project has no index here: they cost nothing any more."""
-        self._early: dict[str, dict[str, None]] = {}
-        """By project the turns that came before the store knew of the code."""
 
     async def look_through(
         self, store: CodeStore, items: Sequence[Pending], owner_id: str
@@ -251,35 +249,21 @@ class TurnLinks:
         if not todo:
             return frozenset(others)
         async with leased(store, [i.key for i in todo], owner_id, seconds=_LEASE_S) as mine:
-            await self._see_to_these(store, [i.record_id for i in todo if i.key in mine])
+            for turn in await store.get(Turn, [i.record_id for i in todo if i.key in mine]):
+                with suppress(SessionNotFound):
+                    await self._see_to(store, turn, await store.session(turn.session_id))
             return mine | others
-
-    async def after(self, project_id: str, open_store: Callable[[], Awaitable[CodeStore]]) -> None:
-        """Link the turns that came before the store knew of a project's code. StoreError."""
-        early = self._early.pop(project_id, {})
-        try:
-            if early:
-                await self._see_to_these(await open_store(), list(early))
-        except StoreError:
-            self._early[project_id] = early | self._early.get(project_id, {})
-            raise
-
-    async def _see_to_these(self, store: CodeStore, turn_ids: Sequence[str]) -> None:
-        for turn in await store.get(Turn, turn_ids):
-            with suppress(SessionNotFound):
-                await self._see_to(store, turn, await store.session(turn.session_id))
 
     async def _see_to(self, store: CodeStore, turn: Turn, session: Session) -> None:
         project = await _project_of(store, session)
         index = self._index_of(project) if project else None
         if project is None or index is None:
             self._without.add(session.session_id)
-            return
-        is_early = await self._is_looked_at(project.project_id)
-        if not is_early and not await index.exists():
-            self._without.add(session.session_id)
-        elif is_early or not await self._link(store, turn, session, index):
-            self._early.setdefault(project.project_id, {})[turn.turn_id] = None
+        elif not await self._is_looked_at(project.project_id):
+            if await index.exists():
+                await self._link(store, turn, session, index)
+            else:
+                self._without.add(session.session_id)
 
     async def _is_looked_at(self, project_id: str) -> bool:
         """Whether the files are being looked at just now, and will be for some seconds more."""
@@ -291,9 +275,8 @@ class TurnLinks:
 
     async def _link(
         self, store: CodeStore, turn: Turn, session: Session, index: "CodeIndex"
-    ) -> bool:
-        """False where the store does not know of the code yet, or the index can't be written."""
-
+    ) -> None:
+        """Not where the store does not know of the code yet, or the index can't be written."""
         locate = locator(session)
         with self._metrics.time("code.link"):
             edited = [path for path in map(locate, edited_paths(turn)) if not os.path.isabs(path)]
@@ -304,12 +287,10 @@ class TurnLinks:
                     # A full disk, say: it must not keep all other work waiting.
                     logging.getLogger(LOGGER).warning("Turns wait to be linked: %s", error)
                     self._metrics.count("code.failures")
-                    return False
-            if not await index.mirror():
-                return False
-            found = await references_of(turn, index, locate)
-            await store.apply([PutReferences(turn_id=turn.turn_id, references=found)])
-        return True
+                    return
+            if await index.mirror():
+                found = await references_of(turn, index, locate)
+                await store.apply([PutReferences(turn_id=turn.turn_id, references=found)])
 
 
 def _is_there(project: Project) -> bool:

@@ -1,7 +1,6 @@
 """What an agent knows, is told to keep, and keeps: in its requests, its events and its store."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 
 import pytest
@@ -78,36 +77,6 @@ async def test_each_write_is_an_event(bench: Bench) -> None:
     (turn,) = await bench.store.turns(evidence.session_id)
     assert evidence.turn_id == turn.turn_id
     assert evidence.tool_call_id == turn.tool_calls[0].tool_call_id
-
-
-async def test_two_memory_searches_in_one_turn(bench: Bench) -> None:
-    """The alias from the first search is what the second looks for."""
-    session = await bench.session()
-    for content, subject in (
-        ("dev's real name is Mickael", "dev"),
-        ("Mickael is going on holiday to Greece", "mickael"),
-    ):
-        await known(bench.memory, Draft(content=content, subjects=(subject,)), session.project_id)
-    searches: list[Request] = []
-
-    def second(request: Request) -> Says:
-        searches.append(request)
-        assert "real name is Mickael" in result_of(request)
-        return calls("search_memories", query="Mickael")
-
-    def answer(request: Request) -> Says:
-        searches.append(request)
-        assert "holiday to Greece" in result_of(request)
-        return Says("About his holiday in Greece.")
-
-    agent, llm = await bench.agent(
-        [calls("search_memories", query="conversations dev"), second, answer]
-    )
-    events = await asked(agent, "Any news?")
-    assert isinstance(events[-1], TurnFinished)
-    assert events[-1].result == "About his holiday in Greece."
-    assert len(searches) == 2
-    assert "search_memories" in [spec.name for spec in llm.requests[0].tools]
 
 
 @pytest.mark.parametrize("prompt", ["What does Mickael like?", "I am mickael"])
@@ -241,26 +210,6 @@ async def test_an_unpinned_one_leaves(bench: Bench) -> None:
 
 
 # --- what nobody asked for ---------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"message": "Hello", "memories": [{"content": "X is ill", "subjects": [], "ttl": "7d"}]}',
-        '{"message": "Hello", "memories": []}',
-        '{"memories": [{"content": "X is ill"',
-        "```json\n{\"message\": \"Hello\"}\n```",
-    ],
-)  # fmt: skip
-async def test_a_json_answer_is_the_persons_own(bench: Bench, text: str) -> None:
-    """Ragmem asks for no envelope, so none is parsed; the text stays as it is."""
-    agent, llm = await bench.agent([Says(text)])
-    events = await asked(agent, "Give me the JSON of a message with memories.")
-    assert isinstance(events[-1], TurnFinished)
-    assert events[-1].result == text
-    assert not [event for event in events if isinstance(event, MemoryWritten)]
-    assert await everything(bench) == []
-    assert "memories[]" not in json.dumps(str(llm.requests[0]))
 
 
 async def test_a_poisoned_file_makes_no_rule(bench: Bench) -> None:

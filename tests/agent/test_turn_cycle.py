@@ -1,16 +1,11 @@
 """One turn from the draft to what is remembered of it, as the next requests show it."""
 
 import asyncio
-import json
 
-from ragmem.config import ContextConfig, MemoryConfig
 from ragmem.events import Event, TextDelta, TurnFinished, TurnStarted
-from ragmem.llm.base import ModelInfo, Request
 from ragmem.records import Turn
 from tests.agent.conftest import Bench, reads
-from tests.fakes.hash_embedder import HashEmbedder
 from tests.fakes.scripted_llm import Says
-from tests.memory.working import a_worker
 
 
 async def test_from_the_draft_to_the_end(bench: Bench) -> None:
@@ -81,27 +76,6 @@ async def test_what_is_shown_of_an_answer_is_kept_before_it_ends(bench: Bench) -
     assert (await bench.turn(agent)).status == "completed"
 
 
-async def test_searched_before_each_call_and_with_tools_too(bench: Bench) -> None:
-    """What bears on the prompt is there unasked; a tool brings back the rest."""
-    embedder = HashEmbedder()
-    memory = bench.new_memory(embedder=embedder)
-    first, _ = await bench.agent([Says("Behind the shed.")], memory=memory)
-    await first.send("Where did we bury the treasure?")
-    assert await a_worker(bench.spooled, embedder=embedder).drain()
-    agent, llm = await bench.agent([Says("Hello."), Says("Behind the shed.")], memory=memory)
-    await agent.send("Good morning!")
-    await agent.send("Where is the treasure that we did bury?")
-    for request in llm.requests:
-        assert "recall_result" in [spec.name for spec in request.tools]
-    unrelated, related = (request.messages[-1].text for request in llm.requests)
-    assert "## Relevant Past Context" not in unrelated
-    assert "## Relevant Past Context (Semantic Search - Turns)" in related
-    assert "Behind the shed." in related
-    queries = [text for kind, text in embedder.seen if kind == "query"]
-    assert queries == ["Good morning!", "Where is the treasure that we did bury?"]
-    await memory.aclose()
-
-
 async def test_what_was_thought_is_kept_and_not_sent_again(bench: Bench) -> None:
     """Earlier turns are messages, and their reasoning stays here."""
     agent, llm = await bench.agent(
@@ -124,35 +98,3 @@ async def test_what_was_thought_is_kept_and_not_sent_again(bench: Bench) -> None
         "system", "user", "assistant", "tool", "assistant", "user",
     ]  # fmt: skip
     assert [use.name for use in messages[2].tool_uses] == ["read_file"]
-
-
-async def test_files_that_are_known_are_not_read_again(bench: Bench) -> None:
-    """The list names the file and its turn for as long as the conversation goes on.
-
-    The measure: `read_file` calls of one path that nothing changed in between, past the first.
-    """
-    read: list[str] = []
-
-    def answer(request: Request) -> Says:
-        text = "\n".join(str(message) for message in request.messages)
-        if "a.py (via read_file" not in text and "print('hello')" not in text:
-            return reads("a.py")
-        read.append("known")
-        return Says("It prints hello. " + "And so on. " * 240)
-
-    config = MemoryConfig(context=ContextConfig(max_chars=8_000))
-    info = ModelInfo(name="openai/scripted", context_window=128_000)
-    agent, llm = await bench.agent([answer] * 20, config=config, info=info)
-    for number in range(10):
-        await agent.send(f"Question {number}: what does a.py print?")
-    calls = [
-        (json.loads(call.arguments)["path"], turn.turn_index)
-        for turn in await bench.store.turns(agent.session.session_id)
-        for call in turn.tool_calls
-    ]
-    assert calls == [("a.py", 1)]
-    assert len(read) == 10
-    last = llm.requests[-1].messages
-    # The window has lost the turn in which it was read; the list has not.
-    assert "print('hello')" not in "\n".join(str(message) for message in last)
-    assert "- a.py (via read_file, Turn 1)" in last[-1].text

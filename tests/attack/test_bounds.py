@@ -94,17 +94,6 @@ def test_an_answer_without_an_end_is_left_and_the_memory_goes_on(tmp_path: Path,
     assert not list((ragmem.home / "data" / "spool").rglob("*.jsonl"))
 
 
-@pytest.mark.parametrize("kind", ["reasoning", "words"])
-def test_ctrl_c_is_heard_in_the_middle_of_a_torrent(tmp_path: Path, kind: str) -> None:
-    # Slow enough for the bound not to end it first.
-    with Torrent(TORRENTS[kind] * 4, pause_s=0.01) as server:
-        child = Ragmem(tmp_path, server.env).start("ask", "Think")
-        assert server.began.wait(60)
-        child.send_signal(signal.SIGINT)
-        child.communicate(timeout=20)
-    assert child.returncode == 130
-
-
 def test_a_huge_turn_of_an_older_version_is_cut_when_it_is_read(tmp_path: Path) -> None:
     """The session goes on, in little memory; and what is exported and imported has the bound."""
     with LLMServer([Answer("Fine.")] * 3) as server:

@@ -13,7 +13,7 @@ from ragmem.agent.calls import CallRunner
 from ragmem.config import CodeConfig, Config, EmbeddingsConfig, MemoryConfig, Paths
 from ragmem.ids import new_id
 from ragmem.index import rows, watch
-from ragmem.index.codebase import Codebase, CodeListener
+from ragmem.index.codebase import Codebase
 from ragmem.index.index import CodeIndex
 from ragmem.llm.base import Completion
 from ragmem.memory.memory import Memory
@@ -43,7 +43,6 @@ class Desk(msgspec.Struct):
     session: Session
     tools: Toolset
     """The real ones, nothing of which asks."""
-    told: list[str]
 
     async def open_store(self) -> Store:
         return self.store
@@ -61,7 +60,6 @@ class Desk(msgspec.Struct):
                 "embedder": None,
                 "metrics": Metrics(),
                 "writes": True,
-                "listener": CodeListener(self.told.append, **settings.pop("hears", {})),
                 **settings,
             },
         )
@@ -146,7 +144,7 @@ async def desk(tmp_path: Path, store: Store) -> AsyncIterator[Desk]:
     tools = standard_toolset(
         Workspace(folder), data_dir=paths.data_dir, mode="bypassPermissions", seen=SeenFiles()
     )
-    yield Desk(folder, paths, store, memory, project, session, tools, [])
+    yield Desk(folder, paths, store, memory, project, session, tools)
     await memory.aclose()
 
 

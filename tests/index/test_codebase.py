@@ -325,38 +325,3 @@ async def test_the_app_of_a_chat_follows_what_its_agents_work_in(
 
         await until(found)
     assert list((desk.paths.data_dir / "code").iterdir())
-
-
-async def test_the_first_time_with_many_files_is_told(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One notice when it begins, one when it is done; nothing the next time."""
-    monkeypatch.setattr(codebase_module, "_LARGE", 2)
-
-    async with desk.codebase() as codebase:
-        codebase.meet(desk.project)
-        codebase.keep_current()
-        await until(lambda: len(desk.told) == 2)
-    assert desk.told == [
-        "Indexing 2 files for code search …",
-        "Code search is ready: 2 files, 6 scopes.",
-    ]
-    async with desk.codebase() as codebase:
-        codebase.keep_current()
-        codebase.meet(desk.project)
-        assert await codebase.search(desk.project, "parse_duration", 5)
-    assert len(desk.told) == 2
-
-
-async def test_home_is_no_project(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The home folder and `/` are not indexed, and nobody is told twice of it."""
-    monkeypatch.setenv("HOME", str(desk.folder))
-    async with desk.codebase() as codebase:
-        code = desk.code(codebase)
-        codebase.keep_current()
-        assert not code.is_there
-        assert code.tools(desk.memory, desk.session, "project") == []
-        assert await codebase.passages(desk.project, "What does parse_duration do?") == []
-    assert desk.told == []

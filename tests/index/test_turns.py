@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from ragmem.agent import standard_toolset
-from ragmem.errors import StoreUnavailable
 from ragmem.index import links
 from ragmem.index.codebase import Codebase
 from ragmem.records import Project, PutReferences, RegisterProject, Turn, utc_now
@@ -18,7 +17,6 @@ from ragmem.tools.workspace import Workspace
 from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder
-from tests.fakes.patience import until
 from tests.index.trees import held_up
 
 from .conftest import CLOCK, Desk
@@ -33,10 +31,6 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         self.asked.append(name)
         return getattr(self._store, name)
-
-
-async def nothing_pends(desk: Desk) -> bool:
-    return await pending(desk) == 0
 
 
 async def pending(desk: Desk) -> int:
@@ -135,7 +129,7 @@ async def test_a_look_that_goes_on_is_waited_for(
 
 
 async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look at many changes takes longer than a turn; it is linked afterwards."""
+    """A look at many changes takes longer than a turn; the next process links it."""
     monkeypatch.setattr(links, "_READY_WITHIN_S", 0.01)
     async with desk.codebase() as codebase:
         await desk.indexed(codebase)
@@ -145,8 +139,10 @@ async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPa
             turn = await desk.turn("What does function_7 do?", "ok")
             assert await a_worker(desk, codebase, everywhere=None).drain(90)
             assert await pending(desk) == 1
-        await until(lambda: nothing_pends(desk))
-        assert await hows(desk, turn) == {"named"}
+    async with desk.codebase() as codebase:
+        await desk.indexed(codebase)
+        assert await a_worker(desk, codebase, everywhere=None).drain(90)
+    assert await hows(desk, turn) == {"named"}
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
@@ -226,27 +222,5 @@ async def test_an_index_that_can_not_be_written(
     assert await pending(desk) == 1
     for lock in locks:
         lock.rmdir()
-    index = desk.index(codebase)
-    await index.refresh()
-    await until(lambda: nothing_pends(desk))
+    await codebase.look_through(desk.store, [item], "me")
     assert await hows(desk, turn) == ({"edited", "named"} if edits else {"read", "named"})
-
-
-async def test_a_store_that_goes_while_early_turns_are_linked(desk: Desk) -> None:
-    told = asyncio.Event()
-    async with desk.codebase(hears={"on_told": told.set}) as codebase:
-        await desk.indexed(codebase)
-        # Else what is told in the background takes the early turn away in between.
-        await told.wait()
-        turn = await desk.turn("Make `login` strict.", "ok")
-        links = codebase._links
-        links._early[desk.project.project_id] = {turn.turn_id: None}
-
-        async def away() -> Store:
-            raise StoreUnavailable("The store is away.")
-
-        with pytest.raises(StoreUnavailable):
-            await links.after(desk.project.project_id, away)
-        assert await pending(desk) == 1
-        await links.after(desk.project.project_id, desk.open_store)
-        assert await hows(desk, turn) == {"named"}

@@ -1,10 +1,5 @@
 """Commands in the background: read on demand, ended with the process, bounded in what is kept."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -93,31 +88,3 @@ async def test_plan_mode_and_a_rule_hold_in_the_background_too(make_desk, jobs: 
     ):
         assert (await desk.fails("run_command", command="sleep 9", background=True)).denied
     assert jobs.all == []
-
-
-_HOLDER = """
-import asyncio, sys
-from pathlib import Path
-from ragmem.tools.jobs import Jobs
-from ragmem.tools.workspace import Workspace
-async def main():
-    here = Path(sys.argv[1])
-    await Jobs(here).start("echo $$ > pid; sleep 300 & wait", Workspace(here))
-    await asyncio.sleep(300)
-asyncio.run(main())
-"""
-
-
-def test_nothing_is_left_when_the_process_is_killed(tmp_path: Path) -> None:
-    root = Path(__file__).parents[2]
-    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, str(tmp_path)], cwd=root)
-    pid_file, deadline = tmp_path / "pid", time.monotonic() + 60
-    while not (pid_file.exists() and pid_file.read_text().strip()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.wait()
-    pid = int(pid_file.read_text())
-    while lives(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
