@@ -3,8 +3,6 @@
 import re
 import signal
 
-import pytest
-
 from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call
 from tests.repl.pty_chat import LOADED
@@ -102,21 +100,6 @@ def test_bare_ragmem_is_a_chat_that_can_be_typed_at_once(house: House) -> None:
         chat.wait_for_turn(r"^Here\.[\s\S]*^› are you sure\?[\s\S]*^Of course\.$")
         chat.send("exit\r")
         assert chat.exit_code() == 0
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_signals_record_the_turn(house: House, number: signal.Signals, code: int) -> None:
-    """The turn is recorded as interrupted with what came, the terminal is restored."""
-    house.server.extend(Answer("Slowly, one by one, " * 50, chunk_delay_s=0.2, chunk_chars=1))
-    with house.chat("chat", ready=LOADED) as chat:
-        chat.send("go on\r", shows=r"Slow")
-        chat.process.kill(number)
-        assert chat.exit_code() == code
-        assert chat.is_restored()
-    (session,) = house.sessions()
-    (turn,) = session["turns"]
-    assert turn["status"] == "interrupted"
-    assert turn["assistant_message"].startswith("Slow")
 
 
 def test_mistakes_are_said_on_a_clean_line(house: House) -> None:

@@ -155,6 +155,8 @@ async def test_what_others_have_changed_since_is_left(opens: Opens) -> None:
         await chat.edited()
         chat.file.write_text("mine\n")
         assert "a.py: left as it is; it was changed since the last edit" in await chat.says(undo)
+        assert "a.py: left as it is" in await chat.says(rewind, "1", "y", "n")
+        assert chat.paper.asked[-1].label.endswith("Take it back all the same?")
         assert chat.file.read_text() == "mine\n"
 
 
