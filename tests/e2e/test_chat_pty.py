@@ -119,28 +119,6 @@ def test_mistakes_are_said_on_a_clean_line(house: House) -> None:
             assert chat.is_restored()
 
 
-def test_another_model_and_session_in_one_chat(house: House) -> None:
-    """/model, /new, /sessions and /resume on the real store; the id stays on resume."""
-    house.server.extend(*[Answer(f"Answer {i}.") for i in range(1, 6)])
-    with house.chat("chat", "-n", "First talk", rows=50, ready=LOADED) as chat:
-        chat.send("one\r", prints=r"^Answer 1\.")
-        chat.send("/model openai/other\r", shows=r"^  openai/other")
-        chat.send("two\r", prints=r"^Answer 2\.")
-        assert house.server.requests[-1].body["model"] == "other"
-        assert "Answer 1." in house.last_prompt()
-        chat.send("/new\r", prints=r"^· A new session\.")
-        chat.send("three\r", ends=r"^Answer 3\.")
-        assert "Answer 1." not in house.last_prompt()
-        chat.send("/sessions\r", prints=rf"^2 +[0-9a-f]{{8}}  {AGO} +2 +First talk")
-        chat.send("/resume First talk\r", prints=r"^↩ First talk · ")
-        chat.send("four\r", prints=r"^Answer 4\.")
-        assert "Answer 2." in house.last_prompt()
-        chat.leave()
-    by_title = {each["title"]: each["turn_count"] for each in house.sessions()}
-    assert by_title["First talk"] == 3
-    assert sorted(by_title.values()) == [1, 3]
-
-
 def test_ephemeral_leaves_nothing_to_resume(house: House) -> None:
     """Neither session nor memory is written; within the chat the past is known."""
     house.server.extend(Answer("Answer 1."), Answer("Answer 2."))
