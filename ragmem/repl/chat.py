@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.repl.about import Attention
     from ragmem.repl.choices import Values
-    from ragmem.repl.completion import FileListing
     from ragmem.repl.output import ChatOutput, Kind
     from ragmem.repl.turn import TurnView
     from ragmem.tools.base import Decision, Proposal
@@ -213,7 +212,6 @@ class ChatLoop:
         self._beside = ("", Usage())
         """What the background does, and what it has spent for the session."""
         self._attention: Attention | None = None
-        self._files: FileListing | None = None
         self._values: Values | None = None
         self.commands: Mapping[str, str] = {}
         """The slash commands that can be completed: name to what it is for."""
@@ -224,15 +222,10 @@ class ChatLoop:
             drawn = self._colors if self._mode == "color" else None
             self.terminal = LiveTerminal(self, history=history, colors=drawn, editing=editing)
 
-    @property
-    def files(self) -> Sequence[str] | None:
-        """Return the files of the folder; None until they are known."""
-        return self._files.paths if self._files else None
-
     async def settle(self) -> None:
         """Have a running turn recorded as interrupted, before anything is closed."""
-        if self._files:
-            self._files.close()
+        if self._values:
+            self._values.close()
         for task in self._readers:
             task.cancel()
         if self._running and self._chat:
@@ -316,7 +309,7 @@ class ChatLoop:
         return self._queue.pop().shown if self._queue else None
 
     def values(self, command: str) -> Sequence[tuple[str, str]] | None:
-        """Return what can follow a slash command, and what each is; None where that is anything.
+        """Return what can follow a slash command, or `@`; None where that is anything.
 
         May be called in any thread. Where there is more later, `Terminal.offer` tells.
         """
@@ -376,17 +369,13 @@ class ChatLoop:
         async with app:
             chat = self._chat = await self._open(app, options, output)
             from ragmem.repl.choices import Values
-            from ragmem.repl.completion import FileListing
 
-            files = self._files = FileListing(self._cwd, self.terminal.offer)
-            files.renew()
             self._values = Values(app, self.terminal.offer)
             app.start_background(model=options.model)
             try:
                 while True:
                     self.terminal.idle()
-                    if await self._handle(await self._next(chat), chat):
-                        files.renew()
+                    await self._handle(await self._next(chat), chat)
                     self._values.forget()
             finally:
                 await app.leave_background(model=options.model)
@@ -443,10 +432,8 @@ class ChatLoop:
                 self.terminal.idle()
         return self._queue.popleft()
 
-    async def _handle(self, submission: Submission, chat: ChatSession) -> bool:
-        """Do one thing; whether files may have changed by it."""
-        from ragmem.repl.commands import only_reads
-
+    async def _handle(self, submission: Submission, chat: ChatSession) -> None:
+        """Do one thing."""
         self._stopped_at, self._seen_to_end = None, False
         if self._attention:
             self._attention.attended()
@@ -464,7 +451,6 @@ class ChatLoop:
             self._running.result()
         self._name(chat)
         chat.see_branch()
-        return not only_reads(submission.text)
 
     async def _do(self, text: str, chat: ChatSession) -> None:
         from ragmem.repl.commands import (

@@ -1,6 +1,7 @@
 """What a chat lets a person pick: a session to go on with, a turn to go back to, a model."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from ragmem.llm.models import list_models
 from ragmem.memory.files import rewind_to
 from ragmem.memory.turns import extract_accessed_files, taken_back
 from ragmem.records import MemoryRecord, Session, SessionQuery, Turn
+from ragmem.repl import completion
 from ragmem.repl.output import SAMPLE
 from ragmem.repl.recalled import without_verdict
 from ragmem.repl.terminal import Line, PickList, PickQuestion, PickRow
@@ -217,30 +219,39 @@ _EFFORTS = {
 
 
 class Values:
-    """Keeps what can follow the commands, read in the background when it is first asked for."""
+    """Keeps what can follow the commands, and `@`; read in the background when it is asked for."""
 
     def __init__(self, app: "App", on_read: Callable[[], None]) -> None:
         self._app = app
         self._on_read = on_read
         self._loop = asyncio.get_running_loop()
         self._kept: dict[str, Sequence[Value]] = {}
+        self._asked = set[str]()
+        """What need not be read anew."""
         self._reading: dict[str, asyncio.Task[None]] = {}
-        self._ways = {"resume": self._sessions, "model": self._models}
+        self._stop = threading.Event()
+        self._ways = {"resume": self._sessions, "model": self._models, "@": self._files}
 
     def of(self, command: str) -> Sequence[Value] | None:
-        """Return what is known now; None for a command that takes anything. In any thread."""
+        """Return what is known by now; None for a command that takes anything. In any thread."""
         if command == "effort":
             return [(level, _EFFORTS[level]) for level in get_args(Effort)]
         if command == "theme":
             return list(THEMES.items())
-        if command in self._ways and command not in self._kept:
-            self._kept[command] = ()
+        if command not in self._ways:
+            return None
+        if command not in self._asked:
+            self._asked.add(command)
             self._loop.call_soon_threadsafe(self._begin, command)
-        return self._kept.get(command)
+        return self._kept.get(command, ())
 
     def forget(self) -> None:
-        """Read anew what is asked for next."""
-        self._kept.clear()
+        """Read anew what is asked for next; what is known stands until then."""
+        self._asked.clear()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._stop.set()
 
     def _begin(self, command: str) -> None:
         self._reading[command] = asyncio.create_task(self._read(command))
@@ -249,6 +260,10 @@ class Values:
         with suppress(RagmemError):
             self._kept[command] = await self._ways[command]()
         self._on_read()
+
+    async def _files(self) -> list[Value]:
+        paths = await asyncio.to_thread(completion.project_files, self._app.cwd, self._stop)
+        return [(path, "") for path in paths]
 
     async def _sessions(self) -> list[Value]:
         now, found = datetime.now(UTC), await self._app.sessions_here(_LISTED)

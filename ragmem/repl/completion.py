@@ -95,7 +95,8 @@ class ChatCompleter(Completer):
             yield Completion(value, -len(typed), display=shown, display_meta=told)
 
     def _files(self, typed: str) -> Iterable[Completion]:
-        for path in rank(typed, self._host.files or ())[:_SHOWN]:
+        files = (path for path, _ in self._host.values("@") or ())
+        for path in rank(typed, files)[:_SHOWN]:
             # As `ragmem.tools.workspace.at_paths` reads it.
             spelled = path if _PLAIN.fullmatch(path) else f'"{path}"'
             yield Completion(f"@{spelled} ", -len(typed) - 1, display=path)
@@ -122,14 +123,14 @@ def value_at(before: str) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
-def is_marked(document: Document, host: "ChatLoop") -> bool:
+def is_marked(document: Document) -> bool:
     """Return whether Enter takes the first of what is offered.
 
     It does where something was typed that this fits, and that can't be meant as it is.
     """
     before = document.text_before_cursor
-    if typed := mention_at(before):
-        return host.files is not None
+    if mention_at(before):
+        return True
     command, typed = value_at(before) or ("", command_at(before))
     return bool(typed) and command not in _OPEN and not document.text_after_cursor
 
@@ -186,31 +187,6 @@ def _clipped(pieces: StyleAndTextTuples, width: int, style: str) -> tuple[StyleA
 
 
 # --- the files ------------------------------------------------------------------
-
-
-class FileListing:
-    """The project's files, listed anew in the background."""
-
-    def __init__(self, cwd: Path, on_listed: Callable[[], None]) -> None:
-        self.paths: Sequence[str] | None = None
-        """None until they were listed once."""
-        self._on_listed = on_listed
-        self._cwd = cwd
-        self._stop = threading.Event()
-        self._renewing: asyncio.Task[None] | None = None
-
-    def renew(self) -> None:
-        """Begin to list anew, unless that is going on."""
-        if self._renewing is None or self._renewing.done():
-            self._renewing = asyncio.create_task(self._renew())
-
-    async def _renew(self) -> None:
-        self.paths = await asyncio.to_thread(project_files, self._cwd, self._stop)
-        self._on_listed()
-
-    def close(self) -> None:
-        """Stop listing."""
-        self._stop.set()
 
 
 def project_files(cwd: Path, stop: threading.Event) -> list[str]:

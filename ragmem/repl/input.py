@@ -328,7 +328,7 @@ class LiveTerminal(Terminal):
         """Return which row of the menu is marked; None where none is, or there is no menu."""
         if self.buffer.complete_state is None:
             return None
-        marks = self._gone_to is None and is_marked(self.buffer.document, self._host)
+        marks = self._gone_to is None and is_marked(self.buffer.document)
         return 0 if marks else self._gone_to
 
     def _offered(self) -> Completion | None:

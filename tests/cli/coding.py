@@ -1,19 +1,11 @@
 """A small project of code for the tests of the commands about it, and what is on a terminal."""
 
-import os
-import pty
 import re
-import struct
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from fcntl import ioctl
 from pathlib import Path
-from termios import TIOCSWINSZ
 
 import pyte
 
-from tests.cli.process import Ragmem
-from tests.fakes.forks import forks
+from tests.cli.process import Ragmem, finish
 
 EVIL = "\x1b]0;owned\x07\x1b[31m"
 WATER = '''\
@@ -60,23 +52,10 @@ def without_times(text: str) -> str:
 
 def on_a_terminal(ragmem: Ragmem, *arguments: str, columns: int = 80) -> tuple[bytes, list[str]]:
     """What the command writes to a terminal, and the rows that a person sees in the end."""
-    ours, theirs = pty.openpty()
-    ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     ragmem.env.setdefault("TERM", "xterm-256color")
-
-    def run() -> int:
-        with open(os.devnull) as nothing, open(theirs, "wb") as terminal:
-            streams = [nothing.fileno(), terminal.fileno(), terminal.fileno()]
-            return forks().run(arguments, env=ragmem.env, cwd=ragmem.project, streams=streams)
-
-    raw = b""
-    with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(run)
-        with suppress(OSError):  # All have left the terminal.
-            while chunk := os.read(ours, 65536):
-                raw += chunk
-        os.close(ours)
-        assert running.result() == 0, raw
+    child = ragmem.on_terminal(*arguments, columns=columns)
+    code, raw = finish(child), child.before.encode()
+    assert code == 0, raw
     screen = pyte.Screen(columns, 200)
     pyte.ByteStream(screen).feed(raw)
     return raw, [row.rstrip() for row in screen.display if row.strip()]

@@ -1,7 +1,6 @@
-"""What a session changed, shown and taken back; and what a chat tells of itself: on a real pty."""
+"""What was taken back, as others are told of it; what a chat tells of itself: on a real pty."""
 
 import json
-import re
 from pathlib import Path
 
 from tests.e2e.house import House
@@ -9,34 +8,6 @@ from tests.fakes.llm_server import Answer, Call
 from tests.repl.pty_chat import LOADED
 
 DOWN = "\x1b[B"
-
-
-def edits(old: str, new: str) -> Answer:
-    arguments = {"path": "a.py", "old": old, "new": new}
-    return Answer(tools=[Call("edit_file", arguments)])
-
-
-def test_edits_are_shown_against_what_stood_there_and_taken_back_turn_by_turn(
-    house: House,
-) -> None:
-    file = house.project / "a.py"
-    read = Answer(tools=[Call("read_file", {"path": "a.py"})])
-    first = (read, edits("hello", "one"), Answer("First."))
-    house.server.extend(*first, edits("one", "two"), Answer("Second."))
-    with house.chat("chat", "--yolo", columns=60, ready=LOADED) as chat:
-        chat.send("/diff\r", prints=r"^This session has changed no file\.$")
-        for prompt, answer in (("one", "First"), ("two", "Second")):
-            chat.send(f"{prompt}\r", ends=rf"^{answer}\.$")
-        chat.send("/diff\r")
-        chat.wait_for(r'● Edit a\.py  \+1 −1\n│ 1 - print\("hello"\)\n│ 1 \+ print\("two"\)$')
-        chat.send("/undo\r", prints=r"^· Undo of turn 2, “two”:\na\.py: restored\n[\s\S]*^›$")
-        # The terminal wraps it: a path that is copied has no line break in it.
-        kept = re.findall(rb"/[^\s\x1b]+/preimages/[^\s\x1b]+", chat.raw)
-        assert Path(kept[-1].decode()).read_text() == 'print("two")\n'
-        assert file.read_text() == 'print("one")\n'
-        chat.send("/undo\r", until=lambda: file.read_text() == 'print("hello")\n')
-        chat.send("/diff a.py\r")
-        chat.wait_for(r"^This session has not changed a\.py, but for what was taken\sback\.$")
 
 
 def test_the_model_and_the_next_day_are_told_what_was_taken_back(house: House) -> None:
@@ -90,16 +61,3 @@ def test_a_chat_tells_of_itself(house: House) -> None:
     text = next(written).read_text()
     assert "bell = false" in text
     assert "title = false" in text
-
-
-def test_the_agent_writes_what_agents_are_to_know_with_the_persons_approval(house: House) -> None:
-    content = "# The garden\n\nRun `python a.py`.\n"
-    house.server.extend(
-        Answer(tools=[Call("create_file", {"path": "AGENTS.md", "content": content})]),
-        Answer("It is there."),
-    )
-    with house.chat("chat", ready=LOADED) as chat:
-        chat.send("/init\r", shows=r"^Allow this change\?")
-        chat.send("y", ends=r"^It is there\.$")
-    assert (house.project / "AGENTS.md").read_text() == content
-    assert "AGENTS.md" in house.server.requests[0].body["messages"][-1]["content"]

@@ -3,8 +3,6 @@
 import re
 import signal
 
-import pytest
-
 from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call
 from tests.repl.pty_chat import LOADED
@@ -104,21 +102,6 @@ def test_bare_ragmem_is_a_chat_that_can_be_typed_at_once(house: House) -> None:
         assert chat.exit_code() == 0
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_signals_record_the_turn(house: House, number: signal.Signals, code: int) -> None:
-    """The turn is recorded as interrupted with what came, the terminal is restored."""
-    house.server.extend(Answer("Slowly, one by one, " * 50, chunk_delay_s=0.2, chunk_chars=1))
-    with house.chat("chat", ready=LOADED) as chat:
-        chat.send("go on\r", shows=r"Slow")
-        chat.process.kill(number)
-        assert chat.exit_code() == code
-        assert chat.is_restored()
-    (session,) = house.sessions()
-    (turn,) = session["turns"]
-    assert turn["status"] == "interrupted"
-    assert turn["assistant_message"].startswith("Slow")
-
-
 def test_mistakes_are_said_on_a_clean_line(house: House) -> None:
     """What is wrong and what to do; no prompt is left, what was typed is gone."""
     for arguments, environment, said in (
@@ -134,28 +117,6 @@ def test_mistakes_are_said_on_a_clean_line(house: House) -> None:
             assert "Traceback" not in chat.screen
             assert not re.search(r"^› ", chat.screen, re.MULTILINE)
             assert chat.is_restored()
-
-
-def test_another_model_and_session_in_one_chat(house: House) -> None:
-    """/model, /new, /sessions and /resume on the real store; the id stays on resume."""
-    house.server.extend(*[Answer(f"Answer {i}.") for i in range(1, 6)])
-    with house.chat("chat", "-n", "First talk", rows=50, ready=LOADED) as chat:
-        chat.send("one\r", prints=r"^Answer 1\.")
-        chat.send("/model openai/other\r", shows=r"^  openai/other")
-        chat.send("two\r", prints=r"^Answer 2\.")
-        assert house.server.requests[-1].body["model"] == "other"
-        assert "Answer 1." in house.last_prompt()
-        chat.send("/new\r", prints=r"^· A new session\.")
-        chat.send("three\r", ends=r"^Answer 3\.")
-        assert "Answer 1." not in house.last_prompt()
-        chat.send("/sessions\r", prints=rf"^2 +[0-9a-f]{{8}}  {AGO} +2 +First talk")
-        chat.send("/resume First talk\r", prints=r"^↩ First talk · ")
-        chat.send("four\r", prints=r"^Answer 4\.")
-        assert "Answer 2." in house.last_prompt()
-        chat.leave()
-    by_title = {each["title"]: each["turn_count"] for each in house.sessions()}
-    assert by_title["First talk"] == 3
-    assert sorted(by_title.values()) == [1, 3]
 
 
 def test_ephemeral_leaves_nothing_to_resume(house: House) -> None:

@@ -1,31 +1,7 @@
-"""What a chat tells who comes back: what was cut off, what was pasted, what one ran oneself."""
-
-import signal
+"""Which session a chat goes on with."""
 
 from tests.e2e.house import House, loaded
-from tests.e2e.test_chat_pty import READ
-from tests.fakes.llm_server import Answer, Call
-from tests.repl.pty_chat import LOADED
-
-
-def test_a_turn_that_was_killed_in_a_command_is_told(house: House) -> None:
-    """Its finished calls, and that of the command nothing is known."""
-    command = "touch began; while [ ! -e go ]; do sleep 0.05; done"
-    house.server.extend(
-        READ,
-        Answer(tools=[Call("list_directory", {"path": "."})]),
-        Answer(tools=[Call("run_command", {"command": command})]),
-    )
-    with house.chat("chat", "--yolo", ready=LOADED) as chat:
-        chat.send("look around\r", until=lambda: (house.project / "began").exists())
-        chat.process.kill(signal.SIGKILL)
-        assert chat.exit_code() == -9
-    (house.project / "go").touch()
-    with house.chat("chat", "-c", columns=42, rows=20, ready=LOADED) as chat:
-        told = " ".join(chat.text.split())
-        assert "cut off: turn 1 was stopped after read_file, list_directory; running then:" in told
-        chat.wait_for(r"^● read_file a\.py +\S+.*\n● list_directory \.")
-        chat.wait_for(r"^✗ touch began; while .*\n  interrupted\n\n  ─+$")
+from tests.fakes.llm_server import Answer
 
 
 def test_the_last_chat_is_gone_on_with_not_a_question_that_was_asked_since(house: House) -> None:

@@ -1,77 +1,16 @@
-"""/rename, /tag, /fork and /rewind in a real chat on a pty, with real files."""
+"""/rename, /tag and /fork, and sessions that are alike, in a real chat on a pty."""
 
-import re
 import threading
 
 from ragmem.ids import short_id
-from tests.e2e.house import House, loaded
-from tests.e2e.test_chat_pty import AGO, EDIT, READ
-from tests.fakes.llm_server import Answer, Call, Received
+from tests.e2e.house import House
+from tests.e2e.test_chat_pty import AGO
+from tests.fakes.llm_server import Answer, Received
 from tests.repl.pty_chat import LOADED, PtyChat
-
-AGAIN = Answer(tools=[Call("edit_file", {"path": "a.py", "old": "goodbye", "new": "farewell"})])
-MAKE = Answer(tools=[Call("create_file", {"path": "b.py", "content": "made\n"})])
-
-
-def tail(chat: PtyChat) -> str:
-    """Id of the session that the toolbar shows."""
-    # What is printed above it comes a moment before it is drawn again.
-    loaded(chat)
-    found = re.search(r"openai/scripted · ([0-9a-f]{8})", chat.screen)
-    assert found, chat.screen
-    return found[1]
 
 
 def said(chat: PtyChat, prompt: str, answer: str) -> None:
     chat.send(f"{prompt}\r", prints=rf"^{answer}")
-
-
-def edited(house: House, chat: PtyChat) -> None:
-    """Turn 1 reads, turns 2 and 3 edit, turn 3 makes a file too."""
-    house.server.extend(
-        READ, Answer("It says hello."), EDIT, Answer("Goodbye it is."), AGAIN, MAKE, Answer("Done.")
-    )
-    loaded(chat)
-    said(chat, "what does it say?", "It says hello")
-    said(chat, "say goodbye", "Goodbye it is")
-    said(chat, "say farewell", "Done")
-
-
-def test_rewind_forks_and_takes_the_files_back(house: House) -> None:
-    """The files byte for byte, but what changed since only when the person says so."""
-    original = (house.project / "a.py").read_bytes()
-    with house.chat("chat", "--permission-mode", "acceptEdits", rows=40) as chat:
-        edited(house, chat)
-        before = tail(chat)
-        chat.send("/rewind\r")
-        chat.wait_for_screen(
-            r"^  ▸ say farewell +turn 3  \S+ \S+ +2 files\n    say goodbye +turn 2 .* 1 file$"
-        )
-        chat.send("goodb")
-        chat.wait_for_screen(
-            r"^  ▸ say goodbye[\s\S]*^    2 turns from there on\n"
-            r"    2 files changed since: a\.py, b\.py$"
-        )
-        chat.send("\r", shows=r"^Take the files back too\?")
-        (house.project / "b.py").write_text("made, and mine\n")
-        chat.send("y", shows=r"^b\.py: it was changed since the last edit of this session\.")
-        chat.send("n", prints=rf"still there: /resume {before}$")
-        chat.until(lambda: tail(chat) != before)
-        assert (house.project / "a.py").read_bytes() == original
-        assert (house.project / "b.py").read_text() == "made, and mine\n"
-        # The prompt that was gone back to before is in the draft; take it out again.
-        chat.wait_for_screen(r"^› say goodbye$")
-        chat.send("\x15", shows=r"^›$")
-        house.server.extend(Answer("As before."))
-        said(chat, "and now?", "As before")
-        replayed = str(house.server.requests[-1].body["messages"][1:-1])
-        assert ("It says hello." in replayed, "farewell" in replayed) == (True, False)
-        chat.leave()
-    fork, whole = sorted(house.sessions(), key=lambda s: len(s["turns"]))
-    assert [turn["user_message"] for turn in fork["turns"]] == ["what does it say?", "and now?"]
-    assert [turn["user_message"] for turn in whole["turns"]][1:] == [
-        "say goodbye", "say farewell", "/rewind",
-    ]  # fmt: skip
 
 
 def test_fork_rename_and_tag(house: House) -> None:

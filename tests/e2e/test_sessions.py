@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from inline_snapshot import snapshot
 
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
@@ -103,23 +102,6 @@ def test_show_as_json_has_turns_and_tool_calls(reading: Ragmem) -> None:
         "status": "completed",
         "tool_calls": [read | {"preamble": "I read it."}],
     }
-
-
-def test_show_as_text(reading: Ragmem) -> None:
-    (session,) = reading.sessions()
-    head, _, body = reading.ok("sessions", "show", session["session_id"]).out.partition("\n\n")
-    assert head.splitlines()[0] == "What does \\e[31mhello.py do? #ask"
-    assert session["session_id"] in head
-    assert body == snapshot("""\
-── 1
-› What does \\e[31mhello.py
-  do?
-
-I read it.
-● read_file hello.py
-
-It prints \\e[31mhello.
-""")
 
 
 def test_files_are_those_that_tools_touched(reading: Ragmem) -> None:

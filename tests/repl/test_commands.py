@@ -11,7 +11,7 @@ from ragmem.config import Config, find_paths
 from ragmem.ids import short_id
 from ragmem.index.codebase import Codebase
 from ragmem.records import CodeReference, PutReferences
-from ragmem.repl.commands import is_command, is_note, is_own_command, is_prompt, run_command
+from ragmem.repl.commands import Ask, is_command, is_note, is_own_command, is_prompt, run_command
 from tests.cli.coding import EVIL, WATER
 from tests.repl.paper import Chat, chat
 
@@ -54,6 +54,12 @@ async def test_a_command_that_there_is_not_names_the_one_that_is_meant(chat: Cha
     assert "There is no command /co." in await chat.said("/co")
     assert "/files lists those of this session." in await chat.said("/fil water.py")
     assert await run_command("/exi", chat.session) == "exit"
+
+
+async def test_the_agent_is_asked_to_write_what_agents_are_to_know(chat: Chat) -> None:
+    asked = await run_command("/init", chat.session)
+    assert isinstance(asked, Ask)
+    assert "AGENTS.md" in asked.prompt
 
 
 async def test_a_bare_word_for_leaving_leaves_and_a_question_mark_helps(chat: Chat) -> None:

@@ -19,20 +19,6 @@ def editor(folder: Path, does: str) -> dict[str, str]:
     return {"VISUAL": str(script), "EDITOR": "/nowhere"}
 
 
-def test_up_takes_the_last_prompt_that_waits_back_and_then_the_one_before(chat: FakeChat) -> None:
-    """Nothing of it waits any longer, and what is typed stays behind it."""
-    chat.send("slow\r", shows=r"word1 ")
-    chat.send("queued one\rqueued two\r", shows=r"^queued: queued one\nqueued: queued two$")
-    chat.send(UP, shows=r"^› queued two$")
-    assert "queued: queued two" not in chat.screen
-    chat.send(UP, shows=r"^› queued one\n  queued two$")
-    assert "queued: " not in chat.screen
-    chat.send(CTRL_C, until=lambda: chat.log("finished"))
-    chat.wait_for_screen(r"^› queued one\n  queued two$")
-    chat.send("\r", until=lambda: len(chat.prompts) == 2)
-    assert chat.prompts == ["slow", "queued one\nqueued two"]
-
-
 def test_the_draft_is_opened_in_the_persons_editor(tmp_path: Path) -> None:
     """And what it leaves is the draft; what comes meanwhile is printed when it is left."""
     does = 'touch open; while [ ! -e go ]; do sleep 0.02; done; printf " and more" >> "$1"'

@@ -14,7 +14,6 @@ from prompt_toolkit.document import Document
 from ragmem.repl.commands import COMMANDS
 from ragmem.repl.completion import (
     ChatCompleter,
-    FileListing,
     command_at,
     mention_at,
     project_files,
@@ -25,7 +24,7 @@ FILES = ["README.md", "ragmem/app.py", "ragmem/repl/render.py", "tests/test_app.
 
 
 def offered(typed: str) -> list[str]:
-    host: Any = SimpleNamespace(commands=COMMANDS, files=FILES)
+    host: Any = SimpleNamespace(commands=COMMANDS, values=lambda _: [(path, "") for path in FILES])
     found = ChatCompleter(host).get_completions(Document(typed), CompleteEvent())
     return [completion.text for completion in found]
 
@@ -114,22 +113,14 @@ def test_a_history_that_cannot_be_written_costs_no_prompt(tmp_path: Path) -> Non
     assert not (tmp_path / "elsewhere").exists()
 
 
-async def test_files_are_listed_in_the_background(tmp_path: Path) -> None:
-    """By ripgrep; what .gitignore names, caches and names that hide are left out."""
+def test_files_are_listed_by_ripgrep(tmp_path: Path) -> None:
+    """What .gitignore names, caches and names that hide are left out."""
     (tmp_path / ".gitignore").write_text("ignored\n")
     made = ("__pycache__/a.cpython-311.pyc", "node_modules/b/c.js")
     for name in ("a.py", "ignored", "evil\x1b[2J", "hidden\u202e", *made):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
-    told: list[None] = []
-    listing = FileListing(tmp_path, lambda: told.append(None))
-    listing.renew()
-    assert listing.paths is None
-    assert listing._renewing
-    await listing._renewing
-    listing.close()
-    assert listing.paths == [".gitignore", "a.py"]
-    assert told == [None]
+    assert project_files(tmp_path, threading.Event()) == [".gitignore", "a.py"]
 
 
 def test_a_folder_that_is_gone_has_no_files(tmp_path: Path) -> None:

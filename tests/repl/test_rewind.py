@@ -1,4 +1,4 @@
-"""/rewind and /undo: what is asked, what is taken back, and which session is told of it."""
+"""/diff, /rewind and /undo: what is shown, asked and taken back, and which session is told."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ from ragmem.messages import ToolUse
 from ragmem.records import Turn
 from ragmem.records.conversation import UNDO
 from ragmem.repl.output import ChatOutput
-from ragmem.repl.past import rewind, undo
+from ragmem.repl.past import diff, rewind, undo
 from ragmem.repl.session import ChatSession, Opening
 from ragmem.tools.base import deny_all
 from ragmem.tools.workspace import Workspace
@@ -127,6 +127,23 @@ async def test_the_files_of_the_beginning_come_back_in_another_process(opens: Op
     assert "a.py: restored; b.py: removed." in json.loads(last.tool_calls[0].result)["text"]
 
 
+async def test_edits_are_shown_against_what_stands_there_and_taken_back(opens: Opens) -> None:
+    """What stood in a file is kept, and named in one piece, which can be copied."""
+    async with opens() as chat:
+        assert "This session has changed no file." in await chat.says(diff)
+        await chat.edited()
+        await chat.edited("goodbye", "farewell")
+        assert "● Edit a.py  +1 −1\n│ 1 - hello\n│ 1 + farewell" in await chat.says(diff)
+        undone = await chat.says(undo)
+        (kept,) = [row for row in undone.splitlines() if "/preimages/" in row]
+        assert Path(kept).read_text() == "farewell\n"
+        assert "a.py: restored" in undone
+        assert chat.file.read_text() == "goodbye\n"
+        await chat.says(undo)
+        shown = await chat.says(diff, "a.py")
+        assert "has not changed a.py, but for what was taken back." in shown
+
+
 async def test_who_goes_back_to_before_an_undo_still_knows_of_it(opens: Opens) -> None:
     async with opens() as chat:
         await chat.edited()
@@ -155,6 +172,8 @@ async def test_what_others_have_changed_since_is_left(opens: Opens) -> None:
         await chat.edited()
         chat.file.write_text("mine\n")
         assert "a.py: left as it is; it was changed since the last edit" in await chat.says(undo)
+        assert "a.py: left as it is" in await chat.says(rewind, "1", "y", "n")
+        assert chat.paper.asked[-1].label.endswith("Take it back all the same?")
         assert chat.file.read_text() == "mine\n"
 
 
