@@ -239,8 +239,19 @@ class Spool:
         """Writes that wait for this store, of every process."""
         return sum(map(_count, self._ours()))
 
+    def count_aside(self) -> int:
+        """Lines that were damaged, or too long, and wait no more."""
+        return sum(map(_count, _files(self.folder / _ASIDE)))
+
     def _ours(self) -> list[Path]:
-        return waiting_for(self.store_id, self.folder, self._older)
+        """The store's files, oldest first: without an id those of its address, else of any."""
+        here = {path for each in (self.folder, *self._older) for path in _files(each)}
+        found = {path for path in here if store_of(path) in ("", self.store_id)}
+        if self.store_id:
+            with contextlib.suppress(OSError):
+                for each in self.folder.parent.iterdir():
+                    found |= {path for path in _files(each) if store_of(path) == self.store_id}
+        return sorted(found, key=lambda path: path.name)
 
     def close(self) -> None:
         """Leave what waits to the next process."""
@@ -261,17 +272,6 @@ def met(folder: Path) -> str:
 
 def _note(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.id")
-
-
-def waiting_for(store_id: str, folder: Path, older: Sequence[Path] = ()) -> list[Path]:
-    """The files for a store, oldest first: without an id those of its address, else of any."""
-    here = {path for each in (folder, *older) for path in _files(each)}
-    found = {path for path in here if store_of(path) in ("", store_id)}
-    if store_id:
-        with contextlib.suppress(OSError):
-            for each in folder.parent.iterdir():
-                found |= {path for path in _files(each) if store_of(path) == store_id}
-    return sorted(found, key=lambda path: path.name)
 
 
 def store_of(path: Path) -> str:
@@ -305,11 +305,6 @@ def count_waiting(folder: Path, *, deep: bool = False) -> int:
     """Writes that wait in this folder, or in all folders in it, of every process and store."""
     found = folder.glob(f"*/*{_SUFFIX}") if deep else _files(folder)
     return sum(map(_count, found))
-
-
-def count_aside(folder: Path) -> int:
-    """Lines that were damaged, or too long, and wait no more."""
-    return sum(map(_count, _files(folder / _ASIDE)))
 
 
 def _count(path: Path) -> int:
@@ -352,7 +347,8 @@ def _write(handle: int, data: bytes, offset: int) -> None:
 # --- back into the store ----------------------------------------------------------------
 
 
-_MOST_AT_ONCE = 64
+_AT_ONCE = 16
+"""Lines in one transaction: few enough for any store to take them in time."""
 
 
 class Replay:
@@ -361,8 +357,6 @@ class Replay:
     def __init__(self, spool: Spool, disk_thread: Executor) -> None:
         self._spool = spool
         self._disk_thread = disk_thread
-        self.batch = _MOST_AT_ONCE
-        """Lines in one transaction: halved when one took too long, doubled when it did not."""
         self.known: set[str] = set()
         """Files whose lines the store did not take: not tried again by this process."""
         self._refused = ""
@@ -392,13 +386,12 @@ class Replay:
                     async for _ in self.lines(store, file):
                         pass
                 finally:
-                    # Also when cut short: what is in the store need not be written again.
                     await self.on_disk(file.close)
         return self.count - before
 
     async def lines(self, store: Store, source: Spool | SpoolFile) -> AsyncIterator[int]:
         """Write what waits there, in order; yields of how many lines each batch was."""
-        while lines := await self.on_disk(partial(source.read, self.batch)):
+        while lines := await self.on_disk(partial(source.read, _AT_ONCE)):
             failpoint("spool.replay")
             unknown = [line for line in lines if from_line(line) is None]
             if unknown:
@@ -420,10 +413,7 @@ class Replay:
     async def _apply_known(self, store: Store, lines: Sequence[bytes]) -> list[bytes]:
         try:
             await store.apply([write for line in lines if (write := from_line(line))])
-        except StoreUnavailable:
-            self.batch = max(1, len(lines) // 2)
-            raise
-        except StoreDamaged:
+        except (StoreUnavailable, StoreDamaged):
             raise
         except Exception as error:
             if len(lines) > 1:
@@ -433,7 +423,6 @@ class Replay:
                 await store.detach(new_id())
             self._refused = str(error)
             return list(lines)
-        self.batch = min(_MOST_AT_ONCE, 2 * self.batch)
         self.count += len(lines)
         return []
 
