@@ -176,15 +176,9 @@ class Spool:
     def __init__(self, folder: Path, *, older: Sequence[Path] = ()) -> None:
         self.folder = folder
         self._older = older
-        self._store_id: str | None = None
-        self._file: SpoolFile | None = None
-
-    @property
-    def store_id(self) -> str:
+        self.store_id = met(folder)
         """Of the store that was last met at this address; empty before one was."""
-        if self._store_id is None:
-            self._store_id = met(self.folder)
-        return self._store_id
+        self._file: SpoolFile | None = None
 
     def meet(self, store_id: str) -> int:
         """This store is at the address now. How many lines of this process are another's: they
@@ -192,9 +186,8 @@ class Spool:
         """
         if not store_id:
             return 0
-        before = self.store_id
-        if before != store_id:
-            self._store_id = store_id
+        if self.store_id != store_id:
+            self.store_id = store_id
             with contextlib.suppress(OSError):
                 _make(self.folder.parent)
                 replace_private(_note(self.folder), store_id.encode(), sync=False)
@@ -308,11 +301,9 @@ def count_waiting(folder: Path, *, deep: bool = False) -> int:
 
 
 def _count(path: Path) -> int:
-    count = 0
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        while data := file.read(_CHUNK):
-            count += data.count(b"\n")
-    return count
+    with contextlib.suppress(OSError):
+        return path.read_bytes().count(b"\n")
+    return 0
 
 
 def _new_name(store_id: str) -> str:
