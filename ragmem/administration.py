@@ -466,8 +466,7 @@ class Administration:
             await mending.empty(kept)
             async with self.file(saved) as source, self.archive("neo4j", fills=True) as store:
                 await transfer.copy(source.stream, store, lambda *_: None)
-                await mending.let_look_through(copy.due)
-                await mending.end()
+                await mending.end(copy.due)
                 return Saved(await store.info(), await store.check())
         finally:
             await mending.aclose()

@@ -17,37 +17,34 @@ from ragmem.store.spool import Patience, SpooledStore, Waiting
 from ragmem.store.spool.files import count_waiting
 from ragmem.store.sqlite import SQLiteStore
 from tests.store.samples import created, whole_turn
+from tests.store.test_spool import Home
 
 _SLOW_S = 0.5
 _PATIENCE = Patience(read_s=0.1, left_s=0.1)
 
 
-async def _left(folder: Path) -> None:
-    """A process that found the store away, and ended."""
-
-    async def away() -> Store:
-        raise StoreUnavailable("It is away.")
-
-    store = SpooledStore(away, folder / "spool" / "sqlite")
+async def _left(folder: Path) -> Home:
+    """The home of a process that found the store away, and ended."""
+    home = Home(folder)
+    home.error = StoreUnavailable("It is away.")
+    store = home.open()
     await store.apply([created("left")])
     await store.aclose()
-
-
-async def _open(folder: Path) -> Store:
-    return await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
+    home.error = None
+    return home
 
 
 async def test_a_store_that_opens_slowly_is_asked_after_what_was_left(tmp_path: Path) -> None:
     """`-c` must not take an older session for the last one, nor say that there is none."""
-    await _left(tmp_path)
+    home = await _left(tmp_path)
 
     async def slow() -> Store:
         await asyncio.sleep(_SLOW_S)
         # It is the opening that takes longer than there is patience; what follows need not.
         store._patience = Patience()
-        return await _open(tmp_path)
+        return await SQLiteStore.open(home.database, locks_dir=home.locks)
 
-    store = SpooledStore(slow, tmp_path / "spool" / "sqlite", patience=_PATIENCE)
+    store = SpooledStore(slow, home.spool, patience=_PATIENCE)
     found = await store.sessions(SessionQuery())
     await store.aclose()
     assert [session.session_id for session in found] == ["left"]
@@ -61,12 +58,12 @@ class _Slow(SQLiteStore):
 
 async def test_what_was_left_is_waited_for_or_said_to_be_missing(tmp_path: Path) -> None:
     """A list without it would be a lie; the next question is answered whole."""
-    await _left(tmp_path)
+    home = await _left(tmp_path)
 
     async def slow() -> Store:
-        return await _Slow.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
+        return await _Slow.open(home.database, locks_dir=home.locks)
 
-    store = SpooledStore(slow, tmp_path / "spool" / "sqlite", patience=_PATIENCE)
+    store = SpooledStore(slow, home.spool, patience=_PATIENCE)
     with pytest.raises(StoreUnavailable, match="an earlier process had to leave") as caught:
         await store.sessions(SessionQuery())
     assert caught.value.hint
@@ -96,16 +93,9 @@ async def _found_in_the_end(store: SpooledStore) -> set[str]:
 @pytest.mark.parametrize("point", [p for p in POINTS if p.startswith("spool.")])
 async def test_one_failure_of_the_disk_is_got_over(tmp_path: Path, point: str) -> None:
     """In the same process; what could be kept is stored, and memory answers again."""
-    is_away = True
-
-    async def at_times_away() -> Store:
-        if is_away:
-            raise StoreUnavailable("It is away.")
-        return await _open(tmp_path)
-
-    await _left(tmp_path)
-    patience = Patience(stall_s=20, read_s=20, retry_s=0.05, longest_retry_s=0.05)
-    store = SpooledStore(at_times_away, tmp_path / "spool" / "sqlite", patience=patience)
+    home = await _left(tmp_path)
+    home.error = StoreUnavailable("It is away.")
+    store = home.open()
     arm(f"{point}:eio@1")
     try:
         writes = [created("s"), *whole_turn("s", "1")]
@@ -113,7 +103,7 @@ async def test_one_failure_of_the_disk_is_got_over(tmp_path: Path, point: str) -
         if is_lost:
             assert "This turn is not kept" in store.take_notices()[0]
             assert await store.apply(writes) == Waiting()
-        is_away = False
+        home.error = None
         assert await _found_in_the_end(store) == {"left", "s"}
         await store.apply(whole_turn("s", "2"))
         assert [turn.turn_id for turn in await store.turns("s")] == ["1", "2"]
@@ -121,4 +111,4 @@ async def test_one_failure_of_the_disk_is_got_over(tmp_path: Path, point: str) -
             await store.aclose()
     finally:
         arm("")
-    assert count_waiting(tmp_path / "spool" / "sqlite") == 0
+    assert count_waiting(home.spool) == 0

@@ -487,20 +487,6 @@ async def test_a_document_has_nothing_that_is_derived(source: Archive) -> None:
     assert due == turns[2::-1]
 
 
-async def test_insights_come_along(source: Archive, target: Archive) -> None:
-    """What a look over the session has found, with new ids too."""
-    await conversation(source)
-    document = await document_of(source, "s")
-    await import_document(target, decoded(encoded(document)), as_new=False)
-    assert await target.get(Insight, ["s"]) == await source.get(Insight, ["s"])
-    copy = await import_document(target, document, as_new=True)
-    [found] = await target.get(Insight, [copy.session_id])
-    assert found == replace(document.insights[0], session_id=copy.session_id)
-    stranger = replace(document, insights=(replace(document.insights[0], session_id="r"),))
-    with pytest.raises(UsageError, match="an insight is of another session"):
-        decoded(encoded(stranger))
-
-
 def test_ids_are_known_by_their_type_whatever_a_field_is_called() -> None:
     """A copy refers to its own turns; a text that only reads like an id stays."""
 
@@ -593,11 +579,14 @@ async def test_a_second_copy_makes_no_second_fact(source: Archive) -> None:
 
 
 async def test_as_new_it_is_another_one(source: Archive, target: Archive) -> None:
-    """New ids, and evidence that points to the new turns."""
+    """New ids, and evidence and insights that point to the new turns and the new session."""
     await conversation(source)
     document = await document_of(source, "s")
     session = await import_document(target, document, as_new=True)
     assert session.session_id != "s"
+    assert await target.get(Insight, [session.session_id]) == [
+        replace(document.insights[0], session_id=session.session_id)
+    ]
     held = await target.memories(ALL)
     assert not {m.memory_id for m in held} & {m.memory_id for m in document.memories}
     new = {memory.content: memory for memory in held}
@@ -611,32 +600,6 @@ async def test_as_new_it_is_another_one(source: Archive, target: Archive) -> Non
     assert older == [new["It is cloudy."]]
     assert new["Jam is sweet."].project_id == "project-kitchen"
     assert await target.check() == []
-
-
-async def test_evidence_follows_its_tool_call(source: Archive) -> None:
-    """A memory that stood in a tool's result says in which, also as a new one."""
-    await source.apply([*garden(), *known()])
-    session = await import_document(source, await document_of(source, "root"), as_new=True)
-    [call, _] = (await source.turns(session.session_id))[1].tool_calls
-    query = MemoryQuery(everywhere=True, session_ids=(session.session_id,))
-    [memory] = await source.memories(query)
-    assert [each.tool_call_id for each in memory.evidence] == ["c1", "", call.tool_call_id]
-    assert call.tool_call_id != "c1"
-    assert memory.evidence[1] == said("deep", "d4")
-
-
-async def test_a_fork_by_itself_keeps_its_memories(source: Archive, target: Archive) -> None:
-    """Evidence in turns that it shared points to its own copies of them."""
-    await source.apply([*garden(), *known()])
-    both = remembered("both", created_at=at(30), evidence=(said("root", "r1"), said("deep", "d4")))
-    await source.apply([both])
-    await import_document(target, await document_of(source, "deep"), as_new=False)
-    first = (await target.turns("deep"))[0].turn_id
-    memory = await one(target, "both")
-    assert [(each.session_id, each.turn_id) for each in memory.evidence] == [
-        ("deep", first), ("deep", "d4"),
-    ]  # fmt: skip
-    assert (await one(target, "m-due")).evidence == (said("deep", "d4"),)
 
 
 async def test_in_another_project_its_memories_are_that_ones(
@@ -682,11 +645,13 @@ async def test_a_memory_that_is_none_is_refused(tmp_path: Path) -> None:
         changed = replace(document, memories=(replace(first, **changes), *others))
         with pytest.raises(UsageError, match=reason):
             decoded(encoded(changed))
-    for field in ("kind", "trust", "memory_id", "content", "evidence"):
-        plain = msgspec.json.decode(encoded(document))
-        plain["memories"][0][field] = 7
-        with pytest.raises(UsageError, match="no session that ragmem has exported"):
-            decoded(msgspec.json.encode(plain))
+    stranger = replace(document, insights=(replace(document.insights[0], session_id="r"),))
+    with pytest.raises(UsageError, match="an insight is of another session"):
+        decoded(encoded(stranger))
+    plain = msgspec.json.decode(encoded(document))
+    plain["memories"][0]["kind"] = 7
+    with pytest.raises(UsageError, match="no session that ragmem has exported"):
+        decoded(msgspec.json.encode(plain))
 
 
 # --- the spool ------------------------------------------------------------------------

@@ -131,25 +131,22 @@ async def test_what_listens_is_no_neo4j(answer: Answer, kind: type[StoreError]) 
         await refused(connection, kind, timeout_s=1.5)
 
 
-async def test_wrong_password(neo4j_server: Connection) -> None:
-    """Refused, with the variables to set."""
-    wrong = msgspec.structs.replace(neo4j_server, username="nobody", password=SECRET)
-    error = await refused(wrong, StoreRefused, timeout_s=PATIENCE_S)
-    assert "NEO4J_PASSWORD" in error.hint
-
-
-async def test_wrong_database(neo4j_server: Connection) -> None:
-    """Refused, with the setting to change."""
-    wrong = msgspec.structs.replace(neo4j_server, database="garden")
-    error = await refused(wrong, StoreRefused, timeout_s=PATIENCE_S)
-    assert "garden" in str(error)
-    assert "NEO4J_DATABASE" in error.hint
-
-
-async def test_the_system_database(neo4j_server: Connection) -> None:
-    """It exists, and takes no data."""
-    system = msgspec.structs.replace(neo4j_server, database="system")
-    await refused(system, StoreRefused, timeout_s=PATIENCE_S)
+@pytest.mark.parametrize(
+    ("wrong", "said", "hint"),
+    [
+        ({"username": "nobody", "password": SECRET}, "", "NEO4J_PASSWORD"),
+        ({"database": "garden"}, "garden", "NEO4J_DATABASE"),
+        ({"database": "system"}, "keeps no data", "NEO4J_DATABASE"),
+    ],
+    ids=["password", "database", "the system's own"],
+)
+async def test_what_is_wrong_is_refused_with_what_to_set(
+    neo4j_server: Connection, wrong: dict[str, str], said: str, hint: str
+) -> None:
+    connection = msgspec.structs.replace(neo4j_server, **wrong)
+    error = await refused(connection, StoreRefused, timeout_s=PATIENCE_S)
+    assert said in str(error)
+    assert hint in error.hint
 
 
 # --- in the middle ----------------------------------------------

@@ -31,10 +31,11 @@ CALM = Patience(stall_s=20, read_s=20, left_s=60, retry_s=0.05, longest_retry_s=
 class Home:
     """A database and its spool."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: str = "sqlite") -> None:
         self.database = folder / "memory.db"
         self.locks = folder / "locks"
-        self.spool = folder / "spool" / "sqlite"
+        self.spool = folder / "spool" / address
+        self.older: tuple[Path, ...] = ()
         self.opened: list[SpooledStore] = []
         self.error: StoreError | None = None
         """What opening the store fails with."""
@@ -47,7 +48,7 @@ class Home:
                 raise self.error
             return await SQLiteStore.open(self.database, locks_dir=self.locks, timeout_s=timeout_s)
 
-        self.opened.append(SpooledStore(inner, self.spool, patience=patience))
+        self.opened.append(SpooledStore(inner, self.spool, older=self.older, patience=patience))
         return self.opened[-1]
 
     @contextmanager

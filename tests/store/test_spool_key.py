@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,47 +11,31 @@ from ragmem.config import Config, StoreConfig, find_paths
 from ragmem.config.address import configured, named
 from ragmem.errors import StoreError, StoreUnavailable
 from ragmem.records import SessionQuery
-from ragmem.store import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
-from ragmem.store.spool import SpooledStore
 from ragmem.store.spool.files import count_waiting
-from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.neo4j import PATIENCE_S, open_empty_neo4j_store
 from tests.store.samples import begun, created
-from tests.store.test_spool import CALM, settled
+from tests.store.test_spool import Home, settled
 
 
-class Spot:
+class Spot(Home):
     """An address behind which one database or another is, or none."""
 
-    def __init__(self, folder: Path, name: str, opened: list[SpooledStore]) -> None:
-        self._folder = folder
-        self._opened = opened
-        self.spool = folder / "spool" / name
-        self.older: tuple[Path, ...] = ()
-        self.database = ""
-
-    def open(self) -> SpooledStore:
-        async def inner() -> Store:
-            if not self.database:
-                raise StoreUnavailable("Nothing is there.")
-            path = self._folder / self.database
-            return await SQLiteStore.open(path, locks_dir=path.with_suffix(".locks"))
-
-        store = SpooledStore(inner, self.spool, older=self.older, patience=CALM)
-        self._opened.append(store)
-        return store
+    def turn_to(self, database: str) -> None:
+        """That one is there from now on."""
+        self.error = None if database else StoreUnavailable("Nothing is there.")
+        self.database = self.database.with_name(database or "none")
 
     async def told(self, database: str, session_id: str) -> None:
         """A process that finds that database, or none."""
-        self.database = database
+        self.turn_to(database)
         store = self.open()
         await store.apply([created(session_id), begun(session_id, f"t-{session_id}")])
         await store.aclose()
 
     async def known(self, database: str) -> list[str]:
         """The sessions in that database, to a process that finds it here."""
-        self.database = database
+        self.turn_to(database)
         store = self.open()
         with contextlib.suppress(StoreUnavailable):
             found = await store.sessions(SessionQuery())
@@ -60,45 +44,48 @@ class Spot:
 
 
 @pytest.fixture
-async def spot(tmp_path: Path) -> AsyncIterator[Callable[[str], Spot]]:
-    opened: list[SpooledStore] = []
-    yield lambda name: Spot(tmp_path, name, opened)
-    for store in opened:
+async def here(tmp_path: Path) -> AsyncIterator[Spot]:
+    here = Spot(tmp_path)
+    yield here
+    for store in here.opened:
         await store.aclose()
 
 
+@pytest.fixture
+def there(tmp_path: Path) -> Spot:
+    """Another address, under which a library knows the databases."""
+    return Spot(tmp_path, "elsewhere")
+
+
 async def test_what_waits_for_a_database_is_not_given_to_the_next_one_at_its_address(
-    spot: Callable[[str], Spot],
+    here: Spot, there: Spot
 ) -> None:
-    here, there = spot("sqlite"), spot("elsewhere")
     await here.told("one.db", "a")
     await here.told("", "waits")
     assert count_waiting(here.spool) == 2
     assert await here.known("two.db") == []
     assert count_waiting(here.spool) == 2
-    # The same database by another address, as a library names it.
+    # The same database by another address.
     assert await there.known("one.db") == ["a", "waits"]
     assert count_waiting(here.spool) == 0
 
 
 async def test_while_no_database_is_known_what_waits_belongs_to_its_address(
-    spot: Callable[[str], Spot],
+    here: Spot, there: Spot
 ) -> None:
-    here, there = spot("sqlite"), spot("elsewhere")
     await here.told("", "waits")
     assert await there.known("two.db") == []
     assert await here.known("one.db") == ["waits"]
 
 
 async def test_a_database_that_takes_anothers_place_while_writes_wait_gets_none_of_them(
-    spot: Callable[[str], Spot],
+    here: Spot,
 ) -> None:
-    here = spot("sqlite")
     await here.told("one.db", "a")
-    here.database = ""
+    here.turn_to("")
     store = here.open()
     await store.apply([created("waits")])
-    here.database = "two.db"
+    here.turn_to("two.db")
     await settled(store, here.spool.with_name("none"))
     assert await store.sessions(SessionQuery()) == []
     (told,) = [text for text in store.take_notices() if "Another database" in text]
@@ -110,16 +97,15 @@ async def test_a_database_that_takes_anothers_place_while_writes_wait_gets_none_
 
 
 async def test_what_a_process_goes_on_to_say_waits_for_the_database_that_it_had_open(
-    tmp_path: Path, spot: Callable[[str], Spot]
+    tmp_path: Path, here: Spot
 ) -> None:
     """Though another takes its place meanwhile: that is used by who begins anew."""
-    here = spot("sqlite")
-    here.database = "one.db"
+    here.turn_to("one.db")
     store = here.open()
     await store.apply([created("a")])
     for file in tmp_path.glob("one.db*"):
         file.rename(file.with_name(f"away-{file.name}"))
-    here.database = "two.db"
+    here.turn_to("two.db")
     await store.apply([begun("a", "t1")])
     why = ""
     async with asyncio.timeout(60):
@@ -130,15 +116,15 @@ async def test_what_a_process_goes_on_to_say_waits_for_the_database_that_it_had_
             await asyncio.sleep(0.02)
     for file in tmp_path.glob("away-*"):
         file.rename(file.with_name(file.name.removeprefix("away-")))
-    here.database = "one.db"
+    here.turn_to("one.db")
     await settled(store, here.spool)
     assert [turn.turn_id for turn in await store.turns("a")] == ["t1"]
     await store.aclose()
     assert await here.known("two.db") == []
 
 
-async def test_the_spool_of_an_earlier_version_is_drained(spot: Callable[[str], Spot]) -> None:
-    before, here = spot("neo4j"), spot("neo4j-local")
+async def test_the_spool_of_an_earlier_version_is_drained(here: Spot, tmp_path: Path) -> None:
+    before = Spot(tmp_path, "neo4j")
     await before.told("", "waits")
     here.older = (before.spool,)
     assert await here.known("one.db") == ["waits"]

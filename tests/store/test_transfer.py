@@ -15,11 +15,14 @@ from ragmem.store.transfer.document import decoded, document_of, encoded, import
 from tests.fakes.neo4j import open_empty_neo4j_store
 from tests.store.conftest import mostly
 from tests.store.samples import (
+    at,
     begun,
     created,
     finished,
     garden,
     known,
+    remembered,
+    said,
     whole_turn,
 )
 from tests.store.seen import seen
@@ -175,19 +178,31 @@ async def test_delete_removes_what_was_derived_and_no_more(source: Archive) -> N
 
 
 async def test_a_fork_without_its_parent_stands_by_itself(source: Archive, target: Archive) -> None:
-    """Nothing of what a fork sees is missing where only the fork is imported."""
-    await source.apply(garden())
+    """Nothing of what a fork sees is missing where only the fork is imported.
+
+    Evidence in turns that it shared points to its own copies of them, and to their calls.
+    """
+    places = (said("root", "r1"), said("root", "r2", tool_call_id="c1"), said("deep", "d4"))
+    both = remembered("both", created_at=at(30), evidence=places)
+    await source.apply([*garden(), *known(), both])
     document = decoded(encoded(await document_of(source, "deep")))
     assert [turn.turn_id for turn in document.turns] == ["r1", "r2", "f3", "d4", "d5"]
     session = await import_document(target, document, as_new=False)
     assert (session.session_id, session.parent_session_id, session.turn_count) == ("deep", None, 5)
-    assert [turn.user_message for turn in await target.turns("deep")] == [
+    first, second, third, *_, last = turns = await target.turns("deep")
+    assert [turn.user_message for turn in turns] == [
         "one", "two", "three", "deepest", "still at it",
     ]  # fmt: skip
-    assert (await target.turns("deep"))[-1].status == "interrupted"
-    third = (await target.turns("deep"))[2].turn_id
+    assert last.status == "interrupted"
     kept = {summary.summary_id: summary.covers for summary in await target.summaries("deep")}
-    assert kept == {"s2": (third, "d4"), "s3": ("s2",)}
+    assert kept == {"s2": (third.turn_id, "d4"), "s3": ("s2",)}
+    [memory] = await target.find_memories("both")
+    assert [(each.session_id, each.turn_id, each.tool_call_id) for each in memory.evidence] == [
+        ("deep", first.turn_id, ""),
+        ("deep", second.turn_id, second.tool_calls[0].tool_call_id),
+        ("deep", "d4", ""),
+    ]
+    assert second.tool_calls[0].tool_call_id != "c1"
     assert await target.check() == []
     await import_document(target, await document_of(source, "root"), as_new=False)
     assert len(await target.turns("root")) == 4

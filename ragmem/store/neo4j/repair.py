@@ -190,13 +190,10 @@ class Repair:
         if self.store_id:
             await self._gateway.write(partial(schema.set_store_id, store_id=self.store_id))
 
-    async def let_look_through(self, turn_ids: Sequence[str]) -> None:
-        """Turns that were not looked through for memories are to be."""
-        due = partial(Transaction.run, statement=STATEMENTS["memories_due"], ids=turn_ids)
-        await self._gateway.write(due)
-
-    async def end(self) -> None:
-        """Let the graph be used again."""
+    async def end(self, due: Sequence[str] = ()) -> None:
+        """Let the graph be used again; these turns are to be looked through for memories."""
+        note = partial(Transaction.run, statement=STATEMENTS["memories_due"], ids=due)
+        await self._gateway.write(note)
         await self._gateway.write(partial(Transaction.run, statement=_GRAPH["end"]))
 
     async def aclose(self) -> None:

@@ -36,7 +36,7 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store import Store
-from ragmem.store.spool.files import KnownProjects, Replay, Spool, count_aside, to_lines
+from ragmem.store.spool.files import KnownProjects, Replay, Spool, to_lines
 from ragmem.text import counted
 
 T = TypeVar("T")
@@ -483,14 +483,6 @@ class SpooledStore:
             )
         return type(self._away)(str(self._away), hint=self._away.hint)
 
-    async def count_waiting(self) -> int:
-        """Writes that wait, of every process."""
-        return await self._on_disk(self._spool.count_waiting)
-
-    async def count_aside(self) -> int:
-        """Writes that were damaged, or too long for the store."""
-        return await self._on_disk(partial(count_aside, self._spool.folder))
-
     async def look_for_others(self) -> None:
         """Take over what processes that died meanwhile have left."""
         others = await self._on_disk(self._spool.others)
@@ -590,12 +582,14 @@ class SpooledStore:
         try:
             found = await self.read(lambda store: store.info())
         except StoreError as error:
-            if not (waiting := await self.count_waiting()):
+            if not (waiting := await self._on_disk(self._spool.count_waiting)):
                 raise
             hint = f"{error.hint} {_writes(waiting)} wait on this disk.".strip()
             raise type(error)(str(error), hint=hint) from None
-        waiting, aside = await self.count_waiting(), await self.count_aside()
-        more = {"waiting_writes": waiting, "set_aside": aside}
+        more = {
+            "waiting_writes": await self._on_disk(self._spool.count_waiting),
+            "set_aside": await self._on_disk(self._spool.count_aside),
+        }
         counts = found.counts | {name: count for name, count in more.items() if count}
         return msgspec.structs.replace(found, counts=counts)
 

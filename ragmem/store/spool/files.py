@@ -176,15 +176,9 @@ class Spool:
     def __init__(self, folder: Path, *, older: Sequence[Path] = ()) -> None:
         self.folder = folder
         self._older = older
-        self._store_id: str | None = None
-        self._file: SpoolFile | None = None
-
-    @property
-    def store_id(self) -> str:
+        self.store_id = met(folder)
         """Of the store that was last met at this address; empty before one was."""
-        if self._store_id is None:
-            self._store_id = met(self.folder)
-        return self._store_id
+        self._file: SpoolFile | None = None
 
     def meet(self, store_id: str) -> int:
         """This store is at the address now. How many lines of this process are another's: they
@@ -192,9 +186,8 @@ class Spool:
         """
         if not store_id:
             return 0
-        before = self.store_id
-        if before != store_id:
-            self._store_id = store_id
+        if self.store_id != store_id:
+            self.store_id = store_id
             with contextlib.suppress(OSError):
                 _make(self.folder.parent)
                 replace_private(_note(self.folder), store_id.encode(), sync=False)
@@ -239,8 +232,19 @@ class Spool:
         """Writes that wait for this store, of every process."""
         return sum(map(_count, self._ours()))
 
+    def count_aside(self) -> int:
+        """Lines that were damaged, or too long, and wait no more."""
+        return sum(map(_count, _files(self.folder / _ASIDE)))
+
     def _ours(self) -> list[Path]:
-        return waiting_for(self.store_id, self.folder, self._older)
+        """The store's files, oldest first: without an id those of its address, else of any."""
+        here = {path for each in (self.folder, *self._older) for path in _files(each)}
+        found = {path for path in here if store_of(path) in ("", self.store_id)}
+        if self.store_id:
+            with contextlib.suppress(OSError):
+                for each in self.folder.parent.iterdir():
+                    found |= {path for path in _files(each) if store_of(path) == self.store_id}
+        return sorted(found, key=lambda path: path.name)
 
     def close(self) -> None:
         """Leave what waits to the next process."""
@@ -261,17 +265,6 @@ def met(folder: Path) -> str:
 
 def _note(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.id")
-
-
-def waiting_for(store_id: str, folder: Path, older: Sequence[Path] = ()) -> list[Path]:
-    """The files for a store, oldest first: without an id those of its address, else of any."""
-    here = {path for each in (folder, *older) for path in _files(each)}
-    found = {path for path in here if store_of(path) in ("", store_id)}
-    if store_id:
-        with contextlib.suppress(OSError):
-            for each in folder.parent.iterdir():
-                found |= {path for path in _files(each) if store_of(path) == store_id}
-    return sorted(found, key=lambda path: path.name)
 
 
 def store_of(path: Path) -> str:
@@ -307,17 +300,10 @@ def count_waiting(folder: Path, *, deep: bool = False) -> int:
     return sum(map(_count, found))
 
 
-def count_aside(folder: Path) -> int:
-    """Lines that were damaged, or too long, and wait no more."""
-    return sum(map(_count, _files(folder / _ASIDE)))
-
-
 def _count(path: Path) -> int:
-    count = 0
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        while data := file.read(_CHUNK):
-            count += data.count(b"\n")
-    return count
+    with contextlib.suppress(OSError):
+        return path.read_bytes().count(b"\n")
+    return 0
 
 
 def _new_name(store_id: str) -> str:
@@ -352,7 +338,8 @@ def _write(handle: int, data: bytes, offset: int) -> None:
 # --- back into the store ----------------------------------------------------------------
 
 
-_MOST_AT_ONCE = 64
+_AT_ONCE = 16
+"""Lines in one transaction: few enough for any store to take them in time."""
 
 
 class Replay:
@@ -361,8 +348,6 @@ class Replay:
     def __init__(self, spool: Spool, disk_thread: Executor) -> None:
         self._spool = spool
         self._disk_thread = disk_thread
-        self.batch = _MOST_AT_ONCE
-        """Lines in one transaction: halved when one took too long, doubled when it did not."""
         self.known: set[str] = set()
         """Files whose lines the store did not take: not tried again by this process."""
         self._refused = ""
@@ -392,13 +377,12 @@ class Replay:
                     async for _ in self.lines(store, file):
                         pass
                 finally:
-                    # Also when cut short: what is in the store need not be written again.
                     await self.on_disk(file.close)
         return self.count - before
 
     async def lines(self, store: Store, source: Spool | SpoolFile) -> AsyncIterator[int]:
         """Write what waits there, in order; yields of how many lines each batch was."""
-        while lines := await self.on_disk(partial(source.read, self.batch)):
+        while lines := await self.on_disk(partial(source.read, _AT_ONCE)):
             failpoint("spool.replay")
             unknown = [line for line in lines if from_line(line) is None]
             if unknown:
@@ -420,10 +404,7 @@ class Replay:
     async def _apply_known(self, store: Store, lines: Sequence[bytes]) -> list[bytes]:
         try:
             await store.apply([write for line in lines if (write := from_line(line))])
-        except StoreUnavailable:
-            self.batch = max(1, len(lines) // 2)
-            raise
-        except StoreDamaged:
+        except (StoreUnavailable, StoreDamaged):
             raise
         except Exception as error:
             if len(lines) > 1:
@@ -433,7 +414,6 @@ class Replay:
                 await store.detach(new_id())
             self._refused = str(error)
             return list(lines)
-        self.batch = min(_MOST_AT_ONCE, 2 * self.batch)
         self.count += len(lines)
         return []
 

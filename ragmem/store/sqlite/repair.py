@@ -409,36 +409,19 @@ def _make_up_what_is_referred_to(db: Database) -> None:
 
 
 def _renumber(db: Database) -> None:
-    """Number turns without gaps, and cut a fork to the turns of its parent that are left."""
-    indexes: dict[str, list[int]] = {}
-    for session_id, index in db.tuples("SELECT session_id, turn_index FROM turns"):
-        indexes.setdefault(session_id, []).append(index)
-    parents = {
-        session_id: (parent or "", at or 0)
-        for session_id, parent, at in db.tuples(
-            "SELECT session_id, parent_session_id, forked_at_index FROM sessions"
-        )
-    }
-    shared: dict[str, int] = {}
-
-    def share(session_id: str) -> int:
-        parent, forked_at = parents[session_id]
-        if session_id not in shared:
-            shared[session_id] = 0  # A circle ends here.
-            if parent:
-                own = sum(index <= forked_at for index in indexes.get(parent, ()))
-                shared[session_id] = min(share(parent), forked_at) + own
-        return shared[session_id]
-
-    for session_id, (parent, _) in parents.items():
-        if parent:
-            db.execute(
-                "UPDATE sessions SET forked_at_index = ? WHERE session_id = ?",
-                (share(session_id), session_id),
-            )
+    """Number turns without gaps, and cut a fork to the turns of its parents that are left."""
     # First below zero: two turns of a session never have one number.
     db.execute(
         """
+        UPDATE sessions SET forked_at_index = shared.count FROM (
+            WITH RECURSIVE line (fork, ancestor, at) AS (
+                SELECT session_id, parent_session_id, coalesce(forked_at_index, 0) FROM sessions
+                UNION SELECT fork, s.parent_session_id, min(at, coalesce(s.forked_at_index, 0))
+                FROM line JOIN sessions AS s ON s.session_id = ancestor
+            )
+            SELECT fork, count(turn_id) AS count FROM line
+            LEFT JOIN turns ON session_id = ancestor AND turn_index <= at GROUP BY fork
+        ) AS shared WHERE fork = session_id AND parent_session_id IS NOT NULL;
         UPDATE turns SET turn_index = -counted.place FROM (
             SELECT turn_id, coalesce(forked_at_index, 0)
                 + row_number() OVER (PARTITION BY session_id ORDER BY turn_index) AS place

@@ -67,12 +67,16 @@ async def memories_of(store: Archive, session_id: str) -> tuple[MemoryDocument, 
     found = []
     for memory in reversed(await store.memories(query)):
         older = await store.superseded_by(memory.memory_id)
-        fields = msgspec.structs.asdict(memory)
-        fields["supersedes"] = tuple(
+        its_own = tuple(
             each.memory_id for each in reversed(older) if each.superseded_by == memory.memory_id
         )
-        found.append(MemoryDocument(**fields))
+        found.append(replace(_as(MemoryDocument, memory), supersedes=its_own))
     return tuple(found)
+
+
+def _as(kind: type[T], record: msgspec.Struct) -> T:
+    """The fields that both kinds of record have, those of records within it too."""
+    return msgspec.convert(record, kind, from_attributes=True)
 
 
 async def memory_writes(
@@ -90,9 +94,7 @@ async def memory_writes(
             writes.append(PutMemory(memory=replace(here, evidence=evidence)))
             continue
         # Its evidence says where it is from, and a split finds it by that.
-        fields = msgspec.structs.asdict(memory) | {"joined_from": None}
-        supersedes = fields.pop("supersedes")
-        record = MemoryRecord(**fields)
+        record, supersedes = replace(_as(MemoryRecord, memory), joined_from=None), memory.supersedes
         if supersedes and record.superseded_by:
             # What is superseded takes nothing's place any more: it does so before.
             current = replace(record, superseded_by=None, valid_until=None)
@@ -203,14 +205,12 @@ async def _lineage(store: Archive, session: Session) -> list[Span]:
 
 
 def _turn_document(put: PutTurn) -> TurnDocument:
+    document = _as(TurnDocument, put.turn)
     calls = tuple(
-        CallDocument(
-            **msgspec.structs.asdict(call),
-            file_accesses=put.accesses.get(call.tool_call_id, ()),
-        )
-        for call in put.turn.tool_calls
+        replace(call, file_accesses=put.accesses.get(call.tool_call_id, ()))
+        for call in document.tool_calls
     )
-    return TurnDocument(**msgspec.structs.asdict(put.turn) | {"tool_calls": calls})
+    return replace(document, tool_calls=calls)
 
 
 def encoded(document: msgspec.Struct) -> bytes:
@@ -499,16 +499,12 @@ async def _in_its_project(
 
 def _put(turn: TurnDocument) -> PutTurn:
     """The write of a turn; one that ran when it was exported counts as interrupted."""
-    calls = []
-    for call in turn.tool_calls:
-        fields = msgspec.structs.asdict(call) | {"turn_id": turn.turn_id}
-        del fields["file_accesses"]
-        calls.append(ToolCall(**fields))
-    fields = msgspec.structs.asdict(turn) | {"tool_calls": tuple(calls)}
+    whole = _as(Turn, turn)
+    calls = tuple(replace(call, turn_id=turn.turn_id) for call in whole.tool_calls)
     if turn.status == "running":
-        fields |= {"status": "interrupted", "owner_id": None, "finished_at": turn.started_at}
+        whole = replace(whole, status="interrupted", owner_id=None, finished_at=turn.started_at)
     return PutTurn(
-        turn=fitted(Turn(**fields)),
+        turn=fitted(replace(whole, tool_calls=calls)),
         accesses={
             call.tool_call_id: call.file_accesses for call in turn.tool_calls if call.file_accesses
         },
