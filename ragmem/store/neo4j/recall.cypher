@@ -232,21 +232,8 @@ UNWIND $texts AS text
 CALL (text) {
   CALL db.index.fulltext.queryNodes('search_terms', text.query, text.options)
   YIELD node AS e, score
-  WHERE text.lasts IS NULL OR e.turnIndex <= text.lasts[e.sessionId]
-  RETURN e, score
-  ORDER BY score DESC
-  LIMIT $limit
-}
-RETURN collect([
-  e.recordId, e.level, e.sessionId, e.turnIndex, toString(e.at), e.number, score
-]) AS found;
-
-// :search_text_in_time
-UNWIND $texts AS text
-CALL (text) {
-  CALL db.index.fulltext.queryNodes('search_terms', text.query, text.options)
-  YIELD node AS e, score
-  WHERE $start <= e.at < $end AND (text.lasts IS NULL OR e.turnIndex <= text.lasts[e.sessionId])
+  WHERE (text.lasts IS NULL OR e.turnIndex <= text.lasts[e.sessionId])
+    AND ($start IS NULL OR $start <= e.at < $end)
   RETURN e, score
   ORDER BY score DESC
   LIMIT $limit
@@ -528,59 +515,6 @@ WITH e
 ORDER BY e.referencesDue DESC, e.turnIndex DESC, e.recordId DESC
 LIMIT $limit
 RETURN collect([e.sessionId, e.recordId, 0]) AS found;
-
-// :count_pending
-CALL () {
-  MATCH (e:SearchEntry) WHERE e.vectorsDue IS NOT NULL
-  WITH e LIMIT $most
-  RETURN count(e) AS entries
-}
-CALL () {
-  MATCH (m:Memory) WHERE m.vectorsDue IS NOT NULL
-    AND ($owner = '' OR m.scope = 'project' OR m.owner = $owner)
-  WITH m LIMIT $most
-  RETURN count(m) AS of_memories
-}
-CALL () {
-  MATCH (s:ConversationSession) WHERE s.summaryVectorsDue IS NOT NULL
-  WITH s LIMIT $most
-  RETURN count(s) AS of_sessions
-}
-CALL () {
-  MATCH (t:ConversationTurn) WHERE t.memoriesDue IS NOT NULL
-  WITH t LIMIT $most
-  RETURN count(t) AS memories
-}
-CALL () {
-  MATCH (e:SearchEntry) WHERE e.summaryDue IS NOT NULL
-  WITH e LIMIT $most
-  RETURN count(e) AS level1
-}
-CALL () {
-  MATCH (s:ConversationSession) WHERE s.rollUpDue = true
-  WITH s LIMIT $most
-  RETURN count(s) AS roll_up
-}
-CALL () {
-  MATCH (s:ConversationSession) WHERE s.messageCount > coalesce(s.summarizedCount, 0)
-  WITH s LIMIT $most
-  RETURN count(s) AS thread
-}
-CALL () {
-  MATCH (c:CodeProject)
-  WHERE EXISTS { MATCH (f:File) WHERE f.projectId = c.projectId AND f.hash IS NOT NULL }
-  OPTIONAL MATCH (p:Project {projectId: c.projectId})
-  WITH DISTINCT coalesce(p.joinedInto, c.projectId) AS root
-  OPTIONAL MATCH (other:Project {joinedInto: root}) WHERE other.projectId <> root
-  WITH root, collect(other.projectId) AS others
-  UNWIND [root] + others AS id
-  MATCH (e:SearchEntry) WHERE e.projectId = id AND e.referencesDue IS NOT NULL
-  WITH e LIMIT $most
-  RETURN count(e) AS references
-}
-WITH *, entries + of_memories + of_sessions AS vectors
-RETURN CASE WHEN vectors > $most THEN $most ELSE vectors END AS vectors,
-       level1, roll_up, thread, memories, references;
 
 // :make_leases
 UNWIND $keys AS key

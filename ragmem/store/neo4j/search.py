@@ -272,14 +272,9 @@ class Searcher:
         self, tx: Transaction, query: SearchQuery, area: Area, terms: Sequence[WeightedTerm]
     ) -> dict[str, Entry]:
         """The best by text."""
-        entries: dict[str, Entry] = {}
         commonness = await self._commonness(tx, area) if terms else {}
-        if texts := _texts(query, area, terms, commonness):
-            [[found]] = await tx.values(STATEMENTS["search_text"], texts=texts, limit=query.limit)
-            for *columns, score in found:
-                known = entries.setdefault(columns[0], Entry(*columns))
-                known.text = max(known.text, score)
-        return entries
+        texts = _texts(query, area, terms, commonness)
+        return await _search_text(tx, texts, query.limit) if texts else {}
 
     async def _of_times(
         self,
@@ -310,17 +305,11 @@ class Searcher:
             if not texts:
                 continue
             # The interval's best by text, so far as they are among the best of all.
-            [[found]] = await tx.values(
-                STATEMENTS["search_text_in_time"],
-                texts=texts,
-                limit=query.of_interval,
-                start=interval.start_at,
-                end=interval.end_at,
-            )
-            for *columns, score in found:
-                known = chosen.get(columns[0]) or Entry(*columns)
-                known.text = max(known.text, score)
-                chosen[columns[0]] = known
+            spoken = await _search_text(tx, texts, query.of_interval, interval)
+            for name, entry in spoken.items():
+                known = chosen.get(name)
+                if known is None or known.text < entry.text:
+                    chosen[name] = entry
         return chosen
 
     async def _commonness(self, tx: Transaction, area: Area) -> Mapping[str, Commonness]:
@@ -356,6 +345,21 @@ class Searcher:
                     part = part.those(seen)
                 found.append(part)
         return Similarities.joined(found), is_partial
+
+
+async def _search_text(
+    tx: Transaction, texts: Sequence[Properties], limit: int, interval: Interval | None = None
+) -> dict[str, Entry]:
+    """The best of these questions to the index, or of those of a time, by id."""
+    start, end = (interval.start_at, interval.end_at) if interval else (None, None)
+    [[rows]] = await tx.values(
+        STATEMENTS["search_text"], texts=texts, limit=limit, start=start, end=end
+    )
+    found: dict[str, Entry] = {}
+    for *columns, score in rows:
+        entry = found.setdefault(columns[0], Entry(*columns))
+        entry.text = max(entry.text, score)
+    return found
 
 
 def _turns(query: SearchQuery) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from ragmem.errors import StoreError
-from ragmem.records import MEMORY_LEVEL, Attempts, EmbedderMark, Pending, PutVectors, Work
+from ragmem.records import MEMORY_LEVEL, WORK, Attempts, EmbedderMark, Pending, PutVectors, Work
 from ragmem.similarity import Similarities, VectorCache, Version, packed, unpacked
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import STATEMENTS, lock_vectors
@@ -262,8 +262,7 @@ async def pending(tx: Transaction, work: Work, *, limit: int) -> list[Pending]:
 
 async def count_pending(tx: Transaction) -> dict[Work, int]:
     """How much of each."""
-    [row] = await tx.run(STATEMENTS["count_pending"], most=_MOST, owner=tx.sees)
-    return {work: row[work] for work in get_args(Work)}
+    return {work: len(await pending(tx, work, limit=_MOST)) for work in WORK}
 
 
 async def claim(

@@ -518,20 +518,31 @@ def _forget_memories_of(db: Database, session_id: str) -> int:
 
 def _unlink(db: Database, memory_id: str, gone: set[str]) -> None:
     """Give the memories that this one superseded its nearest successor that stays, if any."""
-    by: str | None = memory_id
-    seen: set[str | None] = set()
-    while by in gone and by not in seen:
+    by = _successor(db, memory_id, lambda each: each not in gone)
+    for old in db.column("SELECT memory_id FROM memories WHERE superseded_by = :id", id=memory_id):
+        _succeed(db, old, by)
+
+
+def _successor(db: Database, by: str | None, is_one: Callable[[str], bool]) -> str | None:
+    """The first of a memory and its successors that is one; None where none is, or in a circle."""
+    seen: set[str] = set()
+    while by is not None and by not in seen:
+        if is_one(by):
+            return by
         seen.add(by)
         by = db.get("SELECT superseded_by FROM memories WHERE memory_id = :id", id=by)
-    if by in gone:
-        by = None  # a circle
-    for each in db.column(
-        "UPDATE memories SET superseded_by = :by, valid_until = iif(:by IS NULL, NULL, valid_until)"
-        " WHERE superseded_by = :id RETURNING memory_id",
+    return None
+
+
+def _succeed(db: Database, memory_id: str, by: str | None) -> None:
+    """Let a memory be superseded by this one, or be current again where there is none."""
+    db.query(
+        "UPDATE memories SET superseded_by = :by,"
+        " valid_until = iif(:by IS NULL, NULL, valid_until) WHERE memory_id = :id",
         id=memory_id,
         by=by,
-    ):
-        vectors.mark_memory(db, each)
+    )
+    vectors.mark_memory(db, memory_id)
 
 
 def _remove(db: Database, gone: list[str]) -> None:
@@ -611,29 +622,18 @@ def _split(db: Database, project_id: str, root: str) -> None:
 def _part_memories(db: Database, project_id: str) -> None:
     """Let no memory of the project supersede one of another project, nor be superseded by one."""
     parted = """
-        SELECT old.memory_id, old.project_id = :id FROM memories AS old JOIN memories AS m
-            ON m.memory_id = old.superseded_by
+        SELECT old.memory_id, old.project_id = :id, m.memory_id
+        FROM memories AS old JOIN memories AS m ON m.memory_id = old.superseded_by
         WHERE (old.project_id = :id) <> (m.project_id = :id)
     """
-    successor = """
-        WITH RECURSIVE after (memory_id, superseded_by, project_id, step) AS (
-            SELECT memory_id, superseded_by, project_id, 0 FROM memories WHERE memory_id = :id
-            UNION ALL
-            SELECT m.memory_id, m.superseded_by, m.project_id, step + 1
-            FROM after JOIN memories AS m ON m.memory_id = after.superseded_by WHERE step < 1000
-        )
-        SELECT memory_id FROM after
-        WHERE step > 0 AND coalesce(project_id = :project, :own) = :own ORDER BY step LIMIT 1
-    """
-    for memory_id, own in db.tuples(parted, id=project_id):
-        by = db.get(successor, id=memory_id, project=project_id, own=own)
-        db.query(
-            "UPDATE memories SET superseded_by = :by,"
-            " valid_until = iif(:by IS NULL, NULL, valid_until) WHERE memory_id = :id",
-            by=by if by != memory_id else None,
-            id=memory_id,
-        )
-        vectors.mark_memory(db, memory_id)
+    side = "SELECT coalesce(project_id = :project, :own) FROM memories WHERE memory_id = :id"
+    for memory_id, own, by in db.tuples(parted, id=project_id):
+
+        def is_beside(other: str, own: int = own) -> bool:
+            return bool(db.get(side, id=other, project=project_id, own=own) == own)
+
+        other = _successor(db, by, is_beside)
+        _succeed(db, memory_id, other if other != memory_id else None)
 
 
 # Of any write as its kind says: the functions take no other.

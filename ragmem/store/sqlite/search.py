@@ -26,7 +26,7 @@ from ragmem.records import (
 from ragmem.similarity import Similarities, VectorCache, best_of, best_of_both
 from ragmem.store.sqlite import vectors
 from ragmem.store.sqlite.connection import Database
-from ragmem.store.sqlite.read import lineage
+from ragmem.store.sqlite.read import FAMILY, lineage
 from ragmem.store.sqlite.text_index import HIGHEST, length_of, level_of
 from ragmem.text import clean
 
@@ -122,16 +122,7 @@ def _area(db: Database, scope: Scope) -> _Area:
     held = "SELECT number, document_count, term_count FROM project_numbers"
     if not scope.session_ids and not scope.project_ids:
         return _measured(True, db.tuples(held), {})
-    of_family = f"""
-        WITH family (project_id) AS (
-            SELECT value FROM json_each(:ids)
-            UNION SELECT joined_into FROM projects, json_each(:ids) WHERE project_id = value
-        )
-        {held} WHERE project_id IN family
-        OR project_id IN (SELECT p.project_id FROM projects AS p JOIN family AS f
-            ON p.joined_into = f.project_id)
-    """
-    whole = db.tuples(of_family, ids=scope.project_ids)
+    whole = db.tuples(f"{held} WHERE project_id IN ({FAMILY})", project_ids=scope.project_ids)
     known = {number for number, _, _ in whole}
     parts: dict[int, list[int]] = {}
     for session_id in scope.session_ids:
