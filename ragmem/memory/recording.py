@@ -361,6 +361,15 @@ class _KeptFile:
         self._keeping.add(task)
         task.add_done_callback(self._keeping.discard)
 
+    @contextmanager
+    def _alone(self, timeout_s: float) -> Iterator[int]:
+        """Hold the file's lock, on the descriptor that is handed out."""
+        handle = lock(self._file, timeout_s=timeout_s)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
     async def aclose(self) -> None:
         """Wait for what is being kept."""
         await asyncio.gather(*self._keeping)
@@ -384,21 +393,14 @@ class RequestLog(_KeptFile):
         """Remove what a session has here. OSError, StoreUnavailable."""
         if not self._file.exists():
             return
-        handle = lock(self._file, timeout_s=_LOCKED_S)
-        try:
+        with self._alone(_LOCKED_S):
             self._replace([each for each in self._lines() if each.session_id != session_id])
-        finally:
-            os.close(handle)
 
     def _add(self, request: SentRequest) -> None:
-        with suppress(OSError, StoreUnavailable):
-            handle = lock(self._file, timeout_s=_LOCKED_S)
-            try:
-                if append_line(handle, msgspec.json.encode(request)) > _LARGEST_BYTES:
-                    lines = list(self._lines())
-                    self._replace(lines[len(lines) // 2 :])
-            finally:
-                os.close(handle)
+        with suppress(OSError, StoreUnavailable), self._alone(_LOCKED_S) as handle:
+            if append_line(handle, msgspec.json.encode(request)) > _LARGEST_BYTES:
+                lines = list(self._lines())
+                self._replace(lines[len(lines) // 2 :])
 
     def _replace(self, lines: list[SentRequest]) -> None:
         replace_private(self._file, msgspec.json.Encoder().encode_lines(lines), sync=False)
@@ -470,8 +472,10 @@ class Tail(_KeptFile):
 
     def forget(self, session_id: str) -> None:
         """It was deleted: nothing of it stays here, whichever store it was of. StoreUnavailable."""
+        if not self._file.exists():
+            return
         try:
-            with self._alone():
+            with self._alone(_TAIL_LOCKED_S):
                 found = self._read()
                 left = [each for each in found.sessions if each.session.session_id != session_id]
                 if len(left) < len(found.sessions):
@@ -485,7 +489,8 @@ class Tail(_KeptFile):
     def _keep(self, session: Session, turns: Sequence[Turn]) -> None:
         try:
             new = {turn.turn_id: _brief(turn) for turn in turns}
-            with self._alone():
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._alone(_TAIL_LOCKED_S):
                 found = self._load()
                 before = [e for e in found if e.session.session_id == session.session_id]
                 known = {turn.turn_id: turn for each in before for turn in each.turns} | new
@@ -519,15 +524,6 @@ class Tail(_KeptFile):
         while len(data := msgspec.json.encode(_Tail(store_id, tuple(newest)))) > _MOST_TAIL_BYTES:
             newest.pop()
         replace_private(self._file, data, sync=False)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = lock(self._file.with_suffix(".lock"), timeout_s=_TAIL_LOCKED_S)
-        try:
-            yield
-        finally:
-            os.close(handle)
 
 
 def _kept(session: Session, shown: tuple[Turn, ...]) -> _Kept:

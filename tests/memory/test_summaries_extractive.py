@@ -18,7 +18,7 @@ from .summary_turns import coding_turns, facts
 
 
 def everything(summary: Summary) -> str:
-    return "\n".join([summary.text, *summary.key_findings, *summary.topics])
+    return "\n".join([summary.text, *summary.key_findings])
 
 
 async def test_a_turn_speaks_for_itself() -> None:
@@ -28,7 +28,7 @@ async def test_a_turn_speaks_for_itself() -> None:
     )
     shown = {
         name: getattr(summary, name)
-        for name in ("text", "key_findings", "topics", "files_mentioned", "tools_used")
+        for name in ("text", "key_findings", "files_mentioned", "tools_used")
     }
     assert summary.extractive
     assert shown == snapshot(
@@ -37,13 +37,6 @@ async def test_a_turn_speaks_for_itself() -> None:
             "key_findings": (
                 "I moved `busy_timeout=5000` to the first statement.",
                 "`pytest tests/store/test_sqlite_processes.py` passes: 14 passed.",
-            ),
-            "topics": (
-                "OperationalError",
-                "SQLiteStore.open",
-                "ragmem/store/sqlite/store.py",
-                "busy_timeout",
-                "busy_timeout=5000",
             ),
             "files_mentioned": ("ragmem/store/sqlite/store.py",),
             "tools_used": ("read_file", "edit_file", "run_command"),
@@ -154,10 +147,8 @@ def test_it_is_bounded_whatever_the_turn(
     digest = turn_digest(turn, text_chars=limit)
     assert 0 < len(digest.text) <= min(limit, max(200, len(turn_records(turn))))
     assert len(digest.key_findings) <= 8
-    assert len(digest.topics) <= 8
     assert all(0 < len(f) <= 200 for f in digest.key_findings)
-    assert all(0 < len(t) <= 40 for t in digest.topics)
-    assert all(t.isprintable() for t in (digest.text, *digest.key_findings, *digest.topics))
+    assert all(t.isprintable() for t in (digest.text, *digest.key_findings))
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,15 @@ def test_each_set_is_on_one_side(sets: list[LabelledSet]) -> None:
     assert 0.1 < held_out / questions < 0.6
 
 
+def test_what_answers_a_question_was_said_before_it_is_asked(sets: list[LabelledSet]) -> None:
+    for one in sets:
+        said = {turn.turn_id: turn.started_at for turn in one.turns}
+        assert len(said) == len(one.turns)
+        for question in one.questions:
+            assert question.evidence, question
+            assert all(said[turn_id] < question.asked_at for turn_id in question.evidence), question
+
+
 def test_words_alone_find_most(recall: ModuleType, sets: list[LabelledSet]) -> None:
     """The product without its embedder, against plain BM25, held-out sets too."""
     corpora = [(recall.Corpus(one.turns, one.questions), [one]) for one in sets]

@@ -378,8 +378,6 @@ _CODE = Regex(
     r"|\b[A-Za-z]\w*_\w+\b|\b[A-Z]?[a-z]+[A-Z]\w*\b|\b[A-Z]{2,}\b"  # identifiers
     r"|\d[\d.,:/-]*"  # numbers, versions, dates
 )
-_NUMBER = Regex(r"[\d.,:/-]+")
-_WORD = Regex(r"[^\W\d_]{4,}")
 
 
 def turn_digest(turn: Turn, *, text_chars: int) -> Digest:
@@ -392,7 +390,6 @@ def turn_digest(turn: Turn, *, text_chars: int) -> Digest:
     return Digest(
         text=text or "…",
         key_findings=_telling([s for s in answered if s not in first], MAX_FINDINGS),
-        topics=_topics(" ".join([*asked, *answered]), turn.user_message),
     )
 
 
@@ -455,17 +452,3 @@ def _telling(sentences: Sequence[str], most: int) -> tuple[str, ...]:
     scored = {s: n for s in sentences if (n := len(set(_CODE.findall(s))))}
     richest = sorted(scored, key=lambda s: -scored[s])[:most]
     return tuple(clip_sentences(s, FINDING_CHARS) for s in scored if s in richest)
-
-
-def _topics(text: str, asked: str) -> tuple[str, ...]:
-    """The names that are said most; with few of them, the longest words of the question."""
-    names = Counter(
-        found.strip("`(").rstrip(".,:/-()")
-        for found in _CODE.findall(text)
-        if not _NUMBER.fullmatch(found) and len(found) <= TOPIC_CHARS and " " not in found
-    )
-    topics = [name for name, _ in names.most_common(MAX_TOPICS) if name]
-    if len(topics) < 2:
-        words = sorted(dict.fromkeys(_WORD.findall(asked)), key=lambda word: -len(word))
-        topics += [word for word in words if word not in topics][:3]
-    return tuple(one_line(topic, TOPIC_CHARS) for topic in topics[:MAX_TOPICS])
