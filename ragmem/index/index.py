@@ -103,6 +103,8 @@ class CodeIndex:
         """The last refresh, in its thread."""
         self._stop = threading.Event()
         """Of that refresh."""
+        self.grew = False
+        """Whether a refresh found what may have no vectors, until somebody sees to them."""
 
     @property
     def refusal(self) -> str:
@@ -132,6 +134,7 @@ class CodeIndex:
                 return await self.as_it_is()
             with self._metrics.time("code.refresh"):
                 done = await self._refreshed(show, rebuild, paths, lock)
+        self.grew = self.grew or bool(done.changed)
         if self._open_store and not self._closing:
             self._to_tell = True
             if self._telling is None or self._telling.done():
@@ -393,7 +396,7 @@ class CodeIndex:
     # --- keeping it current -------------------------------------------------------------------
 
     def watch(self) -> AsyncGenerator[Refreshed, None]:
-        """Refresh as files change; yields what found something, until closed, or the folder goes.
+        """Refresh now and then; yields what each look found, until closed, or the folder goes.
 
         UsageError where the folder is not indexed.
         """
@@ -405,21 +408,6 @@ class CodeIndex:
     @property
     def _followers(self) -> Path:
         return self._database.with_suffix(".watch.lock")
-
-    async def known_of(self, paths: Collection[str]) -> set[str]:
-        """Return which of these paths it has, as files or as folders of some."""
-        known = "SELECT 1 FROM files WHERE path = ? OR (path > ? AND path < ?) LIMIT 1"
-        none: set[str] = set()
-        return await self._read(
-            lambda found: {p for p in paths if found.execute(known, (p, f"{p}/", f"{p}0")).get},
-            none,
-        )
-
-    async def folders(self) -> set[str]:
-        """Return the paths of the folders that indexed files are in; empty for the project's."""
-        none: list[str] = []
-        paths = await self._read(lambda found: column(found, "SELECT path FROM files"), none)
-        return set(map(os.path.dirname, paths))
 
     async def aclose(self) -> None:
         """Release everything; safe to call twice."""
