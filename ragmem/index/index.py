@@ -118,12 +118,11 @@ class CodeIndex:
         *,
         show: Callable[[int, int], None] | None = None,
         rebuild: bool = False,
-        paths: Collection[str] | None = None,
     ) -> Refreshed:
         """Bring it up to date with the disk; what changed is found by its words from then on.
 
-        `paths`, relative to the project's folder: only these may have changed. `show` is told of
-        how many files are done. The store hears of it afterwards, in the background.
+        `show` is told of how many files are done. The store hears of it afterwards, in the
+        background.
         """
         self.refuse()
         async with self._one_refresh:
@@ -133,7 +132,7 @@ class CodeIndex:
             if lock is None:
                 return await self.as_it_is()
             with self._metrics.time("code.refresh"):
-                done = await self._refreshed(show, rebuild, paths, lock)
+                done = await self._refreshed(show, rebuild, lock)
         self.grew = self.grew or bool(done.changed)
         if self._open_store and not self._closing:
             self._to_tell = True
@@ -145,7 +144,6 @@ class CodeIndex:
         self,
         show: Callable[[int, int], None] | None,
         rebuild: bool,
-        paths: Collection[str] | None,
         lock: int,
     ) -> Refreshed:
         stop = self._stop = threading.Event()
@@ -160,7 +158,6 @@ class CodeIndex:
             project_id=self.project.project_id,
             settings=self._settings,
             private=self._private,
-            paths=paths,
         )
         work = partial(
             write, self._database, lambda found: refresh(found, plan, stop, told), anew=rebuild
