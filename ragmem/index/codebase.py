@@ -228,7 +228,7 @@ class Codebase:
     # --- keeping it current -------------------------------------------------------
 
     def begin(self, project: Project, *, stores: bool = True) -> None:
-        """Look at the disk from now on; once at a time, and not where it is followed."""
+        """Look at the disk from now on; once at a time."""
         if not self._asks(project):
             self._look(project, stores=stores)
 
@@ -240,12 +240,11 @@ class Codebase:
             return
         key = project.project_id
         running = self._refreshing.get(key)
-        if self._may_look(index, key) and (running is None or running.done()):
+        if self._may_look(index) and (running is None or running.done()):
             self._refreshing[key] = asyncio.create_task(self._refreshed(index))
 
-    def _may_look(self, index: "CodeIndex | None", key: str) -> TypeGuard["CodeIndex"]:
-        """Whether it is one to be made, and not followed already."""
-        return bool(index and not index.refusal and self._writes and not self._is_followed(key))
+    def _may_look(self, index: "CodeIndex | None") -> TypeGuard["CodeIndex"]:
+        return bool(index and not index.refusal and self._writes)
 
     def meet(self, project: Project) -> None:
         """Note that an agent works in this project."""
@@ -261,7 +260,7 @@ class Codebase:
 
     def _follow(self, project: Project) -> None:
         index, key = self.index_of(project), project.project_id
-        if self._may_look(index, key):
+        if self._may_look(index) and not self._is_followed(key):
             self._look(project, stores=True)
             kept = self._kept_current(index, self._refreshing[key])
             self._following[key] = asyncio.create_task(kept)
@@ -272,7 +271,7 @@ class Codebase:
         return is_there and not self._is_followed(project.project_id)
 
     def _is_followed(self, key: str) -> bool:
-        """Whether changes are seen; what watched has ended where the folder went, say."""
+        """Whether it is looked at now and then; that has ended where the folder went, say."""
         following = self._following.get(key)
         return following is not None and not following.done()
 
@@ -290,13 +289,14 @@ class Codebase:
             await asyncio.wait({first})
             await self._see_to_vectors(index)
             async with aclosing(index.watch()) as watched:
-                async for found in watched:
-                    if found.changed:
+                async for _ in watched:
+                    if index.grew:
                         await self._see_to_vectors(index)
         except Exception as error:
-            self._failed("The code is not watched", error)
+            self._failed("The code is not followed", error)
 
     async def _see_to_vectors(self, index: "CodeIndex") -> None:
+        index.grew = False
         if self._embedder is None or self._config.memory.worker == "off":
             return
         try:
@@ -327,8 +327,7 @@ class Codebase:
         index = self.index_of(project, stores=False)
         if index is None:
             return []
-        if self._refreshing.get(project.project_id) is None:
-            self._look(project, stores=False)
+        self._look(project, stores=False)
         wait_s = self._config.code.wait_s
         # At once, so that the search itself has all the time that its vector leaves.
         vector = asyncio.ensure_future(index.vector_of(text, wait_s))

@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 import apsw
 import msgspec
 
-from ragmem.children import IGNORE_FILES, FileList, find_ripgrep
+from ragmem.children import FileList, find_ripgrep
 from ragmem.errors import RagmemError, UsageError
 from ragmem.index import CodeHit, CutScope
 from ragmem.index.database import listed
@@ -114,11 +114,6 @@ def left_out_by_name(path: str) -> str:
     if name in _GENERATED_NAMES or _GENERATED_PATTERN.fullmatch(name):
         return "generated"
     return ""
-
-
-def says_what_is_ignored(path: str) -> bool:
-    """Return whether other files come or go when this one changes."""
-    return path.rpartition("/")[2] in IGNORE_FILES
 
 
 def list_project(

@@ -103,6 +103,8 @@ class CodeIndex:
         """The last refresh, in its thread."""
         self._stop = threading.Event()
         """Of that refresh."""
+        self.grew = False
+        """Whether a refresh found what may have no vectors, until somebody sees to them."""
 
     @property
     def refusal(self) -> str:
@@ -116,12 +118,11 @@ class CodeIndex:
         *,
         show: Callable[[int, int], None] | None = None,
         rebuild: bool = False,
-        paths: Collection[str] | None = None,
     ) -> Refreshed:
         """Bring it up to date with the disk; what changed is found by its words from then on.
 
-        `paths`, relative to the project's folder: only these may have changed. `show` is told of
-        how many files are done. The store hears of it afterwards, in the background.
+        `show` is told of how many files are done. The store hears of it afterwards, in the
+        background.
         """
         self.refuse()
         async with self._one_refresh:
@@ -131,7 +132,8 @@ class CodeIndex:
             if lock is None:
                 return await self.as_it_is()
             with self._metrics.time("code.refresh"):
-                done = await self._refreshed(show, rebuild, paths, lock)
+                done = await self._refreshed(show, rebuild, lock)
+        self.grew = self.grew or bool(done.changed)
         if self._open_store and not self._closing:
             self._to_tell = True
             if self._telling is None or self._telling.done():
@@ -142,7 +144,6 @@ class CodeIndex:
         self,
         show: Callable[[int, int], None] | None,
         rebuild: bool,
-        paths: Collection[str] | None,
         lock: int,
     ) -> Refreshed:
         stop = self._stop = threading.Event()
@@ -157,7 +158,6 @@ class CodeIndex:
             project_id=self.project.project_id,
             settings=self._settings,
             private=self._private,
-            paths=paths,
         )
         work = partial(
             write, self._database, lambda found: refresh(found, plan, stop, told), anew=rebuild
@@ -393,7 +393,7 @@ class CodeIndex:
     # --- keeping it current -------------------------------------------------------------------
 
     def watch(self) -> AsyncGenerator[Refreshed, None]:
-        """Refresh as files change; yields what found something, until closed, or the folder goes.
+        """Refresh now and then; yields what each look found, until closed, or the folder goes.
 
         UsageError where the folder is not indexed.
         """
@@ -405,21 +405,6 @@ class CodeIndex:
     @property
     def _followers(self) -> Path:
         return self._database.with_suffix(".watch.lock")
-
-    async def known_of(self, paths: Collection[str]) -> set[str]:
-        """Return which of these paths it has, as files or as folders of some."""
-        known = "SELECT 1 FROM files WHERE path = ? OR (path > ? AND path < ?) LIMIT 1"
-        none: set[str] = set()
-        return await self._read(
-            lambda found: {p for p in paths if found.execute(known, (p, f"{p}/", f"{p}0")).get},
-            none,
-        )
-
-    async def folders(self) -> set[str]:
-        """Return the paths of the folders that indexed files are in; empty for the project's."""
-        none: list[str] = []
-        paths = await self._read(lambda found: column(found, "SELECT path FROM files"), none)
-        return set(map(os.path.dirname, paths))
 
     async def aclose(self) -> None:
         """Release everything; safe to call twice."""

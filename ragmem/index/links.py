@@ -248,20 +248,24 @@ class TurnLinks:
         todo = [item for item in items if item.key not in others]
         if not todo:
             return frozenset(others)
+        looked = set[str]()
         async with leased(store, [i.key for i in todo], owner_id, seconds=_LEASE_S) as mine:
             for turn in await store.get(Turn, [i.record_id for i in todo if i.key in mine]):
                 with suppress(SessionNotFound):
-                    await self._see_to(store, turn, await store.session(turn.session_id))
+                    session = await store.session(turn.session_id)
+                    await self._see_to(store, turn, session, looked)
             return mine | others
 
-    async def _see_to(self, store: CodeStore, turn: Turn, session: Session) -> None:
+    async def _see_to(
+        self, store: CodeStore, turn: Turn, session: Session, looked: set[str]
+    ) -> None:
         project = await _project_of(store, session)
         index = self._index_of(project) if project else None
         if project is None or index is None:
             self._without.add(session.session_id)
         elif not await self._is_looked_at(project.project_id):
             if await index.exists():
-                await self._link(store, turn, session, index)
+                await self._link(store, turn, session, index, looked)
             else:
                 self._without.add(session.session_id)
 
@@ -274,15 +278,25 @@ class TurnLinks:
         return not running.done()
 
     async def _link(
-        self, store: CodeStore, turn: Turn, session: Session, index: "CodeIndex"
+        self,
+        store: CodeStore,
+        turn: Turn,
+        session: Session,
+        index: "CodeIndex",
+        looked: set[str],
     ) -> None:
-        """Not where the store does not know of the code yet, or the index can't be written."""
+        """Not where the store does not know of the code yet, or the index can't be written.
+
+        The files are looked at once for all turns that are linked together, in `looked` by project.
+        """
         locate = locator(session)
         with self._metrics.time("code.link"):
-            edited = [path for path in map(locate, edited_paths(turn)) if not os.path.isabs(path)]
-            if edited and self._writes and _is_there(index.project):
+            edits = any(not os.path.isabs(locate(path)) for path in edited_paths(turn))
+            key = index.project.project_id
+            if edits and key not in looked and self._writes and _is_there(index.project):
                 try:
-                    await index.refresh(paths=edited)
+                    await index.refresh()
+                    looked.add(key)
                 except RagmemError as error:
                     # A full disk, say: it must not keep all other work waiting.
                     logging.getLogger(LOGGER).warning("Turns wait to be linked: %s", error)

@@ -9,7 +9,7 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,7 +27,6 @@ from ragmem.index.files import (
     list_project,
     opened_folder,
     read,
-    says_what_is_ignored,
     stems_of,
 )
 from ragmem.index.mirror import imports_of, new_scope_id
@@ -173,8 +172,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     project_id: str
     settings: CodeConfig
     private: tuple[Path, ...] = ()
-    paths: Collection[str] | None = None
-    """Only these, where that can be told without listing the project."""
 
 
 def refresh(
@@ -235,10 +232,10 @@ class _Refresh:
 
     def run(self) -> ScopeWriter:
         """Look at the disk, cut what changed, write it."""
-        seen = self._seen(self._plan.paths)
-        if self._plan.paths is None or not self._looked_at_known(self._plan.paths, seen):
-            seen = self._seen(None)
-            self._look_at_all(seen)
+        columns = "SELECT path, size, mtime_ns, seen_ns, hash, left_out FROM files"
+        rows = self._connection.execute(columns)
+        seen = {str(path): FileStamp(*rest) for path, *rest in rows}
+        self._look_at_all(seen)
         self._stop_if_told()
         to_cut, touched = self._compared(seen)
         if touched or self._removed:
@@ -258,21 +255,6 @@ class _Refresh:
 
     # --- what the disk says -----------------------------------------------------------------
 
-    def _seen(self, paths: Collection[str] | None) -> dict[str, FileStamp]:
-        columns = "SELECT path, size, mtime_ns, seen_ns, hash, left_out FROM files"
-        if paths is None:
-            rows = list(self._connection.execute(columns))
-        else:
-            rows = []
-            for path in paths:
-                # A folder that went takes its files along; its name ends before `0`, the next of
-                # `/`.
-                rows += self._connection.execute(
-                    f"{columns} WHERE path = ? OR (path > ? AND path < ?)",
-                    (path, f"{path}/", f"{path}0"),
-                )
-        return {str(path): FileStamp(*rest) for path, *rest in rows}
-
     def _look_at_all(self, seen: Collection[str]) -> None:
         plan = self._plan
         listed = list_project(
@@ -282,7 +264,6 @@ class _Refresh:
             private=plan.private,
             stop=self._stop,
         )
-        self._present, self._removed = {}, []
         for path in listed.paths:
             if why := self._note(path):
                 listed.left_out[why] += 1
@@ -306,23 +287,6 @@ class _Refresh:
             return "too large"
         self._present[path] = found
         return ""
-
-    def _looked_at_known(self, paths: Iterable[str], seen: Collection[str]) -> bool:
-        """Look at some paths; false if only a listing can tell: a new file may be ignored."""
-        for path in paths:
-            if says_what_is_ignored(path):
-                return False
-            try:
-                found = os.stat(path, dir_fd=self._root, follow_symlinks=False)
-            except (FileNotFoundError, NotADirectoryError):
-                self._removed += [e for e in seen if e == path or e.startswith(f"{path}/")]
-                continue
-            except (OSError, ValueError):
-                return False
-            if path not in seen or not stat.S_ISREG(found.st_mode):
-                return False
-            self._present[path] = found
-        return True
 
     def _compared(
         self, seen: Mapping[str, FileStamp]

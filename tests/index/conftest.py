@@ -107,9 +107,10 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Changes are told, the folder is looked at and failures are tried again in less time."""
-    for name, value in (("QUIET_MS", 30), ("TOGETHER_MS", 160), ("TICK_MS", 100), ("RETRY_S", 0.1)):
-        monkeypatch.setattr(watch, f"_{name}", value)
+    """A folder is looked at, and failures are tried again, in less time."""
+    monkeypatch.setattr(watch, "_PAUSE_S", 0.1)
+    monkeypatch.setattr(watch, "_LONGEST_S", 0.2)
+    monkeypatch.setattr(watch, "_REST", 1)
 
 
 @pytest.fixture

@@ -280,10 +280,15 @@ async def test_code_that_must_not_be_read_is_neither_found_nor_shown(
 async def test_what_watched_has_ended_and_is_begun_again(
     desk: Desk, tmp_path: Path, quick_watch: None
 ) -> None:
-    async with desk.codebase() as codebase:
+    async with desk.codebase(embedder=HashEmbedder()) as codebase:
         at_hand = desk.code(codebase)
         codebase.keep_current()
         assert await codebase.search(desk.project, "parse_duration", 5)
+        # What a search has looked at gets its vectors too.
+        (desk.folder / "soon.py").write_text("def come_in_soon():\n    return 1\n")
+        assert (await codebase.search(desk.project, "come_in_soon", 1))[0].path == "soon.py"
+        while (await desk.index(codebase).status()).without_vectors:
+            await asyncio.sleep(0.05)
         desk.folder.rename(tmp_path / "away")
         await asyncio.wait(codebase._following.values())
         (tmp_path / "away").rename(desk.folder)
