@@ -271,7 +271,7 @@ class Codebase:
         return is_there and not self._is_followed(project.project_id)
 
     def _is_followed(self, key: str) -> bool:
-        """Whether it is looked at now and then; that has ended where the folder went, say."""
+        """Whether changes are seen; what watched has ended where the folder went, say."""
         following = self._following.get(key)
         return following is not None and not following.done()
 
@@ -293,7 +293,7 @@ class Codebase:
                     if index.grew:
                         await self._see_to_vectors(index)
         except Exception as error:
-            self._failed("The code is not followed", error)
+            self._failed("The code is not watched", error)
 
     async def _see_to_vectors(self, index: "CodeIndex") -> None:
         index.grew = False

@@ -393,7 +393,7 @@ class CodeIndex:
     # --- keeping it current -------------------------------------------------------------------
 
     def watch(self) -> AsyncGenerator[Refreshed, None]:
-        """Refresh now and then; yields what each look found, until closed, or the folder goes.
+        """Refresh as files change; yields what each look found, until closed, or the folder goes.
 
         UsageError where the folder is not indexed.
         """
@@ -405,6 +405,12 @@ class CodeIndex:
     @property
     def _followers(self) -> Path:
         return self._database.with_suffix(".watch.lock")
+
+    async def folders(self) -> set[str]:
+        """Return the paths of the folders that indexed files are in; empty for the project's."""
+        none: list[str] = []
+        paths = await self._read(lambda found: column(found, "SELECT path FROM files"), none)
+        return set(map(os.path.dirname, paths))
 
     async def aclose(self) -> None:
         """Release everything; safe to call twice."""

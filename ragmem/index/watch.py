@@ -1,53 +1,134 @@
-"""The index kept current with a project's files: they are looked at now and then."""
+"""The index kept current: a project's files are looked at when the system tells of changes."""
 
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator
+import sys
+import time
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import watchfiles
+from watchfiles import Change
 
 from ragmem.errors import RagmemError
 from ragmem.index import Refreshed
 from ragmem.index.database import following
+from ragmem.index.files import left_out_by_name
 from ragmem.logs import LOGGER
 
 if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex
 
-_PAUSE_S = 0.5
-"""The pause after a look that found something; twice as long after each that did not."""
-_LONGEST_S = 5.0
+_TOGETHER_MS = 800
+"""How long changes that follow one another are told together."""
+_QUIET_MS = 150
+"""How long nothing changes before what came is told."""
+_TICK_MS = 1_000
+"""How long nothing changes before it is looked whether the folder is still there."""
+_POLL_S = 5.0
+"""The pause between looks where the system can't watch."""
+_RETRY_S = 0.5
+"""The pause after a look that failed; each time that it fails again twice as long."""
 _LONGEST_AGAIN_S = 60.0
-"""The longest pause where it fails."""
-_REST = 100
-"""A pause is at least so many times as long as the look."""
+_REST = 10
+"""A look is followed by a pause of so many times its length, however much is written."""
 
 
 async def keep_current(
     index: "CodeIndex", root: Path, *, followers: Path
 ) -> AsyncGenerator[Refreshed, None]:
-    """Refresh the index now and then until the folder goes; yields what each look found.
+    """Refresh the index when files have changed, until the folder goes; yields what a look found.
 
     Others see by the file `followers` that it is done.
     """
-    pause_s = _PAUSE_S
+    due, not_before, again_s = False, 0.0, _RETRY_S
     with following(followers):
-        while _is_folder(root):
-            longest_s, spent_s = _LONGEST_S, 0.0
-            try:
-                looked = await index.refresh()
-            except RagmemError as error:
-                logging.getLogger(LOGGER).warning("The code index is not current: %s", error)
-                longest_s = _LONGEST_AGAIN_S
-            else:
-                spent_s = looked.seconds
-                if looked.changed or looked.removed:
-                    pause_s = _PAUSE_S
+        async with aclosing(_told(index, root)) as told:
+            async for has_changed in told:
+                due = due or has_changed
+                started = time.monotonic()
+                if not due or started < not_before:
+                    continue
+                try:
+                    looked = await index.refresh()
+                except RagmemError as error:
+                    logging.getLogger(LOGGER).warning("The code index is not current: %s", error)
+                    not_before = time.monotonic() + again_s
+                    again_s = min(2 * again_s, _LONGEST_AGAIN_S)
+                    continue
+                # Another process may have begun its look before what is told of.
+                due, again_s = looked.elsewhere, _RETRY_S
+                now = time.monotonic()
+                not_before = now + max(_RETRY_S * due, _REST * (now - started))
                 yield looked
-            await asyncio.sleep(max(pause_s, _REST * spent_s))
-            pause_s = min(longest_s, 2 * pause_s)
 
 
-def _is_folder(path: Path) -> bool:
+async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
+    """Yield, about once a second, whether files may have changed, until the folder goes.
+
+    Where the system can't watch, they may have whenever it is asked.
+    """
+    # There a tree is watched at once, and without following links.
+    whole = sys.platform == "darwin"
+    is_known = False
+    while _is_folder(root):
+        try:
+            indexed = await index.folders()
+            folders = [root] if whole else await asyncio.to_thread(folders_of, str(root), indexed)
+            listening = watchfiles.awatch(
+                *folders,
+                watch_filter=lambda _, path: "/.git/" not in path,
+                debounce=_TOGETHER_MS,
+                step=_QUIET_MS,
+                rust_timeout=_TICK_MS,
+                yield_on_timeout=True,
+                ignore_permission_denied=True,
+                recursive=whole,
+            )
+            # What changed until it listens is not told.
+            has_changed = True
+            async with aclosing(listening):
+                async for changes in listening:
+                    if not _is_folder(root):
+                        return
+                    yield has_changed or bool(changes)
+                    has_changed = False
+                    if not whole and any(c == Change.added and _is_folder(p) for c, p in changes):
+                        break  # It is to be watched too.
+            continue
+        except Exception as error:  # the system's, or the library's own kind
+            # A folder may have gone just then, and a file may have a strange name.
+            if not is_known:
+                told = "The files of %s can't be watched (%s); they are looked at now and then."
+                logging.getLogger(LOGGER).warning(told, root, error)
+            is_known = True
+        yield True
+        await asyncio.sleep(_POLL_S)
+
+
+def _is_folder(path: str | Path) -> bool:
     return os.path.isdir(path) and not os.path.islink(path)
+
+
+def folders_of(root: str, indexed: Collection[str]) -> list[Path]:
+    """Find what to watch of a folder, without following links: what has indexed files, or none yet.
+
+    A folder is ignored where it has files, and none that is in it is indexed.
+    """
+    around = {""}
+    for folder in indexed:
+        while folder not in around:
+            around.add(folder)
+            folder = os.path.dirname(folder)
+    found = []
+    for path, names, files in os.walk(root):
+        folder = path[len(root) + 1 :]
+        if folder in around or all(map(left_out_by_name, files)):
+            found.append(Path(path))
+            names[:] = [n for n in names if n != ".git" and not left_out_by_name(f"{n}/")]
+        else:
+            names.clear()
+    return found

@@ -107,10 +107,11 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder is looked at, and failures are tried again, in less time."""
-    monkeypatch.setattr(watch, "_PAUSE_S", 0.1)
-    monkeypatch.setattr(watch, "_LONGEST_S", 0.2)
-    monkeypatch.setattr(watch, "_REST", 1)
+    """Changes are told, the folder is looked at and failures are tried again in less time."""
+    for name, value in (("QUIET_MS", 30), ("TOGETHER_MS", 160), ("TICK_MS", 100)):
+        monkeypatch.setattr(watch, f"_{name}", value)
+    for name in ("_RETRY_S", "_POLL_S"):
+        monkeypatch.setattr(watch, name, 0.1)
 
 
 @pytest.fixture

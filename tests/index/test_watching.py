@@ -3,16 +3,19 @@
 import asyncio
 import contextlib
 import itertools
+import os
 import shutil
+import threading
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from ragmem.errors import StoreError, StoreRefused
-from ragmem.index import Refreshed
+from ragmem.index import Refreshed, watch
 from ragmem.index.index import CodeIndex
-from ragmem.index.watch import keep_current
+from ragmem.index.watch import folders_of, keep_current
 from tests.fakes.patience import until
 from tests.index.trees import CLOCK, Tree, held
 
@@ -53,6 +56,8 @@ class Watched:
 @contextlib.asynccontextmanager
 async def _watching(tree: Tree) -> AsyncIterator[Watched]:
     async with tree.indexed() as index:
+        # Nothing falls between a refresh and the watch that follows it: what came before it
+        # listens is told once it does, and never again.
         tree.write("begun.py", "begun = 1\n")
         watched = Watched(index)
         task = asyncio.create_task(watched.run())
@@ -66,12 +71,16 @@ async def _watching(tree: Tree) -> AsyncIterator[Watched]:
                 await task
 
 
-async def test_a_change_is_found(tree):
+async def test_a_change_is_searchable_soon(tree):
     async with _watching(tree) as watched:
+        started = time.monotonic()
         tree.write("app/clock.py", CLOCK.replace("parse_duration", "read_span"))
         await watched.until("app/clock.py")
         (hit, *_) = await watched.index.search("read_span", semantic=False)
         assert hit.name == "read_span"
+        # A second where nobody else is at work; tests share their machine. Looked at now and then,
+        # as where the system can't watch, it would take half a minute.
+        assert time.monotonic() - started < 15
         tree.write("new/folder/late.py", "def late_function():\n    return 1\n")
         await watched.until("new/folder/late.py")
         (tree.root / "app/auth.py").unlink()
@@ -93,10 +102,101 @@ async def test_what_is_ignored_stays_so(tree):
     assert all(not path.startswith("build") for path, _ in tree.ids())
 
 
+async def test_many_changes_at_once(tree):
+    async with _watching(tree) as watched:
+        started = time.monotonic()
+        for number in range(40):
+            tree.write(f"many/f{number}.py", f"def function_{number}():\n    pass\n")
+        # Where they come slowly, each pause may end what is told together.
+        pauses = (time.monotonic() - started) * 1000 / watch._QUIET_MS
+        await until(lambda: sum(len(each.changed) for each in watched.seen) == 40)
+        assert len(watched.seen) <= 10 + pauses
+
+
+def _watched_count() -> int:
+    """Folders that this process watches just now."""
+    count = 0
+    for file in Path("/proc/self/fdinfo").iterdir():
+        with contextlib.suppress(OSError):
+            count += file.read_text().count("inotify wd:")
+    return count
+
+
+async def test_links_out_of_the_project_are_not_followed(tree, tmp_path):
+    """A link to a large folder, and one in a circle: neither watched nor listed."""
+    outside = tmp_path / "outside"
+    for number in range(60):
+        (outside / f"d{number}").mkdir(parents=True)
+    (tree.root / "app" / "data").symlink_to(outside)
+    (tree.root / "app" / "round").symlink_to(tree.root)
+    async with _watching(tree) as watched:
+        assert 0 < _watched_count() < 50
+        (outside / "d1" / "more.py").write_text("def more():\n    pass\n")
+        (outside / "out.py").write_text("def out():\n    pass\n")
+        tree.write("app/clock.py", CLOCK.replace("60", "61"))
+        assert (await watched.until("app/clock.py")).changed == ("app/clock.py",)
+        # What comes beside the link, in new folders too, is seen all the same.
+        tree.write("app/new/deep/late.py", "def late():\n    pass\n")
+        await watched.until("app/new/deep/late.py")
+        assert _watched_count() < 50
+    assert {path for path, _ in tree.ids()} <= {
+        "README.md", "app/auth.py", "app/clock.py", "app/new/deep/late.py", "begun.py",
+    }  # fmt: skip
+
+
+def test_what_is_watched(tmp_path):
+    """What has indexed files or may get some; not git's own, nor what is ignored, nor links."""
+    for path in ("a/x/y", "empty/inner", "pictures", ".git/refs", "build/lib/deep", ".ssh"):
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "pictures" / "a.png").write_text("")
+    (tmp_path / "build" / "out.py").write_text("")
+    (tmp_path / "a" / "link").symlink_to(tmp_path / "build")
+    single = ("", "/a", "/a/x", "/a/x/y", "/empty", "/empty/inner", "/pictures")
+    assert sorted(folders_of(str(tmp_path), {"a/x"})) == [
+        Path(f"{tmp_path}{path}") for path in single
+    ]
+
+
+async def test_a_name_that_is_no_text_and_is_written_all_the_time(tree):
+    """A log, say: the listening ends before it has begun, and changes are seen still."""
+    stop = threading.Event()
+
+    def scribble() -> None:
+        while not stop.wait(0.02):
+            with open(os.fsencode(tree.root) + b"/app/\xff.log", "ab") as file:
+                file.write(b"x")
+
+    async with _watching(tree) as watched:
+        writing = threading.Thread(target=scribble)
+        writing.start()
+        try:
+            await asyncio.sleep(0.4)
+            tree.write("app/clock.py", CLOCK.replace("60", "61"))
+            await watched.until("app/clock.py")
+        finally:
+            stop.set()
+            writing.join()
+
+
 async def test_the_folder_goes(tree):
     async with _watching(tree) as watched:
         shutil.rmtree(tree.root)
         await until(lambda: watched.ended)
+
+
+async def test_where_the_system_can_not_watch(tree, monkeypatch, caplog):
+    """The limit of inotify: looked at now and then, with a line in the log."""
+    import watchfiles
+
+    async def watch_nothing(*_: object, **__: object) -> AsyncIterator[set[tuple[object, str]]]:
+        raise OSError("OS file watch limit reached.")
+        yield set()
+
+    monkeypatch.setattr(watchfiles, "awatch", watch_nothing)
+    async with _watching(tree) as watched:
+        tree.write("app/clock.py", CLOCK.replace("60", "61"))
+        await watched.until("app/clock.py")
+    assert "can't be watched" in caplog.text
 
 
 class Failing:
@@ -105,6 +205,9 @@ class Failing:
     def __init__(self, *failures: StoreError) -> None:
         self._failures = list(failures)
         self.asked: list[float] = []
+
+    async def folders(self) -> set[str]:
+        return {""}
 
     async def refresh(self) -> Refreshed:
         self.asked.append(time.monotonic())
