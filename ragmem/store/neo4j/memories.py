@@ -1,8 +1,6 @@
 """The store's part of memories: see `ragmem.store` for what each of these promises."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from datetime import datetime
-from functools import partial
 
 import msgspec
 
@@ -21,12 +19,12 @@ from ragmem.records import (
 from ragmem.store import anothers, oldest_first, stored, those_given
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
-from ragmem.store.neo4j.gateway import Row, Transaction, from_text, named_statements, to_text
+from ragmem.store.neo4j.gateway import Row, Transaction, from_text, named_statements
 from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
 
 _TIMES = ("createdAt", "updatedAt", "at", "expiresAt", "validUntil")
-"""They come and go as text: the driver takes 0.1 ms for each of its own."""
+"""They are read as text: the driver takes 0.1 ms for each of its own."""
 
 
 class _Loose(msgspec.Struct, frozen=True):
@@ -36,26 +34,14 @@ class _Loose(msgspec.Struct, frozen=True):
     evidence: Evidence
 
 
-def time_text(at: datetime | None) -> str | None:
-    """As statements take it; None stays None."""
-    return None if at is None else to_text(at)
-
-
-def to_time(text: str | None) -> datetime | None:
-    """The same back; nothing for none."""
-    return from_text(text) if text else None
-
-
 def memory_row(memory: MemoryRecord) -> Properties:
     """A memory without its evidence, among many."""
     found = shapes.properties(memory) | {"scope": memory.scope}
+    apart = ("projectId", "joinedFrom", "supersededBy", "validUntil")
     return {
         "memoryId": found.pop("uuid"),
-        "projectId": found.pop("projectId"),
-        "joinedFrom": found.pop("joinedFrom"),
-        "supersededBy": found.pop("supersededBy"),
+        **{name: found.pop(name) for name in apart},
         "owner": found.pop("owner") or None,
-        "times": {name: time_text(found.pop(name)) for name in _TIMES},  # type: ignore[arg-type]
         "properties": found,
     }
 
@@ -63,9 +49,7 @@ def memory_row(memory: MemoryRecord) -> Properties:
 def evidence_row(memory_id: str, position: int, evidence: Evidence) -> Properties:
     """What stands on the relationship from the turn to the memory."""
     found = shapes.properties(evidence) | {"position": position}
-    del found["at"]
-    at = time_text(evidence.at)
-    return {"memoryId": memory_id, "turnId": evidence.turn_id, "at": at, "properties": found}
+    return {"memoryId": memory_id, "turnId": evidence.turn_id, "properties": found}
 
 
 def loose_text(position: int, evidence: Evidence) -> str:
@@ -275,15 +259,14 @@ async def _put_profile(tx: Transaction, owner: str, writes: Sequence[PutProfile]
         STATEMENTS["put_profile"],
         owner=of,
         json=msgspec.json.encode(values).decode(),
-        at=time_text(max(write.at for write in writes)),
+        at=max(write.at for write in writes),
     )
 
 
 async def put_owners(tx: Transaction, writes: Sequence[PutOwner]) -> None:
     """Write the names of owners; a name that was set later stays."""
     for write in sorted(writes, key=lambda each: each.owner):
-        given = {"owner": write.owner, "name": write.name, "at": time_text(write.at)}
-        await tx.run(STATEMENTS["put_owner"], **given)
+        await tx.run(STATEMENTS["put_owner"], owner=write.owner, name=write.name, at=write.at)
 
 
 async def take(tx: Transaction, owner: str) -> None:
@@ -304,7 +287,7 @@ async def profile(tx: Transaction, owner: str) -> Profile:
             "The profile in Neo4j can't be read: it was changed by something else than ragmem.",
             hint="`ragmem store repair` sets it aside.",
         )
-    return Profile(values=values, updated_at=to_time(row["at"]), owner=owner)
+    return Profile(values=values, updated_at=row["at"], owner=owner)
 
 
 def _values(json: str) -> dict[str, str] | None:
@@ -414,7 +397,7 @@ async def profiles(tx: Transaction) -> list[Profile]:
 async def owners(tx: Transaction) -> list[Owner]:
     """Everybody who has something here, or a name, by id."""
     found = await tx.found(STATEMENTS["owners"])
-    return tx.read.records(partial(shapes.to_record, Owner), found)
+    return shapes.records(tx, Owner, found)
 
 
 async def others(tx: Transaction) -> list[Owner]:

@@ -1,7 +1,6 @@
 """Sessions, turns, summaries and projects, read: see `ragmem.store` for the promises."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import msgspec
 
@@ -96,7 +95,7 @@ async def file_accesses(
     """Accesses of the newest turns that sum to at most so many characters, newest first."""
     query = TurnQuery(max_chars=max_turn_chars)
     found = await _of_turns(tx, session_id, query, STATEMENTS["file_accesses"])
-    return tx.read.records(shapes.to_access, found)
+    return shapes.records(tx, FileAccess, found)
 
 
 async def find_tool_call(tx: Transaction, session_id: str, reference: str) -> ToolCall | None:
@@ -106,7 +105,7 @@ async def find_tool_call(tx: Transaction, session_id: str, reference: str) -> To
         STATEMENTS["find_tool_call"], spans=spans, reference=reference.replace("-", "")
     )
     calls = [row["call"] | {"turnId": row["turnId"]} for row in found]
-    return next(iter(tx.read.records(shapes.to_tool_call, calls)), None)
+    return next(iter(shapes.records(tx, ToolCall, calls)), None)
 
 
 async def summaries(
@@ -126,7 +125,7 @@ async def summaries(
         notRolledUp=not_rolled_up,
         limit=_ALL if limit is None else limit,
     )
-    return tx.read.records(shapes.to_summary, found)
+    return shapes.records(tx, Summary, found)
 
 
 async def raw_history_chars(tx: Transaction, session_id: str) -> int:
@@ -138,7 +137,7 @@ async def raw_history_chars(tx: Transaction, session_id: str) -> int:
 
 async def projects(tx: Transaction) -> list[Project]:
     """Every known project."""
-    return tx.read.records(shapes.to_project, await tx.found(STATEMENTS["projects"]))
+    return shapes.records(tx, Project, await tx.found(STATEMENTS["projects"]))
 
 
 async def _sessions(
@@ -150,7 +149,7 @@ async def _sessions(
         statement = statement.replace("ORDER BY s.lastActivity > $horizon, ", "ORDER BY ")
     horizon = tx.now + AHEAD
     found = await tx.found(statement, limit=limit, horizon=horizon, **parameters)
-    return tx.read.records(shapes.to_session, found)
+    return shapes.records(tx, Session, found)
 
 
 async def _spans(tx: Transaction, session_id: str) -> list[dict[str, Value]]:
@@ -190,7 +189,7 @@ async def by_id(tx: Transaction, kind: type[AnyRecord], ids: Sequence[str]) -> l
         ORDER BY i
         RETURN collect(n{{.*}}) AS found
         """
-    return tx.read.records(partial(shapes.to_record, kind), await tx.found(statement, ids=ids))
+    return shapes.records(tx, kind, await tx.found(statement, ids=ids))
 
 
 # --- everything, by span and by id ------------------------------------------------------
@@ -217,7 +216,7 @@ def _span(row: Row) -> Span:
 async def sessions_by_id(tx: Transaction, ids: Sequence[str]) -> list[Session]:
     """Those of them that exist, in this order."""
     found = await tx.found(ARCHIVE["sessions_by_id"], ids=ids)
-    return tx.read.records(shapes.to_session, found)
+    return shapes.records(tx, Session, found)
 
 
 async def own_turns(tx: Transaction, wanted: Sequence[Span]) -> list[PutTurn]:
@@ -240,7 +239,7 @@ def _whole(row: Row) -> PutTurn:
         call_id = access["toolCallId"]
         if call_id in orders:
             place = {"turnIndex": turn.turn_index, "order": orders[call_id]}
-            accesses.setdefault(call_id, []).append(shapes.to_access(access | place))
+            accesses.setdefault(call_id, []).append(shapes.to_record(FileAccess, access | place))
     return PutTurn(
         turn=turn,
         accesses={
@@ -259,7 +258,7 @@ async def turns_by_id(tx: Transaction, ids: Sequence[str]) -> list[Turn]:
 async def summaries_by_id(tx: Transaction, ids: Sequence[str]) -> list[Summary]:
     """Those of them that exist, in this order."""
     found = await tx.found(ARCHIVE["summaries_by_id"], ids=ids)
-    return tx.read.records(shapes.to_summary, found)
+    return shapes.records(tx, Summary, found)
 
 
 async def summary_ids(tx: Transaction) -> list[str]:

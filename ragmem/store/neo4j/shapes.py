@@ -7,7 +7,7 @@ give any, or leave any out.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
 from types import MappingProxyType, NoneType
@@ -153,6 +153,11 @@ def to_record(kind: type[R], node: Mapping[str, Any], **given: Any) -> R:
     return msgspec.convert(_values(kind, node) | given, kind)
 
 
+def records(tx: Transaction, kind: type[R], nodes: Sequence[Any]) -> list[R]:
+    """The records of these nodes, as far as they can be read."""
+    return tx.read.records(partial(to_record, kind), nodes)
+
+
 @cache
 def _needed(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Properties without which a node is no such record, whatever its fields are by default."""
@@ -179,9 +184,6 @@ def session_properties(session: Session) -> Properties:
         "turnCount": 0,
         "messageCount": 0,
     }
-
-
-to_session = partial(to_record, Session)
 
 
 def turn_properties(turn: Turn) -> Properties:
@@ -220,7 +222,8 @@ def _token_count(usage: Usage) -> Properties:
 
 def to_turn(node: Row) -> Turn:
     """From a node's properties with its `calls` in order."""
-    calls = tuple(to_tool_call(call | {"turnId": node["uuid"]}) for call in node["calls"])
+    of_turn = {"turnId": node["uuid"]}
+    calls = tuple(to_record(ToolCall, call | of_turn) for call in node["calls"])
     return to_record(Turn, node, tool_calls=calls)
 
 
@@ -229,15 +232,9 @@ def tool_call_properties(call: ToolCall) -> Properties:
     return properties(call) | {"resultSizeBytes": len(clean(call.result).encode())}
 
 
-to_tool_call = partial(to_record, ToolCall)
-
-
 def access_properties(access: FileAccess) -> Properties:
     """Of one access; the turn and the order come from its tool call."""
     return properties(access) | {"path": path_key(access.path)}
-
-
-to_access = partial(to_record, FileAccess)
 
 
 def summary_row(summary: Summary) -> Properties:
@@ -261,10 +258,6 @@ def cover_rows(summary: Summary) -> list[Properties]:
         }
         for order, covered in enumerate(summary.covers)
     ]
-
-
-to_summary = partial(to_record, Summary)
-to_project = partial(to_record, Project)
 
 
 # --- what stands on nodes and relationships ---------------------------------------------
@@ -366,13 +359,19 @@ class Shape(NamedTuple):
 def _shape(
     label: str, key: str, record: type[msgspec.Struct] | None = None, more: str = "", **told: Any
 ) -> Shape:
-    """`more`: properties that are in no field, after the name of what they hold and a colon."""
-    without, needs = told.pop("without", "").split(), told.pop("needs", "").split()
+    """`more`: properties that are in no field, after the name of what they hold and a colon.
+
+    Of one that is `whole` all fields have to be there that are not optional, but what it `lacks`.
+    """
+    words = {name: told.pop(name, "").split() for name in ("without", "needs", "lacks")}
+    needs, is_whole = set(words["needs"]), told.pop("whole", False)
     kinds: dict[str, Kind] = {}
     for field in _fields(record) if record else ():
         for each in _fields(field.part) if field.part else (field,):
-            if each.kind and each.prop not in without:
+            if each.kind and each.prop not in words["without"]:
                 kinds[each.prop] = each.kind
+                if is_whole and not each.is_optional and each.prop not in (key, *words["lacks"]):
+                    needs.add(each.prop)
     for part in more.split(";") if more else ():
         kind, _, names = part.partition(":")
         kinds |= dict.fromkeys(names.split(), kind.strip())  # type: ignore[arg-type]
@@ -382,15 +381,8 @@ def _shape(
 def _of_a_session(kind: OfASession) -> Shape:
     """Its nodes bear the record's name, and hang on their session."""
     label = kind.record.__name__
-    needed = [
-        each.prop
-        for each in _fields(kind.record)
-        if each.kind and not each.is_optional and each.name != "session_id"
-    ]
-    return _shape(
-        label, "sessionId", kind.record, called=kind.called, held_by=f"HAS_{label.upper()}",
-        needs=" ".join(needed),
-    )  # fmt: skip
+    hangs = f"HAS_{label.upper()}"
+    return _shape(label, "sessionId", kind.record, called=kind.called, held_by=hangs, whole=True)
 
 
 SHAPES = (
@@ -407,30 +399,23 @@ SHAPES = (
         "ConversationSession", "sessionId", Session,
         "text: titleFolded lastTurnId summaryEmbedder; flag: rollUpDue; whole: summaryDimension; "
         "time: summaryVectorsDue", without="firstMessage lastMessage", called="a session",
-        needs="cwd projectId title titleFolded tags status startTime updatedAt "
-        "lastActivity turnCount messageCount",
+        whole=True, lacks="summarizedCount owner", needs="titleFolded",
     ),
     _shape(
         "ConversationTurn", "uuid", Turn,
         "whole: level tokenCount charCount userCharCount; flag: referencesKnown; "
         "time: memoriesDue",
-        called="a turn", held_by="HAS_TURN",
-        needs="sessionId turnIndex userMessage assistantMessage status timestamp level "
-        "userCharCount charCount modelCalls apiMs",
+        called="a turn", held_by="HAS_TURN", whole=True, needs="level userCharCount charCount",
     ),
     _shape(
         "ToolCall", "uuid", ToolCall, "whole: resultSizeBytes", without="order turnId",
-        called="a tool call",
-        needs="toolName toolArgs toolResult success durationMs timestamp iteration origin "
-        "preamble",
+        called="a tool call", whole=True,
         also_wrong="EXISTS { (n)<-[h:HAS_TOOL_CALL]-() WHERE h.order IS NULL }",
     ),
     _shape("File", "path", more="text: projectId path language hash"),
     _shape(
         "ConversationSummary", "uuid", Summary, "text: waitsIn; whole: charCount",
-        without="covers", called="a summary", held_by="HAS_SUMMARY",
-        needs="sessionId summary level turnCount filesMentioned keyFindings toolsUsed "
-        "topics timestamp extractive",
+        without="covers", called="a summary", held_by="HAS_SUMMARY", whole=True,
     ),
     _shape(
         "SearchEntry", "recordId",
@@ -441,9 +426,7 @@ SHAPES = (
     _shape(
         "Memory", "uuid", MemoryRecord,
         "text: scope embedder; texts: evidence sessionIds; whole: dimension; time: vectorsDue",
-        called="a memory",
-        needs="kind content subjects trust source pinned createdAt updatedAt evidence "
-        "sessionIds scope",
+        called="a memory", whole=True, lacks="owner", needs="evidence sessionIds scope",
         also_wrong="(n.scope = 'user') = (n.projectId IS NOT NULL)",
     ),
     _shape(
@@ -453,9 +436,7 @@ SHAPES = (
     *map(_of_a_session, OF_SESSIONS),
     _shape(
         "Scope", "scopeId", CodeScope, "text: nameKey qualifiedKey tailKey projectId path",
-        called="a scope",
-        needs="kind name qualifiedName nameKey qualifiedKey tailKey signature docstring "
-        "startLine endLine hash projectId path",
+        called="a scope", whole=True, needs="nameKey qualifiedKey tailKey projectId path",
     ),
     _shape(
         "Attempt", "item", Attempts,

@@ -288,7 +288,7 @@ async def release(tx: Transaction, keys: Sequence[str], owner_id: str) -> None:
 async def attempts(tx: Transaction, item: str = "", *, least: int = 1) -> list[Attempts]:
     """Those about an item, or about any; the latest last."""
     found = await tx.found(STATEMENTS["attempts"], item=item, least=least)
-    return tx.read.records(partial(shapes.to_record, Attempts), found)
+    return shapes.records(tx, Attempts, found)
 
 
 async def keep_attempts(tx: Transaction, attempts: Attempts) -> None:

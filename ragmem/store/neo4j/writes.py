@@ -243,27 +243,16 @@ class Batch:
         return await self.tx.run(STATEMENTS[name], **parameters)
 
     async def _register_project(self, write: RegisterProject) -> None:
-        project = write.project
+        project, given = write.project, shapes.properties(write.project)
         if not await self._run("project_exists", projectId=project.project_id):
             self._projects.append(clean(project.project_id))
-        await self._run(
-            "register_project",
-            projectId=project.project_id,
-            path=project.path,
-            remote=project.remote,
-            createdAt=project.created_at,
-        )
+        await self._run("register_project", **given)
         if project.joined_into is None:
             return
         if project.joined_into == project.project_id:
             self._projects += await belonging.split(self.tx, write, self.lock_those_there)
             return
-        rows = await self._run(
-            "join_projects",
-            projectId=project.project_id,
-            joinedInto=project.joined_into,
-            chosen=write.chosen,
-        )
+        rows = await self._run("join_projects", **given, chosen=write.chosen)
         self._projects += [each for row in rows for each in row["joined"]]
 
     async def _create_session(self, write: CreateSession | PutSession) -> None:
