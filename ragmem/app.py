@@ -42,8 +42,6 @@ from ragmem.memory.projects import (
     folder_name,
     folder_of_git,
     gone,
-    has_remote,
-    is_called_like,
     joinable,
     joined_text,
     moved_text,
@@ -467,32 +465,23 @@ class App:
             main = next((p for p in known if p.project_id == project.joined_into), None)
         self._notices += [joined_text(main)] if main else []
 
-    async def others_of_the_remote(self) -> tuple[Project, list[Project]] | None:
-        """A folder that is seen for the first time, and the projects whose remote it has.
+    async def is_seen_first(self) -> bool:
+        """Whether this folder is a new one, and what is said here will make it known."""
+        located = await self._places.here()
+        return self.memory.records and located.is_new and not located.moved_from
 
-        None where there is nothing to ask: it is known, a worktree, or the only one.
+    async def may_be_one(self) -> tuple[Project, list[Project], list[Project]]:
+        """This folder's project, and those that it may be one with.
+
+        First those of the same repository or remote, then the person's own whose folder is gone.
         """
-        located = await self._places.here()
-        project = located.project
-        is_new = self.memory.records and located.is_new and not located.moved_from
-        if not (is_new and has_remote(project)):
-            return None
-        found = joinable(project, await (await self.store()).projects(), self.cwd)
-        return (project, found) if found and not project.joined_into else None
-
-    async def moved_perhaps(self) -> Project | None:
-        """The person's own project that this folder, seen for the first time, may have been: it is
-        called alike, and its folder is gone. None where there is none."""
-        located = await self._places.here()
-        if not (self.memory.records and located.is_new) or located.moved_from:
-            return None
+        project = (await self._places.here()).project
         known = await (await self.store()).projects()
-        for each in gone(located.project, known):
-            if is_called_like(located.project, each) and await self.is_own(each):
-                return each
-        return None
+        same = joinable(project, known, self.cwd)
+        theirs = [each for each in gone(project, known) if each not in same]
+        return project, same, [each for each in theirs if await self._is_own(each)]
 
-    async def is_own(self, project: Project) -> bool:
+    async def _is_own(self, project: Project) -> bool:
         """Whether the person has sessions in it."""
         query = SessionQuery(project_ids=(project.project_id,), mine=True, limit=1)
         return bool(await self.memory.sessions(query))

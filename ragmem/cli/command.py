@@ -168,24 +168,14 @@ async def _asked(ask: "Callable[[App], Awaitable[list[Offer]]]") -> list[Offer]:
 
 
 Continue = Annotated[bool, option("-c --continue", "Continue the newest session of this folder.")]
-Resume = Annotated[
-    str | None,
-    option(
-        "-r --resume",
-        "Resume a session: its id, the tail of one, or its name.",
-        "[ID]",
-        offered=session_ids,
-    ),
-]
-OfSession = Annotated[
-    str | None,
-    option(
-        "-r --resume",
-        "Of a session: its id, the tail of one, or its name.",
-        "[ID]",
-        offered=session_ids,
-    ),
-]
+
+
+def _resume(about: str) -> Any:
+    return option("-r --resume", about, "[ID]", offered=session_ids)
+
+
+Resume = Annotated[str | None, _resume("Resume a session: its id, the tail of one, or its name.")]
+OfSession = Annotated[str | None, _resume("Of a session: its id, the tail of one, or its name.")]
 Fork = Annotated[bool, option("--fork-session", "With -c or -r: go on in a copy of the session.")]
 Everyone = Annotated[
     bool, option("--everyone", "With -c or -r: sessions of other people in the same database too.")

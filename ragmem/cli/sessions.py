@@ -21,7 +21,7 @@ from ragmem.listings import (
     session_name,
     sessions_table,
 )
-from ragmem.memory.projects import folder_name, gone, has_remote, joinable, normalize_cwd
+from ragmem.memory.projects import folder_name, has_remote, normalize_cwd
 from ragmem.records import (
     Insight,
     Project,
@@ -505,11 +505,8 @@ async def _join_project(app: "App") -> None:
             "Two projects are joined only when a person says so, and there is nobody to ask here.",
             hint="Run `ragmem sessions list --join` in a terminal.",
         )
-    project = (await app.memory.project_of(app.cwd)).project
+    project, same, moved = await app.may_be_one()
     known = await (await app.store()).projects()
-    same = joinable(project, known, app.cwd)
-    theirs = [each for each in gone(project, known) if each not in same]
-    moved = [each for each in theirs if await app.is_own(each)]
     if not (found := [*same, *moved]):
         raise UsageError(_why_none(app, project, known))
     out.say(f"This project: {await _described(app, project)}\n")

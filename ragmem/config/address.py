@@ -34,8 +34,6 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the folder in which writes wait for it: never another memory's."""
     older_spools: tuple[str, ...] = ()
     """Those in which an earlier version let them wait."""
-    named: bool = False
-    """Whether it was named by an address, not by the settings."""
 
 
 def configured(
@@ -107,7 +105,6 @@ def named(url: str, paths: Paths, *, database: str = "") -> Address:
             locks_dir=paths.locks_dir,
             spool=_spool_of_graph(url, database),
             older_spools=(f"neo4j-{_mark(url)}",),
-            named=True,
         )
     file = _database(url)
     default = file == Path(os.path.realpath(paths.database))
@@ -116,7 +113,6 @@ def named(url: str, paths: Paths, *, database: str = "") -> Address:
         database=file,
         locks_dir=_locks_of(file, paths),
         spool="sqlite" if default else f"sqlite-{_mark(str(file))}",
-        named=not default,
     )
 
 

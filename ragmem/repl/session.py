@@ -402,20 +402,24 @@ def with_more(cost_usd: float | None, usage: Usage) -> float | None:
 
 async def offer_to_join(app: "App", output: "ChatOutput") -> None:
     """Join a worktree to its repository; of a second clone ask whether both are one project."""
+    from ragmem.memory.projects import has_remote, is_called_like
+
     try:
         await app.join_worktree()
-        found = await app.others_of_the_remote()
-        before = None if found else await app.moved_perhaps()
+        if not await app.is_seen_first():
+            return
+        project, same, moved = await app.may_be_one()
     except StoreError:
         return  # That it is away is told by the chat itself.
-    if before:
+    others = same if has_remote(project) and not project.joined_into else []
+    before = [each for each in moved if is_called_like(project, each)]
+    if before and not others:
         output.say(
-            f"The folder {visible(before.path)} is gone. If it is this one now, `ragmem sessions "
-            "list --join` brings its memory here."
+            f"The folder {visible(before[0].path)} is gone. If it is this one now, `ragmem "
+            "sessions list --join` brings its memory here."
         )
-    if found is None:
+    if not others:
         return
-    project, others = found
     output.say(
         f"This folder has the same remote as {visible(others[0].path)}. As one project, each "
         "recalls what was said in the other. `ragmem sessions split` undoes it, and `ragmem "

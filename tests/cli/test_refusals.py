@@ -57,6 +57,7 @@ REFUSED = [
     ("sessions show ac23", "The end of an id is enough (e2ab of ac23e2ab), its beginning is not."),
     ("sessions rename nosuch name", "nosuch"),
     ("sessions list --all --project", "error: --project, --all and --cwd exclude each other.\n"),
+    ("sessions list --join", "\nRun `ragmem sessions list --join` in a terminal.\n"),
     ("sessions list --join --all", "--join is about this folder: it goes with neither --all nor"),
     ("sessions list --join --cwd .", "--join is about this folder: it goes with neither --all nor"),
     ("sessions import nofile", NO_FILE),

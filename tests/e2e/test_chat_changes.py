@@ -1,7 +1,6 @@
 """What was taken back, as others are told of it; what a chat tells of itself: on a real pty."""
 
 import json
-from pathlib import Path
 
 from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, Call
@@ -28,7 +27,7 @@ def test_the_model_and_the_next_day_are_told_what_was_taken_back(house: House) -
     assert "The person has taken back what turn 1 (“write it down”) did to files. " in told
     assert "new.txt: removed." in told
     assert "new.txt (via create_file" not in told
-    context = house.run("context", "where were we?")
+    context = house.ok("context", "where were we?").out
     assert "(its edits were taken back since) write it down" in context
     assert "Changed: new.txt" not in context
 
@@ -57,7 +56,7 @@ def test_a_chat_tells_of_itself(house: House) -> None:
         chat.send("api_base", shows=r'^  ▸ llm\.api_base +"http://127\S+… +environment$')
         chat.send("\r", shows=r"^llm\.api_base = [\s\S]*^› /config llm\.api_base$")
         chat.send("\x03/compact\r", prints=r"There is nothing to compact")
-    written = Path(house.env["RAGMEM_HOME"]).rglob("*.toml")
+    written = house.home.rglob("*.toml")
     text = next(written).read_text()
     assert "bell = false" in text
     assert "title = false" in text

@@ -20,7 +20,6 @@ def test_who_comes_for_the_first_time_is_told_in_a_sentence_what_this_is(house: 
     sessions = house.project.parent / ".codex" / "sessions"
     sessions.mkdir(parents=True)
     (sessions / "rollout-1.jsonl").write_text("{}\n")
-    house.env["HOME"] = str(house.project.parent)
     told = r"^· All that is said and done here is remembered, on this machine\."
     with house.chat("chat", "--ephemeral", ready=LOADED) as chat:
         assert not re.search(told, chat.text, re.MULTILINE)

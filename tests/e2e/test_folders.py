@@ -159,16 +159,6 @@ def test_a_chat_joins_a_worktree_once_and_never_after_it_was_split(
     assert prompts(ragmem, main) == {"In main"}
 
 
-def test_without_a_terminal_nothing_is_joined(ragmem: Ragmem) -> None:
-    """A person decides, or nobody."""
-    assert ragmem.refused("sessions", "list", "--join") == snapshot(
-        """\
-error: Two projects are joined only when a person says so, and there is nobody to ask here.
-Run `ragmem sessions list --join` in a terminal.
-"""
-    )
-
-
 # --- folders that move -------------------------------------------------------------
 
 

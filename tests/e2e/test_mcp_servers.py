@@ -163,7 +163,7 @@ def test_nothing_of_a_projects_folder_is_started(tmp_path: Path) -> None:
 def test_a_chat_waits_for_no_server_asks_once_for_a_tool_and_ends_them_all(house: House) -> None:
     call = Answer(tools=[Call("good__echo", {"text": "a \u202e b"})])
     house.server.extend(Answer("Hello."), call, call, Answer("Both done."))
-    home = Path(house.env["RAGMEM_HOME"])
+    home = house.home
     configure(home, "good", "hanging")
     with house.chat("chat", ready=LOADED) as chat:
         chat.send("/mcp\r", prints=r"good +not started yet")

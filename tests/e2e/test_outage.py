@@ -270,7 +270,7 @@ def test_memory_is_back_while_one_types(house: House) -> None:
     house.server.extend(*[Answer("The answer.")] * 3)
     with house.chat("chat", ready=LOADED) as chat:
         chat.send("first\r", prints=r"^The answer\.")
-        with locked(Path(house.env["RAGMEM_HOME"])):
+        with locked(house.home):
             chat.send("during\r", prints=r"Memory is away: ")
             chat.send("/status\r", prints=r"memory +is away\r?\n *store +away: ")
             chat.send("a dra", shows=r"^› a dra$")

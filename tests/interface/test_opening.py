@@ -186,7 +186,7 @@ async def test_where_locks_are(tmp_path: Path) -> None:
     """All who open one file look at one place for who else is at work."""
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
     default = named(f"sqlite:///{paths.database}", paths)
-    assert (default.locks_dir, default.spool, default.named) == (paths.locks_dir, "sqlite", False)
+    assert (default.locks_dir, default.spool) == (paths.locks_dir, "sqlite")
     elsewhere = find_paths({"RAGMEM_HOME": str(tmp_path / "elsewhere")})
     guest = named(f"sqlite:///{paths.database}", elsewhere)
     assert (guest.database, guest.locks_dir) == (default.database, paths.locks_dir)

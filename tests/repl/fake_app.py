@@ -405,7 +405,7 @@ class FakeApp:
     async def _nothing(self, **_: object) -> None:
         """Nothing is left, asked, gone or a worktree here."""
 
-    leave_background = others_of_the_remote = moved_perhaps = join_worktree = _nothing
+    leave_background = is_seen_first = join_worktree = _nothing
 
     async def skill_set(self, session: Session) -> SkillSet:
         return SkillSet((), self.cwd, Path("/dev/null"))

@@ -278,14 +278,14 @@ def test_what_was_typed_in_a_session_goes_with_it(house: House) -> None:
                 chat.send("! echo 'the gate'\r", prints=r"^ +✓ \d")
             chat.leave()
     gone = next(s for s in house.sessions() if s["turns"][0]["user_message"].endswith("gate?"))
-    house.run("sessions", "delete", gone["session_id"], "--yes")
+    house.ok("sessions", "delete", gone["session_id"], "--yes")
     assert "the gate" not in left_in(house)
     assert "the pear" in left_in(house)
 
 
 def left_in(house: House) -> str:
     """All that is in the files of ragmem's home."""
-    files = (file for file in Path(house.env["RAGMEM_HOME"]).rglob("*") if file.is_file())
+    files = (file for file in house.home.rglob("*") if file.is_file())
     return "\n".join(file.read_bytes().decode("utf-8", "replace") for file in files)
 
 
