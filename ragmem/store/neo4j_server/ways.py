@@ -61,7 +61,7 @@ class Running(msgspec.Struct, frozen=True):
     """The Browser's."""
     pid: int = 0
     started: str = ""
-    """Of the process, see `process.started_at`."""
+    """Of the process, see `started_at`."""
     container: str = ""
 
     @property
@@ -284,7 +284,7 @@ class Container:
     async def start(self, layout: Layout, ports: Ports) -> Running:
         """Start it; it is ready some seconds later."""
         code, words = await self._run(
-            *self.start_arguments(layout, ports),
+            *self._start_arguments(layout, ports),
             # By name in the arguments, by value here: a password among arguments is public.
             secret={"NEO4J_AUTH": f"neo4j/{layout.password()}"},
             timeout_s=FETCH_S,
@@ -297,7 +297,7 @@ class Container:
         name = container_name(layout)
         return Running(self.name, ports.bolt, http=ports.http, container=name)
 
-    def start_arguments(self, layout: Layout, ports: Ports) -> list[str]:
+    def _start_arguments(self, layout: Layout, ports: Ports) -> list[str]:
         """Of `run`; nothing secret among them."""
         user = ["--user", f"{os.getuid()}:{os.getgid()}"]
         return [

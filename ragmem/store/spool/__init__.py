@@ -288,7 +288,7 @@ class SpooledStore:
             self.went_away(self._unreadable(error))
         else:
             self._looked = True
-            if self._replay.count or left or not (self._away and self._away.can_be_read):
+            if self._replay.count or not (self._away and self._away.can_be_read):
                 self._came_back(self._replay.count, left)
             else:
                 # That it can be read shows nothing: the next write is tried at once.
@@ -334,11 +334,12 @@ class SpooledStore:
             self._notices.append(
                 f"{_writes(left)} that an earlier process had to leave {_are(left)} stored."
             )
-        if why := self._replay.take_refusal():
+        if self._replay.refused:
             self._notices.append(
-                f"Memory did not take all that waited: {why} "
+                f"Memory did not take all that waited: {self._replay.refused} "
                 f"What it did not take is kept in {self._spool.folder}."
             )
+            self._replay.refused = ""
 
     def take_notices(self) -> list[str]:
         """What the person should be told, each once: it is away, it is back."""
