@@ -140,9 +140,9 @@ def marks(
     ]
 
 
-def summed_up(memory: MemoryRecord, now: datetime, people: Mapping[str, str] = NOBODY) -> str:
+def summed_up(memory: MemoryRecord, now: datetime) -> str:
     """All about it but its content, in a line."""
-    said, when = said_by(memory, people), ago(memory.created_at, now)
+    said, when = said_by(memory), ago(memory.created_at, now)
     return " · ".join([short_id(memory.memory_id), memory.kind, *marks(memory, now), said, when])
 
 
