@@ -19,7 +19,7 @@ from ragmem.errors import EmbedderError, RagmemError, StoreUnavailable, UsageErr
 from ragmem.files import refusal, take
 from ragmem.index import CodeHit, IndexStatus, Refreshed, mirror, vectors
 from ragmem.index.database import column, is_followed, read, refused, transaction, write
-from ragmem.index.files import FileStamp, stands_of, with_texts
+from ragmem.index.files import hashes_of, with_texts
 from ragmem.index.mirror import SCOPE_COLUMNS, code_scope
 from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
@@ -326,15 +326,15 @@ class CodeIndex:
             self._resident = vectors.ScopeVectors()
         resident = self._resident
 
-        def found(connection: apsw.Connection) -> tuple[list[CodeHit], dict[str, FileStamp]]:
+        def found(connection: apsw.Connection) -> tuple[list[CodeHit], dict[str, str]]:
             hits = search.search(connection, question, resident)
-            return hits, stands_of(connection, hits)
+            return hits, hashes_of(connection, hits)
 
         with self._metrics.time("code.search"):
-            nothing: tuple[list[CodeHit], dict[str, FileStamp]] = ([], {})
-            hits, stands = await self._read(found, nothing)
+            nothing: tuple[list[CodeHit], dict[str, str]] = ([], {})
+            hits, hashes = await self._read(found, nothing)
             most = self._settings.max_file_bytes
-            return await asyncio.to_thread(with_texts, self._root, hits, stands, most)
+            return await asyncio.to_thread(with_texts, self._root, hits, hashes, most)
 
     async def vector_of(self, text: str, patience_s: float | None = None) -> QuestionVector:
         """Embed a question; empty if the index has no vectors of this embedder.
