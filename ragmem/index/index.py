@@ -103,8 +103,7 @@ class CodeIndex:
         """The last refresh, in its thread."""
         self._stop = threading.Event()
         """Of that refresh."""
-        self.grew = False
-        """Whether a refresh found what may have no vectors, until somebody sees to them."""
+        self._grew = False
 
     @property
     def refusal(self) -> str:
@@ -133,7 +132,7 @@ class CodeIndex:
                 return await self.as_it_is()
             with self._metrics.time("code.refresh"):
                 done = await self._refreshed(show, rebuild, lock)
-        self.grew = self.grew or bool(done.changed)
+        self._grew = self._grew or bool(done.changed)
         if self._open_store and not self._closing:
             self._to_tell = True
             if self._telling is None or self._telling.done():
@@ -401,6 +400,11 @@ class CodeIndex:
 
         self.refuse()
         return keep_current(self, self._root, followers=self._followers)
+
+    def grew(self) -> bool:
+        """Return whether refreshes found, since this was asked last, what may have no vectors."""
+        grew, self._grew = self._grew, False
+        return grew
 
     @property
     def _followers(self) -> Path:
