@@ -383,6 +383,7 @@ def _script(words: str, code: int = 1) -> str:
             StoreRefused, "Java 11; Neo4j needs 17", "Java",
         ),
         ({"java": _script('java version "1.8.0_392"')}, StoreRefused, "Java 8; ", "Java"),
+        ({"java": "no program"}, StoreRefused, "Java of an unknown version", "Java"),
         (
             {"docker": _script("no daemon"), "podman": "#!/bin/sh\nexec /bin/sleep 60\n"},
             StoreRefused, "Nothing here can run Neo4j", "docker",
@@ -395,7 +396,7 @@ def _script(words: str, code: int = 1) -> str:
         ({"neo4j": _script("no room left")}, StoreUnavailable, "no room left", "neo4j logs"),
     ],
     ids=[
-        "nothing", "no Maven", "Java 11", "Java 8", "no daemon, one that hangs",
+        "nothing", "no Maven", "Java 11", "Java 8", "no Java", "no daemon, one that hangs",
         "no image", "no network", "an end at once",
     ],
 )  # fmt: skip

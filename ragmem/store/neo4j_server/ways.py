@@ -182,18 +182,22 @@ async def run(
     secret: Mapping[str, str] | None = None,
     timeout_s: float = 30.0,
 ) -> tuple[int, str]:
-    """Run a program to its end: its exit status and output; 124 when it took too long.
+    """Run a program to its end: its exit status and output; 124 when it took too long, and 126
+    where it is no program.
 
     It sees nothing secret in its environment but what it is given.
     """
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        env=harmless(environ) | dict(secret or {}),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=harmless(environ) | dict(secret or {}),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return 126, str(error)
     try:
         async with asyncio.timeout(timeout_s):
             output, _ = await process.communicate()
