@@ -334,12 +334,11 @@ class SpooledStore:
             self._notices.append(
                 f"{_writes(left)} that an earlier process had to leave {_are(left)} stored."
             )
-        if self._replay.refused:
+        if why := self._replay.take_refusal():
             self._notices.append(
-                f"Memory did not take all that waited: {self._replay.refused} "
+                f"Memory did not take all that waited: {why} "
                 f"What it did not take is kept in {self._spool.folder}."
             )
-            self._replay.refused = ""
 
     def take_notices(self) -> list[str]:
         """What the person should be told, each once: it is away, it is back."""

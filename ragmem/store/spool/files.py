@@ -357,8 +357,7 @@ class Replay:
         """Lines in one transaction: halved when one took too long, doubled when it did not."""
         self.known: set[str] = set()
         """Files whose lines the store did not take: not tried again by this process."""
-        self.refused = ""
-        """Why the store did not take a write, the last time; empty once that was told."""
+        self._refused = ""
         self.begin()
 
     def begin(self) -> None:
@@ -366,6 +365,11 @@ class Replay:
         self.started_at = time.monotonic()
         self.count = 0
         """Lines that the store took."""
+
+    def take_refusal(self) -> str:
+        """Why the store did not take a write, the last time; empty once that was told."""
+        why, self._refused = self._refused, ""
+        return why
 
     async def left(self, store: Store) -> int:
         """Write what dead processes have left; how many lines the store took."""
@@ -391,7 +395,7 @@ class Replay:
             failpoint("spool.replay")
             unknown = [line for line in lines if from_line(line) is None]
             if unknown:
-                self.refused = max(map(damage, unknown)) or "it is of a newer version."
+                self._refused = max(map(damage, unknown)) or "it is of a newer version."
             known = [line for line in lines if line not in unknown] if unknown else lines
             leftover = unknown + await self._apply_known(store, known)
             failpoint("spool.replayed")
@@ -420,7 +424,7 @@ class Replay:
             if isinstance(error, StoreRefused):
                 # Is it this write, or any? An owner that nobody is has nothing to give up.
                 await store.detach(new_id())
-            self.refused = str(error)
+            self._refused = str(error)
             return list(lines)
         self.batch = min(_MOST_AT_ONCE, 2 * self.batch)
         self.count += len(lines)
