@@ -34,7 +34,10 @@ _RETRY_S = 0.5
 """The pause after a look that failed; each time that it fails again twice as long."""
 _LONGEST_AGAIN_S = 60.0
 _REST = 10
-"""A look is followed by a pause of so many times its length, however much is written."""
+"""A look is followed by a pause of so many times its length; the second that finds nothing by twice
+as long a pause, the third by three times as long …"""
+_LONGEST_REST = 100
+"""So it becomes, where a log is written all the time."""
 
 
 async def keep_current(
@@ -44,7 +47,7 @@ async def keep_current(
 
     Others see by the file `followers` that it is done.
     """
-    not_before, again_s = 0.0, _RETRY_S
+    not_before, again_s, idle = 0.0, _RETRY_S, 0
     with following(followers):
         async with aclosing(_told(index, root)) as told:
             async for has_changed in told:
@@ -64,8 +67,10 @@ async def keep_current(
                         continue
                     # Another process may have begun its look before what is told of.
                     due, again_s = looked.elsewhere, _RETRY_S
+                    idle = 0 if looked.changed or looked.removed else idle + 1
+                    rest = min(_REST * max(1, idle), _LONGEST_REST)
                     now = time.monotonic()
-                    not_before = now + max(_RETRY_S * due, _REST * (now - started))
+                    not_before = now + max(_RETRY_S * due, rest * (now - started))
                     yield looked
 
 

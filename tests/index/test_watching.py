@@ -246,6 +246,27 @@ async def test_what_can_not_be_written_is_tried_less_and_less(tmp_path):
     ] * 3
 
 
+class Idle(Failing):
+    """An index in which looks find nothing."""
+
+    async def refresh(self) -> Refreshed:
+        self.asked.append(time.monotonic())
+        await asyncio.sleep(0.01)
+        return Refreshed(files=1, scopes=1)
+
+
+async def test_a_log_that_is_written_all_the_time_is_looked_at_less_and_less(tmp_path):
+    """It is not indexed, and its looks are to cost next to nothing."""
+    index = Idle()
+    kept = keep_current(index, tmp_path, followers=tmp_path / "watch.lock")
+    async with contextlib.aclosing(kept) as looks, scribbled(tmp_path / "a.log"):
+        async with asyncio.timeout(60):
+            for _ in range(6):
+                await anext(looks)
+    first, *_, last = (after - before for before, after in itertools.pairwise(index.asked))
+    assert (first >= 0.1, last >= 0.5) == (True, True)
+
+
 async def test_another_process_is_at_it(tree):
     async with _watching(tree) as watched:
         with held(tree.database, "refresh"):
