@@ -13,7 +13,6 @@ import math
 import re
 import threading
 import unicodedata
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
 
@@ -137,7 +136,14 @@ _VOTES = _votes()
 
 def guess_language(text: str) -> str | None:
     """The language that the stop words of a text's prose speak for; None when they don't tell."""
-    return guess(_WORD.findall(_prose(text[:_LOOKED_AT])[:_SAMPLE].casefold()))
+    counts = dict.fromkeys(STOP_WORDS, 0.0)
+    for word in _WORD.findall(_prose(text[:_LOOKED_AT])[:_SAMPLE].casefold()):
+        for language, weight in _VOTES.get(word, ()):
+            counts[language] += weight
+    first, second = sorted(counts, key=counts.__getitem__, reverse=True)[:2]
+    if counts[first] < _LEAST or counts[first] < _LEAD * counts[second]:
+        return None
+    return first
 
 
 def _prose(text: str) -> str:
@@ -150,18 +156,6 @@ def _prose(text: str) -> str:
     if len(lines) <= _FEW_LINES:
         return text
     return "\n".join(line for line in lines if not _CODE.search(line))
-
-
-def guess(words: Iterable[str]) -> str | None:
-    """`guess_language` of words that are case-folded already."""
-    counts = dict.fromkeys(STOP_WORDS, 0.0)
-    for word in words:
-        for language, weight in _VOTES.get(word, ()):
-            counts[language] += weight
-    first, second = sorted(counts, key=counts.__getitem__, reverse=True)[:2]
-    if counts[first] < _LEAST or counts[first] < _LEAD * counts[second]:
-        return None
-    return first
 
 
 def is_stop_word(word: str, language: str | None) -> bool:

@@ -199,10 +199,9 @@ async def search_sessions(
     )
     floor, none_close = opened.memory.floor, ""
     if output != "json":
-        from ragmem.memory.memories import close_first, worth_showing
+        from ragmem.memory.memories import worth_showing
 
-        hits, none_close = worth_showing(hits, floor)
-        hits, _ = close_first(hits, floor)
+        hits, _, none_close = worth_showing(hits, floor)
     found = await _by_session(opened, hits)
     close = sum(any(hit.is_close(floor) for hit in own) for _, own in found)
     cli.say_notices(opened, await opened.background.vectors_notice())
@@ -324,7 +323,7 @@ async def _search_code(
 ) -> None:
     from ragmem.cli.files import brought_up_to_date, code_of, vectors_note
     from ragmem.index.links import find_code
-    from ragmem.memory.memories import close_first, worth_showing
+    from ragmem.memory.memories import worth_showing
 
     code = await code_of(opened)
     refreshed = await brought_up_to_date(code, only_reads=True)
@@ -344,8 +343,7 @@ async def _search_code(
     found: Sequence[FoundCode] = finds.found
     none_close, close = "", 0
     if output != "json":
-        found, none_close = worth_showing(found, opened.memory.floor)
-        found, close = close_first(found, opened.memory.floor)
+        found, close, none_close = worth_showing(found, opened.memory.floor)
     say(f"{none_close}\n" if found and none_close else "")
 
     def listed(width: int) -> str:

@@ -287,16 +287,16 @@ class Codebase:
     ) -> None:
         try:
             await asyncio.wait({first})
+            index.grew()
             await self._see_to_vectors(index)
             async with aclosing(index.watch()) as watched:
                 async for _ in watched:
-                    if index.grew:
+                    if index.grew():
                         await self._see_to_vectors(index)
         except Exception as error:
             self._failed("The code is not watched", error)
 
     async def _see_to_vectors(self, index: "CodeIndex") -> None:
-        index.grew = False
         if self._embedder is None or self._config.memory.worker == "off":
             return
         try:

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -174,7 +174,7 @@ _RACY_NS = 2_000_000_000
 Unread = Literal["vanished", "unreadable", "not a regular file", "too large"]
 
 
-class Content(msgspec.Struct, frozen=True):
+class Content(msgspec.Struct, frozen=True, dict=True):
     """A file's bytes, and how it stood when they were read."""
 
     data: bytes
@@ -182,7 +182,7 @@ class Content(msgspec.Struct, frozen=True):
     mtime_ns: int
     seen_ns: int
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """The hash of the bytes."""
         return hashlib.blake2b(self.data, digest_size=16).hexdigest()
@@ -220,21 +220,12 @@ def read(root: int, path: str, most: int) -> Content:
 @contextmanager
 def _opened(root: int, path: str) -> Iterator[int]:
     *folders, name = path.split("/")
-    here = root
-    try:
-        for folder in folders:
-            below = os.open(folder, _FOLDER, dir_fd=here)
-            if here != root:
-                os.close(here)
-            here = below
-        handle = os.open(name, _FILE, dir_fd=here)
-    finally:
-        if here != root:
-            os.close(here)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
+    with ExitStack() as opened:
+        here = root
+        for part, flags in (*((folder, _FOLDER) for folder in folders), (name, _FILE)):
+            here = os.open(part, flags, dir_fd=here)
+            opened.callback(os.close, here)
+        yield here
 
 
 def is_binary(data: bytes) -> bool:
@@ -291,20 +282,18 @@ class FileStamp(NamedTuple):
         return (size, mtime_ns) == (self.size, self.mtime_ns) and not is_racy
 
 
-def stands_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str, FileStamp]:
-    """Return how their files were, by the ids of the scopes."""
-    return {
-        str(scope_id): FileStamp(*rest)
-        for scope_id, *rest in connection.execute(
-            "SELECT s.scope_id, f.size, f.mtime_ns, f.seen_ns, f.hash FROM scopes AS s"
-            " JOIN files AS f USING (file) WHERE s.scope_id IN (SELECT value FROM json_each(?))",
-            (listed(hit.scope_id for hit in hits),),
-        )
-    }
+def hashes_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str, str]:
+    """Return the hashes of their files as they were indexed, by the ids of the scopes."""
+    rows = connection.execute(
+        "SELECT s.scope_id, f.hash FROM scopes AS s JOIN files AS f USING (file)"
+        " WHERE s.scope_id IN (SELECT value FROM json_each(?))",
+        (listed(hit.scope_id for hit in hits),),
+    )
+    return {str(scope_id): str(hashed) for scope_id, hashed in rows}
 
 
 def with_texts(
-    root: Path, hits: Sequence[CodeHit], stands: Mapping[str, FileStamp], most: int
+    root: Path, hits: Sequence[CodeHit], hashes: Mapping[str, str], most: int
 ) -> list[CodeHit]:
     """Return the hits with their lines of now, cut anew if the file changed, without what is gone.
 
@@ -317,8 +306,8 @@ def with_texts(
             for hit in hits:
                 if hit.path not in files:
                     files[hit.path] = _shown_file(folder, hit.path, most)
-                file, stand = files[hit.path], stands.get(hit.scope_id)
-                found.append(file.fresh(hit, stand) if file and stand else None)
+                file, indexed = files[hit.path], hashes.get(hit.scope_id)
+                found.append(file.fresh(hit, indexed) if file and indexed else None)
     except UsageError:  # the folder is gone
         return []
     return [hit for hit in found if hit is not None]
@@ -339,9 +328,8 @@ class _ShownFile:
         self._path = path
         self._content = content
 
-    def fresh(self, hit: CodeHit, stand: FileStamp) -> CodeHit | None:
-        now = self._content
-        if not stand.is_of(now.size, now.mtime_ns) and now.hash != stand.hash:
+    def fresh(self, hit: CodeHit, indexed: str) -> CodeHit | None:
+        if self._content.hash != indexed:
             scope = self._scopes.get((hit.kind, hit.qualified_name))
             if scope is None:
                 return None

@@ -19,7 +19,7 @@ from ragmem.errors import EmbedderError, RagmemError, StoreUnavailable, UsageErr
 from ragmem.files import refusal, take
 from ragmem.index import CodeHit, IndexStatus, Refreshed, mirror, vectors
 from ragmem.index.database import column, is_followed, read, refused, transaction, write
-from ragmem.index.files import FileStamp, stands_of, with_texts
+from ragmem.index.files import hashes_of, with_texts
 from ragmem.index.mirror import SCOPE_COLUMNS, code_scope
 from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
@@ -103,8 +103,7 @@ class CodeIndex:
         """The last refresh, in its thread."""
         self._stop = threading.Event()
         """Of that refresh."""
-        self.grew = False
-        """Whether a refresh found what may have no vectors, until somebody sees to them."""
+        self._grew = False
 
     @property
     def refusal(self) -> str:
@@ -133,7 +132,7 @@ class CodeIndex:
                 return await self.as_it_is()
             with self._metrics.time("code.refresh"):
                 done = await self._refreshed(show, rebuild, lock)
-        self.grew = self.grew or bool(done.changed)
+        self._grew = self._grew or bool(done.changed)
         if self._open_store and not self._closing:
             self._to_tell = True
             if self._telling is None or self._telling.done():
@@ -326,15 +325,15 @@ class CodeIndex:
             self._resident = vectors.ScopeVectors()
         resident = self._resident
 
-        def found(connection: apsw.Connection) -> tuple[list[CodeHit], dict[str, FileStamp]]:
+        def found(connection: apsw.Connection) -> tuple[list[CodeHit], dict[str, str]]:
             hits = search.search(connection, question, resident)
-            return hits, stands_of(connection, hits)
+            return hits, hashes_of(connection, hits)
 
         with self._metrics.time("code.search"):
-            nothing: tuple[list[CodeHit], dict[str, FileStamp]] = ([], {})
-            hits, stands = await self._read(found, nothing)
+            nothing: tuple[list[CodeHit], dict[str, str]] = ([], {})
+            hits, hashes = await self._read(found, nothing)
             most = self._settings.max_file_bytes
-            return await asyncio.to_thread(with_texts, self._root, hits, stands, most)
+            return await asyncio.to_thread(with_texts, self._root, hits, hashes, most)
 
     async def vector_of(self, text: str, patience_s: float | None = None) -> QuestionVector:
         """Embed a question; empty if the index has no vectors of this embedder.
@@ -401,6 +400,11 @@ class CodeIndex:
 
         self.refuse()
         return keep_current(self, self._root, followers=self._followers)
+
+    def grew(self) -> bool:
+        """Return whether refreshes found, since this was asked last, what may have no vectors."""
+        grew, self._grew = self._grew, False
+        return grew
 
     @property
     def _followers(self) -> Path:

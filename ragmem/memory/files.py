@@ -137,6 +137,8 @@ DECIDED_KINDS: tuple[MemoryKind, ...] = ("decision", "rule", "failure")
 LOOKED_AT = 1_000
 """The newest so many turns are looked at."""
 _SCOPES_OF_A_FILE = 1_000
+_SESSIONS = 20
+"""Told of at most."""
 _ACCESSES = {"write": "changed", "read": "read", "search": "found", "list": "listed"}
 _PASSING = ("found", "listed")
 """What was merely met: a decision of that turn need not be about it."""
@@ -160,7 +162,7 @@ class CodePast(msgspec.Struct, frozen=True, kw_only=True):
     session_count: int = 0
     last_at: datetime | None = None
     sessions: tuple[CodeSession, ...] = ()
-    """The newest of them, as many as were asked for."""
+    """The newest of them."""
     memories: tuple[MemoryRecord, ...] = ()
     """What was decided in those turns, or stood in the file."""
     people: dict[str, str] = {}
@@ -176,9 +178,9 @@ class _Touch(msgspec.Struct, frozen=True):
 
 
 async def past_of_scopes(
-    store: CodeStore, project_id: str, wanted: Mapping[str, Collection[str]], *, sessions: int = 20
+    store: CodeStore, project_id: str, wanted: Mapping[str, Collection[str]]
 ) -> dict[str, CodePast]:
-    """Of each name the past of its scopes' ids; `sessions`: told of each at most. StoreError."""
+    """Of each name the past of its scopes' ids. StoreError."""
     owners: dict[str, set[str]] = {}
     for name, scope_ids in wanted.items():
         for scope_id in scope_ids:
@@ -202,14 +204,11 @@ async def past_of_scopes(
     known: dict[str, Session] = {}
     people = await others_of(store)
     return {
-        name: await _told(store, found, decided, known, people, sessions=sessions)
-        for name, found in touches.items()
+        name: await _told(store, found, decided, known, people) for name, found in touches.items()
     }
 
 
-async def past_of_file(
-    store: CodeStore, project_id: str, path: str, *, sessions: int = 20
-) -> CodePast:
+async def past_of_file(store: CodeStore, project_id: str, path: str) -> CodePast:
     """Of a file, by its path in the project, and of what it defines. StoreError."""
     query = ScopeQuery(project_ids=(project_id,), path=path, limit=_SCOPES_OF_A_FILE)
     scopes = tuple(found.scope.scope_id for found in await store.find_scopes(query))
@@ -222,7 +221,7 @@ async def past_of_file(
     ]
     decided = await _decided(store, project_id)
     people = await others_of(store)
-    return await _told(store, touches, decided, {}, people, sessions=sessions, path=path)
+    return await _told(store, touches, decided, {}, people, path=path)
 
 
 async def inside_of(store: CodeStore, project_id: str, path: str, qualified_name: str) -> list[str]:
@@ -247,13 +246,12 @@ async def _told(
     known: dict[str, Session],
     people: dict[str, str],
     *,
-    sessions: int,
     path: str = "",
 ) -> CodePast:
     by_session: dict[str, list[_Touch]] = {}
     for touch in touches:
         by_session.setdefault(touch.turn.session_id, []).append(touch)
-    told, shown = [], list(by_session)[:sessions]
+    told, shown = [], list(by_session)[:_SESSIONS]
     known |= await sessions_by_id(store, [each for each in shown if each not in known])
     for session_id in shown:
         own = by_session[session_id]

@@ -140,9 +140,9 @@ def marks(
     ]
 
 
-def summed_up(memory: MemoryRecord, now: datetime, people: Mapping[str, str] = NOBODY) -> str:
+def summed_up(memory: MemoryRecord, now: datetime) -> str:
     """All about it but its content, in a line."""
-    said, when = said_by(memory, people), ago(memory.created_at, now)
+    said, when = said_by(memory), ago(memory.created_at, now)
     return " · ".join([short_id(memory.memory_id), memory.kind, *marks(memory, now), said, when])
 
 
@@ -410,11 +410,10 @@ def nearest(
     The summary of a turn that is shown says nothing more, and of what is not close a few do.
     """
     turns = {hit.record_id for hit in hits if hit.turn}
-    shown, none_close = worth_showing([h for h in hits if not h.repeats(turns)], floor)
-    if none_close and memories:  # what is not close is of no use beside what is
-        shown, none_close = (), ""
-    found, close = close_first(merged(shown, memories, limit), floor)
-    return found, close, none_close
+    shown = [hit for hit in hits if not hit.repeats(turns)]
+    if memories and not any(hit.is_close(floor) for hit in shown):
+        shown = []  # what is not close is of no use beside what is
+    return worth_showing(merged(shown, memories, limit), floor)
 
 
 class _Found(Protocol):
@@ -429,24 +428,15 @@ class _Found(Protocol):
 F = TypeVar("F", bound=_Found)
 
 
-def close_first(hits: Sequence[F], floor: float | None) -> tuple[list[F], int]:
-    """For people: those that are close, then a few of the others, and how many are close.
-
-    Where none is, those that there are.
-    """
+def worth_showing(hits: Sequence[F], floor: float | None) -> tuple[list[F], int, str]:
+    """For people: those that are close, then a few of the others; how many are close; and, where
+    none is, the nearest few and a word about it."""
     close = [hit for hit in hits if hit.is_close(floor)]
-    if not close:
-        return list(hits), 0
-    further = [hit for hit in hits if not hit.is_close(floor) and hit.is_further(floor)]
-    return [*close, *further[:_MOST_FURTHER]], len(close)
-
-
-def worth_showing(hits: Sequence[F], floor: float | None) -> tuple[Sequence[F], str]:
-    """For people: the hits, or the nearest few and a word about it where none is close."""
-    if not hits or any(hit.is_close(floor) for hit in hits):
-        return hits, ""
+    if close or not hits:
+        further = [hit for hit in hits if not hit.is_close(floor) and hit.is_further(floor)]
+        return [*close, *further[:_MOST_FURTHER]], len(close), ""
     nearest = sorted(hits, key=lambda hit: 1 if hit.similarity is None else -hit.similarity)
-    return nearest[:_NEAREST], _NONE_CLOSE
+    return nearest[:_NEAREST], 0, _NONE_CLOSE
 
 
 async def _everywhere(store: Store, facts: "Facts", text: str, limit: int) -> list[FactHit]:

@@ -460,15 +460,13 @@ class Tail(_KeptFile):
         found = (kept.turns for kept in self._load() if kept.session.session_id == session_id)
         return next(found, ())
 
-    async def find_sessions(
-        self, reference: str, *, limit: int = 20, mine: bool = False
-    ) -> list[Session]:
+    async def find_sessions(self, reference: str, *, mine: bool = False) -> list[Session]:
         """Those whose id is, or ends with, the reference, or whose title equals it."""
         every, folded = [kept.session for kept in self._load()], reference.casefold()
         meant = (
             s for s in every if s.session_id.endswith(reference) or s.title.casefold() == folded
         )
-        return list(meant)[:limit]
+        return list(meant)
 
     def forget(self, session_id: str) -> None:
         """It was deleted: nothing of it stays here, whichever store it was of. StoreUnavailable."""

@@ -403,7 +403,7 @@ async def _search_code(text: str, chat: ChatSession) -> None:
         return output.note(
             "Nothing was found." if is_there else "Nothing of this project is indexed yet."
         )
-    shown, none_close = worth_showing(finds.found, app.memory.floor)
+    shown, _, none_close = worth_showing(finds.found, app.memory.floor)
     if none_close:
         output.note(none_close)
     now, top = datetime.now(UTC), code.project.path

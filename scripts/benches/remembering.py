@@ -186,6 +186,10 @@ def _one(text: str, row: bytes, embedder: Embedder) -> list[Write]:
 
 async def ask(place: Place, kind: str) -> list[Timed]:
     """What each turn asks, in turns with the baselines."""
+    from ragmem.memory.facts import facts
+
+    # What was asked a moment ago is no answer here: the store is asked each time.
+    facts.FRESH_S = 0.0
     async with opened_with_embedder(place) as (store, embedder):
 
         async def opened() -> Store:

@@ -17,7 +17,7 @@ from ragmem.store.spool import Patience, SpooledStore, Waiting
 from ragmem.store.spool.files import count_waiting
 from ragmem.store.sqlite import SQLiteStore
 from tests.store.samples import created, whole_turn
-from tests.store.test_spool import Home
+from tests.store.test_spool import CALM, Home
 
 _SLOW_S = 0.5
 _PATIENCE = Patience(read_s=0.1, left_s=0.1)
@@ -76,6 +76,36 @@ async def test_what_was_left_is_waited_for_or_said_to_be_missing(tmp_path: Path)
                 await asyncio.sleep(0.05)
     await store.aclose()
     assert [session.session_id for session in found] == ["left"]
+
+
+class _Brief(SQLiteStore):
+    async def apply(self, writes: Sequence[Write]) -> Applied:
+        if await self.sessions(SessionQuery()):
+            raise StoreUnavailable("It is away again.")
+        return await super().apply(writes)
+
+
+async def test_what_was_stored_of_what_was_left_is_not_stored_again(tmp_path: Path) -> None:
+    """Else processes shorter than a slow store takes for all of it would never be done."""
+    home = Home(tmp_path)
+    home.error = StoreUnavailable("It is away.")
+    store = home.open()
+    await store.apply([created("s"), *(w for n in range(50) for w in whole_turn("s", f"t{n}"))])
+    await store.aclose()
+    assert count_waiting(home.spool) == 101
+
+    async def brief() -> Store:
+        return await _Brief.open(home.database, locks_dir=home.locks)
+
+    store = SpooledStore(brief, home.spool, patience=CALM)
+    with pytest.raises(StoreUnavailable, match="away again"):
+        await store.turns("s")
+    await store.aclose()
+    assert count_waiting(home.spool) == 101 - 64
+    home.error = None
+    store = home.open()
+    assert [turn.turn_id for turn in await store.turns("s")] == [f"t{n}" for n in range(50)]
+    await store.aclose()
 
 
 async def _found_in_the_end(store: SpooledStore) -> set[str]:

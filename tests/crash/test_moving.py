@@ -270,28 +270,26 @@ async def test_a_split_of_a_graph_killed_is_done_or_not_begun(
     assert await projects_in(await opened()) == after
 
 
+_BACKUP, _DELETE = ("store", "backup", "FILE"), ("sessions", "delete", "s1", "--yes")
+
+
+@pytest.mark.parametrize("action", ["enospc", also("eio")])
 @pytest.mark.parametrize(
-    ("failure", "argv"),
+    ("point", "argv"),
     [
-        also("sqlite.backup:eio", ("store", "backup", "FILE")),
-        ("sqlite.backed_up:enospc", ("store", "backup", "FILE")),
-        also("export.written:enospc", ("store", "backup", "FILE")),
-        ("export.written:eio", ("sessions", "export", "s1", "-o", "FILE")),
-        ("sqlite.delete:enospc", ("sessions", "delete", "s1", "--yes")),
-        ("sqlite.checkpoint:eio", ("sessions", "delete", "s1", "--yes")),
-        also("sqlite.backup:enospc", ("store", "backup", "FILE")),
-        also("sqlite.backed_up:eio", ("store", "backup", "FILE")),
-        also("export.written:eio", ("store", "backup", "FILE")),
-        also("export.written:enospc", ("sessions", "export", "s1", "-o", "FILE")),
-        also("sqlite.delete:eio", ("sessions", "delete", "s1", "--yes")),
-        also("sqlite.checkpoint:enospc", ("sessions", "delete", "s1", "--yes")),
+        also("sqlite.backup", _BACKUP),
+        ("sqlite.backed_up", _BACKUP),
+        also("export.written", _BACKUP),
+        ("export.written", ("sessions", "export", "s1", "-o", "FILE")),
+        ("sqlite.delete", _DELETE),
+        ("sqlite.checkpoint", _DELETE),
     ],
 )
 async def test_a_failing_disk_is_told_in_plain_words(
-    world: World, tmp_path: Path, failure: str, argv: Sequence[str]
+    world: World, tmp_path: Path, point: str, action: str, argv: Sequence[str]
 ) -> None:
     words = [str(tmp_path / word) if word.isupper() else word for word in argv]
-    run = world.ragmem(*words, failpoint=f"{failure}@1")
+    run = world.ragmem(*words, failpoint=f"{point}:{action}@1")
     assert run.wait() in (1, 75), run.err
     assert run.err.startswith("error: ") or "\nerror: " in run.err
     assert "Traceback" not in run.err

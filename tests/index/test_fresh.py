@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ragmem import redact as module
-from ragmem.index.files import FileStamp, read, with_texts
+from ragmem.index.files import read, with_texts
 from ragmem.redact import know, reaches_over_lines, redact_lines
 from tests.index.cuts import a_hit
 from tests.index.trees import Tree
@@ -27,8 +27,7 @@ def lines_of(folder: Path, first: int, last: int) -> str:
     held = read(handle, "notes.txt", 1_000_000)
     os.close(handle)
     hit = a_hit(path="notes.txt", lines=(first, last))
-    stands = {"s": FileStamp(held.size, held.mtime_ns, held.seen_ns, held.hash)}
-    (found,) = with_texts(folder, [hit], stands, 1_000_000)
+    (found,) = with_texts(folder, [hit], {"s": held.hash}, 1_000_000)
     return found.text
 
 

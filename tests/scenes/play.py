@@ -30,8 +30,10 @@ _HEAD = re.compile(r"^ragmem \d\S+", re.MULTILINE)
 _BESIDE = re.compile(r" · (?:(?:no )?sandbox|⟳ \w+)")
 """In the footer: the sandbox, which is not known in time everywhere, and what goes on behind."""
 _PORT = re.compile(r"(?<=\b127\.0\.0\.1:)\d+")
-_TOKENS = re.compile(r"\d[\d.]*k(?= tokens$)|^\d+(?= of \S+ tokens)|^(how to work +)\d+", re.M)
-"""What depends on the words in which the agent is told how to work."""
+_TOKENS = re.compile(
+    r"\d[\d.]*k(?= tokens$)|^\d+(?= of \S+ tokens)|^((?:how to work|headings) +)\d+", re.M
+)
+"""What depends on the words in which the agent is told how to work, and which day it is."""
 _ID = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8}\b")
 
 

@@ -6,7 +6,7 @@ import time
 from neo4j import AsyncGraphDatabase
 
 from ragmem.records import DropCodeFiles, PutReferences, ScopeQuery, TurnsQuery, Write
-from ragmem.store.neo4j import Connection, Neo4jStore, schema
+from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.code import STATEMENTS
 from tests.fakes.neo4j import PATIENCE_S, ask, one
 from tests.store.code_samples import GARDEN, a_scope, put, refers
@@ -121,23 +121,6 @@ async def test_names_longer_than_an_index_takes(graph: Neo4jStore) -> None:
 
 
 # --- from an older schema -----------------------------------------------------------------
-
-
-async def test_turns_of_an_older_schema_are_due(
-    graph: Neo4jStore, neo4j_server: Connection
-) -> None:
-    """Of all that was said before, it is found out what it was about."""
-    await graph.apply([created("s"), *whole_turn("s", "t1"), begun("s", "t2")])
-    await ask(neo4j_server, "MATCH (e:SearchEntry) REMOVE e.referencesDue")
-    await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 4")
-    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    assert (await again.info()).schema_version == schema.VERSION
-    assert await again.pending("references", limit=9) == []
-    await again.apply([put("beds.py", "water")])
-    assert [each.record_id for each in await again.pending("references", limit=9)] == ["t1"]
-    assert (await again.count_pending())["references"] == 1
-    assert await again.check() == []
-    await again.aclose()
 
 
 # --- lost answers, and others at the same time --------------------------------------------

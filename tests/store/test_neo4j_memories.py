@@ -14,7 +14,7 @@ from ragmem.records import (
     UpdateSession,
     Write,
 )
-from ragmem.store.neo4j import Connection, Neo4jStore, schema
+from ragmem.store.neo4j import Connection, Neo4jStore
 from tests.fakes.neo4j import PATIENCE_S, ask, one
 from tests.store.samples import (
     at,
@@ -128,23 +128,6 @@ async def test_a_sessions_summary_has_its_embedding(
 
 
 # --- from an older schema -----------------------------------------------------------------
-
-
-async def test_what_an_older_schema_has_waiting(
-    graph: Neo4jStore, neo4j_server: Connection
-) -> None:
-    """Summaries are to be embedded; what was said before is left alone."""
-    await graph.apply([created("s", summary="Ferns."), created("r"), *whole_turn("s", "t")])
-    await ask(neo4j_server, "MATCH (t:ConversationTurn) REMOVE t.memoriesDue")
-    await ask(neo4j_server, "MATCH (s:ConversationSession) REMOVE s.summaryVectorsDue")
-    await ask(neo4j_server, "MATCH (v:RagmemSchema) SET v.version = 3")
-    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    assert (await again.info()).schema_version == schema.VERSION
-    items = await again.pending("vectors", limit=9)
-    assert [(item.record_id, item.level) for item in items] == [("t", 0), ("s", SESSION_LEVEL)]
-    assert await again.pending("memories", limit=9) == []
-    assert await again.check() == []
-    await again.aclose()
 
 
 # --- lost answers, and others at the same time --------------------------------------------

@@ -16,6 +16,7 @@ import pytest
 
 from ragmem.config import Config, Paths, StoreConfig, find_paths
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
+from ragmem.store import neo4j_server
 from ragmem.store.neo4j import Neo4jStore
 from ragmem.store.neo4j_server import LocalNeo4j, free_port, ways
 from ragmem.store.neo4j_server.ways import Layout, Ports, Running
@@ -240,6 +241,38 @@ async def test_a_port_that_is_taken_is_left_for_another_and_its_owner_told_nothi
     assert not (await local(empty).status()).running
 
 
+_INSTALLED = """#!/bin/sh
+# What a package puts on PATH, cut down to what is used of it.
+echo internal.dbms.bolt.netty_server_shutdown_quiet_period=0 >> "$NEO4J_CONF/neo4j.conf"
+exec java -cp "{jars}/*" -Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \\
+    --add-opens=java.base/java.nio=ALL-UNNAMED \\
+    --add-opens=java.base/java.io=ALL-UNNAMED --add-opens=java.base/sun.nio.ch=ALL-UNNAMED \\
+    --add-opens=java.base/java.util.concurrent=ALL-UNNAMED \\
+    org.neo4j.server.CommunityEntryPoint --home-dir={home} --config-dir="$NEO4J_CONF"
+"""
+
+
+@pytest.mark.campaign
+async def test_a_real_server_says_that_its_port_is_taken_and_runs_on_another(
+    stopped: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lib = stopped.neo4j_dir / f"server-{ways.server_version()}" / "lib"
+    environ = with_java(tmp_path / "bin", neo4j=_INSTALLED.format(jars=lib, home=tmp_path))
+    (stopped.neo4j_dir / "running.json").unlink(missing_ok=True)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ports = iter([port])
+        monkeypatch.setattr(neo4j_server, "free_port", lambda: next(ports, None) or free_port())
+        said: list[str] = []
+        status = await local(stopped, environ).up(said.append)
+    assert (status.running, status.way) == (True, "path")
+    [told] = [line for line in said if "taken" in line]
+    assert urlsplit(status.url).port != port
+    assert str(urlsplit(status.url).port) in told
+
+
 _DOCKER = """#!/bin/sh
 echo "$@" >> "$HOME/asked"
 case $1 in
@@ -383,6 +416,7 @@ def _script(words: str, code: int = 1) -> str:
             StoreRefused, "Java 11; Neo4j needs 17", "Java",
         ),
         ({"java": _script('java version "1.8.0_392"')}, StoreRefused, "Java 8; ", "Java"),
+        ({"java": "no program"}, StoreRefused, "Java of an unknown version", "Java"),
         (
             {"docker": _script("no daemon"), "podman": "#!/bin/sh\nexec /bin/sleep 60\n"},
             StoreRefused, "Nothing here can run Neo4j", "docker",
@@ -395,7 +429,7 @@ def _script(words: str, code: int = 1) -> str:
         ({"neo4j": _script("no room left")}, StoreUnavailable, "no room left", "neo4j logs"),
     ],
     ids=[
-        "nothing", "no Maven", "Java 11", "Java 8", "no daemon, one that hangs",
+        "nothing", "no Maven", "Java 11", "Java 8", "no Java", "no daemon, one that hangs",
         "no image", "no network", "an end at once",
     ],
 )  # fmt: skip

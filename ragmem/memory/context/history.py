@@ -5,6 +5,7 @@ between them rules and decisions in the person's own words, and summaries.
 """
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
@@ -59,7 +60,7 @@ def build_history_context(
     *,
     so_far: str = "",
     digests: Mapping[int, str] = MappingProxyType({}),
-    max_chars: int | None = None,
+    max_chars: int = sys.maxsize,
 ) -> str:
     """The pruned history as text; only for when the enriched context can't be built.
 
@@ -69,16 +70,14 @@ def build_history_context(
     are by the place of the last message that each tells of.
     """
     tail = TAIL_COUNT if len(messages) > WHOLE_LIMIT else len(messages) - 1
-    if max_chars is not None and _size(messages[:1], messages[-tail:] if tail else ()) > max_chars:
+    if _size(messages[:1], messages[-tail:] if tail else ()) > max_chars:
         while tail > 1 and _size(messages[:1], messages[-tail:]) > max_chars * 3 // 4:
             tail -= 1
     first_shown = len(messages) - tail
     if first_shown <= 1:
         return _clipped(list(messages), max_chars)
-    room = None
-    if max_chars is not None:
-        used = _size(messages[:1], (("system", COMPRESSION_MARKER),), messages[-tail:])
-        room = max(max_chars - used, max_chars // 8)
+    used = _size(messages[:1], (("system", COMPRESSION_MARKER),), messages[-tail:])
+    room = max(max_chars - used, max_chars // 8)
     known = [text for until, text in digests.items() if 0 < until < first_shown]
     gist = _gist(messages[1:first_shown], so_far, known, room)
     bridge = "\n".join(filter(None, (COMPRESSION_MARKER, gist)))
@@ -95,7 +94,7 @@ def _size(*groups: Sequence[HistoryMessage]) -> int:
 
 
 def _gist(
-    hidden: Sequence[HistoryMessage], so_far: str, summaries: Sequence[str], room: int | None
+    hidden: Sequence[HistoryMessage], so_far: str, summaries: Sequence[str], room: int
 ) -> str:
     """What is known of the hidden messages: what was ruled and decided goes first for room."""
     critical = [f"- {line}" for line in _critical(hidden)[-_MOST_CRITICAL:]]
@@ -103,10 +102,9 @@ def _gist(
     known = [f"- {' '.join(text.split())}" for text in summaries]
     taken: set[str] = set()
     for line in [*reversed(critical), *whole, *reversed(known)]:
-        if room is not None:
-            room -= len(line) + 1
-            if room < 0:
-                break
+        room -= len(line) + 1
+        if room < 0:
+            break
         taken.add(line)
     return "\n".join(dict.fromkeys(line for line in (*whole, *known, *critical) if line in taken))
 
@@ -121,10 +119,10 @@ def _critical(messages: Sequence[HistoryMessage]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _clipped(messages: list[HistoryMessage], max_chars: int | None) -> str:
+def _clipped(messages: list[HistoryMessage], max_chars: int) -> str:
     """Formatted; where that is too long, the longest are clipped in their middle."""
     text = format_history(messages)
-    if max_chars is None or len(text) <= max_chars:
+    if len(text) <= max_chars:
         return text
     contents = [len(content) for _, content in messages]
     share = fair_share(contents, max_chars - (len(text) - sum(contents)))

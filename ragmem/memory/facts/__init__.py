@@ -319,21 +319,10 @@ def past_their_time(memories: Iterable[MemoryRecord], now: datetime) -> list[str
     unseen.
     """
     known = {memory.memory_id: memory for memory in memories}
-    over = {i for i, m in known.items() if m.is_past(now)}
-    before: dict[str, list[str]] = {}
-    for memory in known.values():
-        if memory.superseded_by is not None:
-            before.setdefault(memory.superseded_by, []).append(memory.memory_id)
-
-    def goes(memory_id: str) -> bool:
-        todo, seen = [memory_id], {memory_id}
-        while todo:
-            one = todo.pop()
-            if one not in over:
-                return False
-            older = [each for each in before.get(one, ()) if each not in seen]
-            seen.update(older)
-            todo += older
-        return True
-
-    return [memory_id for memory_id in known if memory_id in over and goes(memory_id)]
+    kept = {name for name, memory in known.items() if not memory.is_past(now)}
+    last = kept
+    while last:
+        later = {known[name].superseded_by or "" for name in last}
+        last = later & known.keys() - kept
+        kept = kept | last
+    return [name for name in known if name not in kept]

@@ -618,7 +618,6 @@ _TELLS_OF_BEFORE = Regex(
     r"\b(?:(?<!noch )(?<!so )was|were|did|had|yesterday|"
     r"(?:you|it|he|she|they|we) \w+ed|fails?|failed|broke|war|hatte|gestern|etait|avait|hier)\b"
 )
-_PART = Regex(r"[,;:(] ?")
 _ORDER = Regex(
     r"^(?:(?:ok(?:ay)?|and|so|now|then|please|und|et|bitte|dann|jetzt),? )*(?:add|fix|remove|"
     r"rename|move|make|delete|run|show|change|check|update|build|create|put|set|turn|try|look|"
@@ -628,12 +627,6 @@ _ORDER = Regex(
     r"|\b(?:for (?:now|today)|vorerst|erst ?mal|zunachst|pour l'instant)\b"
 )
 """What is to be done now, or holds for now."""
-
-
-def _without_past(flat: str) -> str:
-    """Less the parts of a sentence that tell of before, where something else is said in it."""
-    parts = _PART.split(flat)
-    return ", ".join([p for p in parts if not _TELLS_OF_BEFORE.search(p)] or parts)
 
 
 def _is_echoed(sentence: str, answer: str) -> bool:
@@ -651,7 +644,7 @@ def _is_echoed(sentence: str, answer: str) -> bool:
 def is_wish(sentence: str, answer: str) -> bool:
     """Whether a sentence of the person says how things are to be, and not only this once; an answer
     that takes note of it is a sign of that."""
-    flat = _without_past(plain(sentence))
+    flat = plain(sentence)
     noted = _NOTED.search(plain(answer[:_ANSWER_CHARS])) is not None
     is_willed = [sign.search(flat) is not None for sign in (_BAN, _WANTED)]
     in_passing = _IN_PASSING.search(flat) is not None

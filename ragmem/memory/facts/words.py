@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from ragmem.memory.date_words import ANYTHING, COUNTED, MONTHS, WEEKDAYS, any_of
@@ -31,7 +31,6 @@ CLAUSE = Regex(r"[;:,]\s+|\s+(?:and|und|et|then|dann|puis)\s+", re.IGNORECASE)
 """Where one part of a sentence ends."""
 _MARKUP = Regex(r"^\s*(?:#+|[-*+>]|\d+[.)])\s+")
 _WORD = Regex(r"\w+")
-_FENCES = ("```", "~~~")
 _OPENING_CHARS = 100
 """An opening that is shorter (`Done.`) gets the sentence after it, too."""
 _NAME = Regex(r"(?<![.!?:]\s)(?<!^)\b[A-ZÀ-ÖØ-Þ][\w'’-]*[^\W\d_]\b|^[A-ZÀ-ÖØ-Þ][\w-]+(?=['’]s )")
@@ -126,15 +125,11 @@ def own_words(message: str) -> str:
     """
     text = without_piped(clean(message)[: 2 * _LONGEST_READ])
     text = _without_tagged(text)[:_LONGEST_READ]
-    lines, fence = [], ""
-    for line in text.split("\n"):
-        mark = _FENCE.match(line)
-        if mark and not fence:
-            fence = mark[1]
-        elif mark and mark[1].startswith(fence) and not mark[2].strip():
-            fence = ""
-        elif not fence and not _QUOTED_LINE.match(line) and not _LOG_LINE.match(line):
-            lines.append(line)
+    lines = [
+        line
+        for line in _unfenced(text)
+        if not _QUOTED_LINE.match(line) and not _LOG_LINE.match(line)
+    ]
     blocks = _BLANK_LINES.split("\n".join(lines))
     return "\n\n".join(block for block in blocks if block.count("\n") < _MOST_LINES)
 
@@ -168,20 +163,22 @@ def sentences(text: str) -> list[str]:
 
 def prose_sentences(text: str) -> list[str]:
     """The sentences of a text: code blocks are left out, marks of headings and lists too."""
-    text = _without_code(redact(clean(text))[:_LONGEST_READ])
+    text = "\n".join(_unfenced(redact(clean(text))[:_LONGEST_READ]))
     found = [one_line(_MARKUP.sub("", part), 2_000) for part in _PROSE_SENTENCE.split(text)]
     return [sentence for sentence in found if any(map(str.isalnum, sentence))]
 
 
-def _without_code(text: str) -> str:
-    lines, fence = [], ""
+def _unfenced(text: str) -> Iterator[str]:
+    """The lines that stand in no fenced block."""
+    fence = ""
     for line in text.split("\n"):
-        mark = line.lstrip()[:3]
-        if mark in _FENCES and fence in ("", mark):
-            fence = "" if fence else mark
+        mark = _FENCE.match(line)
+        if mark and not fence:
+            fence = mark[1]
+        elif mark and mark[1].startswith(fence) and not mark[2].strip():
+            fence = ""
         elif not fence:
-            lines.append(line)
-    return "\n".join(lines)
+            yield line
 
 
 def opening(sentences: Sequence[str], limit: int) -> str:

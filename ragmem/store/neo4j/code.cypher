@@ -119,17 +119,6 @@ SET e.referencesDue = null;
 MATCH (:ConversationTurn {sessionId: $sessionId})-[:REFERENCES_CODE]->(s:Scope)
 RETURN collect(DISTINCT [s.scopeId, s.projectId]) AS found;
 
-// :turns_to_link
-MATCH (e:SearchEntry)-[:FINDS]->(t:ConversationTurn)
-WHERE e.referencesDue IS NULL AND t.status = 'completed' AND t.referencesKnown IS NULL
-RETURN collect(e.recordId) AS found;
-
-// :note_references_due
-UNWIND $ids AS id
-MATCH (e:SearchEntry {recordId: id})-[:FINDS]->(t:ConversationTurn)
-WHERE t.status = 'completed' AND t.referencesKnown IS NULL
-SET e.referencesDue = t.timestamp;
-
 // :code_projects
 MATCH (c:CodeProject)
 WHERE EXISTS { MATCH (f:File) WHERE f.projectId = c.projectId AND f.hash IS NOT NULL }

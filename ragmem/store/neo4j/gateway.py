@@ -29,7 +29,7 @@ from ragmem.records import utc_now
 from ragmem.store import stored
 
 if TYPE_CHECKING:
-    from neo4j import AsyncManagedTransaction, AsyncSession
+    from neo4j import AsyncDriver, AsyncManagedTransaction, AsyncSession
 
 
 _SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
@@ -253,6 +253,30 @@ def keep_driver_off_the_terminal() -> None:
         log.addHandler(logging.NullHandler())
 
 
+def driver_of(connection: Connection, timeout_s: float) -> "AsyncDriver":
+    """A driver, whose first transaction opens the first connection; StoreRefused for no address."""
+    from neo4j import AsyncGraphDatabase, NotificationMinimumSeverity
+    from neo4j.exceptions import ConfigurationError
+
+    keep_driver_off_the_terminal()
+    try:
+        return AsyncGraphDatabase.driver(
+            connection.url,
+            auth=(connection.username, connection.password),
+            connection_timeout=min(CONNECT_S, timeout_s),
+            connection_acquisition_timeout=timeout_s,
+            max_connection_pool_size=_MOST_CONNECTIONS,
+            max_transaction_retry_time=0,
+            liveness_check_timeout=IDLE_CHECK_S,
+            keep_alive=True,
+            notifications_min_severity=NotificationMinimumSeverity.OFF,
+            telemetry_disabled=True,
+            user_agent="ragmem",
+        )
+    except (ConfigurationError, ValueError) as error:
+        raise StoreRefused(f"Neo4j at {connection.location}: {error}") from None
+
+
 class Gateway:
     """A driver with a deadline on everything that it does."""
 
@@ -271,8 +295,7 @@ class Gateway:
         `say` is told of what is left out in reading; without it, that is refused. StoreRefused for
         what is no address.
         """
-        from neo4j import AsyncGraphDatabase, NotificationMinimumSeverity
-        from neo4j.exceptions import ConfigurationError
+        from neo4j import AsyncGraphDatabase
 
         self.reading = Reading(say)
         self.owner = owner
@@ -281,23 +304,7 @@ class Gateway:
         self._connection = connection.check()
         self._timeout_s = timeout_s
         self._closed = False
-        keep_driver_off_the_terminal()
-        try:
-            self._driver = AsyncGraphDatabase.driver(
-                connection.url,
-                auth=(connection.username, connection.password),
-                connection_timeout=min(CONNECT_S, timeout_s),
-                connection_acquisition_timeout=timeout_s,
-                max_connection_pool_size=_MOST_CONNECTIONS,
-                max_transaction_retry_time=0,
-                liveness_check_timeout=IDLE_CHECK_S,
-                keep_alive=True,
-                notifications_min_severity=NotificationMinimumSeverity.OFF,
-                telemetry_disabled=True,
-                user_agent="ragmem",
-            )
-        except (ConfigurationError, ValueError) as error:
-            raise StoreRefused(f"Neo4j at {connection.location}: {error}") from None
+        self._driver = driver_of(self._connection, timeout_s)
         self._bookmarks = AsyncGraphDatabase.bookmark_manager()
 
     def patient(self, timeout_s: float) -> "Gateway":

@@ -15,7 +15,6 @@ from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
 from ragmem.store.neo4j import belonging, vectors
-from ragmem.store.neo4j.code import STATEMENTS as CODE
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL, index_summaries, index_turns
 from ragmem.store.neo4j.gateway import (
     STATEMENTS,
@@ -103,8 +102,7 @@ async def prepare(
     if 0 < server.schema_version < VERSION:
         await bring_into_utc(gateway)
     if server.schema_version < VERSION:
-        await _note(gateway, MEMORIES["sessions_to_embed"], MEMORIES["note_vectors_due"])
-        await _note(gateway, CODE["turns_to_link"], CODE["note_references_due"])
+        await _note_summaries(gateway)
     if owner and server.schema_version < _FIRST_WITH_OWNERS:
         await gateway.write(partial(take, owner=owner))
     if 0 < server.schema_version < VERSION:
@@ -154,12 +152,12 @@ def _to_do(server: Server, location: str) -> str:
     return f"The memory in Neo4j at {location} {done}: this may take some minutes."
 
 
-async def _note(gateway: Gateway, which: str, note: str) -> None:
-    """Say of what is there that it waits, as before the version that does it was not said."""
-    ids = await gateway.read(partial(Transaction.found, statement=which))
+async def _note_summaries(gateway: Gateway) -> None:
+    """Say of sessions' summaries that they wait for vectors, as was not said before schema 4."""
+    ids = await gateway.read(partial(Transaction.found, statement=MEMORIES["sessions_to_embed"]))
     for start in range(0, len(ids), _NOTED_AT_ONCE):
-        part = ids[start : start + _NOTED_AT_ONCE]
-        await gateway.write(partial(Transaction.run, statement=note, ids=part))
+        note = partial(Transaction.run, statement=MEMORIES["note_vectors_due"])
+        await gateway.write(partial(note, ids=ids[start : start + _NOTED_AT_ONCE]))
 
 
 async def _complete(tx: Transaction) -> None:

@@ -22,7 +22,7 @@ import msgspec
 from ragmem.config import Config, Paths
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.files import take
-from ragmem.store.neo4j.gateway import Connection, keep_driver_off_the_terminal, within
+from ragmem.store.neo4j.gateway import Connection, driver_of, within
 from ragmem.store.neo4j_server import ways
 from ragmem.store.neo4j_server.ways import Container, Installed, Jars, Layout, Ports, Running
 
@@ -304,25 +304,22 @@ async def _ready(running: Running, layout: Layout, environ: Mapping[str, str]) -
     await sign_in(running.url, layout.password())
 
 
-async def sign_in(url: str, password: str) -> None:
+async def sign_in(url: str, given: str) -> None:
     """Wait until the server takes this password and answers; set it on a fresh one."""
     from neo4j.exceptions import AuthError, DriverError, Neo4jError
 
-    keep_driver_off_the_terminal()
+    async def ask(password: str, statement: str, database: str | None = None) -> None:
+        parameters = {"old": _FIRST_PASSWORD, "new": given}
+        async with driver_of(Connection(url, password=password), SIGN_IN_S) as driver:
+            await driver.execute_query(statement, parameters, database_=database)
 
     async def until_it_answers() -> None:
         while True:
             try:
-                return await _ask(url, password, "RETURN 1", None)
+                return await ask(given, "RETURN 1")
             except AuthError:
-                await _ask(
-                    url,
-                    _FIRST_PASSWORD,
-                    "ALTER CURRENT USER SET PASSWORD FROM $old TO $new",
-                    "system",
-                    old=_FIRST_PASSWORD,
-                    new=password,
-                )
+                statement = "ALTER CURRENT USER SET PASSWORD FROM $old TO $new"
+                await ask(_FIRST_PASSWORD, statement, "system")
             except (DriverError, Neo4jError) as error:
                 if not error.is_retryable():
                     raise
@@ -342,22 +339,6 @@ async def sign_in(url: str, password: str) -> None:
         raise StoreUnavailable(
             f"Neo4j at {url} did not accept the first sign-in: {error}"
         ) from None
-
-
-async def _ask(
-    url: str, password: str, statement: str, database: str | None, **parameters: str
-) -> None:
-    from neo4j import AsyncGraphDatabase, NotificationMinimumSeverity
-
-    async with AsyncGraphDatabase.driver(
-        url,
-        auth=(USERNAME, password),
-        connection_timeout=3.0,
-        max_transaction_retry_time=0,
-        notifications_min_severity=NotificationMinimumSeverity.OFF,
-        telemetry_disabled=True,
-    ) as driver:
-        await driver.execute_query(statement, parameters, database_=database)
 
 
 def _choose_ports(layout: Layout, on_progress: Progress) -> Ports:

@@ -61,7 +61,7 @@ class Running(msgspec.Struct, frozen=True):
     """The Browser's."""
     pid: int = 0
     started: str = ""
-    """Of the process, see `process.started_at`."""
+    """Of the process, see `started_at`."""
     container: str = ""
 
     @property
@@ -182,18 +182,22 @@ async def run(
     secret: Mapping[str, str] | None = None,
     timeout_s: float = 30.0,
 ) -> tuple[int, str]:
-    """Run a program to its end: its exit status and output; 124 when it took too long.
+    """Run a program to its end: its exit status and output; 124 when it took too long, and 126
+    where it is no program.
 
     It sees nothing secret in its environment but what it is given.
     """
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        env=harmless(environ) | dict(secret or {}),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=harmless(environ) | dict(secret or {}),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return 126, str(error)
     try:
         async with asyncio.timeout(timeout_s):
             output, _ = await process.communicate()
@@ -284,7 +288,7 @@ class Container:
     async def start(self, layout: Layout, ports: Ports) -> Running:
         """Start it; it is ready some seconds later."""
         code, words = await self._run(
-            *self.start_arguments(layout, ports),
+            *self._start_arguments(layout, ports),
             # By name in the arguments, by value here: a password among arguments is public.
             secret={"NEO4J_AUTH": f"neo4j/{layout.password()}"},
             timeout_s=FETCH_S,
@@ -297,7 +301,7 @@ class Container:
         name = container_name(layout)
         return Running(self.name, ports.bolt, http=ports.http, container=name)
 
-    def start_arguments(self, layout: Layout, ports: Ports) -> list[str]:
+    def _start_arguments(self, layout: Layout, ports: Ports) -> list[str]:
         """Of `run`; nothing secret among them."""
         user = ["--user", f"{os.getuid()}:{os.getgid()}"]
         return [

@@ -288,7 +288,7 @@ class SpooledStore:
             self.went_away(self._unreadable(error))
         else:
             self._looked = True
-            if self._replay.count or left or not (self._away and self._away.can_be_read):
+            if self._replay.count or not (self._away and self._away.can_be_read):
                 self._came_back(self._replay.count, left)
             else:
                 # That it can be read shows nothing: the next write is tried at once.

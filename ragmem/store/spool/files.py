@@ -157,11 +157,17 @@ class SpoolFile:
         return data.count(b"\n")
 
     def close(self) -> None:
-        """Leave it to another process, which replays all of it, if anything in it waits."""
+        """Leave what waits to another process; what was dealt with goes."""
         try:
             failpoint("spool.close")
             if not self.read(1):
                 self.path.unlink(missing_ok=True)
+            elif self._offset:
+                with contextlib.suppress(OSError):  # then all of it is replayed: no harm
+                    rest = os.pread(self._handle, self._size - self._offset, self._offset)
+                    lines = rest.rpartition(b"\n")[0].split(b"\n")
+                    set_aside(self.path.parent, lines, self.store_id)
+                    self.path.unlink()
         finally:
             self._let_go()
 
@@ -338,8 +344,7 @@ def _write(handle: int, data: bytes, offset: int) -> None:
 # --- back into the store ----------------------------------------------------------------
 
 
-_AT_ONCE = 16
-"""Lines in one transaction: few enough for any store to take them in time."""
+_MOST_AT_ONCE = 64
 
 
 class Replay:
@@ -348,6 +353,8 @@ class Replay:
     def __init__(self, spool: Spool, disk_thread: Executor) -> None:
         self._spool = spool
         self._disk_thread = disk_thread
+        self.batch = _MOST_AT_ONCE
+        """Lines in one transaction: halved when one took too long, doubled when it did not."""
         self.known: set[str] = set()
         """Files whose lines the store did not take: not tried again by this process."""
         self._refused = ""
@@ -377,12 +384,14 @@ class Replay:
                     async for _ in self.lines(store, file):
                         pass
                 finally:
+                    # Also when cut short: what is in the store need not be written again, and a
+                    # slow store is done with it in the end, however short the processes.
                     await self.on_disk(file.close)
         return self.count - before
 
     async def lines(self, store: Store, source: Spool | SpoolFile) -> AsyncIterator[int]:
         """Write what waits there, in order; yields of how many lines each batch was."""
-        while lines := await self.on_disk(partial(source.read, _AT_ONCE)):
+        while lines := await self.on_disk(partial(source.read, self.batch)):
             failpoint("spool.replay")
             unknown = [line for line in lines if from_line(line) is None]
             if unknown:
@@ -404,7 +413,10 @@ class Replay:
     async def _apply_known(self, store: Store, lines: Sequence[bytes]) -> list[bytes]:
         try:
             await store.apply([write for line in lines if (write := from_line(line))])
-        except (StoreUnavailable, StoreDamaged):
+        except StoreUnavailable:
+            self.batch = max(1, len(lines) // 2)
+            raise
+        except StoreDamaged:
             raise
         except Exception as error:
             if len(lines) > 1:
@@ -414,6 +426,7 @@ class Replay:
                 await store.detach(new_id())
             self._refused = str(error)
             return list(lines)
+        self.batch = min(_MOST_AT_ONCE, 2 * self.batch)
         self.count += len(lines)
         return []
 
