@@ -519,6 +519,13 @@ def test_files_are_offered_when_they_are_listed(chat: FakeChat) -> None:
     chat.send("\t\r", until=lambda: chat.prompts == ["see @readme.md "])
 
 
+@pytest.mark.chat("load=held", files={"readme.md": ""}, ready=r"loading")
+def test_files_are_offered_for_what_was_typed_while_the_chat_was_loaded(chat: FakeChat) -> None:
+    chat.send("see @readm", shows=r"^› see @readm$")
+    chat.let("load")
+    chat.wait_for_screen(r"^  ▸ readme\.md$")
+
+
 def test_resizing(chat: FakeChat) -> None:
     """Narrow, tiny and wide windows, in an answer and in an approval."""
     chat.send("slow\r", shows=WORDS)
