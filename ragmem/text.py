@@ -197,6 +197,15 @@ def clip_middle(text: str, limit: int) -> str:
     return text[:head] + marker + (text[-tail:] if tail else "")
 
 
+def fair_share(lengths: Sequence[int], room: int) -> int:
+    """To what length the longest are to be cut, so that all fit."""
+    share = 0
+    for i, length in enumerate(sorted(lengths)):
+        share = room // (len(lengths) - i)
+        room -= min(length, share)
+    return share
+
+
 _BREAK = r"(?:\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])"
 _AT_MARGIN = re.compile(rf"{_BREAK}(?! {{2}}|\t| ?(?:{_BREAK}|\Z))")
 """The end of a line behind which another begins that is not set in."""

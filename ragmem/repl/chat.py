@@ -371,6 +371,7 @@ class ChatLoop:
             from ragmem.repl.choices import Values
 
             self._values = Values(app, self.terminal.offer)
+            self.terminal.offer()  # for what was typed while nothing was known
             app.start_background(model=options.model)
             try:
                 while True:

@@ -2,7 +2,7 @@
 
 What a chat is made of takes a third of a second to import; a person starts to
 type at once. So the prompt is printed first, and the terminal keeps the keys,
-unseen, until the real prompt takes them over with `take`. Standard library only.
+unseen, until the real prompt takes its place and reads them. Standard library only.
 """
 
 import os
@@ -67,7 +67,6 @@ def show() -> bool:
             signal.signal(number, _leave)
     keeping[0] &= ~termios.ICRNL
     keeping[3] &= ~(termios.ICANON | termios.ECHO)
-    keeping[6][termios.VMIN] = keeping[6][termios.VTIME] = 0
     termios.tcsetattr(fd, termios.TCSANOW, keeping)
     # Bracketed paste tells a pasted line break from Enter, also before we read.
     sys.stdout.write(prompt() + _PASTE_ON)
@@ -80,27 +79,24 @@ def ordinary_mode(fd: int) -> "list[Any]":
     return _ordinary or termios.tcgetattr(fd)
 
 
-def take() -> str:
-    """Erase the prompt, and return what was typed at it."""
+def hand_over() -> None:
+    """Erase the prompt; what was typed at it is read by the one that takes its place."""
     global _ordinary
-    if _ordinary is None:
-        return ""
-    fd, chunks = sys.stdin.fileno(), list[bytes]()
-    try:
-        while chunk := os.read(fd, 4096):
-            chunks.append(chunk)
-    finally:
-        termios.tcsetattr(fd, termios.TCSANOW, _ordinary)
+    if _ordinary is not None:
+        sys.stdout.write("\r\x1b[K" + _PASTE_OFF)
+        sys.stdout.flush()
         _ordinary = None
-    sys.stdout.write("\r\x1b[K" + _PASTE_OFF)
-    sys.stdout.flush()
-    return b"".join(chunks).decode("utf-8", "replace")
 
 
 def clear() -> None:
     """Erase the prompt and what was typed at it, which must not fall into the shell."""
+    ordinary = _ordinary
     try:
-        take()
+        hand_over()
+        if ordinary:
+            fd = sys.stdin.fileno()
+            termios.tcflush(fd, termios.TCIFLUSH)
+            termios.tcsetattr(fd, termios.TCSANOW, ordinary)
     except (OSError, ValueError, termios.error):
         return
 

@@ -22,7 +22,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import Condition, FilterOrBool, has_focus
 from prompt_toolkit.input.vt100 import Vt100Input
-from prompt_toolkit.key_binding import KeyBindings, KeyPress
+from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth
@@ -160,7 +160,7 @@ class LiveTerminal(Terminal):
 
         self._app.after_render += first_render
         try:
-            await self._app.run_async(pre_run=self._take_over, set_exception_handler=False)
+            await self._app.run_async(pre_run=early.hand_over, set_exception_handler=False)
         except EOFError:  # the terminal went away
             self._host.leave(129)
 
@@ -580,13 +580,6 @@ class LiveTerminal(Terminal):
             return not self._left
         finally:
             self._left = None
-
-    def _take_over(self) -> None:
-        keys: list[KeyPress] = []
-        parser = KeyParser(keys.append)
-        parser.feed(early.take())
-        parser.flush()
-        self._app.key_processor.feed_multiple(keys)
 
 
 def _key_bindings(terminal: LiveTerminal, host: "ChatLoop") -> KeyBindings:

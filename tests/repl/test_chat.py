@@ -3,13 +3,14 @@
 import re
 import signal
 import stat
+import termios
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.repl.fake_app import DECIDED
-from tests.repl.pty_chat import FakeChat
+from tests.repl.pty_chat import LOADED, FakeChat
 
 ESC, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
 UP, DOWN = f"{ESC}[A", f"{ESC}[B"
@@ -48,6 +49,32 @@ def test_what_is_typed_before_the_prompt_is_ready_is_kept(chat: FakeChat) -> Non
     assert chat.prompts == ["a question that is longer\nthan one row is", "and a draft"]
     assert chat.text.count("and a draft") >= 1
     assert "^[" not in chat.text
+
+
+@pytest.mark.chat("early=held", ready=r"^›")
+def test_a_paste_that_has_not_all_come_before_the_prompt_is_ready_is_one(chat: FakeChat) -> None:
+    """None of the lines that come behind is taken for an Enter: each would be a prompt."""
+    chat.send(f"{ESC}[200~plum\nfig")
+    chat.let("early")
+    chat.wait_for_screen(LOADED)
+    chat.send(f"\npear\n{ESC}[201~jam\r", until=lambda: chat.prompts)
+    assert chat.prompts == ["plum\nfig\npear\njam"]
+
+
+@pytest.mark.chat("early=held", ready=r"^›")
+def test_a_shell_that_had_the_terminal_before_the_prompt_is_ready_holds_nobody_up(
+    chat: FakeChat,
+) -> None:
+    """After Ctrl-Z and `fg` the terminal is as shells leave it, and hands out whole lines."""
+    mode = termios.tcgetattr(chat._terminal)
+    mode[3] |= termios.ICANON | termios.ECHO
+    termios.tcsetattr(chat._terminal, termios.TCSANOW, mode)
+    chat.send("hel")
+    chat.let("early")
+    chat.wait_for_screen(r"^› hel$")
+    chat.send("lo\r", until=lambda: chat.prompts == ["hello"])
+    chat.leave()
+    assert chat.is_restored()
 
 
 @pytest.mark.chat("early=held", "no_model", ready=r"^›")
@@ -490,6 +517,13 @@ def test_files_are_offered_when_they_are_listed(chat: FakeChat) -> None:
     chat.wait_for_screen(r"^  ▸ readme\.md$")
     assert "› see @readm" in chat.screen
     chat.send("\t\r", until=lambda: chat.prompts == ["see @readme.md "])
+
+
+@pytest.mark.chat("load=held", files={"readme.md": ""}, ready=r"loading")
+def test_files_are_offered_for_what_was_typed_while_the_chat_was_loaded(chat: FakeChat) -> None:
+    chat.send("see @readm", shows=r"^› see @readm$")
+    chat.let("load")
+    chat.wait_for_screen(r"^  ▸ readme\.md$")
 
 
 def test_resizing(chat: FakeChat) -> None:

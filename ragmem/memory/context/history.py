@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
 
-from ragmem.memory.context.sections import fair_share
 from ragmem.records import Turn
-from ragmem.text import NO_DATE, Regex, clip_middle, one_line, set_in
+from ragmem.text import NO_DATE, Regex, clip_middle, fair_share, one_line, set_in
 
 COMPRESSION_MARKER = "... [Intermediate memory compressed] ..."
 WHOLE_LIMIT = 10

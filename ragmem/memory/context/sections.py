@@ -23,7 +23,7 @@ from ragmem.memory.turns import (
     result_text,
 )
 from ragmem.records import MemoryRecord, Summary, ToolCall, Turn
-from ragmem.text import ago, clip_middle, one_line, set_in
+from ragmem.text import ago, clip_middle, fair_share, one_line, set_in
 
 if TYPE_CHECKING:
     from ragmem.memory.context.collect import ContextRequest, Material
@@ -531,15 +531,6 @@ class Sections:
 
 def _heading_chars(hits: Iterable[Hit]) -> int:
     return sum(len(RELEVANT[kind][1]) + 1 for kind in {hit.type for hit in hits})
-
-
-def fair_share(lengths: Sequence[int], room: int) -> int:
-    """To what length the longest are to be cut, so that all fit."""
-    share = 0
-    for i, length in enumerate(sorted(lengths)):
-        share = room // (len(lengths) - i)
-        room -= min(length, share)
-    return share
 
 
 def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -> tuple[Part, str]:

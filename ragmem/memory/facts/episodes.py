@@ -362,10 +362,10 @@ _WIDENS = Regex(
 )
 """A sentence that says where the one before it holds."""
 EVERYWHERE = Regex(
-    r"\b(?:everywhere|anywhere|wherever|uberall|partout|"
-    r"(?:all|every|any|each|alle[nr]?|jede[smnr]?|tous|toutes|chaque)(?: of)?"
-    r"(?: (?:my|our|the|meine[nr]?|unsere[nr]?|mes|nos|les|other))* "
-    r"(?:projects?|repos?|repositor(?:y|ies)|projekten?|projets?|depots?))\b"
+    r"\b(?:everywhere|anywhere|wherever|uberall|partout|en todas partes|"
+    r"(?:all|every|any|each|alle[nr]?|jede[smnr]?|tous|toutes|chaque|todos)(?: of)?"
+    r"(?: (?:my|our|the|meine[nr]?|unsere[nr]?|mes|nos|les|mis|los|other))* "
+    r"(?:projects?|repos?|repositor(?:y|ies)|projekten?|projets?|depots?|proyectos))\b"
 )
 _CLAUSE = re.compile(r",\s+(?:and|but|et|mais|y|e|und|aber)\s+", re.IGNORECASE)
 _AND = re.compile(r"^[\s,;:.–—-]*(?:(?:and|et|y|e|und)\b\s*)?", re.IGNORECASE)

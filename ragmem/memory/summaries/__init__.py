@@ -25,7 +25,7 @@ from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS, RUN_COMMAND
 from ragmem.records import Pending, Session, Summary, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.store import Store
-from ragmem.text import Regex, clean, clip_middle, in_words, one_line, set_in
+from ragmem.text import Regex, clean, clip_middle, fair_share, in_words, one_line, set_in
 
 _REST = timedelta(minutes=10)
 _TOGETHER = 2
@@ -154,16 +154,20 @@ _ORDER = {"write": 0, "read": 1, "search": 2}
 _MAIN_ARGUMENTS = ("path", "command", "pattern", "query", "id")
 
 
-def turn_records(turn: Turn) -> str:
-    """A turn for the model: its words whole, their further lines set in, each tool call in a line
-    or two."""
-    parts = [f"Person: {set_in(turn.user_message)}"]
-    calls = "\n".join(_call_lines(turn.tool_calls))
-    if calls:
-        parts.append("Tool calls:\n" + clip_middle(calls, _CALLS_CHARS))
-    if turn.assistant_message:
-        parts.append(f"Agent: {set_in(turn.assistant_message)}")
-    return redact(clean("\n\n".join(parts)))
+def turn_records(turn: Turn, *, max_chars: int | None = None) -> str:
+    """A turn for the model: its words, their further lines set in, each tool call in a line or two.
+
+    Where `max_chars` have no room for all, the longest of the three are cut in their middle.
+    """
+    calls = clip_middle("\n".join(_call_lines(turn.tool_calls)), _CALLS_CHARS)
+    answer = set_in(turn.assistant_message)
+    said = [("Person: ", set_in(turn.user_message)), ("Tool calls:\n", calls), ("Agent: ", answer)]
+    parts = [(label, redact(clean(text))) for label, text in said if text]
+    if max_chars is not None:
+        room = max_chars - sum(len(label) + 2 for label, _ in parts)
+        share = fair_share([len(text) for _, text in parts], room)
+        parts = [(label, clip_middle(text, share)) for label, text in parts]
+    return "\n\n".join(label + text for label, text in parts)
 
 
 def summaries_records(summaries: Sequence[Summary]) -> str:

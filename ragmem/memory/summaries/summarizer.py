@@ -325,7 +325,8 @@ class Summarizer:
             created_at=self._clock(),
             covers=(turn.turn_id,),
         )
-        return await self._filled(bare, turn_records(turn), partial(turn_digest, turn), instead_of)
+        source = turn_records(turn, max_chars=self.room)
+        return await self._filled(bare, source, partial(turn_digest, turn), instead_of)
 
     async def summarize_summaries(
         self, session_id: str, summaries: Sequence[Summary], *, instead_of: Summary | None = None

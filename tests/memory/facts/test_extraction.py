@@ -249,17 +249,24 @@ async def test_what_a_model_says_is_liked_is_of_the_project_unless_it_says_of_th
     }
 
 
-async def test_a_rule_in_the_persons_words(store: Store) -> None:
+@pytest.mark.parametrize(
+    ("before", "signed"),
+    [
+        ("And ", "in all my projects always sign the commits"),
+        ("Y ", "en todos mis proyectos firma siempre los commits"),
+        ("Y ", "firma siempre los commits en todas partes"),
+    ],
+)
+async def test_a_rule_in_the_persons_words(store: Store, before: str, signed: str) -> None:
     """A rule is what the person said, word for word; of the project, or of all."""
     rule = "From now on never commit to main without a review."
-    everywhere = "And in all my projects always sign the commits."
+    everywhere = f"{before}{signed}."
     await happened(store, f"Good. {rule} {everywhere}")
-    signed = "in all my projects always sign the commits"
     learner = Learner(
         store,
         said(
             a_memory("No direct commits to main", "never commit to main", kind="rule"),
-            a_memory("Sign commits everywhere", signed, kind="rule", scope="user"),
+            a_memory("Sign commits everywhere", signed, kind="rule", scope=""),
         ),
     )
     await learner.learn()

@@ -99,6 +99,21 @@ async def test_who_was_not_alone_reads_again(open_store: OpenStore) -> None:
     assert len(await facts.search("ferns", project_id=HERE)) == 2
 
 
+async def test_what_is_written_while_they_are_read_is_not_missed(store: Store) -> None:
+    class Slow(Counted):
+        """Somebody else writes before what was read is here."""
+
+        async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
+            found = await super().memories(query)
+            if self.readings == 1:
+                await told(facts_of(store), "Bea cut the ferns")
+            return found
+
+    facts = facts_of(cast("Store", Slow(store)))
+    assert await facts.search("ferns", project_id=HERE) == []
+    assert len(await facts.search("ferns", project_id=HERE)) == 1
+
+
 async def test_what_is_held_is_what_would_be_read(store: Store) -> None:
     """After any writing, in place or by others, in this project and others."""
     clock = Clock()
