@@ -63,6 +63,24 @@ async def test_what_is_edited_elsewhere_takes_no_listing(
     assert await linked(desk, codebase, turn) == {"here": "edited"}
 
 
+async def test_files_are_looked_at_once_for_all_turns_that_are_linked_together(
+    desk: Desk,
+) -> None:
+    metrics = Metrics()
+    async with desk.codebase(metrics=metrics) as codebase:
+        await desk.indexed(codebase)
+        for name in ("one", "two"):
+            content = f"def {name}():\n    pass\n"
+            made = ("create_file", {"path": f"src/{name}.py", "content": content})
+            turn = await desk.turn("Go.", "ok", made)
+        items = await desk.store.pending("references", limit=9)
+        looks = metrics.timings_ms["code.refresh"]
+        looks.clear()
+        assert len(await codebase.look_through(desk.store, items, "me")) == 2
+        assert len(looks) == 1
+        assert await hows(desk, turn) == {"edited"}
+
+
 async def test_a_folder_that_is_gone(desk: Desk) -> None:
     """What the index knew last counts; nothing is tried again, nothing fails."""
     metrics = Metrics()
