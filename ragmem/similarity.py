@@ -265,6 +265,20 @@ class VectorCache:
             self._areas[key] = area
             self._make_room()
 
+    def add(
+        self, key: Hashable, version: Version, records: Sequence[int], packs: Sequence[bytes]
+    ) -> bool:
+        """Add what is before all that was read of an area; false where it is not held, or there is
+        no room."""
+        area = self._areas.get(key)
+        if area is None or area.version != version:
+            return False
+        if area.matrix.size_bytes + sum(map(len, packs)) > self._most_bytes:
+            return False
+        area.matrix.add(records, packs)
+        self._make_room()
+        return True
+
     def _make_room(self) -> None:
         size = sum(area.matrix.size_bytes for area in self._areas.values())
         while size > self._most_bytes:

@@ -34,7 +34,10 @@ _RETRY_S = 0.5
 """The pause after a look that failed; each time that it fails again twice as long."""
 _LONGEST_AGAIN_S = 60.0
 _REST = 10
-"""A look is followed by a pause of so many times its length, however much is written."""
+"""A look is followed by a pause of so many times its length; the second that finds nothing by twice
+as long a pause, the third by three times as long …"""
+_LONGEST_REST = 100
+"""So it becomes, where a log is written all the time."""
 
 
 async def keep_current(
@@ -44,32 +47,38 @@ async def keep_current(
 
     Others see by the file `followers` that it is done.
     """
-    due, not_before, again_s = False, 0.0, _RETRY_S
+    not_before, again_s, idle = 0.0, _RETRY_S, 0
     with following(followers):
         async with aclosing(_told(index, root)) as told:
             async for has_changed in told:
-                due = due or has_changed
-                started = time.monotonic()
-                if not due or started < not_before:
-                    continue
-                try:
-                    looked = await index.refresh()
-                except RagmemError as error:
-                    logging.getLogger(LOGGER).warning("The code index is not current: %s", error)
-                    not_before = time.monotonic() + again_s
-                    again_s = min(2 * again_s, _LONGEST_AGAIN_S)
-                    continue
-                # Another process may have begun its look before what is told of.
-                due, again_s = looked.elsewhere, _RETRY_S
-                now = time.monotonic()
-                not_before = now + max(_RETRY_S * due, _REST * (now - started))
-                yield looked
+                due = has_changed
+                while due:
+                    await asyncio.sleep(not_before - time.monotonic())
+                    if not _is_folder(root):
+                        return
+                    started = time.monotonic()
+                    try:
+                        looked = await index.refresh()
+                    except RagmemError as error:
+                        text = "The code index is not current: %s"
+                        logging.getLogger(LOGGER).warning(text, error)
+                        not_before = time.monotonic() + again_s
+                        again_s = min(2 * again_s, _LONGEST_AGAIN_S)
+                        continue
+                    # Another process may have begun its look before what is told of.
+                    due, again_s = looked.elsewhere, _RETRY_S
+                    idle = 0 if looked.changed or looked.removed else idle + 1
+                    rest = min(_REST * max(1, idle), _LONGEST_REST)
+                    now = time.monotonic()
+                    not_before = now + max(_RETRY_S * due, rest * (now - started))
+                    yield looked
 
 
 async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
     """Yield, about once a second, whether files may have changed, until the folder goes.
 
-    Where the system can't watch, they may have whenever it is asked.
+    Where the system can't watch, they may have whenever it is asked. Files are to be looked at
+    before it is asked again: what is to be watched follows from what is indexed.
     """
     # There a tree is watched at once, and without following links.
     whole = sys.platform == "darwin"

@@ -1,5 +1,7 @@
 """Streams that drip, or hold what is no text."""
 
+import asyncio
+
 import pytest
 
 from ragmem.errors import LLMError, StreamCut
@@ -43,11 +45,14 @@ async def test_a_stream_that_drips_after_words_has_timed_out(connect: Connect) -
     assert assembler.text == "Well, "
 
 
-async def test_events_after_the_end_hold_nobody_up() -> None:
+@pytest.mark.parametrize("pause_s", [0.1, 600], ids=["all the time", "never"])
+async def test_events_after_the_end_hold_nobody_up(pause_s: float) -> None:
+    """Whether they go on or are waited for, as where a server tells no usage."""
     end = b'data: {"choices": [{"delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\n'
-    with Torrent(event({}), head=HEAD + end, pause_s=0.1) as server:
-        llm = openai_client(server.url)
-        assert (await complete(llm)).text == "ok"
+    with Torrent(event({}), head=HEAD + end, pause_s=pause_s) as server:
+        llm = openai_client(server.url, timeout_s=120)
+        async with asyncio.timeout(60):
+            assert (await complete(llm)).text == "ok"
         await llm.aclose()
 
 

@@ -87,6 +87,18 @@ async def test_a_change_is_searchable_soon(tree):
         assert (await watched.until("app/auth.py")).removed == ("app/auth.py",)
 
 
+async def test_a_new_folder_is_watched_though_a_look_had_to_wait(tree, monkeypatch):
+    """What is in it is known by then."""
+    monkeypatch.setattr(watch, "_REST", 40)
+    async with _watching(tree) as watched:
+        tree.write("app/clock.py", CLOCK.replace("60", "61"))
+        await watched.until("app/clock.py")
+        for text in ("def late():\n    pass\n", "def later():\n    pass\n"):
+            watched.seen.clear()
+            tree.write("new/late.py", text)
+            await watched.until("new/late.py")
+
+
 async def test_what_is_ignored_stays_so(tree):
     """A build writes its outputs all the time; nothing comes of it, and others are seen."""
     async with _watching(tree) as watched:
@@ -157,25 +169,31 @@ def test_what_is_watched(tmp_path):
     ]
 
 
-async def test_a_name_that_is_no_text_and_is_written_all_the_time(tree):
-    """A log, say: the listening ends before it has begun, and changes are seen still."""
+@contextlib.asynccontextmanager
+async def scribbled(file: Path | bytes) -> AsyncIterator[None]:
+    """Meanwhile this file is written all the time."""
     stop = threading.Event()
 
     def scribble() -> None:
         while not stop.wait(0.02):
-            with open(os.fsencode(tree.root) + b"/app/\xff.log", "ab") as file:
-                file.write(b"x")
+            with open(file, "ab") as log:
+                log.write(b"x")
 
-    async with _watching(tree) as watched:
-        writing = threading.Thread(target=scribble)
-        writing.start()
-        try:
-            await asyncio.sleep(0.4)
-            tree.write("app/clock.py", CLOCK.replace("60", "61"))
-            await watched.until("app/clock.py")
-        finally:
-            stop.set()
-            writing.join()
+    writing = threading.Thread(target=scribble)
+    writing.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        writing.join()
+
+
+async def test_a_name_that_is_no_text_and_is_written_all_the_time(tree):
+    """A log, say: the listening ends before it has begun, and changes are seen still."""
+    async with _watching(tree) as watched, scribbled(os.fsencode(tree.root) + b"/app/\xff.log"):
+        await asyncio.sleep(0.4)
+        tree.write("app/clock.py", CLOCK.replace("60", "61"))
+        await watched.until("app/clock.py")
 
 
 async def test_the_folder_goes(tree):
@@ -226,6 +244,27 @@ async def test_what_can_not_be_written_is_tried_less_and_less(tmp_path):
     assert [pause >= least for pause, least in zip(pauses, [0.1, 0.2, 0.4], strict=True)] == [
         True
     ] * 3
+
+
+class Idle(Failing):
+    """An index in which looks find nothing."""
+
+    async def refresh(self) -> Refreshed:
+        self.asked.append(time.monotonic())
+        await asyncio.sleep(0.01)
+        return Refreshed(files=1, scopes=1)
+
+
+async def test_a_log_that_is_written_all_the_time_is_looked_at_less_and_less(tmp_path):
+    """It is not indexed, and its looks are to cost next to nothing."""
+    index = Idle()
+    kept = keep_current(index, tmp_path, followers=tmp_path / "watch.lock")
+    async with contextlib.aclosing(kept) as looks, scribbled(tmp_path / "a.log"):
+        async with asyncio.timeout(60):
+            for _ in range(6):
+                await anext(looks)
+    first, *_, last = (after - before for before, after in itertools.pairwise(index.asked))
+    assert (first >= 0.1, last >= 0.5) == (True, True)
 
 
 async def test_another_process_is_at_it(tree):

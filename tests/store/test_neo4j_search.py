@@ -97,10 +97,10 @@ async def test_what_a_deleted_session_said_is_gone_for_all(
 async def test_the_nearest_are_the_exact_ones(
     graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Recall of the exact top 20 of more than are held, in project, session and everywhere."""
+    """Recall of the exact top 20 of more than a page, in project, session and everywhere."""
     import numpy as np
 
-    monkeypatch.setattr(vectors, "NEWEST", 40)
+    monkeypatch.setattr(vectors, "PAGE", 40)
     rng = np.random.default_rng(5)
     rows = rng.normal(size=(180, 4)).astype("<f4")
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -116,10 +116,13 @@ async def test_the_nearest_are_the_exact_ones(
     for scope in (Scope(), Scope(project_ids=(PROJECT,)), Scope(session_ids=("s",))):
         store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
         query = asking("ferns 7 8 9", question.tobytes(), scope=scope)
+        await store.search(query)
+        await asyncio.gather(*store._searcher._reading.values())
+        assert set(store._searcher._oldest.values()) == {0}
         hits = (await found(store, query)).values()
         assert all(hit.similarity is not None for hit in hits)
         best = sorted(hits, key=lambda hit: -(hit.similarity or -1))[:20]
-        assert len({hit.record_id for hit in best} & set(exact)) >= 19
+        assert len({hit.record_id for hit in best} & set(exact)) == 20
         await store.aclose()
 
 
@@ -146,24 +149,26 @@ async def test_a_replaced_vector_is_not_compared_as_it_was(
 async def test_what_is_not_in_memory_is_found_by_the_graphs_own_index(
     graph: Neo4jStore, neo4j_server: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The oldest of a large project, too; where there is no index, what is in memory alone."""
-    monkeypatch.setattr(vectors, "NEWEST", 10)
+    """Until it is read; where there is no index, what is in memory is found alone."""
+    monkeypatch.setattr(vectors, "PAGE", 10)
     puts = turns(40)
     await graph.apply([created("s"), *puts])
     await graph.use_embedder(MARK)
     await graph.apply([embedded("s-0003", EAST)])
     await graph.apply([embedded(put.turn.turn_id, NORTH) for put in puts[3:]])
-    store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
-    scopes = Scope(project_ids=(PROJECT,)), EVERYTHING
-    for scope in scopes:
-        hits = await found(store, asking(vector=EAST, limit=1, scope=scope))
-        assert hits["s-0003"].similarity == pytest.approx(1, abs=0.01)
-    await ask(neo4j_server, "DROP INDEX turn_embedding")
-    for scope in scopes:
-        hits = await found(store, asking(vector=EAST, limit=1, scope=scope))
-        assert hits
-        assert "s-0003" not in hits
-    await store.aclose()
+    for indexed in (True, False):
+        for scope in (Scope(project_ids=(PROJECT,)), EVERYTHING):
+            store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+            query = asking(vector=EAST, limit=1, scope=scope)
+            hits = await found(store, query)
+            assert hits
+            assert ("s-0003" in hits) == indexed
+            # Then it is in memory too.
+            await asyncio.gather(*store._searcher._reading.values())
+            hits = await found(store, query)
+            assert hits["s-0003"].similarity == pytest.approx(1, abs=0.01)
+            await store.aclose()
+        await ask(neo4j_server, "DROP INDEX turn_embedding IF EXISTS")
 
 
 async def test_another_embedder_after_a_crash(graph: Neo4jStore, neo4j_server: Connection) -> None:

@@ -234,6 +234,26 @@ async def test_what_follows_an_interrupted_write_comes_after_it(
     assert [turn.turn_id for turn in await store.turns("s")] == ["first", "second"]
 
 
+async def test_a_store_that_takes_few_writes_in_time_gets_all_of_them(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is far away, say: what it had no time for is tried again in smaller portions."""
+    home.error = StoreUnavailable("It is down.")
+    store = home.open()
+    await store.apply([created("s"), *whole_turn("s", "t1"), *whole_turn("s", "t2")])
+    home.error = None
+    apply = SQLiteStore.apply
+
+    async def slow(inner: SQLiteStore, writes: Sequence[Write]) -> Applied:
+        if len(writes) > 2:
+            raise StoreUnavailable("It did not answer within 5 s.")
+        return await apply(inner, writes)
+
+    monkeypatch.setattr(SQLiteStore, "apply", slow)
+    await settled(store, home.spool)
+    assert [turn.turn_id for turn in await store.turns("s")] == ["t1", "t2"]
+
+
 async def test_refusing_and_damaged_stores_are_away_too(home: Home) -> None:
     """Nothing is dropped, nothing is overwritten; put back, it is full."""
     store = home.open()

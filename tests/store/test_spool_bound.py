@@ -89,6 +89,10 @@ async def test_what_can_be_kept_nowhere_is_said_to_be_lost(
         assert store.take_notices() == []
         assert not kept(await store.apply([begun("s", "t3")]))
         assert len(store.take_notices()) == 1
+        # A session is written with its first turn.
+        for write in (created("r"), begun("r", "t5")):
+            assert not kept(await store.apply([write]))
+        assert len(store.take_notices()) == 1
     assert await store.apply(whole_turn("s", "t4")) == Waiting()
     await come_back(home, store)
     assert [turn.turn_id for turn in await store.turns("s")] == ["t1", "t4"]

@@ -126,6 +126,7 @@ class Neo4jStore:
             raise
 
     async def aclose(self) -> None:
+        await self._searcher.aclose()
         await self._gateway.aclose()
 
     async def store_id(self) -> str:

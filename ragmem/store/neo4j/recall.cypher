@@ -282,7 +282,7 @@ RETURN collect([e.recordId, e.number, e.at.epochMillis]) AS found;
 
 // :vectors_of_project
 MATCH (e:SearchEntry)
-WHERE e.projectId = $id AND e.sequence > $after AND e.vectors IS NOT NULL
+WHERE e.projectId = $id AND $after < e.sequence < $before AND e.vectors IS NOT NULL
   AND e.embedder = $embedder AND e.dimension = $dimension
 WITH e
 ORDER BY e.projectId DESC, e.sequence DESC
@@ -309,14 +309,15 @@ RETURN number;
 // :vectors_of_session
 MATCH (e:SearchEntry)
 // Unsorted, else it would be read in the order of all that there is.
-WHERE e.sessionId = $id AND e.turnIndex >= -1 AND e.sequence > $after AND e.vectors IS NOT NULL
+WHERE e.sessionId = $id AND e.turnIndex >= -1 AND $after < e.sequence < $before
+  AND e.vectors IS NOT NULL
   AND e.embedder = $embedder AND e.dimension = $dimension
 RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e.level) AS levels,
        collect(e.turnIndex) AS indexes, collect(e.vectors) AS packs;
 
 // :vectors_of_all
 MATCH (e:SearchEntry)
-WHERE e.sequence > $after AND e.vectors IS NOT NULL
+WHERE $after < e.sequence < $before AND e.vectors IS NOT NULL
   AND e.embedder = $embedder AND e.dimension = $dimension
 WITH e
 ORDER BY e.sequence DESC

@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ragmem.errors import StoreRefused
+from ragmem.errors import StoreError, StoreRefused
 from ragmem.records import (
     LOOKED_THROUGH,
     TURN_LEVEL,
@@ -28,7 +29,7 @@ from ragmem.similarity import Matrix, Similarities, VectorCache, Version, best_o
 from ragmem.store.neo4j.entries import STATEMENTS, SUMMARIES, TURNS, level_mark, mark, session_mark
 from ragmem.store.neo4j.gateway import Gateway, Transaction, from_text
 from ragmem.store.neo4j.shapes import Properties
-from ragmem.store.neo4j.vectors import compared, index_of, level_of, number_of
+from ragmem.store.neo4j.vectors import Area as VectorArea, index_of, level_of, number_of, page_of
 from ragmem.text import clean
 
 SAMPLE = 256
@@ -218,7 +219,11 @@ class Searcher:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._vectors = VectorCache()
-        self._reading = asyncio.Lock()
+        self._comparing = asyncio.Lock()
+        self._oldest: dict[VectorArea, int] = {}
+        """The sequence of the oldest vector in memory; 0 where none is before it."""
+        self._reading: dict[VectorArea, asyncio.Task[None]] = {}
+        """What is older, beside searches."""
         self._samples: dict[str, Commonness] = {}
         self._refused_at = float("-inf")
         """When an index of vectors did so: it may be missing, or not be made yet."""
@@ -334,10 +339,12 @@ class Searcher:
         areas += [("session", each) for each in area.lasts]
         found: list[Similarities] = []
         is_partial = False
-        async with self._reading:
+        async with self._comparing:
             for which in [("all", "")] if area.everywhere else areas:
-                part, has_more = await compared(tx, self._vectors, which, version, query.vector)
-                is_partial |= has_more
+                part = await self._compared(tx, which, version, query.vector)
+                if self._oldest[which]:
+                    is_partial = True
+                    self._read_on(which, version)
                 if which[0] == "session":
                     seen = index_of(part.records) <= area.lasts[which[1]]
                     if which[1] not in area.own:
@@ -345,6 +352,43 @@ class Searcher:
                     part = part.those(seen)
                 found.append(part)
         return Similarities.joined(found), is_partial
+
+    async def _compared(
+        self, tx: Transaction, which: VectorArea, version: Version, vector: bytes
+    ) -> Similarities:
+        """The records of an area that are in memory, with their cosines."""
+        place = self._vectors.place(which, version)
+        page = await page_of(tx, which, version, after=place)
+        if not place:
+            self._oldest[which] = page.oldest
+        came = [(page.records, page.packs, page.newest)] if page.records else []
+        return Similarities.joined(
+            [*self._vectors.similarities(which, version, vector, lambda _: came)]
+        )
+
+    def _read_on(self, which: VectorArea, version: Version) -> None:
+        """Begin to read what is older, unless that goes on already."""
+        if which not in self._reading:
+            task = self._reading[which] = asyncio.create_task(self._read_older(which, version))
+            task.add_done_callback(lambda _: self._reading.pop(which))
+
+    async def _read_older(self, which: VectorArea, version: Version) -> None:
+        # Where it fails the next search begins it again.
+        with suppress(StoreError):
+            while before := self._oldest[which]:
+                read = partial(page_of, area=which, version=version, before=before)
+                page = await self._gateway.read(read, patient=False)
+                async with self._comparing:
+                    is_next = self._oldest[which] == before
+                    if not is_next or not self._vectors.add(which, version, *page[:2]):
+                        return
+                    self._oldest[which] = page.oldest
+
+    async def aclose(self) -> None:
+        """Stop reading."""
+        for task in (reading := [*self._reading.values()]):
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
 
 
 async def _search_text(

@@ -1,18 +1,18 @@
 """Vectors of a project, a session or all, held in memory: Neo4j takes 18 ms for 1,000 cosines.
 
-The newest are read once, and from then on what is new (`sequence`). What is beyond those, of a very
-large project, is found by the server's own index of vectors, approximately.
+The newest are read at first, from then on what is new (`sequence`), and beside searches what is
+older. Until that is there, it is found by the server's own index of vectors, approximately.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ragmem.errors import StoreError
 from ragmem.records import MEMORY_LEVEL, WORK, Attempts, EmbedderMark, Pending, PutVectors, Work
-from ragmem.similarity import Similarities, VectorCache, Version, packed, unpacked
+from ragmem.similarity import Version, packed, unpacked
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import STATEMENTS, lock_vectors
 from ragmem.store.neo4j.gateway import Gateway, Transaction
@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-NEWEST = 20_000
-"""Vectors of an area that are read at first."""
+PAGE = 20_000
+"""Vectors that are read at a time."""
 _END = 2**62
 _INDEX_BITS, _LEVEL_BITS = 24, 8
 """A record's number, its level and its place, in one number: by that it is known here."""
+
+
+Area = tuple[str, str]
+"""`project` or `session` with an id, or `all`."""
 
 
 def number_of(records: "Numbers") -> "Numbers":
@@ -48,30 +52,37 @@ def index_of(records: "Numbers") -> "Numbers":
     return (records & (1 << _INDEX_BITS) - 1) - 1
 
 
-async def compared(
-    tx: Transaction, cache: VectorCache, area: tuple[str, str], version: Version, vector: bytes
-) -> tuple[Similarities, bool]:
-    """The records of an area with their cosines with a vector, and whether it may have more.
+class Page(NamedTuple):
+    """Some of an area's vectors, side by side."""
 
-    An area is `project` or `session` with an id, or `all`. One at a time is compared.
-    """
-    place = cache.place(area, version)
-    [page] = await tx.values(
+    records: list[int]
+    packs: list[bytes]
+    oldest: int
+    """The sequence of the oldest of them; 0 where none is before it."""
+    newest: int
+
+
+async def page_of(
+    tx: Transaction, area: Area, version: Version, *, after: int = 0, before: int = _END
+) -> Page:
+    """The newest vectors of an area between two places; all of what comes after one."""
+    limit = _END if after else PAGE
+    [values] = await tx.values(
         STATEMENTS[f"vectors_of_{area[0]}"],
         id=area[1],
         embedder=version.model_id,
         dimension=version.dimension,
-        after=place,
-        limit=_END if place else NEWEST,
+        after=after,
+        before=before,
+        limit=limit,
     )
-    numbers, sequences, levels, indexes, packs = page
+    numbers, sequences, levels, indexes, packs = values
     records = [
         (number << _LEVEL_BITS | level) << _INDEX_BITS | index + 1
         for number, level, index in zip(numbers, levels, indexes, strict=True)
     ]
-    came = [(records, packs, max(sequences))] if records else []
-    found = Similarities.joined([*cache.similarities(area, version, vector, lambda _: came)])
-    return found, len(found.records) >= NEWEST
+    oldest = min(sequences) if len(records) >= limit else 0
+    return Page(records, packs, oldest, max(sequences, default=after))
 
 
 EMBEDDED: Mapping[str, tuple[str, str]] = MappingProxyType(
