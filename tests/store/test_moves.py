@@ -250,8 +250,9 @@ async def test_a_backup_whose_end_is_missing_is_not_taken_for_whole(tmp_path: Pa
         assert await other.turns("root")
         await other.aclose()
     file.write_bytes(b"dear diary\xff")
+    # Before a store is opened for it.
     with pytest.raises(UsageError, match="is no backup"):
-        _ = [batch async for batch in stream_of_lines(file)()]
+        stream_of_lines(file)
 
 
 @INTO_A_GRAPH

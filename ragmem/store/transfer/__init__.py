@@ -250,21 +250,23 @@ def count_lines(file: Path) -> int:
 
 
 def stream_of_lines(file: Path) -> Stream:
-    """What is in the file; StoreDamaged at the first line that can't be read, or at a cut end."""
+    """What is in the file, UsageError for no backup; in reading StoreDamaged at the first line that
+    can't be read, or at a cut end."""
+    with file.open("rb") as beginning:
+        try:
+            msgspec.json.decode(beginning.readline(_LONGEST_HEAD), type=_Head)
+        except msgspec.MsgspecError:
+            raise UsageError(
+                f"{file} is no backup of ragmem's memory.",
+                hint="`ragmem store backup FILE` writes one. `ragmem sessions import` takes "
+                "sessions, `ragmem memory import` memories.",
+            ) from None
 
     async def stream() -> AsyncIterator[Sequence[Write]]:
         batch: list[Write] = []
-        damage = None
+        damage, ended = None, False
         with file.open("rb") as lines:
-            try:
-                msgspec.json.decode(lines.readline(_LONGEST_HEAD), type=_Head)
-            except msgspec.MsgspecError:
-                raise UsageError(
-                    f"{file} is no backup of ragmem's memory.",
-                    hint="`ragmem store backup FILE` writes one. `ragmem sessions import` takes "
-                    "sessions, `ragmem memory import` memories.",
-                ) from None
-            ended = False
+            lines.readline()
             for count, line in enumerate(lines):
                 failpoint("lines.read")
                 try:
