@@ -34,8 +34,8 @@ _RETRY_S = 0.5
 """The pause after a look that failed; each time that it fails again twice as long."""
 _LONGEST_AGAIN_S = 60.0
 _REST = 10
-"""A look is followed by a pause of so many times its length; the second that finds nothing by twice
-as long a pause, the third by three times as long …"""
+"""A look that finds nothing is followed by a pause of so many times its length; the second in turn
+by twice as long a pause, the third by three times as long …"""
 _LONGEST_REST = 100
 """So it becomes, where a log is written all the time."""
 
@@ -68,7 +68,7 @@ async def keep_current(
                     # Another process may have begun its look before what is told of.
                     due, again_s = looked.elsewhere, _RETRY_S
                     idle = 0 if looked.changed or looked.removed else idle + 1
-                    rest = min(_REST * max(1, idle), _LONGEST_REST)
+                    rest = min(_REST * idle, _LONGEST_REST)
                     now = time.monotonic()
                     not_before = now + max(_RETRY_S * due, rest * (now - started))
                     yield looked
