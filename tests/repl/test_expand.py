@@ -105,12 +105,17 @@ def test_what_no_pager_shows_is_printed(house: House) -> None:
         chat.leave()
 
 
-@pytest.mark.parametrize("held", ["early", "load"])
-def test_a_key_that_is_pressed_before_all_is_loaded_is_no_prompt(tmp_path: Path, held: str) -> None:
+@pytest.mark.parametrize("early", ["held", "shown"])
+def test_a_key_that_is_pressed_before_all_is_loaded_is_no_prompt(
+    tmp_path: Path, early: str
+) -> None:
     """It is dropped: nothing waits, nothing is asked, and what was typed after it is sent."""
-    with FakeChat(tmp_path, "early=shown", f"{held}=held", "past", "continue", ready=r"^›") as chat:
+    settings = (f"early={early}", "load=held", "past", "continue")
+    with FakeChat(tmp_path, *settings, ready=r"^›") as chat:
         chat.send(f"{CTRL_O}hello\r")
-        chat.let(held)
+        chat.let("early")
+        chat.wait_for_screen(r"^loading …\nqueued: hello$")
+        chat.let("load")
         chat.wait_for_turn(r"^You said 'hello'\.")
         assert "queued: \n" not in chat.text
         assert "^O" not in chat.text
