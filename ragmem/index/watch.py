@@ -38,6 +38,8 @@ _REST = 10
 by twice as long a pause, the third by three times as long …"""
 _LONGEST_REST = 100
 """So it becomes, where a log is written all the time."""
+_WHOLE = sys.platform == "darwin"
+"""Whether a tree is watched at once, and without following links."""
 
 
 async def keep_current(
@@ -80,13 +82,10 @@ async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
     Where the system can't watch, they may have whenever it is asked. Files are to be looked at
     before it is asked again: what is to be watched follows from what is indexed.
     """
-    # There a tree is watched at once, and without following links.
-    whole = sys.platform == "darwin"
     is_known = False
     while _is_folder(root):
         try:
-            indexed = await index.folders()
-            folders = [root] if whole else await asyncio.to_thread(folders_of, str(root), indexed)
+            folders = await _watchable(index, root)
             listening = watchfiles.awatch(
                 *folders,
                 watch_filter=lambda _, path: "/.git/" not in path,
@@ -95,18 +94,20 @@ async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
                 rust_timeout=_TICK_MS,
                 yield_on_timeout=True,
                 ignore_permission_denied=True,
-                recursive=whole,
+                recursive=_WHOLE,
             )
-            # What changed until it listens is not told.
-            has_changed = True
+            # What changed until it listens is not told, folders that came meanwhile neither.
+            is_new = True
             async with aclosing(listening):
                 async for changes in listening:
                     if not _is_folder(root):
                         return
-                    yield has_changed or bool(changes)
-                    has_changed = False
-                    if not whole and any(c == Change.added and _is_folder(p) for c, p in changes):
+                    yield is_new or bool(changes)
+                    if not _WHOLE and any(c == Change.added and _is_folder(p) for c, p in changes):
                         break  # It is to be watched too.
+                    if is_new and await _watchable(index, root) != folders:
+                        break
+                    is_new = False
             continue
         except Exception as error:  # the system's, or the library's own kind
             # A folder may have gone just then, and a file may have a strange name.
@@ -116,6 +117,12 @@ async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
             is_known = True
         yield True
         await asyncio.sleep(_POLL_S)
+
+
+async def _watchable(index: "CodeIndex", root: Path) -> list[Path]:
+    if _WHOLE:
+        return [root]
+    return await asyncio.to_thread(folders_of, str(root), await index.folders())
 
 
 def _is_folder(path: str | Path) -> bool:

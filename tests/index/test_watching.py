@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,28 @@ async def test_a_new_folder_is_watched_though_a_look_had_to_wait(tree, monkeypat
             watched.seen.clear()
             tree.write("new/late.py", text)
             await watched.until("new/late.py")
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_folder_that_comes_while_folders_are_sought_is_watched(tree, monkeypatch, moment):
+    """In it is a file that no look has found yet, or it was not there to be found."""
+    coming = iter(("def early():\n    pass\n",))
+
+    def sought(*given: Any) -> list[Path]:
+        if moment == "after":
+            found = folders_of(*given)
+        for text in coming:
+            tree.write("come/early.py", text)
+        return folders_of(*given) if moment == "before" else found
+
+    async with _watching(tree) as watched:
+        monkeypatch.setattr(watch, "folders_of", sought)
+        (tree.root / "makes it look again").mkdir()
+        await watched.until("come/early.py")
+        watched.seen.clear()
+        await asyncio.sleep(0.5)
+        tree.write("come/late.py", "def late():\n    pass\n")
+        await watched.until("come/late.py")
 
 
 async def test_what_is_ignored_stays_so(tree):
