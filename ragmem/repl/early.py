@@ -69,9 +69,13 @@ def show() -> bool:
     keeping[3] &= ~(termios.ICANON | termios.ECHO)
     termios.tcsetattr(fd, termios.TCSANOW, keeping)
     # Bracketed paste tells a pasted line break from Enter, also before we read.
-    sys.stdout.write(prompt() + _PASTE_ON)
-    sys.stdout.flush()
+    _print(prompt() + _PASTE_ON)
     return True
+
+
+def _print(text: str) -> None:
+    # Past Python's buffer, which is locked while a signal comes in the middle of a write.
+    os.write(sys.stdout.fileno(), text.encode(sys.stdout.encoding or "ascii"))
 
 
 def ordinary_mode(fd: int) -> "list[Any]":
@@ -83,8 +87,7 @@ def hand_over() -> None:
     """Erase the prompt; what was typed at it is read by the one that takes its place."""
     global _ordinary
     if _ordinary is not None:
-        sys.stdout.write("\r\x1b[K" + _PASTE_OFF)
-        sys.stdout.flush()
+        _print("\r\x1b[K" + _PASTE_OFF)
         _ordinary = None
 
 

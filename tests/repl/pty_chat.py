@@ -175,6 +175,11 @@ class PtyChat:
         return self._shown
 
     @property
+    def _is_whole(self) -> bool:
+        """Whether nothing is being drawn: the cursor is hidden meanwhile."""
+        return self._is_over or not self._screen.cursor.hidden
+
+    @property
     def size(self) -> tuple[int, int]:
         """Columns and rows of the window."""
         return self._screen.columns, self._screen.lines
@@ -196,7 +201,7 @@ class PtyChat:
     def until(self, condition: Callable[[], Any], what: str = "") -> None:
         """Wait for it; what is on the screen when it does not come is the failure's text."""
         deadline = time.monotonic() + PATIENCE_S
-        while not condition():
+        while not (self._is_whole and condition()):
             self.pump()
             if time.monotonic() > deadline:
                 raise AssertionError(f"waited for {what or condition}; the screen is:\n{self.text}")

@@ -1,9 +1,27 @@
 """The prompt that stands before anything is imported."""
 
+import signal
 import subprocess
 import sys
+import termios
+import time
+from pathlib import Path
 
-from tests.repl.pty_chat import ROOT
+from tests.repl.pty_chat import ROOT, PtyChat
+
+FULL = """
+import os, time
+os.set_blocking(1, False)
+try:
+    while True:
+        os.write(1, b".")
+except BlockingIOError:
+    os.set_blocking(1, True)
+from ragmem.repl import early
+early.show()
+time.sleep(600)
+"""
+"""A terminal takes nothing any more when the prompt is to be printed there."""
 
 
 def printed(code: str) -> str:
@@ -43,3 +61,14 @@ def test_off_a_terminal_nothing_is_printed() -> None:
     """Nor is anything erased there."""
     code = "from ragmem.repl import early; print(early.show()); early.hand_over(); early.clear()"
     assert printed(code) == "False\n"
+
+
+def test_a_signal_that_comes_while_it_is_printed_ends_it_in_order(tmp_path: Path) -> None:
+    with PtyChat([sys.executable, "-c", FULL], cwd=tmp_path) as begun:
+        stat = Path(f"/proc/{begun.process.pid}/stat")
+        while termios.tcgetattr(begun._terminal)[3] & termios.ECHO or " S " not in stat.read_text():
+            time.sleep(0.01)
+        begun.process.kill(signal.SIGTERM)
+        assert begun.exit_code() == 128 + signal.SIGTERM
+        assert "Traceback" not in begun.text
+        assert begun.is_restored()

@@ -84,9 +84,9 @@ def test_a_terminal_that_can_do_nothing_is_told_the_same(tmp_path: Path) -> None
     steps = (msgspec.structs.replace(first, wait="^›"), *rest)
     told = msgspec.structs.replace(told, steps=steps)
     with Stage(told, tmp_path, {"TERM": "dumb"}).played(80, 40) as chat:
-        chat.wait_for("Allow this change")
+        chat.wait_for("Allow this change.* y yes")
         assert b"\x1b" not in chat.raw
-        for line in ("Edit water.py", "math.ceil(plants / 2)", "y yes"):
+        for line in ("Edit water.py", "math.ceil(plants / 2)"):
             assert line in chat.text
 
 
