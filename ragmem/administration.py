@@ -27,7 +27,7 @@ from ragmem.errors import (
     unreadable,
 )
 from ragmem.files import forget_prompts, lock
-from ragmem.ids import is_whole_id
+from ragmem.ids import is_whole_id, short_id
 from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import (
@@ -53,6 +53,7 @@ from ragmem.text import counted, one_line, visible
 if TYPE_CHECKING:
     from ragmem.store import Archive
     from ragmem.store.neo4j_server import LocalNeo4j
+    from ragmem.store.sqlite.repair import Shortened
     from ragmem.store.transfer import Comparison as Comparison, OnProgress, Stream
     from ragmem.store.transfer.document import SessionDocument
     from ragmem.tools.rewind import Preimages
@@ -63,6 +64,8 @@ _TIMEOUT_S = 600.0
 """For one step over all of a graph."""
 _PAGE = 100
 _ALL = 2**31 - 1
+_SHORTENED = 20
+"""Sessions that lost turns are told of one by one up to so many."""
 _LONGEST_TURN = timedelta(days=1)
 """A turn's edits are made after the time that stands for the session's last activity."""
 _KEPT_OUTPUT = re.compile(r"command-[0-9a-f-]{36}\.txt")
@@ -409,7 +412,7 @@ class Administration:
             folder = Path(name)
             # What waits in the spool waits for the new one, if nobody can read any more for whom.
             known = Spool(paths.spool_dir / "sqlite").store_id
-            lost, backup = _rebuilt(paths, folder, known)
+            lost, backup, shortened = _rebuilt(paths, folder, known)
             store = await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
             try:
                 found = await store.info()
@@ -424,6 +427,12 @@ class Administration:
         if kept.exists():
             said += f" The damaged database is kept as it was: {kept}"
         say(said)
+        for each in shortened[:_SHORTENED]:
+            title = one_line(each.title, 80)
+            turns = f"{each.lost:,} of {counted(each.had, 'turn')}"
+            say(f"Lost of session {short_id(each.session_id)} “{title}”: {turns}.")
+        if (more := len(shortened) - _SHORTENED) > 0:
+            say(f"{counted(more, 'more session')} lost turns.")
         return Saved(found)
 
     async def _mend_graph(self, new: NewFile, say: Callable[[str], None]) -> Saved | None:
@@ -556,8 +565,11 @@ def _of_backup(error: StoreError, database: Path, file: Path) -> StoreError:
     return type(error)(str(error).replace(told, f"The backup {file}"), hint=hint)
 
 
-def _rebuilt(paths: Paths, folder: Path, known_id: str) -> tuple[int | None, Path | None]:
-    """Places that were lost, None for all of them; and the backup that stood in for them.
+def _rebuilt(
+    paths: Paths, folder: Path, known_id: str
+) -> tuple[int | None, Path | None, list["Shortened"]]:
+    """Places that were lost, None for all of them; the backup that stood in for them; and the
+    sessions that have lost turns.
 
     StoreDamaged where neither the database nor a backup can be read.
     """
@@ -575,14 +587,14 @@ def _rebuilt(paths: Paths, folder: Path, known_id: str) -> tuple[int | None, Pat
         remains = sources[0] if sources else None
         if backup is not None:
             sources.append(DamagedDatabase(backup, folder))
-        rebuild(
+        shortened = rebuild(
             sources,
             folder / "memory.db",
             folder / "locks",
             owner=owner_of_file(paths),
             store_id=known_id,
         )
-        return (remains.lost if remains else None), backup
+        return (remains.lost if remains else None), backup, shortened
     finally:
         for source in sources:
             source.connection.close()

@@ -11,7 +11,7 @@ import msgspec
 from ragmem.events import Event, Notice, PermissionDenial, ToolFinished, ToolProgress, ToolStarted
 from ragmem.llm.base import Completion, parse_arguments
 from ragmem.memory.recording import TurnRecording, settled
-from ragmem.memory.turns import call_id, result_text
+from ragmem.memory.turns import ONLY_ASKED, call_id, result_text
 from ragmem.messages import (
     ImagePart,
     Message,
@@ -247,8 +247,15 @@ class CallRunner:
         if not read_only:
             # Should the process die now, the call is known and its effects are not.
             await self._recording.call(call)
+
+        async def asked_of(stands: bool) -> None:
+            # Should it die at a question, nothing was done.
+            if not read_only:
+                at = msgspec.structs.replace(call, error=ONLY_ASKED if stands else None)
+                await self._recording.call(at)
+
         try:
-            outcome = await self._toolset.call(use, self._teller(call))
+            outcome = await self._toolset.call(use, self._teller(call), asked_of)
         except Unanswered:
             told = "The turn was stopped before the person had answered. Nothing was done."
             await self._finished(call, _failed(call, told, "stopped"))

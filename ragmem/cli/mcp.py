@@ -39,7 +39,7 @@ from ragmem.memory.facts import Draft
 from ragmem.memory.facts.trust import vouch
 from ragmem.memory.memories import chain_of, facts_of, here, minute, search_memories, told
 from ragmem.memory.projects import real_folder, registrations
-from ragmem.memory.turns import stored_path, turn_tag
+from ragmem.memory.turns import result_text, stored_path, turn_tag
 from ragmem.messages import ToolUse
 from ragmem.own_tools import Effect
 from ragmem.records import Evidence, Session, SessionQuery, Summary, Turn, utc_now
@@ -418,7 +418,7 @@ def _turn_text(turn: Turn) -> str:
         lines += [f"{who}:", _shown(said)] if said.strip() else []
     for call in turn.tool_calls[:_CALLS]:
         how = "" if call.success else ", which failed"
-        how = how if call.result else ", which was interrupted: its effects are unknown"
+        how = how if call.result else f", {result_text(call).strip('[]')}"
         lines.append(f"Tool: {one_line(f'{call.tool_name} {call.arguments}', 200)}{how}")
     more = len(turn.tool_calls) - _CALLS
     lines += [f"and {counted(more, 'more tool call')}"] if more > 0 else []

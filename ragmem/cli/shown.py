@@ -11,14 +11,7 @@ from ragmem.ids import short_id
 from ragmem.listings import folded, session_marks, session_name
 from ragmem.memory.memories import marks
 from ragmem.memory.recall import NOBODY
-from ragmem.memory.turns import (
-    UNKNOWN_EFFECTS,
-    Said,
-    blocks_of,
-    has_failed,
-    result_text,
-    subject_of,
-)
+from ragmem.memory.turns import Said, blocks_of, has_failed, result_text, subject_of
 from ragmem.records import Claims, MemoryRecord, Session, ToolCall, Turn
 from ragmem.repl.early import sign
 from ragmem.text import (
@@ -311,5 +304,5 @@ def _call_parts(call: ToolCall) -> list[Part]:
     mark = ("✗", "red") if has_failed(call) else ("●", "green")
     reason = (f" — {one_line(call.error, 200)}" if call.error else "", "red")
     if not call.result:
-        mark, reason = ("?", "yellow"), (f" — {UNKNOWN_EFFECTS.strip('[]')}", "dim")
+        mark, reason = ("?", "yellow"), (f" — {result_text(call).strip('[]')}", "dim")
     return [mark, (" ", ""), (one_line(subject_of(call), 160), "bold"), reason]

@@ -3,12 +3,15 @@
 Here is what a program hands over: checked values, and the records and writes that become of them.
 """
 
+import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+import reprlib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -32,12 +35,75 @@ from ragmem.records import (
     Turn,
     Write,
 )
-from ragmem.text import clean, clip_middle
+from ragmem.text import Regex, clean, clip_middle
 
 GivenCall = ToolCall | Mapping[str, Any]
 """A call as it happened: a `ToolCall`, or its fields by name (see docs/python.md)."""
 
 _FIELDS = frozenset(ToolCall.__struct_fields__) - {"turn_id", "order", "origin"}
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
+
+
+def checked_arguments(cls: C) -> C:
+    """Let the constructor and each public method of a class look at their arguments: `checked`."""
+    for name, method in list(vars(cls).items()):
+        if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
+            setattr(cls, name, checked(method, cls.__name__ if name == "__init__" else name))
+    return cls
+
+
+def checked(call: Callable[P, R], name: str = "") -> Callable[P, R]:
+    """The function; UsageError for an argument that is not of the type that its annotation says."""
+    signature = inspect.signature(call)
+
+    def check(*given: P.args, **named: P.kwargs) -> None:
+        for argument, value in signature.bind(*given, **named).arguments.items():
+            hint = signature.parameters[argument].annotation
+            if not _fits(value, hint):
+                raise UsageError(
+                    f"{argument} of {name or call.__name__} can't be {reprlib.repr(value)}.",
+                    hint=f"It takes {_MODULES.sub('', inspect.formatannotation(hint))}.",
+                )
+
+    @wraps(call)
+    def checking(*given: P.args, **named: P.kwargs) -> R:
+        check(*given, **named)
+        return call(*given, **named)
+
+    @wraps(call)
+    async def awaiting(*given: P.args, **named: P.kwargs) -> Any:
+        check(*given, **named)
+        return await call(*given, **named)  # type: ignore[misc]
+
+    return awaiting if inspect.iscoroutinefunction(call) else checking  # type: ignore[return-value]
+
+
+_MODULES = Regex(r"\b(?:\w+\.)+(?=\w)")
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a value is of a type, as far as that can be seen without using it."""
+    kind, parts = get_origin(hint), get_args(hint)
+    if kind in (Union, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if kind is Literal:
+        return isinstance(value, str)  # Who takes it says which ones there are.
+    wanted = kind or hint
+    if wanted in (Any, inspect.Parameter.empty) or not isinstance(wanted, type):
+        return True
+    if getattr(wanted, "_is_protocol", False):
+        return True
+    if kind and isinstance(value, str):
+        return False  # A text is no list of texts.
+    if not isinstance(value, int | float if wanted is float else wanted):
+        return False
+    if isinstance(value, Collection) and not isinstance(value, Mapping):
+        return all(_fits(each, part) for part in parts[:1] for each in value)
+    return True
 
 
 def local_time(at: datetime | None, now: datetime) -> datetime:

@@ -14,7 +14,7 @@ from ragmem.agent import Agent, Reply
 from ragmem.agent.turn import Dependencies, Limits
 from ragmem.config import SummariesConfig, ToolsConfig, environment
 from ragmem.errors import LLMError, StoreError, UsageError
-from ragmem.interface import checked_strategy, place_of
+from ragmem.interface import checked_arguments, checked_strategy, place_of
 from ragmem.interface.memory import Folder, OpenMemory, Work
 from ragmem.llm.base import LLM, Chunk, Request
 from ragmem.memory.context.builder import Context, ContextBuilder, Counts
@@ -67,6 +67,7 @@ class ConversationContext(msgspec.Struct, frozen=True, kw_only=True):
         return self.request.text()
 
 
+@checked_arguments
 class Conversation:
     """See the module's text; made by a ConversationAgent. One message is answered at a time."""
 
@@ -310,6 +311,7 @@ class ConversationConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Text for the model, behind the system prompt."""
 
 
+@checked_arguments
 class ConversationAgent:
     """Conversations with a model that remembers; closed with the memory, or before.
 

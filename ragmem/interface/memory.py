@@ -25,6 +25,8 @@ from ragmem.errors import StoreError, StoreUnavailable, UsageError
 from ragmem.ids import new_id
 from ragmem.interface import (
     GivenCall,
+    checked,
+    checked_arguments,
     checked_calls,
     checked_strategy,
     clipped,
@@ -67,6 +69,7 @@ Where = ScopeName | Scope | Path
 """Where to search: around the session (by name), a scope, or the project of a folder."""
 
 
+@checked
 @asynccontextmanager
 async def open_memory(
     url: str | None = None, home: Folder | None = None
@@ -165,6 +168,7 @@ _NO_LIMIT = 1_000_000
 _ANY_MODEL = ModelInfo(name="")
 
 
+@checked_arguments
 class OpenMemory:
     """See the module's text; made by `ragmem.open_memory`. Each method raises RagmemErrors."""
 

@@ -109,7 +109,7 @@ def preimages_of(turns: Iterable[Turn]) -> set[str]:
 
 def _was_not_run(call: ToolCall) -> bool:
     said = (field_of(call.result, "text") or call.error or "").casefold()
-    return bool(call.result) and not call.success and any(words in said for words in _NOT_RUN)
+    return not call.success and any(words in said for words in _NOT_RUN)
 
 
 def _edit(call: ToolCall, turn_index: int) -> FileChange | None:

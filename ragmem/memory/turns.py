@@ -37,6 +37,8 @@ from ragmem.text import (
 )
 
 UNKNOWN_EFFECTS = "[interrupted: no result was recorded, and its effects are unknown]"
+ONLY_ASKED = "[interrupted before the person had answered: nothing was done]"
+"""The error of a call without a result, while a question about it stands."""
 _LOOKBACK = 50
 """Windows are planned from a turn index that is a multiple of this (see `window_limit`)."""
 _MARKS = {
@@ -75,7 +77,7 @@ def call_id(tool_call_id: str) -> str:
 def result_text(call: ToolCall) -> str:
     """What the model was shown as the call's answer."""
     if not call.result:
-        return UNKNOWN_EFFECTS
+        return call.error or UNKNOWN_EFFECTS
     stored = _stored(call)
     return stored.text if stored else call.result
 

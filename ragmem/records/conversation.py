@@ -166,7 +166,7 @@ class ToolCall(Record, frozen=True, kw_only=True):
     """A JSON object."""
     result: str = "{}"
     """A JSON object with at least `text`: what the model was shown. Empty while it runs, and for
-    ever if the process died: then its effects are unknown."""
+    ever if the process died: then its effects are unknown, unless `error` says of them."""
     success: bool = True
     error: str | None = None
     started_at: datetime
@@ -174,6 +174,11 @@ class ToolCall(Record, frozen=True, kw_only=True):
     origin: CallOrigin = "model"
     preamble: str = ""
     """What the agent said before the calls of this iteration; on the first of them only."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing is known of its effects: the process died in it, or it runs."""
+        return not self.result and not self.error
 
     @property
     def is_undo(self) -> bool:

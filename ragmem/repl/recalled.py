@@ -332,7 +332,7 @@ def cut_off(turn: Turn | None) -> str:
     if (more := len(finished) - _CUT_CALLS) > 0:
         finished = [f"{more} more", *finished[more:]]
     after = f" after {', '.join(finished)}" if finished else ""
-    unknown = (f"`{one_line(subject_of(c), 80)}`" for c in turn.tool_calls if not c.result)
+    unknown = (f"`{one_line(subject_of(c), 80)}`" for c in turn.tool_calls if c.is_unknown)
     if running := ", ".join(unknown):
         return f"{ended}{after}; running then: {running}"
     if turn.assistant_message:
@@ -392,7 +392,8 @@ def call_rows(turn: Turn) -> list[RenderableType]:
 
 def _row(call: ToolCall) -> Text:
     mark = f"{sign('●', '*')} " if call.success else f"{sign('✗', 'x')} "
-    first = result_text(call).strip().split("\n", 1)[0] if call.result else "not finished"
+    ended = result_text(call) if call.result else (call.error or "not finished").strip("[]")
+    first = ended.strip().split("\n", 1)[0]
     return clipped(
         (mark, "green" if call.success and call.result else "red"),
         (one_line(subject_of(call), 120), ""),

@@ -129,8 +129,17 @@ class ToolOutcome(ToolOutput, frozen=True, kw_only=True):
         return msgspec.json.encode({"text": self.text, **self.data}).decode()
 
 
+AskedOf = Callable[[bool], Awaitable[None]]
+"""Keeps of the call that runs that a question about it stands, or that it was allowed."""
+
+
+async def keep_nothing(_: bool) -> None:
+    """Where no call is recorded."""
+
+
 _running: ContextVar[ToolUse | None] = ContextVar("running", default=None)
 _telling: ContextVar[Tell] = ContextVar("telling", default=lambda _: None)
+_asked_of: ContextVar[AskedOf] = ContextVar("asked_of", default=keep_nothing)
 
 
 def teller() -> Tell:
@@ -200,8 +209,13 @@ class Unanswered(asyncio.CancelledError):
 
 async def answer_to(proposal: Proposal, approver: Approver) -> Decision:
     """Ask the person; Unanswered when that is cancelled, ToolFailure where it can't be done."""
+    stands = _asked_of.get()
     try:
-        return await approver(proposal)
+        await stands(True)
+        decision = await approver(proposal)
+        if decision.allowed:
+            await stands(False)
+        return decision
     except asyncio.CancelledError as error:
         raise Unanswered(*error.args) from None
     except OSError as error:
@@ -315,7 +329,9 @@ class Toolset:
                 named = f"{tool.name} {tool.title(self._parse(use))}"
         return one_line(named, 200)
 
-    async def call(self, use: ToolUse, tell: Tell = lambda _: None) -> ToolOutcome:
+    async def call(
+        self, use: ToolUse, tell: Tell = lambda _: None, asked_of: AskedOf = keep_nothing
+    ) -> ToolOutcome:
         """Run it; failures are outcomes. `tell` hears what is printed meanwhile."""
         started_at, started = utc_now(), time.perf_counter()
 
@@ -341,6 +357,7 @@ class Toolset:
                 told += " Servers are still starting: wait_for_servers waits for their tools."
             return failed(told)
         running, telling = _running.set(use), _telling.set(tell)
+        asking = _asked_of.set(asked_of)
         try:
             params = self._parse(use)
             failpoint("tool.run")
@@ -365,6 +382,7 @@ class Toolset:
         finally:
             _running.reset(running)
             _telling.reset(telling)
+            _asked_of.reset(asking)
 
     def _parse(self, use: ToolUse) -> Any:
         """The tool's `Params`; for one that there is not its arguments as they are."""

@@ -31,15 +31,15 @@ from ragmem.failpoints import arm, hits
 from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Request, TextChunk, UsageChunk
 from ragmem.memory.files import rewind_to
 from ragmem.memory.memory import Memory
-from ragmem.memory.turns import UNKNOWN_EFFECTS
+from ragmem.memory.turns import ONLY_ASKED, UNKNOWN_EFFECTS, result_text
 from ragmem.messages import ToolUse
-from ragmem.records import Applied
+from ragmem.records import Applied, Turn
 from ragmem.store import Room
-from ragmem.tools.base import Decision, Proposal
+from ragmem.tools.base import Decision, Proposal, ToolOutput, Toolset, answer_to
 from ragmem.tools.jobs import Jobs
 from ragmem.tools.shell import Commands
 from ragmem.tools.workspace import Workspace
-from tests.agent.conftest import Bench, asked, calls, reads, touches, use
+from tests.agent.conftest import Bench, PathParams, Touch, asked, calls, reads, touches, use
 from tests.fakes.scripted_llm import Says
 from tests.memory.test_window import assert_valid
 
@@ -413,6 +413,38 @@ async def test_a_turn_that_is_stopped_while_the_person_is_asked_has_done_nothing
     assert (rewind.changes, rewind.command_count, rewind.other_count) == ((), 0, 0)
     await agent.send("what happened?")
     assert UNKNOWN_EFFECTS not in request_text(llm.requests[-1])
+
+
+@pytest.mark.parametrize("tool", ["edit_file", "run_command"])
+async def test_a_killed_process_leaves_word_of_whether_it_only_asked(
+    bench: Bench, tool: str
+) -> None:
+    """At the question nothing was done; of what was allowed and has no result nothing is known."""
+    left: list[Turn] = []
+
+    async def approve(_: Proposal) -> Decision:
+        left.append(await bench.turn(agent))
+        return Decision(True)
+
+    class Asking(Touch):
+        name = tool
+
+        async def run(self, params: PathParams) -> ToolOutput:
+            await answer_to(Proposal(tool_name=tool, title="", kind="diff", body=""), approve)
+            left.append(await bench.turn(agent))
+            return await super().run(params)
+
+    toolset = Toolset([Asking(bench.folder)])
+    agent, _ = await bench.agent([calls(tool, path="made"), Says("ok")], toolset=toolset)
+    await agent.send("go")
+    left.append(await bench.turn(agent))
+    asked, allowed, done = left
+    results = [result_text(call) for turn in left for call in turn.tool_calls]
+    assert results == [ONLY_ASKED, UNKNOWN_EFFECTS, "made"]
+    assert done.tool_calls[0].error is None
+    back = rewind_to([asked], 0)
+    assert (back.changes, back.command_count, back.other_count) == ((), 0, 0)
+    assert rewind_to([allowed], 0) != back
 
 
 async def test_where_the_person_can_not_be_asked_the_file_is_not_blamed(

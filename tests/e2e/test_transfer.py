@@ -14,6 +14,7 @@ import apsw
 import pytest
 from inline_snapshot import snapshot
 
+from ragmem.ids import short_id
 from ragmem.store.neo4j import Connection
 from tests.cli.process import Ragmem, finish
 from tests.fakes.llm_server import Answer, Call, LLMServer
@@ -403,6 +404,20 @@ def test_check_says_what_is_wrong(ragmem: Ragmem) -> None:
     assert all(line.startswith("not so: ") for line in found)
 
 
+def test_repair_tells_of_each_session_how_many_turns_it_has_lost(ragmem: Ragmem) -> None:
+    ragmem.ok("ask", "Something else?")
+    (whole, cut) = (each["session_id"] for each in ragmem.sessions())
+    database = ragmem.home / "data" / "memory.db"
+    shutil.rmtree(database.parent / "backups", ignore_errors=True)
+    connection = apsw.Connection(str(database))
+    connection.execute("DELETE FROM turns WHERE session_id = ? AND turn_index = 1", (cut,))
+    connection.close()
+    done = ragmem.ok("store", "repair")
+    assert done.out == "Saved: 2 sessions, 2 turns.\n"
+    assert re.search(rf"^Lost of session {short_id(cut)} “.+”: 1 of 2 turns\.$", done.err, re.M)
+    assert short_id(whole) not in done.err
+
+
 @pytest.mark.parametrize("harm", ["damaged", "missing"])
 def test_repair_saves_what_can_be_read_and_takes_the_rest_from_a_backup(
     ragmem: Ragmem, harm: str
@@ -424,6 +439,7 @@ def test_repair_saves_what_can_be_read_and_takes_the_rest_from_a_backup(
     done = ragmem.ok("store", "repair")
     assert done.out == "Saved: 1 session, 2 turns.\n"
     assert "What is missing was taken from" in done.err
+    assert "Lost of session" not in done.err
     kept = [file.read_bytes() for file in database.parent.glob("memory.db.damaged-*")]
     assert kept == ([damaged] if harm == "damaged" else [])
     assert ("is kept as it was" in done.err) is bool(kept)

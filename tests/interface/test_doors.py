@@ -1,12 +1,14 @@
 """What no system takes for a path, no store for an id and no index for words, at each door."""
 
+import inspect
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ragmem import OpenMemory, open_memory
-from ragmem.errors import RagmemError
+from ragmem import Conversation, ConversationAgent, OpenMemory, open_memory
+from ragmem.errors import RagmemError, UsageError
 from ragmem.records import Scope
 
 from .conftest import Spot
@@ -73,3 +75,56 @@ async def test_no_question_breaks_a_search(memory: OpenMemory, spot: Spot) -> No
         nowhere = Scope(project_ids=(text,), session_ids=(text,))
         assert not await memory.search_conversation_history(None, "ferns", scope=nowhere)
     assert len((await memory.load_session(session_id)).turns) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "wrong"),
+    [
+        ("store_turn", {"session_id": None}, "session_id of store_turn can't be None."),
+        ("store_turn", {"user_message": b"hi"}, "user_message of store_turn can't be b'hi'."),
+        ("store_turn", {"timestamp": "yesterday"}, "timestamp of store_turn can't be 'yesterday'."),
+        ("store_turn", {"tool_calls": [1]}, "tool_calls of store_turn can't be [1]."),
+        ("create_session", {"cwd": 1}, "cwd of create_session can't be 1."),
+        ("create_session", {"tags": "red"}, "tags of create_session can't be 'red'."),
+        ("get_recent_turns", {"limit": "3"}, "limit of get_recent_turns can't be '3'."),
+        ("store_summary", {"parent_ids": [None]}, "parent_ids of store_summary can't be [None]."),
+        ("drain", {"timeout_s": "1"}, "timeout_s of drain can't be '1'."),
+    ],
+)
+async def test_an_argument_of_another_type_is_named(
+    memory: OpenMemory, name: str, given: dict[str, Any], wrong: str
+) -> None:
+    """Before anything is done; with what it takes."""
+    method = getattr(memory, name)
+    needed = {"session_id": "s", "user_message": "", "assistant_message": "", "cwd": "/"}
+    needed["summary"] = ""
+    fit = {each: needed[each] for each in needed.keys() & inspect.signature(method).parameters}
+    with pytest.raises(UsageError) as told:
+        await method(**fit | given)
+    assert str(told.value) == wrong
+    assert told.value.hint.startswith("It takes ")
+
+
+@pytest.mark.parametrize("cls", [OpenMemory, ConversationAgent, Conversation])
+async def test_every_method_looks_at_its_arguments(cls: Any) -> None:
+    """Also of those that will be written."""
+
+    async def given_nonsense(method: Any, parameters: list[str]) -> None:
+        await method(None, **dict.fromkeys(parameters, object()))
+
+    for name, method in vars(cls).items():
+        _, *parameters = inspect.signature(method).parameters if callable(method) else [""]
+        if parameters and not name.startswith("_"):
+            with pytest.raises(UsageError, match=f"^{parameters[0]} of {name} can't be"):
+                await given_nonsense(method, parameters)
+
+
+def test_what_opens_a_memory_looks_at_its_arguments() -> None:
+    with pytest.raises(UsageError) as told:
+        open_memory(home=1)  # type: ignore[arg-type]
+    assert (str(told.value), told.value.hint) == (
+        "home of open_memory can't be 1.",
+        "It takes str | PathLike[str] | None.",
+    )
+    with pytest.raises(UsageError, match="memory of ConversationAgent can't"):
+        ConversationAgent(None)  # type: ignore[arg-type]

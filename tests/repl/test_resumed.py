@@ -6,6 +6,7 @@ import msgspec
 from rich.console import Group
 
 from ragmem.memory.last_time import SessionRecap
+from ragmem.memory.turns import ONLY_ASKED
 from ragmem.records import ToolCall, Turn
 from ragmem.repl.output import paint
 from ragmem.repl.recalled import call_rows, card, cut_off, folded_prompt, short_turns
@@ -35,6 +36,7 @@ def interrupted(*calls: ToolCall) -> Turn:
 READ = call("read_file", '{"path": "a.py"}', text="1  import os\n2  import re")
 GREP = call("grep_files", '{"pattern": "spool"}', text="3 matches")
 RUNNING = call("run_command", '{"command": "pytest -q"}')
+ASKED = call("edit_file", '{"path": "a.py"}', success=False, error=ONLY_ASKED)
 
 
 def test_the_card_tells_what_was_done_cut_off_and_left_open() -> None:
@@ -61,6 +63,9 @@ def test_the_card_tells_what_was_done_cut_off_and_left_open() -> None:
 def test_a_command_that_ran_when_the_turn_was_cut_off_is_named() -> None:
     assert cut_off(interrupted(READ, RUNNING)) == (
         "turn 14 was stopped after read_file; running then: `pytest -q`"
+    )
+    assert cut_off(interrupted(READ, ASKED)) == (
+        "turn 14 was stopped after read_file; no command was running"
     )
     assert cut_off(interrupted()) == (
         "turn 14 was stopped before it had said or done anything; no command was running"
@@ -111,11 +116,11 @@ def test_the_calls_of_a_turn_that_was_cut_off_are_shown_on_a_row_each() -> None:
     )
     assert call_rows(past_turn(1, "done", "yes")) == []
     told = msgspec.structs.replace(READ, preamble="I look at **a.py** first.\nThen I see.")
-    shown = paint(Group(*call_rows(interrupted(told, RUNNING))), width=80, mode="none")
+    shown = paint(Group(*call_rows(interrupted(told, ASKED))), width=80, mode="none")
     assert shown == (
         "  I look at a.py first. Then I see.\n"
         "● read_file a.py  1 import os\n"
-        "● pytest -q  not finished\n"
+        "✗ edit_file a.py  interrupted before the person had answered: nothing was done\n"
     )
 
 

@@ -229,7 +229,7 @@ def main_argument(call: ToolCall) -> str:
 def outcome(call: ToolCall, limit: int) -> str:
     """How a call ended, on one line: its first words and its last."""
     if not call.result:
-        return "no result was recorded"
+        return call.error or "no result was recorded"
     if call.tool_name in RECALL_TOOLS:
         return "brought back earlier records"
     text = result_text(call)

@@ -317,6 +317,15 @@ class DamagedDatabase:
                 self.lost += not direction
 
 
+class Shortened(msgspec.Struct, frozen=True):
+    """A session that has fewer turns than it says."""
+
+    session_id: str
+    title: str
+    lost: int
+    had: int
+
+
 class RowSource(Protocol):
     """What is left of a memory; `lost` counts what of it can't be read."""
 
@@ -336,11 +345,12 @@ def rebuild(
     *,
     owner: str,
     store_id: str = "",
-) -> None:
+) -> list[Shortened]:
     """Write a new database, whole by every promise, with what the sources hold.
 
-    Of a record that several hold the first one's is taken. `owner`: whose it is where that was not
-    kept; `store_id`: what the database is called where none of them says it.
+    Return the sessions that have lost turns, as far as that is known. Of a record that several hold
+    the first one's is taken. `owner`: whose it is where that was not kept; `store_id`: what the
+    database is called where none of them says it.
     """
     access = Access(OwnerLocks(locks_dir), owner)
     db = schema.open_for_writing(new, access, locks_dir=locks_dir, timeout_s=_TIMEOUT_S)
@@ -349,6 +359,7 @@ def rebuild(
         with db:
             for source in sources:
                 source.copy_into(db)
+            shortened = _shortened(db)
             _make_up_what_is_referred_to(db)
             _renumber(db)
             _remove_orphans(db)
@@ -358,6 +369,7 @@ def rebuild(
             its_ids = (*(source.store_id() for source in sources), store_id)
             if its_id := next(filter(None, its_ids), ""):
                 schema.identify(db, its_id)
+        return shortened
     finally:
         db.close()
 
@@ -380,6 +392,19 @@ def _tables(db: Database) -> list[tuple[str, list[str]]]:
 
 def _key(db: Database, table: str) -> list[str]:
     return db.column("SELECT name FROM pragma_table_info(:name) WHERE pk ORDER BY pk", name=table)
+
+
+def _shortened(db: Database) -> list[Shortened]:
+    """The last used ones come first."""
+    found = db.tuples(
+        """
+        SELECT session_id, title, had - count(turn_id), had FROM (
+            SELECT *, turn_count - coalesce(forked_at_index, 0) AS had FROM sessions
+        ) LEFT JOIN turns USING (session_id)
+        GROUP BY session_id HAVING count(turn_id) < had ORDER BY last_activity_at DESC
+        """
+    )
+    return [Shortened(*row) for row in found]
 
 
 def _make_up_what_is_referred_to(db: Database) -> None:
