@@ -111,22 +111,14 @@ print("at", status.way, status.url, status.pid)
 
 
 async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
-    """Two processes start one server; kill -9 loses nothing."""
+    """Of three processes one starts a server, and is killed: the others wait until it is ready.
+
+    The server's own kill -9 loses nothing.
+    """
     paths = stopped
     environ = with_java(tmp_path / "bin") | {"OPENAI_API_KEY": "sk-canary"}
-    command = [sys.executable, "-c", _UP, str(paths.config_dir)]
     assert find_paths({"RAGMEM_HOME": str(paths.config_dir)}) == paths
-    racers = [
-        await asyncio.create_subprocess_exec(
-            *command, env=environ | {"PYTHONPATH": str(ROOT)}, stdout=asyncio.subprocess.PIPE
-        )
-        for _ in range(2)
-    ]
-    printed = [(await racer.communicate())[0].decode() for racer in racers]
-    assert [racer.returncode for racer in racers] == [0, 0], printed
-    ends = {text.splitlines()[-1] for text in printed}
-    assert len(ends) == 1, printed
-    assert sum("starting Neo4j" in text for text in printed) == 1
+    ends = await ends_of_those_that_wait_for_a_starter_that_is_killed(paths, environ)
 
     status = await local(paths).status()
     assert ends == {f"at java {status.url} {status.pid}"}
@@ -178,6 +170,36 @@ async def test_up_kill_up_down(stopped: Paths, tmp_path: Path) -> None:
     assert not ways.started_at(again.pid)
     assert "Stopped." in local(paths).log.read_text()
     assert not await local(paths).down()
+
+
+async def ends_of_those_that_wait_for_a_starter_that_is_killed(
+    paths: Paths, environ: dict[str, str]
+) -> set[str]:
+    """What `_UP` says last in two processes, while a third that started the server is killed."""
+    command = [sys.executable, "-u", "-c", _UP, str(paths.config_dir)]
+    racers = [
+        await asyncio.create_subprocess_exec(
+            *command, env=environ | {"PYTHONPATH": str(ROOT)}, stdout=asyncio.subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    begun = {await first_line(racer): racer for racer in racers}
+    starter = begun["starting Neo4j…"]
+    while not (paths.neo4j_dir / "running.json").exists():
+        await asyncio.sleep(0.01)
+    starter.kill()
+    await starter.wait()
+    waiting = [racer for racer in racers if racer is not starter]
+    printed = [(await racer.communicate())[0].decode() for racer in waiting]
+    assert [racer.returncode for racer in waiting] == [0, 0], printed
+    assert not any("starting Neo4j" in text for text in printed)
+    return {text.splitlines()[-1] for text in printed}
+
+
+async def first_line(process: asyncio.subprocess.Process) -> str:
+    """What it prints first, as soon as it does."""
+    assert process.stdout is not None
+    return (await process.stdout.readline()).decode().strip()
 
 
 def page(address: str) -> bytes:

@@ -91,12 +91,14 @@ class LocalNeo4j:
         layout.make()
         async with alone(layout, on_progress):
             running = layout.running()
-            if not running or not await _lives(running, environ):
-                layout.forget()
-                way = await _choose(environ)
-                await way.prepare(layout, on_progress)
-                running = await start(way, layout, environ, on_progress)
-            return self._told_of(running)
+            if running and await _lives(running, environ):
+                # Who started it may have been killed before it was ready.
+                await _ready(running, layout, environ)
+                return self._told_of(running)
+            layout.forget()
+            way = await _choose(environ)
+            await way.prepare(layout, on_progress)
+            return self._told_of(await start(way, layout, environ, on_progress))
 
     async def down(self) -> bool:
         """Stop the server that `up` started, cleanly; False when none runs."""
