@@ -1,4 +1,4 @@
-"""The composition root: Config becomes an App. The only place that names concrete classes.
+"""The composition root: Config becomes an App; background.py puts its worker together.
 
 Nothing heavy happens before it is needed: the store opens on first use, the
 model's client is imported when an agent is made.

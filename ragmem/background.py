@@ -3,7 +3,7 @@
 That process is one at most for a home, works on what is pending in the store, and
 ends by itself when there is nothing more, or after ten minutes. Where a large project still
 lacks vectors the next one goes on. Before it ends it answers other processes' searches for a
-while (`ragmem.background`), with no lock of the work held.
+while (`ragmem.service`), with no lock of the work held.
 """
 
 import asyncio
@@ -273,7 +273,7 @@ class Background:
 def configured_embedder(config: Config, paths: Paths, *, version: str) -> Embedder | None:
     """The one of the settings, loaded when it is first used; None where nothing is embedded.
 
-    The shipped one is not even loaded where a process of this home has it (`ragmem.background`).
+    The shipped one is not even loaded where a process of this home has it (`ragmem.service`).
     """
     stays = config.memory.embeddings.idle_s
     service = Client(paths.embedder_socket, version=version) if stays else None

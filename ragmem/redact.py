@@ -2,11 +2,10 @@
 
 Three kinds are known: the very values of keys and passwords that this process was
 given (`know`), also in base64, hex and URLs; keys that show by their public format
-what they are; and what stands where secrets stand, such as behind DB_PASSWORD= (see
-ragmem.redact). Every rule starts with a fixed text, which is looked for first,
-and looks at each character a bounded number of times: the time is linear in the
-text's length. The public formats follow the rules of gitleaks (MIT, see
-docs/licences.md).
+what they are; and what stands where secrets stand, such as behind DB_PASSWORD=. Every
+rule starts with a fixed text, which is looked for first, and looks at each character a
+bounded number of times: the time is linear in the text's length. The public formats
+follow the rules of gitleaks (MIT, see docs/licences.md).
 """
 
 import binascii

@@ -44,8 +44,7 @@ def test_every_file_that_a_page_names_is_there() -> None:
 def test_every_room_is_in_the_drawing() -> None:
     drawing = PAGE.split("```")[1]
     rooms = [path.parent.name for path in (ROOT / "ragmem").glob("*/__init__.py")]
-    small = {"prompts", "terms"}
-    assert [room for room in rooms if room not in small and f"ragmem/{room}/" not in drawing] == []
+    assert [room for room in rooms if f"ragmem/{room}/" not in drawing] == []
 
 
 def test_the_recipe_of_a_record_names_every_file_that_puts_or_holds_one() -> None:

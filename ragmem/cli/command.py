@@ -168,6 +168,7 @@ async def _asked(ask: "Callable[[App], Awaitable[list[Offer]]]") -> list[Offer]:
 
 
 Continue = Annotated[bool, option("-c --continue", "Continue the newest session of this folder.")]
+OfNewest = Annotated[bool, option("-c --continue", "Of the newest session of this folder.")]
 
 
 def _resume(about: str) -> Any:

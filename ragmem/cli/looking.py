@@ -208,7 +208,7 @@ _WIDTH = 140
 async def context(
     opened: "App",
     prompt: Annotated[str, cli.argument("PROMPT", "The prompt.")],
-    continue_last: cli.Continue = False,
+    newest: cli.OfNewest = False,
     resume: cli.OfSession = None,
     strategy: Annotated[
         Strategy,
@@ -223,14 +223,14 @@ async def context(
 
     Nothing is sent and nothing is stored.
     """
-    cli.check_session_flags(continue_last=continue_last, resume=resume, fork=False)
+    cli.check_session_flags(continue_last=newest, resume=resume, fork=False)
     prompt = out.typed(prompt)
     if not prompt.strip():
         raise out.empty_prompt()
 
     from ragmem.agent import Options
 
-    session = await cli.choose_session(opened, continue_last=continue_last, resume=resume)
+    session = await cli.choose_session(opened, continue_last=newest, resume=resume)
     agent = await opened.agent(session, Options(model=model or ""), deny_all)
     try:
         skill_set = await opened.skill_set(session)

@@ -88,21 +88,21 @@ async def search(  # noqa: PLR0913 - one parameter a flag
     ] = False,
     no_semantic: cli.NoSemantic = False,
     limit: Annotated[int, cli.option("--limit", "At most so many.", "N", least=1, most=100)] = 10,
-    continue_last: cli.Continue = False,
+    newest: cli.OfNewest = False,
     resume: cli.OfSession = None,
     output: cli.Format = "table",
 ) -> None:
     """Find what was said and done, by its words and its meaning.
 
-    In this project, unless --scope says otherwise; `session` is the newest one of this
-    folder, or that of -r. With --code: find functions, classes and sections by what they
+    In this project, unless --scope says otherwise; `session` is the newest one of this folder,
+    as with -c, or that of -r. With --code: find functions, classes and sections by what they
     are called, say and do; of one that QUERY names, which sessions had to do with it and
     what was decided there.
     """
     from ragmem.memory.memories import merged, nearest, search_memories
 
-    cli.check_session_flags(continue_last=continue_last, resume=resume, fork=False)
-    if code and (scope or levels is not None or continue_last or resume is not None):
+    cli.check_session_flags(continue_last=newest, resume=resume, fork=False)
+    if code and (scope or levels is not None or newest or resume is not None):
         raise UsageError(
             "--code looks into the files of this project: it goes with neither --scope, --levels, "
             "-c nor -r."
@@ -112,10 +112,8 @@ async def search(  # noqa: PLR0913 - one parameter a flag
         await _search_code(opened, query, limit=limit, semantic=not no_semantic, output=output)
         return
     session = None
-    if scope == "session" or resume is not None:
-        session = await cli.choose_session(
-            opened, continue_last=continue_last or resume is None, resume=resume
-        )
+    if scope == "session" or newest or resume is not None:
+        session = await cli.choose_session(opened, continue_last=resume is None, resume=resume)
     scope = scope or ("session" if session else opened.config.memory.scope)
     session = session or await opened.start_session()
     semantic = not no_semantic

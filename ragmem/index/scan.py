@@ -1,7 +1,7 @@
 """The index brought up to date with the disk: only what changed is read, cut and written.
 
-All of it runs in the thread that owns the writing connection. Killed or stopped at any time it
-leaves whole transactions behind, and the next refresh does the rest.
+All of it runs in one thread, on a connection of its own. Killed or stopped at any time it leaves
+whole transactions behind, and the next refresh does the rest.
 """
 
 import os

@@ -1,8 +1,7 @@
 """Providers without an OpenAI-compatible endpoint, through litellm.
 
-litellm reports a cut stream as a proper end (reliability
-0.1): here an answer ends only if litellm itself saw a reason for its end, and
-every tool call's arguments are whole.
+litellm reports a cut stream as a proper end: here an answer ends only if litellm
+itself saw a reason for its end, and every tool call's arguments are whole.
 """
 
 import asyncio

@@ -165,6 +165,7 @@ def test_levels_limit_and_scopes(ragmem: Ragmem, ids: list[str]) -> None:
     assert len(sessions("database", "--scope", "all") - set(ids)) == 1
     one = ("database generator cat", "--scope", "session")
     assert sessions(*one) == {ids[2]}
+    assert sessions("database generator cat", "-c") == {ids[2]}
     assert sessions(*one, "-r", ids[0]) == {ids[0]}
 
 

@@ -4,7 +4,7 @@ The new database has the rows that SQLite still reads, without those on damaged 
 backup has of the rest. It is whole by every promise: turns are numbered anew where some are lost,
 and a session that is lost is made up for the turns that are left of it. The copies lie beside those
 of `ragmem store backup`, under names of their own. What is deleted goes from them too: a deletion
-removes all copies and makes that of the day at once.
+removes all copies.
 """
 
 import os
