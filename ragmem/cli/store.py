@@ -223,7 +223,7 @@ async def up(own: Administration) -> int:
 @cli.command(neo4j, cli.home)
 async def down(own: Administration) -> None:
     """Stop the local Neo4j that `up` started; its data stays."""
-    stopped = await own.neo4j.down()
+    stopped = await own.neo4j.down(lambda line: say(f"{visible(line)}\n"))
     write("Stopped; its data stays.\n" if stopped else "No local Neo4j was running.\n")
 
 
