@@ -18,7 +18,7 @@ from ragmem.config.file import change
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
 from ragmem.listings import document, table
 from ragmem.records import Finding, StoreInfo
-from ragmem.text import visible
+from ragmem.text import counted, visible
 
 if TYPE_CHECKING:
     from ragmem.administration import Comparison
@@ -194,12 +194,12 @@ def comparison_text(compared: "Comparison") -> str:
     """Counts and checksums of both sides, and what they mean."""
     lines = [table(("RECORDS", "COUNT", "CHECKSUM", "COPY"), compared.rows)]
     if compared.later:
-        lines.append(f"{compared.later:,} went on there since: they were left as they are.\n")
+        lines.append(f"Left as it is, since changed there: {counted(compared.later, 'record')}.\n")
     if not compared.equal:
         lines += [f"{visible(each)}\n" for each in compared.differing]
         lines.append(
-            f"{compared.differing_count:,} are not the same. If somebody worked meanwhile, run it "
-            "again.\n"
+            f"Not the same: {counted(compared.differing_count, 'record')}. If somebody worked "
+            "meanwhile, run it again.\n"
         )
     return "".join(lines)
 
@@ -223,7 +223,7 @@ async def up(own: Administration) -> int:
 @cli.command(neo4j, cli.home)
 async def down(own: Administration) -> None:
     """Stop the local Neo4j that `up` started; its data stays."""
-    stopped = await own.neo4j.down()
+    stopped = await own.neo4j.down(lambda line: say(f"{visible(line)}\n"))
     write("Stopped; its data stays.\n" if stopped else "No local Neo4j was running.\n")
 
 

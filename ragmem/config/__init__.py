@@ -334,6 +334,8 @@ class McpServerConfig(_Section, frozen=True):
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
             raise ValueError("a server has either a command or a url")
+        if self.url and not is_address(self.url):
+            raise ValueError("a server's url begins with http:// or https://")
 
 
 ServerName = Annotated[

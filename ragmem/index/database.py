@@ -4,6 +4,7 @@ All of it follows from the project's files, so it is written without waiting for
 damaged one is thrown away.
 """
 
+import atexit
 import errno
 import fcntl
 import os
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 import apsw
@@ -163,11 +165,8 @@ def read(database: Path, query: Callable[[apsw.Connection], T], otherwise: T) ->
             return _asked(database, query, otherwise)
         except (apsw.CantOpenError, apsw.ReadOnlyError):
             # Its log takes a file beside it, which can't be made: a copy is read instead.
-            with tempfile.TemporaryDirectory(prefix="ragmem-code-") as folder:
-                for file in (database, database.with_name(f"{database.name}-wal")):
-                    if file.exists():
-                        shutil.copyfile(file, Path(folder, file.name))
-                return _asked(Path(folder, database.name), query, otherwise)
+            with _copying:
+                return _asked(_copy_of(database), query, otherwise)
         except (apsw.CorruptError, apsw.NotADBError):
             make_anew(database)
             return otherwise
@@ -186,6 +185,30 @@ def write(database: Path, job: Callable[[apsw.Connection], T], *, anew: bool = F
         except (apsw.CorruptError, apsw.NotADBError):
             make_anew(database)
             return _done(database, job)
+
+
+_copying = Lock()
+_copies: dict[Path, tuple[list[tuple[int, int, int]], Path]] = {}
+"""Of a database how its files were when they were copied, none until all are, and where to."""
+
+
+def _copy_of(database: Path) -> Path:
+    """Return a copy of it as it is, which stays for as long as this process and it do."""
+    log = database.with_name(f"{database.name}-wal")
+    files = [file for file in (database, log) if file.exists()]
+    seen = [(s.st_ino, s.st_size, s.st_mtime_ns) for s in map(Path.stat, files)]
+    if database not in _copies:
+        _copies[database] = [], Path(tempfile.mkdtemp(prefix="ragmem-code-"))
+        atexit.register(shutil.rmtree, _copies[database][1], ignore_errors=True)
+    copied, folder = _copies[database]
+    if copied != seen:
+        _copies[database] = [], folder
+        for old in folder.iterdir():
+            old.unlink()
+        for file in files:
+            shutil.copyfile(file, folder / file.name)
+        _copies[database] = seen, folder
+    return folder / database.name
 
 
 def _asked(database: Path, query: Callable[[apsw.Connection], T], otherwise: T) -> T:

@@ -136,6 +136,9 @@ def test_a_backup_brings_it_back(ragmem: Ragmem, tmp_path: Path) -> None:
     assert file.read_bytes() == bytes_before
     assert sorted(os.listdir(tmp_path)) == ["backup.db", "elsewhere"]
     assert not list((elsewhere.home / "data").glob("restoring-*"))
+    ragmem.ok("ask", "-c", "And now?")
+    back = ragmem.ok("store", "migrate", "--from", str(file), "--yes").out
+    assert re.search(r"^Left as it is, since changed there: 1 record\.$", back, re.M)
 
 
 def test_export_and_import(ragmem: Ragmem, tmp_path: Path) -> None:

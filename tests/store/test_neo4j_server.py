@@ -18,7 +18,7 @@ from ragmem.config import Config, Paths, StoreConfig, find_paths
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.store import neo4j_server
 from ragmem.store.neo4j import Neo4jStore
-from ragmem.store.neo4j_server import LocalNeo4j, free_port, ways
+from ragmem.store.neo4j_server import LocalNeo4j, alone, free_port, ways
 from ragmem.store.neo4j_server.ways import Layout, Ports, Running
 from tests.fakes.neo4j import PATIENCE_S, in_thread, use_cached_jars
 from tests.store.samples import created, whole_turn
@@ -472,6 +472,48 @@ async def test_what_is_missing_or_fails_is_said_and_nothing_is_left_behind(
     assert [word for word in hint.split() if word not in caught.value.hint] == []
     assert list(empty.neo4j_dir.glob("server-*")) == []
     assert not (await local(empty).status()).running
+
+
+_MAVEN = """#!/bin/sh
+echo '[INFO] Downloading from central: https://example.org/a.pom'
+echo '[INFO] Downloaded from central: https://example.org/a.pom (842 B at 11 kB/s)'
+echo '[INFO] Downloaded from central: https://example.org/a.jar (13 MB at 1.2 MB/s)'
+/bin/sleep 0.3
+echo '[INFO] Downloaded from central: https://example.org/b.jar (1.2 MB at 1.2 MB/s)'
+echo '[ERROR] No space left on device'
+exit 1
+"""
+
+
+async def test_how_much_is_fetched_is_told_meanwhile(
+    empty: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Maven's own words, which are left out of what it says of its failure."""
+    monkeypatch.setattr(ways, "TELL_EACH_S", 0.0)
+    said: list[str] = []
+    with pytest.raises(StoreUnavailable) as caught:
+        await local(empty, with_java(tmp_path / "bin", mvn=_MAVEN)).up(said.append)
+    assert said[-1] == "fetched 3 files, 14 of about 140 MB…"
+    assert str(caught.value) == (
+        "Maven could not fetch Neo4j. Its last lines:\n  [ERROR] No space left on device"
+    )
+
+
+async def test_who_holds_the_server_is_told_and_not_waited_for_without_end(
+    empty: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is to be started or stopped."""
+    monkeypatch.setattr(neo4j_server, "WAIT_S", 0.2)
+    layout = Layout(empty.make().neo4j_dir)
+    layout.make()
+    layout.remember(Running("java", 1, 2))
+    for work in (local(empty).up, local(empty).down):
+        said: list[str] = []
+        async with alone(layout, print):
+            with pytest.raises(StoreUnavailable, match=rf"Process {os.getpid()} has not") as caught:
+                await work(said.append)
+        assert said == [f"process {os.getpid()} is starting or stopping it; waiting…"]
+        assert f"kill {os.getpid()}" in caught.value.hint
 
 
 async def test_a_home_that_can_not_be_written(tmp_path: Path) -> None:

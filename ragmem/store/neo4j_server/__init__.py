@@ -13,7 +13,7 @@ import shlex
 import shutil
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -38,6 +38,8 @@ SIGN_IN_S = 120.0
 machine may take 30 to plan a first statement."""
 STOP_S = 60.0
 """How long it may take for a clean stop, in seconds."""
+WAIT_S = 600.0
+"""How long another process may take to start or stop it, in seconds."""
 _PORTS_TRIED = 3
 
 Progress = Callable[[str], None]
@@ -100,12 +102,12 @@ class LocalNeo4j:
             await way.prepare(layout, on_progress)
             return self._told_of(await start(way, layout, environ, on_progress))
 
-    async def down(self) -> bool:
+    async def down(self, on_progress: Progress = lambda _: None) -> bool:
         """Stop the server that `up` started, cleanly; False when none runs."""
         layout = self._layout
         if layout.running() is None:
             return False
-        async with alone(layout, lambda _: None):
+        async with alone(layout, on_progress):
             running = layout.running()
             lives = running is not None and await _lives(running, self._environ)
             if running:
@@ -208,14 +210,28 @@ def _accepts(url: str) -> bool:
 
 @asynccontextmanager
 async def alone(layout: Layout, on_progress: Progress) -> AsyncIterator[None]:
-    """Let one process at a time start or stop the server; the kernel frees the lock at death."""
-    said = False
+    """Let one process at a time start or stop the server; the kernel frees the lock at death.
+
+    Who has it stands in it. StoreUnavailable where that one does not come to an end.
+    """
+    loop = asyncio.get_running_loop()
+    began, said = loop.time(), False
     while not take(layout.lock, handle := os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o600)):
+        await asyncio.sleep(0.1)  # Meanwhile it has written who it is.
+        other = layout.lock.read_text("utf-8", "replace")
         if not said:
-            on_progress("another process is starting or stopping it; waiting…")
+            on_progress(f"process {other} is starting or stopping it; waiting…")
             said = True
-        await asyncio.sleep(0.1)
+        if loop.time() - began > WAIT_S:
+            raise StoreUnavailable(
+                f"Process {other} has not come to an end of starting or stopping the local Neo4j "
+                f"within {WAIT_S:g} s.",
+                hint=f"See what it does, or end it (`kill {other}`), and run this again.",
+            )
     try:
+        with suppress(OSError):  # A full disk keeps nobody from stopping a server.
+            os.truncate(handle, 0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(handle)

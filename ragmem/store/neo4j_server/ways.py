@@ -12,6 +12,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +22,7 @@ import msgspec
 
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.files import replace_private
+from ragmem.text import counted
 
 HEAP_MAX = "512m"
 PAGE_CACHE = "64m"
@@ -181,11 +183,13 @@ async def run(
     environ: Mapping[str, str],
     secret: Mapping[str, str] | None = None,
     timeout_s: float = 30.0,
+    heard: Callable[[bytes], None] = lambda _: None,
 ) -> tuple[int, str]:
     """Run a program to its end: its exit status and output; 124 when it took too long, and 126
     where it is no program.
 
-    It sees nothing secret in its environment but what it is given.
+    `heard` is told, each time that more comes, all that has come. The program sees nothing secret
+    in its environment but what it is given.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -198,9 +202,14 @@ async def run(
         )
     except OSError as error:
         return 126, str(error)
+    output = b""
+    assert process.stdout is not None
     try:
         async with asyncio.timeout(timeout_s):
-            output, _ = await process.communicate()
+            while more := await process.stdout.read(1 << 16):
+                output += more
+                heard(output)
+            await process.wait()
     except TimeoutError:
         return 124, f"no answer within {timeout_s:.0f} seconds"
     finally:
@@ -389,6 +398,28 @@ class Installed:
         return Running(self.name, ports.bolt, http=ports.http, pid=pid, started=started_at(pid))
 
 
+TELL_EACH_S = 5.0
+_JARS_MB = 140
+_FETCHED = re.compile(rb"Downloaded from \S+ \S+ \(([\d.]+) ([kM]?)B")
+_TOLD = re.compile(r"^\[INFO\].*\n?", re.MULTILINE)
+
+
+def _telling(on_progress: Callable[[str], None]) -> Callable[[bytes], None]:
+    """Tell every few seconds how much Maven has fetched, by what it has printed."""
+    due = time.monotonic() + TELL_EACH_S
+
+    def heard(printed: bytes) -> None:
+        nonlocal due
+        sizes = _FETCHED.findall(printed) if time.monotonic() >= due else []
+        if sizes:
+            due = time.monotonic() + TELL_EACH_S
+            megabytes = sum(float(size) / {b"": 1e6, b"k": 1e3, b"M": 1}[of] for size, of in sizes)
+            files = counted(len(sizes), "file")
+            on_progress(f"fetched {files}, {megabytes:.0f} of about {_JARS_MB} MB…")
+
+    return heard
+
+
 class Jars:
     """Neo4j's jars, run by Java."""
 
@@ -408,21 +439,23 @@ class Jars:
         if maven is None:
             raise StoreRefused("Maven (`mvn`) is not installed.", hint=WHAT_TO_INSTALL)
         short = ".".join(self.version.split(".")[:2])
-        on_progress(f"fetching Neo4j {short} (about 140 MB, once)…")
+        on_progress(f"fetching Neo4j {short} (about {_JARS_MB} MB, once)…")
         partial = layout.folder / "fetching"
         shutil.rmtree(partial, ignore_errors=True)
         # Maven may write beside its pom: ours lies among the installed files.
         pom = layout.folder / "pom.xml"
         shutil.copyfile(POM, pom)
         code, words = await run(
-            *(maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"),
+            *(maven, "-B", "-f", str(pom), "dependency:copy-dependencies"),
             f"-DoutputDirectory={partial}",
             environ=self._environ,
             timeout_s=FETCH_S,
+            heard=_telling(on_progress),
         )
         if code != 0 or not any(partial.glob("*.jar")):
+            words = _last_lines(_TOLD.sub("", words))
             raise StoreUnavailable(
-                "Maven could not fetch Neo4j. Its last lines:\n" + _last_lines(words),
+                f"Maven could not fetch Neo4j. Its last lines:\n{words}",
                 hint="Check the network, and Maven's own settings (~/.m2/settings.xml) for a "
                 "proxy or mirror; then run `ragmem neo4j up` again.",
             )
