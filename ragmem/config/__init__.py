@@ -168,7 +168,7 @@ class FactsConfig(_Section, frozen=True):
     enabled: bool = True
     """False: none are kept or recalled, and the agent has no tools for them."""
     extract: bool = True
-    """Learn them in the background from what is said; within the limits of summaries."""
+    """The small model learns them too, in the background; within the limits of summaries."""
     shown: Positive = 5
     """At most so many are recalled for a prompt."""
 
