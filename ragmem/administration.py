@@ -494,7 +494,7 @@ class Administration:
         return home_owner(self.paths)
 
     def take_owner(self, owner_id: str) -> None:
-        """From now on this home is that person's too; UsageError for less than the whole id."""
+        """Make this home that person's too, from now on; UsageError for less than the whole id."""
         if not is_whole_id(owner_id):
             raise UsageError(
                 f"{one_line(owner_id, 80)!r} is no owner's id: all of it is needed.",

@@ -404,7 +404,7 @@ class App:
             raise
 
     async def find_session(self, reference: str, *, mine: bool = False) -> Session:
-        """By id, tail or name, or by the id that another agent gave one that was imported.
+        """Find a session by id, tail or name, or by the id that another agent gave an imported one.
 
         SessionNotFound, AmbiguousSession.
         """
@@ -426,7 +426,7 @@ class App:
         return await self.memory.find_session(next(iter(imported)), mine=mine)
 
     async def resume_session(self, reference: str) -> Session:
-        """By id, tail or name, as `sessions_here`; SessionNotFound, AmbiguousSession."""
+        """Find one of `sessions_here` by id, tail or name; SessionNotFound, AmbiguousSession."""
         try:
             return await self.find_session(reference, mine=not self._everyone)
         except StoreError as error:

@@ -146,7 +146,7 @@ class Ripgrep:
             yield cls(*given, **more, ignoring=False)
 
     def chunks(self) -> Generator[bytes, None, None]:
-        """Its output as it comes; the process is gone when this ends, however it ends."""
+        """Yield its output as it comes; the process is gone when this ends, however it ends."""
         here = f"/proc/self/fd/{self._folder}"
         process = subprocess.Popen(
             self._command,

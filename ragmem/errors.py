@@ -56,7 +56,7 @@ class AmbiguousMemory(Ambiguous):
 
 
 class MayPass(RagmemError):
-    """It may pass: network, timeout, rate limit, a server's fault.
+    """A fault that may pass: of the network, a time limit, a rate limit, a server's.
 
     `retry_after_s` is as the provider asked.
     """

@@ -163,7 +163,7 @@ class MemoryWritten(Event, frozen=True, kw_only=True, tag="memory_written"):
 
     @property
     def line(self) -> str:
-        """For people, in a few words, with the id that `/forget` and `/why` take."""
+        """Tell it to a person in a few words, with the id that `/forget` and `/why` take."""
         anew = " anew" if self.action == "updated" else ""
         return f"remembered {self.kind} {short_id(self.id)}{anew}: {self.content}"
 

@@ -46,7 +46,7 @@ class Paths(msgspec.Struct, frozen=True):
 
     @property
     def embedder_socket(self) -> Path:
-        """Where a process that has the embedder loaded answers the others."""
+        """Return the socket of the process that has the embedder loaded and answers the others."""
         return self.data_dir / "embedder.sock"
 
     @property

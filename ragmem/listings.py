@@ -125,12 +125,12 @@ def folded(head: str, text: str, width: int) -> list[str]:
 
 
 def session_name(session: Session) -> str:
-    """Its title, or the newest prompt of one that was never named."""
+    """Return a session's title, or the newest prompt of one that was never named."""
     return one_line(session.called, 120)
 
 
 def session_marks(session: Session) -> str:
-    """Its tags, and whether it is archived."""
+    """Return a session's tags, and whether it is archived."""
     tags = "".join(f" #{tag}" for tag in session.tags)
     return tags + (" (archived)" if session.status == "archived" else "")
 
@@ -250,7 +250,7 @@ def hits_text(
     paint: Callable[..., str] = unpainted,
     query: str = "",
 ) -> str:
-    """Where each stands, why it was found, and below it what it says; the first few are close.
+    """Tell where each stands, why it was found, and below it what it says; the first few are close.
 
     `paint` gives parts their style; the words of the `query` are lit.
     """

@@ -31,7 +31,7 @@ class ImagePart(msgspec.Struct, frozen=True, tag="image"):
 
     @property
     def base64(self) -> str:
-        """Its bytes as requests carry them."""
+        """Return its bytes as requests carry them."""
         return b64encode(self.data).decode()
 
     @property
@@ -83,7 +83,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Its words alone."""
+        """Return its words alone."""
         return "".join(p.text for p in self.parts if isinstance(p, TextPart))
 
     @property

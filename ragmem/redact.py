@@ -434,7 +434,7 @@ _telling = threading.Lock()
 
 
 def know(secrets: Mapping[str, str]) -> None:
-    """From here on `redact` replaces these values too, by their names; short ones are left."""
+    """Have `redact` replace these values too, by their names, from here on; short ones are left."""
     global _known
     told = {
         shape: name

@@ -176,7 +176,7 @@ def _compared(chunk: _Chunk, query: "Floats") -> Similarities:
 def best_of(
     records: "Numbers", scores: "NDArray[np.floating[Any]]", places: "NDArray[np.intp]", limit: int
 ) -> dict[int, float]:
-    """Of the records at these places the best, with their scores; of equals the newest."""
+    """Return the best of the records at these places, with their scores; of equals the newest."""
     import numpy as np
 
     if len(places) > limit:
@@ -315,7 +315,7 @@ def middle_for_unknown(values: Sequence[float | None]) -> list[float]:
 def group_z_scores(
     groups: Sequence[str], scores: Sequence[float], *, best_of: int
 ) -> dict[str, float]:
-    """For each group the mean of its best so many scores, as a z-score among the groups."""
+    """Return for each group the mean of its best so many scores, as a z-score among the groups."""
     members: dict[str, list[float]] = {}
     for group, score in zip(groups, scores, strict=True):
         members.setdefault(group, []).append(score)

@@ -179,7 +179,7 @@ def _timing(found: "Timing") -> dict[str, float]:
 
 
 def stats_text(found: Document, *, width: int, today: date, days: "Sequence[Measured]" = ()) -> str:
-    """For people: numbers, and bars for what is compared; of `days` the tokens of each."""
+    """Tell people the numbers, with bars for what is compared; of `days` the tokens of each."""
     width = max(_NARROWEST, width)
     counts = ", ".join(counted(found["counts"].get(key, 0), name) for key, name in _COUNTED.items())
     size = found["database_size_bytes"]
@@ -217,7 +217,7 @@ def _last_days(today: date) -> list[date]:
 
 
 def stats_parts(text: str) -> Iterator[list[tuple[str, str]]]:
-    """Its rows as texts with their styles: names, bars, and in another the background's share."""
+    """Yield rows as texts with their styles: names, bars, and in another the background's share."""
     for row in text.splitlines():
         name = row[:11] if _NAME.fullmatch(row[:11]) else ""
         bars = _PIECES.findall(row[len(name) :])

@@ -182,7 +182,7 @@ def folder_name(path: str, home: str, limit: int) -> str:
 
 
 def clip_middle(text: str, limit: int) -> str:
-    """At most `limit` characters: the start and the end, with a marker that counts the rest.
+    """Cut a text to at most `limit` characters: start, end, and a marker that counts the rest.
 
     What follows the marker begins with an ellipsis: it may be the end of any line.
     """
@@ -198,7 +198,7 @@ def clip_middle(text: str, limit: int) -> str:
 
 
 def fair_share(lengths: Sequence[int], room: int) -> int:
-    """To what length the longest are to be cut, so that all fit."""
+    """Return to what length the longest are to be cut, so that all fit."""
     share = 0
     for i, length in enumerate(sorted(lengths)):
         share = room // (len(lengths) - i)
@@ -261,7 +261,7 @@ def ago(at: datetime, now: datetime) -> str:
 
 
 def duration(ms: int) -> str:
-    """For people: `12 ms`, `2.3 s`, `4 min 10 s`."""
+    """Tell people how long it was: `12 ms`, `2.3 s`, `4 min 10 s`."""
     if ms < 1_000:
         return f"{ms} ms"
     if ms < 60_000:
@@ -334,7 +334,7 @@ def clusters(text: str) -> Iterable[str]:
 
 
 def clip_to_width(text: str, width: int) -> str:
-    """At most `width` columns, with an ellipsis where something is left out."""
+    """Cut to at most `width` columns, with an ellipsis where something is left out."""
     if display_width(text) <= width:
         return text
     kept, room = [], width - 1
@@ -347,7 +347,7 @@ def clip_to_width(text: str, width: int) -> str:
 
 
 def flowing(parts: Sequence[str], width: int) -> list[str]:
-    """As many as fit on a line, the further ones indented below."""
+    """Put as many as fit on a line, the further ones indented below."""
     lines = [""]
     for part in parts:
         longer = f"{lines[-1]} · {part}" if lines[-1].strip() else f"{lines[-1]}{part}"
@@ -380,7 +380,7 @@ def plain(text: str) -> str:
 
 
 def spelled(text: str, *, keep: str = "") -> str:
-    """On one line: control characters and undecodable bytes as `\\n`, `\\x1b`, `\\xff`."""
+    """Spell it on one line: control characters and undecodable bytes as `\n`, `\x1b`, `\xff`."""
     if text.isprintable():
         return text
     return "".join(char if char in keep else _spell(char) for char in text)

@@ -230,7 +230,7 @@ class UsageLog:
         return model not in (away := self.away()) or now >= away[model].until
 
     def failed(self, model: str, now: datetime, problem: str, *, tries: int) -> Away:
-        """It could not be asked after so many tries: from the third on it is left alone.
+        """Note that a model could not be asked after so many tries: from the third on it rests.
 
         Each time for twice as long, at most for a day, by all processes.
         """
@@ -243,7 +243,7 @@ class UsageLog:
         return away
 
     def answered(self, model: str) -> None:
-        """It can be asked again."""
+        """Note that a model can be asked again."""
         if model in self.away():
             self._add(_Line(away=Away(model, 0, _EPOCH)))
 

@@ -123,7 +123,7 @@ class Agent:
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """Of all that the model may call."""
+        """Return the names of all tools that the model may call."""
         return self._parts.toolset.names
 
     def title(self, use: ToolUse) -> str:

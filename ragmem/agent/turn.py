@@ -89,7 +89,7 @@ def nothing_typed(_: int) -> Sequence[str]:
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a turn stops by itself."""
+    """The bounds at which a turn stops by itself."""
 
     max_iterations: int = ToolsConfig().max_iterations
     """Model calls; then one more without tools."""
@@ -155,7 +155,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> TurnStatus:
-        """As it is recorded."""
+        """Return the status that the turn is recorded with."""
         named: dict[str, TurnStatus] = {
             "interrupted": "interrupted",
             "error_during_execution": "failed",

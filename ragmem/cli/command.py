@@ -89,7 +89,7 @@ _ONE_WORD = re.compile(r"\w[\w.,@+-]*")
 
 
 def memory_ids(incomplete: str) -> list[Offer]:
-    """Of this project's memories and the person's, newest first."""
+    """Offer the ids of this project's memories and of the person's, newest first."""
 
     async def ask(opened: "App") -> list[Offer]:
         from ragmem.memory.memories import here
@@ -104,7 +104,7 @@ def memory_ids(incomplete: str) -> list[Offer]:
 
 
 def session_ids(incomplete: str) -> list[Offer]:
-    """Of this folder's sessions, newest first; then the names of those that have one."""
+    """Offer this folder's sessions by id, newest first; then the names of those that have one."""
     found: list[Session] = []
 
     async def ask(opened: "App") -> list[Offer]:
@@ -126,7 +126,7 @@ def session_ids(incomplete: str) -> list[Offer]:
 
 
 def models(incomplete: str) -> list[Offer]:
-    """Of those that can be used now."""
+    """Offer the models that can be used now."""
     from ragmem.llm.models import list_models
 
     try:
@@ -137,7 +137,7 @@ def models(incomplete: str) -> list[Offer]:
 
 
 def settings_keys(incomplete: str) -> list[Offer]:
-    """Of the settings, each with its default."""
+    """Offer the names of the settings, each with its default."""
     from ragmem.config import keys
 
     return [(key, f"{at}") for key, at in keys().items() if key.startswith(incomplete)]

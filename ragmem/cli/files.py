@@ -91,7 +91,7 @@ async def project_here(opened: "App") -> "Project":
 async def brought_up_to_date(
     code: "CodeIndex", *, rebuild: bool = False, only_reads: bool = False
 ) -> "Refreshed":
-    """As the disk is now, showing how far it is; waits for another process that is at it.
+    """Bring the index up to date, showing how far it is; waits for another process that is at it.
 
     Who `only_reads` goes on with what was indexed before where nothing can be written.
     """
@@ -268,7 +268,7 @@ def _print_status(opened: "App", status: "IndexStatus", output: Literal["table",
 
 
 def status_text(status: "IndexStatus", now: datetime, *, vectors: str, width: int) -> str:
-    """For people, a line for each thing."""
+    """Tell people what is indexed, a line for each thing."""
     languages = ", ".join(
         f"{count:,} {one_line(name, 40)}" for name, count in status.languages.items()
     )
@@ -572,7 +572,7 @@ def _named(paths: Sequence[str]) -> str:
 
 
 def related_document(found: Related) -> listings.Document:
-    """As JSON: most turns first, then files of the project, and what was decided there."""
+    """Make a document of it: most turns first, then files of the project, and what was decided."""
     return listings.document(
         RELATED,
         found,

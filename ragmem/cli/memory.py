@@ -531,7 +531,7 @@ async def import_memories(opened: "App", file: cli.Exported, yes: cli.Yes = Fals
 
 
 def decoded(data: bytes) -> MemoriesDocument:
-    """From a file; UsageError for what is none of ours, or not whole."""
+    """Read memories from a file; UsageError for what is none of ours, or not whole."""
     try:
         document = msgspec.json.decode(data, type=MemoriesDocument)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

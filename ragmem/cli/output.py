@@ -322,7 +322,7 @@ def columns(default: int = 120) -> int:
 
 @contextmanager
 def new_file(file: Path) -> Iterator[Path]:
-    """Where to write what is to become `file` when the block ends well; empty, 0600."""
+    """Yield an empty file, 0600, which becomes `file` when the block ends well."""
     file = Path(os.path.abspath(file.expanduser()))
     if os.path.lexists(file):
         raise _exists(file)

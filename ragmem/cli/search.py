@@ -360,7 +360,7 @@ async def _search_code(
 
 
 def scope_document(found: "FoundCode") -> listings.Document:
-    """As JSON; what belongs to conversations alone is null.
+    """Make a document of a find; what belongs to conversations alone is null.
 
     Of what is `defined` in no file any more, path and lines are where it was last.
     """

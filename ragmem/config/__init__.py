@@ -168,7 +168,7 @@ class FactsConfig(_Section, frozen=True):
     enabled: bool = True
     """False: none are kept or recalled, and the agent has no tools for them."""
     extract: bool = True
-    """Learn them in the background from what is said; within the limits of summaries."""
+    """The small model learns them too, in the background; within the limits of summaries."""
     shown: Positive = 5
     """At most so many are recalled for a prompt."""
 
@@ -408,7 +408,7 @@ _NEVER_FROM_ENV = {
 
 
 def find_paths(environ: Mapping[str, str] = os.environ) -> Paths:
-    """Where things are; creates nothing."""
+    """Return where all that ragmem keeps lies; creates nothing."""
     home = environ.get("RAGMEM_HOME")
     if home:
         root = Path(home).expanduser().absolute()
@@ -619,7 +619,7 @@ def from_environment(
 
 
 def named_in(dotted: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Where a setting's value is to be mended: the variable that gives it, else its key."""
+    """Return what to mend a setting's value in: the variable that gives it, else its key."""
     try:
         return from_environment(environ).get(tuple(dotted.split(".")), ("", dotted))[1]
     except ConfigError:

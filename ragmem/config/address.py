@@ -39,7 +39,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 def configured(
     config: Config, paths: Paths, environ: Mapping[str, str], *, kind: str = ""
 ) -> Address:
-    """As the settings say, or the memory of that kind with these settings."""
+    """Return the address that the settings name, or that of a memory of that kind."""
     here = Address(
         kind="sqlite", database=paths.database, locks_dir=paths.locks_dir, spool="sqlite"
     )

@@ -38,7 +38,7 @@ _FEW = 300
 
 
 def cosines(row: bytes, rows: Mapping[K, bytes]) -> dict[K, float]:
-    """Of a unit vector with others of its length, float32 little-endian, by their names."""
+    """Return by name the cosines of a unit vector with others, all float32, little-endian."""
     alike = {name: other for name, other in rows.items() if len(other) == len(row)}
     if not alike:
         return {}

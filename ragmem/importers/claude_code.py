@@ -42,7 +42,7 @@ class Queue:
         self._told_late: list[str] = []
 
     def put(self, prompt: Queued) -> None:
-        """It was typed."""
+        """Note that a prompt was typed."""
         self._waiting.append(prompt)
 
     def take(self) -> None:

@@ -79,11 +79,11 @@ class AgentFiles(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> AgentName:
-        """As it is named on a command line."""
+        """Return the agent's name on a command line."""
         return self.parser.agent
 
     def folder(self, given: Mapping[str, str]) -> Path:
-        """Where it keeps its sessions, by the variables of a process."""
+        """Return the folder in which it keeps its sessions, by the variables of a process."""
         variable, otherwise, within = self.home
         # Where nobody knows the home folder, there is none of that name.
         return Path(os.path.expanduser(given.get(variable) or otherwise), within)

@@ -498,7 +498,7 @@ class SessionParser(ABC):
         return at, True
 
     def next_name(self) -> str:
-        """For what has no name of its own."""
+        """Return a name for what has none of its own."""
         self._unnamed += 1
         return f"unnamed {self._unnamed}"
 

@@ -76,7 +76,7 @@ def open_for_writing(database: Path) -> apsw.Connection:
 
 
 def make_anew(database: Path) -> None:
-    """Empty it in its place; who has it open sees that at the next look."""
+    """Empty the file in its place, once nobody else is at it."""
     connection = open_for_writing(database)
     try:
         with _alone(database):

@@ -226,7 +226,7 @@ def writes_of(turn: Turn, locate: Callable[[str], str]) -> list[Write]:
 def scope_around(
     session: Session | None, scope: ScopeName | Scope | None, *, default: ScopeName
 ) -> Scope:
-    """Where to search; without a session by name it can only be everywhere."""
+    """Return where to search; without a session by name it can only be everywhere."""
     if isinstance(scope, Scope):
         return scope
     if scope is not None and scope not in get_args(ScopeName):
@@ -262,7 +262,7 @@ def checked_strategy(strategy: Strategy) -> Strategy:
 
 
 def place_of(session: Session, instructions: Instructions | None = None) -> Place:
-    """Where a session works; with the instructions that its project holds, if none are given."""
+    """Return where a session works, with its project's instructions if none are given."""
     cwd = Path(session.cwd)
     top = Path(session.project_path or session.cwd)
     if instructions is None:
@@ -276,7 +276,7 @@ def place_of(session: Session, instructions: Instructions | None = None) -> Plac
 
 
 def wanted_levels(levels: Iterable[int] | None, *, include_turns: bool) -> tuple[int, ...] | None:
-    """As a search takes them, where none is all; None where nothing is wanted."""
+    """Return the levels as a search takes them, where none is all; None where nothing is wanted."""
     if levels is None:
         return () if include_turns else _SUMMARY_LEVELS
     wanted = tuple(dict.fromkeys(levels))
@@ -284,7 +284,7 @@ def wanted_levels(levels: Iterable[int] | None, *, include_turns: bool) -> tuple
 
 
 def clipped(turn: Turn, max_chars: int) -> Turn:
-    """Its texts in so many characters: what the shorter one leaves is for the other."""
+    """Cut a turn's texts to so many characters: what the shorter one leaves is for the other."""
     if turn.char_count <= max_chars:
         return turn
     half = max_chars // 2

@@ -80,17 +80,17 @@ class Conversation:
 
     @property
     def uuid(self) -> str:
-        """Its id: that of the session."""
+        """Return the conversation's id: that of the session."""
         return self._session.session_id
 
     @property
     def title(self) -> str:
-        """As it was when the conversation was opened."""
+        """Return the title that it had when it was opened."""
         return self._session.title
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """As they were when the conversation was opened."""
+        """Return the tags that it had when it was opened."""
         return self._session.tags
 
     @property
@@ -495,7 +495,7 @@ class ConversationAgent:
         )
 
     def place(self, session: Session) -> Place:
-        """Where a session's model believes to be; it is told nothing that the caller did not."""
+        """Return where a session's model believes to be: it is told only what the caller said."""
         return place_of(session, Instructions(self.config.instructions, ()))
 
 

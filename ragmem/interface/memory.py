@@ -360,7 +360,7 @@ class OpenMemory:
         return await store.summaries(session_id, level=1, not_rolled_up=True, limit=limit)
 
     async def summarize_turn(self, turn: Turn) -> Summary:
-        """Its level 1 summary, not stored; cut from the turn where no model is named."""
+        """Return a turn's level 1 summary, not stored; cut from it where no model is named."""
         locate = await self._locator_of(turn.session_id)
         if turn.status != "completed":
             raise UsageError(f"The turn {turn.turn_id} is {turn.status}: only complete ones are.")
@@ -553,7 +553,7 @@ class OpenMemory:
         self._closing.append(close)
 
     def leave(self, work: Work) -> None:
-        """It is closed: what it left is this memory's own."""
+        """Let go of an agent that is closed: what it left is this memory's own."""
         self._others = [other for other in self._others if other is not work]
 
     def notices(self) -> list[str]:

@@ -130,7 +130,7 @@ class LocalLLM:
 
     @property
     def pid(self) -> int | None:
-        """Of the child, while it lives."""
+        """Return the child's process id, while it lives."""
         process = self._process
         return process.pid if process is not None and process.returncode is None else None
 

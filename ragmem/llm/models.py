@@ -60,7 +60,7 @@ class _Offer(msgspec.Struct):
 
 
 def ollama_url(environ: Mapping[str, str]) -> str:
-    """Where Ollama listens: OLLAMA_HOST as Ollama itself reads it, else its default."""
+    """Return where Ollama listens: OLLAMA_HOST as Ollama itself reads it, else its default."""
     host = environ.get("OLLAMA_HOST", "").strip().rstrip("/")
     usual = {"https": 443, "http": 80} if "://" in host else {}
     try:
@@ -199,7 +199,7 @@ def choose_model(config: Config, environ: Mapping[str, str], *, flag: str = "") 
 def choose_summary_model(
     config: Config, environ: Mapping[str, str], *, flag: str = ""
 ) -> ModelChoice:
-    """For background work: the one that is set, else the main model's small sibling, or itself.
+    """Choose for background work: the set one, else the main model's small sibling, or itself.
 
     Raises what `choose_model` raises. On a server of the person's own only the main
     model is known to be there.

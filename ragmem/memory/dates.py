@@ -37,7 +37,8 @@ class Day(msgspec.Struct, frozen=True):
     """Where they stand."""
 
     def at(self, now: datetime) -> datetime:
-        """Its noon, in the time zone of `now`: the same day almost wherever it is looked at."""
+        """Return its noon, in the time zone of `now`: the same day almost wherever one looks at
+        it."""
         return datetime.combine(self.day, time(12), now.tzinfo)
 
 

@@ -180,7 +180,7 @@ class _Touch(msgspec.Struct, frozen=True):
 async def past_of_scopes(
     store: CodeStore, project_id: str, wanted: Mapping[str, Collection[str]]
 ) -> dict[str, CodePast]:
-    """Of each name the past of its scopes' ids. StoreError."""
+    """Return of each name the past of its scopes' ids. StoreError."""
     owners: dict[str, set[str]] = {}
     for name, scope_ids in wanted.items():
         for scope_id in scope_ids:
@@ -209,7 +209,7 @@ async def past_of_scopes(
 
 
 async def past_of_file(store: CodeStore, project_id: str, path: str) -> CodePast:
-    """Of a file, by its path in the project, and of what it defines. StoreError."""
+    """Return the past of a file, by its path in the project, and of what it defines. StoreError."""
     query = ScopeQuery(project_ids=(project_id,), path=path, limit=_SCOPES_OF_A_FILE)
     scopes = tuple(found.scope.scope_id for found in await store.find_scopes(query))
     turns = await store.code_turns(

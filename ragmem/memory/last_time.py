@@ -71,7 +71,7 @@ _TAKEN_BACK = "(its edits were taken back since) "
 
 
 def sessions_wanted(prompt: str, turn_index: int) -> int:
-    """Of how many sessions is to be told with the prompt of a session's turn of this index.
+    """Return of how many sessions is to be told with a prompt, by the index of its turn.
 
     "Go on" later in a conversation means that one's own work, and not what was done before it.
     """
@@ -288,7 +288,7 @@ async def last_time(
     now: datetime,
     floor: float | None = None,
 ) -> list[SessionRecap]:
-    """Of the person's newest sessions but this one; those of this checkout first. StoreError.
+    """Tell of the person's newest sessions but this one; of this checkout's first. StoreError.
 
     `floor` is the cosine above which, as fitted for the embedder, a turn has to do with a question.
     """

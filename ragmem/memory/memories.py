@@ -429,8 +429,8 @@ F = TypeVar("F", bound=_Found)
 
 
 def worth_showing(hits: Sequence[F], floor: float | None) -> tuple[list[F], int, str]:
-    """For people: those that are close, then a few of the others; how many are close; and, where
-    none is, the nearest few and a word about it."""
+    """Choose what people are shown: the close ones, then a few others; how many are close; and,
+    where none is, the nearest few and a word about it."""
     close = [hit for hit in hits if hit.is_close(floor)]
     if close or not hits:
         further = [hit for hit in hits if not hit.is_close(floor) and hit.is_further(floor)]
@@ -466,7 +466,7 @@ def merged(hits: Sequence[Hit], memories: Sequence[FactHit], limit: int) -> list
 
 
 def memory_facts(hit: FactHit, now: datetime) -> list[str]:
-    """For people: what it is, who said it, how old it is, and why it was found."""
+    """Tell people what it is, who said it, how old it is, and why it was found."""
     about = f"Memory {summed_up(hit.memory, now)}".split(" · ")
     return [*about, f"found by {one_line(hit.why, 120)}"] if hit.why else about
 

@@ -72,7 +72,7 @@ OpenStore = Callable[[], Awaitable[Store]]
 
 
 class Presence:
-    """Of one process, which the store knows by `owner_id`."""
+    """The presence of one process, which the store knows by `owner_id`."""
 
     def __init__(self, open_store: OpenStore, owner_id: str) -> None:
         self._open_store = open_store
@@ -247,7 +247,7 @@ class Memory:
         return await (await self._store()).sessions(query)
 
     async def find_session(self, reference: str, *, mine: bool = False) -> Session:
-        """By whole id, unambiguous tail of one, or name; with `mine` among the person's own."""
+        """Find by id, unambiguous tail of one, or name; with `mine` among the person's own."""
         return await find_session(await self._store(), reference, mine=mine)
 
     async def load_session(self, session_id: str) -> SessionTurns:

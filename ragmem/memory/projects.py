@@ -200,7 +200,7 @@ def is_kept_apart(project: Project, folder: Path) -> bool:
 
 
 def project_at(cwd: Path, project_id: str, known: Iterable[Project]) -> Project | None:
-    """Of the folders whose sessions are this project's: the one around `cwd`, else its own."""
+    """Return which of the project's folders this is: the one around `cwd`, else its own."""
     folders = [project for project in known if project.root_id == project_id]
     here = {folder_name(folder) for folder in (cwd, *cwd.parents)}
     around = sorted((p for p in folders if p.path in here), key=lambda p: len(p.path))

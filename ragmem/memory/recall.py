@@ -186,7 +186,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def record_id(self) -> str:
-        """Of the turn or summary."""
+        """Return the id of the turn or summary."""
         if self.turn:
             return self.turn.turn_id
         return self.summary.summary_id if self.summary else ""
@@ -202,7 +202,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         return relevance(self.similarity)
 
     def facts(self, now: datetime) -> list[str]:
-        """For people: what it is, where it stands, how old it is, and why it was found.
+        """Tell people what it is, where it stands, how old it is, and why it was found.
 
         Not how alike it is: that is one part of the score, which the order goes by.
         """
@@ -237,7 +237,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         return self.summary is not None and self.summary.repeats(shown)
 
     def judged(self, replaced: Mapping[str, Replaced]) -> "Hit":
-        """With what took the place of something that it says, by turn; of a summary, of one that
+        """Add what took the place of something that it says, by turn; of a summary, by those that
         it digests."""
         told = (self.record_id, *(self.summary.covers if self.summary else ()))
         since = next((f"Replaced since by: {replaced[i].by}" for i in told if i in replaced), "")
@@ -267,7 +267,7 @@ async def sessions_by_id(store: CodeStore, session_ids: Iterable[str]) -> dict[s
 
 
 def scope_of(session: Session, name: ScopeName) -> Scope:
-    """Where a session's questions are looked for."""
+    """Return where a session's questions are looked for."""
     match name:
         case "session":
             return Scope(session_ids=(session.session_id,))
@@ -286,7 +286,7 @@ class ComparableVectors:
 
     @property
     def model_id(self) -> str:
-        """Of the embedder; empty without one."""
+        """Return the embedder's id; empty without one."""
         return self._embedder.info.model_id if self._embedder else ""
 
     async def is_for(self, store: Store, *, mark: bool = False) -> bool:

@@ -469,7 +469,7 @@ class Tail(_KeptFile):
         return list(meant)
 
     def forget(self, session_id: str) -> None:
-        """It was deleted: nothing of it stays here, whichever store it was of. StoreUnavailable."""
+        """Forget a session that was deleted, whichever store it was of. StoreUnavailable."""
         if not self._file.exists():
             return
         try:
@@ -562,7 +562,7 @@ T = TypeVar("T")
 
 
 class StoreTooSlow(StoreUnavailable):
-    """It may well answer, but not in the time that a turn waits for it."""
+    """A store that may well answer, but not in the time that a turn waits for it."""
 
 
 _PATIENCE_S = 2.0

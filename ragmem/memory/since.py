@@ -538,8 +538,8 @@ class Aftermath:
         return self._over(chosen, _said(chosen), _OVERWRITTEN) if took else ""
 
     def steps_done(self, what: str, at: datetime) -> list[str]:
-        """For each part of what is open what the later turn came to that was about it, or nothing;
-        what says nothing is done by whatever came later."""
+        """Return for each part of what is open what the later turn came to that was about it, or
+        nothing; what says nothing is done by whatever came later."""
         steps = [words for words in map(_words, CLAUSE.split(what)) if words]
         return [self._first_about(words, at) for words in steps or [frozenset[Word]()]]
 

@@ -205,7 +205,7 @@ async def insight_into(
 
 
 def insight_item(session: Session) -> str:
-    """By this name what was tried is kept: a session that goes on is asked about anew."""
+    """Return the name by which tries are counted: a session that goes on is asked about anew."""
     return f"insight:{session.session_id}:{session.message_count}"
 
 

@@ -239,7 +239,7 @@ def stored_path(path: str, *, cwd: Path, project: Path) -> str:
 
 
 def locator(session: Session) -> Callable[[str], str]:
-    """For a session's paths, as its tools gave them, their stored form."""
+    """Return what turns a session's paths, as its tools gave them, into their stored form."""
     cwd = Path(session.cwd)
     return partial(stored_path, cwd=cwd, project=Path(session.project_path or cwd))
 
@@ -564,7 +564,7 @@ def with_passages(prompt: str, calls: Sequence[ToolCall], tag: str, *, max_chars
 
 
 def passage(text: str, question: str, max_chars: int) -> str:
-    """At most `max_chars` of a text, in whole lines: its beginning, and what the question names.
+    """Cut to at most `max_chars`, in whole lines: the beginning, and what the question names.
 
     A text that fits stays whole. Otherwise half of the room is for the lines from
     just before the one with most of the question's rare words, where there is one;

@@ -130,7 +130,7 @@ class Embedding:
 async def vectors_of(
     store: Store, embedder: Embedder, items: Sequence[Pending]
 ) -> list[PutVectors]:
-    """In one batch; none for a record that is gone. Raises EmbedderError, StoreError."""
+    """Embed them in one batch; none for a record that is gone. EmbedderError, StoreError."""
     found = await _records(store, items)
     texts = await asyncio.to_thread(
         lambda: {record_id: _texts(embedder, record) for record_id, record in found.items()}

@@ -51,7 +51,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def uuid(self) -> str:
-        """Its id, which is its first field, under the name that the interface for programs has."""
+        """Return its id, the first field, under the name that the interface for programs has."""
         return str(getattr(self, self.__struct_fields__[0]))
 
 
@@ -114,7 +114,7 @@ class Session(Record, frozen=True, kw_only=True):
 
     @property
     def called(self) -> str:
-        """For people: its title, or the first prompt of one that was never named.
+        """Return what people call it: its title, or the first prompt of one that was never named.
 
         Of a fork that has asked nothing yet it is the newest of those that it shares. What
         begins with `!` is a command of the person's own.
@@ -433,7 +433,7 @@ class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_interval(self) -> int:
-        """Of each interval so many turns by text, by vector, and of the newest."""
+        """Return how many turns of each interval are found by text, by vector, as the newest."""
         return -(-self.limit // 2)
 
 

@@ -80,18 +80,18 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
 
     @property
     def scope(self) -> MemoryScope:
-        """Where it is known."""
+        """Return where it is known."""
         return "user" if self.project_id is None else "project"
 
     @property
     def stands_always(self) -> bool:
-        """It is for the system message of every call: pinned, or a rule."""
+        """Return whether it is for the system message of every call: pinned, or a rule."""
         return self.pinned or self.kind == "rule"
 
     @property
     def has_standing(self) -> bool:
-        """It holds beyond one question of one project: it stands always, is what the person
-        prefers, or is known in every project."""
+        """Return whether it holds beyond one question of one project: it stands always, is what the
+        person prefers, or is known in every project."""
         return self.stands_always or self.kind == "preference" or self.project_id is None
 
     def of_another(self, project_id: ProjectId) -> Self:
@@ -184,7 +184,7 @@ class Owner(Record, frozen=True, kw_only=True):
 
     @property
     def called(self) -> str:
-        """For people: the name, or the end of the id."""
+        """Return what people are told: the name, or the end of the id."""
         return one_line(self.name, _NAME_CHARS) or short_id(self.owner_id)
 
 

@@ -96,7 +96,7 @@ class PickQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Terminal:
-    """Where the chat is shown and typed. All of it belongs to the event loop's thread."""
+    """The place where the chat is shown and typed. All of it belongs to the event loop's thread."""
 
     @property
     def columns(self) -> int:
@@ -118,7 +118,7 @@ class Terminal:
         """Print above the prompt. The text may hold our own escape sequences, never others'."""
 
     def clear(self) -> None:
-        """Empty the screen, where that can be; what has scrolled away stays."""
+        """Clear the screen, where that can be; what has scrolled away stays."""
 
     def recolor(self) -> None:
         """Draw in the theme that holds now, and ask for the background where it depends on it."""

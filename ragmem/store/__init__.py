@@ -114,7 +114,7 @@ class RecallStore(Protocol):
         """The embedder of the store's vectors; None before there are any."""
 
     async def use_embedder(self, mark: EmbedderMark) -> None:
-        """From now on vectors are of this one: those of another are dropped, and wait to be made.
+        """Take vectors of this one from now on: those of another are dropped, and wait to be made.
 
         Nothing changes when it is the one already.
         """
@@ -663,5 +663,5 @@ def owner_of_file(paths: Paths) -> str:
 
 
 def take_owner(paths: Paths, owner: str) -> None:
-    """From now on this home is that person's too, as another one of theirs is."""
+    """Make this home that person's too, as another one of theirs is."""
     replace_private(paths.owner_file, f"{owner}\n".encode(), sync=True)

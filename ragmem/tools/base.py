@@ -292,7 +292,7 @@ class Toolset:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """In the order given."""
+        """Return the tools' names in the order given."""
         return tuple(self._tools)
 
     def specs(self) -> tuple[ToolSpec, ...]:

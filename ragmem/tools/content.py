@@ -174,7 +174,7 @@ def region(fd: int, shown: str, first: int) -> tuple[Region, bytes | None]:
 def window(
     found: Region, first: int, limit: int, *, line_chars: int, max_bytes: int
 ) -> NumberedLines:
-    """At most `limit` numbered lines from line `first`; long ones cut, `max_bytes` in all."""
+    """Cut out at most `limit` numbered lines from `first` on; long ones cut, `max_bytes` in all."""
     text, number = found.text.text, found.first_line
     position = 0
     while number < first and position < len(text):

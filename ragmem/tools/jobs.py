@@ -204,7 +204,7 @@ class ReadJob(AgentTool):
         return f"In the background: {'; '.join(running)}. read_job tells more." if running else ""
 
     async def run(self, params: Params) -> ToolOutput:
-        """Its state, and what is new; ToolFailure where there is no such job."""
+        """Return the job's state, and what is new; ToolFailure where there is no such job."""
         job = self._jobs.find(params.job)
         if job is None:
             numbers = ", ".join(str(each.number) for each in self._jobs.all) or "none"

@@ -151,7 +151,7 @@ class RunCommand(AgentTool):
         return named + " (in the background)" * params.background
 
     async def run(self, params: RunCommandParams) -> ToolOutput:
-        """Its exit code and output; ToolFailure when refused or out of time."""
+        """Run it, and return exit code and output; ToolFailure when refused or out of time."""
         command = params.command
         if "\0" in command or not command.strip() or command != clean(command):
             raise ToolFailure("The command is empty, or holds a NUL or half of a character.")
@@ -294,7 +294,7 @@ class CommandOutput:
         self._tell(OutputSoFar(plain(end[first:].decode("utf-8", "replace")), self.lines))
 
     def text(self) -> str:
-        """As a screen would have shown it, cut in its middle to what a model is given."""
+        """Return what a screen would have shown, cut in its middle to what a model is given."""
         with self._lock:
             if self._is_whole:
                 start = end = plain((self._head + self._tail).decode("utf-8", "replace"))

@@ -101,7 +101,7 @@ def become_subreaper() -> None:
 
 
 def run(mark: int, confined: str, argv: tuple[str, ...]) -> None:
-    """In the child: own session, no terminal, no input, signals as a program expects them."""
+    """Run it in the child: own session, no terminal, no input, signals as it expects them."""
     try:
         if mark:
             resource.setrlimit(_LIMIT, (mark, mark))

@@ -194,7 +194,7 @@ class ContextBuilder:
         )
 
     def chars(self, percent: float, *, small: float = 0, squeeze: float = 1) -> int:
-        """So many percent of the request; for a model without tool calls at least `small` percent.
+        """Return so many percent of the request; at least `small` for a model without tool calls.
 
         Of a small window a few percent would hold no fact at all; it never gets more than
         that many percent of the full context are.

@@ -253,7 +253,7 @@ def candidate(draft: Draft, project_id: str | None, now: datetime) -> tuple[Memo
 
 
 def is_of_project(draft: Draft) -> bool:
-    """Where it is known: facts about the person and preferences everywhere, else here."""
+    """Return whether it is known here alone, as all but preferences and facts about the person."""
     if draft.scope is not None:
         return draft.scope == "project"
     if draft.kind in _USER_WIDE:

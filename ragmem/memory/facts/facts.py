@@ -464,7 +464,7 @@ class Facts:
         return [memory for memory in held.memories if memory.is_current(now)]
 
     async def find(self, reference: str) -> MemoryRecord:
-        """By its id or an unambiguous end of it; MemoryNotFound, AmbiguousMemory."""
+        """Find one by its id or an unambiguous end of it; MemoryNotFound, AmbiguousMemory."""
         wanted = clean(reference).strip().casefold().replace("-", "")
         found = await (await self._open_store()).find_memories(wanted) if wanted else []
         if not found:
@@ -503,7 +503,7 @@ class Facts:
         scope: MemoryScope | None = None,
         project_id: str | None = None,
     ) -> MemoryRecord:
-        """As the person wants it; what is None stays. An empty `ttl`: it lasts from now on.
+        """Change it as the person wants; what is None stays. An empty `ttl`: it lasts from now on.
 
         `project_id`: to which project it moves with `scope="project"`. UsageError, StoreError.
         """

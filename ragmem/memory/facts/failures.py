@@ -134,7 +134,7 @@ def _same_command(command: str, cwd: Path) -> str:
 
 
 def beginning(subject: str) -> str:
-    """Of the memory's content; by it the same failure is known again."""
+    """Return how the memory begins; by that the same failure is known again."""
     return f"`{subject}` failed"
 
 

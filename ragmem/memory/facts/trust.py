@@ -174,13 +174,13 @@ def union(*groups: Iterable[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=_MOST_NORMAL)
 def normal(text: str) -> str:
-    """For "the same words": without case, accents and punctuation."""
+    """Return a text without case, accents and punctuation, to tell "the same words" by."""
     return _MARKS.sub(" ", plain(text)).strip()
 
 
 @lru_cache(maxsize=_MOST_NORMAL)
 def words_of(text: str) -> frozenset[str]:
-    """Its words that tell something, as index terms."""
+    """Return a text's words that tell something, as index terms."""
     language = guess_language(text)
     found = frozenset(t for t in terms(text) if not is_stop_word(t, language))
     return found or frozenset(terms(text))
@@ -406,7 +406,7 @@ class Sources:
         self._results = [(call, _bounded(text)) for call, text in self.results]
 
     def find(self, quote: str) -> Source | None:
-        """Where it stands, the person's own words first, the agent's last; None: nowhere.
+        """Find where it stands, the person's own words first, the agent's last; None: nowhere.
 
         What the agent says may be what a file says, so a file is asked before it.
         """
@@ -453,7 +453,7 @@ def is_rule(sentence: str) -> bool:
 
 
 def evidence_of(turn: Turn, source: Source, *, locate: Callable[[str], str]) -> Evidence:
-    """As it is kept with the memory; `locate` turns a tool's path into its stored form."""
+    """Return it as it is kept with the memory; `locate` gives a tool's path its stored form."""
     said = Evidence(
         session_id=turn.session_id,
         turn_id=turn.turn_id,

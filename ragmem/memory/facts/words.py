@@ -156,7 +156,7 @@ def _without_tagged(text: str) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """In order, on one line each, without marks of lists and headings."""
+    """Return the sentences in order, on one line each, without marks of lists and headings."""
     found = [one_line(_MARKUP.sub("", part), _LONGEST_READ) for part in _SENTENCE.split(text)]
     return [sentence for sentence in found if _WORD.search(sentence)]
 
@@ -192,7 +192,7 @@ def opening(sentences: Sequence[str], limit: int) -> str:
 
 
 def clip_sentences(text: str, limit: int) -> str:
-    """At most `limit` characters, ended after a sentence where that keeps half of the room."""
+    """Cut to `limit` characters, after a sentence where that keeps half of the room."""
     if len(text) <= limit:
         return text
     ends = [match.end() for match in _SENTENCE_END.finditer(text, 0, limit)]
@@ -212,7 +212,7 @@ def names_in(text: str) -> frozenset[str]:
 
 
 def particulars(text: str) -> frozenset[str]:
-    """Its numbers, paths, identifiers, addresses and names: never a turn of phrase."""
+    """Return a text's numbers, paths, identifiers, addresses and names: never a turn of phrase."""
     found = [hard.strip("`.,:;") for hard in PARTICULAR.findall(text)]
     return frozenset(map(plain, found)) | names_in(text)
 

@@ -88,7 +88,7 @@ def summary_id(session_id: str, level: int, covers: Sequence[str]) -> str:
 
 
 async def level1_of(store: Store, items: Iterable[Pending]) -> dict[str, Summary]:
-    """By turn: the summaries that there are already of turns that have work pending."""
+    """Return by turn the summaries that there are already of turns that have work pending."""
     ids = [summary_id(item.session_id, 1, (item.record_id,)) for item in items]
     return {s.covers[0]: s for s in await store.get(Summary, ids) if s.covers}
 
@@ -352,13 +352,13 @@ def _found_object(answer: str, kind: type[T]) -> T:
 
 
 def plain_lines(texts: Iterable[str], chars: int, most: int) -> tuple[str, ...]:
-    """So many of them, a line each, without repeats, secrets and what says nothing."""
+    """Return so many of them, a line each, without repeats, secrets and what says nothing."""
     lines = dict.fromkeys(one_line(plain_line(text), chars) for text in texts)
     return tuple(line for line in lines if any(map(str.isalnum, line)))[:most]
 
 
 def plain_line(text: str) -> str:
-    """On one line: no heading, list or mark of its own can be forged in what it is shown in."""
+    """Put it on one line, in which no heading, list or mark of its own can be forged."""
     text = redact(clean(text))
     return one_line(text, _LONGEST_ESCAPE * len(text))
 

@@ -55,7 +55,7 @@ def to_scope(text: str) -> CodeScope:
 
 
 def to_file(project_id: str, columns: tuple[str, str, str, list[str], list[str]]) -> CodeFile:
-    """From a row of `code_files`."""
+    """Make one of a row of `code_files`."""
     path, language, digest, scopes, imports = columns
     return CodeFile(
         project_id=project_id,
@@ -68,7 +68,7 @@ def to_file(project_id: str, columns: tuple[str, str, str, list[str], list[str]]
 
 
 def to_found(columns: tuple[str, str, bool, str]) -> FoundScope:
-    """From a row of `find_scopes`."""
+    """Make one of a row of `find_scopes`."""
     project_id, path, defined, text = columns
     return FoundScope(project_id=project_id, path=path, defined=defined, scope=to_scope(text))
 
@@ -283,7 +283,7 @@ async def changed_with(
 
 
 async def references_of(tx: Transaction, ids: Sequence[str]) -> list[PutReferences]:
-    """Of those of them that have some, in this order; the strongest references first."""
+    """Return those of the turns that have some, in this order; the strongest references first."""
     order = [clean(each) for each in dict.fromkeys(ids)]
     [[found]] = await tx.values(STATEMENTS["references_of"], ids=order)
     return store.references_of(found)

@@ -133,7 +133,7 @@ async def turn_terms(turn: Turn) -> list[str]:
 
 
 async def turn_entries(tx: Transaction, turn_ids: Sequence[str]) -> list[Properties]:
-    """As they should be, of those of the turns that have ended."""
+    """Return the entries that the ended ones of these turns should have."""
     found = await tx.found(STATEMENTS["turn_sources"], ids=turn_ids)
     return [
         entry(row["uuid"], row["sessionId"], row["projectId"], await turn_terms(_source(row)))
@@ -142,7 +142,7 @@ async def turn_entries(tx: Transaction, turn_ids: Sequence[str]) -> list[Propert
 
 
 async def summary_entries(tx: Transaction, summary_ids: Sequence[str]) -> list[Properties]:
-    """As they should be."""
+    """Return the entries that these summaries should have."""
     found = await tx.found(STATEMENTS["summary_sources"], ids=summary_ids)
     at = utc_now()
     return [
@@ -173,7 +173,7 @@ async def _drop_outdated(tx: Transaction, entries: Sequence[Properties]) -> None
 
 
 async def drop_vectors(tx: Transaction, record_ids: Sequence[str]) -> None:
-    """Of these records: they are to be made anew; who holds them in memory reads anew."""
+    """Drop those of these records, to be made anew; who holds them in memory reads anew."""
     await tx.run(STATEMENTS["lock_vectors"])
     await tx.run(STATEMENTS["drop_vectors"], ids=record_ids)
     await tx.run(STATEMENTS["count_epoch"])

@@ -90,7 +90,7 @@ def was_utc(at: datetime) -> datetime:
 
 
 def to_text(at: datetime) -> str:
-    """As statements take it where the driver would be too slow."""
+    """Write a time as statements take it where the driver would be too slow."""
     return at.astimezone(UTC).isoformat()
 
 

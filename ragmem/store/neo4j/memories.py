@@ -70,7 +70,7 @@ def _loose(text: str) -> _Loose | None:
 
 
 def to_memory(row: Row) -> MemoryRecord:
-    """From a node's properties, with what stands on its relationships as `said`."""
+    """Make one of a node's properties, with what stands on its relationships as `said`."""
     evidence = loose_evidence(row["evidence"]) + [
         (each["position"], shapes.to_record(Evidence, _timed(each), turn_id=each["turnId"]))
         for each in row["said"]
@@ -305,7 +305,7 @@ async def unreadable(tx: Transaction) -> list[str]:
 
 
 async def summaries_before(tx: Transaction, session_ids: Sequence[str]) -> dict[str, str]:
-    """Of sessions that are about to change, and are locked where they exist."""
+    """Return the summaries of sessions that are about to change, which are locked by that."""
     return dict(await tx.found(STATEMENTS["summaries_of_sessions"], ids=session_ids))
 
 

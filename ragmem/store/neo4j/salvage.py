@@ -63,7 +63,7 @@ class GraphCopy:
         return self._store_id
 
     def rows(self, table: str, _: Sequence[str] = ()) -> Iterator[Row]:
-        """Of `documents` which turns are to be looked through for memories; else nothing."""
+        """Yield of `documents` which turns are to be looked through for memories; else nothing."""
         for turn_id in self.due if table == "documents" else ():
             yield {"record_id": turn_id, "to_extract": 1}
 

@@ -49,7 +49,7 @@ _LEAST_TERMS = 3
 
 
 class Commonness(msgspec.Struct, frozen=True):
-    """Of the words of one project."""
+    """How common the words of one project are."""
 
     total: int
     """Entries of the whole store, then."""

@@ -176,7 +176,7 @@ def _values(kind: type[msgspec.Struct], node: Mapping[str, Any]) -> dict[str, An
 
 
 def session_properties(session: Session) -> Properties:
-    """Of a new session; what is derived starts empty."""
+    """Return the properties of a new session; what is derived starts empty."""
     return properties(session) | {
         "titleFolded": title_key(session.title),
         "owner": session.owner or None,
@@ -187,7 +187,7 @@ def session_properties(session: Session) -> Properties:
 
 
 def turn_properties(turn: Turn) -> Properties:
-    """Of a turn as it is elsewhere, whole, with its index."""
+    """Return the properties of a turn as it is elsewhere, whole, with its index."""
     ended = turn.status != "running"
     said = len(clean(turn.user_message))
     found = properties(turn) | _token_count(turn.usage)
@@ -202,7 +202,7 @@ def turn_properties(turn: Turn) -> Properties:
 
 
 def begun_turn_properties(write: BeginTurn) -> Properties:
-    """Of a turn that starts; its index is the store's matter."""
+    """Return the properties of a turn that starts; its index is the store's matter."""
     found = turn_properties(Turn(**msgspec.structs.asdict(write)))
     del found["turnIndex"]
     return found
@@ -221,19 +221,19 @@ def _token_count(usage: Usage) -> Properties:
 
 
 def to_turn(node: Row) -> Turn:
-    """From a node's properties with its `calls` in order."""
+    """Make one of a node's properties with its `calls` in order."""
     of_turn = {"turnId": node["uuid"]}
     calls = tuple(to_record(ToolCall, call | of_turn) for call in node["calls"])
     return to_record(Turn, node, tool_calls=calls)
 
 
 def tool_call_properties(call: ToolCall) -> Properties:
-    """Of a tool call with its result; its order stands on the relationship."""
+    """Return a tool call's properties, with its result; its order stands on the relationship."""
     return properties(call) | {"resultSizeBytes": len(clean(call.result).encode())}
 
 
 def access_properties(access: FileAccess) -> Properties:
-    """Of one access; the turn and the order come from its tool call."""
+    """Return the properties of one access; the turn and the order come from its tool call."""
     return properties(access) | {"path": path_key(access.path)}
 
 

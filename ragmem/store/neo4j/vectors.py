@@ -48,7 +48,7 @@ def level_of(records: "Numbers") -> "Numbers":
 
 
 def index_of(records: "Numbers") -> "Numbers":
-    """Of a turn; -1 of a summary."""
+    """Return the index of a turn; -1 of a summary."""
     return (records & (1 << _INDEX_BITS) - 1) - 1
 
 
@@ -226,7 +226,7 @@ def _small_vectors(held: bytes) -> tuple[bytes, ...]:
 
 
 async def embedder(tx: Transaction) -> EmbedderMark | None:
-    """Of which the store's vectors are."""
+    """Return the embedder of which the store's vectors are."""
     row = await tx.first_row(STATEMENTS["embedder"])
     return EmbedderMark(row["embedder"], row["dimension"]) if row else None
 

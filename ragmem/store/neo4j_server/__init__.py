@@ -76,7 +76,7 @@ class LocalNeo4j:
 
     @property
     def log(self) -> Path:
-        """Where the local server writes its log."""
+        """Return the file of the local server's log."""
         return self._layout.log
 
     async def up(self, on_progress: Progress) -> ServerStatus:
@@ -137,7 +137,7 @@ class LocalNeo4j:
         )
 
     def password(self) -> str:
-        """Of the local server; StoreRefused where another is configured, or none was started."""
+        """Return the local server's; StoreRefused where another is configured or none started."""
         if url := self._configured:
             raise StoreRefused(
                 f"{url} is configured: its password is not ragmem's to keep.",
@@ -150,7 +150,7 @@ class LocalNeo4j:
         return self._paths.neo4j_password
 
     def connection(self) -> Connection:
-        """To the configured server, else to the local one.
+        """Return how to reach the configured server, else the local one.
 
         StoreUnavailable when that is not running, StoreRefused when there is neither.
         """

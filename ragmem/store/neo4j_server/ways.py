@@ -45,7 +45,7 @@ _SETTINGS = {
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Where a server listens on 127.0.0.1: kept from one start to the next."""
+    """The ports of a server on 127.0.0.1: kept from one start to the next."""
 
     bolt: int
     http: int
@@ -68,7 +68,7 @@ class Running(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Return the address that it listens at."""
         return f"bolt://127.0.0.1:{self.port}"
 
 

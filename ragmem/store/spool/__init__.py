@@ -398,7 +398,7 @@ class SpooledStore:
             await asyncio.wait({opening})
 
     def is_made(self) -> None:
-        """It has to be made before it opens, and is waited for as long as that takes."""
+        """Note that the store is made before it opens, and waited for as long as that takes."""
         self._is_made = self._opening is not None
 
     def _is_overdue(self, limit_s: float) -> bool:

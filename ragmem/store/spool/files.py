@@ -44,7 +44,7 @@ def to_lines(writes: Sequence[Write]) -> list[bytes]:
 
 
 def from_line(line: bytes) -> Write | None:
-    """None for what is no write that this version stores: torn, damaged, too long, newer."""
+    """Read a write; None for what this version can't store: torn, damaged, too long, newer."""
     try:
         return write_decoder.decode(line) if len(line) < MOST_IN_A_LINE else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -438,7 +438,7 @@ class KnownProjects:
         self._file = file
 
     def load(self) -> list[Project]:
-        """None of them where there is no file."""
+        """Read them; none where there is no file."""
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=list[Project])
         except (OSError, msgspec.MsgspecError):

@@ -85,7 +85,7 @@ def record(kind: type[R], row: Mapping[str, Any]) -> R:
 
 
 class Access(NamedTuple):
-    """For whom a database is opened, by which clock, and where processes tell that they live."""
+    """Who opens a database, by which clock, and where processes tell that they live."""
 
     locks: OwnerLocks
     owner: str = ""

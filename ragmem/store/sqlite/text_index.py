@@ -79,7 +79,7 @@ def words_of(found: Turn | Summary) -> Words:
 
 
 def level_of(document: "D") -> "D":
-    """Of the record, at most `HIGHEST`; for an array of them too."""
+    """Return the record's level, at most `HIGHEST`; for an array of them too."""
     return document >> _LENGTH_BITS & HIGHEST
 
 

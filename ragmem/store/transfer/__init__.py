@@ -465,7 +465,7 @@ class Comparison:
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Of each kind its name, how many there are, their checksum, and that of the copy."""
+        """Return of each kind its name, how many there are, and the checksums of both sides."""
         return [
             (
                 kind.replace("_", " "),

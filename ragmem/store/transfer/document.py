@@ -219,7 +219,7 @@ def encoded(document: msgspec.Struct) -> bytes:
 
 
 def decoded(data: bytes) -> SessionDocument:
-    """From a file; UsageError for what is none of ours, or not whole."""
+    """Read one from a file; UsageError for what is none of ours, or not whole."""
     try:
         document = msgspec.json.decode(data, type=SessionDocument)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
