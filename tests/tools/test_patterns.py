@@ -16,7 +16,12 @@ from ragmem.tools.bash import parse
 from ragmem.tools.permissions import PermissionRules, offers_for_command, offers_for_path, read_rule
 
 ALLOWED = PermissionRules(
-    ["run_command(git status*)", "run_command(pytest *)", "run_command(head *)"]
+    [
+        "run_command(git status*)",
+        "run_command(pytest *)",
+        "run_command(head *)",
+        "run_command(echo 'a b')",
+    ]
 )
 DENIED = PermissionRules(deny=["run_command(rm *)", "run_command(git push*)"])
 
@@ -36,6 +41,7 @@ DENIED = PermissionRules(deny=["run_command(rm *)", "run_command(git push*)"])
         "! git status",
         "pytest $HOME/tests ${NAME}",
         "'git' \"status\"",
+        'echo "a b"',
     ],
 )
 def test_a_line_of_which_each_command_is_allowed_is_allowed(line: str) -> None:
@@ -108,6 +114,7 @@ def test_what_runs_or_writes_anything_else_is_not_allowed(line: str) -> None:
         "ls | xargs rm",
         "echo $(rm x)",
         "r''m x",
+        "r\\m x",
         "/bin/rm x",
         "X=1 rm x",
         "sudo -u root rm x",
@@ -132,6 +139,7 @@ def test_what_runs_or_writes_anything_else_is_not_allowed(line: str) -> None:
         "bash <<< 'rm x'",
         "cat <<'X'\n\tX\n: '\nX\nrm x #'",
         "cat <<-'X'\n\tX\nrm x",
+        "cat <<X\nX\ntrue\nrm x",
         "echo $['$(rm x)']",
         "echo rm x | sh",
         "echo 'rm x' | bash -s",
@@ -315,6 +323,8 @@ def test_rules_that_are_offered_allow_what_they_were_offered_for() -> None:
         "ksh x",
         "git",
         "git config a b",
+        "git $X",
+        "git -C x status",
         "sudo make",
         "timeout 60 pytest",
         "uv run pytest",
@@ -370,7 +380,7 @@ def test_rules_for_no_tool_are_known() -> None:
 
 def test_what_is_no_rule_is_said_where_it_stands(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is no rule"):
-        read_rule("git status*")
+        PermissionRules(["run_command([ -f x ])", "git status*"])
     file = tmp_path / "config.toml"
     file.write_text('[permissions]\nallow = ["run_command(ls)", "git status*"]\n')
     with pytest.raises(ConfigError, match=r"config\.toml, line 2: permissions\.allow"):

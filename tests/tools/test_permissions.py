@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from ragmem.config import PermissionMode
 from ragmem.tools.base import CurrentMode, Decision, ToolFailure
 from ragmem.tools.permissions import PermissionRules, Permissions
 from ragmem.tools.workspace import Workspace
@@ -137,6 +138,10 @@ async def test_hidden_characters_are_said(desk):
     await desk.do("run_command", command="echo a\u202eb \x01" + " " * 2000 + "; true")
     (proposal,) = desk.proposals
     assert proposal.warnings == ("the command holds hidden characters",)
+    desk.proposals.clear()
+    await desk.do("run_command", command="if true; then\n\techo ä\nfi")
+    (proposal,) = desk.proposals
+    assert proposal.warnings == ()
 
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
@@ -272,6 +277,39 @@ async def test_rules_allow_what_they_say_and_ask_for_the_rest(make_desk):
     assert protected.for_good == ()
 
 
+@pytest.mark.parametrize(
+    ("mode", "rules", "asked"),
+    [
+        ("default", PermissionRules(), ["read_file", "good__echo"]),
+        ("acceptEdits", PermissionRules(), ["read_file", "good__echo"]),
+        ("bypassPermissions", PermissionRules(), []),
+        ("default", PermissionRules(["read_file(/etc/**)"]), ["good__echo"]),
+        ("default", PermissionRules(["good__echo"]), ["read_file"]),
+    ],
+)
+async def test_a_file_outside_and_a_servers_tool_need_the_mode_a_rule_or_the_person(
+    tmp_path: Path, mode: PermissionMode, rules: PermissionRules, asked: list[str]
+) -> None:
+    heard = []
+
+    async def approve(proposal):
+        heard.append(proposal.tool_name)
+        return Decision(True)
+
+    permissions = Permissions(Workspace(tmp_path), mode=mode, rules=rules, approver=approve)
+    await permissions.read("read_file", "/etc/hostname")
+    await permissions.call("good__echo", "{}")
+    assert heard == asked
+
+
+async def test_a_servers_tool_that_a_rule_denies_is_called_in_no_mode(tmp_path: Path) -> None:
+    rules = PermissionRules(["good__echo"], ["good__echo"])
+    with pytest.raises(ToolFailure, match="rule good__echo denies"):
+        await Permissions(Workspace(tmp_path), mode="bypassPermissions", rules=rules).call(
+            "good__echo", "{}"
+        )
+
+
 async def test_a_servers_tool_asks_for_each_call_until_it_is_always_allowed(tmp_path: Path) -> None:
     asked = []
 
@@ -284,6 +322,7 @@ async def test_a_servers_tool_asks_for_each_call_until_it_is_always_allowed(tmp_
     for number in range(4):
         await permissions.call("good__echo", f'{{"n": {number}}}')
     assert [each.body for each in asked] == ['{"n": 0}', '{"n": 1}']
+    assert asked[0].for_good == (("good__echo",),)
     await permissions.call("good__other", "{}")
     assert len(asked) == 3
     mode.value = "plan"
