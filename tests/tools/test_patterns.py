@@ -13,7 +13,7 @@ from ragmem.config import load_config
 from ragmem.errors import ConfigError, UsageError
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.bash import parse
-from ragmem.tools.permissions import PermissionRules, offers_for_command, offers_for_path, read_rule
+from ragmem.tools.permissions import PermissionRules, offers_for_command, offers_for_path
 
 ALLOWED = PermissionRules(
     [
