@@ -27,7 +27,7 @@ from ragmem.events import (
     TurnFinished,
     TurnStarted,
 )
-from ragmem.failpoints import arm, hits
+from ragmem.failpoints import hits
 from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Request, TextChunk, UsageChunk
 from ragmem.memory.files import rewind_to
 from ragmem.memory.memory import Memory
@@ -40,6 +40,7 @@ from ragmem.tools.jobs import Jobs
 from ragmem.tools.shell import Commands
 from ragmem.tools.workspace import Workspace
 from tests.agent.conftest import Bench, PathParams, Touch, asked, calls, reads, touches, use
+from tests.fakes.patience import held_at, until
 from tests.fakes.scripted_llm import Says
 from tests.memory.test_window import assert_valid
 
@@ -516,15 +517,13 @@ async def test_a_change_that_is_written_is_known_though_the_turn_is_stopped_just
     toolset = standard_toolset(workspace, data_dir=tmp_path, mode="bypassPermissions")
     edits = use("edit_file", path="b.py", old="x = 1", new="x = 2")
     agent, _ = await bench.agent([reads("b.py"), Says(tools=(edits,))], toolset=toolset)
-    turn = asyncio.create_task(asked(agent, "Make it two"))
-    arm("file.named:sleep=0.3")
-    try:
-        while not hits("file.named"):
-            await asyncio.sleep(0.01)
+    with held_at("file.named") as goes_on:
+        turn = asyncio.create_task(asked(agent, "Make it two"))
+        await until(lambda: hits("file.named"))
         agent.interrupt()
+        await asyncio.sleep(0)
+        goes_on.set()
         events = await turn
-    finally:
-        arm("")
     assert isinstance(events[-1], TurnFinished)
     assert events[-1].subtype == "interrupted"
     _, edit = (await bench.turn(agent)).tool_calls

@@ -25,15 +25,16 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any, NoReturn, Self
 
 import ragmem
-from ragmem import redact
+from ragmem import app, redact
 from ragmem.memory import recording
+from ragmem.store.spool import Patience
 from ragmem.text import LazyPattern
 from ragmem.tools.sandbox import find_mechanism
 
@@ -42,7 +43,7 @@ COMMAND = (sys.executable, "-P", "-m", "ragmem")
 FAKE_APP = (sys.executable, "-P", "-W", "error", str(ROOT / "tests" / "repl" / "fake_app.py"))
 _PATIENCE_S = 150.0
 PATIENCE = "TEST_PATIENCE_S"
-"""A variable for forks: the seconds that a turn waits for its store, on machines that are busy."""
+"""A variable for forks: the seconds that they wait for their store, on machines that are busy."""
 _MOST = 100_000
 """Bytes of a request: more does not fit into one message of a socket."""
 _LEFT_OUT = ("ragmem.__main__", "ragmem.llm.litellm_client")
@@ -363,9 +364,16 @@ def _begin(asked: Mapping[str, Any]) -> None:
     os.environ.update(asked["env"])
     time.tzset()
     if patience_s := os.environ.pop(PATIENCE, ""):
-        recording._PATIENCE_S = float(patience_s)
+        _be_patient(float(patience_s))
     os.chdir(asked["cwd"])
     sys.argv = ["ragmem", *asked["argv"]]
+
+
+def _be_patient(seconds: float) -> None:
+    """Give turns, reads and writes so long: what is stored is there when the process has ended."""
+    recording._PATIENCE_S = seconds
+    each = dict.fromkeys(("stall_s", "read_s", "left_s", "closing_s"), seconds)
+    app.Patience = partial(Patience, **each)
 
 
 def _run_all(requests: socket.socket) -> None:
@@ -390,7 +398,7 @@ def _run_all(requests: socket.socket) -> None:
             _end(status)
         for number in range(3):
             os.dup2(nowhere, number)
-        recording._PATIENCE_S = patience_s
+        recording._PATIENCE_S, app.Patience = patience_s, Patience
         sys.path[:] = path
         os.umask(mask)
         redact._known.clear()

@@ -1,10 +1,16 @@
 """How long is waited where waiting is not what is tested."""
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from inspect import isawaitable
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from ragmem import failpoints
 from ragmem.memory import recording
 from ragmem.memory.summaries import summarizer
 from ragmem.tools import shell
@@ -28,3 +34,17 @@ async def until(condition: Callable[[], Any]) -> None:
             if (await found) if isawaitable(found) else found:
                 return
             await asyncio.sleep(0.02)
+
+
+@contextmanager
+def held_at(point: str) -> Iterator[threading.Event]:
+    """Hold each thread that comes by this failpoint until it is told to go on, or this ends."""
+    goes_on = threading.Event()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failpoints, "time", SimpleNamespace(sleep=goes_on.wait))
+        failpoints.arm(f"{point}:sleep=60")
+        try:
+            yield goes_on
+        finally:
+            failpoints.arm("")
+            goes_on.set()

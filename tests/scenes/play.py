@@ -27,8 +27,10 @@ SIZES = [(120, 40), (80, 24), (42, 20)]
 _SUMS = re.compile(r"^  [\d.,]+ (?:ms|s|min)\b.* model calls?\b.*(?:\n  \S.*)*$", re.MULTILINE)
 _TIME = re.compile(r"\b\d+(?:\.\d+)? (?:ms|s)\b")
 _HEAD = re.compile(r"^ragmem \d\S+", re.MULTILINE)
-_BESIDE = re.compile(r" · (?:(?:no )?sandbox|⟳ \w+)")
-"""In the footer: the sandbox, which is not known in time everywhere, and what goes on behind."""
+_BESIDE = re.compile(r" · (?:no )?sandbox")
+"""In the footer: it is not known in time everywhere."""
+_BEHIND = re.compile(r"(?<=\S)  +((?:\S+ )*?)(?:· )?⟳ \w+$", re.MULTILINE)
+"""At the end of the footer: what goes on behind, and the amounts before it."""
 _PORT = re.compile(r"(?<=\b127\.0\.0\.1:)\d+")
 _TOKENS = re.compile(
     r"\d[\d.]*k(?= tokens$)|^\d+(?= of \S+ tokens)|^((?:how to work|headings) +)\d+", re.M
@@ -138,6 +140,7 @@ def settled(screen: str) -> str:
     screen = _HEAD.sub("ragmem 0.0.0", screen)
     screen = _SUMS.sub("  0 ms · model calls · tokens", screen)
     screen = _ID.sub("00000000", _PORT.sub("00000", _TIME.sub("0 ms", screen)))
+    screen = _BEHIND.sub(lambda found: found[1].rstrip().rjust(len(found[0])), screen)
     # These stand in columns: what is beside them stays where it is.
     screen = _BESIDE.sub(lambda found: " " * len(found[0]), screen)
     screen = _TOKENS.sub(_without_number, screen)

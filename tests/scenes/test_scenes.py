@@ -3,10 +3,12 @@
 import os
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from ragmem.repl.about import Status, toolbar
 from tests.repl.pty_chat import PtyChat
 from tests.scenes.draw import PICTURES, drawn_text
 from tests.scenes.play import SIZES, Stage, kept, names, read, scene, settled, written
@@ -18,6 +20,15 @@ LOOKS = {
     "dark": {"RAGMEM_UI__THEME": "dark"},
     "no colours": {"NO_COLOR": "1"},
 }
+
+
+@pytest.mark.parametrize("amounts", [{}, {"tokens": 120, "cost_usd": 0.12}], ids=["none", "some"])
+def test_what_goes_on_behind_a_scene_moves_nothing_in_its_footer(amounts: dict[str, Any]) -> None:
+    rows = [
+        "".join(text for _, text in toolbar(Status(model="m", session="s", **amounts, **more), 80))
+        for more in ({}, {"doing": "summaries"})
+    ]
+    assert settled(rows[0]) == settled(rows[1])
 
 
 def shown(chat: PtyChat) -> str:

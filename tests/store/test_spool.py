@@ -15,12 +15,13 @@ import apsw
 import pytest
 
 from ragmem.errors import SessionNotFound, StoreError, StoreRefused, StoreUnavailable
-from ragmem.failpoints import arm, hits
+from ragmem.failpoints import hits
 from ragmem.records import Applied, Project, RegisterProject, SessionQuery, Write
 from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore, Waiting
 from ragmem.store.spool.files import count_waiting
 from ragmem.store.sqlite import SQLiteStore
+from tests.fakes.patience import held_at, until
 from tests.store.samples import START, begun, called, created, finished, texts, whole_turn
 
 QUICK = Patience(retry_s=0.05, longest_retry_s=0.05)
@@ -398,15 +399,13 @@ async def test_what_a_process_closes_over_while_it_takes_it_over_is_left_to_the_
     await dead.aclose()
     home.error = None
     hasty = home.open()
-    arm("spool.adopt:sleep=0.5")
-    reads = asyncio.create_task(hasty.sessions(SessionQuery()))
-    try:
-        async with asyncio.timeout(60):
-            while not hits("spool.adopt"):
-                await asyncio.sleep(0.01)
-        await hasty.aclose()
-    finally:
-        arm("")
+    with held_at("spool.adopt") as goes_on:
+        reads = asyncio.create_task(hasty.sessions(SessionQuery()))
+        await until(lambda: hits("spool.adopt"))
+        closes = asyncio.create_task(hasty.aclose())
+        await asyncio.sleep(0)
+        goes_on.set()
+        await closes
     with pytest.raises(StoreUnavailable):
         await reads
     found = await home.open().sessions(SessionQuery())
