@@ -32,6 +32,8 @@ More than is stored of a turn: what is cut there bears a mark.
 _CALL_CHARS = 1_000
 """A tool call counts for so many, however few it has: millions of empty ones are endless too."""
 _BRIEF_CHARS = 60
+_GO_ON = "Ask it to go on, or ask again."
+"""What came of an answer that broke off is in the conversation."""
 
 
 THINKING_TOKENS: dict[Effort, int] = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}
@@ -227,7 +229,7 @@ async def retried(
         finally:
             await chunks.aclose()
         if begun:
-            raise StreamCut(f"The answer broke off. {fault}", hint="Ask again.")
+            raise StreamCut(f"The answer broke off. {fault}", hint=_GO_ON)
         if not isinstance(fault, Passing):
             raise fault
         asked = fault.retry_after_s
@@ -323,7 +325,7 @@ class Assembler:
                 hint="Ask again, or use another model (-m).",
             )
         if not self._end_reason:
-            raise StreamCut("The model's answer broke off before its end.", hint="Ask again.")
+            raise StreamCut("The model's answer broke off before its end.", hint=_GO_ON)
         return Completion(
             text=self.text,
             reasoning=self.reasoning,

@@ -101,7 +101,7 @@ def from_status(
     if status == 401 or (status == 400 and _BAD_KEY.search(body)):
         return ProviderRefused(said, hint=_key_hint(peer))
     if status == 403:
-        hint = f"The key may not use {peer.model}: choose another, -m (`ragmem models`)."
+        hint = f"The key may not use {peer.model}: use another model (-m) of `ragmem models`."
         return ProviderRefused(said, hint=hint)
     if status in (404, 405) or _is_web_page(body):
         where = f" Check {_to_check(peer)}." if peer.custom or peer.base_variable else ""
@@ -113,7 +113,7 @@ def from_status(
             f"{peer.name} answered {status}, a redirection, which is not followed.",
             hint=f"Set {_address(peer)} to the final address.",
         )
-    return RequestRefused(said, hint="Another model may take this request: -m provider/model.")
+    return RequestRefused(said, hint="Another model (-m) may take this request.")
 
 
 def from_event(peer: Peer, error: object) -> LLMError:

@@ -300,7 +300,7 @@ async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
     """Half an answer is kept and marked, never taken for a whole one."""
     agent, llm = await bench.agent([Says("Half an", cut=True), Says("Yes.")])
     reply = await agent.send("first")
-    assert reply.finished.exit_code == 75
+    assert (reply.finished.exit_code, reply.finished.hint) == (75, "Ask it to go on, or ask again.")
     turn = await bench.turn(agent)
     assert (turn.status, turn.assistant_message) == ("failed", "Half an")
     await agent.send("go on")

@@ -38,7 +38,7 @@ def refusal(message: str) -> str:
 @pytest.mark.parametrize(
     ("status", "body", "kind", "hint"),
     [
-        (400, refusal("bad"), RequestRefused, ""),
+        (400, refusal("bad"), RequestRefused, "Another model (-m)"),
         (400, '{"error": {"code": "context_length_exceeded"}}', ContextTooLong, "window"),
         (400, refusal("prompt is too long: 9 tokens > 8 maximum"), ContextTooLong, "window"),
         (400, refusal(TOO_MANY), ContextTooLong, "window"),
@@ -48,6 +48,7 @@ def refusal(message: str) -> str:
         (401, refusal("invalid x-api-key"), ProviderRefused, "OPENAI_API_KEY was refused"),
         (400, refusal(NO_KEY), ProviderRefused, "OPENAI_API_KEY was refused"),
         (402, "", ProviderRefused, ""),
+        (403, "", ProviderRefused, "use another model (-m)"),
         (404, refusal("model: claude-x"), ProviderRefused, "ragmem models"),
         (429, '{"error": {"code": "insufficient_quota"}}', ProviderRefused, ""),
         (429, '{"error": "slow down"}', Passing, ""),
@@ -60,11 +61,12 @@ def refusal(message: str) -> str:
     ],
 )
 def test_a_status_becomes_an_error(status: int, body: str, kind: type[LLMError], hint: str) -> None:
-    """It says what to do, and shows nothing that steers a terminal."""
+    """It says what to do, as a chat can put it too, and shows nothing that steers a terminal."""
     error = faults.from_status(PEER, status, body)
     assert type(error) is kind
     assert error.hint
     assert hint in error.hint
+    assert "-m" not in error.hint.replace("(-m)", "")
     assert str(error).isprintable()
 
 
