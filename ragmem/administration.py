@@ -159,7 +159,7 @@ class Administration:
 
     @asynccontextmanager
     async def store(self, kind: str) -> AsyncIterator[CopySource]:
-        """All of the store of that kind; StoreUnavailable while writes wait for it."""
+        """Open all of the store of that kind; StoreUnavailable while writes wait for it."""
         async with self.archive(kind, existing=True) as store:
             await self._refuse_while_writes_wait(store, kind)
             yield await _copy_source(store)
@@ -183,7 +183,7 @@ class Administration:
 
     @asynccontextmanager
     async def file(self, file: Path) -> AsyncIterator[CopySource]:
-        """All of a backup; UsageError for what is none."""
+        """Open all of a backup; UsageError for what is none."""
         from ragmem.store.sqlite import SQLiteStore
         from ragmem.store.transfer import count_lines, stream_of_lines
 
@@ -243,7 +243,7 @@ class Administration:
             return await compare(source.stream, into, show)
 
     async def stranger(self, store: "Archive") -> Owner | None:
-        """Whose the newest session in a store is, if none of the newest is this home's own."""
+        """Return whose a store's newest session is, if none of the newest is this home's own."""
         sessions = await store.sessions(SessionQuery(limit=_PAGE))
         owners = [session.owner for session in sessions]
         if not owners or {"", owner_of_file(self.paths)} & set(owners):
@@ -529,7 +529,7 @@ def contents(found: StoreInfo) -> str:
 
 
 def label_of(found: StoreInfo) -> str:
-    """Which store it is, and how much is in it."""
+    """Tell which store it is, and how much is in it."""
     return f"{found.kind} {found.location} ({contents(found)})"
 
 

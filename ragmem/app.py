@@ -181,7 +181,7 @@ class App:
 
     @cached_property
     def sandbox(self) -> "Sandbox":
-        """What commands run in."""
+        """Return what commands run in."""
         from ragmem.tools.sandbox import Sandbox
 
         private, rules = self.paths.own_folders, self.rules

@@ -96,7 +96,7 @@ class Background:
 
     @property
     def embedder_model(self) -> str:
-        """Which model embeds; empty where nothing is embedded."""
+        """Return which model embeds; empty where nothing is embedded."""
         return self._embedder.info.model_id if self._embedder else ""
 
     def spent(self, session_id: str) -> Usage:
@@ -281,7 +281,7 @@ def configured_embedder(config: Config, paths: Paths, *, version: str) -> Embedd
 
 
 def service_of(config: Config, paths: Paths, memory: str, *, version: str) -> Client | None:
-    """Whoever may search for a short process: of this home, with the same settings and memory.
+    """Return who may search for a short process: of this home, with its settings and memory.
 
     `memory` names the store. None where no process stays.
     """
@@ -313,7 +313,7 @@ def summary_model(config: Config, paths: Paths, *, flag: str = "") -> LLM | None
 def extractor(
     facts: "Facts", asker: "Summarizer | None", config: Config, metrics: Metrics
 ) -> "Extractor":
-    """One that learns from turns; it asks a model where the settings say so."""
+    """Make one that learns from turns; it asks a model where the settings say so."""
     from ragmem.memory.facts.extraction import Extractor
 
     return Extractor(facts, asker if config.memory.facts.extract else None, metrics=metrics)
@@ -406,7 +406,7 @@ class Warm:
 
     @property
     def handlers(self) -> Handlers:
-        """What it answers."""
+        """Return what it answers."""
         return {
             **answering(self._embedder),
             FIND: (Question, self._find),

@@ -31,17 +31,17 @@ class Paths(msgspec.Struct, frozen=True):
 
     @property
     def config_file(self) -> Path:
-        """The settings."""
+        """Return the file of settings."""
         return self.config_dir / "ragmem.toml"
 
     @property
     def database(self) -> Path:
-        """The embedded store."""
+        """Return the file of the embedded store."""
         return self.data_dir / "memory.db"
 
     @property
     def locks_dir(self) -> Path:
-        """Lock files of running processes."""
+        """Return the folder of the lock files of running processes."""
         return self.data_dir / "locks"
 
     @property
@@ -66,7 +66,7 @@ class Paths(msgspec.Struct, frozen=True):
 
     @property
     def owner_file(self) -> Path:
-        """Whose home it is: an id, and a name."""
+        """Return the file that says whose home it is: an id, and a name."""
         return self.data_dir / "owner"
 
     @property
@@ -76,7 +76,7 @@ class Paths(msgspec.Struct, frozen=True):
 
     @property
     def prompt_history(self) -> Path:
-        """What was typed in `chat`."""
+        """Return the file of what was typed in `chat`."""
         return self.data_dir / "history"
 
     def make(self) -> "Paths":
@@ -116,14 +116,14 @@ class Paths(msgspec.Struct, frozen=True):
 
     @property
     def neo4j_password(self) -> str:
-        """That of the local Neo4j; empty where none was set up."""
+        """Return that of the local Neo4j; empty where none was set up."""
         with suppress(OSError, UnicodeDecodeError):
             return (self.neo4j_dir / "password").read_text("utf-8").strip()
         return ""
 
     @property
     def own_folders(self) -> tuple[Path, ...]:
-        """All of them: no tool reads or changes what is in them, and none is indexed."""
+        """Return all of them: no tool reads or changes what is in them, and none is indexed."""
         return (self.config_dir, self.data_dir, self.log_dir)
 
 

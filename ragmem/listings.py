@@ -144,7 +144,7 @@ def sessions_table(
     whole_ids: bool = False,
     current: str | None = None,
 ) -> str:
-    """One line a session; across `folders` with the folder it was held in.
+    """Tell of each session on one line; across `folders` with the folder it was held in.
 
     They are numbered where one is to be chosen: `current` is the id of that which is open, or
     empty.
@@ -167,7 +167,7 @@ def sessions_table(
 
 
 def files_table(found: Sequence[FileAccess], now: datetime, *, width: int) -> str:
-    """One line a file: what was done with it, and when."""
+    """Tell of each file on one line: what was done with it, and when."""
     rows = [
         (each.access_type, str(each.turn_index), ago(each.accessed_at, now), each.path)
         for each in found
@@ -189,7 +189,7 @@ _LIT = "bold yellow"
 
 
 def unpainted(*parts: Part) -> str:
-    """The texts without their styles."""
+    """Return the texts without their styles."""
     return "".join(text for text, _ in parts)
 
 

@@ -36,7 +36,7 @@ class ImagePart(msgspec.Struct, frozen=True, tag="image"):
 
     @property
     def data_url(self) -> str:
-        """The same with its type, as an address."""
+        """Return its bytes with their type, as an address."""
         return f"data:{self.media_type};base64,{self.base64}"
 
 
@@ -88,7 +88,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def images(self) -> tuple[ImagePart, ...]:
-        """The pictures that it shows."""
+        """Return the pictures that it shows."""
         return tuple(p for p in self.parts if isinstance(p, ImagePart))
 
     @property
@@ -112,12 +112,12 @@ class Message(msgspec.Struct, frozen=True):
 
 
 def system(text: str) -> Message:
-    """A system message."""
+    """Make a system message."""
     return Message("system", (TextPart(text),))
 
 
 def user(text: str) -> Message:
-    """A user message."""
+    """Make a user message."""
     return Message("user", (TextPart(text),))
 
 
@@ -127,7 +127,7 @@ def assistant(text: str, uses: tuple[ToolUse, ...] = ()) -> Message:
 
 
 def tool(tool_use_id: str, text: str, *, is_error: bool = False) -> Message:
-    """One tool's answer."""
+    """Make a message of one tool's answer."""
     return Message("tool", (ToolAnswer(tool_use_id, text, is_error),))
 
 

@@ -252,7 +252,7 @@ class _SafeMarkdown(MarkdownIt):
 
 
 def html(session: Session, turns: Sequence[Turn]) -> str:
-    """The same as one file, light or dark as the reader likes; results and diffs are folded."""
+    """Make one file of a session, light or dark as one likes; results and diffs are folded."""
     shown = _SafeMarkdown()
     title = _line(session.called, _TITLE_CHARS)
     started = f"{session.started_at:%Y-%m-%d %H:%M} UTC"

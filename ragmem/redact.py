@@ -493,7 +493,7 @@ def redact(text: str) -> str:
 
 
 def redact_lines(text: str) -> str:
-    """The same with as many lines as before: what stands behind a secret keeps its number."""
+    """Redact, with as many lines as before: what stands behind a secret keeps its number."""
     return _redacted(text, lambda name, secret: f"[redacted: {name}]" + "\n" * secret.count("\n"))
 
 
@@ -557,7 +557,7 @@ def _prefixes_in(text: str) -> list[tuple[Rule, str]]:
 
 
 def redact_all(texts: Iterable[str]) -> tuple[str, ...]:
-    """Each of them."""
+    """Redact each of them."""
     return tuple(redact(text) for text in texts)
 
 

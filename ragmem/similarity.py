@@ -86,7 +86,7 @@ class Similarities(NamedTuple):
 
     @classmethod
     def joined(cls, parts: "Sequence[Similarities]") -> "Similarities":
-        """Those of several parts; of no part none."""
+        """Join those of several parts; of no part none."""
         import numpy as np
 
         if not parts:
@@ -95,7 +95,7 @@ class Similarities(NamedTuple):
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def those(self, chosen: "NDArray[np.bool_] | NDArray[np.intp] | slice") -> "Similarities":
-        """Some of them."""
+        """Choose some of them."""
         return Similarities(
             self.records[chosen], self.best[chosen], self.first[chosen], self.counts[chosen]
         )

@@ -131,7 +131,7 @@ def without_controls(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """The same JSON with an escape for each character that is not printable; lines stay."""
+    """Return the JSON with an escape for each character that is not printable; lines stay."""
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
@@ -221,7 +221,7 @@ def set_in(text: str) -> str:
 
 
 def clip_bytes(text: str, limit: int) -> str:
-    """The same for its bytes; the marker is there where nothing else has room."""
+    """Cut a text to so many bytes; the marker is there where nothing else has room."""
     if len(text) <= limit and (text.isascii() or len(text.encode()) <= limit):
         return text
     data = text.encode("utf-8", "replace")
@@ -232,7 +232,7 @@ def clip_bytes(text: str, limit: int) -> str:
 
 
 def estimate_tokens(char_count: int) -> int:
-    """About four characters a token."""
+    """Estimate a text's tokens: about four characters each."""
     return -(-char_count // 4)
 
 
@@ -270,7 +270,7 @@ def duration(ms: int) -> str:
 
 
 def counted(count: int, name: str) -> str:
-    """`1 turn`, `2,000 turns`."""
+    """Count in words: `1 turn`, `2,000 turns`."""
     if count != 1:
         name = f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
     return f"{count:,} {name}"

@@ -152,7 +152,7 @@ class Measured(_Line, frozen=True, kw_only=True, omit_defaults=True):
     timings: dict[str, Timing] = {}
 
     def timing(self, *names: str) -> Timing:
-        """Those of these names, together."""
+        """Return the times of these names, together."""
         return sum((self.timings.get(name, Timing()) for name in names), Timing())
 
     def count(self, name: str) -> float:
@@ -325,7 +325,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def measured(metrics: Metrics, day: date) -> Measured:
-    """One process' metrics as a sum."""
+    """Return one process' metrics as a sum."""
     counts = {name: count for name, count in metrics.counts.items() if count}
     timings = {name: _timing(times) for name, times in metrics.timings_ms.items()}
     return Measured(day=day, processes=1, counts=counts, timings=timings)

@@ -117,7 +117,7 @@ class CallRunner:
         return max(self._guard.refusals, self._broken_in_a_row) >= _REFUSAL_LIMIT
 
     async def run(self, completion: Completion, iteration: int) -> list[Message]:
-        """All calls of one message of the model; returns that message and their answers.
+        """Run all calls of one message of the model; return that message and their answers.
 
         When the arguments of one are not whole, or the message ended as none does that was
         finished, none is executed: a stream that was cut must not act.

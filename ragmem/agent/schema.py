@@ -22,7 +22,7 @@ class AnswerSchema(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, given: str) -> "AnswerSchema":
-        """One from JSON or from a file that holds it; UsageError where it is none."""
+        """Read one from JSON or from a file that holds it; UsageError where it is none."""
         text = given if given.lstrip()[:1] in ("{", "") else _file(given)
         if not text.strip():
             raise UsageError("--json-schema is empty.", hint=_HINT)

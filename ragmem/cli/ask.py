@@ -287,7 +287,7 @@ class VisibleFlow:
         return visible(ready)
 
     def flush(self) -> str:
-        """The rest."""
+        """Return the rest."""
         ready, self._held = self._held, ""
         return visible(ready)
 

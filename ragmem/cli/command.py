@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def commands(about: str = "", *, answers: bool = False) -> typer.Typer:
-    """One command; with `about` a group, which shows that when it is called alone, or `answers`."""
+    """Make a command; with `about` a group, which shows that when called alone, or `answers`."""
     alone = "invoke_without_command" if answers else "no_args_is_help"
     more: dict[str, Any] = {"help": about, alone: True} if about else {}
     return typer.Typer(rich_markup_mode=None, add_completion=False, **more)

@@ -131,7 +131,7 @@ def failing(name: str, error: RagmemError) -> Check:
 
 
 def check_python() -> Check:
-    """The interpreter."""
+    """Tell of the interpreter."""
     version = ".".join(map(str, sys.version_info[:3]))
     return Check("python", "ok", f"{version} at {sys.executable}")
 
@@ -194,7 +194,7 @@ async def check_store(app: "App") -> Check:
 
 
 async def check_background(app: "App") -> list[Check]:
-    """Which embedder is set and whether the vectors are its own; what waits to be worked on."""
+    """Tell which embedder is set, whether the vectors are its own, and what waits."""
     from ragmem.background import is_at_work
     from ragmem.listings import waiting_text
     from ragmem.memory.summaries.summarizer import TRIES, away_text, given_up_text
@@ -252,7 +252,7 @@ async def check_neo4j(own: Administration) -> Check:
 
 
 def check_model(config: Config, environ: Mapping[str, str]) -> Check:
-    """Which model answers, and why."""
+    """Tell which model answers, and why."""
     from ragmem.llm.models import choose_model
 
     try:
@@ -263,7 +263,7 @@ def check_model(config: Config, environ: Mapping[str, str]) -> Check:
 
 
 def check_keys(config: Config, environ: Mapping[str, str]) -> Check:
-    """Which key is sent, and which others are there; a key itself is never shown."""
+    """Tell which key is sent, and which others are there; a key itself is never shown."""
     from ragmem.llm.models import LOCAL_KEY, choose_model
     from ragmem.llm.providers import PROVIDERS
 
@@ -287,7 +287,7 @@ def check_keys(config: Config, environ: Mapping[str, str]) -> Check:
 
 
 def check_ripgrep(program: Path | None) -> Check:
-    """The search program."""
+    """Tell of the search program."""
     advice = f"{pip_install()} ripgrep"
     if program is None:
         return Check("ripgrep", "broken", "not found", advice=advice)

@@ -197,7 +197,7 @@ async def _watch(opened: "App", code: "CodeIndex") -> None:
 
 
 def changes_text(found: "Refreshed") -> str:
-    """Which files are other than they were, in a line."""
+    """Tell which files are other than they were, in a line."""
     parts = []
     for verb, paths in (("changed", found.changed), ("removed", found.removed)):
         if paths:
@@ -208,7 +208,7 @@ def changes_text(found: "Refreshed") -> str:
 
 
 def vectors_note(opened: "App", status: "IndexStatus") -> str:
-    """That a search can't go by the meaning of all yet; empty where it can, or is not to."""
+    """Say that a search can't go by the meaning of all yet; empty where it can, or is not to."""
     count = status.without_vectors
     if not count or not _makes_vectors(opened):
         return ""
@@ -240,7 +240,7 @@ def _with_left_out(said: str, left_out: Mapping[str, int], width: int) -> str:
 
 
 def left_out_text(left_out: Mapping[str, int]) -> str:
-    """`512 binary, 4 secret`."""
+    """Tell how many were left out, as `512 binary, 4 secret`."""
     ordered = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count:,} {one_line(reason, 60)}" for reason, count in ordered)
 

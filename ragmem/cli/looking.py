@@ -181,7 +181,7 @@ async def stats(
 
 
 def stats_painted(text: str, paint: out.Paint) -> str:
-    """The same with its bars in colour, and bright names."""
+    """Paint the numbers: bars in colour, and bright names."""
     return out.joined([paint(*parts) for parts in stats_parts(text)])
 
 

@@ -133,7 +133,7 @@ class LateApp:
 
 
 def tools_of(late: LateApp, *, read_only: bool) -> list[Tool]:
-    """All of them; those that change nothing where nothing may change."""
+    """Return all tools; those that change nothing where nothing may change."""
     tools: list[Tool] = [
         _Tool(late, "recall", RecallParams, _recall),
         _Tool(late, "context", ContextParams, _context),
@@ -370,7 +370,7 @@ async def _file_history(late: LateApp, app: App, params: FileHistoryParams) -> s
 
 
 async def sessions_here(app: App) -> list[Session]:
-    """The newest of this project."""
+    """Return the newest sessions of this project."""
     project = (await here(await app.store(), app.cwd)).project
     return await app.memory.sessions(SessionQuery(project_ids=(project.root_id,), limit=_LISTED))
 

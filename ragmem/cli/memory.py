@@ -161,7 +161,7 @@ async def _print(
 async def listed(
     opened: "App", *, everywhere: bool, scope: Shown | None = None, **wanted: Any
 ) -> list[MemoryRecord]:
-    """Those that are current, of this project and the person or of every one, newest first."""
+    """Return the current ones, of this project and the person or of every one, newest first."""
     of_project = not everywhere and scope != "user"
     query = MemoryQuery(
         everywhere=everywhere,

@@ -111,7 +111,7 @@ async def learn(opened: "App") -> None:
 
 
 def to_learn(preferences: Sequence[MemoryRecord], profile: Profile) -> list[MemoryRecord]:
-    """Those in the person's own words that the profile does not have, oldest first."""
+    """Return those in the person's own words that the profile does not have, oldest first."""
     known = {" ".join(value.casefold().split()) for value in profile.values.values()}
     return [
         memory

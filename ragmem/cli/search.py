@@ -300,7 +300,7 @@ async def _by_session(opened: "App", hits: "Sequence[Hit]") -> "list[tuple[Sessi
 
 
 def similar_table(found: "Sequence[SimilarSession]", now: datetime, *, width: int) -> str:
-    """One line a session, nearest first."""
+    """Tell of each session on one line, nearest first."""
     rows = [
         (
             short_id(each.uuid),

@@ -366,9 +366,8 @@ class Config(_Section, frozen=True):
     mcp: McpConfig = McpConfig()
 
     def passwords(self) -> dict[str, str]:
-        """Those that stand in the settings, for `ragmem.redact.know`: in addresses, where they
-        should not, and what servers are given.
-        """
+        """Return those that stand in the settings, for `ragmem.redact.know`: in addresses, where
+        they should not, and what servers are given."""
         from ragmem.redact import passwords_in, secrets_among
 
         found = passwords_in({"llm.api_base": self.llm.api_base, "store.url": self.store.url})

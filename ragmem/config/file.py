@@ -152,7 +152,7 @@ def config_toml(settings: Config) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """One value in TOML's spelling."""
+    """Return one value in TOML's spelling."""
     import tomlkit
 
     if isinstance(value, dict):

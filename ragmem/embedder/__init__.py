@@ -111,11 +111,11 @@ class Embedder(Protocol):
 
     @property
     def info(self) -> EmbedderInfo:
-        """Which model, and its thresholds."""
+        """Return which model it is, and its thresholds."""
 
     @property
     def spent(self) -> Spent:
-        """Texts and tokens so far."""
+        """Return the texts and tokens so far."""
 
     async def prepare(self) -> None:
         """Load what takes time; everything else does so when it must."""

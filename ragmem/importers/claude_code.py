@@ -53,7 +53,7 @@ class Queue:
             self._taken.append(self._waiting.popleft())
 
     def give_back(self) -> None:
-        """All that waits is a draft again: it was not sent."""
+        """Make all that waits a draft again: it was not sent."""
         self._waiting.clear()
 
     def is_told(self, words: str) -> bool:
@@ -70,7 +70,7 @@ class Queue:
         return False
 
     def left(self) -> list[Queued]:
-        """What still waits."""
+        """Return what still waits."""
         return list(self._waiting)
 
     def overdue(self) -> list[Queued]:

@@ -106,7 +106,7 @@ class MistralVibeParser(MessagesParser):
         self._model = text(fields(metadata, "config"), "active_model")
 
     def time(self, record: Fields) -> tuple[datetime, bool]:
-        """When the session began."""
+        """Return when the session began."""
         return self.facts.started_at or self.facts.last_at, False
 
 

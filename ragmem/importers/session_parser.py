@@ -77,7 +77,7 @@ def touched(name: str, arguments: Fields, cwd: str) -> list[Touched]:
 
 
 def listed(found: Iterable[Touched], folder: str) -> list[Touched]:
-    """Each once, from the folder that it is relative to."""
+    """Return each once, from the folder that it is relative to."""
     whole = (
         Touched(os.path.join(folder, each.path), each.access)
         for each in found

@@ -63,7 +63,7 @@ class ConversationContext(msgspec.Struct, frozen=True, kw_only=True):
     """The request itself: its sections, sizes and messages."""
 
     def text(self) -> str:
-        """The request as one text."""
+        """Return the request as one text."""
         return self.request.text()
 
 
@@ -246,7 +246,7 @@ class Conversation:
     # --- moving -----------------------------------------------------------------
 
     async def export(self) -> dict[str, Any]:
-        """All of it as a value that JSON can hold; `import_conversation` takes it back."""
+        """Return all of it as a value that JSON can hold; `import_conversation` takes it back."""
         return await self._owner.memory.app.export_session(self.uuid)
 
     async def branch(self, from_message_id: str, title: str = "") -> "Conversation":
@@ -272,7 +272,7 @@ class Conversation:
 
 
 def messages_of(turn: Turn, conversation_id: str) -> list[ConversationMessage]:
-    """A turn as messages."""
+    """Return a turn as messages."""
     asked = ConversationMessage(
         uuid=f"{turn.turn_id}:{_USER}",
         conversation_id=conversation_id,
@@ -414,7 +414,7 @@ class ConversationAgent:
         return await self.opened(session)
 
     async def load_conversation(self, uuid: str) -> Conversation:
-        """One that there is; SessionNotFound `Conversation <uuid> not found`."""
+        """Open one that there is; SessionNotFound `Conversation <uuid> not found`."""
         session = await self.memory.session(uuid)
         conversation = await self.opened(session)
         await conversation.fill_cache()
@@ -428,7 +428,7 @@ class ConversationAgent:
         return await self.recorder.sessions(query)
 
     async def find_similar_conversations(self, query: str, limit: int = 5) -> list[SimilarSession]:
-        """Those whose summaries are like a text, nearest first.
+        """Find those whose summaries are like a text, nearest first.
 
         Strictly above the embedder's threshold. UsageError where nothing is embedded.
         """
@@ -446,7 +446,7 @@ class ConversationAgent:
     async def import_conversation(
         self, exported: Mapping[str, Any], *, as_new: bool = False
     ) -> Conversation:
-        """One that `Conversation.export` gave; `as_new` gives everything new ids."""
+        """Store one that `Conversation.export` gave; `as_new` gives everything new ids."""
         data = redact(msgspec.json.encode(exported).decode()).encode()
         session = await self.memory.app.import_session(data, as_new=as_new)
         self.work.wake()
@@ -465,7 +465,7 @@ class ConversationAgent:
         return conversation
 
     def builder(self, counts: Counts) -> ContextBuilder:
-        """Shapes contexts for its model."""
+        """Return what shapes contexts for its model."""
         return ContextBuilder(self._settings, self.llm.info, counts)
 
     async def summarize(self, session: Session) -> str:

@@ -119,7 +119,7 @@ class Work:
         self._started = False
 
     def wake(self) -> None:
-        """There is something to do; it begins in the background, where that is wanted."""
+        """Begin what there is to do, in the background, where that is wanted."""
         self._started = self._runs
         if self._runs and not self._drain.locked():
             self.worker.start()
@@ -253,7 +253,7 @@ class OpenMemory:
         return session
 
     async def get_sessions_by_cwd(self, cwd: Folder) -> list[Session]:
-        """Those that were started in a folder, newest activity first."""
+        """Return those that were started in a folder, newest activity first."""
         query = SessionQuery(cwd=folder_name(normalize_cwd(Path(cwd))), limit=_NO_LIMIT)
         return await self._memory.sessions(query)
 
@@ -330,7 +330,7 @@ class OpenMemory:
         return await (await self.app.store()).raw_history_chars(session_id)
 
     async def get_recently_accessed_files(self, session_id: str) -> list[FileAccess]:
-        """One entry a path, latest first."""
+        """Return one entry a path, latest first."""
         return await self._memory.recently_accessed_files(session_id)
 
     # --- summaries --------------------------------------------------------------

@@ -161,7 +161,7 @@ class LLM(Protocol):
     info: ModelInfo
 
     def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        """Chunks as they arrive.
+        """Yield chunks as they arrive.
 
         Retries (429, 5xx, refused connections; `Retry-After` honoured up to a
         minute) happen inside and only before the answer; a RetryChunk tells of each. Raises
@@ -302,12 +302,12 @@ class Assembler:
 
     @property
     def text(self) -> str:
-        """The words so far."""
+        """Return the words so far."""
         return "".join(self._text)
 
     @property
     def reasoning(self) -> str:
-        """The reasoning so far."""
+        """Return the reasoning so far."""
         return "".join(self._reasoning)
 
     @property

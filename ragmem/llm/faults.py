@@ -59,7 +59,7 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """One short line without keys and without markup."""
+    """Return one short line without keys and without markup."""
     for secret in secrets:
         if len(secret) > 3:
             text = text.replace(secret, "***")

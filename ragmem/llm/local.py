@@ -38,7 +38,7 @@ _SHORT = 8
 
 
 async def sentences(chunks: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
-    """The same chunks, words held back until a sentence or a line is whole.
+    """Yield the same chunks, words held back until a sentence or a line is whole.
 
     Where the answer is ended here, its end is `stop`; so it is instead of `length`
     where a sentence was said.
@@ -247,7 +247,7 @@ def socket_folder(preferred: Path) -> Path:
 
 
 def without_tools(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The same conversation in words alone, for a model whose template knows no tools."""
+    """Return the same conversation in words alone, for a model whose template knows no tools."""
     found = []
     for message in messages:
         if message.role == "tool":

@@ -14,7 +14,7 @@ import threading
 
 
 def tell(line: str) -> None:
-    """One line to the parent."""
+    """Write one line to the parent."""
     os.write(1, f"{line}\n".encode())
 
 

@@ -167,7 +167,7 @@ _LAST_RESORT = "the small local model is installed"
 
 
 def choose_model(config: Config, environ: Mapping[str, str], *, flag: str = "") -> ModelChoice:
-    """The model to use.
+    """Choose the model to use.
 
     Raises NoModel, saying what to do, when there is none or its key is missing,
     and ConfigError for a name or an address that can't be right. May ask a local

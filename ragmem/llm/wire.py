@@ -54,7 +54,7 @@ def messages_json(messages: tuple[Message, ...], *, id_length: int = 0) -> list[
 
 
 def tools_json(tools: tuple[ToolSpec, ...]) -> list[dict[str, Json]]:
-    """Tools as function schemas."""
+    """Return tools as function schemas."""
     return [
         {
             "type": "function",
@@ -123,7 +123,7 @@ def arguments_of(use: ToolUse) -> dict[str, Json]:
 
 
 def arguments_text(use: ToolUse) -> str:
-    """The same as JSON: some servers parse what they are sent."""
+    """Return a call's arguments as JSON: some servers parse what they are sent."""
     return msgspec.json.encode(arguments_of(use)).decode()
 
 
@@ -196,7 +196,7 @@ class CallBlocks:
         return ToolChunk(self._slots[place], "", "", arguments)
 
     def end(self, place: int, arguments: str = "") -> list[Chunk]:
-        """All arguments of a call of which none came in pieces; nothing of others."""
+        """Return all arguments of a call of which none came in pieces; nothing of others."""
         return [self.more(place, arguments or "{}")] if place in self._silent else []
 
 

@@ -127,7 +127,7 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
     """What was said to be undone, and a turn that was cut short."""
 
     def head(self, now: datetime) -> str:
-        """Which session it is, and how old."""
+        """Tell which session it is, and how old."""
         title = "" if self.session.title == DEFAULT_TITLE else self.session.title
         named = f" “{one_line(title, _TITLE_CHARS)}”" if title else ""
         turns = counted(self.session.turn_count, "turn")

@@ -13,7 +13,7 @@ from ragmem.store import Store
 async def leased(
     store: Leases, keys: Sequence[str], owner_id: str, *, seconds: float
 ) -> AsyncIterator[frozenset[str]]:
-    """Those of the keys that are the owner's until the end of the block, however it ends."""
+    """Hold those of the keys that nobody else has until the end of the block, however it ends."""
     renewal: asyncio.Task[None] | None = None
     try:
         mine = await store.claim(keys, owner_id, seconds=seconds)

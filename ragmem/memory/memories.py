@@ -141,7 +141,7 @@ def marks(
 
 
 def summed_up(memory: MemoryRecord, now: datetime) -> str:
-    """All about it but its content, in a line."""
+    """Tell all about it but its content, in a line."""
     said, when = said_by(memory), ago(memory.created_at, now)
     return " · ".join([short_id(memory.memory_id), memory.kind, *marks(memory, now), said, when])
 
@@ -449,7 +449,8 @@ async def _everywhere(store: Store, facts: "Facts", text: str, limit: int) -> li
 
 
 def merged(hits: Sequence[Hit], memories: Sequence[FactHit], limit: int) -> list[Hit | FactHit]:
-    """Each in its order, the nearer of the two next first: their scores can't be compared.
+    """Merge both, each in its order, the nearer of the two next first: their scores can't be
+    compared.
 
     Where one of them was not compared by meaning, they take turns, memories first.
     """

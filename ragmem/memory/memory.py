@@ -425,7 +425,7 @@ class Memory:
         return [hit.judged(replaced) for hit in hits]
 
     async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
-        """One entry a path, latest first."""
+        """Return one entry a path, latest first."""
         store = await self._store()
         await store.session(session_id)
         return await accesses_of(store, session_id)

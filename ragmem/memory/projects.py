@@ -262,7 +262,7 @@ class Places:
         self._known: dict[str, Project] = {}
 
     async def here(self) -> Located:
-        """The folder's own project."""
+        """Return the folder's own project."""
         try:
             located = await self._memory.project_of(self._cwd)
         except StoreError:

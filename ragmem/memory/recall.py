@@ -193,7 +193,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def level(self) -> int:
-        """0 for a turn."""
+        """Return its level; 0 for a turn."""
         return self.summary.level if self.summary else 0
 
     @property
@@ -262,7 +262,7 @@ async def others_of(store: CodeStore) -> dict[str, str]:
 
 
 async def sessions_by_id(store: CodeStore, session_ids: Iterable[str]) -> dict[str, Session]:
-    """Those that are there still."""
+    """Return by id those sessions that are there still."""
     return {each.session_id: each for each in await store.get(Session, list(session_ids))}
 
 
@@ -306,7 +306,7 @@ class ComparableVectors:
     async def rows(
         self, store: Store, texts: Sequence[str], *, query: bool = False, patience_s: float | None
     ) -> list[bytes]:
-        """One a text; none where they can't be had in time, or while those stored are another's."""
+        """Return one row a text; none where they come too late, or those stored are another's."""
         embedder = self._embedder
         if embedder is None or not any(text.strip() for text in texts):
             return []
@@ -381,7 +381,7 @@ class Recall:
         return await self.hits(await self.find(question))
 
     async def find(self, question: Question) -> Found:
-        """All that may answer it, ranked; raises StoreError."""
+        """Find all that may answer it, ranked; raises StoreError."""
         if question.max_results < 1 or not question.text.strip():
             return Found(question=question)
         if self._service:

@@ -315,7 +315,7 @@ class SentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     sections: tuple[SentSection, ...] = ()
 
     def shown(self, line: Callable[[str], str]) -> dict[str, Any]:
-        """The same by names, every text on a line as `line` makes one."""
+        """Return the request by names, every text on a line as `line` makes one."""
 
         def named(section: SentSection) -> dict[str, Any]:
             items = [{**asdict(item), "why": line(item.why)} for item in section.items]
@@ -386,7 +386,7 @@ class RequestLog(_KeptFile):
         self._keep_later(self._add, request)
 
     def known(self) -> dict[str, SentRequest]:
-        """Those that are kept, by the id of their turn: of each the last."""
+        """Return those that are kept, by the id of their turn: of each the last."""
         return {each.turn_id: each for each in self._lines()}
 
     def forget(self, session_id: str) -> None:
@@ -451,7 +451,7 @@ class Tail(_KeptFile):
         self._keep_later(self._keep, session, _ends(turns))
 
     def sessions(self, cwd: str, limit: int) -> list[Session]:
-        """Those of a folder, newest activity first."""
+        """Return those of a folder, newest activity first."""
         found = [kept.session for kept in self._load() if kept.session.cwd == cwd]
         return sorted(found, key=lambda each: each.last_activity_at, reverse=True)[:limit]
 
@@ -461,7 +461,7 @@ class Tail(_KeptFile):
         return next(found, ())
 
     async def find_sessions(self, reference: str, *, mine: bool = False) -> list[Session]:
-        """Those whose id is, or ends with, the reference, or whose title equals it."""
+        """Find those whose id is, or ends with, the reference, or whose title equals it."""
         every, folded = [kept.session for kept in self._load()], reference.casefold()
         meant = (
             s for s in every if s.session_id.endswith(reference) or s.title.casefold() == folded

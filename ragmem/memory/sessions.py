@@ -95,7 +95,7 @@ def _tag_of(text: str) -> str:
 def with_tags(
     tags: Iterable[str], add: Iterable[str], remove: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """These tags with some more and without others; UsageError for one that was never there."""
+    """Add some tags and take others away; UsageError for one that was never there."""
     kept = dict.fromkeys(tags)
     for gone in map(_tag_of, remove):
         if gone not in kept:
@@ -179,7 +179,7 @@ class SimilarSession(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uuid(self) -> str:
-        """Id of the session."""
+        """Return the session's id."""
         return self.session.session_id
 
 
@@ -194,7 +194,7 @@ async def similar_sessions(
     without: Collection[str] = (),
     embedded_now: int = EMBEDDED_NOW,
 ) -> list[SimilarSession]:
-    """Those strictly nearer than `floor`, nearest first. Raises StoreError, EmbedderError.
+    """Find those strictly nearer than `floor`, nearest first. Raises StoreError, EmbedderError.
 
     Only sessions that have a summary; of these projects, or of all.
     """

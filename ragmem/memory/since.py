@@ -141,7 +141,7 @@ _FILLER = frozenset(
 
 
 def said_at(memory: MemoryRecord) -> datetime:
-    """When it was said last."""
+    """Return when it was said last."""
     return max((each.at for each in memory.evidence), default=memory.created_at)
 
 

@@ -62,7 +62,7 @@ class Window(msgspec.Struct, frozen=True):
 
     @property
     def char_count(self) -> int:
-        """Characters of all its messages."""
+        """Count the characters of all its messages."""
         return sum(message.char_count for message in self.messages)
 
 
@@ -150,7 +150,7 @@ _CHARS_PER_PATH = 50
 def extract_accessed_files(
     call: ToolCall, *, turn_index: int = 0, locate: Callable[[str], str] = posixpath.normpath
 ) -> list[FileAccess]:
-    """Which files a finished call touched; never raises, whatever arguments and results hold.
+    """Find which files a finished call touched; never raises, whatever it holds.
 
     `locate` turns a path as the tool gave it into the stored form. A
     failed call touched nothing; unknown tools are ignored.
@@ -265,7 +265,7 @@ def written_since(path: Path, at: datetime) -> bool | None:
 
 
 def recently_accessed(accesses: Iterable[FileAccess], *, max_chars: int = 5000) -> list[FileAccess]:
-    """One entry a path, latest first, at most `max_chars` / 50 of them.
+    """Return one entry a path, latest first, at most `max_chars` / 50 of them.
 
     A path that was written stays a write whatever came later; otherwise its
     latest access decides. When they are too many, written ones are kept first.

@@ -337,7 +337,7 @@ class Worker:
     # --- what is done -------------------------------------------------------------
 
     async def step(self) -> bool:
-        """One piece of work, or one batch of vectors; false when nothing is pending."""
+        """Do one piece of work, or one batch of vectors; false when nothing is pending."""
         try:
             return await self._step(await self._open_store())
         finally:

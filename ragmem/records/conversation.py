@@ -187,7 +187,7 @@ class ToolCall(Record, frozen=True, kw_only=True):
 
     @property
     def result_size_bytes(self) -> int:
-        """UTF-8 size of `result`."""
+        """Return the size of `result` in UTF-8."""
         return len(self.result.encode("utf-8", "replace"))
 
 
@@ -267,7 +267,7 @@ class Turn(Record, frozen=True, kw_only=True):
 
     @property
     def said(self) -> str:
-        """All that the agent said in it, in order: between its calls, then its answer."""
+        """Return all that the agent said in it, in order: between its calls, then its answer."""
         between = (call.preamble for call in self.tool_calls)
         return "\n\n".join(filter(None, (*between, self.assistant_message)))
 
@@ -313,7 +313,7 @@ class Summary(Record, frozen=True, kw_only=True):
 
     @property
     def char_count(self) -> int:
-        """Code points of the text."""
+        """Count the text's code points."""
         return len(self.text)
 
     def repeats(self, shown: Collection[str]) -> bool:

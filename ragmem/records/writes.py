@@ -380,19 +380,19 @@ class CodeStore(Leases, Protocol):
         """Apply the writes in order, in one transaction."""
 
     async def projects(self) -> list[Project]:
-        """Every known project."""
+        """Return every known project."""
 
     async def session(self, session_id: str) -> Session:
-        """One session; SessionNotFound when there is none."""
+        """Return one session; SessionNotFound when there is none."""
 
     async def sessions(self, query: SessionQuery) -> list[Session]:
-        """The sessions that match."""
+        """Return the sessions that match."""
 
     async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
         """Turns in order, each with its tool calls in order."""
 
     async def get(self, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
-        """Those records of a kind that exist, in the order of these ids.
+        """Return those records of a kind that exist, in the order of these ids.
 
         A Session, a Turn with its tool calls, a Summary, a MemoryRecord also when it is superseded,
         and what a session has one of by its id. By what they are of, where there are some:
@@ -400,10 +400,10 @@ class CodeStore(Leases, Protocol):
         """
 
     async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
-        """Those that match, each with its evidence in order."""
+        """Return those that match, each with its evidence in order."""
 
     async def others(self) -> list[Owner]:
-        """Those who have something here, or a name, but the one whom the store was opened for.
+        """Return who else has something here, or a name, than the one the store was opened for.
 
         Nobody where it was opened for everyone: then all in it is one person's.
         """
@@ -412,7 +412,7 @@ class CodeStore(Leases, Protocol):
         """The files that define scopes, with those, by path; of these paths, or all."""
 
     async def find_scopes(self, query: ScopeQuery) -> list[FoundScope]:
-        """Those that match, those that no file defines any more too."""
+        """Find the scopes that match, those that no file defines any more too."""
 
     async def code_turns(self, query: TurnsQuery) -> list[CodeTurn]:
         """Newest first; a turn once, with all that it has to do with what was asked for."""

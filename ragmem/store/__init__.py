@@ -158,7 +158,7 @@ class MemoryStore(Protocol):
         """
 
     async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
-        """Those whose id, without its dashes, is or ends with the reference; newest first."""
+        """Find those whose id, without its dashes, is or ends with the reference; newest first."""
 
     async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
         """The memories that this one superseded, what those had superseded …; newest first."""
@@ -187,7 +187,7 @@ class Store(RecallStore, MemoryStore, CodeStore, Protocol):
     async def find_sessions(
         self, reference: str, *, limit: int = 20, mine: bool = False
     ) -> list[Session]:
-        """Those whose id is, or ends with, the reference, or whose title equals it (casefolded).
+        """Find those whose id is, or ends with, the reference, or whose casefolded title equals it.
 
         With `mine` only those of the owner for whom the store was opened.
         """

@@ -296,7 +296,7 @@ class Toolset:
         return tuple(self._tools)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model is told."""
+        """Return what the model is told of them."""
         self._others = {tool.name: tool for tool in self._more()}
         return tuple(_spec(tool) for tool in (*self._tools.values(), *self._others.values()))
 
@@ -322,7 +322,7 @@ class Toolset:
         self._parse(use)
 
     def title(self, use: ToolUse) -> str:
-        """One line for the person, also for a call that is wrong."""
+        """Return one line for the person, also for a call that is wrong."""
         named = use.name
         with suppress(InvalidArguments):
             if tool := self._tool(use.name):

@@ -87,7 +87,7 @@ class Preimages:
         return content
 
     def path(self, sha256: str) -> Path:
-        """The file that holds it."""
+        """Return the file that holds it."""
         clear, parts = self._files(sha256)
         return parts if parts.exists() else clear
 
@@ -228,7 +228,7 @@ class Restorer:
         self._preimages = preimages
 
     async def restore(self, changes: Sequence[FileChange], confirm: Confirm) -> list[Restored]:
-        """One after the other; what can't be done for one keeps none of the others."""
+        """Restore one after the other; what can't be done for one keeps none of the others."""
         done = []
         cut_off = [each for each in (self._real(c.path) for c in changes if c.cut_off) if each]
         for change in changes:

@@ -353,7 +353,7 @@ class Sandbox:
 
     @property
     def network(self) -> str:
-        """What commands reach, in words."""
+        """Tell what commands reach, in words."""
         # Landlock has no loopback of a command's own.
         alone = self.settings.network == "loopback" and self.mechanism.kind == "landlock"
         return _NETWORKS["none" if alone else self.settings.network]

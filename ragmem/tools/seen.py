@@ -114,7 +114,7 @@ class ChangedFiles:
         return _sentence(list(changed))
 
     async def look(self) -> str:
-        """The same, without remembering that it was said."""
+        """Look for changes without remembering that they were told."""
         return _sentence(list(await asyncio.to_thread(self._changed)))
 
     def _changed(self) -> dict[str, str]:

@@ -108,7 +108,7 @@ class Commands(msgspec.Struct, frozen=True):
     """Where those that go on are begun; None where that can't be done."""
 
     def of_person(self) -> "Commands":
-        """The same for those that the person types."""
+        """Return what runs the commands that the person types."""
 
         def own() -> "Sandbox | None":
             sandbox = self.sandbox()

@@ -199,7 +199,8 @@ def send(pids: list[int], number: int) -> None:
 
 
 def belonging(guard: int, started: int, mark: int) -> list[int] | None:
-    """All that runs below the guard or bears the mark, or is below one that does; guard excepted.
+    """Find all that runs below the guard or bears the mark, or is below one that does; guard
+    excepted.
 
     `started` tells the guard from another process that got its number later. None where the
     system does not show its processes.
@@ -257,7 +258,7 @@ def bears(pid: int, mark: int) -> bool:
 
 
 def name_of(pid: int) -> str:
-    """What a process calls itself."""
+    """Return what a process calls itself."""
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()

@@ -473,13 +473,14 @@ MAX_MENTIONS = 10
 
 
 def at_paths(prompt: str) -> list[str]:
-    """Each `@path` or `@"path with spaces"` once, in order; a sentence's full stop is cut."""
+    """Return each `@path` or `@"path with spaces"` once, in order; a sentence's full stop is
+    cut."""
     found = (match.strip('"').rstrip(".") for match in _AT_PATH.findall(prompt))
     return list(dict.fromkeys(path for path in found if path))[:MAX_MENTIONS]
 
 
 def named_files(prompt: str, files: Sequence[str]) -> list[str]:
-    """Those of the project's files that the prompt names by path, or by a name that is unique."""
+    """Return the project's files that the prompt names by path, or by a name that is unique."""
     by_name: dict[str, list[str]] = {}
     for file in files:
         by_name.setdefault(PurePosixPath(file).name.casefold(), []).append(file)
@@ -535,7 +536,7 @@ def _match(parts: list[str], wanted: list[str]) -> bool:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Each alternative of the braces; a brace that is not closed is a character."""
+    """Return each alternative of the braces; a brace that is not closed is a character."""
     waiting, done = [pattern], list[str]()
     while waiting:
         if len(waiting) + len(done) > _MAX_ALTERNATIVES:

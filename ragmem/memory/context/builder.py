@@ -81,21 +81,21 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def chars(self) -> int:
-        """Characters of the request."""
+        """Count the characters of the request."""
         return sum(message.char_count for message in self.messages)
 
     @property
     def tokens(self) -> int:
-        """Estimated at four characters each."""
+        """Estimate its tokens at four characters each."""
         return estimate_tokens(self.chars)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Characters per section."""
+        """Return the characters of each section."""
         return {section.name: section.chars for section in self.sections}
 
     def text(self) -> str:
-        """The same as one text, for people and for models without tool calls."""
+        """Return the request as one text, for people and for models without tool calls."""
         return "\n\n".join(f"[{message.role}]\n{_spoken(message)}" for message in self.messages)
 
 
@@ -181,7 +181,7 @@ class ContextBuilder:
         self._pinned_chars = pinned_chars
 
     def smaller(self) -> ContextBuilder:
-        """One with half the room, for a model that found the request too long.
+        """Return one with half the room, for a model that found the request too long.
 
         Rules and pinned memories keep their room.
         """

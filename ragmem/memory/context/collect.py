@@ -225,7 +225,7 @@ class Collector:
         """What is told where it answered a part in time: nobody else says that of such a store."""
 
     async def collect(self, asked: ContextInput) -> Material:
-        """All that the builder shapes; what is at hand where the store can't be asked."""
+        """Collect all that the builder shapes; what is at hand where the store can't be asked."""
         found, (code, without_code) = await asyncio.gather(
             self._remembered(asked), self._code(asked)
         )

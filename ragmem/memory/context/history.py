@@ -51,7 +51,7 @@ def digests_of(turns: Sequence[Turn], summaries: Mapping[str, str]) -> dict[int,
 
 
 def format_history(messages: Sequence[HistoryMessage]) -> str:
-    """One paragraph a message: `role: content`."""
+    """Write one paragraph a message: `role: content`."""
     return "\n\n".join(f"{role}: {content}" for role, content in messages)
 
 

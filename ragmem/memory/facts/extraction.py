@@ -70,7 +70,7 @@ def turn_material(turn: Turn, sources: Sources, known: str, *, room: int) -> lis
 
 
 def marked(parts: Sequence[LearningPart], data: str, tag: str) -> str:
-    """Each between marks of these letters, in at most about as many characters as `data` has."""
+    """Put each between marks of these letters, in about as many characters as `data` has."""
     whole = sum(len(text) for _, _, text in parts)
     share = min(1.0, len(data) / whole) if whole else 1.0
     blocks = []

@@ -120,7 +120,7 @@ class CachedFacts(msgspec.Struct, frozen=True):
 
     @property
     def memories(self) -> list[MemoryRecord]:
-        """All of them, newest first."""
+        """Return all memories, newest first."""
         return [entry.memory for entry in self.book.entries]
 
 
@@ -411,7 +411,7 @@ class Facts:
         self._metrics.count("facts.found", 1 if found else 0)
 
     async def recent(self, *, project_id: str | None, limit: int) -> list[MemoryRecord]:
-        """The latest, newest first."""
+        """Return the latest memories, newest first."""
         store = await self._open_store()
         scope = (project_id,) if project_id else ()
         return await store.memories(
@@ -458,7 +458,7 @@ class Facts:
         return rivals(memory, here, near, self._thresholds)
 
     async def current(self, project_id: str | None) -> list[MemoryRecord]:
-        """All that hold in the project, and the person's own; newest first."""
+        """Return all that hold in the project, and the person's own; newest first."""
         held = await self._cache.of(await self._open_store(), project_id)
         now = self._clock()
         return [memory for memory in held.memories if memory.is_current(now)]

@@ -168,7 +168,7 @@ def carried_over(
 
 
 def union(*groups: Iterable[str]) -> tuple[str, ...]:
-    """Each once, in their order."""
+    """Return each once, in their order."""
     return tuple(dict.fromkeys(item for group in groups for item in group))
 
 
@@ -327,7 +327,7 @@ def _again(known: MemoryRecord, new: MemoryRecord) -> Remembered:
 
 
 def joined(evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
-    """Each place once; of many the first and the newest."""
+    """Return each place once; of many the first and the newest."""
     places = {(e.turn_id, e.tool_call_id, e.path, plain(e.quote)): e for e in reversed(evidence)}
     found = list(reversed(list(places.values())))
     if len(found) > _MOST_EVIDENCE:

@@ -37,7 +37,7 @@ _ENOUGH = 4
 def next_roll_up(
     waiting: Sequence[Summary], raw_chars: Mapping[str, int], *, rollup_chars: int
 ) -> list[Summary]:
-    """Those that one summary is to be made of, of the lowest level that is due; empty for none.
+    """Choose those that one summary is to be made of, of the lowest level due; empty for none.
 
     `waiting` are those that no higher one covers, in the order of the conversation; `raw_chars`
     are the characters of turns, by id. The oldest are taken, as many as make it due and no more,
@@ -69,7 +69,7 @@ def has_rested(session: Session, now: datetime) -> bool:
 
 
 def summary_id(session_id: str, level: int, covers: Sequence[str]) -> str:
-    """The same id for the same work, so that what two processes do twice is stored once.
+    """Return the same id for the same work, so that what two processes do twice is stored once.
 
     In UUIDv7's form: the time is that of the last id covered, the rest is a digest.
     """
@@ -106,7 +106,7 @@ async def due_roll_up(store: Store, session_id: str, *, rollup_chars: int) -> li
 
 
 async def to_roll_up(store: Store, session_id: str, level: int) -> list[Summary]:
-    """Those of a level that no higher one covers, in the conversation's order."""
+    """Return those of a level that no higher one covers, in the conversation's order."""
     waiting = await store.summaries(session_id, level=level, not_rolled_up=True)
     return (await _in_order(store, waiting))[0]
 

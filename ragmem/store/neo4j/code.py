@@ -223,7 +223,7 @@ async def _files(
 
 
 async def find_scopes(gateway: Gateway, query: ScopeQuery) -> list[FoundScope]:
-    """Those that match, those that no file defines any more too; in parts, as files."""
+    """Find those that match, those that no file defines any more too; in parts, as files."""
     ids = await gateway.read(lambda tx: _scope_ids(tx, query))
     found: list[FoundScope] = []
     for start in range(0, len(ids), _SCOPES_AT_ONCE):

@@ -45,7 +45,7 @@ def _short(text: str) -> str:
 def entry(
     record_id: str, session_id: str, project_id: str, terms: Sequence[str], *, level: int = 0
 ) -> Properties:
-    """Properties of an entry."""
+    """Return the properties of an entry."""
     from ragmem.terms import TERMS_VERSION
 
     kind = SUMMARIES if level else TURNS
@@ -70,7 +70,7 @@ def _of_project(project_id: str, text: str) -> Properties:
 
 
 def summary_entry(summary: Summary, project_id: str) -> Properties:
-    """The entry of a summary."""
+    """Return the entry of a summary."""
     from ragmem.terms import summary_terms
 
     return entry(
@@ -114,7 +114,7 @@ async def index_turns(
 
 
 async def index_summaries(tx: Transaction, ids: Sequence[str]) -> None:
-    """The same for summaries, and for what waits of them; vectors stay."""
+    """Write the entries of summaries, and what waits of them; vectors stay."""
     entries = await summary_entries(tx, ids)
     await tx.run(STATEMENTS["write_summary_entries"], entries=entries)
     await tx.run(STATEMENTS["note_what_waits"], ids=ids)

@@ -85,7 +85,7 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 def was_utc(at: datetime) -> datetime:
-    """The same moment as it was read; one without a zone, which others wrote, is UTC."""
+    """Return the moment as it was read; one without a zone, which others wrote, is UTC."""
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
@@ -95,7 +95,7 @@ def to_text(at: datetime) -> str:
 
 
 def from_text(text: str) -> datetime:
-    """The same back, as `toString` tells it: with the name of its zone, if it has one."""
+    """Read a time as `toString` tells it: with the name of its zone, if it has one."""
     return was_utc(datetime.fromisoformat(text.partition("[")[0]))
 
 
@@ -180,7 +180,7 @@ class Reading:
         self._said = False
 
     def records(self, make: Callable[[Any], T], rows: Sequence[Any]) -> list[T]:
-        """Those that can be made."""
+        """Return the records that can be made."""
         found = []
         for row in rows:
             try:
@@ -235,7 +235,7 @@ class Transaction:
         return [record.values() async for record in result]
 
     async def first_row(self, statement: str, **parameters: Value) -> Row | None:
-        """The first row, or None."""
+        """Return the first row, or None."""
         rows = await self.run(statement, **parameters)
         return rows[0] if rows else None
 
@@ -308,7 +308,7 @@ class Gateway:
         self._bookmarks = AsyncGraphDatabase.bookmark_manager()
 
     def patient(self, timeout_s: float) -> "Gateway":
-        """The same connections, for what takes longer; to be closed by the one that has them."""
+        """Return the same connections for what takes longer; who has them closes them."""
         other = copy(self)
         other._timeout_s = timeout_s
         return other

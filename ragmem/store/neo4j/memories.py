@@ -58,7 +58,7 @@ def loose_text(position: int, evidence: Evidence) -> str:
 
 
 def loose_evidence(texts: Sequence[str]) -> list[tuple[int, Evidence]]:
-    """The same back, with its positions; what can't be read is `check`'s matter."""
+    """Read evidence with its positions; what can't be read is `check`'s matter."""
     return [(each.position, each.evidence) for each in map(_loose, texts) if each is not None]
 
 
@@ -332,7 +332,7 @@ async def memories_revision(tx: Transaction) -> int:
 
 
 async def memories(tx: Transaction, query: MemoryQuery) -> list[MemoryRecord]:
-    """Those that match, each with its evidence in order."""
+    """Return those that match, each with its evidence in order."""
     conditions = those_given(
         (query.kinds, "m.kind IN $kinds"),
         (query.subjects, "any(each IN m.subjects WHERE each IN $subjects)"),
@@ -350,14 +350,14 @@ async def memories(tx: Transaction, query: MemoryQuery) -> list[MemoryRecord]:
 
 
 async def memories_by_id(tx: Transaction, ids: Sequence[str]) -> list[MemoryRecord]:
-    """Those of them that exist, superseded ones too, in this order."""
+    """Return those memories that exist, superseded ones too, in this order."""
     given: Properties = {"ids": sorted(set(ids)), "owner": tx.sees}
     held = {each.memory_id: each for each in await _read(tx, STATEMENTS["by_id"], given)}
     return [held[each] for each in ids if each in held]
 
 
 async def find_memories(tx: Transaction, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
-    """Those whose id, without its dashes, is or ends with the reference; newest first."""
+    """Find those whose id, without its dashes, is or ends with the reference; newest first."""
     tail = clean(reference).replace("-", "")
     if not tail:
         return []
@@ -383,7 +383,7 @@ async def small_vectors(
 
 
 async def own_profile(tx: Transaction) -> Profile:
-    """That of the person for whom the store was opened; empty before anything was said."""
+    """Return that of the person for whom the store was opened; empty before anything was said."""
     return await profile(tx, tx.owner)
 
 

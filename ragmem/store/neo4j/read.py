@@ -36,7 +36,7 @@ _ALL_CHARS = 2**62
 
 
 async def session(tx: Transaction, session_id: str) -> Session:
-    """One session; SessionNotFound when there is none."""
+    """Return one session; SessionNotFound when there is none."""
     found = await _sessions(tx, "s.sessionId = $id", limit=1, id=session_id)
     if not found:
         raise not_found("session", session_id)
@@ -68,7 +68,7 @@ async def sessions(tx: Transaction, query: SessionQuery) -> list[Session]:
 async def find_sessions(
     tx: Transaction, reference: str, *, limit: int = 20, mine: bool = False
 ) -> list[Session]:
-    """Those whose id is, or ends with, the reference, or whose title equals it (casefolded)."""
+    """Find those whose id is, or ends with, the reference, or whose title equals it, casefolded."""
     if not reference:
         return []
     conditions = those_given(
@@ -136,7 +136,7 @@ async def raw_history_chars(tx: Transaction, session_id: str) -> int:
 
 
 async def projects(tx: Transaction) -> list[Project]:
-    """Every known project."""
+    """Return every known project."""
     return shapes.records(tx, Project, await tx.found(STATEMENTS["projects"]))
 
 
@@ -180,7 +180,7 @@ async def _of_turns(
 
 
 async def by_id(tx: Transaction, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
-    """Those records that exist of a kind that is a node by itself, in this order."""
+    """Return those records that exist of a kind that is a node by itself, in this order."""
     shape = shapes.shape_of(kind)
     statement = f"""
         UNWIND range(0, size($ids) - 1) AS i
@@ -214,7 +214,7 @@ def _span(row: Row) -> Span:
 
 
 async def sessions_by_id(tx: Transaction, ids: Sequence[str]) -> list[Session]:
-    """Those of them that exist, in this order."""
+    """Return those sessions that exist, in this order."""
     found = await tx.found(ARCHIVE["sessions_by_id"], ids=ids)
     return shapes.records(tx, Session, found)
 
@@ -251,12 +251,12 @@ def _whole(row: Row) -> PutTurn:
 
 
 async def turns_by_id(tx: Transaction, ids: Sequence[str]) -> list[Turn]:
-    """Those of them that exist, with their tool calls, in this order."""
+    """Return those turns that exist, with their tool calls, in this order."""
     return tx.read.records(shapes.to_turn, await tx.found(RECALL["turns_by_id"], ids=ids))
 
 
 async def summaries_by_id(tx: Transaction, ids: Sequence[str]) -> list[Summary]:
-    """Those of them that exist, in this order."""
+    """Return those summaries that exist, in this order."""
     found = await tx.found(ARCHIVE["summaries_by_id"], ids=ids)
     return shapes.records(tx, Summary, found)
 

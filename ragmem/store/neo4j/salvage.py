@@ -59,7 +59,7 @@ class GraphCopy:
         """Turns that are to be looked through for memories."""
 
     def store_id(self) -> str:
-        """The graph's own."""
+        """Return the graph's own id."""
         return self._store_id
 
     def rows(self, table: str, _: Sequence[str] = ()) -> Iterator[Row]:

@@ -323,7 +323,7 @@ class Shape(NamedTuple):
 
     @property
     def times(self) -> list[str]:
-        """The properties that hold times."""
+        """Return the properties that hold times."""
         return [name for name, kind in self.kinds.items() if kind == "time"]
 
     @property

@@ -147,7 +147,7 @@ _FLOAT_BYTES = 4
 
 
 async def put_vectors(tx: Transaction, writes: Sequence[PutVectors]) -> None:
-    """Those that are of the store's embedder, of records that there are."""
+    """Put those that are of the store's embedder, of records that there are."""
     embedder, dimension, sequence = await lock_vectors(tx)
     size = dimension * _FLOAT_BYTES
     fitting = [
@@ -202,7 +202,7 @@ def _middle(vectors: Sequence[bytes]) -> list[float] | None:
 
 
 async def vectors_of(tx: Transaction, ids: Sequence[str]) -> list[PutVectors]:
-    """Those that these records have, in this order, as they are written."""
+    """Return the vectors that these records have, in this order, as they are written."""
     mark = await embedder(tx)
     if mark is None:
         return []
@@ -272,7 +272,7 @@ async def pending(tx: Transaction, work: Work, *, limit: int) -> list[Pending]:
 
 
 async def count_pending(tx: Transaction) -> dict[Work, int]:
-    """How much of each."""
+    """Count how much of each waits."""
     return {work: len(await pending(tx, work, limit=_MOST)) for work in WORK}
 
 
@@ -297,7 +297,7 @@ async def release(tx: Transaction, keys: Sequence[str], owner_id: str) -> None:
 
 
 async def attempts(tx: Transaction, item: str = "", *, least: int = 1) -> list[Attempts]:
-    """Those about an item, or about any; the latest last."""
+    """Return those about an item, or about any; the latest last."""
     found = await tx.found(STATEMENTS["attempts"], item=item, least=least)
     return shapes.records(tx, Attempts, found)
 

@@ -366,7 +366,7 @@ def engine_named(name: str, environ: Mapping[str, str]) -> Container | None:
 
 
 def container_name(layout: Layout) -> str:
-    """One per folder, so that two homes have two servers."""
+    """Return one name per folder, so that two homes have two servers."""
     return f"ragmem-neo4j-{hashlib.sha256(str(layout.folder).encode()).hexdigest()[:12]}"
 
 

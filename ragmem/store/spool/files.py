@@ -39,7 +39,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def to_lines(writes: Sequence[Write]) -> list[bytes]:
-    """One line each, without its end; none for vectors, which are made anew from what is stored."""
+    """Write one line each, without its end; none for vectors, which are made anew."""
     return [_to_line(write) for write in writes if not isinstance(write, PutVectors)]
 
 
@@ -118,7 +118,7 @@ class SpoolFile:
         return cls(path, handle) if take(path, handle) else None
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """All of the lines, on the disk when this returns; none of them on an OSError."""
+        """Append all of the lines, on the disk when this returns; none of them on an OSError."""
         try:
             failpoint("spool.write")
             _write(self._handle, _joined(lines), self._size)
@@ -152,7 +152,7 @@ class SpoolFile:
                 self._offset = self._size = 0
 
     def count(self) -> int:
-        """Lines that wait in it."""
+        """Count the lines that wait in it."""
         data = os.pread(self._handle, self._size - self._offset, self._offset)
         return data.count(b"\n")
 
@@ -453,6 +453,6 @@ class KnownProjects:
             replace_private(self._file, msgspec.json.encode(projects), sync=False)
 
     def add(self, projects: Iterable[Project]) -> None:
-        """Those that wait in the spool are known too."""
+        """Know those that wait in the spool too."""
         every = (*self.load(), *projects)
         self.save(list({project.project_id: project for project in every}.values()))

@@ -55,7 +55,7 @@ _PROJECTS = """
 
 
 def code_projects(db: Database) -> list[str]:
-    """Every project with a file."""
+    """Return every project with a file."""
     return db.column(_PROJECTS)
 
 
@@ -102,7 +102,7 @@ _CALLED_SO = """
 
 
 def find_scopes(db: Database, query: ScopeQuery) -> list[FoundScope]:
-    """Those that match, by path, then by first line."""
+    """Find those that match, by path, then by first line."""
     tail = _tail_key(query.name)
     conditions = those_given(
         (query.name, _CALLED_SO),

@@ -67,7 +67,7 @@ def stored_fields(kind: type[msgspec.Struct]) -> dict[str, Callable[[Any], objec
 
 
 def columns(record: msgspec.Struct) -> Row:
-    """A record's fields by column."""
+    """Return a record's fields by column."""
     return {name: value(getattr(record, name)) for name in stored_fields(type(record))}
 
 
@@ -129,7 +129,7 @@ class Database(apsw.Connection):
         return self.query(sql, **given).get
 
     def tuples(self, sql: str, /, **given: object) -> list[tuple[Any, ...]]:
-        """All rows, by position."""
+        """Return all rows, by position."""
         return self.query(sql, **given).fetchall()
 
     def column(self, sql: str, /, **given: object) -> list[Any]:
@@ -182,7 +182,7 @@ class ConnectionThread(Generic[C]):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
 
     async def run(self, job: Callable[[C], T]) -> T:
-        """The job's result."""
+        """Return the job's result."""
         if self._closed:
             raise StoreUnavailable("The memory is closed.", hint="Open it again.")
         deadline = time.monotonic() + self._timeout_s

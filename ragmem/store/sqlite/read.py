@@ -139,7 +139,7 @@ def lineage(db: Database, session_id: str) -> list[tuple[str, int]]:
 
 
 def session(db: Database, session_id: str) -> Session:
-    """One session."""
+    """Return one session."""
     for found in _sessions(db, "WHERE s.session_id = :id", id=session_id):
         return found
     raise no_session(session_id)
@@ -185,7 +185,7 @@ def find_sessions(
 
 
 def sessions_by_id(db: Database, ids: Sequence[str]) -> list[Session]:
-    """Those of them that exist, in this order."""
+    """Return those sessions that exist, in this order."""
     found = {
         each.session_id: each for each in _sessions(db, f"WHERE s.session_id {AMONG_IDS}", ids=ids)
     }
@@ -228,7 +228,7 @@ def turns(db: Database, session_id: str, query: TurnQuery = ALL_TURNS) -> list[T
 
 
 def turns_by_id(db: Database, ids: Sequence[str]) -> list[Turn]:
-    """Those of them that exist, in this order, with their tool calls."""
+    """Return those turns that exist, in this order, with their tool calls."""
     found = db.rows(
         f"SELECT {_TURN} FROM json_each(:ids) AS chosen"
         " JOIN turns AS t ON t.turn_id = chosen.value ORDER BY chosen.key",
@@ -365,7 +365,7 @@ def summaries(
     not_rolled_up: bool = False,
     limit: int | None = None,
 ) -> list[Summary]:
-    """A session's summaries, newest first."""
+    """Return a session's summaries, newest first."""
     need_session(db, session_id)
     # Those are few, however long the conversation: their index leads, not the session's.
     which = (
@@ -387,7 +387,7 @@ def summaries(
 
 
 def summaries_by_id(db: Database, ids: Sequence[str]) -> list[Summary]:
-    """Those of them that exist, in this order."""
+    """Return those summaries that exist, in this order."""
     return db.records(
         Summary,
         f"{_SUMMARY} FROM json_each(:ids) AS chosen"
@@ -414,7 +414,7 @@ _NEWEST_MEMORY = "ORDER BY m.created_at DESC, m.memory_id DESC"
 
 
 def memories(db: Database, query: MemoryQuery) -> list[MemoryRecord]:
-    """Those that match, newest first."""
+    """Return those that match, newest first."""
     of_subjects = (
         "EXISTS (SELECT 1 FROM json_each(m.subjects)"
         " WHERE value IN (SELECT value FROM json_each(:subjects)))"
@@ -447,7 +447,7 @@ def _whose(query: MemoryQuery) -> str:
 
 
 def memories_by_id(db: Database, ids: Sequence[str]) -> list[MemoryRecord]:
-    """Those of them that exist, in this order."""
+    """Return those memories that exist, in this order."""
     return _memories(
         db,
         "JOIN json_each(:ids) AS chosen ON chosen.value = m.memory_id"
@@ -457,7 +457,7 @@ def memories_by_id(db: Database, ids: Sequence[str]) -> list[MemoryRecord]:
 
 
 def find_memories(db: Database, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
-    """Those whose id is, or ends with, the reference."""
+    """Find those whose id is, or ends with, the reference."""
     tail = reference.replace("-", "")
     where = f"""
         WHERE :tail <> '' AND substr(replace(m.memory_id, '-', ''), -length(:tail)) = :tail
@@ -530,7 +530,7 @@ def profile(db: Database) -> Profile:
 
 
 def profiles(db: Database) -> list[Profile]:
-    """The profile of every owner."""
+    """Return the profile of every owner."""
     return [
         _profile(db, each) for each in db.column("SELECT DISTINCT owner FROM profile ORDER BY 1")
     ]
@@ -606,7 +606,7 @@ def spans(db: Database) -> list[Span]:
 
 
 def summary_ids(db: Database) -> list[str]:
-    """Every summary, lower levels first."""
+    """Return the ids of every summary, lower levels first."""
     return db.column("SELECT summary_id FROM summaries ORDER BY level, summary_id")
 
 
@@ -616,7 +616,7 @@ def summaries_per_level(db: Database) -> dict[int, int]:
 
 
 def counts(db: Database) -> dict[str, int]:
-    """Records by kind."""
+    """Count the records by kind."""
     tables = ("sessions", "turns", "tool_calls", "summaries", "memories", "projects")
     found = {table: db.get(f"SELECT count(*) FROM {table}") for table in tables}
     found["files"] = db.get(

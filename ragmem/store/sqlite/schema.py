@@ -423,7 +423,7 @@ def open_for_writing(
 
 @contextmanager
 def transaction(db: apsw.Connection) -> Iterator[None]:
-    """All that is done inside of it or none, durable at its end."""
+    """Do all that is done inside of it or none, durable at its end."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -90,7 +90,7 @@ def length_of(documents: "NDArray[np.int64]") -> "NDArray[np.float64]":
 
 
 def numbered(sequence: int, level: int, length: int) -> int:
-    """The document's number."""
+    """Return the document's number."""
     code = min(round(_STEPS * math.log2(length + 1)), (1 << _LENGTH_BITS) - 1)
     return (sequence << _LEVEL_BITS | min(level, HIGHEST)) << _LENGTH_BITS | code
 

@@ -64,7 +64,7 @@ Stream = Callable[[], AsyncIterator[Sequence[Write]]]
 
 
 def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
-    """All that the store holds."""
+    """Stream all that the store holds."""
 
     async def stream() -> AsyncIterator[Sequence[Write]]:
         if projects := await source.projects():
@@ -439,7 +439,7 @@ class Counter(msgspec.Struct, frozen=True):
     checksum: int = 0
 
     def with_record(self, record: msgspec.Struct) -> "Counter":
-        """One more."""
+        """Count one more."""
         encoded = msgspec.json.encode(record, order="deterministic")
         digest = hashlib.blake2b(encoded, digest_size=8).digest()
         return Counter(self.count + 1, (self.checksum + int.from_bytes(digest, "big")) % _MODULUS)

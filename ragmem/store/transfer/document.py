@@ -62,7 +62,7 @@ class MemoryDocument(MemoryRecord, frozen=True, kw_only=True):
 
 
 async def memories_of(store: Archive, session_id: str) -> tuple[MemoryDocument, ...]:
-    """Those that were said in the session, oldest first."""
+    """Return those that were said in the session, oldest first."""
     query = MemoryQuery(everywhere=True, with_superseded=True, session_ids=(session_id,))
     found = []
     for memory in reversed(await store.memories(query)):
