@@ -9,6 +9,7 @@ import asyncio
 import pydoc
 import shutil
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -67,6 +68,7 @@ _QUIET_S = 0.4
 _READ_S = 1.0
 """So long after a question, or after an Enter that came before, Enter takes no choice that nobody
 has gone to."""
+_clock = time.monotonic
 REDRAW_S = 0.03
 """What streams by is drawn so often; a key at once."""
 _ALT_S, _SEQUENCE_S = 0.05, 1.0
@@ -94,7 +96,7 @@ class LiveTerminal(Terminal):
         self.marked: int | None = None
         """Which of its choices Enter takes: the one that the arrow keys have gone to, if any."""
         self._ripe_at = float("-inf")
-        """When it does so, on the loop's clock."""
+        """When it does so, on the clock."""
         self._answer: asyncio.Future[str | None] | None = None
         self._asking = asyncio.Lock()
         self._deciding: asyncio.TimerHandle | None = None
@@ -229,7 +231,7 @@ class LiveTerminal(Terminal):
             draft = self._draft_beside(question)
             self.buffer.reset()
             self.question, self.marked = question, _chosen(question) if not draft else None
-            self._ripe_at = asyncio.get_running_loop().time() + _READ_S
+            self._ripe_at = _clock() + _READ_S
             self._answer = asyncio.get_running_loop().create_future()
             self.refresh()
             try:
@@ -385,7 +387,7 @@ class LiveTerminal(Terminal):
             self._reply(text)
             return
         if self.question and self.marked is not None:
-            now = asyncio.get_running_loop().time()
+            now = _clock()
             if now >= self._ripe_at:
                 self._reply(self.question.choices[self.marked][0])
             self._ripe_at = max(self._ripe_at, now + _READ_S)  # nor does a key that is held

@@ -31,6 +31,7 @@ class TcpProxy:
         self._place: socket.socket | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._links: set[_Link] = set()
+        self._refuses = False
         self.cuts: list[Cut] = []
         self.silent = False
         """Take what the client sends, and never answer."""
@@ -63,12 +64,14 @@ class TcpProxy:
             self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             self._place.bind(("127.0.0.1", port))
             port = self._place.getsockname()[1]
+        self._refuses = False
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", port, reuse_port=True)
 
     async def stop_listening(self) -> int:
         """Refuse and drop every connection; the port, to listen there again."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1] if self._server.sockets else 0
+        self._refuses = True
         self._server.close()
         await self.drop_all()
         return port
@@ -84,18 +87,21 @@ class TcpProxy:
         for link in self._links:
             link.lost = True
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        try:
-            await self._serve(reader, writer)
-        except (asyncio.CancelledError, ConnectionError):
-            return
-        finally:
-            # Also of one that was dropped before the server had answered.
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forward from now on; one that had come when others were dropped is dropped too."""
+        if self._refuses:
             writer.transport.abort()
-            self._connections.discard(task)
+            return
+        connection = asyncio.create_task(self._serve(reader, writer))
+        self._connections.add(connection)
+        connection.add_done_callback(lambda _: self._ended(connection, writer))
+
+    def _ended(self, connection: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
+        # Also of one that was dropped before the server had answered.
+        writer.transport.abort()
+        self._connections.discard(connection)
+        if not connection.cancelled() and (error := connection.exception()):
+            assert isinstance(error, ConnectionError), error
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server_writer = await asyncio.open_connection(*self._target)

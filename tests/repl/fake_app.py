@@ -444,7 +444,8 @@ def main(log: str, *settings: str) -> int:
     """A chat; settings: early, past, no_model, resume=…, continue, color=never, theme=…, hurried.
 
     `editing=vi` is for its keys, `drawn=never` for what is drawn unasked, `more=40` is as many
-    sessions before it.
+    sessions before it. With `clock` a file of that name tells the time by which an Enter
+    comes too early.
 
     `early=held`, `load=held` and `files=held` hold it at its first prompt, while it loads, and
     before files are listed.
@@ -467,10 +468,13 @@ def main(log: str, *settings: str) -> int:
 
     if "hurried" not in given:
         _be_patient()
-    if "drawn" in given:
+    if given.keys() & {"drawn", "clock"}:
         from ragmem.repl import input as prompt
 
-        prompt.REDRAW_S = 3_600.0
+        if "drawn" in given:
+            prompt.REDRAW_S = 3_600.0
+        if "clock" in given:
+            prompt._clock = lambda: float(Path(log).with_name("clock").read_text())
 
     list_now = completion.project_files
 

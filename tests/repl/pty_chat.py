@@ -184,6 +184,11 @@ class PtyChat:
         """Columns and rows of the window."""
         return self._screen.columns, self._screen.lines
 
+    @property
+    def column(self) -> int:
+        """Where in its row the cursor stands."""
+        return self._screen.cursor.x
+
     def cell(self, row: int, column: int) -> pyte.screens.Char:
         """What stands there, and how it looks."""
         return self._screen.buffer[row][column]

@@ -13,7 +13,7 @@ from tests.repl.fake_app import DECIDED
 from tests.repl.pty_chat import LOADED, FakeChat
 
 ESC, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
-UP, DOWN = f"{ESC}[A", f"{ESC}[B"
+UP, DOWN, SHIFT_TAB = f"{ESC}[A", f"{ESC}[B", f"{ESC}[Z"
 WORDS = r"word[1-9]\d* "
 """Of an answer that goes on and on: those that came first may be out of sight already."""
 LINES = "\n".join(f"line {i}" for i in range(12))
@@ -289,13 +289,23 @@ def test_enter_alone_decides_nothing_and_the_arrow_keys_show_what_it_would(chat:
     chat.send(f"{DOWN}\r", prints=r"^  ✗ denied$")
 
 
-def test_enter_takes_yes_where_nothing_warns_but_not_in_the_first_moment(chat: FakeChat) -> None:
+@pytest.mark.chat("clock", files={"clock": "0"})
+def test_enter_takes_yes_where_nothing_warns_but_not_in_the_first_moment(
+    chat: FakeChat, tmp_path: Path
+) -> None:
     """Nor does an Enter that is held down; and the arrow keys don't go round."""
-    chat.send("command plain\r", shows=r"^Allow this command\?\n▸ y yes$")
-    for _ in range(12):
-        chat.send("\r")
-        chat.pump(0.2)
+    asks = r"^Allow this command\?\n▸ y yes$"
+    chat.send("command plain\r", shows=asks)
+    for number, seconds in enumerate(("0.9", "1.8", "2.7"), 1):
+        (tmp_path / "clock").write_text(seconds)
+        # Once the next key has done something, the Enter has not.
+        chat.send(f"\r{SHIFT_TAB}", until=lambda number=number: len(chat.log("mode")) == number)
     assert not chat.log("decided")
+    (tmp_path / "clock").write_text("3.8")
+    assert chat.decides("\r")["allowed"]
+    chat.wait_for_turn(r"^Done so\.")
+    chat.wait_for_screen(r"^›$")
+    chat.send("command plain\r", shows=asks)
     chat.send(f"{DOWN * 9}{UP}", shows=r"^▸ p permanently …$")
     chat.send(f"{UP * 9}", shows=r"^▸ y yes$")
     assert chat.decides("\r")["allowed"]

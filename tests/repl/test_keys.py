@@ -37,8 +37,10 @@ def test_the_draft_is_opened_in_the_persons_editor(tmp_path: Path) -> None:
 @pytest.mark.chat("editing=vi")
 def test_vi_keys_by_a_setting(chat: FakeChat) -> None:
     """Esc leaves insertion where words are typed; on an empty draft it is what it was."""
-    chat.send(f"one two three{ESC}")
-    chat.pump(0.6)
+    chat.send("one two three", shows=r"^› one two three$")
+    column = chat.column
+    # Typed at once, the next letter would be one with Alt.
+    chat.send(ESC, until=lambda: chat.column == column - 1)
     chat.send("bdw0x", shows=r"^› ne two$")
     chat.send("A!\r", until=lambda: chat.prompts == ["ne two !"])
     chat.send("slow\r", shows=r"word1 ")
