@@ -253,6 +253,10 @@ class App:
         notices, self._notices = self._notices, []
         return notices + (self._store.take_notices() if self._store else [])
 
+    def why_away(self) -> str:
+        """Why what is said now is not stored, or not yet; empty where it is."""
+        return self._store.why_away() if self._store else ""
+
     # --- store ------------------------------------------------------------------
 
     async def store(self) -> SpooledStore:

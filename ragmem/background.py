@@ -112,7 +112,9 @@ class Background:
     @property
     def doing(self) -> str:
         """What it works on beside the conversation, in a word; empty while it waits."""
-        return self._worker.doing if self._worker and self._runs else ""
+        if self._worker and self._runs and self._worker.doing:
+            return self._worker.doing
+        return "indexing" if self._codebase and self._codebase.is_looking else ""
 
     def start(self, *, model: str = "") -> None:
         """Work from now on, beside the conversation; `model` is the main one's name."""

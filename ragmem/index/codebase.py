@@ -246,6 +246,11 @@ class Codebase:
     def _may_look(self, index: "CodeIndex | None") -> TypeGuard["CodeIndex"]:
         return bool(index and not index.refusal and self._writes)
 
+    @property
+    def is_looking(self) -> bool:
+        """Return whether it looks at a project's files: the first time that takes long."""
+        return any(not looking.done() for looking in self._refreshing.values())
+
     def meet(self, project: Project) -> None:
         """Note that an agent works in this project."""
         self._met[project.project_id] = project

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.text import Text
@@ -23,6 +24,9 @@ from ragmem.repl.output import columns, listing, wrap
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import Line, PickQuestion, PickRow
 from ragmem.text import clip_to_width, counted, display_width, in_short, one_line, visible
+
+if TYPE_CHECKING:
+    from ragmem.app import App
 
 MODES: dict[PermissionMode, tuple[str, str, str, str]] = {
     "default": ("", "", "asks before edits and commands", ""),
@@ -73,8 +77,7 @@ async def status(_: str, chat: ChatSession) -> None:
     app = chat.app
     effort = f", effort {chat.agent.effort}" if chat.agent.effort else ""
     name = f"{one_line(chat.called, 80)} · " if chat.is_named else ""
-    stored, is_away = await _store(chat)
-    recorded = "is away" if is_away else "is recorded"
+    recorded, stored = await kept(app)
     rows = [
         ("ragmem", __version__),
         ("model", f"{chat.agent.model}{effort}"),
@@ -82,7 +85,7 @@ async def status(_: str, chat: ChatSession) -> None:
         ("folder", visible(str(app.cwd))),
         ("mode", MODES[chat.options.permission_mode][2]),
         ("sandbox", await sandbox(chat)),
-        ("memory", recorded if app.memory.records else "nothing of this chat is kept"),
+        ("memory", recorded),
         ("store", stored),
         ("vectors", app.background.embedder_model or "off: what is found is found by words"),
         ("background", app.background.doing or "nothing to do"),
@@ -98,13 +101,17 @@ async def sandbox(chat: ChatSession) -> str:
     return visible(await asyncio.to_thread(chat.app.sandbox.told))
 
 
-async def _store(chat: ChatSession) -> tuple[str, bool]:
-    """Return where all is kept, and whether that is away."""
+async def kept(app: "App") -> tuple[str, str]:
+    """Return whether what is said is kept, and where all is."""
     try:
-        found = await (await chat.app.store()).info()
+        found = await (await app.store()).info()
     except StoreError as error:
-        return f"away: {error}", True
-    return f"{found.kind} · {visible(found.location)}", False
+        where, recorded = f"away: {error}", "is away"
+    else:
+        why = app.why_away()
+        where = f"{found.kind} · {visible(found.location)}"
+        recorded = f"is away: {visible(why)}" if why else "is recorded"
+    return recorded if app.memory.records else "nothing of this chat is kept", where
 
 
 async def servers(_: str, chat: ChatSession) -> None:

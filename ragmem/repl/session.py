@@ -170,7 +170,7 @@ class ChatSession:
             session = await self.app.memory.rename(self.session.session_id, title)
             self.session = self._with(title=session.title)
         else:
-            await self._go_to(self._with(title=title))
+            await self._exchange(self._with(title=title), self.options)
 
     async def tag(self, add: Sequence[str], remove: Sequence[str] = ()) -> None:
         """Add and remove tags, from the session's first prompt on if it has none yet."""
@@ -180,7 +180,8 @@ class ChatSession:
             stored = await self._as_stored()
             self.session = self._with(tags=(await tag(self.app.memory, stored, add, remove)).tags)
         else:
-            await self._go_to(self._with(tags=with_tags(self.session.tags, add, remove)))
+            tags = with_tags(self.session.tags, add, remove)
+            await self._exchange(self._with(tags=tags), self.options)
 
     async def claim(self) -> None:
         """Make a chat of a session that was begun for a one-off question, where it was."""

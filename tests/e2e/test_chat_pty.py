@@ -119,10 +119,12 @@ def test_mistakes_are_said_on_a_clean_line(house: House) -> None:
 
 
 def test_ephemeral_leaves_nothing_to_resume(house: House) -> None:
-    """Neither session nor memory is written; within the chat the past is known."""
+    """Neither session nor memory is written; in the chat the past is known, whatever its name."""
     house.server.extend(Answer("Answer 1."), Answer("Answer 2."))
     with house.chat("chat", "--ephemeral", ready=LOADED) as chat:
         chat.send("one\r", prints=r"^Answer 1\.")
+        chat.send("/rename The garden\r/tag beds\r", prints=r"^· Tags: beds\.")
+        chat.send("/why\r", prints=r"^Memory put nothing into the last request\.")
         chat.send("two\r", ends=r"^Answer 2\.")
         assert "Answer 1." in house.last_prompt()
         chat.send("/cost\r/files\r/context\r", prints=r"of 25k tokens")

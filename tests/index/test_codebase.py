@@ -305,8 +305,8 @@ async def test_what_watched_has_ended_and_is_begun_again(
 async def test_the_app_of_a_chat_follows_what_its_agents_work_in(
     desk: Desk, quick_watch: None
 ) -> None:
-    """`start_background` keeps the code of the session's project current; one index a
-    process, the same for commands and agents.
+    """`start_background` keeps the code of the session's project current, and that it is indexed is
+    told; one index a process, the same for commands and agents.
     """
     config = Config(
         model=ModelConfig(main="openai/scripted"),
@@ -320,7 +320,9 @@ async def test_the_app_of_a_chat_follows_what_its_agents_work_in(
         assert index is not None
         assert not await index.exists()
         app.start_background()
+        assert app.background.doing == "indexing"
         assert "def login" in (await agent.context("What does `login` do?")).text()
+        assert app.background.doing == ""
         assert await app.code() is index
         await asyncio.sleep(0.5)
         (desk.folder / "late.py").write_text("def come_in_late():\n    return 1\n")

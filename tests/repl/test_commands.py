@@ -11,7 +11,9 @@ from ragmem.config import Config, find_paths
 from ragmem.ids import short_id
 from ragmem.index.codebase import Codebase
 from ragmem.records import CodeReference, PutReferences
+from ragmem.repl.about import kept
 from ragmem.repl.commands import Ask, is_command, is_note, is_own_command, is_prompt, run_command
+from ragmem.store.sqlite.schema import Full
 from tests.cli.coding import EVIL, WATER
 from tests.repl.paper import Chat, chat
 
@@ -194,3 +196,11 @@ async def test_what_is_there_stays_unless_the_person_gives_it_up(told: Chat) -> 
 async def test_a_session_without_a_turn_has_nothing_to_export(chat: Chat) -> None:
     assert "nothing to export" in await chat.said("/export")
     assert not list(chat.app.cwd.iterdir())
+
+
+async def test_a_memory_on_a_full_disk_is_away_though_it_can_be_read(chat: Chat) -> None:
+    recorded, where = await kept(chat.app)
+    assert recorded == "is recorded"
+    store = await chat.app.store()
+    store.went_away(Full("The disk is full.", hint="Free some space."))
+    assert await kept(chat.app) == ("is away: The disk is full. Free some space.", where)

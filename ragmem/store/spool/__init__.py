@@ -219,7 +219,7 @@ class SpooledStore:
             self._lost_some = True
             unwritable = f"{self._spool.folder} can't be written: {error.strerror or error}."
             self._say_lost(writes, unwritable)
-            return Waiting(lost=self._why_away() or unwritable)
+            return Waiting(lost=self.why_away() or unwritable)
         self._said_lost = ""
         return Waiting()
 
@@ -343,12 +343,12 @@ class SpooledStore:
     def take_notices(self) -> list[str]:
         """What the person should be told, each once: it is away, it is back."""
         busy = self._waiting or self._in_flight or self._opening or self._replaying
-        if self._said and self._store is not None and not (busy or self._why_away()):
+        if self._said and self._store is not None and not (busy or self.why_away()):
             # It was only slow, and nothing had to wait for it.
             self._said = False
             self._notices.append("Memory is back.")
         notices, self._notices = self._notices, []
-        anew = not self._said and self._why_away()
+        anew = not self._said and self.why_away()
         if anew:
             self._said, self._said_kept = True, False
             notices.append(f"Memory is away: {anew}")
@@ -358,8 +358,8 @@ class SpooledStore:
             notices.append(f"{notices.pop()} {kept}" if anew else kept)
         return notices
 
-    def _why_away(self) -> str:
-        """Why the store is away; empty while it answers, or may yet."""
+    def why_away(self) -> str:
+        """Why the store is away, for what is written at least; empty while it answers, or may."""
         if self._away:
             return f"{self._away} {self._away.hint}".strip()
         slow = self._opening is not None and self._is_overdue(_LONG_OPENING_S)
