@@ -27,7 +27,7 @@ _OUTSIDE_MEMORY = ("store", "memory", "importers", "app", "administration")
 _PATCHED = ("typer._", "setattr(typer", "sys.modules[")
 # Also what a rule of ruff is called; those stand behind "noqa".
 _CODE = re.compile(
-    r"\b(?:[ABCDE]\d{1,3}|X\d{1,2}[a-z]?)\b|\b[Rr]eliability,?(?: \d|$)|\b[Ii]ssue \d"
+    r"\b(?:[ABCDE]\d{1,3}|P1?\d|X\d{1,2}[a-z]?)\b|\b[Rr]eliability,?(?: \d|$)|\b[Ii]ssue \d"
 )
 _DOCUMENT = re.compile(r"\b(?:cli|design|house|reliability|requirements|terminal)\.md\b")
 _NOT_A_CODE = re.compile(r"noqa: ?[A-Z]+\d+(?:, ?[A-Z]+\d+)*|(?:%[0-9A-F]{2})+")
