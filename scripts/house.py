@@ -26,7 +26,9 @@ _OUTSIDE_MEMORY = ("store", "memory", "importers", "app", "administration")
 """Packages and modules that may import a store."""
 _PATCHED = ("typer._", "setattr(typer", "sys.modules[")
 # Also what a rule of ruff is called; those stand behind "noqa".
-_CODE = re.compile(r"\b(?:[ABCDE]\d{1,3}|X\d{1,2}[a-z]?)\b|\b[Rr]eliability,? \d|\b[Ii]ssue \d")
+_CODE = re.compile(
+    r"\b(?:[ABCDE]\d{1,3}|P1?\d|X\d{1,2}[a-z]?)\b|\b[Rr]eliability,?(?: \d|$)|\b[Ii]ssue \d"
+)
 _DOCUMENT = re.compile(r"\b(?:cli|design|house|reliability|requirements|terminal)\.md\b")
 _NOT_A_CODE = re.compile(r"noqa: ?[A-Z]+\d+(?:, ?[A-Z]+\d+)*|(?:%[0-9A-F]{2})+")
 
@@ -176,7 +178,7 @@ def codes() -> list[str]:
             continue
         for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), start=1):
             text = _NOT_A_CODE.sub("", line)
-            if _DOCUMENT.search(text) or (path.suffix == ".py" and _CODE.search(text)):
+            if _DOCUMENT.search(text) or (path.suffix in (".py", "") and _CODE.search(text)):
                 found.append(f"{name}:{number}: {line.strip()}")
     return found
 

@@ -160,8 +160,8 @@ async def repair(own: Administration) -> int:
 async def reembed(opened: "App") -> None:
     """Make all vectors anew, with the embedder of the settings.
 
-    Those of turns and summaries, for when `model.embedding` has changed: until then
-    search goes by words alone. Stopped half-way, it can be run again and goes on.
+    For when `model.embedding` has changed: until then search goes by words alone. Stopped
+    half-way, it can be run again and goes on.
     """
     store = await opened.store()
     found = (await store.info()).counts

@@ -181,7 +181,7 @@ def _texts(embedder: Embedder, record: _Record) -> list[str]:
 
 
 async def reembed(store: Store, embedder: Embedder, show: Callable[[int], None]) -> int:
-    """Give every turn and summary vectors of this embedder; those that have some keep them.
+    """Give all that is embedded vectors of this embedder; what has some keeps them.
 
     `show` is told how many more are done; the answer is how many it were in all.
     Raises EmbedderError and StoreError; what was made until then is kept. Nothing is
