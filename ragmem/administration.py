@@ -155,6 +155,15 @@ class Administration:
         finally:
             await store.aclose()
 
+    async def look(self, say: Callable[[str], None]) -> None:
+        """Let the store in use answer once, with patience, so that the next who asks needs none.
+
+        What is wrong with it that one is told, `say` what takes long.
+        """
+        with suppress(StoreError):
+            async with self.archive(say=say) as store:
+                await store.sessions(SessionQuery(limit=1))
+
     # --- copies -----------------------------------------------------------------
 
     @asynccontextmanager

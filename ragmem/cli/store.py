@@ -212,7 +212,9 @@ async def up(own: Administration) -> int:
     """Start a local Neo4j, unless one is configured or runs already."""
     found = await own.neo4j.up(lambda line: say(f"{visible(line)}\n"))
     write(f"{visible(found.detail)}\n")
-    if found.running and own.kind != "neo4j":
+    if found.running and own.kind == "neo4j":
+        await own.look(lambda line: say(f"note: {visible(line)}\n"))
+    elif found.running:
         say(
             f"`ragmem store use neo4j` keeps memory there. What is in {own.kind} stays there: "
             "`ragmem store migrate --to neo4j` copies it.\n"

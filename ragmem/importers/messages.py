@@ -422,8 +422,9 @@ def _of_version_1(database: "_Database", session: str, tally: Tally) -> Iterator
     parts = "SELECT data FROM part WHERE message_id = ? ORDER BY id"
     for row in database.rows(messages, session):
         of_message = database.rows(parts, row["id"])
-        told = [_decoded(each["data"], tally) for each in of_message]
-        yield {"info": {**_decoded(row["data"], tally), "id": row["id"]}, "parts": told}
+        told = [part for each in of_message if (part := _decoded(each["data"], tally))]
+        if info := _decoded(row["data"], tally):
+            yield {"info": {**info, "id": row["id"]}, "parts": told}
 
 
 def _of_version_2(database: "_Database", session: str, tally: Tally) -> Iterator[Fields]:
@@ -469,10 +470,11 @@ def _of_files(found: FoundFile, tally: Tally) -> Iterator[Fields]:
 
 
 def _decoded(data: object, tally: Tally) -> Fields:
-    if not isinstance(data, str) or len(data) > LINE_LIMIT:
+    is_line = isinstance(data, str) and len(data) <= LINE_LIMIT
+    found = decoded_line(str(data).encode("utf-8", "replace")) if is_line else None
+    if not isinstance(found, dict):
         tally.broken["no JSON object"] += 1
-        return {}
-    return fields(decoded_line(data.encode("utf-8", "replace")))
+    return fields(found)
 
 
 def _at(value: object, file: Path) -> datetime:

@@ -29,6 +29,17 @@ def ragmem(tmp_path: Path, neo4j_server: Connection) -> Iterator[Ragmem]:
         yield one
 
 
+@pytest.mark.changes_schema
+def test_a_server_that_is_up_has_looked_at_the_memory_once(
+    tmp_path: Path, neo4j_server: Connection
+) -> None:
+    """The first answers of one that has just started take seconds: no command waits for them."""
+    ragmem = Ragmem(tmp_path, neo4j_env(neo4j_server))
+    in_thread(ask(neo4j_server, "MATCH (v:RagmemSchema) DELETE v"))
+    assert " answers." in ragmem.ok("neo4j", "up").out
+    assert in_thread(ask(neo4j_server, "MATCH (v:RagmemSchema) RETURN v.version"))
+
+
 def test_a_damaged_graph_is_mended(ragmem: Ragmem, neo4j_server: Connection) -> None:
     """Named, kept as it was, written anew; then work goes on."""
     (session,) = ragmem.sessions()

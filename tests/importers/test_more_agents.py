@@ -473,6 +473,18 @@ def test_opencode_before_its_database(tmp_path: Path) -> None:
     assert sessions == ["ses_1", "ses_2"]
 
 
+def test_what_can_not_be_read_of_opencode_is_counted_once(tmp_path: Path) -> None:
+    """A message or a part of it, as such: not as of a kind that is not known."""
+    file = opencode_database(tmp_path)
+    whole = Read("opencode", file, session="ses_1")
+    with changing(file) as db:
+        insert(db, "message", "msg_9", "ses_1", MS + 9, "{torn")
+        insert(db, "part", "prt_9", "msg_0", "ses_1", "{torn")
+    read = Read("opencode", file, session="ses_1")
+    assert (said(read), read.tally.unknown) == (said(whole), whole.tally.unknown)
+    assert read.tally.broken == {"no JSON object": 2}
+
+
 def test_opencode_of_version_2(tmp_path: Path) -> None:
     """What it has taken over from version 1 is read as it goes on; what it has not, as it was."""
     file = opencode_2_database(tmp_path)

@@ -122,6 +122,22 @@ async def test_a_folder_that_comes_while_folders_are_sought_is_watched(tree, mon
         await watched.until("come/late.py")
 
 
+async def test_a_folder_that_goes_before_the_listening_is_no_trouble(tree, monkeypatch, caplog):
+    """As with the checkout of another branch: the others are listened to at once."""
+    gone = iter(("went",))
+
+    def sought(*given: Any) -> list[Path]:
+        return [*folders_of(*given), *(tree.root / name for name in gone)]
+
+    monkeypatch.setattr(watch, "folders_of", sought)
+    monkeypatch.setattr(watch, "_POLL_S", 60.0)
+    async with _watching(tree) as watched:
+        tree.write("app/clock.py", CLOCK.replace("60", "61"))
+        await watched.until("app/clock.py")
+    assert list(gone) == []
+    assert caplog.text == ""
+
+
 async def test_what_is_ignored_stays_so(tree):
     """A build writes its outputs all the time; nothing comes of it, and others are seen."""
     async with _watching(tree) as watched:

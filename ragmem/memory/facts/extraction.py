@@ -21,7 +21,7 @@ from ragmem.memory.facts.trust import Source, Sources, covers, evidence_of, is_r
 from ragmem.memory.facts.words import holds_secret, is_greeting, is_instruction, plain
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
-from ragmem.memory.summaries import main_argument, schema_of
+from ragmem.memory.summaries import as_struct, main_argument, schema_of
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.memory.turns import locator
 from ragmem.messages import prompt
@@ -137,7 +137,7 @@ def _read_memories(answer: _MemoriesAnswer) -> tuple[Extracted, ...]:
     out: list[Extracted] = []
     for item in answer.memories:
         with suppress(msgspec.ValidationError, RecursionError):
-            out.append(msgspec.convert(item, Extracted))
+            out.append(as_struct(item, Extracted))
     if answer.memories and not out:
         raise ValueError("no memory in it has the keys that were asked for")
     return tuple(out[:MOST])

@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache
 from itertools import zip_longest
-from typing import TypeVar
+from typing import TypeVar, get_origin
 
 import msgspec
 
@@ -260,7 +260,7 @@ def _call_lines(calls: Sequence[ToolCall]) -> list[str]:
     return lines
 
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 MAX_FINDINGS = 8
 MAX_TOPICS = 8
@@ -341,7 +341,7 @@ def _found_object(answer: str, kind: type[T]) -> T:
             continue
         try:
             value, end = json.JSONDecoder().raw_decode(answer, start)
-            found = msgspec.convert(value, kind)
+            found = as_struct(value, kind)
         except msgspec.ValidationError as error:
             problem = f"its field {in_words(str(error))}"
         except (ValueError, RecursionError):
@@ -349,6 +349,14 @@ def _found_object(answer: str, kind: type[T]) -> T:
     if found is None:
         raise ValueError(problem)
     return found
+
+
+def as_struct(value: object, kind: type[T]) -> T:
+    """A value of JSON as this struct, a text as a list of one where it wants some."""
+    if isinstance(value, dict):
+        lists = (f.encode_name for f in msgspec.structs.fields(kind) if get_origin(f.type) is tuple)
+        value = value | {name: [value[name]] for name in lists if isinstance(value.get(name), str)}
+    return msgspec.convert(value, kind)
 
 
 def plain_lines(texts: Iterable[str], chars: int, most: int) -> tuple[str, ...]:

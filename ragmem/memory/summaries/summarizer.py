@@ -209,7 +209,7 @@ _UNUSABLE = (
     "without a model. Set model.summary to another one if that goes on."
 )
 
-K = TypeVar("K")
+K = TypeVar("K", bound=msgspec.Struct)
 T = TypeVar("T")
 
 

@@ -208,6 +208,15 @@ async def test_it_is_marked_in_the_same_transaction(store: Store) -> None:
 # --- with a model ---------------------------------------------------------------------------------
 
 
+async def test_one_subject_needs_no_list(store: Store) -> None:
+    """Some models write a text where a list of one is asked for."""
+    await happened(store, "Mickael is ill.", "Get well soon!")
+    (ill,) = await Learner(
+        store, said(a_memory("Mickael is ill", "Mickael is ill", subjects="Mickael"))
+    ).learn()
+    assert ill.subjects == ("mickael",)
+
+
 async def test_what_a_model_finds(store: Store) -> None:
     """Kept with its words, subjects and time."""
     turn = await happened(store, "Mickael is ill, and David is my brother.", "Get well soon!")
