@@ -121,11 +121,10 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     out.print_all(output, found, lambda each: document(SESSION, each), listed, nothing)
     if is_seen and found:
         recap = await opened.memory.recap(found[0])
-        told = [without_markdown(row) for row in recap.lines()]
-        width = out.columns()
-        rows = [f"Last time ({short_id(found[0].session_id)}):", *told]
-        dim = [paint((clip_to_width(one_line(row, 400), width), "dim")) for row in rows]
-        out.write(out.joined(["", *dim]))
+        if told := [without_markdown(row) for row in recap.lines()]:
+            rows, width = [f"Last time ({short_id(found[0].session_id)}):", *told], out.columns()
+            dim = [paint((clip_to_width(one_line(row, 400), width), "dim")) for row in rows]
+            out.write(out.joined(["", *dim]))
 
 
 @cli.command(app, cli.open_app)
