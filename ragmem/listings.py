@@ -86,9 +86,9 @@ def _is_too_narrow(cells: Sequence[Sequence[str]], start: int, width: int) -> bo
 
 def _paragraph(header: Sequence[str], row: Sequence[str], width: int) -> str:
     """A row on lines of its own; a number says what it is of."""
-    named = [
+    *named, last = [
         f"{name.lower() if name.isalpha() else name} {cell}" if _BARE.fullmatch(cell) else cell
-        for name, cell in zip(header[:-1], row[:-1], strict=True)
+        for name, cell in zip(header, row, strict=True)
     ]
     lines: list[str] = []
     for cell in filter(None, (" ".join(each.split()) for each in named)):
@@ -96,7 +96,7 @@ def _paragraph(header: Sequence[str], row: Sequence[str], width: int) -> str:
             lines[-1] = longer
         else:
             lines += folded(_GAP if lines else "", cell, width)
-    return "\n".join([*lines, *_last_cell(row[-1], width)]) + "\n"
+    return "\n".join([*lines, *_last_cell(last, width)]) + "\n"
 
 
 def _last_cell(text: str, width: int) -> list[str]:

@@ -22,6 +22,12 @@ from ragmem.records import Session, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import clip_middle, counted, duration, fence_of, fenced, one_line, visible
 
+FORMATS = {
+    **dict.fromkeys((".md", ".markdown", ".txt"), "md"),
+    **dict.fromkeys((".html", ".htm"), "html"),
+    ".json": "json",
+}
+"""In which form a session is written, by how the file's name ends."""
 _RESULT_CHARS = 4_000
 _FOLDED_CHARS = 40_000
 """Of a result or a diff that is folded until it is asked for."""

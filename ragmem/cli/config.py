@@ -85,7 +85,9 @@ def unset(
     was_there, outranked = take_back(key)
     if outranked:
         say(f"warning: {outranked}\n")
-    if not was_there:
+    if was_there:
+        write(f"{key} is not set in the file any more.\n")
+    else:
         say(f"{key} is not set in the file.\n")
 
 

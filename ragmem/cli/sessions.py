@@ -121,11 +121,10 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     out.print_all(output, found, lambda each: document(SESSION, each), listed, nothing)
     if is_seen and found:
         recap = await opened.memory.recap(found[0])
-        told = [without_markdown(row) for row in recap.lines()]
-        width = out.columns()
-        rows = [f"Last time ({short_id(found[0].session_id)}):", *told]
-        dim = [paint((clip_to_width(one_line(row, 400), width), "dim")) for row in rows]
-        out.write(out.joined(["", *dim]))
+        if told := [without_markdown(row) for row in recap.lines()]:
+            rows, width = [f"Last time ({short_id(found[0].session_id)}):", *told], out.columns()
+            dim = [paint((clip_to_width(one_line(row, 400), width), "dim")) for row in rows]
+            out.write(out.joined(["", *dim]))
 
 
 @cli.command(app, cli.open_app)
@@ -369,9 +368,13 @@ async def export_session(
     reference: cli.OrNewest = None,
     file: cli.NewFile = None,
     output: Annotated[
-        Literal["json", "md", "html"],
-        cli.option("--format", "json can be imported again; md and html are for people."),
-    ] = "json",
+        Literal["json", "md", "html"] | None,
+        cli.option(
+            "--format",
+            "json can be imported again; md and html are for people. Else as FILE's name says, or "
+            "json.",
+        ),
+    ] = None,
     without_names: Annotated[
         bool,
         cli.option(
@@ -380,9 +383,10 @@ async def export_session(
     ] = False,
 ) -> None:
     """Write a session with everything that belongs to it."""
-    from ragmem.pages import anonymous, html, markdown
+    from ragmem.pages import FORMATS, anonymous, html, markdown
 
-    if without_names and output == "json":
+    form = output or FORMATS.get(file.suffix.lower() if file else "", "json")
+    if without_names and form == "json":
         raise UsageError("--anonymous goes with --format md or html.")
     session = await _meant(own, reference)
     document, data = await own.export(session.session_id)
@@ -390,11 +394,11 @@ async def export_session(
     turns: Sequence[Turn] = document.turns
     if without_names:
         told, turns = anonymous(told, turns, await _names(own))
-    if output != "json":
-        page = html if output == "html" else markdown
+    if form != "json":
+        page = html if form == "html" else markdown
         data = page(told, turns).encode()
     if file is None:
-        (out.write_json if output == "json" else out.write_utf8)(data.decode())
+        (out.write_json if form == "json" else out.write_utf8)(data.decode())
         return
     with out.new_file(file) as part:
         part.write_bytes(data)

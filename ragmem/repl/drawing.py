@@ -375,7 +375,9 @@ def _toolbar(terminal: "LiveTerminal", host: "ChatLoop") -> StyleAndTextTuples:
     if terminal.hint:
         return [("class:warning", f"  {terminal.hint}")]
     if terminal.picker:
-        return [("class:dim", "  Enter picks · Esc leaves · type to find")]
+        keys = "  Enter picks · Esc leaves · type to find"
+        is_wide = terminal.columns > len(keys)
+        return [("class:dim", keys if is_wide else keys.rpartition(" · ")[0])]
     return [(_classes(style), text) for style, text in host.toolbar(terminal.columns)]
 
 

@@ -253,7 +253,7 @@ def columns(rows: Iterable[tuple[str, str]]) -> Table:
     """Set names, and what each is, side by side."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="cyan")
-    table.add_column()
+    table.add_column(overflow="fold")
     for left, right in rows:
         table.add_row(Text(left), Text(right))
     return table

@@ -23,7 +23,7 @@ from ragmem.memory.files import FileChange, Rewind, rewind_to
 from ragmem.memory.memory import SessionTurns
 from ragmem.memory.turns import result_text, subject_of, taken_back
 from ragmem.messages import Json
-from ragmem.pages import html, markdown
+from ragmem.pages import FORMATS, html, markdown
 from ragmem.records import REWIND, UNDO, ToolCall, Turn
 from ragmem.repl.choices import turn_question, when
 from ragmem.repl.diffs import ChangeBlock, read_change
@@ -176,9 +176,6 @@ def _whole(chosen: Shortened) -> str:
 
 # --- all of it in a file -----------------------------------------------------
 
-_FORMATS = {".md": "md", ".markdown": "md", ".txt": "md", ".json": "json", ".html": "html"}
-_FORMATS[".htm"] = "html"
-
 
 async def export(name: str, chat: ChatSession) -> None:
     """Write the session into a file that this user alone can read; by its name in which form.
@@ -189,7 +186,7 @@ async def export(name: str, chat: ChatSession) -> None:
         raise UsageError("Nothing is stored of this session, so there is nothing to export.")
     session_id, folder = chat.session.session_id, chat.app.cwd
     file = _place(folder, name or f"session-{short_id(session_id)}.md")
-    form = _FORMATS.get(file.suffix.lower())
+    form = FORMATS.get(file.suffix.lower())
     if form is None:
         raise UsageError(
             f"What form {visible(file.name)} is to have is not known.",
@@ -221,7 +218,9 @@ def _replacing(file: Path) -> ChatQuestion:
     if not file.is_file():
         raise UsageError(f"{shown} is there already, and is no file.")
     at = datetime.fromtimestamp(file.stat().st_mtime)
-    return ChatQuestion(f"{shown} is there, of {at:%Y-%m-%d %H:%M}. Replace it?", YES_NO)
+    return ChatQuestion(
+        f"{shown} is there already, written {at:%Y-%m-%d %H:%M}. Replace it?", YES_NO
+    )
 
 
 async def _written(file: Path, data: bytes, chat: ChatSession) -> bool:

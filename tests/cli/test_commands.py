@@ -61,6 +61,7 @@ def test_one_setting_is_printed_and_taken_back(ragmem: Ragmem) -> None:
     assert get("ui.color") == "auto\n"
     assert get("permissions.allow") == "[]\n"
     done = ragmem.ok("config", "unset", "llm.timeout_s", env=timeout)
+    assert done.out == "llm.timeout_s is not set in the file any more.\n"
     assert done.err.startswith(warning)
     assert file.read_text().strip() == before.strip()
     assert get("llm.timeout_s") == "120.0\n"

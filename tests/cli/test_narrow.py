@@ -66,6 +66,7 @@ def test_rows_fit(ragmem: Ragmem) -> None:
 
 
 def test_a_row_becomes_a_paragraph() -> None:
+    """In which each number says what it is of, the last one too."""
     assert table(HEADER, ROWS, width=42) == snapshot("""\
 4eb4e6d6  active  turns 12  just now
   Water the tomatoes in the morning, not
@@ -74,6 +75,9 @@ b7214b3d  active  turns 1  3 weeks ago
   beds/along/the/southern/wall/behind_the_
   old_greenhouse/tomatoes_and_basil.py
 """)
+    times = ("store a turn of a long session", "3", "33.5", "1,033.5")
+    named = table(("TIME (ms)", "COUNT", "P95", "MAX"), [times], width=30)
+    assert named.splitlines()[1:] == ["  count 3  P95 33.5", "  max 1,033.5"]
     wide = table(HEADER, ROWS, width=80).splitlines()
     assert len(wide) == 3
     assert max(map(len, wide)) == 80

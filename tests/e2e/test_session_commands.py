@@ -21,12 +21,15 @@ def aged(text: str) -> str:
 
 
 def test_a_person_sees_below_the_list_what_the_newest_came_to(ragmem: Ragmem) -> None:
-    """On a terminal; a pipe gets the list alone."""
+    """On a terminal; a pipe gets the list alone, and what came to nothing is not spoken of."""
     ragmem.ok("ask", "Write the parser of dates")
     raw, _ = on_a_terminal(ragmem, "sessions", "list", columns=100)
     told = raw.decode().split("Last time (", 1)[1]
     assert "Outcome: Write the parser of dates — The answer." in told
     assert "Last time" not in ragmem.ok("sessions", "list").out
+    ragmem.ok("ask", "hi")
+    raw, _ = on_a_terminal(ragmem, "sessions", "list", columns=100)
+    assert b"Last time" not in raw
 
 
 def test_tags_are_given_shown_taken_and_found(ragmem: Ragmem) -> None:

@@ -173,10 +173,10 @@ def test_export_and_import(ragmem: Ragmem, tmp_path: Path) -> None:
 
 
 def test_a_page_for_people(ragmem: Ragmem, tmp_path: Path) -> None:
-    """In a file that they alone can read, and that is not written over."""
+    """In a file that they alone can read, and that is not written over; its name tells the form."""
     file = tmp_path / "talk.html"
     export = ("sessions", "export", "--format", "html")
-    ragmem.ok(*export, "-o", str(file))
+    ragmem.ok("sessions", "export", "-o", str(file))
     page = file.read_text()
     assert page.startswith("<!doctype html>")
     assert f"What does hello.py do, {CANARY}?" in page

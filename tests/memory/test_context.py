@@ -408,6 +408,15 @@ def test_flooded_each_section_keeps_its_budget(
         assert {"Pinned", "Remembered Facts", "User Profile"} <= set(names(context))
 
 
+def test_each_file_of_late_says_what_was_done_to_it_and_by_what() -> None:
+    context = a_context(accesses=[access("b.py", 3, "write"), access("a.py", 2)])
+    (files,) = (s.items for s in context.sections if s.name == "Recently Accessed Files")
+    assert [(item.label, item.why) for item in files] == [
+        ("b.py", "written by edit_file in turn 3"),
+        ("a.py", "read by read_file in turn 2"),
+    ]
+
+
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(0, 9_000), st.integers(0, 9_000)), max_size=12),
     st.integers(1_000, 60_000),

@@ -99,6 +99,8 @@ def test_the_picker_fits_the_window(tmp_path: Path, columns: int, rows: int) -> 
         listed = [row for row in chat.screen.split("\n") if re.match(r"  [▸ ] (Past|Work)", row)]
         assert len(listed) == min(10, rows // 2 - 1)
         assert ("───" in chat.screen) == (rows >= 12)
+        last = "  Enter picks · Esc leaves" + " · type to find" * (columns > 41)
+        assert chat.screen.rstrip().endswith(last)
         chat.send("\r", until=lambda: len(chat.log("agent")) == 2)
         assert chat.log("agent")[1]["session"].endswith("00000001")
 

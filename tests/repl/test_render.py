@@ -24,6 +24,7 @@ from ragmem.repl.output import (
     answer,
     clipped,
     closing,
+    columns,
     command_block,
     command_result,
     failure,
@@ -112,6 +113,11 @@ a     1
 
 <b>html</b> stays
 """)
+
+
+def test_what_a_command_takes_is_shown_whole_in_a_narrow_window() -> None:
+    shown = plain(columns([("/permissions", "what is asked: [allow|project|session|remove]")]), 30)
+    assert "".join(row[14:] for row in shown.split("\n")).replace(" ", "").endswith("|remove]")
 
 
 def test_markdown_narrow() -> None:

@@ -52,6 +52,8 @@ _LEAST_SHARE = 320
 """Of one of several, with its heading, its source and what became of it: fewer are told rather."""
 _SINCE_CHARS = 360
 """Of what was said since, and of what failed."""
+_DONE = {"read": "read", "write": "written", "search": "searched", "list": "listed"}
+"""What was done to a file, by the kind of access."""
 _MOST_FAILED = 2
 _RESULT_WORDS = 2
 """A tool's result is quoted when it holds so many of the question's words that the texts lack."""
@@ -288,7 +290,7 @@ class Sections:
                 ContextItem(
                     label=show(a.path),
                     chars=len(a.path),
-                    why=f"{a.access_type} by {a.tool_name} in turn {a.turn_index}",
+                    why=f"{_DONE[a.access_type]} by {a.tool_name} in turn {a.turn_index}",
                 )
                 for a in accesses
             ),
