@@ -68,7 +68,7 @@ from ragmem.messages import (
 )
 from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage, without_pipe
 from ragmem.redact import redact
-from ragmem.text import clean, estimate_tokens, one_line
+from ragmem.text import clean, counted, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset
 from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.seen import ChangedFiles
@@ -346,7 +346,8 @@ class TurnRun:
 
     async def _final_answer(self, messages: Sequence[Message]) -> Ending:
         completion = await self._call([*messages, user(prompt_text("final_answer"))], ())
-        error = f"The limit of {self._parts.limits.max_iterations} model calls was reached."
+        most = counted(self._parts.limits.max_iterations, "model call")
+        error = f"The limit of {most} was reached."
         hint = "Ask it to go on (`-c`), or raise tools.max_iterations or --max-turns."
         if self._calls.stuck:
             error = "The model kept repeating itself."

@@ -485,7 +485,7 @@ class Summarizer:
             said = len(answer.text) + len(answer.reasoning)
             call = _one_call(llm.info, sent, said, answer.usage, failed=found is None)
             self.usage.add(session_id, call)
-            self.problem = wrong
+            self.problem = wrong if error or not wrong else f"the answer could not be used: {wrong}"
             if error is None or isinstance(error, ContextTooLong | StreamCut):
                 self.usage.answered(model)
             if found is not None:
