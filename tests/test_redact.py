@@ -435,6 +435,7 @@ NO_SECRET = [
     'f"postgres://{user}:{password}@{host}" postgres://%s:%s@%s https://$A:$B@c',
     "https://plum.example:8080/@ana ssh://git@git.example/garden http://[::1]:80/a:b@c",
     'curl -u "$USER:$PASS" a; curl -u ana b; curl -u user:pass c; curl --url http://a:80/b',
+    'curl -u ana:ana d; curl -u "ana:ana" e',
     "RUN curl https://plum.example\nRUN docker run -u ana:garden1 x; docker -u 1000:1000",
 ]
 
