@@ -519,9 +519,9 @@ async def last_session(app: "App") -> "Session":
     session = await app.continue_session()
     if session is None:
         raise SessionNotFound(
-            f"There is no session of {app.cwd} to go on with.",
-            hint="`ragmem sessions list --all` shows those of other folders; of one that was put "
-            "aside `ragmem sessions archive ID --undo`.",
+            f"There is no session of {app.cwd}.",
+            hint="`ragmem sessions list --all` shows those of other folders; "
+            "`ragmem sessions archive ID --undo` brings back one that was put aside.",
         )
     return session
 

@@ -249,10 +249,11 @@ async def test_a_backup_whose_end_is_missing_is_not_taken_for_whole(tmp_path: Pa
             await copy(stream_of_lines(file), other, quietly)
         assert await other.turns("root")
         await other.aclose()
-    file.write_bytes(b"dear diary\xff")
-    # Before a store is opened for it.
-    with pytest.raises(UsageError, match="is no backup"):
-        stream_of_lines(file)
+    for stranger in (b"dear diary\xff", b"{}\n"):
+        file.write_bytes(stranger)
+        # Before a store is opened for it.
+        with pytest.raises(UsageError, match="is no backup"):
+            stream_of_lines(file)
 
 
 @INTO_A_GRAPH

@@ -219,8 +219,8 @@ def portions(spans: Sequence[Span], size: int) -> Iterator[Portion]:
 
 
 class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    format: Literal["ragmem.writes"] = "ragmem.writes"
-    version: Literal[1] = 1
+    format: Literal["ragmem.writes"]
+    version: Literal[1]
 
 
 _LONGEST_HEAD = 1000
@@ -234,7 +234,7 @@ class _End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def write_lines(stream: Stream, out: BinaryIO, on_progress: OnProgress) -> None:
     """Write the whole stream; the caller makes it durable."""
     count = 0
-    out.write(msgspec.json.encode(_Head()) + b"\n")
+    out.write(msgspec.json.encode(_Head("ragmem.writes", 1)) + b"\n")
     async for batch in stream():
         failpoint("lines.write")
         out.writelines(msgspec.json.encode(write) + b"\n" for write in batch)
