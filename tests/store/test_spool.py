@@ -370,7 +370,7 @@ async def test_the_file_of_a_living_process_is_left_to_it(home: Home) -> None:
     await other.heartbeat("me")
     await settled(other, home.spool)
     assert [session.session_id for session in await other.sessions(SessionQuery())] == ["s"]
-    assert home.files == []
+    await until(lambda: home.files == [])
 
 
 async def test_closing_leaves_what_waits_and_is_quick(home: Home) -> None:
