@@ -308,6 +308,9 @@ def check_sandbox(config: Config, cwd: Path) -> Check:
     sandbox = Sandbox(config.sandbox, not_in=(cwd,))
     advice = "Install bubblewrap, and see docs/sandbox.md where that does not help."
     if sandbox.settings.mode == "off" or sandbox.mechanism.kind in ("bubblewrap", "sandbox-exec"):
+        if sandbox.is_on and sandbox.absent:
+            advice = "Make the folder, or take it out of sandbox.write."
+            return Check("sandbox", "note", sandbox.told(), advice)
         return Check("sandbox", "ok", sandbox.told())
     broken = not sandbox.is_on and sandbox.settings.mode == "required"
     return Check("sandbox", "broken" if broken else "note", sandbox.told(), advice)

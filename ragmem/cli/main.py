@@ -23,7 +23,7 @@ from ragmem.errors import (
     lacking,
 )
 from ragmem.failpoints import arm
-from ragmem.text import one_line, visible
+from ragmem.text import Regex, one_line, visible
 
 _OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 _COMMANDS = {
@@ -205,6 +205,10 @@ def _too_little(why: str) -> RagmemError:
     )
 
 
+_NO_NUMBER = Regex(r"is not a valid (int|float)(?: range)?")
+_NUMBERS = {"int": "is no whole number", "float": "is no number"}
+
+
 def _report_usage(error: TyperException) -> int:
     if error.message.startswith("Usage:"):  # a group without a command: its help
         say(f"{error.message}\n")
@@ -214,5 +218,6 @@ def _report_usage(error: TyperException) -> int:
     is_first = context is not None and context.parent is None
     if is_first and error.message.startswith("No such command") and "Did you" not in error.message:
         hint += ' To ask it: `ragmem chat "…"`.'
-    code = report(UsageError(visible(error.format_message()), hint=hint))
+    said = _NO_NUMBER.sub(lambda no: _NUMBERS[no[1]], error.format_message())
+    code = report(UsageError(visible(said), hint=hint))
     return error.exit_code or code

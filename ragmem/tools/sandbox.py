@@ -374,6 +374,13 @@ class Sandbox:
         """
         return self.is_on and self.settings.auto_allow and self.mechanism.kind == "bubblewrap"
 
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Of the places where commands are to write those that are not there."""
+        return tuple(
+            each for each in self.settings.write if not os.path.lexists(os.path.expanduser(each))
+        )
+
     def told(self) -> str:
         """What there is, on one line."""
         if self.settings.mode == "off":
@@ -384,8 +391,10 @@ class Sandbox:
             return f"none: {found.why}; {must}"
         by = f"by {found.kind}" + (f" ({found.why})" if found.why else "")
         asked = "without a question in acceptEdits" if self.allows_unasked else "asked for"
+        absent = "".join(f"; {each} of sandbox.write is not there" for each in self.absent)
         return (
             f"on, {by}: commands have {self.network}, write in their folder alone, and are {asked}"
+            + absent
         )
 
     def hint(self, output: str) -> str:

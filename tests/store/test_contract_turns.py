@@ -332,6 +332,17 @@ async def test_tool_calls_by_the_end_of_their_id(store: Store) -> None:
         await store.find_tool_call("nowhere", tail)
 
 
+async def test_a_start_is_as_it_was_said_last(store: Store) -> None:
+    """That it is only asked about holds until it is allowed."""
+    whole = {"tool_call_id": "c", "started_at": START}
+    start = called("s", "t", 0, result="", success=False, **whole)
+    asked = called("s", "t", 0, result="", success=False, error="asked", **whole)
+    await store.apply([created("s"), begun("s", "t"), start, asked])
+    assert (await store.turns("s"))[0].tool_calls == (asked.call,)
+    await store.apply([start])
+    assert (await store.turns("s"))[0].tool_calls == (start.call,)
+
+
 async def test_a_start_never_replaces_a_finish(store: Store) -> None:
     """Found by a life (test_lives.py): a start said again, late, takes no result away."""
     whole = {"tool_call_id": "c", "started_at": at(10**6)}

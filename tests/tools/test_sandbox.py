@@ -356,6 +356,14 @@ async def test_without_one_nothing_is_allowed_that_was_not(make_desk):
     assert none.told() == "none: a fake; commands do as you"
 
 
+def test_a_folder_of_the_settings_that_is_not_there_is_told(tmp_path: Path) -> None:
+    """As it is written: nothing can be written there until it is made."""
+    settings = SandboxConfig(write=("~/nope", str(tmp_path)))
+    made = Sandbox(settings, mechanism=Mechanism("bubblewrap"))
+    assert made.absent == ("~/nope",)
+    assert made.told().endswith("; ~/nope of sandbox.write is not there")
+
+
 async def test_where_it_is_required_no_command_runs_without(make_desk, sandbox: Made):
     none = Sandbox(SandboxConfig(mode="required"), mechanism=Mechanism("", why="a fake"))
     refused = await make_desk(mode="bypassPermissions", sandbox=none).fails(
