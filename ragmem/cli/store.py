@@ -101,8 +101,8 @@ async def migrate(
     if stranger:
         say(
             f"note: the sessions are those of another home, called {stranger.called}. Yours too? "
-            f"`ragmem memory owner --take {stranger.owner_id}` makes them your own: where others "
-            "share the database, you find them as another person's alone.\n"
+            f"`ragmem memory owner --take {stranger.owner_id}` makes them your own: until then a "
+            "database that others share takes them for another person's.\n"
         )
     if own.kind != target:
         say(f"`ragmem store use {target}` keeps memory there from now on.\n")
@@ -174,7 +174,7 @@ async def reembed(opened: "App") -> None:
     mark = await store.embedder()
     by = f" by {mark.model_id}" if mark else ""
     made = f"{done:,} turns, summaries and memories were embedded{by}.\n"
-    write(made if done else "Nothing was to do.\n")
+    write(made if done else "There was nothing to do.\n")
 
 
 def store_text(found: StoreInfo) -> str:

@@ -235,7 +235,11 @@ async def _sessions(_: str, chat: ChatSession) -> None:
     if not found:
         return output.note("There are no sessions in this folder yet.")
     current, now = chat.session.session_id, datetime.now(UTC)
-    return output.show(listing(sessions_table(found, now, width=output.width, current=current)))
+    output.show(listing(sessions_table(found, now, width=output.width, current=current)))
+    if len(found) == _LISTED:
+        all_of_them = "`ragmem sessions list` shows them all, /resume finds one as you type."
+        output.note(f"The newest {_LISTED}; {all_of_them}")
+    return None
 
 
 async def _resume(reference: str, chat: ChatSession) -> Then:

@@ -206,7 +206,7 @@ def test_vectors_of_another_model_are_told_and_made_anew(tmp_path: Path, server:
     assert "embedding: " in done.err
     assert found(ragmem, *port, env=OTHER_MODEL)[0]["similarity"] is not None
     assert "reembed" not in ragmem.run("search", "staging port", env=OTHER_MODEL).err
-    assert ragmem.run("store", "reembed", env=OTHER_MODEL).out == "Nothing was to do.\n"
+    assert ragmem.run("store", "reembed", env=OTHER_MODEL).out == "There was nothing to do.\n"
     # And back.
     assert "reembed" in ragmem.run("search", "staging port").err
     ragmem.ok("store", "reembed")

@@ -204,3 +204,11 @@ async def test_a_memory_on_a_full_disk_is_away_though_it_can_be_read(chat: Chat)
     store = await chat.app.store()
     store.went_away(Full("The disk is full.", hint="Free some space."))
     assert await kept(chat.app) == ("is away: The disk is full. Free some space.", where)
+
+
+async def test_of_many_sessions_the_newest_are_shown_and_that_there_are_more(chat: Chat) -> None:
+    for number in range(20):
+        chat.session.session = await chat.app.start_session()
+        await chat.turn(f"question {number}")
+        is_last = number == 19
+        assert ("The newest 20; `ragmem sessions list`" in await chat.said("/sessions")) is is_last
