@@ -28,11 +28,9 @@ from ragmem.records import (
     Owner,
     Project,
     Session,
-    SessionStatus,
     Summary,
     ToolCall,
     Turn,
-    TurnStatus,
     Usage,
 )
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction, Value
@@ -101,6 +99,8 @@ class _Field(NamedTuple):
     """The record whose fields stand among this one's."""
     is_elsewhere: bool = False
     is_optional: bool = False
+    words: tuple[str, ...] = ()
+    """What a text may be, where it is one of a few."""
 
 
 @cache
@@ -118,14 +118,10 @@ def _fields(record: type[msgspec.Struct]) -> tuple[_Field, ...]:
         is_optional = NoneType in get_args(held)
         if is_optional:
             [held] = set(get_args(held)) - {NoneType}
-        found.append(_Field(name, prop, _kind(held), part, name in elsewhere, is_optional))
+        words = get_args(held) if get_origin(held) is Literal else ()
+        kind: Kind | None = "text" if words else _KINDS.get(held)
+        found.append(_Field(name, prop, kind, part, name in elsewhere, is_optional, words))
     return tuple(found)
-
-
-def _kind(held: Any) -> "Kind | None":
-    if get_origin(held) is Literal and held not in _KINDS:
-        return "text"
-    return _KINDS.get(held)
 
 
 def properties(record: msgspec.Struct, kind: type[msgspec.Struct] | None = None) -> Properties:
@@ -262,7 +258,7 @@ def cover_rows(summary: Summary) -> list[Properties]:
 
 # --- what stands on nodes and relationships ---------------------------------------------
 
-Kind = Literal["text", "texts", "whole", "number", "flag", "time", "turn_status", "session_status"]
+Kind = Literal["text", "texts", "whole", "number", "flag", "time"]
 _TYPES: Mapping[Kind, str] = MappingProxyType(
     {
         "text": "STRING",
@@ -271,17 +267,9 @@ _TYPES: Mapping[Kind, str] = MappingProxyType(
         "number": "INTEGER | FLOAT",
         "flag": "BOOLEAN",
         "time": "ZONED DATETIME",
-        "turn_status": "STRING",
-        "session_status": "STRING",
     }
 )
-_WORDS: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
-    {"turn_status": get_args(TurnStatus), "session_status": get_args(SessionStatus)}
-)
-"""What a text may be, where it is one of a few."""
 _KINDS: dict[Any, Kind] = {
-    TurnStatus: "turn_status",
-    SessionStatus: "session_status",
     str: "text",
     tuple[str, ...]: "texts",
     int: "whole",
@@ -300,6 +288,8 @@ class Shape(NamedTuple):
     """What it is told by; of a node also what nothing else may have."""
     kinds: Mapping[str, Kind]
     """What each property holds."""
+    words: Mapping[str, list[str]]
+    """What a property's text may be, where it is one of a few."""
     record: type[msgspec.Struct] | None = None
     called: str = ""
     """What one is called, with its article."""
@@ -331,7 +321,7 @@ class Shape(NamedTuple):
         """The statement that lists those with properties that are of another type."""
         names = " + ".join(
             f"CASE WHEN n.{name} IS :: {_TYPES[kind]}"
-            + (f" AND coalesce(n.{name} IN {list(_WORDS[kind])}, true)" if kind in _WORDS else "")
+            + (f" AND coalesce(n.{name} IN {self.words[name]}, true)" if name in self.words else "")
             + f" THEN [] ELSE ['{name}'] END"
             for name, kind in self.kinds.items()
         )
@@ -363,19 +353,22 @@ def _shape(
 
     Of one that is `whole` all fields have to be there that are not optional, but what it `lacks`.
     """
-    words = {name: told.pop(name, "").split() for name in ("without", "needs", "lacks")}
-    needs, is_whole = set(words["needs"]), told.pop("whole", False)
+    named = {name: told.pop(name, "").split() for name in ("without", "needs", "lacks")}
+    needs, is_whole = set(named["needs"]), told.pop("whole", False)
     kinds: dict[str, Kind] = {}
+    words: dict[str, list[str]] = {}
     for field in _fields(record) if record else ():
         for each in _fields(field.part) if field.part else (field,):
-            if each.kind and each.prop not in words["without"]:
+            if each.kind and each.prop not in named["without"]:
                 kinds[each.prop] = each.kind
-                if is_whole and not each.is_optional and each.prop not in (key, *words["lacks"]):
+                if each.words:
+                    words[each.prop] = list(each.words)
+                if is_whole and not each.is_optional and each.prop not in (key, *named["lacks"]):
                     needs.add(each.prop)
     for part in more.split(";") if more else ():
         kind, _, names = part.partition(":")
         kinds |= dict.fromkeys(names.split(), kind.strip())  # type: ignore[arg-type]
-    return Shape(label, key, kinds, record, needs=frozenset(needs), **told)
+    return Shape(label, key, kinds, words, record, needs=frozenset(needs), **told)
 
 
 def _of_a_session(kind: OfASession) -> Shape:
@@ -448,7 +441,8 @@ SHAPES = (
     _shape("HAS_TURN", "index", more="whole: index"),
     _shape("HAS_TOOL_CALL", "order", more="whole: order"),
     _shape(
-        "ACCESSED", "toolCallId", more="text: toolCallId toolName type; whole: order; time: at"
+        "ACCESSED", "toolCallId", FileAccess, "text: toolCallId; whole: order",
+        without="path turnIndex",
     ),
     _shape("REMEMBERS", "quote", Evidence, "whole: position", without="turnId"),
 )  # fmt: skip
@@ -488,12 +482,14 @@ async def bring_into_utc(gateway: Gateway) -> None:
 
 
 _EMPTY: Mapping[Kind, Any] = MappingProxyType(
-    {"text": "", "texts": (), "whole": 0, "number": 0, "flag": False, "session_status": "active"}
+    {"text": "", "texts": (), "whole": 0, "number": 0, "flag": False}
 )
 """What stands for a property that has to be there, where nothing is known of it."""
 _CAUTIOUS: Mapping[type, Mapping[str, Any]] = MappingProxyType({
     Session: {"cwd": "/", "project_id": "salvaged"},
     Turn: {"status": "interrupted"},
+    FileAccess: {"access_type": "read"},
+    Summary: {"level": 1},
     # Nobody knows any more who vouches for it.
     MemoryRecord: {"trust": "tool"},
 })  # fmt: skip
