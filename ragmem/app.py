@@ -140,6 +140,8 @@ class App:
         self.remembers = True
         """False where the memory, which is wanted, has no folder."""
         self._notices: list[str] = []
+        self._moved = ""
+        """That this folder was elsewhere, as it was told last."""
         self._say_at_once = say or self._say
         self.codebase = Codebase(
             config,
@@ -449,7 +451,9 @@ class App:
     async def _locate(self) -> Located:
         located = await self._places.here()
         moved = moved_text(located)
-        self._notices += [moved] if moved else []
+        if moved != self._moved:
+            self._notices += [moved] if moved else []
+            self._moved = moved
         return located
 
     async def join_worktree(self) -> None:

@@ -518,7 +518,7 @@ class ProposalBlock:
             if proposal.kind == "command" and not proposal.for_good:
                 yield Gutter(_NO_RULE, mark="  ", style="dim", words=True)
         for each in proposal.warnings:
-            yield Gutter(reveal(each), mark="! ", style="bold yellow")
+            yield Gutter(reveal(each), mark="! ", style="bold yellow", words=True)
 
 
 def _outcome(decision: Decision, proposal: Proposal) -> RenderableType | None:

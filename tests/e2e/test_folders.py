@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
+from ragmem.app import App
+from ragmem.config import Config, find_paths
 from tests.cli.process import COMMAND, Ragmem, finish
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.repl.pty_chat import PtyChat
@@ -181,6 +183,18 @@ def test_a_moved_checkout_says_so_until_a_session_is_begun_there(
     # A clone where the old one was is a project of its own.
     ragmem.ok("ask", "Another", cwd=checkout(old, URL))
     assert prompts(ragmem, old) == {"Another"}
+
+
+async def test_a_chat_in_a_moved_checkout_says_so_once(tmp_path: Path, ragmem: Ragmem) -> None:
+    """Not again where it looks for the last session."""
+    old, new = checkout(tmp_path / "old", URL), tmp_path / "new"
+    ragmem.ok("ask", "Before", cwd=old)
+    old.rename(new)
+    async with App(Config(), find_paths({"RAGMEM_HOME": str(ragmem.home)}), cwd=new) as app:
+        await app.start_session()
+        assert [f"was at {old}:" in notice for notice in app.notices()] == [True]
+        assert await app.continue_session(chats=True)
+        assert app.notices() == []
 
 
 def test_the_memory_of_a_folder_that_is_gone_is_joined_when_a_person_says_so(

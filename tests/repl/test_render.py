@@ -493,6 +493,14 @@ def test_a_call_that_is_interrupted_stays_on_the_screen() -> None:
     assert len(shown) == 3
 
 
+def test_a_warning_breaks_between_its_words() -> None:
+    warned = proposal(warnings=("In the sandbox its ports are its own: no browser sees them.",))
+    assert plain(ProposalBlock(warned), 36).splitlines()[-2:] == [
+        "! In the sandbox its ports are its",
+        "  own: no browser sees them.",
+    ]
+
+
 def test_a_hint_names_the_command_of_the_chat() -> None:
     """What is a flag of `ask` is a command here."""
     end = finished("error_during_execution", error="500.", hint="Use another model (-m).")
