@@ -203,9 +203,14 @@ _FOR_NOW = Regex(
     r"\b[\w/-]+\.[a-z]{1,5}\b(?<!\be\.g)"
 )
 """A ban with one of these words, or with a file's name, is for the work at hand."""
+_PAST_VERB = (
+    r"(?:\w+ed|had|were|was|did|said|saw|spoke|made|wrote|went|got|ran|took|met|found|built|came|"
+    r"began|broke|lost|left|kept|told|thought|chose)\b"
+)
 _REMEMBER = re.compile(
     r"^(?:ok(?:ay)?,? |and |so,? |please,? )*remember(?:(?: that\b|:) ?(?=\w)| (?=(?:the|this|my|"
-    r"our|we|i) (?:\S+ )+(?:is|are|has|have|uses?|runs?|needs?|must|lives?|prefers?) \w))"
+    r"our|we|i) (?:\S+ )+(?:is|are|has|have|uses?|runs?|needs?|must|lives?|prefers?) \w)|"
+    rf" (?=(?:we|i) (?!{_PAST_VERB})\w+ \w))"
     r"(?!(?:time|day|bug|error|one|thing|issue|conversation)\b|(?:the|that|this) (?:time|day|bug|"
     r"error|one|thing|issue|conversation)\b)|"
     r"^(?:bitte )?merke? dir(?:,? dass\b|:) ?\w|^(?:rappelle|souviens)-toi (?:que |qu')\w"

@@ -456,6 +456,8 @@ def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | N
         "I don't remember that the API has a limit.",
         "Remember to be careful.",
         "Remember that time the server was down.",
+        "Remember we had a meeting about the API.",
+        "Remember we talked of the API last week.",
         "def decided(x):\n    return x",
         "```\nWe decided to use PostgreSQL.\n```",
         "Why?\n\n<stdin>\nlog\n</stdin>\nWe decided to use PostgreSQL.\n</stdin>",
@@ -689,6 +691,7 @@ def test_a_quote_may_have_a_word_more_and_digits_for_words(quote: str, is_found:
             "The staging server is called heron.",
         ),
         ("Remember the API uses snake_case keys.", "The API uses snake_case keys."),
+        ("Please remember we deploy with poetry.", "We deploy with poetry."),
     ],
 )
 def test_what_is_kept_is_what_was_said_without_the_asking(text: str, content: str) -> None:
