@@ -263,9 +263,7 @@ class SQLiteStore:
 
     # --- threads and transactions -------------------------------------------------
 
-    def _thread(
-        self, connect: Callable[[], Database], timeout_s: float
-    ) -> ConnectionThread[Database]:
+    def _thread(self, connect: Callable[[], Database], timeout_s: float) -> ConnectionThread:
         def translate(error: Exception, db: Database | None) -> RagmemError | None:
             number = db.system_errno if db else 0
             return schema.translated(error, self._database, timeout_s, number)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import apsw
 import msgspec
@@ -26,7 +26,6 @@ Value = str | int | float | None
 Row = dict[str, Any]
 R = TypeVar("R", bound=msgspec.Struct)
 T = TypeVar("T")
-C = TypeVar("C", bound=apsw.Connection)
 
 # --- records and rows -------------------------------------------------------------------
 
@@ -158,7 +157,7 @@ class Database(apsw.Connection):
         self.execute(_upsert(table, tuple(row), key, keep, where), row)
 
 
-class ConnectionThread(Generic[C]):
+class ConnectionThread:
     """One thread that owns one connection; jobs run on it one after the other.
 
     The connection opens with the first job. `timeout_s` counts from when a job is handed in: one
@@ -168,20 +167,19 @@ class ConnectionThread(Generic[C]):
 
     def __init__(
         self,
-        connect: Callable[[], C],
-        translate: Callable[[Exception, C | None], RagmemError | None],
+        connect: Callable[[], Database],
+        translate: Callable[[Exception, Database | None], RagmemError | None],
         *,
         timeout_s: float,
-        name: str = "ragmem-store",
     ) -> None:
         self._connect = connect
         self._translate = translate
         self._timeout_s = timeout_s
-        self._connection: C | None = None
+        self._connection: Database | None = None
         self._closed = False
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ragmem-store")
 
-    async def run(self, job: Callable[[C], T]) -> T:
+    async def run(self, job: Callable[[Database], T]) -> T:
         """Return the job's result."""
         if self._closed:
             raise StoreUnavailable("The memory is closed.", hint="Open it again.")
@@ -190,7 +188,7 @@ class ConnectionThread(Generic[C]):
             self._thread, self._do, job, deadline
         )
 
-    async def aclose(self, last: Callable[[C], object] | None = None) -> None:
+    async def aclose(self, last: Callable[[Database], object] | None = None) -> None:
         """Wait for what was handed in, run a last job if a connection is open, and close it."""
         if self._closed:
             return
@@ -204,7 +202,7 @@ class ConnectionThread(Generic[C]):
         """Close the connection, and with it its locks; the next job opens another."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close, None)
 
-    def _do(self, job: Callable[[C], T], deadline: float) -> T:
+    def _do(self, job: Callable[[Database], T], deadline: float) -> T:
         try:
             if self._connection is None:
                 failpoint("sqlite.open")
@@ -217,7 +215,7 @@ class ConnectionThread(Generic[C]):
                 raise plain from error
             raise
 
-    def _close(self, last: Callable[[C], object] | None) -> None:
+    def _close(self, last: Callable[[Database], object] | None) -> None:
         if self._connection is not None:
             if last is not None:
                 last(self._connection)
