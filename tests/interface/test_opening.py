@@ -258,3 +258,17 @@ def test_in_a_loop_of_ones_own(tmp_path: Path) -> None:
                 return len(await memory.get_sessions_by_cwd(tmp_path))
 
         assert [runner.run(once()) for _ in range(3)] == [1, 2, 3]
+
+
+async def test_a_folder_of_others_in_which_a_memory_is_kept_stays_open_to_them(spot: Spot) -> None:
+    """What is said there is closed all the same; a folder that is made for it is, too."""
+    shared = spot.folder.parent / "shared"
+    shared.mkdir()
+    shared.chmod(0o755)
+    for file, mode in ((shared / "m.db", 0o755), (shared / "own" / "m.db", 0o700)):
+        async with open_memory(f"sqlite:///{file}", spot.home) as memory:
+            await memory.create_session(spot.folder)
+        assert stat.S_IMODE(file.parent.stat().st_mode) == mode
+        assert {stat.S_IMODE(each.stat().st_mode) for each in file.parent.glob("m.db*")} == {
+            0o600, 0o700
+        }  # fmt: skip

@@ -49,7 +49,10 @@ def prepare(database: Path, locks_dir: Path) -> bool:
     """
     for folder in (database.parent, locks_dir):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _tighten(folder)
+    _tighten(locks_dir)
+    # That of a file which somebody named may be others' too: locks are called by such a file.
+    if not locks_dir.name.startswith(database.name):
+        _tighten(database.parent)
     # The marker is written after the database, so it is read before it.
     was_set_up = marker(database).exists()
     try:
