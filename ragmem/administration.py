@@ -182,8 +182,7 @@ class Administration:
         spool.meet(await store.store_id())
         if waiting := spool.count_waiting():
             raise StoreUnavailable(
-                f"{counted(waiting, 'write')} still {'waits' if waiting == 1 else 'wait'} "
-                f"for {kind}.",
+                f"{counted(waiting, 'write', 'still wait')} for {kind}.",
                 hint="`ragmem sessions list` stores what can be stored; then run this again. "
                 "`ragmem doctor` tells of what was not accepted."
                 if self.kind == kind
@@ -428,7 +427,9 @@ class Administration:
             finally:
                 await store.aclose()
             kept = schema.exchange(paths.database, folder / "memory.db")
-        said = "Nothing could be read." if lost is None else f"{lost} places could not be read."
+        said = "Nothing could be read."
+        if lost is not None:
+            said = f"{counted(lost, 'place')} could not be read."
         if backup is not None:
             said += f" What is missing was taken from {backup}, as far as it is there."
         if newer := self._newer_backup(backup):
@@ -478,8 +479,8 @@ class Administration:
                 rebuild([copy], folder / "memory.db", folder / "locks", owner=self.owner_id)
                 shutil.copyfile(folder / "memory.db", part)
             say(
-                f"The graph as it was is kept: {kept} ({copy.lost} places could not be read). "
-                f"What could be read is in {saved}. Should this be cut off, run it again."
+                f"The graph as it was is kept: {kept} ({counted(copy.lost, 'place')} could not be "
+                f"read). What could be read is in {saved}. Should this be cut off, run it again."
             )
             await mending.empty(kept)
             async with self.file(saved) as source, self.archive("neo4j", fills=True) as store:

@@ -269,11 +269,13 @@ def duration(ms: int) -> str:
     return f"{ms // 60_000} min {ms % 60_000 // 1000} s"
 
 
-def counted(count: int, name: str) -> str:
-    """Count in words: `1 turn`, `2,000 turns`."""
+def counted(count: int, name: str, verb: str = "") -> str:
+    """Count in words: `1 turn`, `2,000 turns`; with a verb `1 turn waits`, `2,000 turns wait`."""
     if count != 1:
         name = f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
-    return f"{count:,} {name}"
+    elif verb:
+        verb += "s"
+    return f"{count:,} {name} {verb}".rstrip()
 
 
 def in_short(count: int) -> str:

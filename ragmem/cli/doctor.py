@@ -181,9 +181,9 @@ async def check_store(app: "App") -> Check:
     detail = f"{found.kind} {found.version} at {found.location}: {counts}"
     waiting = found.counts.get("waiting_writes", 0)
     if others := Administration(app.config, app.paths).waiting_writes() - waiting:
-        detail += f"; {others:,} writes wait in {spools} for other databases"
+        detail += f"; {counted(others, 'write', 'wait')} in {spools} for other databases"
     if waiting:
-        detail += f"; {waiting:,} writes wait in {spools}"
+        detail += f"; {counted(waiting, 'write', 'wait')} in {spools}"
         advice = "A process that runs will write its own; what else stays was not accepted."
         return Check("store", "note", detail, advice)
     if aside := found.counts.get("set_aside"):

@@ -329,10 +329,10 @@ async def test_what_is_missing_or_different_is_told(source: Archive, target: Arc
         ]
     )
     expected = {
-        "file a.py of project-kitchen is missing",
-        "file b.py of project-garden is different",
-        "references of r1 is different",
-        "references of r4 is missing",
+        "missing: file a.py of project-kitchen",
+        "different: file b.py of project-garden",
+        "different: references of r1",
+        "missing: references of r4",
     }
     compared = await compare(stream_of(source), target, quietly)
     assert (set(compared.differing), compared.equal) == (expected, False)
@@ -347,13 +347,13 @@ async def test_what_is_missing_or_different_is_told(source: Archive, target: Arc
         ]
     )
     expected |= {
-        "insight into root is different",
-        "memory m-ana is different",
-        "memory m-due is missing",
-        "profile name is missing",
-        "vectors of d4 is different",
-        "vectors of m-due is missing",
-        "vectors of r1 is different",
+        "different: insight into root",
+        "different: memory m-ana",
+        "missing: memory m-due",
+        "missing: profile name",
+        "different: vectors of d4",
+        "missing: vectors of m-due",
+        "different: vectors of r1",
     }
     compared = await compare(stream_of(source), target, quietly)
     assert compared.differing_count == len(expected)

@@ -275,12 +275,16 @@ async def test_refusing_and_damaged_stores_are_away_too(home: Home) -> None:
 async def test_a_store_that_refuses_everything_keeps_everything_waiting(home: Home) -> None:
     home.error = StoreRefused("Wrong password.", hint="Set NEO4J_PASSWORD.")
     store = home.open()
-    await store.apply([created("s"), *whole_turn("s", "t")])
-    await asyncio.sleep(0.3)
+    for writes, told in (
+        ([created("s")], "1 write waits"),
+        (whole_turn("s", "t"), "3 writes wait"),
+    ):
+        await store.apply(writes)
+        await asyncio.sleep(0.3)
+        with pytest.raises(StoreRefused, match="Wrong password") as caught:
+            await store.info()
+        assert caught.value.hint == f"Set NEO4J_PASSWORD. {told} on this disk."
     assert count_waiting(home.spool) == 3
-    with pytest.raises(StoreRefused, match="Wrong password") as caught:
-        await store.info()
-    assert caught.value.hint == "Set NEO4J_PASSWORD. 3 writes wait on this disk."
     home.error = None
     await settled(store, home.spool)
     assert len(await store.turns("s")) == 1

@@ -476,7 +476,7 @@ class SpooledStore:
 
     def _unavailable(self) -> StoreError:
         if self._away is None and self._waiting:
-            return StoreUnavailable(f"{_writes(self._waiting)} wait for the memory.")
+            return StoreUnavailable(f"{counted(self._waiting, 'write', 'wait')} for the memory.")
         if self._away is None:
             return StoreUnavailable(
                 "What an earlier process had to leave is being stored.", hint="Try again soon."
@@ -584,7 +584,8 @@ class SpooledStore:
         except StoreError as error:
             if not (waiting := await self._on_disk(self._spool.count_waiting)):
                 raise
-            hint = f"{error.hint} {_writes(waiting)} wait on this disk.".strip()
+            told = f"{counted(waiting, 'write', 'wait')} on this disk."
+            hint = f"{error.hint} {told}".strip()
             raise type(error)(str(error), hint=hint) from None
         more = {
             "waiting_writes": await self._on_disk(self._spool.count_waiting),

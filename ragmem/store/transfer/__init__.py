@@ -494,7 +494,7 @@ class Comparison:
             self.differing_count += 1
             if len(self.differing) < _SHOWN:
                 state = "missing" if held is None else "different"
-                self.differing.append(f"{' '.join(key_of(write))} is {state}")
+                self.differing.append(f"{state}: {' '.join(key_of(write))}")
 
 
 async def copy(stream: Stream, target: Archive, on_progress: OnProgress) -> None:
