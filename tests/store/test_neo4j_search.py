@@ -22,6 +22,7 @@ from ragmem.store.neo4j import Connection, Neo4jStore, search, vectors
 from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.repair import WORDS
 from ragmem.store.neo4j.search import Commonness, sample
+from tests.fakes.frail_store import Killed, killed_at
 from tests.fakes.neo4j import PATIENCE_S, ask
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import EAST, MARK, NORTH, asking, by_words, embedded, found
@@ -186,6 +187,19 @@ async def test_another_embedder_after_a_crash(graph: Neo4jStore, neo4j_server: C
     assert len(await again.pending("vectors", limit=9)) == 3
     assert await again.check() == []
     await again.aclose()
+
+
+async def test_a_graph_without_vectors_has_none_to_drop(
+    graph: Neo4jStore, neo4j_server: Connection
+) -> None:
+    """Who opens it while its first embedder is taken up does not say that it is changed."""
+    with killed_at("neo4j.committed", lambda: None), pytest.raises(Killed):
+        await graph.use_embedder(MARK)
+    said: list[str] = []
+    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S, say=said.append)
+    assert said == []
+    assert await other.embedder() == MARK
+    await other.aclose()
 
 
 # --- words ------------------------------------------------------------------------

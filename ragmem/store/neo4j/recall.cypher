@@ -147,7 +147,9 @@ SET v.epoch = coalesce(v.epoch, 0) + 1;
 
 // :use_embedder
 MERGE (v:RagmemSchema {name: 'ragmem'})
-SET v.embedder = $embedder, v.dimension = $dimension, v.dropping = true,
+WITH v, v.embedder IS NOT NULL AS hadOne
+SET v.embedder = $embedder, v.dimension = $dimension,
+    v.dropping = CASE WHEN hadOne THEN true END,
     v.epoch = coalesce(v.epoch, 0) + 1,
     v.memoriesRevision = coalesce(v.memoriesRevision, 0) + 1
 REMOVE v.foundWhole;
