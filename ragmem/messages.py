@@ -143,3 +143,9 @@ class ToolSpec(msgspec.Struct, frozen=True):
 def prompt(name: str) -> str:
     """The text of `<name>.md`, without its final line feed."""
     return (Path(__file__).parent / "prompts" / f"{name}.md").read_text("utf-8").rstrip("\n")
+
+
+def of_command(text: str) -> str:
+    """A prompt that a person has asked for by a command, but has not written: its words are not
+    theirs (`ragmem.memory.facts.words.own_words`)."""
+    return f"<command>\n{text}\n</command>"

@@ -31,7 +31,7 @@ from ragmem.memory.memories import (
     told,
     worth_showing,
 )
-from ragmem.messages import prompt
+from ragmem.messages import of_command, prompt
 from ragmem.records import MemoryRecord, Usage
 from ragmem.repl.about import compact, jobs, servers, settings, status, theme
 from ragmem.repl.choices import memory_question, model_question, session_question
@@ -227,7 +227,7 @@ async def _plan(text: str, chat: ChatSession) -> Then:
 
 
 async def _init(_: str, __: ChatSession) -> Then:
-    return Ask(prompt("init"))
+    return Ask(of_command(prompt("init")))
 
 
 async def _sessions(_: str, chat: ChatSession) -> None:

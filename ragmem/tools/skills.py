@@ -18,7 +18,7 @@ import msgspec
 
 from ragmem.errors import UsageError
 from ragmem.files import replace_private
-from ragmem.messages import Json, prompt as prompt_text
+from ragmem.messages import Json, of_command, prompt as prompt_text
 from ragmem.text import Regex, clean, clip_middle, counted, one_line, visible
 from ragmem.tools.base import AgentTool, Arguments, ToolFailure, ToolOutput, arg
 
@@ -64,12 +64,14 @@ class OwnCommand(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: str
     text: str
+    is_brought: bool = False
+    """By the project: its words are not the person's."""
 
     def prompt(self, arguments: str) -> str:
         """Return it with what was typed behind the name."""
-        if "$ARGUMENTS" in self.text:
-            return self.text.replace("$ARGUMENTS", arguments)
-        return f"{self.text}\n\n{arguments}".strip()
+        text = self.text.replace("$ARGUMENTS", arguments)
+        more = "" if "$ARGUMENTS" in self.text else arguments
+        return f"{of_command(text) if self.is_brought else text}\n\n{more}".strip()
 
 
 class SkillSet:
@@ -217,7 +219,10 @@ class SkillSet:
                 fields, body = _front(data.decode("utf-8", "replace"))
                 about = fields.get("description") or body.strip().split("\n")[0]
                 about, text = one_line(about, 100), clean(body).strip()
-                made = OwnCommand(name=file.stem, description=about, text=text)
+                is_brought = pinned is not None
+                made = OwnCommand(
+                    name=file.stem, description=about, text=text, is_brought=is_brought
+                )
                 self.commands.setdefault(file.stem, made)
 
 

@@ -10,6 +10,7 @@ from ragmem.app import App
 from ragmem.config import Config, find_paths
 from ragmem.ids import short_id
 from ragmem.index.codebase import Codebase
+from ragmem.memory.facts.words import own_words
 from ragmem.records import CodeReference, PutReferences
 from ragmem.repl.about import kept
 from ragmem.repl.commands import Ask, is_command, is_note, is_own_command, is_prompt, run_command
@@ -62,6 +63,7 @@ async def test_the_agent_is_asked_to_write_what_agents_are_to_know(chat: Chat) -
     asked = await run_command("/init", chat.session)
     assert isinstance(asked, Ask)
     assert "AGENTS.md" in asked.prompt
+    assert own_words(asked.prompt).strip() == "", "nothing is learned of it"
 
 
 async def test_a_bare_word_for_leaving_leaves_and_a_question_mark_helps(chat: Chat) -> None:

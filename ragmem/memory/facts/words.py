@@ -15,6 +15,8 @@ _LONGEST_GREETING = 200
 _FENCE = Regex(r"^\s*(`{3,}|~{3,})(.*)$")
 # On lines of their own, as they are written; to the last end: what was piped may hold one too.
 _STDIN = Regex(r"(?:^|\n)<stdin>\n(?:.*\n</stdin>|.*\Z)", re.DOTALL | re.IGNORECASE)
+_COMMAND = Regex(r"(?:^|\n)<command>\n(?:.*\n</command>|.*\Z)", re.DOTALL)
+"""As `of_command` has it, whatever it says itself of where it ends."""
 _TAG = Regex(r"<([A-Za-z][\w-]{0,60})(?:\s[^<>\n]{0,200})?>")
 _QUOTED_LINE = Regex(r"^\s*(?:>|\||\$ |# |\+\+\+ |--- |@@ )")
 _LOG_LINE = Regex(
@@ -118,13 +120,14 @@ def without_piped(message: str) -> str:
 
 
 def own_words(message: str) -> str:
-    """What the person typed, without what they pasted: fences, <stdin>, tags, quotes, logs,
-    and blocks of many lines.
+    """What the person typed, without what they pasted or a command stands for: fences, <stdin>,
+    tags, quotes, logs, and blocks of many lines.
 
     In doubt it counts as pasted: what isn't theirs must not get their authority.
     """
-    text = without_piped(clean(message)[: 2 * _LONGEST_READ])
-    text = _without_tagged(text)[:_LONGEST_READ]
+    # Before it is cut: else what such a block claims to be its end might be taken for that.
+    text = _COMMAND.sub("\n", without_piped(clean(message)))
+    text = _without_tagged(text[: 2 * _LONGEST_READ])[:_LONGEST_READ]
     lines = [
         line
         for line in _unfenced(text)
