@@ -179,6 +179,21 @@ def test_sizes_and_counts_of_records() -> None:
     assert summary.char_count == 2
 
 
+@pytest.mark.parametrize(
+    ("message", "asked"),
+    [
+        ("<stdin>\na log\n</stdin>", "a log"),
+        ("Why?\n\n<stdin>\na log\n</stdin>", "Why?\n\n<stdin>\na log\n</stdin>"),
+        ("<command>\nSay hello.\n</command>", "Say hello."),
+        ("<command>\nSay hello.\n</command>\n\nTo Ann.", "Say hello.\n\nTo Ann."),
+        ("See <command>\nx\n</command>", "See <command>\nx\n</command>"),
+    ],
+)
+def test_a_prompt_is_shown_without_the_marks_of_what_nobody_typed(message: str, asked: str) -> None:
+    """But for those that part it from the person's own words."""
+    assert a_turn(1, message).asked == asked
+
+
 def test_records_do_not_change() -> None:
     with pytest.raises(AttributeError):
         Usage().model_calls = 3  # type: ignore[misc]

@@ -66,7 +66,7 @@ from ragmem.messages import (
     prompt as prompt_text,
     user,
 )
-from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage, without_pipe
+from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage, without_marks
 from ragmem.redact import redact
 from ragmem.text import clean, counted, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset
@@ -214,7 +214,7 @@ class TurnRun:
         try:
             if interrupted:
                 raise asyncio.CancelledError
-            ending = await self._answer(without_pipe(prompt))
+            ending = await self._answer(without_marks(prompt))
         except asyncio.CancelledError:
             ending = interrupted_with("".join(self._said))
         except RagmemError as error:

@@ -28,7 +28,7 @@ from ragmem.messages import (
     user,
 )
 from ragmem.own_tools import OWN_TOOLS, RUN_COMMAND
-from ragmem.records import FileAccess, Session, ToolCall, Turn, without_pipe
+from ragmem.records import FileAccess, Session, ToolCall, Turn, without_marks
 from ragmem.text import (
     clip_middle,
     first_line,
@@ -351,7 +351,7 @@ def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
         if words and prompt.endswith(f"\n\n{words}"):
             prompt = prompt.removesuffix(f"\n\n{words}")
             later[call.tool_call_id] = words
-    return without_pipe(prompt), dict(reversed(later.items()))
+    return without_marks(prompt), dict(reversed(later.items()))
 
 
 def stands_in(typed: str, said: Collection[str]) -> bool:

@@ -122,13 +122,13 @@ class Session(Record, frozen=True, kw_only=True):
         if self.title != DEFAULT_TITLE:
             return self.title
         last = self.last_asked
-        first = without_pipe(self.first_message or "")
+        first = without_marks(self.first_message or "")
         return first or (last if not last.startswith("!") else "") or self.title
 
     @property
     def last_asked(self) -> str:
         """The newest prompt as a person is shown it; empty where there is none."""
-        return without_pipe(self.last_message or "")
+        return without_marks(self.last_message or "")
 
 
 class FileAccess(Record, frozen=True, kw_only=True):
@@ -222,16 +222,16 @@ def _sum(one: _Number | None, other: _Number | None) -> _Number | None:
     return one + other
 
 
-_PIPED = re.compile(r"<stdin>\n(.*)\n</stdin>", re.DOTALL)
+_MARKED = re.compile(
+    r"\A<stdin>\n(.*)\n</stdin>\Z|\A<command>\n(.*)\n</command>(?=\n\n|\Z)", re.DOTALL
+)
 
 
-def without_pipe(message: str) -> str:
-    """Return a prompt that came through a pipe without the marks that say so; any other as it is.
-
-    By the marks it is known that nobody typed it.
+def without_marks(message: str) -> str:
+    """Return a prompt without the marks that say what of it nobody typed: what came through a pipe
+    alone, or what a command stands for; any other as it is.
     """
-    piped = _PIPED.fullmatch(message)
-    return piped[1] if piped else message
+    return _MARKED.sub(lambda marked: marked[1] or marked[2] or "", message)
 
 
 class Turn(Record, frozen=True, kw_only=True):
@@ -263,7 +263,7 @@ class Turn(Record, frozen=True, kw_only=True):
     @property
     def asked(self) -> str:
         """What it began with, as a person is shown it and the model was asked it."""
-        return without_pipe(self.user_message)
+        return without_marks(self.user_message)
 
     @property
     def said(self) -> str:
