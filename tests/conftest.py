@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import time
 from contextlib import suppress
 
 import pytest
@@ -28,6 +29,11 @@ settings.load_profile("tests")
 
 _PREFIXES = ("RAGMEM_", "NEO4J_", "OPENAI_", "ANTHROPIC_", "LITELLM_", "OLLAMA_")
 _SUFFIXES = ("_API_KEY", "_PROXY", "_proxy")
+_TASTES = (
+    "TERM", "TZ", "LC_ALL", "LANGUAGE", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR",
+    "PAGER", "MANPAGER", "VISUAL", "EDITOR",
+)  # fmt: skip
+"""How words look to the person, and by what programs."""
 _MEMORY = "/dev/shm"
 _ROOM = 4 * 1024**3
 _KEPT = ("RAGMEM_TEST_NEO4J_URI", "RAGMEM_TEST_NEO4J_PASSWORD")
@@ -45,13 +51,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Settings, keys and proxies of whoever runs the tests reach none of them."""
+    """Settings, keys, proxies and tastes of whoever runs the tests reach none of them."""
     if config.getoption("--all"):
         settings.load_profile("random")
         keep_processes_apart()
     for name in list(os.environ):
-        if name not in _KEPT and (name.startswith(_PREFIXES) or name.endswith(_SUFFIXES)):
+        is_theirs = name.startswith(_PREFIXES) or name.endswith(_SUFFIXES) or name in _TASTES
+        if is_theirs and name not in _KEPT:
             del os.environ[name]
+    # The processes that tests start have the machine's time zone.
+    time.tzset()
     # Under nohup, or started by a script with `&`, the processes of the tests would inherit that
     # hanging up, or Ctrl-C, is ignored.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
