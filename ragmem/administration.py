@@ -53,7 +53,7 @@ from ragmem.text import counted, one_line, visible
 if TYPE_CHECKING:
     from ragmem.store import Archive
     from ragmem.store.neo4j_server import LocalNeo4j
-    from ragmem.store.sqlite.repair import Shortened
+    from ragmem.store.sqlite.repair import LostTurns
     from ragmem.store.transfer import Comparison as Comparison, OnProgress, Stream
     from ragmem.store.transfer.document import SessionDocument
     from ragmem.tools.rewind import Preimages
@@ -64,7 +64,7 @@ _TIMEOUT_S = 600.0
 """For one step over all of a graph."""
 _PAGE = 100
 _ALL = 2**31 - 1
-_SHORTENED = 20
+_TOLD_SESSIONS = 20
 """Sessions that lost turns are told of one by one up to so many."""
 _LONGEST_TURN = timedelta(days=1)
 """A turn's edits are made after the time that stands for the session's last activity."""
@@ -420,7 +420,7 @@ class Administration:
             folder = Path(name)
             # What waits in the spool waits for the new one, if nobody can read any more for whom.
             known = Spool(paths.spool_dir / "sqlite").store_id
-            lost, backup, shortened = _rebuilt(paths, folder, known)
+            lost, backup, lost_turns = _rebuilt(paths, folder, known)
             store = await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
             try:
                 found = await store.info()
@@ -437,11 +437,11 @@ class Administration:
         if kept.exists():
             said += f" The damaged database is kept as it was: {kept}"
         say(said)
-        for each in shortened[:_SHORTENED]:
+        for each in lost_turns[:_TOLD_SESSIONS]:
             title = one_line(each.title, 80)
             turns = f"{each.lost:,} of {counted(each.had, 'turn')}"
             say(f"Lost of session {short_id(each.session_id)} “{title}”: {turns}.")
-        if (more := len(shortened) - _SHORTENED) > 0:
+        if (more := len(lost_turns) - _TOLD_SESSIONS) > 0:
             say(f"{counted(more, 'more session')} lost turns.")
         return Saved(found)
 
@@ -577,7 +577,7 @@ def _of_backup(error: StoreError, database: Path, file: Path) -> StoreError:
 
 def _rebuilt(
     paths: Paths, folder: Path, known_id: str
-) -> tuple[int | None, Path | None, list["Shortened"]]:
+) -> tuple[int | None, Path | None, list["LostTurns"]]:
     """Places that were lost, None for all of them; the backup that stood in for them; and the
     sessions that have lost turns.
 
@@ -597,14 +597,14 @@ def _rebuilt(
         remains = sources[0] if sources else None
         if backup is not None:
             sources.append(DamagedDatabase(backup, folder))
-        shortened = rebuild(
+        lost_turns = rebuild(
             sources,
             folder / "memory.db",
             folder / "locks",
             owner=owner_of_file(paths),
             store_id=known_id,
         )
-        return (remains.lost if remains else None), backup, shortened
+        return (remains.lost if remains else None), backup, lost_turns
     finally:
         for source in sources:
             source.connection.close()

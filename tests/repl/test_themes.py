@@ -183,7 +183,7 @@ def test_a_theme_is_seen_while_one_moves_holds_at_once_and_is_kept(tmp_path: Pat
         chat.send(ESC, shows=r"^›$")
         assert not (home / "ragmem.toml").exists()
         chat.send("/theme\r", shows=r"^  ▸ ● dark +for a dark one$")
-        assert str(dark.code("green")).encode() in chat.raw[seen:]
+        chat.until(lambda: str(dark.code("green")).encode() in chat.raw[seen:])
         chat.send("light\r", prints=r"^· ui\.theme = light$")
         assert "● added" not in chat.text
         assert 'theme = "light"' in (home / "ragmem.toml").read_text()

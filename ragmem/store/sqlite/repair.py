@@ -317,7 +317,7 @@ class DamagedDatabase:
                 self.lost += not direction
 
 
-class Shortened(msgspec.Struct, frozen=True):
+class LostTurns(msgspec.Struct, frozen=True):
     """A session that has fewer turns than it says."""
 
     session_id: str
@@ -345,7 +345,7 @@ def rebuild(
     *,
     owner: str,
     store_id: str = "",
-) -> list[Shortened]:
+) -> list[LostTurns]:
     """Write a new database, whole by every promise, with what the sources hold.
 
     Return the sessions that have lost turns, as far as that is known. Of a record that several hold
@@ -359,7 +359,7 @@ def rebuild(
         with db:
             for source in sources:
                 source.copy_into(db)
-            shortened = _shortened(db)
+            lost_turns = _lost_turns(db)
             _make_up_what_is_referred_to(db)
             _renumber(db)
             _remove_orphans(db)
@@ -369,7 +369,7 @@ def rebuild(
             its_ids = (*(source.store_id() for source in sources), store_id)
             if its_id := next(filter(None, its_ids), ""):
                 schema.identify(db, its_id)
-        return shortened
+        return lost_turns
     finally:
         db.close()
 
@@ -394,7 +394,7 @@ def _key(db: Database, table: str) -> list[str]:
     return db.column("SELECT name FROM pragma_table_info(:name) WHERE pk ORDER BY pk", name=table)
 
 
-def _shortened(db: Database) -> list[Shortened]:
+def _lost_turns(db: Database) -> list[LostTurns]:
     """The last used ones come first."""
     found = db.tuples(
         """
@@ -404,7 +404,7 @@ def _shortened(db: Database) -> list[Shortened]:
         GROUP BY session_id HAVING count(turn_id) < had ORDER BY last_activity_at DESC
         """
     )
-    return [Shortened(*row) for row in found]
+    return [LostTurns(*row) for row in found]
 
 
 def _make_up_what_is_referred_to(db: Database) -> None:
