@@ -44,6 +44,7 @@ from ragmem.records import (
     Span,
     StoreInfo,
     Turn,
+    as_shown,
     claims_of,
     utc_now,
 )
@@ -625,7 +626,7 @@ async def _left_by(
         copies |= preimages_of(turns)
         for turn in turns:
             prompt, later = prompts_of(turn)
-            for words in (prompt, *later.values()):
+            for words in (as_shown(prompt), *later.values()):
                 # What was typed while a turn ran is joined by blank lines.
                 said |= {words.strip(), *map(str.strip, words.split("\n\n"))}
             for call in turn.tool_calls:

@@ -284,7 +284,7 @@ def said_rows(
     """What was asked and answered, or summed up, and what became of it, a row each."""
     said = [("", hit.summary.text)] if hit.summary else []
     if hit.turn:
-        said = [("> ", hit.turn.asked), ("", hit.turn.said)]
+        said = [("> ", hit.turn.prompt), ("", hit.turn.said)]
     said.append(("", hit.since))
     rows = []
     for mark, text in said:
@@ -528,7 +528,7 @@ def hit_document(hit: "Hit | FactHit") -> Document:
     if isinstance(hit, Hit):
         said = hit.summary.text if hit.summary else ""
         if hit.turn:
-            said = f"User: {hit.turn.asked}\nAssistant: {hit.turn.said}"
+            said = f"User: {hit.turn.prompt}\nAssistant: {hit.turn.said}"
         own: Document = {"id": hit.record_id, "text": said, "timestamp": hit.at}
         own["since"] = hit.since or None
         return document(HIT, hit, hit.turn, **own)

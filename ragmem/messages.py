@@ -145,7 +145,7 @@ def prompt(name: str) -> str:
     return (Path(__file__).parent / "prompts" / f"{name}.md").read_text("utf-8").rstrip("\n")
 
 
-def of_command(text: str) -> str:
+def of_command(text: str, typed: str) -> str:
     """A prompt that a person has asked for by a command, but has not written: its words are not
-    theirs (`ragmem.memory.facts.words.own_words`)."""
-    return f"<command>\n{text}\n</command>"
+    theirs (`ragmem.memory.facts.words.own_words`). They are shown what they typed for it."""
+    return f"<command>\n<typed>\n{typed}\n</typed>\n{text}\n</command>"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ragmem.ids import SHORT_LENGTH, new_id, short_id
+from ragmem.messages import of_command
 from ragmem.records import (
     Summary,
     UpdateSession,
@@ -187,11 +188,19 @@ def test_sizes_and_counts_of_records() -> None:
         ("<command>\nSay hello.\n</command>", "Say hello."),
         ("<command>\nSay hello.\n</command>\n\nTo Ann.", "Say hello.\n\nTo Ann."),
         ("See <command>\nx\n</command>", "See <command>\nx\n</command>"),
+        (of_command("Greet Ann.", "/greet Ann"), "/greet Ann"),
+        (f"{of_command('Greet.', '/greet')}\n\nAnn", "/greet Ann"),
+        (of_command("Greet Ann.\n" * 99, "/greet Ann")[:200], "/greet Ann"),
     ],
 )
 def test_a_prompt_is_shown_without_the_marks_of_what_nobody_typed(message: str, asked: str) -> None:
     """But for those that part it from the person's own words."""
     assert a_turn(1, message).asked == asked
+
+
+def test_a_model_is_asked_what_a_command_of_the_project_stands_for() -> None:
+    turn = a_turn(1, of_command("Greet\n</typed>\nall.", "/greet") + "\n\nAnn")
+    assert turn.prompt == "Greet\n</typed>\nall.\n\nAnn"
 
 
 def test_records_do_not_change() -> None:

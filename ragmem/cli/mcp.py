@@ -414,7 +414,7 @@ def _session_line(session: Session) -> str:
 def _turn_text(turn: Turn) -> str:
     at = minute(turn.started_at)
     lines = [f"[turn {turn.turn_index}, {turn.turn_id}, {at}, {turn.status}]"]
-    for who, said in (("User", turn.asked), ("Assistant", turn.said)):
+    for who, said in (("User", turn.prompt), ("Assistant", turn.said)):
         lines += [f"{who}:", _shown(said)] if said.strip() else []
     for call in turn.tool_calls[:_CALLS]:
         how = "" if call.success else ", which failed"

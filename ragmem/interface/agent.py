@@ -277,7 +277,7 @@ def messages_of(turn: Turn, conversation_id: str) -> list[ConversationMessage]:
         uuid=f"{turn.turn_id}:{_USER}",
         conversation_id=conversation_id,
         role="user",
-        content=turn.asked,
+        content=turn.prompt,
         timestamp=turn.started_at,
     )
     if turn.status == "running" or not (turn.assistant_message or turn.tool_calls):

@@ -247,7 +247,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         """What it says, and what became of that, a line each."""
         said = [self.summary.text] if self.summary else []
         if self.turn:
-            said = [f"> {self.turn.asked}", self.turn.assistant_message or self.turn.said]
+            said = [f"> {self.turn.prompt}", self.turn.assistant_message or self.turn.said]
         said.append(self.since)
         return [one_line(each, _QUOTED_CHARS) for each in said if each.strip()]
 

@@ -28,7 +28,7 @@ from ragmem.messages import (
     user,
 )
 from ragmem.own_tools import OWN_TOOLS, RUN_COMMAND
-from ragmem.records import FileAccess, Session, ToolCall, Turn, without_marks
+from ragmem.records import FileAccess, Session, ToolCall, Turn, as_shown, without_marks
 from ragmem.text import (
     clip_middle,
     first_line,
@@ -338,8 +338,8 @@ def with_said(call: ToolCall, words: str) -> ToolCall:
 
 
 def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
-    """What the turn began with; and what the person said while it ran, by the id of the call
-    after which they said it. What has no place that fits is part of the beginning.
+    """What the turn began with, as it is stored; and what the person said while it ran, by the id
+    of the call after which they said it. What has no place that fits is part of the beginning.
     """
     prompt = turn.user_message
     later: dict[str, str] = {}
@@ -351,7 +351,7 @@ def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
         if words and prompt.endswith(f"\n\n{words}"):
             prompt = prompt.removesuffix(f"\n\n{words}")
             later[call.tool_call_id] = words
-    return without_marks(prompt), dict(reversed(later.items()))
+    return prompt, dict(reversed(later.items()))
 
 
 def stands_in(typed: str, said: Collection[str]) -> bool:
@@ -383,7 +383,7 @@ def blocks_of(turns: Sequence[Turn]) -> Iterator[Turn | Said | ToolCall]:
     for turn in turns:
         yield turn
         prompt, later = prompts_of(turn)
-        yield Said("person", prompt)
+        yield Said("person", as_shown(prompt))
         if turn.reasoning:
             yield Said("thought", turn.reasoning)
         for call in turn.tool_calls:
@@ -425,7 +425,7 @@ def turn_messages(turn: Turn, *, result_limit: int) -> tuple[Message, ...]:
     # What such words name was read for the model call that followed.
     read_later = {call.iteration + 1 for call in calls if call.tool_call_id in later}
     at_once = [call for call in calls if call.iteration not in read_later]
-    out: list[Message] = [user(with_mentions(prompt, at_once, tag) or "(empty)")]
+    out: list[Message] = [user(with_mentions(without_marks(prompt), at_once, tag) or "(empty)")]
     asked = [call for call in calls if call.origin == "model"]
     for iteration in sorted({call.iteration for call in asked}):
         batch = [call for call in asked if call.iteration == iteration]

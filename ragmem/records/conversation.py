@@ -122,13 +122,13 @@ class Session(Record, frozen=True, kw_only=True):
         if self.title != DEFAULT_TITLE:
             return self.title
         last = self.last_asked
-        first = without_marks(self.first_message or "")
+        first = as_shown(self.first_message or "")
         return first or (last if not last.startswith("!") else "") or self.title
 
     @property
     def last_asked(self) -> str:
         """The newest prompt as a person is shown it; empty where there is none."""
-        return without_marks(self.last_message or "")
+        return as_shown(self.last_message or "")
 
 
 class FileAccess(Record, frozen=True, kw_only=True):
@@ -223,8 +223,14 @@ def _sum(one: _Number | None, other: _Number | None) -> _Number | None:
 
 
 _MARKED = re.compile(
-    r"\A<stdin>\n(.*)\n</stdin>\Z|\A<command>\n(.*)\n</command>(?=\n\n|\Z)", re.DOTALL
+    r"\A<stdin>\n(.*)\n</stdin>\Z|"
+    r"\A<command>\n(?:<typed>\n.*?\n</typed>\n)?(.*)\n</command>(?=\n\n|\Z)",
+    re.DOTALL,
 )
+_TYPED = re.compile(
+    r"\A<command>\n<typed>\n(.*?)\n</typed>\n(?:.*\n</command>(?:\n\n|\Z)|.*\Z)", re.DOTALL
+)
+"""Also of what was cut."""
 
 
 def without_marks(message: str) -> str:
@@ -232,6 +238,17 @@ def without_marks(message: str) -> str:
     alone, or what a command stands for; any other as it is.
     """
     return _MARKED.sub(lambda marked: marked[1] or marked[2] or "", message)
+
+
+def as_typed(message: str) -> str:
+    """Return a prompt with what was typed for a command in the place of what that stands for."""
+    typed = _TYPED.match(message)
+    return f"{typed[1]} {message[typed.end() :]}".rstrip() if typed else message
+
+
+def as_shown(message: str) -> str:
+    """Return a prompt as a person is shown it: as it was typed, and without marks."""
+    return without_marks(as_typed(message))
 
 
 class Turn(Record, frozen=True, kw_only=True):
@@ -262,7 +279,12 @@ class Turn(Record, frozen=True, kw_only=True):
 
     @property
     def asked(self) -> str:
-        """What it began with, as a person is shown it and the model was asked it."""
+        """What it began with, as a person is shown it."""
+        return as_shown(self.user_message)
+
+    @property
+    def prompt(self) -> str:
+        """What it began with, as the model was asked it."""
         return without_marks(self.user_message)
 
     @property

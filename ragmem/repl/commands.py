@@ -227,7 +227,7 @@ async def _plan(text: str, chat: ChatSession) -> Then:
 
 
 async def _init(_: str, __: ChatSession) -> Then:
-    return Ask(of_command(prompt("init")))
+    return Ask(of_command(prompt("init"), "/init"))
 
 
 async def _sessions(_: str, chat: ChatSession) -> None:

@@ -24,7 +24,7 @@ from ragmem.memory.memory import SessionTurns
 from ragmem.memory.turns import result_text, subject_of, taken_back
 from ragmem.messages import Json
 from ragmem.pages import FORMATS, html, markdown
-from ragmem.records import REWIND, UNDO, ToolCall, Turn
+from ragmem.records import REWIND, UNDO, ToolCall, Turn, as_typed
 from ragmem.repl.choices import turn_question, when
 from ragmem.repl.diffs import ChangeBlock, read_change
 from ragmem.repl.output import ChatOutput, Gutter
@@ -120,9 +120,10 @@ def shortened_of(turn: Turn) -> list[Shortened]:
     if turn.reasoning and turn.reasoning.strip():
         size = f"{len(turn.reasoning):,} characters"
         found.append(Shortened("Thoughts", size, turn.turn_index, turn.timestamp, turn.reasoning))
-    prompt = turn.asked
-    if prompt.count("\n") >= _LONG_LINES or len(prompt) > _LONG_CHARS:
-        size, title = counted(prompt.count("\n") + 1, "line"), one_line(prompt, 200)
+    prompt = turn.prompt
+    is_long = prompt.count("\n") >= _LONG_LINES or len(prompt) > _LONG_CHARS
+    if is_long or prompt != turn.asked:
+        size, title = counted(prompt.count("\n") + 1, "line"), one_line(turn.asked, 200)
         found.append(Shortened(f"{_PROMPT}{title}", size, turn.turn_index, turn.timestamp, prompt))
     return found
 
@@ -388,8 +389,9 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     if answer is None:
         output.say("Nothing was changed.")
         return None
-    # With the marks of what was piped: said again, it is not the person's own words either.
-    before, prompt = chat.short_id, turns[back.turn_index].user_message
+    # With the marks of what was piped: said again, it is not the person's own words either; nor is
+    # what a command stands for that is given again.
+    before, prompt = chat.short_id, as_typed(turns[back.turn_index].user_message)
     left = chat.agent
     since = f"turns {chosen} to {last}" if int(chosen) < last else f"turn {chosen}"
     gone_back: Json = {

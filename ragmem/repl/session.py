@@ -24,7 +24,7 @@ from ragmem.events import (
     TurnFinished,
 )
 from ragmem.ids import short_id
-from ragmem.records import ASKED, DEFAULT_TITLE, Session, SessionQuery, Usage
+from ragmem.records import ASKED, DEFAULT_TITLE, Session, SessionQuery, Usage, as_shown
 from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.text import ago, clip_middle, counted, folder_name, one_line, visible
 
@@ -382,7 +382,7 @@ class ChatSession:
                 short = short_turns(turns[-1 - count : -1], before=len(turns) - 1 - count)
                 output.show(Group(*short))
             prompt, later = prompts_of(last)
-            for words in (prompt, *later.values()):
+            for words in (as_shown(prompt), *later.values()):
                 output.prompt(folded_prompt(words))
             for row in call_rows(last):
                 output.show(row, "tool")

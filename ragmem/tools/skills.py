@@ -69,9 +69,11 @@ class OwnCommand(msgspec.Struct, frozen=True, kw_only=True):
 
     def prompt(self, arguments: str) -> str:
         """Return it with what was typed behind the name."""
-        text = self.text.replace("$ARGUMENTS", arguments)
-        more = "" if "$ARGUMENTS" in self.text else arguments
-        return f"{of_command(text) if self.is_brought else text}\n\n{more}".strip()
+        text, more = self.text.replace("$ARGUMENTS", arguments), ""
+        typed = f"/{self.name} {arguments}".strip()
+        if "$ARGUMENTS" not in self.text:
+            typed, more = f"/{self.name}", arguments
+        return f"{of_command(text, typed) if self.is_brought else text}\n\n{more}".strip()
 
 
 class SkillSet:

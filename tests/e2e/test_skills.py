@@ -65,3 +65,32 @@ def test_a_chat_asks_for_what_a_project_brings_and_again_when_it_changes(house: 
         assert "Tidy the hall well." in house.last_prompt()
         assert "Waters the ferns" in house.last_prompt()
         chat.leave()
+
+
+def test_what_a_command_of_the_project_began_is_shown_as_it_was_typed(house: House) -> None:
+    """Sent again from the draft after /rewind it is the command again, and makes no rules."""
+    house.server.extend(Answer("Hello, Ann."), Answer("Hello again."))
+    text = "Greet $ARGUMENTS.\n" + "Always greet warmly.\n" * 9
+    put(house.project, ".claude/commands/greet.md", text)
+    with house.chat("chat") as chat:
+        chat.wait_for_screen(r"^Use them\?")
+        chat.send("y")
+        loaded(chat)
+        chat.send("/greet Ann\r", ends=r"^Hello, Ann\.")
+        assert "Always greet warmly." in house.last_prompt()
+        assert "/greet Ann" not in house.last_prompt()
+        chat.leave()
+    assert "/greet Ann" in house.ok("sessions", "list").out
+    shown = house.ok("sessions", "show", house.sessions()[0]["session_id"]).out
+    assert "/greet Ann" in shown
+    assert "warmly" not in shown
+    with house.chat("chat", "-c") as chat:
+        chat.wait_for(r"^› /greet Ann\n\nHello, Ann\.")
+        loaded(chat)
+        chat.send("/rewind 1\r")
+        chat.wait_for_screen(r"A new session\.\n\n› /greet Ann")
+        chat.send("\r", ends=r"^Hello again\.")
+        assert "warmly" not in chat.text
+        chat.leave()
+    assert "Always greet warmly." in house.last_prompt()
+    assert house.ok("memory", "list", "--kind", "rule").out == ""

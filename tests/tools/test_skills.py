@@ -112,7 +112,8 @@ async def test_a_projects_are_used_after_a_yes_as_they_were_then(desk: Desk) -> 
     assert desk.skill_set().question
     skill_set.answer(True)
     assert (list(skill_set.skills), list(skill_set.commands)) == (["ferns"], ["tidy"])
-    assert skill_set.expanded("/tidy the hall") == "<command>\nTidy up.\n</command>\n\nthe hall"
+    tidied = "<command>\n<typed>\n/tidy\n</typed>\nTidy up.\n</command>\n\nthe hall"
+    assert skill_set.expanded("/tidy the hall") == tidied
     again = desk.skill_set()
     assert (again.question, list(again.skills)) == ("", ["ferns"])
     skill.write_text("Rather burn them.")
