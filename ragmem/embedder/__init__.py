@@ -276,7 +276,7 @@ def passages(text: str, count: Count, *, max_tokens: int, title: str = "") -> li
     """Cut a text where its paragraphs, fences, lines or sentences end; at least one passage.
 
     Each but the first carries the title's first line and the heading that it stands
-    under. Nothing is repeated from one passage in the next (docs/embeddings.md).
+    under. Nothing is repeated from one passage in the next (docs/measurements.md).
     """
     room = max(8, max_tokens - _MARKS)
     text = text.strip()

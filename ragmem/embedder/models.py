@@ -10,7 +10,7 @@ other because of the language, and far from English ones that say the same, so t
 directions that stand for languages are taken out of each vector (`languages.npy`,
 made by scripts/build_embedder from parallel sentences). English stays as it was; in
 other languages a quarter to four fifths more of the evidence is among the first five
-(docs/embeddings.md).
+(docs/measurements.md).
 
 To litellm texts go in batches; a batch that met a passing fault is sent again. No exception of an
 SDK, which may hold a key, gets out of here.
