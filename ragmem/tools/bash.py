@@ -39,12 +39,15 @@ WRAPPERS = {
     "ionice", "timeout", "setsid", "stdbuf", "busybox", "find", "chroot", "flock", "unshare",
     "watch", "parallel", "function", "coproc", "trap", "strace", "ltrace", "script", "setarch",
     "taskset", "chrt", "pkexec", "systemd-run", "nsenter", "bwrap", "fakeroot", "xvfb-run", "entr",
-    "mapfile",
+    "mapfile", "readarray", "unbuffer", "rlwrap", "numactl", "prlimit", "chronic", "faketime",
+    "torsocks", "proxychains", "proxychains4", "dbus-run-session", "eatmydata", "choom",
+    "uclampset", "cpulimit", "hyperfine", "toybox", "watchexec", "capsh", "setpriv", "runuser",
+    "jobs", "compgen", "ld.so",
 }  # fmt: skip
 """Programs and words that run the command in their arguments."""
 SHELLS = {
     "bash", "sh", "zsh", "dash", "ash", "csh", "tcsh", "ksh", "fish", "pwsh", "su", "eval", "at",
-    "batch",
+    "batch", "sg",
 }  # fmt: skip
 _QUOTED_OTHERWISE = ("((", "$[", "`")
 """Where bash takes quotes for other ones, wherever they stand: no line with them is clear."""
@@ -261,6 +264,7 @@ class _Reader:
                 is_plain &= "$" not in parts[-1] and "`" not in parts[-1]
             elif char == "\\":
                 escaped = self._text[self._at + 1 : self._at + 2]
+                self.is_clear &= bool(escaped)  # at the end of all it stands for itself
                 parts.append("" if escaped == "\n" else escaped)
                 self._at += 2
             elif char in "$`":

@@ -170,6 +170,10 @@ class PermissionRule(msgspec.Struct, frozen=True):
         """Return whether it matches, as it is spelled with the quotes that it needs."""
         return _command_matcher(self.pattern).fullmatch(command.text) is not None
 
+    def allows_command(self, command: CommandWords) -> bool:
+        """Return the same for a rule that allows, whose `*` is no option that runs a program."""
+        return self.covers_command(command) and ("*" not in self.pattern or not acts(command))
+
 
 def read_rule(text: str) -> PermissionRule:
     """Read `tool` or `tool(pattern)`; UsageError for what is neither."""
@@ -272,7 +276,7 @@ class PermissionRules:
             return True
         if not rules or not (parsed := parse(line)).is_clear or not parsed.commands:
             return False
-        return all(any(rule.covers_command(each) for rule in rules) for each in parsed.commands)
+        return all(any(rule.allows_command(each) for rule in rules) for each in parsed.commands)
 
     def denial_of_path(self, tool: str, names: Sequence[str], *, edits: bool = False) -> str:
         """Return the rule that denies a file to a tool that reads, or `edits`; empty: none does.
@@ -619,17 +623,66 @@ _NEVER_WIDE = WRAPPERS | SHELLS | {
     "source", ".", "ssh", "python", "node", "deno", "perl", "ruby", "php", "lua", "awk", "gawk",
     "mawk", "sed", "rm", "mv", "dd", "chmod", "chown", "chgrp", "kill", "curl", "wget", "nc", "scp",
     "rsync", "tee", "tar", "crontab", "cd", "export", "alias", "set", "printf", "test", "npx",
-    "bunx", "pnpx", "uvx", "pipx", "vi", "vim", "nvim", "emacs", "gdb", "setpriv", "runuser",
-    "nodejs", "tsx", "ts-node", "pypy", "ipython", "Rscript", "julia", "tclsh", "expect", "m4",
+    "bunx", "pnpx", "uvx", "pipx", "vi", "vim", "nvim", "emacs", "gdb", "nodejs",
+    "tsx", "ts-node", "pypy", "ipython", "Rscript", "julia", "tclsh", "expect", "m4",
     "ed", "ex", "less", "man", "tmux", "screen", "ssh-agent", "bundle", "hatch", "pdm", "nix",
     "direnv", "enable",
+    # what bash does itself: expands what it is given, or changes what the next name means
+    "read", "unset", "let", "declare", "typeset", "local", "readonly", "wait", "getopts", "hash",
+    "complete", "compopt", "bind", "fc", "pushd", "popd", "shopt",
+    # with commands, or a way out to a shell, among their options and their input
+    "fd", "fdfind", "split", "zip", "cmake", "ctest", "sqlite", "psql", "mysql", "mariadb",
+    "mongosh", "ftp", "sftp", "telnet", "socat", "ncat", "netcat", "dc", "gnuplot", "lldb",
+    "java", "jshell", "groovy", "scala", "kotlin", "erl", "elixir", "iex", "guile", "sbcl",
+    "racket", "runghc", "ghci", "octave", "R", "osascript", "swift", "pyenv", "rbenv", "asdf",
+    "mise", "devbox", "nerdctl",
+    # which write wherever they are told to
+    "cp", "ln", "install", "patch", "truncate", "shred",
 }  # fmt: skip
 """Of these any arguments would be anything at all. Versions behind the name are left out."""
 _RUNS_ANY = {
     "run", "exec", "x", "dlx", "config", "tool", "compose", "bisect", "submodule", "rebase",
     "difftool", "extension", "alias", "node", "console",
+    # git, where a repository that is named has hooks of its own, or a program is
+    "clone", "fetch", "pull", "push", "ls-remote", "remote", "archive", "mergetool",
+    "filter-branch", "send-email", "instaweb", "daemon", "worktree",
+    # a package is a program, and a container's files are anyone's
+    "install", "i", "pip", "cp", "create",
 }  # fmt: skip
 """Subcommands that run, or set up to be run, whatever they are given."""
+_OF_SOURCES = {"git", "hg", "jj"}
+"""Of these `add` is about files that are there; elsewhere it fetches a package."""
+_ACTS = {
+    "git": ("--output", "--open-files-in-pager", "-O", "--exec", "--ext-diff", "--textconv"),
+    "rg": ("--pre", "--hostname-bin"),
+    "sort": ("--output", "-o", "--compress-program"),
+    "make": ("--eval", "-E", "--file", "--makefile", "-f", "--directory", "-C", "-I"),
+    "cargo": ("--config", "--manifest-path", "-Z", "-C"),
+    "npm": ("--script-shell", "--node-options", "--prefix", "--userconfig", "--globalconfig"),
+    "pnpm": ("--script-shell", "--shell-emulator", "--dir", "-C"),
+}  # fmt: skip
+"""Options by which a program that else looks or builds runs, or writes, what they name."""
+_OF_GO = Regex(r"--?(?:exec|toolexec|vettool|overlay|modfile|ldflags|gcflags|o|C)\b")
+
+
+def acts(command: CommandWords) -> bool:
+    """Return whether an option makes it run or write something else: no `*` of a rule is that."""
+    name = command.words[0].rpartition("/")[2]
+    if name == "go":
+        return any(map(_OF_GO.match, command.words))
+    if name == "make" and any("=" in word for word in command.words):
+        return True
+    given = [word.partition("=")[0] for word in command.words[1:] if word.startswith("-")]
+    return any(_is_option(word, option) for word in given for option in _ACTS.get(name, ()))
+
+
+def _is_option(word: str, option: str) -> bool:
+    """Whether a word is an option, also shortened, or among others behind one dash."""
+    if option.startswith("--"):
+        return len(word) > 2 and option.startswith(word)
+    return not word.startswith("--") and option[1] in word
+
+
 _WITH_SCRIPTS = {"npm", "pnpm", "yarn", "bun"}
 """Of these `run` is followed by the name of one of the project's scripts."""
 _VERSION = Regex(r"[\d.]+$")
@@ -664,7 +717,7 @@ def _widened(command: CommandWords) -> str:
         second = words[1] if len(words) > 1 else ""
         if second == "run" and name in _WITH_SCRIPTS and len(words) > 2:
             return CommandWords(words[:3]).text
-        if second in _RUNS_ANY:
+        if second in _RUNS_ANY or (second == "add" and name not in _OF_SOURCES):
             return ""
         return CommandWords(words[:2]).text if second and not second.startswith(("-", "$")) else ""
     return CommandWords(words[:1]).text

@@ -84,6 +84,7 @@ def test_a_line_of_which_each_command_is_allowed_is_allowed(line: str) -> None:
         "git status >> file",
         "git status &> file",
         "git status >& file",
+        "git status >&1\\",
         "git status {a,--exec=b}",
         "git status $'\\x3b'",
         "git status 'not closed",
@@ -143,6 +144,11 @@ def test_what_runs_or_writes_anything_else_is_not_allowed(line: str) -> None:
         "echo $['$(rm x)']",
         "echo rm x | sh",
         "echo 'rm x' | bash -s",
+        "readarray -C 'rm x' -c 1 lines < file",
+        "prlimit --nofile=9 rm x",
+        "runuser -u me rm x",
+        "sg users 'rm x'",
+        "compgen -C 'rm x'",
         "env " * 14 + "rm x",
         "echo " + "$(" * 40 + "rm x" + ")" * 40,
         "git -C sub push",
@@ -333,10 +339,65 @@ def test_rules_that_are_offered_allow_what_they_were_offered_for() -> None:
         "docker run x",
         "vim x",
         "strace x",
+        "readarray -t x",
+        "read x",
+        "unset x",
+        "hash -r",
+        "pushd x",
+        "jobs",
+        "fd x",
+        "sqlite3 x.db",
+        "cmake .",
+        "cp a b",
+        "git fetch",
+        "git push",
+        "git clone x",
+        "npm install",
+        "pip install x",
+        "uv add x",
     ],
 )
 def test_nothing_wide_is_offered_for_what_can_do_anything(line: str) -> None:
     assert len(offers_for_command(line)) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "line"),
+    [
+        ("git log *", "git log -1 --format=evil --output=a.sh"),
+        ("git grep *", "git grep --open-files-in-pager=evil x"),
+        ("git grep *", "git grep --op=evil x"),
+        ("git grep *", "git grep -nOevil x"),
+        ("rg *", "rg --pre ./evil x"),
+        ("sort *", "sort --compress-program=evil x"),
+        ("sort *", "sort -uo a.sh x"),
+        ("make test *", "make test --eval '$(shell evil)'"),
+        ("make test *", "make test SHELL=./evil"),
+        ("go test *", "go test -exec ./evil ./..."),
+        ("cargo test *", "cargo test --config x.toml"),
+        ("npm test *", "npm test --script-shell=./evil"),
+    ],
+)
+def test_the_rest_of_a_rule_is_no_option_that_runs_or_writes_something_else(
+    rule: str, line: str
+) -> None:
+    assert not PermissionRules([f"run_command({rule})"]).allows_command(line)
+    assert PermissionRules(["run_command"]).allows_command(line)
+    for exact in offers_for_command(line)[:1]:
+        assert PermissionRules(exact).allows_command(line)
+
+
+def test_the_rest_of_a_rule_is_any_other_option() -> None:
+    allowed = PermissionRules(
+        [f"run_command({each} *)" for each in ("git log", "git diff", "rg", "sort", "make test")]
+    )
+    for line in (
+        "git log --oneline -5 --pretty=short -- src",
+        "git diff --stat HEAD~1",
+        "rg --pretty -n x | sort -u",
+        "make test -j4",
+    ):
+        assert allowed.allows_command(line)
 
 
 @pytest.mark.parametrize("line", ["ls > x", "echo $(", "a\nb", "rm *.pyc"])

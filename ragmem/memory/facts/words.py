@@ -26,7 +26,9 @@ _LOG_LINE = Regex(
 _MOST_LINES = 12
 """Lines that somebody types one after the other; more are a paste."""
 _BLANK_LINES = Regex(r"\n[^\S\n]*\n\s*")
-_SENTENCE = Regex(rf"(?<=[.!?…]){NO_DATE}[\"'”»)\]]*\s+|(?<=[。！？])|\n+|\s+[—–]\s+|;\s+")
+_SENTENCE = Regex(
+    rf"(?<=[.!?…]){NO_DATE}[\"'”»)\]]*\s+|(?<=[。！？])|\n+|(?<![^\S\n])[^\S\n]+[—–]\s+|;\s+"
+)
 _SENTENCE_END = Regex(r"[.!?…。！？][\"'”»)\]`]*(?=\s|$)|[。！？]")
 _PROSE_SENTENCE = Regex(rf"(?<=[.!?…]){NO_DATE}[\"'”»)\]`]*\s+|(?<=[。！？])|\n+")
 CLAUSE = Regex(r"[;:,]\s+|\s+(?:and|und|et|then|dann|puis)\s+", re.IGNORECASE)
