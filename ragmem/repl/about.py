@@ -294,6 +294,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """What goes on in the background."""
     jobs: int = 0
     """Commands that run in the background."""
+    keeps: bool = True
+    """Whether anything is kept of what is said."""
     sandboxed: bool | None = None
     """Whether commands run in a sandbox; None until that is known."""
     branch: str = ""
@@ -369,6 +371,8 @@ def _left(status: Status) -> list[_Piece]:
         _Piece(8 if status.is_named else _BESIDES, "dim", *_names(session)),
         _Piece(0, style, mode, short),
     ]
+    if not status.keeps:
+        pieces.append(_Piece(3, "warning", "nothing is kept", "not kept"))
     if status.always_count:
         few = f"{status.always_count} always"
         pieces.append(_Piece(3, "warning", f"{status.always_count} allowed always", few))

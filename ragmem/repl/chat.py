@@ -348,6 +348,7 @@ class ChatLoop:
             cost_usd=with_more(chat.cost_usd, spent),
             doing=doing,
             jobs=len(chat.app.jobs.running),
+            keeps=chat.app.memory.records,
             sandboxed=chat.app.sandbox.is_on if chat.app.sandbox.is_known else None,
             branch=chat.branch,
         )

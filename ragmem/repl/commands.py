@@ -226,8 +226,8 @@ async def _plan(text: str, chat: ChatSession) -> Then:
     return None
 
 
-async def _init(_: str, __: ChatSession) -> Then:
-    return Ask(of_command(prompt("init"), "/init"))
+async def _init(more: str, _: ChatSession) -> Then:
+    return Ask(f"{of_command(prompt('init'), '/init')}\n\n{more}".rstrip())
 
 
 async def _sessions(_: str, chat: ChatSession) -> None:
@@ -514,10 +514,16 @@ async def _found(facts: Facts, reference: str) -> MemoryRecord:
 async def _pin(said: str, chat: ChatSession) -> None:
     if not said:
         raise UsageError("Pin what?", hint="/pin followed by an id, or by a text.")
-    if not _MEMORY_ID.fullmatch(said):
-        return await _tell(said_so(said, pinned=True), chat)
     facts = facts_of(chat.app.memory)
-    memory = await facts.edit(await _found(facts, said), pinned=True)
+    try:
+        memory = await _found(facts, said) if _MEMORY_ID.fullmatch(said) else None
+    except MemoryNotFound:
+        if not said.isalpha():
+            raise
+        memory = None  # A word that looks like an id.
+    if memory is None:
+        return await _tell(said_so(said, pinned=True), chat)
+    memory = await facts.edit(memory, pinned=True)
     chat.output.show(memory_row(f"pinned {short_id(memory.memory_id)}: {memory.content}"), "notice")
 
 
@@ -606,7 +612,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
         "[allow|project|session|deny|remove rule]",
         permissions,
     ),
-    ("init", "let the agent write AGENTS.md, for agents who come after it", _init),
+    ("init", "let the agent write AGENTS.md, for those after it: /init [what to heed]", _init),
     # Last: no beginning that others share is to leave.
     ("exit", "leave", _exit),
 )

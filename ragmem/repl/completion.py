@@ -89,7 +89,9 @@ class ChatCompleter(Completer):
 
     def _values(self, command: str, typed: str) -> Iterable[Completion]:
         words = fold(typed).split()
-        values = ((fold(" ".join(each)), "", each) for each in self._host.values(command) or ())
+        found = self._host.values(command) or ()
+        # Of those that have to be one of a few, what is told of them is not what is meant.
+        values = ((fold(" ".join(each[: 1 + (command in _OPEN)])), "", each) for each in found)
         for value, text in fitting(words, values)[:_SHOWN]:
             shown, told = one_line(value, _LONGEST), one_line(text, _LONGEST)
             yield Completion(value, -len(typed), display=shown, display_meta=told)

@@ -381,9 +381,8 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     if not chosen:
         return None
     if not chosen.isascii() or not chosen.isdecimal() or not 0 < int(chosen) <= last:
-        raise UsageError(
-            f"There is no turn {one_line(chosen, 20)} here.", hint=f"1 to {last} can be named."
-        )
+        hint = f"This session has {counted(last, 'turn')}; /rewind alone lists them."
+        raise UsageError(f"There is no turn {one_line(chosen, 20)} here.", hint=hint)
     back = rewind_to(turns, int(chosen) - 1)
     answer = await _about_files(back, output)
     if answer is None:

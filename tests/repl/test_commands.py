@@ -64,6 +64,9 @@ async def test_the_agent_is_asked_to_write_what_agents_are_to_know(chat: Chat) -
     assert isinstance(asked, Ask)
     assert "AGENTS.md" in asked.prompt
     assert own_words(asked.prompt).strip() == "", "nothing is learned of it"
+    asked = await run_command("/init Keep it short.", chat.session)
+    assert isinstance(asked, Ask)
+    assert own_words(asked.prompt).strip() == "Keep it short."
 
 
 async def test_a_bare_word_for_leaving_leaves_and_a_question_mark_helps(chat: Chat) -> None:

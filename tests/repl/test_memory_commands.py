@@ -149,6 +149,7 @@ async def test_pin_takes_an_id_or_a_text(chat: Chat) -> None:
     assert "· remembered fact, pinned " in await chat.said("/pin The staging host is pear")
     assert "· remembered rule, pinned " in await chat.said("/pin Always answer in French")
     assert "not found" in await chat.said("/pin cafe1234")
+    assert "a word alone says nothing" in await chat.said("/pin feed")
     assert "Pin what?" in await chat.said("/pin")
     assert {m.content for m in await chat.stored() if m.pinned} == {
         "The port is 5439",

@@ -12,7 +12,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from ragmem.records.conversation import UNDO
-from ragmem.repl.choices import session_rows, turn_question
+from ragmem.repl.choices import THEMES, session_rows, turn_question
 from ragmem.repl.commands import COMMANDS
 from ragmem.repl.completion import ChatCompleter, fold, rate, spread
 from tests.memory.builders import a_call, a_turn
@@ -230,6 +230,22 @@ def test_a_command_that_is_typed_whole_goes_before_those_that_begin_so() -> None
     host: Any = SimpleNamespace(commands={"planet": "x", "plan": "read only: /plan [what to do]"})
     found = ChatCompleter(host).get_completions(Document("/plan"), CompleteEvent())
     assert [each.text for each in found] == ["/plan", "/planet"]
+
+
+def test_of_a_theme_its_name_alone_is_found_and_of_a_session_all_that_is_told() -> None:
+    """Else Enter took another one than was typed: there is no choice without its name."""
+    offered = {"theme": THEMES, "effort": {"low": "thinks a little"}, "resume": {"0107": "Ferns"}}
+    host: Any = SimpleNamespace(values=lambda command: list(offered[command].items()))
+    for typed, found in {
+        "/theme foo": [],
+        "/theme for": [],
+        "/theme dk": ["dark"],
+        "/effort thinks": [],
+        "/effort LO": ["low"],
+        "/resume fern": ["0107"],
+    }.items():
+        completions = ChatCompleter(host).get_completions(Document(typed), CompleteEvent())
+        assert [each.text for each in completions] == found, typed
 
 
 @pytest.mark.parametrize("typed", ["/e", "/ex"])

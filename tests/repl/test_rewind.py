@@ -96,8 +96,9 @@ async def test_who_thinks_better_of_it_keeps_all_and_who_says_no_keeps_the_files
         await chat.does("run it", ("run_command", {"command": "echo made > c.txt"}))
         await chat.edited("goodbye", "farewell")
         for number in ("0", "4", "x"):
-            with pytest.raises(UsageError, match=f"There is no turn {number} here"):
+            with pytest.raises(UsageError, match=f"There is no turn {number} here") as refused:
                 await chat.says(rewind, number)
+            assert refused.value.hint == "This session has 3 turns; /rewind alone lists them."
         before = chat.session.session.session_id
         assert "Nothing was changed." in await chat.says(rewind, "2", "c")
         assert (chat.session.session.session_id, len(await chat.turns())) == (before, 3)

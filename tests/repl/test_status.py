@@ -13,6 +13,7 @@ from ragmem.repl.about import Status, dollars, next_mode, toolbar
 from ragmem.repl.output import paint
 from ragmem.repl.turn import TurnView
 from ragmem.text import display_width
+from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.repl.fake_app import EVIL, turn_finished
 from tests.repl.pty_chat import FakeChat
@@ -95,6 +96,18 @@ def test_that_there_is_a_sandbox_is_said_where_there_is_room() -> None:
     assert " · sandbox" in row(120, sandboxed=True)
     assert "no sandbox" not in row(120, sandboxed=True)
     assert ("warning", "no sandbox") in toolbar(a_status(sandboxed=False), 80)
+
+
+def test_that_nothing_is_kept_is_said_also_where_there_is_little_room() -> None:
+    assert ("warning", "nothing is kept") in toolbar(a_status(keeps=False), 100)
+    assert " · not kept" in row(40, keeps=False)
+    assert "kept" not in row(100)
+
+
+def test_a_chat_of_which_nothing_is_kept_says_so_below_the_prompt(house: House) -> None:
+    with house.chat("chat", "--ephemeral") as chat:
+        chat.wait_for_screen(r"^  openai/scripted · .*nothing is kept")
+        chat.leave()
 
 
 def test_the_usual_mode_is_not_spoken_of_and_the_others_have_a_style() -> None:
