@@ -130,10 +130,9 @@ def hooks() -> list[str]:
     found = []
     for path in _files():
         for node in ast.walk(_tree(path)):
-            targets = node.targets if isinstance(node, ast.Assign) else []
-            for target in targets:
-                if not isinstance(target, ast.Attribute):
-                    continue
+            if not isinstance(node, ast.Assign):
+                continue
+            for target in (each for each in node.targets if isinstance(each, ast.Attribute)):
                 owner, homes = ast.unparse(target.value), _constructed().get(target.attr, set())
                 if owner != "self" and homes and path not in homes:
                     found.append(f"{_short(path)}:{node.lineno} {owner}.{target.attr}")

@@ -45,7 +45,7 @@ def test_how_cost_grows_is_drawn(tmp_path: Path) -> None:
         }
         for turns in (1_000, 100_000)
     ]  # fmt: skip
-    code, table, drawn = shown(tmp_path, rows)
+    code, table, drawn = shown(tmp_path, {"type": "growth", "grown": rows})
     assert code == 0
     assert "sqlite 100,000" in table
     assert "2.00 (3.00)" in table

@@ -14,9 +14,13 @@ search.py      searches in memories of any size
 context.py     contexts in memories of any size, and over a long conversation
 memories.py    labelled sessions in a store, and the program's recall over it
 recalling.py   how much of the evidence is found
-peer.py        the same with neo4j-agent-memory, whose process is peer_client.py
+next_day.py    what stands before the model when somebody is back
+remembering.py what a turn waits for among thousands of memories
+peer.py        recall beside neo4j-agent-memory, whose process is peer_client.py
 code.py        the code index: what it costs, how fast and how much it finds
 code_*.py      code bases, questions about them, plain ways to find; indexes made and kept; searches
                by the number of scopes
+graph.py       the page of `ragmem graph`    typing.py      keys in a chat, until they are seen
+sandboxed.py   a command in the sandbox
 charts.py      SVG by hand     plots.py, pictures.py   what is drawn
 """

@@ -30,47 +30,34 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from benches import context, search
 from benches.asking import measure_asking
-from benches.code import Codes, code_table, joined as joined_codes, measure_code
-from benches.context import Contexts, context_table
+from benches.code import Codes, code_table, measure_code
+from benches.context import CONVERSATION, Contexts, context_table, measure_context
 from benches.draining import Drains, drain_table, measure_draining
 from benches.graph import Graphs, graph_table, measure_graph
-from benches.growth import Growth, growth_table, measure_growth
-from benches.memories import chosen
+from benches.growth import Growths, growth_table, measure_growth
 from benches.next_day import NextDays, measure_next_day, next_day_table
 from benches.peer import Peers, measure_peer, peer_table
-from benches.pictures import write_pictures
-from benches.plots import write_plots
+from benches.pictures import Drawn, write_pictures
 from benches.recalling import Recalls, measure_recall, recall_table
 from benches.recording import measure_recording
-from benches.remembering import (
-    COUNT as MEMORIES,
-    Memories,
-    joined as joined_memories,
-    measure_memories,
-    memories_table,
-)
-from benches.results import CannotMeasure, Result, table
+from benches.remembering import Memories, measure_memories, memories_table
+from benches.results import CannotMeasure, Result, joined, table
 from benches.sandboxed import measure_sandbox
-from benches.search import Searches, search_table
+from benches.search import Searches, measure_search, search_table
 from benches.starts import measure_starts
 from benches.tables import machine
 from benches.typing import Typing, measure_typing, typing_table
 
-GROWTH = "growth"
 STARTS = "starts"
-GROWTH_SIZES = "1000,100000"
 STORES = "sqlite,neo4j"
 
-Measured = (
-    Searches | Contexts | Recalls | Peers | Drains | Codes | Memories | NextDays | Graphs | Typing
-)
+Measured = Drawn | Drains | Memories | NextDays | Graphs | Typing
 
 
 def main() -> int:
@@ -82,10 +69,8 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="ragmem-bench-", dir=options.folder))
     part = options.only[0] if len(options.only) == 1 else ""
     try:
-        if part == GROWTH:
-            return grow(folder, options)
         if part in PARTS:
-            return show(PARTS[part](folder, options), options)
+            return show(measured(PARTS[part](folder, options)), options)
         if part == STARTS:
             results = measure_starts(folder, options.runs, [])
             turns = int(options.turns or 0)
@@ -118,7 +103,7 @@ def arguments() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help=f"part of a row's name, or: {', '.join((STARTS, *PARTS, GROWTH))}",
+        help=f"part of a row's name, or: {', '.join((STARTS, *PARTS))}",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument(
@@ -133,7 +118,7 @@ def arguments() -> argparse.ArgumentParser:
         help="recall, peer: labelled sets, code: code bases; names with commas between (all)",
     )
     parser.add_argument(
-        "--conversation", type=int, default=context.CONVERSATION, help="context: turns of it"
+        "--conversation", type=int, default=CONVERSATION, help="context: turns of it"
     )
     parser.add_argument("--plot", type=Path, metavar="FOLDER", help="draw SVGs there")
     parser.add_argument(
@@ -151,82 +136,38 @@ def arguments() -> argparse.ArgumentParser:
 # --- what is measured only when it is asked for -----------------------------------
 
 
-def _search(folder: Path, options: argparse.Namespace) -> Searches:
-    found = []
-    for each in search.measure(folder, options.turns, options.store.split(",")):
-        found.append(each)
-        print(search_table(each), file=sys.stderr)
-    return search.joined(found)
-
-
-def _context(folder: Path, options: argparse.Namespace) -> Contexts:
-    found = []
-    stores = options.store.split(",")
-    for each in context.measure_context(folder, options.turns, stores, options.conversation):
-        found.append(each)
-        print(context_table(each), file=sys.stderr)
-    return context.joined(found)
-
-
-def _recall(folder: Path, options: argparse.Namespace) -> Recalls:
-    turns = sum(len(one.turns) for one in chosen(_sets(options)))
-    found = []
-    for each in measure_recall(folder, options.store.split(","), _sets(options)):
-        found.append(each)
-        print(f"{each.name}: done", file=sys.stderr)
-    return Recalls(turns, found)
-
-
-def _code(folder: Path, options: argparse.Namespace) -> Codes:
-    found = []
-    for each in measure_code(folder, _sets(options)):
-        found.append(each)
-        print(code_table(each), file=sys.stderr)
-    return joined_codes(found)
-
-
-def _memories(folder: Path, options: argparse.Namespace) -> Memories:
-    found = []
-    for each in measure_memories(folder, options.store.split(","), MEMORIES):
-        found.append(each)
-        print(memories_table(each), file=sys.stderr)
-    return joined_memories(found)
-
-
-def _next_day(folder: Path, options: argparse.Namespace) -> NextDays:
-    found = []
-    for each in measure_next_day(folder, options.store.split(",")):
-        found.append(each)
-        print(f"{each.half}, {each.name}: done", file=sys.stderr)
-    return NextDays(found)
+def _stores(options: argparse.Namespace) -> list[str]:
+    return list(options.store.split(","))
 
 
 def _sets(options: argparse.Namespace) -> list[str]:
     return [name for name in options.sets.split(",") if name]
 
 
-PARTS: dict[str, Callable[[Path, argparse.Namespace], Measured]] = {
+PARTS: dict[str, Callable[[Path, argparse.Namespace], Iterator[Measured]]] = {
     "drain": lambda folder, _: measure_draining(folder),
-    "search": _search,
-    "context": _context,
-    "recall": _recall,
-    "code": _code,
-    "memories": _memories,
-    "next-day": _next_day,
-    "graph": lambda folder, options: measure_graph(folder, options.turns),
-    "peer": lambda folder, options: measure_peer(folder, _sets(options)),
+    "search": lambda folder, asked: measure_search(folder, asked.turns, _stores(asked)),
+    "context": lambda folder, asked: measure_context(
+        folder, asked.turns, _stores(asked), asked.conversation
+    ),
+    "recall": lambda folder, asked: measure_recall(folder, _stores(asked), _sets(asked)),
+    "code": lambda folder, asked: measure_code(folder, _sets(asked)),
+    "memories": lambda folder, asked: measure_memories(folder, _stores(asked)),
+    "next-day": lambda folder, asked: measure_next_day(folder, _stores(asked)),
+    "graph": lambda folder, asked: measure_graph(folder, asked.turns),
+    "peer": lambda folder, asked: measure_peer(folder, _sets(asked)),
     "typing": lambda folder, _: measure_typing(folder),
+    "growth": lambda folder, asked: measure_growth(folder, asked.turns, _stores(asked)),
 }
 
 
-def grow(folder: Path, options: argparse.Namespace) -> int:
-    """Measure how cost grows."""
-    sizes = sorted(int(size) for size in (options.turns or GROWTH_SIZES).split(","))
-    grown: list[Growth] = []
-    for found in measure_growth(folder, sizes, options.store.split(",")):
-        grown.append(found)
-        print(f"{found.store}, {found.turns:,} turns: done", file=sys.stderr)
-    return show_growth(grown, options)
+def measured(parts: Iterator[Measured]) -> Measured:
+    """All of it; each piece is told when it is there, since the next may take long."""
+    found = []
+    for part in parts:
+        found.append(part)
+        print(text(part), file=sys.stderr)
+    return joined(found)
 
 
 # --- showing ------------------------------------------------------------------------
@@ -234,20 +175,11 @@ def grow(folder: Path, options: argparse.Namespace) -> int:
 
 def show_kept(options: argparse.Namespace) -> int:
     """Print and draw what earlier runs have measured."""
-    texts = [file.read_bytes() for file in options.measured]
-    if texts[0].lstrip().startswith(b"["):
-        grown = [each for text in texts for each in msgspec.json.decode(text, type=list[Growth])]
-        return show_growth(grown, options)
-    parts = [msgspec.json.decode(text, type=Measured) for text in texts]
-    searches = [part for part in parts if isinstance(part, Searches)]
-    contexts = [part for part in parts if isinstance(part, Contexts)]
-    others = [part for part in parts if not isinstance(part, Searches | Contexts)]
-    joined: list[Measured] = [*others]
-    if searches:
-        joined.append(search.joined(searches))
-    if contexts:
-        joined.append(context.joined(contexts))
-    return max(show(part, options, again=True) for part in joined)
+    kinds: dict[type[Measured], list[Measured]] = {}
+    for file in options.measured:
+        part = msgspec.json.decode(file.read_bytes(), type=Measured)
+        kinds.setdefault(type(part), []).append(part)
+    return max(show(joined(parts), options, again=True) for parts in kinds.values())
 
 
 def show(found: Measured, options: argparse.Namespace, *, again: bool = False) -> int:
@@ -258,7 +190,7 @@ def show(found: Measured, options: argparse.Namespace, *, again: bool = False) -
         print(text(found))
         if not again:
             print(f"\n{machine()}")
-    if options.plot and not isinstance(found, Drains | Memories | NextDays | Graphs | Typing):
+    if options.plot and isinstance(found, Drawn):
         for file in write_pictures(found, options.plot):
             print(file, file=sys.stderr)
     return 0 if kept(found) else 1
@@ -287,6 +219,8 @@ def text(found: Measured) -> str:
             return graph_table(found)
         case Typing():
             return typing_table(found)
+        case Growths():
+            return growth_table(found.grown)
 
 
 def kept(found: Measured) -> bool:
@@ -312,18 +246,6 @@ def report(results: Sequence[Result], *, as_json: bool) -> int:
                 print(f"\n{r.name}: {r.problem.strip()}")
         print(f"\n{machine()}")
     return 0 if all(r.met for r in results) else 1
-
-
-def show_growth(grown: list[Growth], options: argparse.Namespace) -> int:
-    """Print how cost grows, and draw it if that is asked for."""
-    if options.json:
-        print(msgspec.json.format(msgspec.json.encode(grown), indent=2).decode())
-    else:
-        print(growth_table(grown))
-    if options.plot:
-        for file in write_plots(grown, options.plot):
-            print(file, file=sys.stderr)
-    return 0
 
 
 if __name__ == "__main__":

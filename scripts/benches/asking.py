@@ -160,10 +160,9 @@ def _measured(name: str, ways: list[Way], place: Path, runs: int) -> list[Result
     floor = statistics.median(base)
     found = [result(f"{name}python -c pass", base, target=None)]
     for way in ways:
-        over = None if way.absolute else floor
-        spent = None if way.absolute else used[way.name]
+        base_ms, cpu = (None, None) if way.absolute else (floor, used[way.name])
         found.append(
-            result(name + way.name, samples[way.name], target=way.target, base=over, used=spent)
+            result(name + way.name, samples[way.name], target=way.target, base=base_ms, used=cpu)
         )
     return found
 

@@ -72,15 +72,6 @@ def measure_code(folder: Path, names: Sequence[str] = ()) -> Iterator[Codes]:
         cleared(place.folder)
 
 
-def joined(parts: Sequence[Codes]) -> Codes:
-    """Several runs' rows in one."""
-    return Codes(
-        [row for part in parts for row in part.indexed],
-        [row for part in parts for row in part.found],
-        [row for part in parts for row in part.searched],
-    )
-
-
 # --- in a process of its own --------------------------------------------------------------
 
 

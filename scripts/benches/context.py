@@ -277,8 +277,3 @@ def context_table(found: Contexts) -> str:
             ]
         )
     return "\n\n".join(aligned(table) for table in (rows, steps) if len(table) > 1)
-
-
-def joined(parts: Sequence[Contexts]) -> Contexts:
-    """Several runs' rows in one."""
-    return Contexts([b for part in parts for b in part.built], [s for p in parts for s in p.steps])

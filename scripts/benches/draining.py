@@ -59,19 +59,17 @@ class Drains(msgspec.Struct, frozen=True, tag="drain"):
     drained: list[Drained] = []
 
 
-def measure_draining(folder: Path, rounds: int = 2) -> Drains:
+def measure_draining(folder: Path, rounds: int = 2) -> Iterator[Drains]:
     """The promise first, then by length of the turns; the quickest of some rounds."""
     asked: list[tuple[int, int, float | None]] = [(TURNS, WORDS, TARGET_S)]
     asked += [(min(TURNS, 20_000 // words), words, None) for words in LENGTHS if words != WORDS]
-    drained = []
     for turns, words, target_s in asked:
         tries = []
         for number in range(rounds):
             place = Place(home=folder / f"drain-{words}-{number}")
             tries.append(in_child(drain, place, turns, words))
         quickest = min(tries, key=lambda each: each.seconds)
-        drained.append(msgspec.structs.replace(quickest, target_s=target_s))
-    return Drains(drained)
+        yield Drains([msgspec.structs.replace(quickest, target_s=target_s)])
 
 
 async def drain(place: Place, turns: int, words: int) -> Drained:

@@ -99,7 +99,7 @@ class Filling:
     def _turn(self, session_id: str, index: int, at: datetime) -> PutTurn:
         turn_id = new_id()
         calls = tuple(self._call(turn_id, order, at) for order in range(2))
-        accesses = {
+        accesses: dict[str, tuple[FileAccess, ...]] = {
             call.tool_call_id: (
                 FileAccess(
                     path=json.loads(call.arguments)["path"],

@@ -1,6 +1,5 @@
 """The page of `ragmem graph`: how long it takes to make and to open, and how it keeps up."""
 
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,18 +68,10 @@ class Graphs(msgspec.Struct, frozen=True, tag="graph"):
         return all(each.kept for each in self.drawn)
 
 
-def measure_graph(folder: Path, turns: str) -> Graphs:
+def measure_graph(folder: Path, turns: str) -> Iterator[Graphs]:
     """One memory after the other, in a browser without a graphics card."""
     if chromium() is None:
         raise CannotMeasure("there is no Chromium here: install the system's package `chromium`")
-    found = Graphs()
-    for each in _measured(folder, turns):
-        found.drawn.append(each)
-        print(f"{each.turns:,} turns: done", file=sys.stderr)
-    return found
-
-
-def _measured(folder: Path, turns: str) -> Iterator[Drawn]:
     for size in map(int, (turns or SIZES).split(",")):
         place, page = Place(home=folder / f"graph-{size}"), folder / f"graph-{size}.html"
         in_child(fill, place, size)
@@ -88,7 +79,7 @@ def _measured(folder: Path, turns: str) -> Iterator[Drawn]:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
             shown = browser.new_page(viewport={"width": 1400, "height": 900})
-            yield _looked(shown, page, drawn)
+            yield Graphs([_looked(shown, page, drawn)])
             browser.close()
 
 

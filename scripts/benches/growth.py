@@ -14,8 +14,9 @@ import random
 import shutil
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +27,7 @@ from benches.neo4j_server import server
 from benches.places import open_sqlite
 from benches.recording import STEPS, turn
 from benches.spread import Spread, spread
-from benches.tables import aligned, machine
+from benches.tables import aligned
 from ragmem.ids import short_id
 from ragmem.records import SessionQuery, TurnQuery
 from ragmem.store import Archive
@@ -35,6 +36,7 @@ from ragmem.store.transfer import copy, stream_of
 from ragmem.store.transfer.document import document_of, encoded
 
 T = TypeVar("T")
+SIZES = "1000,100000"
 APPENDED = 200
 READS = 60
 WINDOW = 30
@@ -63,6 +65,12 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """By name."""
 
 
+class Growths(msgspec.Struct, frozen=True, tag="growth"):
+    """All that one run has measured."""
+
+    grown: list[Growth] = []
+
+
 class Place(msgspec.Struct, frozen=True):
     """Where a store is; a path or a connection travels to the child process."""
 
@@ -88,17 +96,17 @@ class Filled(msgspec.Struct, frozen=True):
     rss_bytes: int
 
 
-def measure_growth(folder: Path, sizes: list[int], stores: list[str]) -> Iterator[Growth]:
+def measure_growth(folder: Path, sizes: str, stores: Sequence[str]) -> Iterator[Growths]:
     """One store of one size after the other, the small ones first."""
-    for size in sizes:
+    for size in sorted(map(int, (sizes or SIZES).split(","))):
         home = folder / f"sqlite-{size}"
         place = Place(home=home)
         filled = in_child(fill, place, size)
         if "sqlite" in stores:
             worked = in_child(work, place, filled)
-            yield _grown("sqlite", size, filled, worked, files_size(home / "data"))
+            yield Growths([_grown("sqlite", size, filled, worked, files_size(home / "data"))])
         if "neo4j" in stores:
-            yield _neo4j(folder, size, place, filled)
+            yield Growths([_neo4j(folder, size, place, filled)])
         shutil.rmtree(home)
 
 
@@ -150,14 +158,14 @@ def _grown(store: str, size: int, filled: Filled, worked: Worked, size_bytes: in
 # --- phases, each in a process of its own ---------------------------------------
 
 
-def in_child(phase: Callable[..., Awaitable[T]], *arguments: object) -> T:
+def in_child(phase: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
     """The phase's result, from a process that did nothing else."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(_run, phase, *arguments).result()
 
 
-def _run(phase: Callable[..., Any], *arguments: object) -> object:
+def _run(phase: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
     return asyncio.run(phase(*arguments))
 
 
@@ -226,16 +234,16 @@ async def _reads(store: Archive, filled: Filled) -> dict[str, Spread]:
 
     window, whole = TurnQuery(limit=WINDOW), TurnQuery()
     timed: dict[str, list[Callable[[], Awaitable[object]]]] = {
-        f"load the newest {WINDOW} turns": [lambda s=s: store.turns(s, window) for s in longs],
-        "load a session of 300": [lambda s=s: store.turns(s, whole) for s in longs],
-        "export a session of 300": [lambda s=s: export(s) for s in longs],
-        "list a folder": [lambda c=c: store.sessions(SessionQuery(cwd=c)) for c in cwds],
+        f"load the newest {WINDOW} turns": [partial(store.turns, s, window) for s in longs],
+        "load a session of 300": [partial(store.turns, s, whole) for s in longs],
+        "export a session of 300": [partial(export, s) for s in longs],
+        "list a folder": [partial(store.sessions, SessionQuery(cwd=c)) for c in cwds],
         "list a project": [
-            lambda p=p: store.sessions(SessionQuery(project_ids=(p,))) for p in projects
+            partial(store.sessions, SessionQuery(project_ids=(p,))) for p in projects
         ],
-        "list a large project": [lambda: store.sessions(large)] * READS,
-        "list everything, newest 50": [lambda: store.sessions(SessionQuery())] * READS,
-        "find by the tail of an id": [lambda s=s: store.find_sessions(short_id(s)) for s in chosen],
+        "list a large project": [partial(store.sessions, large)] * READS,
+        "list everything, newest 50": [partial(store.sessions, SessionQuery())] * READS,
+        "find by the tail of an id": [partial(store.find_sessions, short_id(s)) for s in chosen],
     }
     return {name: await _spread(runs) for name, runs in timed.items()}
 
@@ -249,8 +257,8 @@ async def _appends(store: Archive, filled: Filled, place: Place) -> dict[str, Sp
             session = await store.session(session_id)
             writes = turn(session, number)
             for step, write in zip(STEPS, writes, strict=True):
-                spent[step].append(await _once(lambda write=write: store.apply([write])))
-            spent["bare insert"].append(await _once(lambda w=writes[1]: insert(w.call.result)))
+                spent[step].append(await _once(partial(store.apply, [write])))
+            spent["bare insert"].append(await _once(partial(insert, writes[1].call.result)))
     return {f"append: {name}": spread(samples[5:]) for name, samples in spent.items()}
 
 
@@ -317,7 +325,7 @@ def files_size(folder: Path) -> int:
     return sum(each.stat().st_blocks * 512 for each in folder.rglob("*") if each.is_file())
 
 
-def growth_table(grown: list[Growth]) -> str:
+def growth_table(grown: Sequence[Growth]) -> str:
     """A column for each memory: medians, and the 95th of 100 behind them."""
     rows = [["", *(f"{g.store} {g.turns:,}" for g in grown)]]
     names = dict.fromkeys(name for g in grown for name in g.steps)
@@ -338,7 +346,7 @@ def growth_table(grown: list[Growth]) -> str:
         ["peak memory of the server, MB", *(_or_dash(g.server_rss_bytes, 1e6) for g in grown)],
         ["sessions", *(f"{g.sessions:,}" for g in grown)],
     ]
-    return f"{aligned(rows)}\n{machine()}"
+    return aligned(rows)
 
 
 def _or_dash(value: float | None, unit: float) -> str:

@@ -61,7 +61,7 @@ class NextDays(msgspec.Struct, frozen=True, tag="next-day"):
         )
 
 
-def measure_next_day(folder: Path, kinds: Sequence[str]) -> Iterator[NextDay]:
+def measure_next_day(folder: Path, kinds: Sequence[str]) -> Iterator[NextDays]:
     """Each store, with what a small model learns and without, and the peer."""
     halves = [half for half in HALVES if any(stories(DAYS / half))]
     for kind in kinds:
@@ -70,11 +70,11 @@ def measure_next_day(folder: Path, kinds: Sequence[str]) -> Iterator[NextDay]:
                 for learns in (True, False):
                     name = f"{kind}, {'with' if learns else 'without'} a small model"
                     found = _told(folder, fresh, half, learns=learns, peer=False)
-                    yield NextDay(name=name, half=half, outcomes=found)
+                    yield NextDays([NextDay(name=name, half=half, outcomes=found)])
     with _places(folder, "sqlite") as fresh:
         for half in halves:
             found = _told(folder, fresh, half, learns=False, peer=True)
-            yield NextDay(name="peer", half=half, outcomes=found)
+            yield NextDays([NextDay(name="peer", half=half, outcomes=found)])
 
 
 Fresh = Callable[[], AbstractContextManager[Place]]

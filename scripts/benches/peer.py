@@ -60,7 +60,7 @@ class _Said(msgspec.Struct, frozen=True):
     appended_ms: list[float]
 
 
-def measure_peer(folder: Path, names: Sequence[str] = ()) -> Peers:
+def measure_peer(folder: Path, names: Sequence[str] = ()) -> Iterator[Peers]:
     """Ours, then the peer in each way of giving it turns, on one server."""
     sets = chosen(names)
     python = environment(folder / "peer")
@@ -72,7 +72,11 @@ def measure_peer(folder: Path, names: Sequence[str] = ()) -> Peers:
         recalled.append(ours)
         for way in WAYS:
             for alone in (True, False):
-                asked_for = {"sets": [one.name for one in sets], "way": way, "alone": alone}
+                asked_for: dict[str, object] = {
+                    "sets": [one.name for one in sets],
+                    "way": way,
+                    "alone": alone,
+                }
                 said = ask_peer(python, folder, running.connection, asked_for)
                 scope = "its own graph" if alone else "one graph"
                 found = list(_found(sets, said))
@@ -85,7 +89,7 @@ def measure_peer(folder: Path, names: Sequence[str] = ()) -> Peers:
                         ordered[len(ordered) // 2],
                         ordered[round(0.95 * (len(ordered) - 1))],
                     )
-    return Peers(PACKAGE, sum(len(one.turns) for one in sets), recalled, appended)
+    yield Peers(PACKAGE, sum(len(one.turns) for one in sets), recalled, appended)
 
 
 async def ask_ours(place: Place, names: Sequence[str]) -> Recalled:

@@ -1,4 +1,4 @@
-"""Searches, contexts, recall and the peer, drawn."""
+"""What was measured, drawn."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,8 +7,10 @@ from benches.charts import Bars, Chart, Line, Point, drawn, drawn_bars
 from benches.code import Codes
 from benches.code_latency import BOTH, Searched as LatencyRow
 from benches.context import Built, Contexts, Step
+from benches.growth import Growths
 from benches.memories import DEPTHS
 from benches.peer import Peers
+from benches.plots import growth_pictures
 from benches.recalling import PLAIN, Recalled, Recalls
 from benches.search import Searched, Searches
 
@@ -17,7 +19,7 @@ _GROUPS = [f"among {depth}" for depth in DEPTHS]
 _RECALL = "share of the evidence found"
 _OURS = "ragmem, "
 
-Drawn = Searches | Contexts | Recalls | Peers | Codes
+Drawn = Searches | Contexts | Recalls | Peers | Codes | Growths
 
 
 def pictures(found: Drawn) -> dict[str, str]:
@@ -33,6 +35,8 @@ def pictures(found: Drawn) -> dict[str, str]:
             return _peers(found)
         case Codes():
             return _codes(found)
+        case Growths():
+            return growth_pictures(found.grown)
 
 
 def write_pictures(found: Drawn, folder: Path) -> list[Path]:

@@ -1,24 +1,19 @@
 """How cost grows, drawn."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from benches.charts import Chart, Line, drawn
 from benches.growth import Growth
 
 
-def write_plots(grown: Sequence[Growth], folder: Path) -> list[Path]:
-    """A file for each store and subject."""
-    written = []
-    for store in dict.fromkeys(each.store for each in grown):
-        rows = [each for each in grown if each.store == store]
-        if len(rows) < 2:
-            continue
-        for subject, chart in _charts(store, rows).items():
-            file = folder / f"growth-{store}-{subject}.svg"
-            file.write_text(drawn(chart), "utf-8")
-            written.append(file)
-    return written
+def growth_pictures(grown: Sequence[Growth]) -> dict[str, str]:
+    """An SVG for each store and subject, by name."""
+    return {
+        f"growth-{store}-{subject}": drawn(chart)
+        for store in dict.fromkeys(each.store for each in grown)
+        if len(rows := [each for each in grown if each.store == store]) > 1
+        for subject, chart in _charts(store, rows).items()
+    }
 
 
 def _charts(store: str, rows: Sequence[Growth]) -> dict[str, Chart]:

@@ -44,13 +44,14 @@ class Recalls(msgspec.Struct, frozen=True, tag="recall"):
 
 def measure_recall(
     folder: Path, stores: Sequence[str], names: Sequence[str] = ()
-) -> Iterator[Recalled]:
+) -> Iterator[Recalls]:
     """Plain BM25, then each store with its vectors and without."""
     sets = chosen(names)
-    yield plain(sets)
+    turns = sum(len(one.turns) for one in sets)
+    yield Recalls(turns, [plain(sets)])
     for store in stores:
         with empty(folder / f"recall-{store}", store) as place:
-            yield from in_child(ask_store, place, store, names)
+            yield Recalls(turns, in_child(ask_store, place, store, names))
 
 
 async def ask_store(place: Place, kind: str, names: Sequence[str]) -> list[Recalled]:

@@ -20,7 +20,6 @@ from ragmem.records import (
     Session,
     ToolCall,
     Usage,
-    Write,
     utc_now,
 )
 from ragmem.store import Store
@@ -42,7 +41,7 @@ def new_session(cwd: str, project: Project) -> Session:
     )
 
 
-def turn(session: Session, number: int) -> tuple[Write, Write, Write]:
+def turn(session: Session, number: int) -> tuple[BeginTurn, RecordToolCall, FinishTurn]:
     """The three writes of a turn with one tool call of 2,000 characters."""
     turn_id, now = new_id(), utc_now()
     call = ToolCall(

@@ -26,12 +26,13 @@ from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.context.collect import Place as Workplace
-from ragmem.memory.facts import Draft
+from ragmem.memory.facts import Draft, facts as known_facts
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.records import (
     MEMORY_LEVEL,
+    EmbedderMark,
     MemoryQuery,
     MemoryRecord,
     Project,
@@ -107,7 +108,7 @@ class Memories(msgspec.Struct, frozen=True, tag="memories"):
 _ALL = "every prompt is kept"
 
 
-def measure_memories(folder: Path, stores: Sequence[str], count: int) -> Iterator[Memories]:
+def measure_memories(folder: Path, stores: Sequence[str], count: int = COUNT) -> Iterator[Memories]:
     """Each store; then extraction."""
     for store in stores:
         with empty(folder / f"memories-{store}", store) as place:
@@ -115,16 +116,6 @@ def measure_memories(folder: Path, stores: Sequence[str], count: int) -> Iterato
             timed = in_child(ask, place, store)
             yield Memories(count, timed, [in_child(converse, place, store)])
     yield Memories(count, extracted=in_child(extract))
-
-
-def joined(parts: Sequence[Memories]) -> Memories:
-    """Several as one."""
-    return Memories(
-        parts[0].count if parts else COUNT,
-        [row for part in parts for row in part.timed],
-        [row for part in parts for row in part.rules],
-        [row for part in parts for row in part.extracted],
-    )
 
 
 # --- phases, each in a process of its own ---------------------------------------------
@@ -147,8 +138,6 @@ async def fill(place: Place, count: int) -> None:
     """One project with so many memories."""
     async with opened_with_embedder(place) as (store, embedder):
         await store.apply([RegisterProject(project=_PROJECT)])
-        from ragmem.records import EmbedderMark
-
         info = embedder.info
         await store.use_embedder(EmbedderMark(info.model_id, info.dimension))
         texts = list(islice(sentences(), count))
@@ -186,10 +175,8 @@ def _one(text: str, row: bytes, embedder: Embedder) -> list[Write]:
 
 async def ask(place: Place, kind: str) -> list[Timed]:
     """What each turn asks, in turns with the baselines."""
-    from ragmem.memory.facts import facts
-
     # What was asked a moment ago is no answer here: the store is asked each time.
-    facts.FRESH_S = 0.0
+    known_facts.FRESH_S = 0.0
     async with opened_with_embedder(place) as (store, embedder):
 
         async def opened() -> Store:
@@ -252,7 +239,7 @@ Step = Callable[[], Awaitable[None]]
 async def _timed(
     kind: str, what: str, way: Step, baseline: str, other: Step, before: Step = _nothing
 ) -> Timed:
-    mine, theirs = [], []
+    mine, theirs = list[float](), list[float]()
     await way()
     await other()
     for _ in range(_RUNS):

@@ -1,11 +1,15 @@
 """A measurement, and how it is shown."""
 
 import statistics
+from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
 from benches.spread import spread
 from benches.tables import aligned
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class CannotMeasure(Exception):
@@ -56,6 +60,17 @@ def result(
         processor=statistics.median(used) if used else None,
         target=target,
     )
+
+
+def joined(parts: Sequence[T]) -> T:
+    """What several runs have measured in one: their rows, one after the other."""
+    first, *others = parts
+    rows = {
+        name: [*held, *(row for part in others for row in getattr(part, name))]
+        for name in first.__struct_fields__
+        if isinstance(held := getattr(first, name), list)
+    }
+    return msgspec.structs.replace(first, **rows)
 
 
 def wanted(name: str, only: list[str]) -> bool:

@@ -87,7 +87,7 @@ class Size(msgspec.Struct, frozen=True):
     alone: bool = False
 
 
-def measure(folder: Path, sizes: str, stores: Sequence[str]) -> Iterator[Searches]:
+def measure_search(folder: Path, sizes: str, stores: Sequence[str]) -> Iterator[Searches]:
     """Each size, as `turns` or `turns/projects`, on each store."""
     for store in stores:
         for size in (sizes or SIZES[store]).split(","):
@@ -257,13 +257,6 @@ async def _bare_sqlite(
 # --- the report -------------------------------------------------------------------
 
 _NAMES = {"any": "", "one": ", one project", "alone": ", that project alone"}
-
-
-def joined(parts: Sequence[Searches]) -> Searches:
-    """Several runs' rows in one."""
-    return Searches(
-        [row for part in parts for row in part.searched], [row for p in parts for row in p.kept]
-    )
 
 
 def search_table(found: Searches) -> str:

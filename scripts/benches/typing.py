@@ -5,6 +5,7 @@ import re
 import select
 import termios
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -29,7 +30,7 @@ _DONE = b"1 model call"
 _RULE = "the beds by the wall want water at dawn, and shade later on "
 
 
-class Typing(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class Typing(msgspec.Struct, frozen=True, tag="typing", kw_only=True):
     """What was measured."""
 
     quiet: Spread
@@ -50,7 +51,7 @@ class Typing(msgspec.Struct, frozen=True, tag=True, kw_only=True):
         return is_linear and self.streaming.p95 <= ECHO_TARGET_MS
 
 
-def measure_typing(folder: Path) -> Typing:
+def measure_typing(folder: Path) -> Iterator[Typing]:
     """Type in a real chat on a pseudo-terminal, against a model that streams over loopback."""
     # Each fifth is the last of a paragraph, which is printed for good.
     lines = [f"{n} {_RULE}\n{'' if n % 5 else chr(10)}" for n in range(_LINES_PER_S * _STREAMED_S)]
@@ -66,7 +67,7 @@ def measure_typing(folder: Path) -> Typing:
         env = clean_environment(folder / "home", **model_env(server.url))
         arguments = [str(RAGMEM), "chat"]
         in_a_terminal(arguments, cwd=project, env=env, until=lambda at: found.append(_typed(at)))
-    return found[0]
+    yield from found
 
 
 def _words(length: int) -> str:
