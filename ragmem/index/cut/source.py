@@ -184,7 +184,7 @@ def first_words(source: SourceText, start: int, end: int) -> str:
     return ""
 
 
-_QUOTED = re.compile(r"(`+)~?([^`\n]{1,120}?)\1(?!`)")
+_QUOTED = re.compile(r"(?<!`)(`{1,9})(?!`)~?([^`\n]{1,120}?)\1(?!`)")
 _PARTS = re.compile(r"::|[.#]")
 _TEXTS_NAME = re.compile(r"[^\W\d]\w{2,99}\Z")
 _MOST_MENTIONS = 200

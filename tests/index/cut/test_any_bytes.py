@@ -159,6 +159,7 @@ BAD: dict[str, tuple[str, Callable[[], bytes]]] = {
         lambda: b"*/\n" * 300_000 + b"int f() { return 1; }\n",
     ),
     "headings": ("a.md", lambda: b"# a\n" * 20_000),
+    "backticks": ("a.md", lambda: b"`" * 400_000),
     "rules": ("a.md a.rst", lambda: b"a\n---\n" * 20_000),
     "same names": ("a.py", lambda: b"def f(): g()\n" * 70_000),
     "decorators": ("a.py a.ts", lambda: b"@a\n" * 300_000),
