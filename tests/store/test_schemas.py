@@ -15,7 +15,8 @@ import apsw
 import msgspec
 import pytest
 
-from ragmem.errors import StoreRefused
+from ragmem.errors import StoreError, StoreRefused
+from ragmem.failpoints import arm
 from ragmem.records import (
     CodeFile,
     PutCodeFile,
@@ -218,6 +219,28 @@ async def test_an_old_database_is_rebuilt_too(tmp_path: Path, version: int) -> N
     assert lost == 0
     assert sorted(map(repr, await held(store))) == sorted(map(repr, content(version)))
     assert database.read_bytes() == before
+    await store.aclose()
+
+
+@pytest.mark.parametrize(("action", "why"), [("enospc", "is full"), ("erofs", "can't be written")])
+@pytest.mark.parametrize("version", mostly([KEPT[0], KEPT[-2]], KEPT[:-1]))
+async def test_an_old_database_that_can_not_be_brought_up_to_date_is_not_read_as_a_new_one(
+    tmp_path: Path, version: int, action: str, why: str
+) -> None:
+    """The reason is told, and it opens as soon as there is none."""
+    database = old_database(tmp_path / "home", version)
+    schema.mark_set_up(database)
+    before = schema_of(database)
+    locks = tmp_path / "home" / "locks"
+    arm(f"sqlite.migrate:{action}")
+    try:
+        with pytest.raises(StoreError, match=why):
+            await SQLiteStore.open(database, locks_dir=locks)
+    finally:
+        arm("")
+    assert schema_of(database) == before
+    store = await SQLiteStore.open(database, locks_dir=locks)
+    await is_whole_and_goes_on(store, version)
     await store.aclose()
 
 

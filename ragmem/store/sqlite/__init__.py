@@ -121,16 +121,20 @@ class SQLiteStore:
         access = Access(OwnerLocks(locks_dir), owner, "" if everyone else owner, clock)
         store = cls(database, access, locks_dir=locks_dir, timeout_s=timeout_s)
         try:
-            had_log, known = schema.has_log(database), schema.marker(database).exists()
-            store._inode = await store._writer.run(lambda _: database.stat().st_ino)
-            if not schema.has_log(database) and (had_log or not known):
-                store.notice = schema.NETWORK_NOTICE
-        except (schema.Full, schema.ReadOnly):
-            if not schema.marker(database).exists():
-                await store.aclose()
-                raise
-            # Nothing can be written; what was stored before can be read.
-            store._inode = await store._read(lambda _: database.stat().st_ino)
+            try:
+                had_log, known = schema.has_log(database), schema.marker(database).exists()
+                store._inode = await store._writer.run(lambda _: database.stat().st_ino)
+                if not schema.has_log(database) and (had_log or not known):
+                    store.notice = schema.NETWORK_NOTICE
+            except (schema.Full, schema.ReadOnly):
+                if not schema.marker(database).exists():
+                    raise
+                # Nothing can be written; what was stored before can be read, but by its own schema.
+                store._inode = await store._read(
+                    lambda db: schema.is_current(db, database) and database.stat().st_ino
+                )
+                if not store._inode:
+                    raise
         except BaseException:
             await store.aclose()
             raise

@@ -487,6 +487,11 @@ def leave_untouched(connection: apsw.Connection) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
+def is_current(db: Database, database: Path) -> bool:
+    """Whether its schema is this version's; StoreRefused for what is not ours to use."""
+    return _version(db, database) == VERSION
+
+
 def _version(db: Database, database: Path) -> int:
     """The schema's version, 0 for a new file; StoreRefused for what is not ours to use."""
     # At one moment: another process may be making it just then.
