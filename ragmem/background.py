@@ -27,7 +27,7 @@ from ragmem.errors import (
     StoreUnavailable,
     UsageError,
 )
-from ragmem.files import is_held, lock
+from ragmem.files import is_held, lock, make_private
 from ragmem.ids import new_id
 from ragmem.index import CodeHit
 from ragmem.index.codebase import CODE, Codebase, CodeRequest
@@ -340,7 +340,7 @@ def leave_to_a_process(paths: Paths, *, model: str = "") -> None:
 async def work_alone(background: Background, paths: Paths, *, model: str = "") -> bool:
     """The detached process: false when another one is at work."""
     try:
-        paths.locks_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(paths.locks_dir)
         handle = lock(paths.locks_dir / _LOCK, timeout_s=_LOOKED_AT_S)
     except (StoreUnavailable, OSError):
         return False

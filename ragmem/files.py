@@ -88,7 +88,7 @@ class Paths(msgspec.Struct, frozen=True):
             )
         for folder in self.own_folders:
             try:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private(folder)
                 if folder == self.data_dir and not _is_of_use(folder):
                     raise OSError("it can't be written")
             except OSError as error:
@@ -170,6 +170,16 @@ def refusal(folder: Path) -> str:
 
 _PATH_MAX = 4096
 """Bytes of a path with its end, which no system that ragmem runs on goes beyond."""
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those that it is to be in, for this user alone."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        # `parents=True` would leave them open to others.
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def replace_private(path: Path, data: bytes, *, sync: bool) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from ragmem.config.file import save
 from ragmem.failpoints import arm
-from ragmem.files import is_held, replace_private, sync_folder
+from ragmem.files import is_held, make_private, replace_private, sync_folder
 from ragmem.store.neo4j_server.ways import Layout, Running
 from ragmem.store.spool.files import KnownProjects
 from ragmem.tools.rewind import Preimages
@@ -52,6 +52,19 @@ def child(file: Path, before: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-c", script, str(file)], capture_output=True, text=True, check=False
     )
+
+
+def test_a_folder_and_all_that_it_is_to_be_in_is_made_for_this_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        for _ in range(2):
+            make_private(tmp_path / "home" / "locks" / "deep")
+    finally:
+        os.umask(before)
+    for folder in ("home", "home/locks", "home/locks/deep"):
+        assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o700
+    with pytest.raises(FileExistsError):
+        make_private(Path(__file__))
 
 
 @pytest.mark.parametrize("sync", [False, True])

@@ -82,6 +82,8 @@ async def migrate(
         raise UsageError("Where to?", hint="Add `--to neo4j` or `--to sqlite`.")
     target = known_kind(to) if to else own.kind
     other = "neo4j" if target == "sqlite" else "sqlite"
+    if not file and target == own.kind:
+        say(f"note: Memory is kept in {target} already. What {other} has is copied into it.\n")
     async with own.file(file) if file else own.store(other) as source, own.archive(target) as into:
         there = await into.info()
         say(f"from  {visible(source.label)}\nto    {visible(label_of(there))}\n")

@@ -22,7 +22,7 @@ import apsw
 import msgspec
 
 from ragmem.errors import RagmemError, StoreError, StoreRefused, StoreUnavailable
-from ragmem.files import lock
+from ragmem.files import lock, make_private
 
 SCHEMA_VERSION = 5
 """The version of the tables."""
@@ -48,7 +48,7 @@ def version() -> int:
 
 def open_for_writing(database: Path) -> apsw.Connection:
     """Open an index of this version; what is none of it is emptied, and made anew."""
-    database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(database.parent)
     if stat.S_IMODE(database.parent.stat().st_mode) & 0o077:
         database.parent.chmod(0o700)
     # One that is there is not opened here: closing it would free this process' locks on it.

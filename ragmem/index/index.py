@@ -16,7 +16,7 @@ import msgspec
 from ragmem.config import CodeConfig
 from ragmem.embedder import Embedder
 from ragmem.errors import EmbedderError, RagmemError, StoreUnavailable, UsageError
-from ragmem.files import refusal, take
+from ragmem.files import make_private, refusal, take
 from ragmem.index import CodeHit, IndexStatus, Refreshed, mirror, vectors
 from ragmem.index.database import column, is_followed, read, refused, transaction, write
 from ragmem.index.files import hashes_of, with_texts
@@ -184,7 +184,7 @@ class CodeIndex:
         """Take a lock that one process at a time has; None while another one has it."""
         file = self._database.with_suffix(f".{what}.lock")
         try:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(file.parent)
             handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise refused(self._database, error) from error

@@ -31,7 +31,7 @@ from msgspec.structs import asdict
 
 from ragmem.errors import RagmemError, StoreUnavailable
 from ragmem.failpoints import failpoint
-from ragmem.files import append_line, lock, replace_private
+from ragmem.files import append_line, lock, make_private, replace_private
 from ragmem.memory.turns import extract_accessed_files, locator, with_said
 from ragmem.records import (
     ASKED,
@@ -487,7 +487,7 @@ class Tail(_KeptFile):
     def _keep(self, session: Session, turns: Sequence[Turn]) -> None:
         try:
             new = {turn.turn_id: _brief(turn) for turn in turns}
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._file.parent)
             with self._alone(_TAIL_LOCKED_S):
                 found = self._load()
                 before = [e for e in found if e.session.session_id == session.session_id]

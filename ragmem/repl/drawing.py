@@ -32,6 +32,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.styles import Style
 
+from ragmem.files import make_private
 from ragmem.redact import redact
 from ragmem.repl import early
 from ragmem.repl.completion import menu_rows
@@ -264,7 +265,7 @@ class PromptHistory(FileHistory):
     def store_string(self, string: str) -> None:
         """Append a prompt to the file."""
         with contextlib.suppress(OSError):
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._file.parent)
             os.close(os.open(self._file, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
             os.chmod(self._file, 0o600)
             super().store_string(self._whole.get(string, string))

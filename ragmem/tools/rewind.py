@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-from ragmem.files import replace_private, sync_folder
+from ragmem.files import make_private, replace_private, sync_folder
 from ragmem.memory.files import FileChange
 from ragmem.redact import parted, redact
 from ragmem.tools import workspace
@@ -120,8 +120,7 @@ class Preimages:
     def _write(self, file: Path, data: bytes) -> None:
         if file.exists():
             return
-        for folder in (self._folder, file.parent):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(file.parent)
         replace_private(file, data, sync=True)
         sync_folder(file.parent)
 

@@ -18,6 +18,7 @@ import msgspec
 from ragmem.children import child_environment
 from ragmem.config import ToolsConfig
 from ragmem.errors import StoreError
+from ragmem.files import make_private
 from ragmem.ids import new_id
 from ragmem.memory.memory import Memory
 from ragmem.messages import Json
@@ -329,7 +330,7 @@ class CommandOutput:
 
     def _open(self) -> None:
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._folder)
             _make_room(self._folder)
             file = self._folder / f"command-{new_id()}.txt"
             self._fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -182,3 +182,11 @@ def test_what_is_switched_off_is_said_to_be(
 def test_a_project_that_is_all_of_home_is_not_indexed(empty: Ragmem, tmp_path: Path) -> None:
     told = empty.refused("search", "--code", "x", cwd=tmp_path, env={"HOME": str(tmp_path)})
     assert "it is your home folder" in told
+
+
+def test_who_copies_into_the_store_in_use_is_told_that_it_is(empty: Ragmem) -> None:
+    done = empty.run("store", "migrate", "--to", "sqlite")
+    assert done.code == 1
+    assert done.err.startswith(
+        "note: Memory is kept in sqlite already. What neo4j has is copied into it.\nerror: No Neo4j"
+    )

@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 import msgspec
 
 from ragmem.errors import StoreRefused, StoreUnavailable
-from ragmem.files import replace_private
+from ragmem.files import make_private, replace_private
 from ragmem.text import counted
 
 HEAP_MAX = "512m"
@@ -89,7 +89,7 @@ class Layout:
     def make(self) -> None:
         """Create the folders, for this user alone."""
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.folder)
             self.folder.chmod(0o700)
             for part in (self.data, self.logs, self.settings):
                 part.mkdir(mode=0o700, exist_ok=True)

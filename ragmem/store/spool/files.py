@@ -23,7 +23,7 @@ import msgspec
 
 from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
-from ragmem.files import replace_private, sync_folder, take
+from ragmem.files import make_private, replace_private, sync_folder, take
 from ragmem.ids import new_id
 from ragmem.records import Project, PutVectors, Write, write_decoder
 from ragmem.store import Store, stored
@@ -93,7 +93,7 @@ class SpoolFile:
     @classmethod
     def create(cls, folder: Path, store_id: str = "") -> "SpoolFile":
         """A new file of this process."""
-        _make(folder)
+        make_private(folder)
         failpoint("spool.create")
         while True:
             path = folder / _new_name(store_id)
@@ -195,7 +195,7 @@ class Spool:
         if self.store_id != store_id:
             self.store_id = store_id
             with contextlib.suppress(OSError):
-                _make(self.folder.parent)
+                make_private(self.folder.parent)
                 replace_private(_note(self.folder), store_id.encode(), sync=False)
         if not self._file or self._file.store_id in ("", store_id):
             return 0
@@ -291,7 +291,7 @@ def keep_leftover(folder: Path, lines: Sequence[bytes], store_id: str = "") -> s
 
 def set_aside(folder: Path, lines: Sequence[bytes], store_id: str = "") -> str:
     """A new file of these lines, whole or not at all; its name."""
-    _make(folder)
+    make_private(folder)
     path = folder / _new_name(store_id)
     failpoint("spool.set_aside")
     replace_private(path, _joined(lines), sync=True)
@@ -314,12 +314,6 @@ def _count(path: Path) -> int:
 
 def _new_name(store_id: str) -> str:
     return f"{new_id()}{_FOR if store_id else ''}{store_id}{_SUFFIX}"
-
-
-def _make(folder: Path) -> None:
-    # A parent that `mkdir` makes by the way would be open to others.
-    for each in (folder.parent, folder):
-        each.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -449,7 +443,7 @@ class KnownProjects:
         if projects == self.load():
             return
         with contextlib.suppress(OSError, UnicodeEncodeError):
-            _make(self._file.parent)
+            make_private(self._file.parent)
             replace_private(self._file, msgspec.json.encode(projects), sync=False)
 
     def add(self, projects: Iterable[Project]) -> None:

@@ -17,7 +17,7 @@ import apsw
 
 from ragmem.errors import RagmemError, StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
-from ragmem.files import lock, sync_folder
+from ragmem.files import lock, make_private, sync_folder
 from ragmem.ids import new_id
 from ragmem.store import AHEAD
 from ragmem.store.sqlite import text_index
@@ -48,7 +48,7 @@ def prepare(database: Path, locks_dir: Path) -> bool:
     Raises StoreDamaged or StoreRefused for what is no longer, or never was, ours.
     """
     for folder in (database.parent, locks_dir):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
     _tighten(locks_dir)
     # That of a file which somebody named may be others' too: locks are called by such a file.
     if not locks_dir.name.startswith(database.name):
