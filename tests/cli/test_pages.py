@@ -208,7 +208,12 @@ def test_the_page_of_commands_has_what_each_says_that_it_takes(
         out, err = capfd.readouterr()
         assert err == ""
         shown.append(f"$ {' '.join(['ragmem', *words, '--help'])}\n{out}")
-    assert "```console\n" + "\n".join(shown) + "```\n" in COMMANDS_PAGE.read_text()
+    told = COMMANDS_PAGE.read_text().split("## What each takes\n")[1]
+    assert "\n".join(BLOCK.findall(told)) == "\n".join(shown)
+    headings = re.findall(r"^### (.*)$", told, re.MULTILINE)
+    assert headings == list(
+        dict.fromkeys(" ".join(["ragmem", *words[:1]]) for words in commands(command(), ()))
+    )
     # What a list of commands says of each is whole.
     cut = [row for text in shown for row in text.split("\n") if row.endswith("...")]
     assert [row for row in cut if not row.startswith("Usage: ")] == []
