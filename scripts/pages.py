@@ -32,9 +32,15 @@ def settings() -> str:
 
 
 def command_help() -> str:
-    """What `--help` of each command prints."""
-    blocks = [f"$ {each.command_path} --help\n{each.get_help()}" for each in _commands()]
-    return "\n```console\n" + "\n\n".join(blocks) + "\n```\n"
+    """What `--help` of each command prints, those of a group under one heading."""
+    blocks = dict[str, list[str]]()
+    for each in _commands():
+        heading = " ".join(each.command_path.split()[:2])
+        blocks.setdefault(heading, []).append(f"$ {each.command_path} --help\n{each.get_help()}")
+    return "".join(
+        f"\n### {heading}\n\n```console\n" + "\n\n".join(shown) + "\n```\n"
+        for heading, shown in blocks.items()
+    )
 
 
 def man_page() -> str:

@@ -28,8 +28,9 @@ from tests.cli.process import COMMAND, SOURCE, Ragmem
 from tests.fakes.forks import forks
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 
-MEMORY, CODE, SCRIPTS = (SOURCE / "docs" / f"{name}.md" for name in ("memory", "code", "scripts"))
-COMMANDS_PAGE = SOURCE / "docs" / "commands.md"
+DOCS = SOURCE / "docs"
+MEMORY, CODE, SCRIPTS = (DOCS / f"{name}.md" for name in ("memory", "code", "scripts"))
+COMMANDS_PAGE, SETTINGS_PAGE = DOCS / "commands.md", DOCS / "settings.md"
 HOME = "/home/ana"
 WATERING = '''\
 def litres(plants: int, days: int) -> float:
@@ -111,8 +112,15 @@ def test_its_settings_exist() -> None:
     }
     code = {"code.enabled", "code.vectors", "code.max_files", "code.max_file_kb"}
     assert settings_in(CODE.read_text()) >= code | {"memory.context.code_percent"}
-    page = MEMORY.read_text()
-    for block in re.findall(r"(?<=```toml\n).*?(?=^```$)", page, re.DOTALL | re.MULTILINE):
+    assert settings_in(SETTINGS_PAGE.read_text()) == set(config.keys())
+
+
+@pytest.mark.parametrize("name", ["chat", "embeddings"])
+def test_the_settings_of_an_example_can_be_put_into_the_file(name: str) -> None:
+    page = DOCS / f"{name}.md"
+    blocks = re.findall(r"(?<=```toml\n).*?(?=^```$)", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert blocks
+    for block in blocks:
         config.check_tree(tomllib.loads(block), block, "the page")
 
 
@@ -208,7 +216,12 @@ def test_the_page_of_commands_has_what_each_says_that_it_takes(
         out, err = capfd.readouterr()
         assert err == ""
         shown.append(f"$ {' '.join(['ragmem', *words, '--help'])}\n{out}")
-    assert "```console\n" + "\n".join(shown) + "```\n" in COMMANDS_PAGE.read_text()
+    told = COMMANDS_PAGE.read_text().split("## What each takes\n")[1]
+    assert "\n".join(BLOCK.findall(told)) == "\n".join(shown)
+    headings = re.findall(r"^### (.*)$", told, re.MULTILINE)
+    assert headings == list(
+        dict.fromkeys(" ".join(["ragmem", *words[:1]]) for words in commands(command(), ()))
+    )
     # What a list of commands says of each is whole.
     cut = [row for text in shown for row in text.split("\n") if row.endswith("...")]
     assert [row for row in cut if not row.startswith("Usage: ")] == []
