@@ -140,6 +140,13 @@ def test_recall_is_drawn_beside_what_it_is_compared_with(tmp_path: Path) -> None
     assert {"a-peer", ".90"} <= set(drawn["peer"])
 
 
+def test_recall_of_one_set_is_shown_though_none_is_held_out(tmp_path: Path) -> None:
+    row = {"name": "sqlite", "groups": {"all": [0.5, 0.6, 0.7]}, "questions": {"all": 9}}
+    code, table, _ = shown(tmp_path, {"type": "recall", "turns": 9, "recalled": [row]})
+    assert code == 0
+    assert "0.500 0.600 0.700" in table
+
+
 def test_the_peer_is_given_all_of_a_turn() -> None:
     """Nothing of a turn is kept from it, but where that is said."""
     turn = a_turn(1, calls=(a_call(),))
