@@ -53,8 +53,6 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     """Patterns of its release notes: questions are made of them, and the copy lacks them."""
     left_out: Sequence[str] = ()
     """Patterns of what is not copied besides."""
-    tuned: bool = False
-    """Weights were chosen on half of its questions."""
     asked: bool = True
     """Whether questions are made from it; without, only speed is measured."""
 
@@ -166,7 +164,6 @@ BASES = {
             suffix=".py",
             notes=["CHANGELOG.md"],
             left_out=[".*", "docs/measured/*"],
-            tuned=True,
         ),
         Base(
             name="Django 5.2.7",
@@ -175,7 +172,6 @@ BASES = {
             suffix=".py",
             notes=["docs/releases/*.txt"],
             left_out=["*/locale/*", "tests/*", "js_tests/*"],
-            tuned=True,
         ),
         Base(
             name="cosmos-sdk 0.50.9",
