@@ -101,7 +101,9 @@ def _download(release: Release) -> None:
     wanted = CACHE / f"{release.name}.txt"
     wanted.write_text(f"{release.name}=={release.version} --hash=sha256:{release.sha256}\n")
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    source = ["--no-binary", ":all:", "--no-deps", "--require-hashes", "--dest", str(CACHE)]
+    # What it is built with, to ask for its name, comes as wheels.
+    binary = ["--no-binary", release.name, "--no-deps", "--require-hashes"]
+    source = [*binary, "--dest", str(CACHE)]
     _run([*pip, *source, "--requirement", str(wanted)])
 
 
