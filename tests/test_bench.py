@@ -92,7 +92,7 @@ def test_searches_are_measured_and_drawn(tmp_path: Path) -> None:
     assert rows["sqlite", 400, "both", "one"]["spread"]["runs"] == 39
     assert all(r["recall"] == 1.0 for key, r in rows.items() if key[2] == "vector")
     assert all(r["spread"]["minimum"] > 0 for r in rows.values())
-    assert [k["size_bytes"] > 0 for k in found["kept"]] == [True] * 4
+    assert [k["size_bytes"] > 0 for k in found["memories"]] == [True] * 4
     assert "sqlite: both, that project alone" in shown
     assert drawn == ["search-sqlite"]
     texts = texts_of(tmp_path / "search-sqlite.svg")
@@ -140,6 +140,13 @@ def test_recall_is_drawn_beside_what_it_is_compared_with(tmp_path: Path) -> None
     assert {"a-peer", ".90"} <= set(drawn["peer"])
 
 
+def test_recall_of_one_set_is_shown_though_none_is_held_out(tmp_path: Path) -> None:
+    row = {"name": "sqlite", "groups": {"all": [0.5, 0.6, 0.7]}, "questions": {"all": 9}}
+    code, table, _ = shown(tmp_path, {"type": "recall", "turns": 9, "recalled": [row]})
+    assert code == 0
+    assert "0.500 0.600 0.700" in table
+
+
 def test_the_peer_is_given_all_of_a_turn() -> None:
     """Nothing of a turn is kept from it, but where that is said."""
     turn = a_turn(1, calls=(a_call(),))
@@ -155,6 +162,13 @@ def test_a_missed_target_is_told(tmp_path: Path) -> None:
         "turns": 600, "words": 100, "store_s": 1.0, "bare_s": 9.0, "cpu_s": 40.0, "cores": 2,
         "target_s": 20.0,
     }  # fmt: skip
-    for seconds, code in ((30.0, 1), (9.0, 0)):
-        told = shown(tmp_path, {"type": "drain", "drained": [{**row, "drain_s": seconds}]})
-        assert (told.code, "MISSED" in told.text) == (code, bool(code))
+    searched = {"store": "sqlite", "turns": 10_000, "projects": 1, "kind": "both", "first": 9.0}
+    for late, code in ((True, 1), (False, 0)):
+        drained = {**row, "drain_s": 30.0 if late else 9.0}
+        spread = {**SPREAD, "p95": 21.0 if late else 19.0}
+        for kind in (
+            {"type": "drain", "drained": [drained]},
+            {"type": "search", "searched": [{**searched, "spread": spread}]},
+        ):
+            told = shown(tmp_path, kind)
+            assert (told.code, "MISSED" in told.text) == (code, bool(code))

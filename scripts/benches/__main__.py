@@ -224,15 +224,8 @@ def text(found: Measured) -> str:
 
 
 def kept(found: Measured) -> bool:
-    """Whether every target is."""
-    match found:
-        case Contexts(built=built):
-            return all(b.target_ms is None or b.spread.p95 < b.target_ms for b in built)
-        case Drains(drained=drained):
-            return all(d.target_s is None or d.seconds < d.target_s for d in drained)
-        case Codes() | Memories() | NextDays() | Graphs() | Typing():
-            return found.kept
-    return True
+    """Whether every target is; of recall, of the peer and of growth there are none."""
+    return isinstance(found, Recalls | Peers | Growths) or found.kept
 
 
 def report(results: Sequence[Result], *, as_json: bool) -> int:

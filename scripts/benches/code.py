@@ -35,8 +35,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     base: str
     way: str
     recalls: dict[str, tuple[float, ...]]
-    """By the origin of the questions, and whether they were held out: the share of the defining
-    scopes among the first 1, 5, 10 and 20."""
+    """By the origin of the questions: the share of the defining scopes among the first 1, 5, 10
+    and 20."""
     questions: dict[str, int]
     spread: Spread
     """Milliseconds of a search, the embedding of the question aside."""
@@ -119,8 +119,6 @@ def _asked(
         wanted = Hit(question.path, question.qualified_name)
         found = [float(wanted in hits[:depth]) for depth in DEPTHS]
         shares[question.origin].append(found)
-        if question.held_out:
-            shares[f"{question.origin}, held out"].append(found)
     return Found(
         base=base,
         way=way,

@@ -53,8 +53,6 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     """Patterns of its release notes: questions are made of them, and the copy lacks them."""
     left_out: Sequence[str] = ()
     """Patterns of what is not copied besides."""
-    tuned: bool = False
-    """Weights were chosen on half of its questions."""
     asked: bool = True
     """Whether questions are made from it; without, only speed is measured."""
 
@@ -103,7 +101,9 @@ def _download(release: Release) -> None:
     wanted = CACHE / f"{release.name}.txt"
     wanted.write_text(f"{release.name}=={release.version} --hash=sha256:{release.sha256}\n")
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    source = ["--no-binary", ":all:", "--no-deps", "--require-hashes", "--dest", str(CACHE)]
+    # What it is built with, to ask for its name, comes as wheels.
+    binary = ["--no-binary", release.name, "--no-deps", "--require-hashes"]
+    source = [*binary, "--dest", str(CACHE)]
     _run([*pip, *source, "--requirement", str(wanted)])
 
 
@@ -166,7 +166,6 @@ BASES = {
             suffix=".py",
             notes=["CHANGELOG.md"],
             left_out=[".*", "docs/measured/*"],
-            tuned=True,
         ),
         Base(
             name="Django 5.2.7",
@@ -175,7 +174,6 @@ BASES = {
             suffix=".py",
             notes=["docs/releases/*.txt"],
             left_out=["*/locale/*", "tests/*", "js_tests/*"],
-            tuned=True,
         ),
         Base(
             name="cosmos-sdk 0.50.9",

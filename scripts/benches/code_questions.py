@@ -35,8 +35,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     qualified_name: str
     origin: Origin
-    held_out: bool = False
-    """Not looked at while weights were chosen."""
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -59,7 +57,7 @@ def of_docstrings(placed: Sequence[Placed], count: int, seed: str) -> list[Quest
         found.append(_question(text, each, "docstring taken out" if out else "docstring left in"))
         if len(found) == count:
             break
-    return _divided(found)
+    return found
 
 
 def of_release_notes(
@@ -89,21 +87,13 @@ def of_release_notes(
         )
         if len(found) == count:
             break
-    return _divided(list(found.values()))
+    return list(found.values())
 
 
 def _question(text: str, each: Placed, origin: Origin) -> Question:
     return Question(
         text=text, path=each.path, qualified_name=each.scope.qualified_name, origin=origin
     )
-
-
-def _divided(found: list[Question]) -> list[Question]:
-    """Every other pair is held out, so that both halves have as many of each kind."""
-    return [
-        msgspec.structs.replace(each, held_out=place // 2 % 2 == 1)
-        for place, each in enumerate(found)
-    ]
 
 
 def _shuffled(things: Sequence[T], seed: str) -> list[T]:

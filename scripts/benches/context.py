@@ -75,6 +75,11 @@ class Contexts(msgspec.Struct, frozen=True, tag="context"):
     built: list[Built] = []
     steps: list[Step] = []
 
+    @property
+    def kept(self) -> bool:
+        """Whether every target is."""
+        return all(b.target_ms is None or b.spread.p95 < b.target_ms for b in self.built)
+
 
 def measure_context(
     folder: Path, sizes: str, stores: Sequence[str], conversation: int = CONVERSATION

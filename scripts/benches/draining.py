@@ -58,6 +58,11 @@ class Drains(msgspec.Struct, frozen=True, tag="drain"):
 
     drained: list[Drained] = []
 
+    @property
+    def kept(self) -> bool:
+        """Whether every target is."""
+        return all(d.target_s is None or d.seconds < d.target_s for d in self.drained)
+
 
 def measure_draining(folder: Path, rounds: int = 2) -> Iterator[Drains]:
     """The promise first, then by length of the turns; the quickest of some rounds."""

@@ -135,4 +135,4 @@ def recall_table(found: Sequence[Recalled], *, wide: bool = True) -> str:
 
 
 def _three(each: Recalled, group: str) -> str:
-    return " ".join(f"{number:.3f}" for number in each.groups[group])
+    return " ".join(f"{number:.3f}" for number in each.groups.get(group, ()))
