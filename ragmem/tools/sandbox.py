@@ -203,7 +203,8 @@ _SECRETS = (
     # other agents
     ".claude/.credentials.json", ".codex/auth.json", ".gemini/oauth_creds.json",
     ".config/github-copilot", ".local/share/opencode/auth.json", ".claude.json",
-    ".config/anthropic", ".codex/config.toml", ".config/opencode", ".vibe/.env", ".kimi", ".config/goose", ".continue",
+    ".config/anthropic", ".codex/config.toml", ".config/opencode", ".vibe/.env", ".kimi",
+    ".config/goose", ".continue",
     ".config/cursor", ".config/Cursor/User/globalStorage", ".config/io.datasette.llm",
     ".vscode-server/data/User/globalStorage",
     # browsers, mail and what people write in
