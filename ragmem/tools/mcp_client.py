@@ -57,6 +57,8 @@ _RESULT_CHARS = 30_000
 _LINE_BYTES = 16_000_000
 """Of one message: a server that sends a longer one is ended."""
 _STDERR_BYTES = 2_000
+_IN_WORDS = {"description", "title", "$comment"}
+"""What a schema tells a model in words."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 """Names that every provider takes."""
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -257,7 +259,7 @@ class ServerTool:
         self.name = f"{server.name}__{tool.name}"
         said = clip_middle(visible(tool.description or tool.name), _DESCRIPTION_CHARS)
         self.description = f"Of the server {server.name}: {said}"
-        self.parameters: dict[str, Json] = {"properties": {}, **tool.input_schema}
+        self.parameters: dict[str, Json] = {"properties": {}, **_told(tool.input_schema)}
         self._server = server
         self._tool = tool.name
         self._permissions = permissions
@@ -394,6 +396,18 @@ def _unfit(server: str, tool: "types.Tool") -> str:
     except (SchemaError, RecursionError):
         return "its schema is none"
     return ""
+
+
+def _told(schema: Any) -> Any:
+    """A schema with what hides in its descriptions shown; values and names are as they are."""
+    if isinstance(schema, list):
+        return [_told(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        name: visible(each) if name in _IN_WORDS and isinstance(each, str) else _told(each)
+        for name, each in schema.items()
+    }
 
 
 def _reason(error: BaseException) -> str:

@@ -190,6 +190,25 @@ async def test_closed_folders_of_a_project_are_closed(make_desk, sandbox: Made, 
     assert os.listdir(desk.cwd / "keys") == ["one"]
 
 
+async def test_what_other_programs_keep_secret_is_hidden(
+    make_desk, sandbox: Made, monkeypatch: pytest.MonkeyPatch
+):
+    """Keys, mail and histories of a home, by what finds them by itself."""
+    desk = make_desk(mode="bypassPermissions", sandbox=sandbox("bubblewrap"))
+    home = desk.cwd / "home"
+    monkeypatch.setenv("HOME", str(home))
+    for name in (
+        *(".claude.json", ".config/anthropic/credentials/default.json", ".vibe/.env", ".authinfo"),
+        *(".config/netlify/config.json", ".local/share/uv/credentials/one", ".sqlite_history"),
+        *(".config/google-chrome-beta/Cookies", ".config/Signal/config.json", ".terraformrc"),
+    ):
+        desk.file(f"home/{name}", "closed")
+    desk.file("home/.profile", "known")
+    done = await desk.do("run_command", command="grep -rh . home")
+    assert "known" in done.text
+    assert "closed" not in done.text
+
+
 async def test_what_must_not_be_read_is_hidden_from_what_finds_it_by_itself(
     make_desk, sandbox: Made, tmp_path: Path
 ):
