@@ -608,7 +608,7 @@ def question_words(question: str) -> set[str]:
 
 
 def _words(text: str) -> set[str]:
-    return {word.casefold() for word in _WORD.findall(text)}
+    return {found[0].casefold() for found in _WORD.finditer(text)}
 
 
 def _whole_lines(lines: Sequence[str], max_chars: int) -> str:

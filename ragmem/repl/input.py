@@ -80,6 +80,15 @@ _BACK_HINT = "Esc again to go back to before a prompt"
 _ERASE_ROW = "\x1b[K"
 
 
+class _ChatApplication(Application[None]):
+    """One that goes on drawing where the machine's clock is set back."""
+
+    def invalidate(self) -> None:
+        # It would be drawn next when that clock has come to where it was.
+        self._last_redraw_time = min(self._last_redraw_time, time.time())
+        super().invalidate()
+
+
 class LiveTerminal(Terminal):
     """One whose prompt stays at the bottom of a real one."""
 
@@ -124,7 +133,7 @@ class LiveTerminal(Terminal):
         )
         self._output = cast(ChatTerminal, ChatTerminal.from_pty(sys.stdout))
         self._output.enable_cpr = False
-        self._app: Application[None] = Application(
+        self._app = _ChatApplication(
             layout=chat_layout(self, host),
             key_bindings=_key_bindings(self, host),
             style=DynamicStyle(lambda: self._style),

@@ -133,8 +133,10 @@ class SkillSet:
 
         UsageError for the name of no command; a blank before it makes plain words of it.
         """
+        if not text.startswith("/"):
+            return text
         name, *arguments = text[1:].split(maxsplit=1) or [""]
-        if not text.startswith("/") or not _NAME.fullmatch(name):
+        if not _NAME.fullmatch(name):
             return text
         if name not in self.commands:
             if os.path.lexists(f"/{name}"):

@@ -1,5 +1,6 @@
 """The request as a value: sections, budgets, order, what is left out."""
 
+import tracemalloc
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from ragmem.memory.context.builder import Context, context_max_chars
 from ragmem.memory.context.collect import Place, Strategy
 from ragmem.memory.last_time import SessionRecap
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
-from ragmem.memory.turns import NO_WINDOW
+from ragmem.memory.turns import NO_WINDOW, question_words
 from ragmem.records import Evidence, Profile
 from tests.store.samples import a_session
 
@@ -556,3 +557,14 @@ def test_what_is_at_hand_keeps_its_budget() -> None:
 def test_same_input_same_bytes(info: ModelInfo) -> None:
     """A pure function."""
     assert a_context(info=info, **everything()) == a_context(info=info, **everything())
+
+
+def test_of_a_long_paste_only_its_different_words_are_held() -> None:
+    paste = "a word of the paste\n" * 50_000
+    tracemalloc.start()
+    try:
+        assert question_words(paste) == {"word", "paste"}
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(paste)

@@ -445,7 +445,7 @@ def main(log: str, *settings: str) -> int:
 
     `editing=vi` is for its keys, `drawn=never` for what is drawn unasked, `more=40` is as many
     sessions before it. With `clock` a file of that name tells the time by which an Enter
-    comes too early.
+    comes too early, with `wall_clock` how many seconds the machine's own clock was set forward.
 
     `early=held`, `load=held` and `files=held` hold it at its first prompt, while it loads, and
     before files are listed.
@@ -475,6 +475,10 @@ def main(log: str, *settings: str) -> int:
             prompt.REDRAW_S = 3_600.0
         if "clock" in given:
             prompt._clock = lambda: float(Path(log).with_name("clock").read_text())
+
+    if "wall_clock" in given:
+        wall_time, set_by = time.time, Path(log).with_name("wall_clock")
+        time.time = lambda: wall_time() + float(set_by.read_text())
 
     list_now = completion.project_files
 

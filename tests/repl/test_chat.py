@@ -289,6 +289,14 @@ def test_enter_alone_decides_nothing_and_the_arrow_keys_show_what_it_would(chat:
     chat.send(f"{DOWN}\r", prints=r"^  ✗ denied$")
 
 
+@pytest.mark.chat("wall_clock", files={"wall_clock": "0"})
+def test_a_question_comes_into_sight_although_the_machines_clock_was_set_back(
+    chat: FakeChat, tmp_path: Path
+) -> None:
+    (tmp_path / "wall_clock").write_text("-3600")
+    chat.send("command plain\r", shows=r"^Allow this command\?")
+
+
 @pytest.mark.chat("clock", files={"clock": "0"})
 def test_enter_takes_yes_where_nothing_warns_but_not_in_the_first_moment(
     chat: FakeChat, tmp_path: Path

@@ -1,6 +1,7 @@
 """Skills and commands of one's own: where they come from, what pins those of a project."""
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,18 @@ def test_commands_are_prompts_with_arguments(desk: Desk) -> None:
     assert skill_set.expanded("/etc/hosts is what?") == "/etc/hosts is what?"
     assert skill_set.expanded("/review\na.py") == "Review a.py now."
     assert [each.description for each in skill_set.commands.values()] == ["Look", "Tidy up."]
+
+
+def test_a_long_paste_that_is_no_command_is_not_copied(desk: Desk) -> None:
+    paste = "a word of the paste\n" * 50_000
+    skill_set = desk.skill_set()
+    tracemalloc.start()
+    try:
+        assert skill_set.expanded(paste) is paste
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(paste)
 
 
 def test_a_command_that_there_is_not_is_said_to_be_none(desk: Desk) -> None:
