@@ -287,13 +287,6 @@ class Administration:
         now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
         return folder / f"{name}-{now}.{suffix}"
 
-    def _newer_backup(self, than: Path | None) -> Path | None:
-        """The newest backup of SQLite's that the person has made, if it is newer than that one."""
-        made = (self.paths.data_dir / "backups").glob("memory-*.db")
-        newest = max(made, key=lambda file: file.stat().st_mtime, default=None)
-        older = than is None or (newest and newest.stat().st_mtime > than.stat().st_mtime)
-        return newest if older else None
-
     async def keep_daily_backup(self) -> None:
         """Keep a copy of a SQLite database for the day that its disk breaks, once a day."""
         from asyncio import to_thread
@@ -433,7 +426,8 @@ class Administration:
             said = f"{counted(lost, 'place')} could not be read."
         if backup is not None:
             said += f" What is missing was taken from {backup}, as far as it is there."
-        if newer := self._newer_backup(backup):
+        newer = schema.newest_made(paths.database)
+        if newer and (backup is None or newer.stat().st_mtime > backup.stat().st_mtime):
             said += f" More may be in {newer}: `ragmem store migrate --from` brings that."
         if kept.exists():
             said += f" The damaged database is kept as it was: {kept}"

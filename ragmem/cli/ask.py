@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from itertools import chain
 from math import ceil
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -34,7 +35,7 @@ from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import ASKED
 from ragmem.text import clip_to_width, duration, one_line, reveal, visible, without_controls
 from ragmem.tools.base import Approver, Decision, Proposal, deny_all
-from ragmem.tools.permissions import OUTSIDE, offers_for_command
+from ragmem.tools.permissions import OUTSIDE, PermissionRules, offers_for_command, read_rule
 
 if TYPE_CHECKING:
     from ragmem.agent import Agent
@@ -292,14 +293,15 @@ class VisibleFlow:
         return visible(ready)
 
 
-def _rules_for(denial: PermissionDenial) -> tuple[str, ...]:
-    """What would have allowed it: to leave the sandbox takes a rule of its own."""
+def _rules_for(denial: PermissionDenial, rules: PermissionRules) -> tuple[str, ...]:
+    """What would have allowed it beside these rules: to leave the sandbox takes one of its own."""
     given = named_arguments(denial.arguments)
     kind = OUTSIDE if given.get(OUTSIDE) else denial.tool_name
     if denial.tool_name != RUN_COMMAND:
         return (kind,)
-    exact = offers_for_command(str(given.get("command", "")), kind)
-    return exact[0] if exact and sum(map(len, exact[0])) <= _RULE_CHARS else ()
+    exact, *_ = offers_for_command(str(given.get("command", "")), kind) or ((),)
+    lacking = [e for e in exact if not rules.allows_command(read_rule(e).pattern, kind)]
+    return tuple(lacking) if sum(map(len, lacking)) <= _RULE_CHARS else ()
 
 
 def _named(denial: PermissionDenial) -> str:
@@ -308,15 +310,15 @@ def _named(denial: PermissionDenial) -> str:
     return visible(denial.tool_name + shown)
 
 
-def say_denials(finished: TurnFinished) -> None:
-    """Tell on stderr what was not allowed, and how to allow it."""
+def say_denials(finished: TurnFinished, rules: PermissionRules) -> None:
+    """Tell on stderr what was not allowed by these rules, and how to allow it."""
     denials = finished.permission_denials
     if asked := [denial for denial in denials if not denial.final]:
         names = ", ".join(dict.fromkeys(map(_named, asked)))
-        rules = dict.fromkeys(rule for denial in asked for rule in _rules_for(denial))
-        allow = " ".join(f"--allow {shlex.quote(rule)}" for rule in rules)
-        way = f"Use {visible(allow)}, or --permission-mode." if rules else ""
-        if unfit := [_named(denial) for denial in asked if not _rules_for(denial)]:
+        lacking = [_rules_for(denial, rules) for denial in asked]
+        allow = " ".join(f"--allow {shlex.quote(rule)}" for rule in dict.fromkeys(chain(*lacking)))
+        way = f"Use {visible(allow)}, or --permission-mode." if allow else ""
+        if unfit := [_named(each) for each, rule in zip(asked, lacking, strict=True) if not rule]:
             way += f" No rule fits {', '.join(dict.fromkeys(unfit))}: --allow {RUN_COMMAND} is all."
         out.say(f"warning: not allowed: {names}. {way.strip()}\n")
     final = {_named(denial): one_line(denial.reason, 200) for denial in denials if denial.final}
@@ -508,6 +510,6 @@ async def answer(
                 unread = True
                 agent.interrupt(by_person=False)
             if isinstance(event, TurnFinished):
-                say_denials(event)
+                say_denials(event, agent.rules)
                 code = event.exit_code
     return EXIT_SIGPIPE if unread else code

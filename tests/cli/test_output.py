@@ -37,6 +37,7 @@ from ragmem.records import Usage
 from ragmem.repl.output import paint
 from ragmem.repl.turn import TurnView
 from ragmem.text import visible
+from ragmem.tools.permissions import PermissionRules
 
 SESSION = "01900000-0000-7000-8000-0000000000aa"
 TURN = "01900000-0000-7000-8000-0000000000bb"
@@ -276,7 +277,8 @@ def test_denials_are_told_with_the_way_to_allow_them(capfd: pytest.CaptureFixtur
         '{"command": "ls", "outside_sandbox": "It has to."}',
     )
     denied = (PermissionDenial("run_command", str(n), each) for n, each in enumerate(commands))
-    say_denials(ended("success", permission_denials=(edit, *denied, edit)))
+    rules = PermissionRules(["run_command(ls)"])
+    say_denials(ended("success", permission_denials=(edit, *denied, edit)), rules)
     assert capfd.readouterr().err == snapshot(
         "warning: not allowed: edit_file, run_command `git status | tee x`, run_command `ls > x`, "
         "run_command `ls`. Use --allow edit_file --allow 'run_command(git status)' "
@@ -288,11 +290,21 @@ def test_denials_are_told_with_the_way_to_allow_them(capfd: pytest.CaptureFixtur
 def test_what_no_option_allows_is_told_without_one(capfd: pytest.CaptureFixture[str]) -> None:
     why = "The person's rule read_file(.env) denies this, and nothing was done."
     denied = PermissionDenial("read_file", "1", "{}", final=True, reason=why)
-    say_denials(ended("success", permission_denials=(denied, denied)))
+    say_denials(ended("success", permission_denials=(denied, denied)), PermissionRules())
     assert capfd.readouterr().err == snapshot(
         "warning: not allowed: read_file. The person's rule read_file(.env) denies this, and "
         "nothing was done.\n"
     )
+
+
+def test_what_is_allowed_already_is_no_way_to_allow_the_rest(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    command = '{"command": "git status && make all | tee x"}'
+    denied = PermissionDenial("run_command", "1", command)
+    rules = PermissionRules(["run_command(git *)"], flags=["run_command(tee x)", "edit_file"])
+    say_denials(ended("success", permission_denials=(denied,)), rules)
+    assert "x`. Use --allow 'run_command(make all)', or --perm" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])

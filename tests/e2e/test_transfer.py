@@ -458,6 +458,18 @@ def test_repair_names_a_backup_that_is_newer_than_the_one_it_took(ragmem: Ragmem
     assert f"More may be in {file}: " in ragmem.ok("store", "repair").err
 
 
+def test_without_a_daily_copy_a_lost_database_names_the_newest_backup(ragmem: Ragmem) -> None:
+    file = Path(ragmem.ok("store", "backup").out.strip())
+    database = ragmem.home / "data" / "memory.db"
+    for copy in database.parent.glob("backups/daily-*.db"):
+        copy.unlink()
+    database.unlink()
+    told = ragmem.refused("store", "repair", code=1)
+    assert f"Put it back from a backup: copy {file} to its place. To start" in told
+    shutil.copyfile(file, database)
+    assert ragmem.ok("store", "repair").out == "Nothing to repair: all is well.\n"
+
+
 def test_a_backup_that_is_damaged_is_named_and_not_the_copy_that_was_read(
     ragmem: Ragmem, tmp_path: Path
 ) -> None:

@@ -135,10 +135,11 @@ async def test_what_listens_is_no_neo4j(answer: Answer, kind: type[StoreError]) 
     ("wrong", "said", "hint"),
     [
         ({"username": "nobody", "password": SECRET}, "", "NEO4J_PASSWORD"),
+        ({"is_local": True, "password": SECRET}, "", "`neo4j/password` of ragmem's data folder"),
         ({"database": "garden"}, "garden", "NEO4J_DATABASE"),
         ({"database": "system"}, "keeps no data", "NEO4J_DATABASE"),
     ],
-    ids=["password", "database", "the system's own"],
+    ids=["password", "that of the local one", "database", "the system's own"],
 )
 async def test_what_is_wrong_is_refused_with_what_to_set(
     neo4j_server: Connection, wrong: dict[str, str], said: str, hint: str

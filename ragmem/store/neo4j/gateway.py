@@ -43,6 +43,8 @@ class Connection(msgspec.Struct, frozen=True):
     password: str = ""
     database: str | None = None
     """None: the user's home database."""
+    is_local: bool = False
+    """Whether `ragmem neo4j up` has started it."""
 
     def __repr__(self) -> str:
         """As any struct, with the password hidden."""
@@ -397,7 +399,7 @@ class Gateway:
                 hint="Is it busy, or is something else listening there? `ragmem doctor` looks.",
             ) from None
         except (DriverError, Neo4jError, OSError) as error:
-            translated = translate(error, self.location)
+            translated = translate(error, self.location, is_local=self._connection.is_local)
             if translated is None:
                 raise
             raise translated from None
@@ -421,11 +423,14 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-def translate(error: Exception, location: str) -> StoreError | None:
+def translate(error: Exception, location: str, *, is_local: bool) -> StoreError | None:
     """A driver's error in plain words; None for one that is a bug of ours."""
     from neo4j import exceptions as raised
 
     server = f"Neo4j at {location}"
+    set_it = "Set NEO4J_USERNAME and NEO4J_PASSWORD to those of the server."
+    if is_local:
+        set_it = "Put its password into the file `neo4j/password` of ragmem's data folder."
     code = getattr(error, "code", None) or ""
     reason = (getattr(error, "message", None) or str(error)).strip().rstrip(".")
     # Of several lines only the first, and not how the name was resolved.
@@ -440,10 +445,10 @@ def translate(error: Exception, location: str) -> StoreError | None:
          "one' TO 'a new one'` (cypher-shell asks for it); then set NEO4J_PASSWORD."),
         (isinstance(error, raised.AuthError), StoreRefused,
          f"{server} refused the user name or password.",
-         "Set NEO4J_USERNAME and NEO4J_PASSWORD to those of the server."),
+         set_it),
         (code.endswith("AuthenticationRateLimit"), StoreRefused,
          f"{server} has seen too many wrong passwords and waits.",
-         "Correct NEO4J_PASSWORD, then try again in some seconds."),
+         f"{set_it} Then try again in some seconds."),
         (code.endswith("DatabaseNotFound"), StoreRefused,
          f"{server}: there is no such database.",
          "Name one that exists in store.database or NEO4J_DATABASE, or none at all."),

@@ -165,7 +165,9 @@ class LocalNeo4j:
         running = self._layout.running()
         if running and (running.container or _lives_as_process(running)):
             password = self._layout.password()
-            return Connection(url=running.url, password=password, database=self._database)
+            return Connection(
+                url=running.url, password=password, database=self._database, is_local=True
+            )
         if self._paths.neo4j_password:
             raise StoreUnavailable(
                 "The local Neo4j is not running.", hint="`ragmem neo4j up` starts it."

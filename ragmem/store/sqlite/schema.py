@@ -142,15 +142,23 @@ def newest_first(database: Path) -> list[Path]:
     return sorted(database.parent.glob(f"{BACKUPS}/daily-*.db"), reverse=True)
 
 
+def newest_made(database: Path) -> Path | None:
+    """The newest of the copies of a database that a person has made, where they usually are."""
+    made = database.parent.glob(f"{BACKUPS}/memory-*.db")
+    return max(made, key=lambda file: file.stat().st_mtime, default=None)
+
+
 def lost(database: Path, how: str) -> StoreDamaged:
     """The error for a memory that was there and is not."""
-    copies = newest_first(database)
+    way = ""
+    if copies := newest_first(database):
+        way = f": `ragmem store repair` takes {copies[0]}"
+    elif made := newest_made(database):
+        way = f": copy {made} to its place"
     return StoreDamaged(
         f"The memory's database {database} {how}, but it held something before.",
-        hint="Put it back from a backup"
-        + (f": `ragmem store repair` takes {copies[0]}" if copies else "")
-        + ". To start an empty memory instead, move away what is left "
-        f"of it and remove {marker(database)}.",
+        hint=f"Put it back from a backup{way}. To start an empty memory instead, move away what is "
+        f"left of it and remove {marker(database)}.",
     )
 
 
