@@ -336,6 +336,8 @@ def stable(page: str) -> str:
     page = re.sub(r"^(Remembered Facts .*  )its .*$", r"\1WHY", page, flags=re.MULTILINE)
     # So do the tokens of a question: one that was not embedded in time is not counted.
     page = re.sub(r"(?<= out, )\d+ embedded$", "N embedded", page, flags=re.MULTILINE)
+    # A memory that is learned twice is written twice, perhaps in another minute.
+    page = re.sub(r"^  last written DATE\n", "", page, flags=re.MULTILINE)
     page = re.sub(r"memory-[0-9a-f]+", "memory-TAG", page)
     return _TOTAL.sub(_without_numbers, page)
 
