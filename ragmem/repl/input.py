@@ -83,10 +83,18 @@ _ERASE_ROW = "\x1b[K"
 class _ChatApplication(Application[None]):
     """One that goes on drawing where the machine's clock is set back."""
 
+    drawn_at = 0.0
+    """By that clock."""
+
     def invalidate(self) -> None:
-        # It would be drawn next when that clock has come to where it was.
-        self._last_redraw_time = min(self._last_redraw_time, time.time())
+        """Draw soon: where the clock was set back at once, else it would wait for the old time."""
+        self.min_redraw_interval = REDRAW_S if time.time() >= self.drawn_at else None
         super().invalidate()
+        self.min_redraw_interval = REDRAW_S
+
+    def note_drawn(self, _: object) -> None:
+        """Remember when it was drawn."""
+        self.drawn_at = time.time()
 
 
 class LiveTerminal(Terminal):
@@ -144,6 +152,7 @@ class LiveTerminal(Terminal):
             min_redraw_interval=REDRAW_S,
             editing_mode=EditingMode.VI if editing == "vi" else EditingMode.EMACS,
         )
+        self._app.before_render += self._app.note_drawn
         self._app.renderer = ChatRenderer(self._app, environment())
         self._app.ttimeoutlen = _ALT_S
         self._app.key_processor.before_key_press += self._note_key
