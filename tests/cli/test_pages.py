@@ -25,7 +25,7 @@ from ragmem.records import SCOPE_KINDS
 from ragmem.repl.commands import COMMANDS
 from tests.cli.coding import PLAN, WATER, without_times
 from tests.cli.process import COMMAND, SOURCE, Ragmem
-from tests.fakes.forks import forks
+from tests.fakes.forks import PATIENCE, forks
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 
 DOCS = SOURCE / "docs"
@@ -243,7 +243,7 @@ def replayed(page: Path, folder: Path) -> str:
         files = {"water.py": WATER, "plan.py": PLAN}
         files["README.md"] = "# Garden\n\nFerns stand in the shade.\n"
     with LLMServer([said if page == MEMORY else done], repeat=True) as server:
-        env = {**server.env, "RAGMEM_MODEL__SUMMARY": "openai/small"}
+        env = {**server.env, PATIENCE: "60", "RAGMEM_MODEL__SUMMARY": "openai/small"}
         garden = Garden(folder, {**env, "RAGMEM_MEMORY__WORKER": "inline"}, files)
         return BLOCK.sub(lambda found: garden.run_block(found[0]), page.read_text())
 
