@@ -255,7 +255,7 @@ class HttpClient(ABC):
             return faults.unreachable(peer, reason)
         if isinstance(error, httpcore.UnsupportedProtocol):
             return faults.not_an_api(peer, f"nothing: {self._endpoint.base_url!r} is no address")
-        lost = faults.scrub(reason, peer.secrets)
+        lost = faults.scrub(reason, peer.secrets).rstrip(".")
         return Passing(f"The connection to {peer.name} was lost: {lost}.")
 
 

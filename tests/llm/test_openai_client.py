@@ -1,5 +1,6 @@
 """What the direct adapter does beyond the common contract."""
 
+import asyncio
 import ssl
 import subprocess
 import sys
@@ -53,6 +54,17 @@ async def test_a_server_that_wants_max_completion_tokens() -> None:
     assert server.requests[0].body["max_tokens"] == 50
     assert server.requests[1].body["max_completion_tokens"] == 50
     assert "max_tokens" not in server.requests[1].body
+
+
+async def test_of_a_server_that_hangs_up_is_told_in_one_sentence() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1") as server:
+        host, port = server.sockets[0].getsockname()
+        with pytest.raises(ProviderUnavailable, match=r" was lost: [^.]+[^.]\.$"):
+            await ask(openai_client, f"http://{host}:{port}/v1")
 
 
 @pytest.mark.parametrize(
