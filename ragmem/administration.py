@@ -44,11 +44,12 @@ from ragmem.records import (
     Span,
     StoreInfo,
     Turn,
+    Write,
     as_shown,
     claims_of,
     utc_now,
 )
-from ragmem.store import KINDS, home_owner, open_archive, owner_of_file, take_owner
+from ragmem.store import KINDS, home_owner, open_archive, owned, owner_of_file, take_owner
 from ragmem.text import counted, one_line, visible
 
 if TYPE_CHECKING:
@@ -202,7 +203,8 @@ class Administration:
         except OSError as error:
             raise unreadable(file, error) from None
         if not is_database:
-            yield CopySource(stream_of_lines(file), str(file), count_lines(file))
+            stream = _with_owner(stream_of_lines(file), self.owner_id)
+            yield CopySource(stream, str(file), count_lines(file))
             return
         # A copy: to open a database is to write beside it, and to bring its schema up to date.
         with tempfile.TemporaryDirectory(prefix="restoring-", dir=self.paths.data_dir) as folder:
@@ -211,7 +213,9 @@ class Administration:
             try:
                 store = await SQLiteStore.open(database, locks_dir=Path(folder) / "locks")
                 try:
-                    yield msgspec.structs.replace(await _copy_source(store), label=str(file))
+                    source = await _copy_source(store)
+                    stream = _with_owner(source.stream, self.owner_id)
+                    yield msgspec.structs.replace(source, stream=stream, label=str(file))
                 finally:
                     await store.aclose()
             except (StoreDamaged, StoreRefused) as error:
@@ -546,6 +550,16 @@ async def _copy_source(store: "Archive") -> CopySource:
     code = [len(await store.code_files(project)) for project in await store.code_projects()]
     total = sum(found.counts[kind] for kind in _MOVED) + sum(code)
     return CopySource(stream_of(store), label_of(found), total)
+
+
+def _with_owner(stream: "Stream", owner: str) -> "Stream":
+    """The stream of a backup, with this owner for what was written before there were owners."""
+
+    async def writes() -> AsyncIterator[Sequence[Write]]:
+        async for batch in stream():
+            yield owned(batch, owner)
+
+    return writes
 
 
 def _read_out(cut_off: str) -> Path:

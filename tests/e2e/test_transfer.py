@@ -19,6 +19,7 @@ from ragmem.store.neo4j import Connection
 from tests.cli.process import Ragmem, finish
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.fakes.neo4j import neo4j_env
+from tests.store.test_schemas import FIXTURES, old_database
 
 CANARY = "marigold-7731"
 STORAGE = Path(__file__).parents[2] / "docs" / "storage.md"
@@ -139,6 +140,29 @@ def test_a_backup_brings_it_back(ragmem: Ragmem, tmp_path: Path) -> None:
     ragmem.ok("ask", "-c", "And now?")
     back = ragmem.ok("store", "migrate", "--from", str(file), "--yes").out
     assert re.search(r"^Left as it is, since changed there: 1 record\.$", back, re.M)
+
+
+@pytest.mark.parametrize("form", ["db", "jsonl"])
+def test_a_backup_from_before_there_were_owners_brings_the_profile_back_as_it_was(
+    tmp_path: Path, form: str
+) -> None:
+    """It is the home's own; what was said of oneself since then stays."""
+    file = tmp_path / f"backup.{form}"
+    if form == "db":
+        old_database(tmp_path / "old", 5).rename(file)
+    else:
+        lines = (FIXTURES / "schema-5.writes.jsonl").read_text("utf-8").splitlines()
+        first, last = {"format": "ragmem.writes", "version": 1}, {"end": len(lines)}
+        lines = [json.dumps(first, separators=(",", ":")), *lines, json.dumps(last)]
+        file.write_text("\n".join(lines) + "\n", "utf-8")
+    home = Ragmem(tmp_path / "new")
+    restored = home.ok("store", "migrate", "--from", str(file), "--yes").out
+    assert "missing" not in restored
+    assert "Ana" in home.ok("memory", "profile").out
+    home.ok("memory", "profile", "set", "name", "Anna")
+    again = home.ok("store", "migrate", "--from", str(file), "--yes").out
+    assert re.search(r"^Left as it is, since changed there: 1 record\.$", again, re.M)
+    assert "Anna" in home.ok("memory", "profile").out
 
 
 def test_export_and_import(ragmem: Ragmem, tmp_path: Path) -> None:

@@ -617,7 +617,9 @@ def _as_held(write: Write, held: Write | None, projects: dict[str, Project]) -> 
             write = changed(write, project_id=own.root_id, joined_from=joined_from)
         write = _where_it_was_split_off(write, held, projects)
     elif isinstance(write, PutSession) and there is not None:
-        write = changed(write, project_id=there.project_id)
+        # The first message is its first turn's; a backup of an earlier version has none.
+        first_message = record.first_message or there.first_message
+        write = changed(write, project_id=there.project_id, first_message=first_message)
     if there is not None and getattr(record, "owner", None) == "":
         write = changed(write, owner=there.owner)
     return write
