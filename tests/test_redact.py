@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -214,11 +215,21 @@ def test_known_values_are_replaced_wherever_they_stand() -> None:
     assert redact('xpass"word\\éx') == "x[redacted: A_KEY]x"
     assert json.loads(redact(json.dumps(['pass"word\\é']))) == ["[redacted: A_KEY]"]
     assert redact("?p=pass%22word%5C%C3%A9&") == "?p=[redacted: A_KEY]&"
+    know({"PATH_KEY": "canary/456"})
+    assert redact("?p=canary%2F456&") == "?p=[redacted: PATH_KEY]&"
     assert redact("canary-123-and-more canary-123") == "[redacted: LONG_KEY] [redacted: SHORT_KEY]"
 
 
 @pytest.mark.parametrize("before", ["", "u:", "user:x"])
-@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, binascii.hexlify])
+@pytest.mark.parametrize(
+    "encode",
+    [
+        base64.b64encode,
+        base64.urlsafe_b64encode,
+        binascii.hexlify,
+        lambda data: binascii.hexlify(data).upper(),
+    ],
+)
 def test_known_values_are_found_in_other_writings(
     before: str, encode: Callable[[bytes], bytes]
 ) -> None:
@@ -230,6 +241,14 @@ def test_known_values_are_found_in_other_writings(
     assert "[redacted: A_KEY]" in shown
     left = shown.replace("[redacted: A_KEY]", "").removeprefix("Authorization: Basic ")
     assert len(left) <= len(encode(f"{before}:and more".encode())) + 6
+
+
+def test_keys_are_found_in_base64_that_is_short_or_part_of_an_address() -> None:
+    know({"A_KEY": "canary-1", "B_KEY": "canary???"})
+    written = quote(base64.b64encode(b"canary???"), safe="")
+    assert "%2F" in written
+    assert redact(written) == "[redacted: B_KEY]"
+    assert redact(base64.b64encode(b"canary-1").decode()) == "[redacted: A_KEY]LTE="
 
 
 ASSIGNED = [
@@ -547,6 +566,7 @@ def test_a_text_is_taken_apart_at_its_secrets_and_put_together_again() -> None:
     assert filled([f"[redacted: {kind}]" for kind, _ in found.secrets]) == redact(text)
     assert not any("a1B2" in piece or "Zq7" in piece for piece in found.pieces)
     assert f"x-{token}-y" in values
+    assert parted(f"{text}\ud800") is None
 
 
 def test_a_thread_that_redacts_never_misses_what_is_known_while_more_becomes_known() -> None:

@@ -1,5 +1,9 @@
 """A project with code, its index, a memory and a store: real ones."""
 
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -156,3 +160,29 @@ async def codebase(desk: Desk) -> AsyncIterator[Codebase]:
     async with desk.codebase() as opened:
         await desk.indexed(opened)
         yield opened
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Give a test of what may not be read a process that may not, where this one reads all."""
+    if not pyfuncitem.get_closest_marker("without_rights"):
+        return None
+    folder: Path = pyfuncitem.funcargs["tmp_path"]
+    (closed := folder / "closed").touch(0)
+    reads_all = os.access(closed, os.R_OK)
+    closed.unlink()
+    if not reads_all:
+        return None
+    if not shutil.which("setpriv"):
+        pytest.skip("nothing here takes the right to read everything away")
+    drops = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    runs = [sys.executable, "-P", "-m", "pytest", "-n", "0", f"--basetemp={folder / 'again'}"]
+    done = subprocess.run(
+        [*drops, *runs, pyfuncitem.nodeid],
+        cwd=pyfuncitem.config.rootpath,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return True

@@ -151,6 +151,8 @@ def compared(
     ("old", "new", "is_source"),
     [
         ("The kiln door is kept open", "The kiln door is kept open since spring", 1),
+        ("The kiln door is kept open at night", "At night the kiln door is kept open", 1),
+        ("The market was moved to Friday", "The market was moved to Friday at the mill", 1),
         ("We use whole cents for amounts", "We use decimals for amounts, not whole cents", 0),
         ("Receipts are stored as JSON here", "Receipts are stored as CSV instead of JSON here", 0),
         ("Belege speichern wir als JSON ab", "Belege speichern wir statt als JSON als CSV ab", 0),
@@ -163,6 +165,70 @@ def test_what_it_contradicts_is_no_source(old: str, new: str, is_source: int) ->
     found, first = compared(old, new, 0.97)
     assert found.superseded == (first,)
     assert [e.quote for e in put(found).evidence] == [old, new][1 - is_source :]
+
+
+_SIXTEEN = "oak elm fir yew ash bay fig jam kit log map nut owl pie rug tin"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "action"),
+    [
+        ("oak elm", "oak elm fir", "added"),
+        ("oak elm fir", "oak elm fir yew", "updated"),
+        ("oak elm fir", "oak elm yew", "added"),
+        (f"{_SIXTEEN} wax zoo", f"{_SIXTEEN} wax cup net", "updated"),
+        (f"{_SIXTEEN} zoo", f"{_SIXTEEN} cup net", "added"),
+    ],
+)
+def test_nearly_equal_words_say_the_same_from_three_on_and_17_of_20(
+    old: str, new: str, action: str
+) -> None:
+    """Without vectors."""
+    assert compared(old, new)[0].action == action
+
+
+DAY, WEEK = NOW + timedelta(days=1), NOW + timedelta(days=7)
+
+
+@pytest.mark.parametrize(
+    ("known", "new", "action", "becomes"),
+    [
+        ({"trust": "model"}, {"trust": "person"}, "updated", {"trust": "person"}),
+        ({"trust": "tool"}, {"trust": "model"}, "known", {"trust": "tool"}),
+        ({"trust": "person"}, {"trust": "model"}, "known", {"trust": "person"}),
+        ({}, {"kind": "preference"}, "updated", {"kind": "preference"}),
+        ({"kind": "preference"}, {}, "known", {"kind": "preference"}),
+        ({}, {"kind": "preference", "trust": "model"}, "known", {"kind": "fact"}),
+        ({"pinned": True}, {}, "known", {"pinned": True}),
+        ({}, {"pinned": True}, "updated", {"pinned": True}),
+        ({"expires_at": DAY}, {"expires_at": WEEK}, "updated", {"expires_at": WEEK}),
+        ({"expires_at": DAY}, {"trust": "model"}, "known", {"expires_at": DAY}),
+        ({"at": DAY}, {"at": WEEK}, "known", {"at": DAY}),
+        ({}, {"at": WEEK}, "known", {"at": WEEK}),
+        ({"subjects": ("a",)}, {"subjects": ("b",)}, "known", {"subjects": ("a", "b")}),
+    ],
+)
+def test_the_same_words_once_more_add_what_they_may(
+    known: dict[str, Any], new: dict[str, Any], action: str, becomes: dict[str, Any]
+) -> None:
+    """Sources in any case; trust, kind and time to live by whoever is trusted as much."""
+
+    def a_memory(turn: str, hours: int, fields: dict[str, Any]) -> MemoryRecord:
+        at = NOW + timedelta(hours=hours)
+        said = (evidence("x", turn_id=turn),)
+        given = {"trust": "person", "kind": "fact", "evidence": said} | fields
+        return MemoryRecord(
+            memory_id=turn, content="The gate squeaks", created_at=at, updated_at=at, **given
+        )
+
+    old, again = a_memory("t-1", 0, known), a_memory("t-2", 1, new)
+    found = compare(again, [old], {}, duplicate=1.0)
+    both, later = (*old.evidence, *again.evidence), again.updated_at
+    fields = {"evidence": both, "updated_at": later} | becomes
+    assert found.action == action
+    assert put(found) == msgspec.structs.replace(old, **fields)
+    assert compare(again, [put(found)], {}, duplicate=1.0).action == "known"
+    assert compare(old, [old], {}, duplicate=1.0) == Remembered(action="known", memory=old)
 
 
 async def test_what_was_said_later_stays(facts: Facts, clock: Clock, store: Store) -> None:
