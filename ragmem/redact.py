@@ -497,6 +497,20 @@ def redact_lines(text: str) -> str:
     return _redacted(text, lambda name, secret: f"[redacted: {name}]" + "\n" * secret.count("\n"))
 
 
+_LONGEST = 16 * 1024
+"""Characters of a secret that may lie across the place where a text is cut."""
+
+
+def first_of(text: str, limit: int) -> str:
+    """The first characters of a text, at whose end no part of a secret is left over."""
+    return text if len(text) <= limit else redact(text[: limit + _LONGEST])[:limit]
+
+
+def last_of(text: str, limit: int) -> str:
+    """The last characters of a text, at whose beginning no part of a secret is left over."""
+    return text if len(text) <= limit else redact(text[-limit - _LONGEST :])[-limit:]
+
+
 class Parted(msgspec.Struct, frozen=True):
     """A text taken apart: what stands before, between and behind its secrets."""
 

@@ -24,7 +24,7 @@ from ragmem.memory.memory import Memory
 from ragmem.messages import Json
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Session
-from ragmem.redact import redact
+from ragmem.redact import first_of, last_of, redact
 from ragmem.text import clean, first_line, one_line, plain
 from ragmem.tools import subprocess_guard
 from ragmem.tools.base import (
@@ -307,7 +307,7 @@ class CommandOutput:
             self._spill(b"")
         half = MAX_SHOWN_CHARS // 2
         left_out = f"{self.total:,} bytes in all; the middle is left out. {self._where()}"
-        return f"{start[:half]}\n… [{left_out}] …\n{end[-half:]}"
+        return f"{first_of(start, half)}\n… [{left_out}] …\n{last_of(end, half)}"
 
     def close(self) -> None:
         """Write what was held back, and let go of the file."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ragmem.children import child_environment
+from ragmem.redact import know, redact
 from ragmem.tools.base import ENDED
 from tests.tools.conftest import gone, running
 
@@ -226,3 +227,21 @@ def test_the_outputs_that_are_kept_have_an_end(
     _make_room(tmp_path)
     left = sorted(path.name for path in tmp_path.iterdir() if path.exists())
     assert left == ["command-c.txt", "command-d.txt", "other.txt"]
+
+
+async def test_a_secret_across_a_cut_is_not_left_over_in_part(make_desk) -> None:
+    """Whoever has half of a key knows most of it, and no pattern finds the rest any more."""
+    key = "zQ9mT4vX7kL2wR8nB5cY1pD6"
+    know({"MY_KEY": key})
+    desk = make_desk(mode="bypassPermissions")
+    desk.file("long", "a " * 7_494 + key + "b" * 14_990)
+    desk.file("line", "x " * 994 + key + "y" * 3_000)
+    for name, arguments in (
+        ("run_command", {"command": "cat long"}),
+        ("read_file", {"path": "line"}),
+        ("grep_files", {"pattern": "xy*", "path": "line"}),
+    ):
+        outcome = await desk.do(name, **arguments)
+        for text in (redact(outcome.text), redact(outcome.result_json)):
+            assert key[:10] not in text
+            assert key[-10:] not in text
