@@ -612,7 +612,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
         "[allow|project|session|deny|remove rule]",
         permissions,
     ),
-    ("init", "let the agent write AGENTS.md, for those after it: /init [what to heed]", _init),
+    ("init", "let the agent write AGENTS.md, for those after it: /init [words]", _init),
     # Last: no beginning that others share is to leave.
     ("exit", "leave", _exit),
 )
