@@ -161,9 +161,16 @@ def fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
+_CUT_CHARS = 20
+"""Of a line's end that may look otherwise where its text was cut: more than an escape has."""
+
+
 def one_line(text: str, limit: int) -> str:
     """The text's words on one line, at most `limit` characters, clipped at the end."""
-    line = " ".join(visible(text).split())
+    beginning = text[: 2 * max(0, limit) + _CUT_CHARS]
+    line = " ".join(visible(beginning).split())
+    if len(beginning) < len(text) and len(line) <= limit + _CUT_CHARS:
+        line = " ".join(visible(text).split())
     return line if len(line) <= limit else line[: max(0, limit - 1)] + "…"
 
 

@@ -1,5 +1,6 @@
 """What is stored: ids, text at the doors, and Writes as lines of JSON."""
 
+import tracemalloc
 import unicodedata
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -128,6 +129,30 @@ def test_one_line_is_one_line(text: str, limit: int) -> None:
     line = one_line(text, limit)
     assert len(line) <= limit
     assert len(line.splitlines()) <= 1
+
+
+@given(
+    st.lists(
+        st.sampled_from([*"aé ", "\n", "\r\n", "\r", "\x1b", "\U000e0041", "😀\u200d", " " * 30])
+    ),
+    st.integers(1, 30),
+)
+def test_of_a_long_text_one_line_reads_the_beginning(parts: list[str], limit: int) -> None:
+    """It is what it would be if all of it was read."""
+    text = "".join(parts)
+    whole = " ".join(visible(text).split())
+    assert one_line(text, limit) == (whole if len(whole) <= limit else whole[: limit - 1] + "…")
+
+
+def test_one_line_of_a_long_paste_copies_nothing_of_it() -> None:
+    paste = "a word of the paste\n" * 50_000
+    tracemalloc.start()
+    try:
+        assert len(one_line(paste, 80)) == 80
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
 
 
 @given(st.text(max_size=300), st.integers(0, 320))

@@ -334,7 +334,7 @@ def _said(turn: Turn) -> str:
 
 def _telling(turn: Turn, wrote: Collection[str]) -> str:
     """The statement of a turn that says most of what it wrote."""
-    texts = _stated(turn) or [turn.user_message]
+    texts = _stated(turn) or [turn.user_message[:_READ_CHARS]]
     return one_line(
         max(texts, key=lambda text: len(_file_words(text).intersection(wrote))), _QUOTED
     )
@@ -534,7 +534,7 @@ class Aftermath:
         chosen = next(after, None)
         if chosen is None or turn.tool_calls:
             return ""
-        took = _shared(_words(chosen.user_message), _held(turn))
+        took = _shared(_words(chosen.user_message[:_READ_CHARS]), _held(turn))
         return self._over(chosen, _said(chosen), _OVERWRITTEN) if took else ""
 
     def steps_done(self, what: str, at: datetime) -> list[str]:

@@ -13,7 +13,7 @@ from inline_snapshot import snapshot
 from ragmem.config import ContextConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context.builder import Context, context_max_chars
-from ragmem.memory.context.collect import Place, Strategy
+from ragmem.memory.context.collect import ContextRequest, Place, Strategy
 from ragmem.memory.last_time import SessionRecap
 from ragmem.memory.projects import NO_INSTRUCTIONS, Instructions
 from ragmem.memory.turns import NO_WINDOW, question_words
@@ -568,3 +568,13 @@ def test_of_a_long_paste_only_its_different_words_are_held() -> None:
     finally:
         tracemalloc.stop()
     assert peak < len(paste)
+
+
+def test_of_a_very_long_prompt_its_beginning_and_its_end_are_looked_for() -> None:
+    """The model is asked all of it."""
+    prompt = f"What is this? {'fern ' * 50_000} And since when?"
+    request = ContextRequest(prompt=prompt, place=PLACE, tag="t", now=NOW)
+    assert len(request.question) == 40_000
+    assert request.question.startswith("What is this? fern")
+    assert request.question.endswith("fern  And since when?")
+    assert prompt in a_context(prompt=prompt).messages[-1].text

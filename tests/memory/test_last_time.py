@@ -5,6 +5,7 @@ import math
 import os
 import re
 import time
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -290,6 +291,18 @@ def test_what_a_later_turn_writes_over_is_told_as_it_was_then() -> None:
     assert "The board has it: 30" in Aftermath([first, then, last, apart]).of_turn(first)
     assert Aftermath([first, apart]).of_turn(first) == ""
     assert Aftermath([first, then, last, apart]).of_turn(last) == ""
+
+
+def test_of_a_long_paste_in_a_later_turn_no_copies_are_made() -> None:
+    turn, paste = a_turn(1, "Oak or ash?", "Oak is harder."), "a word of the paste\n" * 100_000
+    later = since(a_turn(2, paste, "Ok."))
+    tracemalloc.start()
+    try:
+        assert Aftermath([turn, later]).of_turn(turn) == ""
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(paste)
 
 
 def test_what_a_newer_session_says_on_the_same_is_told_with_it() -> None:

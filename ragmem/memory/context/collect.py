@@ -41,6 +41,7 @@ from ragmem.records import (
     TurnQuery,
 )
 from ragmem.store import Store
+from ragmem.text import clip_middle
 from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ _NEAR_NOTHING = 0.4
 about something else, such as a question of general knowledge. More than a third of these are; of
 the turns that prompts about a project with a long past must find, one in 400 is lost
 (docs/measurements.md)."""
+_LONGEST_QUESTION = 40_000
+"""Characters that are looked for, as many as are embedded of a turn."""
 _MORE_TRIES = 2
 _EVER = datetime.min.replace(tzinfo=UTC)
 _SPARE_FACTS = 8
@@ -133,6 +136,11 @@ class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy = "hybrid"
     changed: str = ""
     """Which files are other than the agent knows them; one line."""
+
+    @property
+    def question(self) -> str:
+        """What is looked for: the prompt, or the beginning and the end of a very long one."""
+        return clip_middle(self.prompt, _LONGEST_QUESTION)
 
 
 class Material(msgspec.Struct, frozen=True, kw_only=True):
@@ -364,7 +372,7 @@ class Collector:
             return None
         session_id, patience_s = asked.session.session_id, self._config.embeddings.timeout_s
         question = Question(
-            text=asked.prompt,
+            text=asked.question,
             scope=scope_of(asked.session, self._config.scope),
             session_id=session_id,
             max_results=_CONTEXT_HITS,
@@ -377,7 +385,7 @@ class Collector:
             if all(s.session_id == session_id and s.turn_count <= 1 for s in latest):
                 # Nothing was said before: what a search needs is not even loaded.
                 return None
-            if names_nothing(asked.prompt, asked.now):
+            if names_nothing(asked.question, asked.now):
                 return None
             return await self._recall.find(question)
 
@@ -460,7 +468,7 @@ class Collector:
             return ()
         from ragmem.memory.last_time import last_time, sessions_wanted
 
-        most = sessions_wanted(asked.prompt, asked.before or asked.session.turn_count + 1)
+        most = sessions_wanted(asked.question, asked.before or asked.session.turn_count + 1)
         if not most:
             return ()
         everywhere, now, floor = scope == "all", asked.now, self._fitted
@@ -479,7 +487,7 @@ class Collector:
             return (), ""
         try:
             with self._metrics.time("code.context"):
-                return tuple(await asked.find_code(asked.prompt)), ""
+                return tuple(await asked.find_code(asked.question)), ""
         except SearchTooLong as error:
             return (), str(error)
         except Exception as error:
@@ -524,12 +532,12 @@ class Collector:
         pinned = await self._read(partial(facts.pinned, project_id), project_id)
         if pinned is not None:
             self._last_pinned[project_id] = tuple(pinned)
-        if asked.strategy == "recent" or pinned is None or names_nothing(asked.prompt, asked.now):
+        if asked.strategy == "recent" or pinned is None or names_nothing(asked.question, asked.now):
             return []
         patience_s = self._config.embeddings.timeout_s
         found = await self._tried(
             facts.search(
-                asked.prompt,
+                asked.question,
                 project_id=project_id,
                 limit=self._config.facts.shown + _SPARE_FACTS,
                 patience_s=patience_s,

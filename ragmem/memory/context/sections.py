@@ -326,7 +326,7 @@ class Sections:
     @cached_property
     def _said(self) -> str:
         """The words that the request says anyway: the prompt, the conversation that it shows."""
-        texts = [self._request.prompt]
+        texts = [self._request.question]
         if self._request.strategy != "relevant":
             texts.append(self._material.thread_summary)
         for turn in self._shown:
@@ -461,7 +461,7 @@ class Sections:
         return self._turn_entry(hit, hit.turn, "\n".join(head), source, room)
 
     def _turn_entry(self, hit: Hit, turn: Turn, heading: str, source: str, room: int) -> str:
-        question = self._request.prompt
+        question = self._request.question
         tools = set_in(", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls)))
         told: list[str] = []
         if turn.tool_calls:
@@ -487,7 +487,7 @@ class Sections:
 
         Of the files that the request shows as they are now none is told as it was.
         """
-        question, present = self._request.prompt, {each.path for each in self._material.code}
+        question, present = self._request.question, {each.path for each in self._material.code}
         said = turn.user_message.casefold() + turn.said.casefold()
         words = {word for word in question_words(question) if word not in said}
         best: tuple[int, ToolCall] | None = None
