@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ragmem.text import Regex
+from ragmem.text import Regex, clip_middle
 
 _PASSWORDS = (
     *("assword", "asswd", "assphrase", "asswort", "ennwort", "ot de passe"),
@@ -509,6 +509,11 @@ def first_of(text: str, limit: int) -> str:
 def last_of(text: str, limit: int) -> str:
     """The last characters of a text, at whose beginning no part of a secret is left over."""
     return text if len(text) <= limit else redact(text[-limit - _LONGEST :])[-limit:]
+
+
+def ends_of(text: str, limit: int) -> str:
+    """A text's beginning and end as `clip_middle` cuts it, with no part of a secret left over."""
+    return text if len(text) <= limit else clip_middle(redact(text), limit)
 
 
 class Parted(msgspec.Struct, frozen=True):

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ragmem.messages import Json
-from ragmem.text import clip_middle, counted, duration, one_line
+from ragmem.redact import ends_of, last_of
+from ragmem.text import counted, duration, one_line
 from ragmem.tools.base import AgentTool, Arguments, ToolFailure, ToolOutput, arg, number
 from ragmem.tools.shell import CommandOutput, Ended, run_guarded
 from ragmem.tools.workspace import Workspace
@@ -85,11 +86,11 @@ class Job:
     def news(self) -> str:
         """Return what it has written since this was asked before, the middle left out of much."""
         text, self._read = self.output.since(self._read)
-        return clip_middle(text, _SHOWN_CHARS)
+        return ends_of(text, _SHOWN_CHARS)
 
     def tail(self) -> str:
         """Return the end of all that it has written."""
-        return self.output.since(0)[0][-_SHOWN_CHARS:]
+        return last_of(self.output.since(0)[0], _SHOWN_CHARS)
 
     def run(self, workspace: Workspace, sandbox: "Sandbox | None") -> None:
         """Run it to its end; in a thread of its own."""

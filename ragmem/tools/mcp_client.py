@@ -28,7 +28,7 @@ from ragmem.errors import in_the_systems_words
 from ragmem.libraries import install_command
 from ragmem.memory.recording import settled
 from ragmem.messages import Json
-from ragmem.redact import know, redact
+from ragmem.redact import ends_of, know, redact
 from ragmem.text import clip_middle, counted, one_line, plain, visible
 from ragmem.tools.base import AgentTool, Effect, Tool, ToolFailure, ToolOutput
 from ragmem.tools.permissions import Permissions
@@ -274,7 +274,7 @@ class ServerTool:
         shown = json.dumps(params, ensure_ascii=False, indent=2)
         await self._permissions.call(self.name, shown)
         text = await self._server.call(self._tool, params, self._timeout_s)
-        return ToolOutput(text=text, display=clip_middle(visible(text), 2_000))
+        return ToolOutput(text=text, display=ends_of(visible(text), 2_000))
 
 
 class WaitForServers(AgentTool):
@@ -426,7 +426,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _shown(text: str) -> str:
-    return clip_middle(visible(plain(text)), _RESULT_CHARS)
+    return ends_of(visible(plain(text)), _RESULT_CHARS)
 
 
 def _block_text(block: "types.ContentBlock") -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.redact import know, redact
 from ragmem.tools import subprocess_guard
 from ragmem.tools.jobs import MOST_RUNNING, Job, Jobs, wait_for
 from ragmem.tools.workspace import Workspace
@@ -69,6 +70,19 @@ async def test_of_much_output_the_end_is_kept(jobs: Jobs, tmp_path: Path) -> Non
     assert len(news) < 25_000
     assert news.startswith("[2,4")
     assert news.endswith("x\nend\n")
+
+
+async def test_a_secret_at_the_cut_of_a_long_output_is_not_left_over_in_part(
+    jobs: Jobs, tmp_path: Path
+) -> None:
+    key = "zQ9mT4vX7kL2wR8nB5cY1pD6"
+    know({"MY_KEY": key})
+    (tmp_path / "keys").write_text(f"{key} " * 2_000)
+    job = await jobs.start("cat keys", Workspace(tmp_path))
+    job.thread.join(20)
+    for text in (job.tail(), job.news()):
+        assert "[redacted" in text
+        assert not any(key[at : at + 4] in redact(text) for at in range(20))
 
 
 async def test_there_is_a_most(make_desk, jobs: Jobs) -> None:

@@ -73,6 +73,8 @@ async def test_a_server_at_an_address_is_asked_with_its_headers(
         assert server.state.startswith(state)
         if server.tools:
             assert (await server.call("echo", {"text": "fern"}, 30)).endswith("fern")
+            cut = redact(await server.call("echo", {"text": f"{KEY} " * 4_000}, 30))
+            assert not any(KEY[at : at + 4] in cut for at in range(len(KEY) - 3))
             with pytest.raises(ToolFailure, match="no"):
                 await server.call("fail", {"text": "no"}, 30)
         await server.aclose()
