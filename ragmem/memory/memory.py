@@ -43,7 +43,7 @@ from ragmem.memory.recording import (
     surely,
 )
 from ragmem.memory.sessions import find_session
-from ragmem.memory.turns import turn_tag
+from ragmem.memory.turns import turn_tag, window_limit
 from ragmem.records import (
     ALL_TURNS,
     DEFAULT_TITLE,
@@ -349,7 +349,9 @@ class Memory:
     def finished(self, session: Session, turn: Turn) -> None:
         """Keep a turn that has ended in this process' own memory too."""
         measure(turn, self._running.pop(session.session_id, None), self._metrics)
-        self._local.setdefault(session.session_id, []).append(redacted(turn))
+        known = [*self._local_turns(session), redacted(turn)]
+        # What a window is planned of: all else is the store's, results of tools included.
+        self._local[session.session_id] = known[-window_limit(turn.turn_index) :]
         if self.tail and self.records:
             own = self._local_turns(session)
             self.tail.keep(session, self._collector.turns_at_hand(session.session_id, own))
