@@ -6,7 +6,7 @@ then, and while a store is away, this process' own turns are what it remembers.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -43,8 +43,9 @@ from ragmem.memory.recording import (
     surely,
 )
 from ragmem.memory.sessions import find_session
-from ragmem.memory.turns import turn_tag
+from ragmem.memory.turns import turn_tag, window_limit
 from ragmem.records import (
+    ALL_TURNS,
     DEFAULT_TITLE,
     Applied,
     CreateSession,
@@ -55,6 +56,7 @@ from ragmem.records import (
     SessionQuery,
     ToolCall,
     Turn,
+    TurnQuery,
     UpdateSession,
     Write,
     utc_now,
@@ -67,6 +69,8 @@ from ragmem.usage import Metrics
 _FORK = re.compile(r" \(fork(?: (\d{1,4}))?\)$")
 """How the name of a fork ends."""
 _HEARTBEAT_S = 10.0
+_PAGE = 500
+"""So many turns of a long session are held at a time."""
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -250,11 +254,21 @@ class Memory:
         """Find by id, unambiguous tail of one, or name; with `mine` among the person's own."""
         return await find_session(await self._store(), reference, mine=mine)
 
-    async def load_session(self, session_id: str) -> SessionTurns:
-        """A session with all its turns in order; SessionNotFound when there is none."""
+    async def load_session(self, session_id: str, query: TurnQuery = ALL_TURNS) -> SessionTurns:
+        """A session with its turns in order, all by default; SessionNotFound when there is none."""
         store = await self._store()
         session = await store.session(session_id)
-        return SessionTurns(session, tuple(await store.turns(session_id)))
+        return SessionTurns(session, tuple(await store.turns(session_id, query)))
+
+    async def turns_back(
+        self, session_id: str, query: TurnQuery = ALL_TURNS
+    ) -> AsyncGenerator[Turn, None]:
+        """The turns of a query from the newest back, of which a page is held at a time."""
+        store, page = await self._store(), msgspec.structs.replace(query, limit=_PAGE)
+        while turns := await store.turns(session_id, page):
+            for turn in reversed(turns):
+                yield turn
+            page = msgspec.structs.replace(page, before_index=turns[0].turn_index)
 
     async def recap(self, session: Session) -> SessionRecap:
         """What a session came to, for whoever comes back to it. StoreError."""
@@ -335,7 +349,9 @@ class Memory:
     def finished(self, session: Session, turn: Turn) -> None:
         """Keep a turn that has ended in this process' own memory too."""
         measure(turn, self._running.pop(session.session_id, None), self._metrics)
-        self._local.setdefault(session.session_id, []).append(redacted(turn))
+        known = [*self._local_turns(session), redacted(turn)]
+        # What a window is planned of: all else is the store's, results of tools included.
+        self._local[session.session_id] = known[-window_limit(turn.turn_index) :]
         if self.tail and self.records:
             own = self._local_turns(session)
             self.tail.keep(session, self._collector.turns_at_hand(session.session_id, own))

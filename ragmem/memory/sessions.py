@@ -132,24 +132,27 @@ async def fork_at(
     """
     if not memory.records:
         raise UsageError("Nothing is recorded here, so there is nothing to fork.")
-    loaded = await memory.load_session(session.session_id)
-    session, turns = loaded.session, loaded.turns
-    last = len(turns)
+    newest = TurnQuery(limit=1, with_tool_calls=False)
+    loaded = await memory.load_session(session.session_id, newest)
+    session, last = loaded.session, max((turn.turn_index for turn in loaded.turns), default=0)
     until = last if turn_index is None else turn_index
     if not 0 <= until <= last:
         raise UsageError(
             f"There is no turn {until} in this session.",
             hint=f"It has {counted(last, 'turn')}." if last else "It has no turns yet.",
         )
-    shared = turns[:until]
-    told = 2 * sum(turn.status == "completed" for turn in shared)
+    told, last_asked = 0, None
+    shared = TurnQuery(before_index=until + 1, with_tool_calls=False)
+    async for turn in memory.turns_back(session.session_id, shared):
+        told += 2 * (turn.status == "completed")
+        last_asked = turn.asked if last_asked is None else last_asked
     if session.summarized_count > told:
         session = msgspec.structs.replace(session, summary=None, summarized_count=0)
     begun = msgspec.structs.replace(
         session,
         turn_count=until,
         message_count=told,
-        last_message=shared[-1].asked if shared else None,
+        last_message=last_asked,
         tags=tuple(tag for tag in session.tags if tag != ASKED),
     )
     return await memory.fork(begun, title=clean(" ".join(title.split())))

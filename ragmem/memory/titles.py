@@ -49,6 +49,8 @@ _LONGEST_ANSWER = 200
 _DATA_CHARS = 6_000
 _LEASE_S = 30.0
 _SHORTEST_CUT = 20
+_READ = 20
+"""So many of a session's first turns are read at a time, until one is a beginning."""
 _MARKS = re.compile(r"`+|\*\*+|^[#>\s]+")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "«": "»", "„": "“"}
 
@@ -103,9 +105,13 @@ async def _is_unnamed(store: Store, session: Session) -> bool:
 
 async def _first_turn(store: Store, session: Session) -> Turn | None:
     """The first that asked something of which anything came; of a fork the first of its own."""
-    turns, shared = await store.turns(session.session_id), session.forked_at_index or 0
-    own = (turn for turn in turns if turn.turn_index > shared and not turn.is_own_command)
-    return next((t for t in own if t.assistant_message.strip() or t.tool_calls), None)
+    for last in range((session.forked_at_index or 0) + _READ, session.turn_count + _READ, _READ):
+        query = TurnQuery(limit=_READ, before_index=last + 1)
+        for turn in await store.turns(session.session_id, query):
+            came = turn.assistant_message.strip() or turn.tool_calls
+            if came and turn.turn_index > last - _READ and not turn.is_own_command:
+                return turn
+    return None
 
 
 async def title_of(summarizer: Summarizer | None, session_id: str, turn: Turn) -> str:

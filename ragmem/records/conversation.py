@@ -374,6 +374,7 @@ class TurnQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ALL_TURNS = TurnQuery()
+WITHOUT_CALLS = TurnQuery(with_tool_calls=False)
 
 
 class Span(msgspec.Struct, frozen=True):

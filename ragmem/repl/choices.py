@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, get_args
@@ -116,18 +116,46 @@ def memory_question(memories: Sequence[MemoryRecord]) -> PickQuestion:
 # --- turns --------------------------------------------------------------------
 
 
-def turn_question(turns: Sequence[Turn]) -> PickQuestion:
-    """Ask for the prompt to go back to before; the answer is the number of its turn."""
-    now, gone = datetime.now(UTC), taken_back(turns)
+def turn_question(
+    turns: Sequence[Turn], read_all: Callable[[], Awaitable[Sequence[Turn]]] | None = None
+) -> PickQuestion:
+    """Ask for the prompt to go back to before; the answer is the number of its turn.
+
+    `read_all` is given where there are more than these, and called only by who wants to see them.
+    """
+    known = turns
 
     async def preview(number: str) -> list[str]:
-        return await asyncio.to_thread(_lines_from, turns, int(number))
+        return await asyncio.to_thread(_lines_from, known, int(number))
 
+    async def every() -> list[PickRow]:
+        nonlocal known
+        known = await read_all() if read_all else turns
+        return _turn_rows(known)
+
+    rows = _turn_rows(turns)
     return PickQuestion(
         title="Back to before",
-        rows=[_turn_row(t, now, gone.get(t.turn_id, ())) for t in reversed(turns) if not t.is_undo],
+        rows=rows,
+        lists=latest_of(rows, read_all and every),
         preview=preview,
     )
+
+
+def latest_of(
+    rows: Sequence[PickRow], every: Callable[[], Awaitable[Sequence[PickRow]]] | None
+) -> tuple[PickList, ...]:
+    """Return lists of the latest rows and of every one, where there are more than those."""
+
+    async def latest() -> Sequence[PickRow]:
+        return rows
+
+    return (PickList("the latest", latest), PickList("all", every)) if every else ()
+
+
+def _turn_rows(turns: Sequence[Turn]) -> list[PickRow]:
+    now, gone = datetime.now(UTC), taken_back(turns)
+    return [_turn_row(t, now, gone.get(t.turn_id, ())) for t in reversed(turns) if not t.is_undo]
 
 
 def _turn_row(turn: Turn, now: datetime, gone: Collection[str]) -> PickRow:

@@ -32,7 +32,7 @@ from ragmem.memory.memories import (
     worth_showing,
 )
 from ragmem.messages import of_command, prompt
-from ragmem.records import MemoryRecord, Usage
+from ragmem.records import WITHOUT_CALLS, MemoryRecord, Usage
 from ragmem.repl.about import compact, jobs, servers, settings, status, theme
 from ragmem.repl.choices import memory_question, model_question, session_question
 from ragmem.repl.output import (
@@ -344,8 +344,10 @@ async def _effort(level: str, chat: ChatSession) -> None:
 async def _cost(_: str, chat: ChatSession) -> None:
     rows = [("this chat", spent(chat.spent))]
     if chat.session.turn_count:
-        turns = (await chat.app.memory.load_session(chat.session.session_id)).turns
-        rows.append(("whole session", spent(sum((turn.usage for turn in turns), Usage()))))
+        whole = Usage()
+        async for turn in chat.app.memory.turns_back(chat.session.session_id, WITHOUT_CALLS):
+            whole += turn.usage
+        rows.append(("whole session", spent(whole)))
     if (beside := chat.app.background.spent(chat.session.session_id)).model_calls:
         rows.append(("background", spent(beside)))
     if chat.spent.model_calls and chat.spent.cost_usd is None:

@@ -5,9 +5,17 @@ files, shown and taken back, with or without the conversation.
 import asyncio
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +32,8 @@ from ragmem.memory.memory import SessionTurns
 from ragmem.memory.turns import result_text, subject_of, taken_back
 from ragmem.messages import Json
 from ragmem.pages import FORMATS, html, markdown
-from ragmem.records import REWIND, UNDO, ToolCall, Turn, as_typed
-from ragmem.repl.choices import turn_question, when
+from ragmem.records import ALL_TURNS, REWIND, UNDO, ToolCall, Turn, TurnQuery, as_typed
+from ragmem.repl.choices import latest_of, turn_question, when
 from ragmem.repl.diffs import ChangeBlock, read_change
 from ragmem.repl.output import ChatOutput, Gutter
 from ragmem.repl.recalled import items_text, rule
@@ -47,6 +55,8 @@ _PROMPT = "Prompt: "
 _PREVIEW_CHARS = 4_000
 _ASKED_CHARS = 60
 _MOST_BYTES = 4_000_000
+_LATEST = TurnQuery(limit=200)
+"""What lists begin with; all turns are read where the person asks for them."""
 
 
 class Shortened(msgspec.Struct, frozen=True):
@@ -60,8 +70,8 @@ class Shortened(msgspec.Struct, frozen=True):
     text: str
     file: Path | None = None
     """Where all of it is, when `text` is cut."""
-    conversation: SessionTurns | None = None
-    """What it is made of, where it is all of a session; `text` is its end then."""
+    is_session: bool = False
+    """Whether it is all of a session; `text` is its end then."""
 
 
 async def expand(said: str, chat: ChatSession) -> None:
@@ -70,25 +80,38 @@ async def expand(said: str, chat: ChatSession) -> None:
     The list holds this session's, the newest first. UsageError when there is no such number, or
     nothing at all.
     """
-    found = await _shortened(chat)
-    if not found:
-        raise UsageError("Nothing of this session was shown in short yet.")
-    number = said or await chat.output.terminal.pick(_question(found))
-    if not number:
-        return
-    if not (number.isdecimal() and 0 < int(number) <= len(found)):
-        raise UsageError(f"There is no {number} in the list.", hint="/expand shows it.")
-    await chat.output.terminal.page(await asyncio.to_thread(_whole, found[int(number) - 1]))
-
-
-async def _shortened(chat: ChatSession) -> list[Shortened]:
     if not chat.app.memory.records:
         raise UsageError("Nothing is kept of this session, so nothing can be opened later.")
-    now = datetime.now(UTC)
-    conversation: SessionTurns | None = None
+    turns: tuple[Turn, ...] = ()
     with suppress(SessionNotFound):  # nothing was asked yet
-        conversation = await chat.app.memory.load_session(chat.session.session_id)
-    turns = conversation.turns if conversation else ()
+        turns = (await _conversation(chat, _LATEST)).turns
+    found = _shortened(turns, chat)
+    if not found:
+        raise UsageError("Nothing of this session was shown in short yet.")
+    count, first = len(found), turns[0].turn_index if turns else 1
+
+    async def every() -> list[PickRow]:
+        if len(found) == count and first > 1:
+            older = (await _conversation(chat, TurnQuery(before_index=first))).turns
+            found.extend(each for turn in reversed(older) for each in shortened_of(turn))
+        return _rows(found)
+
+    question = _question(found, every if first > 1 else None)
+    number = said or await chat.output.terminal.pick(question)
+    if not number:
+        return
+    if number.isdecimal() and int(number) > count:
+        await every()
+    if not (number.isdecimal() and 0 < int(number) <= len(found)):
+        raise UsageError(f"There is no {number} in the list.", hint="/expand shows it.")
+    chosen = found[int(number) - 1]
+    conversation = await _conversation(chat) if chosen.is_session else None
+    await chat.output.terminal.page(await asyncio.to_thread(_whole, chosen, conversation))
+
+
+def _shortened(turns: Sequence[Turn], chat: ChatSession) -> list[Shortened]:
+    """Return what of the latest turns was shown in short, what memory put in, and the session."""
+    now = datetime.now(UTC)
     found = [each for turn in reversed(turns) for each in shortened_of(turn)]
     if chat.recalled:
         last = turns[-1].turn_index if turns else 0
@@ -97,12 +120,10 @@ async def _shortened(chat: ChatSession) -> list[Shortened]:
         # Its row is below that of the prompt, and above those of the results.
         later = (each.turn_index == last and not each.title.startswith(_PROMPT) for each in found)
         found.insert(sum(later), memory)
-    if conversation and len(turns) > 1:
-        last_turn, count = turns[-1], counted(len(turns), "turn")
-        said = last_turn.assistant_message or last_turn.asked
-        whole = Shortened(
-            "All of this session", count, len(turns), last_turn.timestamp, said, None, conversation
-        )
+    if turns and (last := turns[-1].turn_index) > 1:
+        said = turns[-1].assistant_message or turns[-1].asked
+        title, count = "All of this session", counted(last, "turn")
+        whole = Shortened(title, count, last, turns[-1].timestamp, said, is_session=True)
         # Who has just come back wants to read it; later it is on the screen in part.
         found.insert(len(found) if chat.turn_count else 0, whole)
     return found
@@ -136,14 +157,20 @@ def _output_file(call: ToolCall) -> Path | None:
     return None
 
 
-def _question(found: Sequence[Shortened]) -> PickQuestion:
-    now = datetime.now(UTC)
-
+def _question(
+    found: Sequence[Shortened], every: Callable[[], Awaitable[Sequence[PickRow]]] | None
+) -> PickQuestion:
     async def end(key: str) -> list[str]:
         text = found[int(key) - 1].text[-_PREVIEW_CHARS:]
         return [line for line in text.split("\n") if line.strip()][-2:]
 
-    rows = [
+    rows = _rows(found)
+    return PickQuestion(title="Open", rows=rows, lists=latest_of(rows, every), preview=end)
+
+
+def _rows(found: Sequence[Shortened]) -> list[PickRow]:
+    now = datetime.now(UTC)
+    return [
         PickRow(
             key=str(at),
             text=_title(each),
@@ -151,17 +178,16 @@ def _question(found: Sequence[Shortened]) -> PickQuestion:
         )
         for at, each in enumerate(found, 1)
     ]
-    return PickQuestion(title="Open", rows=rows, preview=end)
 
 
 def _title(each: Shortened) -> str:
     return one_line(each.title, 400)
 
 
-def _whole(chosen: Shortened) -> str:
+def _whole(chosen: Shortened, conversation: SessionTurns | None) -> str:
     """Return its text; of a command all that its file still has, of a session all turns."""
-    if chosen.conversation:
-        return visible(markdown(chosen.conversation.session, chosen.conversation.turns))
+    if conversation:
+        return visible(markdown(conversation.session, conversation.turns))
     text = chosen.text
     if chosen.file:
         try:
@@ -241,8 +267,8 @@ async def _written(file: Path, data: bytes, chat: ChatSession) -> bool:
     return True
 
 
-async def _conversation(chat: ChatSession) -> SessionTurns:
-    return await chat.app.memory.load_session(chat.session.session_id)
+async def _conversation(chat: ChatSession, query: TurnQuery = ALL_TURNS) -> SessionTurns:
+    return await chat.app.memory.load_session(chat.session.session_id, query)
 
 
 # --- what it changed in files ------------------------------------------------
@@ -312,17 +338,11 @@ async def undo(_: str, chat: ChatSession) -> None:
     async def never(_: str, __: str) -> bool:
         return False
 
-    turns = await _turns(chat)
-    gone, passed = taken_back(turns), dict[str, list[str]]()
-    backs = [(t, _of_turn(t, gone)) for t in turns if not t.is_undo]
-    left = [(turn, back) for turn, back in backs if back.changes or turn.turn_id not in gone]
-    is_said = False
-    for turn, back in reversed(left):
-        if not back.changes:
-            continue
-        if turn is not left[-1][0]:
+    passed, is_said = dict[str, list[str]](), False
+    async for turn, back, later in _left(chat):
+        if later:
             paths = ", ".join(one_line(change.path, 200) for change in back.changes)
-            said = f"Take back what turn {turn.turn_index} of {len(turns)} did to {paths}?"
+            said = f"Take back what turn {turn.turn_index} of {later} did to {paths}?"
             if await output.terminal.ask(ChatQuestion(said, YES_NO)) != "y":
                 return output.note("Nothing was changed.")
         done = await restorer.restore(back.changes, never)
@@ -346,6 +366,27 @@ async def undo(_: str, chat: ChatSession) -> None:
         )
 
 
+async def _left(chat: ChatSession) -> AsyncGenerator[tuple[Turn, Rewind, int], None]:
+    """Yield the turns whose edits stand, the newest first, each with what it did to files.
+
+    Where others came after it that are not taken back either, with how many turns there are.
+    """
+    if not chat.can_be_resumed:
+        return
+    gone: dict[str, set[str]] = {}
+    last = newest = 0
+    async for turn in chat.app.memory.turns_back(chat.session.session_id):
+        last = last or turn.turn_index
+        for turn_id, paths in taken_back([turn]).items():
+            gone.setdefault(turn_id, set()).update(paths)
+        back = _of_turn(turn, gone)
+        if turn.is_undo or not (back.changes or turn.turn_id not in gone):
+            continue
+        newest = newest or turn.turn_index
+        if back.changes:
+            yield turn, back, last if turn.turn_index < newest else 0
+
+
 def _of_turn(turn: Turn, gone: Mapping[str, Collection[str]]) -> Rewind:
     """What a turn did to files, but for what is taken back already."""
     back = rewind_to([turn], turn.turn_index - 1)
@@ -363,8 +404,8 @@ def _told(what: str, done: Sequence[Restored], gone: Mapping[str, Sequence[str]]
     }
 
 
-async def _turns(chat: ChatSession) -> tuple[Turn, ...]:
-    return (await _conversation(chat)).turns if chat.can_be_resumed else ()
+async def _turns(chat: ChatSession, query: TurnQuery = ALL_TURNS) -> tuple[Turn, ...]:
+    return (await _conversation(chat, query)).turns if chat.can_be_resumed else ()
 
 
 async def rewind(number: str, chat: ChatSession) -> "Then":
@@ -375,14 +416,18 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     output = chat.output
     if not chat.can_be_resumed:
         raise UsageError("Nothing is stored of this session, so there is nothing to go back to.")
-    turns = await _turns(chat)
-    last = len(turns)
-    chosen = number or await output.terminal.pick(turn_question(turns))
+    turns = await _turns(chat, _LATEST)
+    last = turns[-1].turn_index if turns else 0
+    read_all = partial(_turns, chat) if last > len(turns) else None
+    chosen = number or await output.terminal.pick(turn_question(turns, read_all))
     if not chosen:
         return None
     if not chosen.isascii() or not chosen.isdecimal() or not 0 < int(chosen) <= last:
         hint = f"This session has {counted(last, 'turn')}; /rewind alone lists them."
         raise UsageError(f"There is no turn {one_line(chosen, 20)} here.", hint=hint)
+    if int(chosen) <= last - len(turns):
+        turns = await _turns(chat)
+    turns = tuple(turn for turn in turns if turn.turn_index >= int(chosen))
     back = rewind_to(turns, int(chosen) - 1)
     answer = await _about_files(back, output)
     if answer is None:
@@ -390,7 +435,7 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
         return None
     # With the marks of what was piped: said again, it is not the person's own words either; nor is
     # what a command stands for that is given again.
-    before, prompt = chat.short_id, as_typed(turns[back.turn_index].user_message)
+    before, prompt = chat.short_id, as_typed(turns[0].user_message)
     left = chat.agent
     since = f"turns {chosen} to {last}" if int(chosen) < last else f"turn {chosen}"
     gone_back: Json = {
@@ -411,13 +456,13 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
         paths = {each.path for each in done if each.outcome in _BACK}
         gone = {
             turn.turn_id: [each.path for each in _of_turn(turn, {}).changes if each.path in paths]
-            for turn in turns[back.turn_index :]
+            for turn in turns
         }
         if any(gone.values()):
             gone_back = _told(f"what {since} did to files", done, gone)
         await left.record(REWIND, UNDO, gone_back)
-    await _undo_again(turns[: back.turn_index], turns[back.turn_index :], chat)
-    if not turns[back.turn_index].is_undo:
+    await _undo_again(turns, chat)
+    if not turns[0].is_undo:
         output.terminal.put_back(prompt)
     calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
     for count, what, of in calls:
@@ -427,10 +472,11 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     return "session"
 
 
-async def _undo_again(kept: Sequence[Turn], left: Sequence[Turn], chat: ChatSession) -> None:
+async def _undo_again(left: Sequence[Turn], chat: ChatSession) -> None:
     """Tell a fork of what was taken back, where it was said in the turns that were left."""
-    ids = {turn.turn_id for turn in kept}
-    gone = {turn_id: sorted(each) for turn_id, each in taken_back(left).items() if turn_id in ids}
+    ids = {turn.turn_id for turn in left}
+    said = taken_back(left).items()
+    gone = {turn_id: sorted(each) for turn_id, each in said if turn_id not in ids}
     if gone:
         paths = ", ".join(map(plain_or_quoted, sorted(set().union(*gone.values()))))
         told = {"text": f"The person has taken back edits of: {paths}.", "taken_back": gone}

@@ -24,7 +24,16 @@ from ragmem.events import (
     TurnFinished,
 )
 from ragmem.ids import short_id
-from ragmem.records import ASKED, DEFAULT_TITLE, Session, SessionQuery, Usage, as_shown
+from ragmem.records import (
+    ASKED,
+    DEFAULT_TITLE,
+    WITHOUT_CALLS,
+    Session,
+    SessionQuery,
+    TurnQuery,
+    Usage,
+    as_shown,
+)
 from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.text import ago, clip_middle, counted, folder_name, one_line, visible
 
@@ -47,6 +56,7 @@ _SHOWN_CHARS, _LEAST_SHOWN_CHARS = 4_000, 400
 """Of the last answer, at most and at least: between them as much as half of the screen has."""
 _SHORT_TURNS, _ROWS_OF_A_SHORT_TURN = 4, 7
 """So many turns before the last are told in short, of as many rows of the screen one."""
+_PAST = TurnQuery(limit=_SHORT_TURNS + 1)
 _MOST_SIMILAR = 3
 _MOST_OPEN = 2
 _EMBEDDED_NOW = 4
@@ -215,7 +225,7 @@ class ChatSession:
         if not self.turn_count:
             return self.session
         try:
-            return (await self.app.memory.load_session(self.session.session_id)).session
+            return await self.app.memory.find_session(self.session.session_id)
         except (StoreError, SessionNotFound):  # away, or --ephemeral
             return self.session
 
@@ -369,9 +379,9 @@ class ChatSession:
         from ragmem.memory.turns import prompts_of
         from ragmem.repl.recalled import call_rows, card, folded_prompt, rule, short_turns
 
-        output, session = self.output, self.session
-        turns = (await self.app.memory.load_session(session.session_id)).turns
-        for turn in turns:
+        output, session, memory = self.output, self.session, self.app.memory
+        turns = (await memory.load_session(session.session_id, _PAST)).turns
+        async for turn in memory.turns_back(session.session_id, WITHOUT_CALLS):
             self.cost_usd = with_more(self.cost_usd, turn.usage)
         last = turns[-1] if turns else None
         output.show(card(session, await self._recap(session), last, datetime.now(UTC)))
@@ -379,7 +389,8 @@ class ChatSession:
             rows, columns = output.terminal.rows, output.width
             count = min(_SHORT_TURNS, rows // _ROWS_OF_A_SHORT_TURN, len(turns) - 1)
             if count > 0:
-                short = short_turns(turns[-1 - count : -1], before=len(turns) - 1 - count)
+                before = turns[-1 - count].turn_index - 1
+                short = short_turns(turns[-1 - count : -1], before=before)
                 output.show(Group(*short))
             prompt, later = prompts_of(last)
             for words in (as_shown(prompt), *later.values()):

@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import tracemalloc
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from ragmem.errors import SessionNotFound, StoreError, StoreUnavailable
+from ragmem.ids import new_id
 from ragmem.memory.memory import Presence
 from ragmem.records import SessionQuery
 from ragmem.store import Store
@@ -68,6 +70,24 @@ async def test_a_turn_lasts_from_its_first_moment(open_store: OpenStore, tmp_pat
             ("from the first", "to the first", 1),
             ("from the second", "to the second", 0),
         ]
+
+
+async def test_a_long_chat_holds_the_results_of_its_latest_turns_alone(chat: Chat) -> None:
+    """Those of before are found in the store."""
+    tracemalloc.start()
+    try:
+        for number in range(1, 161):
+            call = a_call(text=f"{number}" * 20_000, tool_call_id=new_id())
+            await chat.told(f"No {number}", call)
+            if number == 60:
+                (before, _), first = tracemalloc.get_traced_memory(), call
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 30 * 60_000
+    found = await chat.memory.find_tool_call(chat.session, first.tool_call_id[-12:])
+    assert found
+    assert found.result == first.result
 
 
 async def test_two_processes_in_a_new_folder_share_its_project(

@@ -38,7 +38,16 @@ from ragmem.memory.context.sections import ContextItem, ContextSection
 from ragmem.memory.last_time import SessionRecap
 from ragmem.memory.memory import SessionTurns
 from ragmem.messages import user
-from ragmem.records import DEFAULT_TITLE, FileAccess, Session, SessionQuery, Turn, Usage
+from ragmem.records import (
+    ALL_TURNS,
+    DEFAULT_TITLE,
+    FileAccess,
+    Session,
+    SessionQuery,
+    Turn,
+    TurnQuery,
+    Usage,
+)
 from ragmem.tools.base import Approver, Proposal
 from ragmem.tools.jobs import Jobs
 from ragmem.tools.sandbox import Mechanism, Sandbox
@@ -168,9 +177,14 @@ class FakeMemory:
                 return each
         raise SessionNotFound(f"Session {reference} not found.", hint="`/sessions` lists.")
 
-    async def load_session(self, session_id: str) -> SessionTurns:
+    async def load_session(self, session_id: str, query: TurnQuery = ALL_TURNS) -> SessionTurns:
         found = await self.find_session(session_id)
-        return SessionTurns(found, tuple(self.turns.get(session_id, ())))
+        turns = self.turns.get(session_id, [])
+        return SessionTurns(found, tuple(turns[-(query.limit or len(turns)) :]))
+
+    async def turns_back(self, session_id: str, query: TurnQuery) -> AsyncIterator[Turn]:
+        for turn in reversed(self.turns.get(session_id, [])):
+            yield turn
 
     async def recap(self, session: Session) -> SessionRecap:
         if session.title == "Work 3" and self._held:
