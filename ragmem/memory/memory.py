@@ -350,8 +350,9 @@ class Memory:
         """Keep a turn that has ended in this process' own memory too."""
         measure(turn, self._running.pop(session.session_id, None), self._metrics)
         known = [*self._local_turns(session), redacted(turn)]
-        # What a window is planned of: all else is the store's, results of tools included.
-        self._local[session.session_id] = known[-window_limit(turn.turn_index) :]
+        # What a window is planned of: all else is the store's, if it keeps any, with its results.
+        count = window_limit(turn.turn_index) if self.records else len(known)
+        self._local[session.session_id] = known[-count:]
         if self.tail and self.records:
             own = self._local_turns(session)
             self.tail.keep(session, self._collector.turns_at_hand(session.session_id, own))

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.config import MemoryConfig
 from ragmem.errors import SessionNotFound, StoreError, StoreUnavailable
 from ragmem.ids import new_id
-from ragmem.memory.memory import Presence
+from ragmem.memory.memory import Memory, Presence
 from ragmem.records import SessionQuery
 from ragmem.store import Store
 from tests.store.conftest import OpenStore
 
-from .builders import a_call
-from .working import Chat, a_memory
+from .builders import a_call, a_turn
+from .working import Chat, a_memory, opening
 
 
 async def a_chat(stack: AsyncExitStack, open_store: OpenStore, folder: Path) -> Chat:
@@ -88,6 +89,19 @@ async def test_a_long_chat_holds_the_results_of_its_latest_turns_alone(chat: Cha
     found = await chat.memory.find_tool_call(chat.session, first.tool_call_id[-12:])
     assert found
     assert found.result == first.result
+
+
+async def test_a_chat_of_which_nothing_is_kept_holds_all_results(
+    store: Store, tmp_path: Path
+) -> None:
+    memory = Memory(opening(store), MemoryConfig(), records=False)
+    chat = Chat(memory, store, tmp_path / "project")
+    await chat.begin()
+    first, *others = (a_call(text=f"No {n}", tool_call_id=new_id()) for n in range(160))
+    for number, call in enumerate((first, *others), 1):
+        memory.finished(chat.session, a_turn(number, calls=(call,)))
+    assert await memory.find_tool_call(chat.session, first.tool_call_id[-12:]) == first
+    await memory.aclose()
 
 
 async def test_two_processes_in_a_new_folder_share_its_project(
