@@ -428,9 +428,11 @@ class Administration:
         said = "Nothing could be read."
         if lost is not None:
             said = f"{counted(lost, 'place')} could not be read."
+        if lost == 0:
+            said = "All that is there could be read."
         if backup is not None:
             said += f" What is missing was taken from {backup}, as far as it is there."
-        newer = schema.newest_made(paths.database)
+        newer = schema.newest_made(paths.database) if lost != 0 or lost_turns else None
         if newer and (backup is None or newer.stat().st_mtime > backup.stat().st_mtime):
             said += f" More may be in {newer}: `ragmem store migrate --from` brings that."
         if kept.exists():

@@ -445,6 +445,20 @@ def test_repair_tells_of_each_session_how_many_turns_it_has_lost(ragmem: Ragmem)
     assert short_id(whole) not in done.err
 
 
+def test_repair_of_what_is_wholly_there_points_to_no_backup(ragmem: Ragmem) -> None:
+    """What is searched by words is made again from the turns."""
+    ragmem.ok("store", "backup")
+    database = ragmem.home / "data" / "memory.db"
+    for copy in database.parent.glob("backups/daily-*.db"):
+        copy.unlink()
+    connection = apsw.Connection(str(database))
+    connection.execute("DELETE FROM documents")
+    connection.close()
+    done = ragmem.ok("store", "repair")
+    assert done.out.startswith("Saved: ")
+    assert done.err.startswith("All that is there could be read. The damaged database is kept")
+
+
 @pytest.mark.parametrize("harm", ["damaged", "missing"])
 def test_repair_saves_what_can_be_read_and_takes_the_rest_from_a_backup(
     ragmem: Ragmem, harm: str
