@@ -150,7 +150,8 @@ SEARCH = """
 import asyncio, shutil, sys
 from pathlib import Path
 import msgspec
-from benches.code import Codes, joined
+from benches.code import Codes
+from benches.results import joined
 from benches.code_latency import measure_latency
 from benches.code_making import Place
 from ragmem.embedder.models import OnnxEmbedder

@@ -25,13 +25,14 @@ __all__ = ["opens", "tmp_path"]
 async def filled(chat: Chat, count: int, result: str = "ok") -> None:
     """So many more turns, each of which has read a file."""
     session = chat.session.session
-    writes: list[Any] = [CreateSession(session=session)]
+    store = await chat.app.store()
+    await store.apply([CreateSession(session=session)])
     for index in range(session.turn_count + 1, session.turn_count + count + 1):
         ids = {"turn_id": new_id(), "session_id": session.session_id}
         call = a_call(text=result, turn_id=ids["turn_id"], tool_call_id=new_id())
         turn = a_turn(index, f"No {index}", calls=(call,))
-        writes.append(PutTurn(turn=replace(turn, **ids)))
-    await (await chat.app.store()).apply(writes)
+        # Each by itself: many at once may be more than a busy machine's store is waited for.
+        await store.apply([PutTurn(turn=replace(turn, **ids))])
     chat.session.session = await chat.app.resume_session(session.session_id)
 
 
