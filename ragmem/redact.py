@@ -497,18 +497,18 @@ def redact_lines(text: str) -> str:
     return _redacted(text, lambda name, secret: f"[redacted: {name}]" + "\n" * secret.count("\n"))
 
 
-_LONGEST = 16 * 1024
+LONGEST_SECRET = 16 * 1024
 """Characters of a secret that may lie across the place where a text is cut."""
 
 
 def first_of(text: str, limit: int) -> str:
     """The first characters of a text, at whose end no part of a secret is left over."""
-    return text if len(text) <= limit else redact(text[: limit + _LONGEST])[:limit]
+    return text if len(text) <= limit else redact(text[: limit + LONGEST_SECRET])[:limit]
 
 
 def last_of(text: str, limit: int) -> str:
     """The last characters of a text, at whose beginning no part of a secret is left over."""
-    return text if len(text) <= limit else redact(text[-limit - _LONGEST :])[-limit:]
+    return text if len(text) <= limit else redact(text[-limit - LONGEST_SECRET :])[-limit:]
 
 
 def ends_of(text: str, limit: int) -> str:

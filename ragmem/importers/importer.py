@@ -47,12 +47,12 @@ from ragmem.memory.recording import redacted
 from ragmem.memory.turns import stored_path
 from ragmem.records import (
     DEFAULT_TITLE,
+    WITHOUT_CALLS,
     Project,
     PutSession,
     PutTurn,
     Session,
     Span,
-    TurnQuery,
     Write,
 )
 from ragmem.redact import redact
@@ -410,16 +410,15 @@ class _Session:
         """What is in the store of it."""
         if self._store is None:
             return
-        brief = TurnQuery(with_tool_calls=False)
         for held in await self._store.get(Session, [self.session.session_id]):
             self.session, self._is_new = held, False
-            turns = await self._store.turns(held.session_id, brief)
+            turns = await self._store.turns(held.session_id, WITHOUT_CALLS)
             self._held = {turn.turn_id: (turn.turn_index, turn.status) for turn in turns}
             self._next = held.turn_count + 1
             self._shared = held.forked_at_index or 0
             return
         for parent in await self._store.get(Session, [self._facts.forked_from]):
-            turns = await self._store.turns(parent.session_id, brief)
+            turns = await self._store.turns(parent.session_id, WITHOUT_CALLS)
             self._parents = [(turn.user_message, turn.assistant_message) for turn in turns]
 
     async def add(self, batch: Sequence[PutTurn]) -> None:

@@ -56,6 +56,17 @@ _MOST_WORDS = 300_000
 """Of all that a line runs, a word for each command that it stands in; it takes about a second."""
 _OF_GIT_WITH_VALUE = {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"}
 """Options before git's subcommand that take the next word."""
+_ACTS = {
+    "git": ("--output", "--open-files-in-pager", "-O", "--exec", "--ext-diff", "--textconv"),
+    "rg": ("--pre", "--hostname-bin"),
+    "sort": ("--output", "-o", "--compress-program"),
+    "make": ("--eval", "-E", "--file", "--makefile", "-f", "--directory", "-C", "-I"),
+    "cargo": ("--config", "--manifest-path", "-Z", "-C"),
+    "npm": ("--script-shell", "--node-options", "--prefix", "--userconfig", "--globalconfig"),
+    "pnpm": ("--script-shell", "--shell-emulator", "--dir", "-C"),
+}  # fmt: skip
+"""Options by which a program that else looks or builds runs, or writes, what they name."""
+_OF_GO = Regex(r"--?(?:exec|toolexec|vettool|overlay|modfile|ldflags|gcflags|o|C)\b")
 _WITHIN_WORD = Regex(r"[=:,@]")
 """Before a path within a word: `--file=a`, `HEAD:a`, `@a`."""
 _MOST_FOLDERS, _MOST_LOOKS, _LONGEST_PATH = 16, 5_000, 4_096
@@ -70,6 +81,17 @@ class CommandWords(msgspec.Struct, frozen=True):
     def text(self) -> str:
         """Return it on one line, each word quoted where it must be."""
         return " ".join(map(spelled, self.words))
+
+    @property
+    def acts(self) -> bool:
+        """Whether an option makes it run or write something else: no `*` of a rule is that."""
+        name = self.words[0].rpartition("/")[2]
+        if name == "go":
+            return any(map(_OF_GO.match, self.words))
+        if name == "make" and any("=" in word for word in self.words):
+            return True
+        given = [word.partition("=")[0] for word in self.words[1:] if word.startswith("-")]
+        return any(_is_option(word, option) for word in given for option in _ACTS.get(name, ()))
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -175,6 +197,13 @@ def _subcommand(words: tuple[str, ...]) -> tuple[str, ...]:
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in _OF_GIT_WITH_VALUE else 1
     return words[at:]
+
+
+def _is_option(word: str, option: str) -> bool:
+    """Whether a word is an option, also shortened, or among others behind one dash."""
+    if option.startswith("--"):
+        return len(word) > 2 and option.startswith(word)
+    return not word.startswith("--") and option[1] in word
 
 
 class _Reader:

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from ragmem.messages import ImagePart
-from ragmem.redact import first_of
+from ragmem.redact import LONGEST_SECRET, first_of
 from ragmem.text import Regex, is_latin_1, spelled
 from ragmem.tools.base import ToolFailure, ToolOutput
 
@@ -237,7 +237,8 @@ def _shown_line(text: str, start: int, stop: int, limit: int) -> str:
     if stop > start and text[stop - 1] == "\r":
         stop -= 1
     # Of a longer line no part of a secret is to be left over at its end.
-    line = spelled(first_of(text[start:stop], limit), keep="\t")
+    beginning = text[start : min(stop, start + limit + LONGEST_SECRET)]
+    line = spelled(first_of(beginning, limit), keep="\t")
     left_out = stop - start - limit
     return f"{line}… [{left_out:,} more characters]" if left_out > 0 else line
 

@@ -172,7 +172,7 @@ class PermissionRule(msgspec.Struct, frozen=True):
 
     def allows_command(self, command: CommandWords) -> bool:
         """Return the same for a rule that allows, whose `*` is no option that runs a program."""
-        return self.covers_command(command) and ("*" not in self.pattern or not acts(command))
+        return self.covers_command(command) and ("*" not in self.pattern or not command.acts)
 
 
 def read_rule(text: str) -> PermissionRule:
@@ -623,19 +623,18 @@ _NEVER_WIDE = WRAPPERS | SHELLS | {
     "source", ".", "ssh", "python", "node", "deno", "perl", "ruby", "php", "lua", "awk", "gawk",
     "mawk", "sed", "rm", "mv", "dd", "chmod", "chown", "chgrp", "kill", "curl", "wget", "nc", "scp",
     "rsync", "tee", "tar", "crontab", "cd", "export", "alias", "set", "printf", "test", "npx",
-    "bunx", "pnpx", "uvx", "pipx", "vi", "vim", "nvim", "emacs", "gdb", "nodejs",
-    "tsx", "ts-node", "pypy", "ipython", "Rscript", "julia", "tclsh", "expect", "m4",
-    "ed", "ex", "less", "man", "tmux", "screen", "ssh-agent", "bundle", "hatch", "pdm", "nix",
-    "direnv", "enable",
+    "bunx", "pnpx", "uvx", "pipx", "vi", "vim", "nvim", "emacs", "gdb", "nodejs", "tsx", "ts-node",
+    "pypy", "ipython", "Rscript", "julia", "tclsh", "expect", "m4", "ed", "ex", "less", "man",
+    "tmux", "screen", "ssh-agent", "bundle", "hatch", "pdm", "nix", "direnv", "enable",
     # what bash does itself: expands what it is given, or changes what the next name means
     "read", "unset", "let", "declare", "typeset", "local", "readonly", "wait", "getopts", "hash",
     "complete", "compopt", "bind", "fc", "pushd", "popd", "shopt",
     # with commands, or a way out to a shell, among their options and their input
     "fd", "fdfind", "split", "zip", "cmake", "ctest", "sqlite", "psql", "mysql", "mariadb",
-    "mongosh", "ftp", "sftp", "telnet", "socat", "ncat", "netcat", "dc", "gnuplot", "lldb",
-    "java", "jshell", "groovy", "scala", "kotlin", "erl", "elixir", "iex", "guile", "sbcl",
-    "racket", "runghc", "ghci", "octave", "R", "osascript", "swift", "pyenv", "rbenv", "asdf",
-    "mise", "devbox", "nerdctl",
+    "mongosh", "ftp", "sftp", "telnet", "socat", "ncat", "netcat", "dc", "gnuplot", "lldb", "java",
+    "jshell", "groovy", "scala", "kotlin", "erl", "elixir", "iex", "guile", "sbcl", "racket",
+    "runghc", "ghci", "octave", "R", "osascript", "swift", "pyenv", "rbenv", "asdf", "mise",
+    "devbox", "nerdctl",
     # which write wherever they are told to
     "cp", "ln", "install", "patch", "truncate", "shred",
 }  # fmt: skip
@@ -652,37 +651,6 @@ _RUNS_ANY = {
 """Subcommands that run, or set up to be run, whatever they are given."""
 _OF_SOURCES = {"git", "hg", "jj"}
 """Of these `add` is about files that are there; elsewhere it fetches a package."""
-_ACTS = {
-    "git": ("--output", "--open-files-in-pager", "-O", "--exec", "--ext-diff", "--textconv"),
-    "rg": ("--pre", "--hostname-bin"),
-    "sort": ("--output", "-o", "--compress-program"),
-    "make": ("--eval", "-E", "--file", "--makefile", "-f", "--directory", "-C", "-I"),
-    "cargo": ("--config", "--manifest-path", "-Z", "-C"),
-    "npm": ("--script-shell", "--node-options", "--prefix", "--userconfig", "--globalconfig"),
-    "pnpm": ("--script-shell", "--shell-emulator", "--dir", "-C"),
-}  # fmt: skip
-"""Options by which a program that else looks or builds runs, or writes, what they name."""
-_OF_GO = Regex(r"--?(?:exec|toolexec|vettool|overlay|modfile|ldflags|gcflags|o|C)\b")
-
-
-def acts(command: CommandWords) -> bool:
-    """Return whether an option makes it run or write something else: no `*` of a rule is that."""
-    name = command.words[0].rpartition("/")[2]
-    if name == "go":
-        return any(map(_OF_GO.match, command.words))
-    if name == "make" and any("=" in word for word in command.words):
-        return True
-    given = [word.partition("=")[0] for word in command.words[1:] if word.startswith("-")]
-    return any(_is_option(word, option) for word in given for option in _ACTS.get(name, ()))
-
-
-def _is_option(word: str, option: str) -> bool:
-    """Whether a word is an option, also shortened, or among others behind one dash."""
-    if option.startswith("--"):
-        return len(word) > 2 and option.startswith(word)
-    return not word.startswith("--") and option[1] in word
-
-
 _WITH_SCRIPTS = {"npm", "pnpm", "yarn", "bun"}
 """Of these `run` is followed by the name of one of the project's scripts."""
 _VERSION = Regex(r"[\d.]+$")

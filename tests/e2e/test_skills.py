@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.cli.process import Ragmem
 from tests.e2e.house import House, loaded
 from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.repl.pty_chat import PtyChat
 
 SKILL = "---\nname: ferns\ndescription: Waters the ferns.\n---\nTake the green can.\n"
 
@@ -14,6 +15,13 @@ def put(home: Path, name: str, text: str) -> None:
     file = home / name
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     file.write_text(text)
+
+
+def answered(chat: PtyChat, key: str) -> None:
+    """Whether the project's are to be used."""
+    chat.wait_for_screen(r"^Use them\?")
+    chat.send(key)
+    loaded(chat)
 
 
 def test_a_persons_skill_is_listed_and_read_and_a_projects_is_told_of_once(tmp_path: Path) -> None:
@@ -50,17 +58,13 @@ def test_a_chat_asks_for_what_a_project_brings_and_again_when_it_changes(house: 
     put(house.project, ".ragmem/commands/tidy.md", "Tidy $ARGUMENTS up.")
     with house.chat("chat") as chat:
         chat.wait_for(r"brings 1 skill \(ferns\) and 1 command \(/tidy\)")
-        chat.wait_for_screen(r"^Use them\?")
-        chat.send("n")
-        loaded(chat)
+        answered(chat, "n")
         chat.send("hello\r", ends=r"^First\.")
         assert "ferns" not in house.last_prompt()
         chat.leave()
     put(house.project, ".ragmem/commands/tidy.md", "Tidy $ARGUMENTS well.")
     with house.chat("chat") as chat:
-        chat.wait_for_screen(r"^Use them\?")
-        chat.send("y")
-        loaded(chat)
+        answered(chat, "y")
         chat.send("/tidy the hall\r", ends=r"^Tidied\.")
         assert "Tidy the hall well." in house.last_prompt()
         assert "Waters the ferns" in house.last_prompt()
@@ -73,9 +77,7 @@ def test_what_a_command_of_the_project_began_is_shown_as_it_was_typed(house: Hou
     text = "Greet $ARGUMENTS.\n" + "Always greet warmly.\n" * 9
     put(house.project, ".claude/commands/greet.md", text)
     with house.chat("chat") as chat:
-        chat.wait_for_screen(r"^Use them\?")
-        chat.send("y")
-        loaded(chat)
+        answered(chat, "y")
         chat.send("/greet Ann\r", ends=r"^Hello, Ann\.")
         assert "Always greet warmly." in house.last_prompt()
         assert "/greet Ann" not in house.last_prompt()
