@@ -50,7 +50,7 @@ def cosines(row: bytes, rows: Mapping[K, bytes]) -> dict[K, float]:
 
     matrix = np.frombuffer(b"".join(alike.values()), dtype="<f4").reshape(len(alike), -1)
     found = np.nan_to_num(matrix @ np.frombuffer(row, dtype="<f4"), nan=-1.0)
-    return dict(zip(alike, map(float, found), strict=True))
+    return dict(zip(alike, found.tolist(), strict=True))
 
 
 def _cosine(own: "array[float]", other: "array[float]") -> float:

@@ -201,14 +201,15 @@ def search(
     }
     best = max(near.values(), default=-1.0)
     bar = max(floor or -1.0, _OF_BEST * best)
+    bear = {i for i, value in near.items() if value > bar}
+    bear |= {i for i, shared in words.items() if shared.tells and i not in near}
     scored: dict[int, tuple[float, str]] = {}
-    # All others would score nothing.
-    for i in alive & (about | words.keys() | near.keys()):
-        shared = words.get(i, _NO_WORDS)
+    # All others would score nothing, or be too far.
+    for i in alive & (about | (bear if asked.floor else words.keys() | near.keys())):
         entry = book.entries[i]
+        shared = words.get(i, _NO_WORDS)
         score, why = _scored(entry, floor, shared.score, similarities.get(i), names)
-        bears = near[i] > bar if i in near else shared.tells
-        bears = bears or _is_named(entry, named | others)
+        bears = i in bear or _is_named(entry, named | others)
         if asked.subjects or (score > 0 and (bears or not asked.floor)):
             scored[i] = (score, why)
     of_failures = asks_what_failed(asked.text)
