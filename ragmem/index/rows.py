@@ -234,6 +234,7 @@ _HERE_AT_MOST = 64
 """The most files that are cut here: a child would take longer to start than they take."""
 _BATCH = 100
 _MOST_CHILDREN = 4
+"""At most one a core; they yield to whoever has work, and this process hardly has any meanwhile."""
 _NICENESS = 10
 _PATIENCE_S = 120.0
 """How long a child may take to start, and for one batch."""
@@ -265,7 +266,7 @@ def _cut_by_children(
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     waiting = deque(paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH))
-    count = max(1, min((cores or 1) - 1, _MOST_CHILDREN, len(waiting)))
+    count = min(cores or 1, _MOST_CHILDREN, len(waiting))
     children = [_Child(root, most) for _ in range(count)]
     try:
         while (waiting or any(child.asked for child in children)) and not stop.is_set():
