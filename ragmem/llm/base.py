@@ -147,8 +147,9 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
         cached, written = cached_tokens or 0, written_tokens or 0
         read_price = usual if self.cached_usd_per_token is None else self.cached_usd_per_token
         write_price = usual if self.written_usd_per_token is None else self.written_usd_per_token
+        # Some count what the cache gave beside what was read, not as a part of it.
         return (
-            (input_tokens - cached - written) * usual
+            max(0, input_tokens - cached - written) * usual
             + cached * read_price
             + written * write_price
             + output_tokens * out
