@@ -32,6 +32,7 @@ More than is stored of a turn: what is cut there bears a mark.
 _CALL_CHARS = 1_000
 """A tool call counts for so many, however few it has: millions of empty ones are endless too."""
 _BRIEF_CHARS = 60
+_TRY_AGAIN = "Try again in a moment, or use another model (-m)."
 _GO_ON = "Ask it to go on, or ask again."
 """What came of an answer that broke off is in the conversation."""
 
@@ -199,7 +200,7 @@ class Passing(ProviderUnavailable):
     def __init__(
         self, message: str, *, hint: str = "", retry_after_s: float | None = None, brief: str = ""
     ) -> None:
-        super().__init__(message, hint=hint, retry_after_s=retry_after_s)
+        super().__init__(message, hint=hint or _TRY_AGAIN, retry_after_s=retry_after_s)
         self.brief = brief or one_line(message, _BRIEF_CHARS).removesuffix(".")
         """The same in a few words."""
 

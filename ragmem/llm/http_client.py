@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 AFTER_END_S = 2.0
 """How long usage may follow the end before we stop listening."""
-MAX_ERROR_BYTES = 64 * 1024
 _CONNECT_TIMEOUT_S = 10.0
 _KEPT_OPEN_S = 5.0
 _UNQUOTED = "/:?%@!$&'()*+,;="
@@ -180,6 +179,9 @@ class HttpClient(ABC):
         self, response: "Response", reader: EventReader
     ) -> AsyncGenerator[Chunk, None]:
         kind = _header(response, "content-type").partition(";")[0].strip().lower()
+        packed = _header(response, "content-encoding").strip().lower()
+        if packed not in ("", "identity"):
+            raise faults.not_an_api(self._endpoint, f"a body packed by {packed}, unasked")
         if kind == "application/json":
             async with asyncio.timeout(self._timeout_s):
                 body = await _read(response, MAX_EVENT_BYTES + 1)
@@ -212,7 +214,7 @@ class HttpClient(ABC):
     async def _refused(self, response: "Response", request: Request) -> LLMError | None:
         """The error of a status; None where the same request in other words may do."""
         async with asyncio.timeout(self._timeout_s):
-            body = (await _read(response, MAX_ERROR_BYTES)).decode("utf-8", "replace")
+            body = (await _read(response, faults.MOST_ERROR_CHARS)).decode("utf-8", "replace")
         if response.status in (400, 422) and self._adapt(body):
             return None
         if self._schema_of(request) and _may_mean_schema(response.status, body):
