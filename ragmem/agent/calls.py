@@ -127,7 +127,7 @@ class CallRunner:
             self._new_call(use, iteration, preamble=text if i == 0 else "")
             for i, use in enumerate(uses)
         ]
-        cut = _cut_short(completion.end_reason)
+        cut = cut_short(completion.end_reason)
         problems = [(cut, "") if cut else self._problem(use) for use in uses]
         if any(problems):
             self._broken_in_a_row += 1
@@ -318,8 +318,8 @@ def _failed(call: ToolCall, text: str, shown: str) -> ToolOutcome:
     )
 
 
-def _cut_short(end_reason: str) -> str:
-    """Why calls that came with this end can't be trusted to be whole; empty where they can."""
+def cut_short(end_reason: str) -> str:
+    """Why a message with this end can't be trusted to be whole; empty where it can."""
     match end_reason.casefold():
         case reason if reason in _WHOLE_ENDS:
             return ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ragmem.agent.calls import CallRunner, ToolLoop, with_note
+from ragmem.agent.calls import CallRunner, ToolLoop, cut_short, with_note
 from ragmem.config import Effort, ToolsConfig
 from ragmem.errors import (
     EXIT_DONE,
@@ -362,6 +362,9 @@ class TurnRun:
         is_cut = completion.end_reason == "length"
         if is_cut:
             self._warn("The answer reached the model's limit of output and may be cut short.")
+        elif completion.end_reason != "content_filter" and cut_short(completion.end_reason):
+            end = one_line(completion.end_reason, 40)
+            self._warn(f"The provider ended the answer by {end!r}: it may be cut short.")
         if misfit:
             return Ending(
                 subtype="error_during_execution",

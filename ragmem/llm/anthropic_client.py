@@ -172,31 +172,32 @@ def _block(part: Part) -> list[dict[str, Json]]:
 
 class _Block(msgspec.Struct):
     type: str = ""
-    id: str = ""
-    name: str = ""
-    text: str = ""
-    thinking: str = ""
-    data: str = ""
+    id: str | None = None
+    name: str | None = None
+    input: Json = None
+    text: str | None = None
+    thinking: str | None = None
+    data: str | None = None
 
 
 class _Delta(msgspec.Struct):
     type: str = ""
-    text: str = ""
-    partial_json: str = ""
-    thinking: str = ""
-    signature: str = ""
+    text: str | None = None
+    partial_json: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
     stop_reason: str | None = None
 
 
 class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
+    input_tokens: wire.TokenCount = None
+    output_tokens: wire.TokenCount = None
+    cache_creation_input_tokens: wire.TokenCount = None
+    cache_read_input_tokens: wire.TokenCount = None
 
 
 class _Message(msgspec.Struct):
-    usage: _Usage | None = None
+    usage: Any = None
 
 
 class _Event(msgspec.Struct):
@@ -205,7 +206,7 @@ class _Event(msgspec.Struct):
     message: _Message | None = None
     content_block: _Block | None = None
     delta: _Delta | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: Any = None
 
 
@@ -244,8 +245,9 @@ class MessageReader(wire.EventReader):
                 self.end_reason = _ENDS.get(self._stop_reason, self._stop_reason) or "stop"
         return []
 
-    def _count(self, usage: _Usage | None) -> None:
+    def _count(self, said: Any) -> None:
         """What comes later counts the whole call; what it leaves out was said before."""
+        usage = wire.counted(said, _Usage)
         if usage is None:
             return
         told = {k: v for k, v in msgspec.structs.asdict(usage).items() if v is not None}
@@ -264,12 +266,14 @@ class MessageReader(wire.EventReader):
             case "text" if block.text:
                 return [TextChunk(block.text)]
             case "thinking":
-                self._calls.thinking.append({"type": "thinking", "thinking": block.thinking})
+                begun = {"type": "thinking", "thinking": block.thinking or ""}
+                self._calls.thinking.append(begun)
                 return [ReasoningChunk(block.thinking)] if block.thinking else []
             case "redacted_thinking":
                 self._calls.thinking.append({"type": "redacted_thinking", "data": block.data})
             case "tool_use":
-                return [self._calls.begin(index, block.id, block.name)]
+                given = msgspec.json.encode(block.input or {}).decode()
+                return [self._calls.begin(index, block.id or "", block.name or "", given)]
         return []
 
     def _more(self, index: int, delta: _Delta) -> list[Chunk]:
@@ -279,9 +283,14 @@ class MessageReader(wire.EventReader):
             case "input_json_delta" if delta.partial_json and index in self._calls:
                 return [self._calls.more(index, delta.partial_json)]
             case "thinking_delta" if delta.thinking:
-                if self._calls.thinking:
-                    self._calls.thinking[-1]["thinking"] += delta.thinking
+                if (begun := self._thought()) is not None:
+                    begun["thinking"] += delta.thinking
                 return [ReasoningChunk(delta.thinking)]
-            case "signature_delta" if self._calls.thinking:
-                self._calls.thinking[-1]["signature"] = delta.signature
+            case "signature_delta" if (begun := self._thought()) is not None:
+                begun["signature"] = delta.signature or ""
         return []
+
+    def _thought(self) -> dict[str, Json] | None:
+        """The block of thinking that is being told; none may have begun, or a sealed one."""
+        last = self._calls.thinking[-1] if self._calls.thinking else {}
+        return last if last.get("type") == "thinking" else None

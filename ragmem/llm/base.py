@@ -32,6 +32,7 @@ More than is stored of a turn: what is cut there bears a mark.
 _CALL_CHARS = 1_000
 """A tool call counts for so many, however few it has: millions of empty ones are endless too."""
 _BRIEF_CHARS = 60
+_TRY_AGAIN = "Try again in a moment, or use another model (-m)."
 _GO_ON = "Ask it to go on, or ask again."
 """What came of an answer that broke off is in the conversation."""
 
@@ -147,8 +148,9 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
         cached, written = cached_tokens or 0, written_tokens or 0
         read_price = usual if self.cached_usd_per_token is None else self.cached_usd_per_token
         write_price = usual if self.written_usd_per_token is None else self.written_usd_per_token
+        # Some count what the cache gave beside what was read, not as a part of it.
         return (
-            (input_tokens - cached - written) * usual
+            max(0, input_tokens - cached - written) * usual
             + cached * read_price
             + written * write_price
             + output_tokens * out
@@ -198,7 +200,7 @@ class Passing(ProviderUnavailable):
     def __init__(
         self, message: str, *, hint: str = "", retry_after_s: float | None = None, brief: str = ""
     ) -> None:
-        super().__init__(message, hint=hint, retry_after_s=retry_after_s)
+        super().__init__(message, hint=hint or _TRY_AGAIN, retry_after_s=retry_after_s)
         self.brief = brief or one_line(message, _BRIEF_CHARS).removesuffix(".")
         """The same in a few words."""
 

@@ -23,15 +23,19 @@ from ragmem.llm.base import Passing
 from ragmem.redact import redact
 from ragmem.text import Regex, clean, one_line
 
+MOST_ERROR_CHARS = 64 * 1024
+"""Of an error's body: more says nothing more, and takes seconds to look for keys in."""
 DETAIL_CHARS = 300
 
 _KEY_LIKE = Regex(
     r"\b(?:(?:sk|pk|gsk|xai|tgp|hf|key)[-_]|AIza|AKIA|Bearer )[A-Za-z0-9*._\-]{6,}", re.ASCII
 )
 _TOO_LONG = Regex(
-    r"context[_ ](?:length|window|size)|maximum context|too many (?:input )?tokens|"
-    r"prompt is too long|input is too long|reduce the length|"
-    r"exceeds? the (?:available|model|maximum number of tokens)",
+    r"context[_ ](?:length|window|size|limit)|maximum (?:context|prompt length|model length)|"
+    r"too many (?:input )?tokens|prompt is too long|input is too long|reduce the length|"
+    r"exceeds? the (?:available|model|maximum number of tokens)|exceeds? max length|"
+    r"exceeded model token limit|token count of \d+ exceeds|range of input length|"
+    r"tokens \+ .max_new_tokens. must be",
     re.IGNORECASE,
 )
 _NO_CREDIT = Regex(r"insufficient[_ ](?:quota|balance|funds)|billing|credit", re.IGNORECASE)
@@ -125,7 +129,7 @@ def from_event(peer: Peer, error: object) -> LLMError:
         return from_status(peer, status, json.dumps({"error": error}, default=str))
     if _TOO_LONG.search(text) or code == "context_length_exceeded":
         return too_long(peer, scrub(text, peer.secrets))
-    return Passing(f"{peer.name} broke off: {scrub(text, peer.secrets)}.", hint=_later(None))
+    return Passing(f"{peer.name} broke off: {scrub(text, peer.secrets)}.")
 
 
 def too_long(peer: Peer, detail: str) -> ContextTooLong:
@@ -224,5 +228,6 @@ def _key_hint(peer: Peer) -> str:
 
 
 def _later(retry_after_s: float | None) -> str:
-    when = f"It asks to wait {retry_after_s:.0f} s; then try again" if retry_after_s else ""
-    return f"{when or 'Try again in a moment'}, or use another model (-m)."
+    if not retry_after_s:
+        return ""
+    return f"It asks to wait {retry_after_s:.0f} s; then try again, or use another model (-m)."

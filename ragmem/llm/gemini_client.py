@@ -131,40 +131,40 @@ class GeminiClient(HttpClient):
 
 
 class _Call(msgspec.Struct):
-    name: str = ""
+    name: str | None = None
     args: Json = None
 
 
 class _Part(msgspec.Struct, rename="camel"):
-    text: str = ""
-    thought: bool = False
+    text: str | None = None
+    thought: bool | None = None
     function_call: _Call | None = None
-    thought_signature: str = ""
+    thought_signature: str | None = None
 
 
 class _Content(msgspec.Struct):
-    parts: list[_Part] = []
+    parts: list[_Part] | None = None
 
 
 class _Candidate(msgspec.Struct, rename="camel"):
     content: _Content | None = None
-    finish_reason: str = ""
+    finish_reason: str | None = None
 
 
 class _Usage(msgspec.Struct, rename="camel"):
-    prompt_token_count: int | None = None
-    candidates_token_count: int | None = None
-    thoughts_token_count: int | None = None
-    cached_content_token_count: int | None = None
+    prompt_token_count: wire.TokenCount = None
+    candidates_token_count: wire.TokenCount = None
+    thoughts_token_count: wire.TokenCount = None
+    cached_content_token_count: wire.TokenCount = None
 
 
 class _Feedback(msgspec.Struct, rename="camel"):
-    block_reason: str = ""
+    block_reason: str | None = None
 
 
 class _Event(msgspec.Struct, rename="camel"):
-    candidates: list[_Candidate] = []
-    usage_metadata: _Usage | None = None
+    candidates: list[_Candidate] | None = None
+    usage_metadata: Any = None
     prompt_feedback: _Feedback | None = None
     error: Any = None
 
@@ -184,7 +184,7 @@ class ContentReader(wire.EventReader):
         event = wire.decoded(_decode, data)
         if event.error:
             raise wire.Refusal(event.error)
-        if usage := event.usage_metadata:
+        if usage := wire.counted(event.usage_metadata, _Usage):
             out = (usage.candidates_token_count, usage.thoughts_token_count)
             self._usage = UsageChunk(
                 input_tokens=usage.prompt_token_count,
@@ -192,10 +192,10 @@ class ContentReader(wire.EventReader):
                 cached_tokens=usage.cached_content_token_count,
             )
         found: list[Chunk] = []
-        for candidate in event.candidates[:1]:
-            for part in candidate.content.parts if candidate.content else ():
+        for candidate in (event.candidates or [])[:1]:
+            for part in (candidate.content or _Content()).parts or ():
                 found += self._chunks(part)
-            self._end(candidate.finish_reason)
+            self._end(candidate.finish_reason or "")
         if event.prompt_feedback and event.prompt_feedback.block_reason:
             self.end_reason = "content_filter"
         return found
@@ -209,7 +209,7 @@ class ContentReader(wire.EventReader):
 
     def _chunks(self, part: _Part) -> list[Chunk]:
         if part.function_call:
-            return [self._called(part.function_call, part.thought_signature)]
+            return [self._called(part.function_call, part.thought_signature or "")]
         if not part.text:
             return []
         return [ReasoningChunk(part.text) if part.thought else TextChunk(part.text)]
@@ -220,4 +220,4 @@ class ContentReader(wire.EventReader):
         if signature:
             self._signatures[name] = signature
         arguments = msgspec.json.encode(call.args or {}).decode()
-        return ToolChunk(slot, name, call.name, arguments)
+        return ToolChunk(slot, name, call.name or "", arguments)

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 AFTER_END_S = 2.0
 """How long usage may follow the end before we stop listening."""
-MAX_ERROR_BYTES = 64 * 1024
 _CONNECT_TIMEOUT_S = 10.0
 _KEPT_OPEN_S = 5.0
 _UNQUOTED = "/:?%@!$&'()*+,;="
@@ -180,6 +179,9 @@ class HttpClient(ABC):
         self, response: "Response", reader: EventReader
     ) -> AsyncGenerator[Chunk, None]:
         kind = _header(response, "content-type").partition(";")[0].strip().lower()
+        packed = _header(response, "content-encoding").strip().lower()
+        if packed not in ("", "identity"):
+            raise faults.not_an_api(self._endpoint, f"a body packed by {packed}, unasked")
         if kind == "application/json":
             async with asyncio.timeout(self._timeout_s):
                 body = await _read(response, MAX_EVENT_BYTES + 1)
@@ -212,7 +214,7 @@ class HttpClient(ABC):
     async def _refused(self, response: "Response", request: Request) -> LLMError | None:
         """The error of a status; None where the same request in other words may do."""
         async with asyncio.timeout(self._timeout_s):
-            body = (await _read(response, MAX_ERROR_BYTES)).decode("utf-8", "replace")
+            body = (await _read(response, faults.MOST_ERROR_CHARS)).decode("utf-8", "replace")
         if response.status in (400, 422) and self._adapt(body):
             return None
         if self._schema_of(request) and _may_mean_schema(response.status, body):
@@ -440,30 +442,29 @@ class ResponsesClient(HttpClient):
 # --- in ----------------------------------------------------------------------
 
 
-class _Item(msgspec.Struct):
-    type: str = ""
-    call_id: str = ""
-    name: str = ""
-    arguments: str = ""
+class _Call(msgspec.Struct):
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
 
 
 class _TokenDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
+    cached_tokens: wire.TokenCount = None
+    cache_write_tokens: wire.TokenCount = None
 
 
 class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
+    input_tokens: wire.TokenCount = None
+    output_tokens: wire.TokenCount = None
     input_tokens_details: _TokenDetails | None = None
 
 
 class _Reason(msgspec.Struct):
-    reason: str = ""
+    reason: str | None = None
 
 
 class _Response(msgspec.Struct):
-    usage: _Usage | None = None
+    usage: Any = None
     error: Any = None
     incomplete_details: _Reason | None = None
 
@@ -471,11 +472,11 @@ class _Response(msgspec.Struct):
 class _Event(msgspec.Struct):
     type: str = ""
     output_index: int = 0
-    delta: str = ""
-    item: msgspec.Raw = msgspec.Raw(b"{}")
+    delta: str | None = None
+    item: dict[str, Any] | None = None
     response: _Response | None = None
-    message: str = ""
-    code: str | None = None
+    message: Any = None
+    code: Any = None
     error: Any = None
 
 
@@ -497,7 +498,7 @@ class ResponseReader(EventReader):
         if event.error or response.error or event.type == "error":
             told = {"message": event.message, "code": event.code}
             raise wire.Refusal(event.error or response.error or told)
-        if usage := response.usage:
+        if usage := wire.counted(response.usage, _Usage):
             details = usage.input_tokens_details or _TokenDetails()
             self._usage = UsageChunk(
                 input_tokens=usage.input_tokens,
@@ -519,31 +520,40 @@ class ResponseReader(EventReader):
             case "reasoning_summary_part.done":
                 return [ReasoningChunk("\n\n")]
             case "output_item.added":
-                item = _item(event.item)
-                if item.type == "function_call":
-                    return [self._calls.begin(event.output_index, item.call_id, item.name)]
+                return self._begun(event.output_index, event.item or {})
             case "function_call_arguments.delta" if event.output_index in self._calls:
-                return [self._calls.more(event.output_index, event.delta)]
+                return [self._calls.more(event.output_index, event.delta or "")]
             case "output_item.done":
-                return self._whole(event.output_index, event.item)
+                return self._whole(event.output_index, event.item or {})
             case "completed":
                 ended = "tool_calls" if self._calls else "stop"
                 self.end_reason = "content_filter" if self._refused else ended
             case "incomplete":
                 reason = response.incomplete_details or _Reason()
-                self.end_reason = _ENDS.get(reason.reason, reason.reason or "incomplete")
+                told = reason.reason or "incomplete"
+                self.end_reason = _ENDS.get(told, told)
         return []
 
-    def _whole(self, index: int, raw: msgspec.Raw) -> list[Chunk]:
-        """Of a call its arguments, where they did not come in pieces; reasoning is kept."""
-        item = _item(raw)
-        if item.type == "reasoning":
-            self._calls.thinking.append(msgspec.json.decode(raw))
-        return self._calls.end(index, item.arguments)
+    def _begun(self, index: int, raw: dict[str, Any]) -> list[Chunk]:
+        if raw.get("type") != "function_call":
+            return []
+        item = _call_of(raw)
+        return [self._calls.begin(index, item.call_id or "", item.name or "")]
+
+    def _whole(self, index: int, raw: dict[str, Any]) -> list[Chunk]:
+        """Of a call what did not come in pieces: its arguments, or all; reasoning is kept."""
+        match raw.get("type"):
+            case "reasoning":
+                self._calls.thinking.append(raw)
+            case "function_call":
+                begun = [] if index in self._calls else self._begun(index, raw)
+                return begun + self._calls.end(index, _call_of(raw).arguments or "")
+        return []
 
 
-def _item(raw: msgspec.Raw) -> _Item:
-    return msgspec.json.decode(raw, type=_Item)
+def _call_of(raw: dict[str, Any]) -> _Call:
+    """ValueError where it is none."""
+    return msgspec.convert(raw, _Call)
 
 
 class _Requests:

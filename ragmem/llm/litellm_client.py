@@ -73,12 +73,18 @@ class LiteLLMClient:
         fault: LLMError | None = None
         answer: Any = None
         try:
-            answer = await litellm.acompletion(**self._call(request))
+            async with asyncio.timeout(self._timeout_s):
+                answer = await litellm.acompletion(**self._call(request))
+            if answer is None:
+                # What litellm makes of a second 422.
+                raise faults.from_status(self._peer, 422, "")
             async for event in _in_time(aiter(answer), self._timeout_s):
                 for chunk in reader.feed(msgspec.convert(event.model_dump(), wire.WireChunk)):
                     if isinstance(chunk, ToolChunk):
                         arguments.setdefault(chunk.index, []).append(chunk.arguments)
                     yield chunk
+        except LLMError as error:
+            fault = error.with_traceback(None)
         except Exception as error:
             # litellm raises its own kinds, its provider's, and plain ones.
             fault = self._fault(error)
@@ -132,7 +138,8 @@ class LiteLLMClient:
         """An exception of litellm or of what it uses, as ours; only names and text are taken."""
         peer = self._peer
         kinds = {type(each).__name__ for each in chain(error)}
-        text = _SDK_NAMES.sub("", str(getattr(error, "message", "") or error)).strip()
+        told = str(getattr(error, "message", "") or error)[: faults.MOST_ERROR_CHARS]
+        text = _SDK_NAMES.sub("", told).strip()
         status = getattr(error, "status_code", None)
         if "LLM Provider NOT provided" in text:
             return ProviderRefused(
@@ -154,7 +161,7 @@ class LiteLLMClient:
                 f"{peer.model} needs a library that is not installed: {_short(text)}.",
                 hint="Install it beside ragmem, or use another model (-m).",
             )
-        if isinstance(status, int) and 400 <= status < 600:
+        if isinstance(status, int) and 300 <= status < 600:
             seconds = faults.retry_after(header_of(error, "retry-after"))
             return faults.from_status(peer, status, text, retry_after_s=seconds)
         return Passing(f"{peer.name}: {faults.scrub(text, peer.secrets) or 'no answer'}")

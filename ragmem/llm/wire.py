@@ -11,7 +11,7 @@ import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -164,6 +164,21 @@ def decoded(decode: Callable[[str], E], data: str) -> E:
         raise ValueError(str(error)) from None
 
 
+TokenCount = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | None
+"""Tokens, as far as anybody can have used so many."""
+
+
+def counted(usage: Any, kind: type[E]) -> E | None:
+    """What a provider says was used, in the words of its protocol; None where that can't be so.
+
+    It is told last, with the end of an answer, which is worth more than its price.
+    """
+    try:
+        return msgspec.convert(usage, kind)
+    except msgspec.ValidationError:
+        return None
+
+
 class CallBlocks:
     """Tool calls of one answer that come as blocks, each at a place that the provider gives it."""
 
@@ -172,32 +187,35 @@ class CallBlocks:
         """What came before the first of them, as it goes back with it."""
         self._thoughts = thoughts
         self._slots: dict[int, int] = {}
-        self._silent: set[int] = set()
-        """Places of calls of which no argument has come."""
+        self._begun = 0
+        self._silent: dict[int, str] = {}
+        """Arguments of calls of which none has come in pieces, by their places."""
 
     def __contains__(self, place: int) -> bool:
         return place in self._slots
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return self._begun
 
-    def begin(self, place: int, given_id: str, name: str) -> ToolChunk:
-        """A call, of which arguments follow."""
-        slot = self._slots[place] = len(self._slots)
+    def begin(self, place: int, given_id: str, name: str, arguments: str = "{}") -> ToolChunk:
+        """A call, of which arguments follow; those given here hold where none do."""
+        slot = self._slots[place] = self._begun
+        self._begun += 1
         given_id = given_id or f"call_{new_id()}"
         if slot == 0 and self.thinking:
             self._thoughts[given_id] = self.thinking
-        self._silent.add(place)
+        self._silent[place] = arguments
         return ToolChunk(slot, given_id, name)
 
     def more(self, place: int, arguments: str) -> ToolChunk:
         """A piece of a call's arguments."""
-        self._silent.discard(place)
+        self._silent.pop(place, None)
         return ToolChunk(self._slots[place], "", "", arguments)
 
     def end(self, place: int, arguments: str = "") -> list[Chunk]:
         """Return all arguments of a call of which none came in pieces; nothing of others."""
-        return [self.more(place, arguments or "{}")] if place in self._silent else []
+        told = self._silent.get(place)
+        return [] if told is None else [self.more(place, arguments or told)]
 
 
 class _Function(msgspec.Struct):
@@ -226,23 +244,23 @@ class _Choice(msgspec.Struct):
 
 
 class _TokenDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    cache_creation_tokens: int | None = None
+    cached_tokens: TokenCount = None
+    cache_write_tokens: TokenCount = None
+    cache_creation_tokens: TokenCount = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: TokenCount = None
+    completion_tokens: TokenCount = None
     prompt_tokens_details: _TokenDetails | None = None
-    prompt_cache_hit_tokens: int | None = None
+    prompt_cache_hit_tokens: TokenCount = None
 
 
 class WireChunk(msgspec.Struct):
     """An event of a stream, or a whole answer; `error` where it is neither."""
 
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: Any = None
 
 
@@ -304,14 +322,18 @@ class AnswerReader(EventReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._slots: dict[int, int] = {}
+        self._slots: dict[int | str, int] = {}
+        """Of calls, by their last index and id."""
         self._ids: list[str] = []
-        self._sent_ids: list[str] = []
+        self._heads: list[tuple[str, str]] = []
+        """Id and name of each call, as they were sent."""
 
     def feed(self, event: WireChunk) -> list[Chunk]:
         """The chunks of one event; usage and end are kept for `closing`."""
-        if event.usage is not None:
-            self._usage = _usage(event.usage)
+        usage = counted(event.usage, _Usage)
+        # Who counts nothing, such as litellm where a server does not, may say so as zeros.
+        if usage and (usage.prompt_tokens or usage.completion_tokens):
+            self._usage = _usage(usage)
         found: list[Chunk] = []
         for choice in (event.choices or [])[:1]:
             if delta := choice.delta or choice.message:
@@ -337,8 +359,8 @@ class AnswerReader(EventReader):
         thinking = thinking or _words(delta.reasoning_content)[0] or _words(delta.reasoning)[0]
         if thinking:
             found.append(ReasoningChunk(thinking))
-        if text or delta.refusal:
-            found.append(TextChunk(text or delta.refusal or ""))
+        if said := text + (delta.refusal or ""):
+            found.append(TextChunk(said))
         found += [self._call(call) for call in delta.tool_calls or ()]
         return found
 
@@ -350,27 +372,33 @@ class AnswerReader(EventReader):
         """
         function = call.function or _Function()
         name, arguments = function.name or "", _text(function.arguments)
-        slot = self._slot(call, named=bool(name))
+        slot = self._slot(call, name)
         if slot is not None:
+            sent_id, sent_name = self._heads[slot]
+            self._heads[slot] = sent_id, sent_name or name
             return ToolChunk(slot, "", name, arguments)
         slot = len(self._ids)
-        if call.index is not None:
-            self._slots[call.index] = slot
+        for key in (call.index, call.id):
+            if key is not None:
+                self._slots[key] = slot
         unique = call.id if call.id and call.id not in self._ids else f"call_{new_id()}"
         self._ids.append(unique)
-        self._sent_ids.append(call.id or "")
+        self._heads.append((call.id or "", name))
         return ToolChunk(slot, unique, name, arguments)
 
-    def _slot(self, call: _Call, *, named: bool) -> int | None:
+    def _slot(self, call: _Call, name: str) -> int | None:
         """The call that a piece belongs to; None for a new one."""
         if call.index is not None:
             slot = self._slots.get(call.index)
-            if slot is not None and call.id and named and self._sent_ids[slot] != call.id:
-                return None
+        elif call.id:
+            slot = self._slots.get(call.id)
+        else:
+            return None if name or not self._ids else len(self._ids) - 1
+        if slot is None or not name:
             return slot
-        if call.id:
-            return self._sent_ids.index(call.id) if call.id in self._sent_ids else None
-        return None if named or not self._ids else len(self._ids) - 1
+        sent_id, sent_name = self._heads[slot]
+        is_other = (call.id and call.id != sent_id) or (sent_name and sent_name != name)
+        return None if is_other else slot
 
 
 def _usage(usage: _Usage) -> UsageChunk:

@@ -188,6 +188,17 @@ async def test_calls_of_a_message_that_was_ended_are_not_run(bench: Bench, end: 
     assert "Not executed: the message" in request_text(llm.requests[1])
 
 
+@pytest.mark.parametrize("end", ["error", "pause_turn", "insufficient_system_resource"])
+async def test_an_answer_that_was_ended_is_not_taken_for_a_whole_one(
+    bench: Bench, end: str
+) -> None:
+    agent, _ = await bench.agent([Says("Well, ", finish=end), Says("Yes.", finish="EOS")])
+    events = await asked(agent, "go")
+    told = [event.text for event in events if isinstance(event, Notice)]
+    assert told == [f"The provider ended the answer by {end!r}: it may be cut short."]
+    assert not [event for event in await asked(agent, "on") if isinstance(event, Notice)]
+
+
 async def test_calls_of_a_message_that_stopped_are_run(bench: Bench) -> None:
     """Some servers end with a stop where others name the call."""
     for number, end in enumerate(("stop", "tool_use", "STOP")):

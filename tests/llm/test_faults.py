@@ -26,6 +26,10 @@ PEER = Peer(
 )
 
 TOO_MANY = "The input token count (1200000) exceeds the maximum number of tokens allowed"
+AT_XAI = "This model's maximum prompt length is 131072 but the request contains 537812 tokens."
+AT_VLLM = "The decoder prompt (length 5000) is longer than the maximum model length of 4096"
+AT_TGI = "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens"
+WITH_OUTPUT = "input length and `max_tokens` exceed context limit: 190000 + 21000 > 200000"
 
 NO_KEY = "API key not valid. Please pass a valid API key."
 
@@ -42,6 +46,14 @@ def refusal(message: str) -> str:
         (400, '{"error": {"code": "context_length_exceeded"}}', ContextTooLong, "window"),
         (400, refusal("prompt is too long: 9 tokens > 8 maximum"), ContextTooLong, "window"),
         (400, refusal(TOO_MANY), ContextTooLong, "window"),
+        (400, refusal(AT_XAI), ContextTooLong, "window"),
+        (400, refusal(AT_VLLM), ContextTooLong, "window"),
+        (422, refusal(AT_TGI), ContextTooLong, "window"),
+        (400, refusal("Your request exceeded model token limit: 8192"), ContextTooLong, "window"),
+        (400, refusal("prompt token count of 130 exceeds the limit of 128"), ContextTooLong, ""),
+        (400, refusal("Prompt exceeds max length"), ContextTooLong, "window"),
+        (400, refusal("Range of input length should be [1, 30720]"), ContextTooLong, "window"),
+        (400, refusal(WITH_OUTPUT), ContextTooLong, "window"),
         (413, refusal("Request exceeds the maximum size"), ContextTooLong, "window"),
         (413, "request too large: reduce the length of the input", ContextTooLong, "window"),
         (400, refusal("Your credit balance is too low"), ProviderRefused, "credit"),

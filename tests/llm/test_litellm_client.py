@@ -11,12 +11,20 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from ragmem.errors import LLMError, ProviderRefused, StreamCut
-from ragmem.llm.base import Assembler, ModelInfo
+from ragmem.errors import (
+    LLMError,
+    ProviderRefused,
+    ProviderUnavailable,
+    RequestRefused,
+    StreamCut,
+)
+from ragmem.llm.base import Assembler, ModelInfo, UsageChunk
 from ragmem.llm.litellm_client import LiteLLMClient
 from ragmem.messages import system, user
+from tests.attack.torrent import Torrent
 from tests.fakes.llm_server import Answer, Call, LLMServer, render_anthropic
 from tests.llm.adapters import KEY, all_text_of, ask, asking, complete, feed, litellm_client
+from tests.llm.test_openai_client import RawServer
 
 PROBE = """
 import sys, os, socket
@@ -87,6 +95,41 @@ async def test_a_malformed_call_is_a_cut() -> None:
     malformed = Answer(tools=[Call("f", '{"cmd": "rm -rf /tmp/x')])
     with LLMServer([malformed]) as server, pytest.raises(StreamCut, match="not whole"):
         await ask(litellm_client, server.url)
+
+
+@pytest.mark.parametrize("status", [b"302 Found", b"307 Temporary Redirect"])
+async def test_a_redirection_is_not_followed(status: bytes) -> None:
+    with LLMServer([Answer("stolen")]) as other:
+        location = f"Location: {other.url}/chat/completions\r\n".encode()
+        with (
+            RawServer(location, b"", status=status) as server,
+            pytest.raises(ProviderRefused, match="redirection, which is not followed"),
+        ):
+            await ask(litellm_client, server.url)
+        assert other.requests == []
+
+
+async def test_a_refusal_that_litellm_forgets_is_one() -> None:
+    body = b'{"error": {"message": "Unprocessable"}}'
+    with (
+        RawServer(b"Content-Type: application/json\r\n", body, status=b"422 No") as server,
+        pytest.raises(RequestRefused, match="answered 422"),
+    ):
+        await ask(litellm_client, server.url)
+
+
+async def test_a_head_that_drips_has_timed_out() -> None:
+    head, line = b"HTTP/1.1 103 Early Hints\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\n\r\n"
+    with Torrent(line, head=head, pause_s=0.1) as server:
+        llm = litellm_client(server.url, timeout_s=1.5)
+        with pytest.raises(ProviderUnavailable, match=r"was silent for 1\.5 s"):
+            await complete(llm)
+        await llm.aclose()
+
+
+async def test_tokens_that_no_server_counted_are_unknown() -> None:
+    with LLMServer([Answer("ok", usage=None)]) as server:
+        assert (await ask(litellm_client, server.url)).usage == UsageChunk()
 
 
 # --- a provider that speaks another format ----------------------------------------

@@ -399,6 +399,8 @@ def test_ollama_host_as_ollama_reads_it(host: str, url: str) -> None:
             "anthropic/claude-sonnet-4-5", (125_000, 1_000, 100_000, 20_000),
             0.1 * 0.30 + 0.02 * 3.75 + 0.005 * 3 + 0.001 * 15,
         ),
+        # What the cache gave is counted beside the rest by some: never less than nothing is paid.
+        ("anthropic/claude-haiku-4-5", (1, 0, 1_000_000), 0.1),
         ("openai/never-heard-of", (10, 10), None),
     ],
 )  # fmt: skip

@@ -11,8 +11,10 @@ import pytest
 from ragmem.config import Effort
 from ragmem.llm.anthropic_client import MessageReader
 from ragmem.llm.base import (
+    Assembler,
     Chunk,
     EndChunk,
+    ReasoningChunk,
     Request,
     TextChunk,
     ToolChunk,
@@ -290,6 +292,89 @@ def test_arguments_that_openai_sends_whole() -> None:
         UsageChunk(input_tokens=3),
         EndChunk("tool_calls"),
     ]
+
+
+def test_a_call_that_openai_tells_of_only_when_it_is_whole_is_one() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "now", "arguments": '{"a": 1}'}
+    done = {"type": "response.output_item.done", "output_index": 0, "item": call}
+    chunks = fed(ResponseReader({}), done, WHOLE)
+    assert chunks == [
+        ToolChunk(0, "c", "now"),
+        ToolChunk(0, "", "", '{"a": 1}'),
+        EndChunk("tool_calls"),
+    ]
+
+
+def anthropic_call(index: int, name: str, *pieces: str, **more: Any) -> list[dict[str, Any]]:
+    """The events of a call, which its server does not say the end of."""
+    head = {"type": "tool_use", "id": name, "name": name, **more}
+    deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+    return [
+        {"type": "content_block_start", "index": index, "content_block": head},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+    ]
+
+
+def test_calls_at_one_place_never_take_each_others_arguments() -> None:
+    at_once = [
+        *anthropic_call(0, "f"),
+        *anthropic_call(0, "g"),
+        *anthropic_call(1, "h", '{"x": 1}'),
+    ]
+    assembler = Assembler()
+    for chunk in fed(MessageReader({}), *at_once, *anthropic_end("tool_use")):
+        assembler.feed(chunk)
+    found = [(use.name, use.arguments) for use in assembler.completion().tool_uses]
+    assert found == [("f", ""), ("g", ""), ("h", '{"x": 1}')]
+
+
+def test_arguments_that_stand_in_the_head_of_a_call_are_its_own() -> None:
+    """Where none come in pieces; those hold else."""
+    given = anthropic_call(0, "f", input={"x": 1})
+    told = anthropic_call(1, "g", '{"y": 2}', input={"x": 1})
+    stops = [{"type": "content_block_stop", "index": index} for index in (0, 1)]
+    chunks = fed(MessageReader({}), *given, *told, *stops, *anthropic_end("tool_use"))
+    found = [(c.index, c.arguments) for c in chunks if isinstance(c, ToolChunk) and c.arguments]
+    assert found == [(1, '{"y": 2}'), (0, '{"x":1}')]
+
+
+SEALED = {"type": "redacted_thinking", "data": "sealed"}
+THOUGHT = {"type": "thinking_delta", "thinking": "hm"}
+NO_ITEM = {"type": "response.output_item.done", "output_index": 0, "item": None}
+NO_NAME = {"type": "mcp_call", "name": None, "arguments": None}
+NULL_TEXT = {"type": "text", "text": None}
+
+
+@pytest.mark.parametrize(
+    ("reader", "events"),
+    [
+        (MessageReader, [{"type": "content_block_start", "content_block": SEALED}]),
+        (MessageReader, [{"type": "content_block_start", "content_block": NULL_TEXT}]),
+        (ContentReader, [{"candidates": None, "promptFeedback": {"blockReason": None}}]),
+        (ContentReader, [{"candidates": [{"content": {"parts": None}, "finishReason": None}]}]),
+        (ResponseReader, [NO_ITEM, {"type": "response.output_item.added", "item": NO_NAME}]),
+    ],
+)
+def test_what_says_nothing_ends_no_answer(reader: Any, events: list[dict[str, Any]]) -> None:
+    thought = {"type": "content_block_delta", "delta": THOUGHT}
+    sealed = [thought] if reader is MessageReader else []
+    chunks = fed(reader({}), *events, *sealed)
+    assert [chunk for chunk in chunks if not isinstance(chunk, ReasoningChunk)] == []
+
+
+COUNTS = {"usage": {"input_tokens": "12", "output_tokens": 3}}
+
+
+@pytest.mark.parametrize(
+    ("reader", "events"),
+    [
+        (MessageReader, [{"type": "message_start", "message": COUNTS}, *anthropic_end("end_turn")]),
+        (ContentReader, [gemini_end("STOP")[0] | {"usageMetadata": {"promptTokenCount": -1}}]),
+        (ResponseReader, [{"type": "response.completed", "response": COUNTS}]),
+    ],
+)
+def test_tokens_that_can_not_be_are_unknown(reader: Any, events: list[dict[str, Any]]) -> None:
+    assert fed(reader({}), *events) == [EndChunk("stop")]
 
 
 def test_what_gemini_thinks_counts_as_written() -> None:

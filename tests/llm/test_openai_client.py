@@ -1,6 +1,7 @@
 """What the direct adapter does beyond the common contract."""
 
 import asyncio
+import gzip
 import ssl
 import subprocess
 import sys
@@ -94,6 +95,15 @@ async def test_answers_in_odd_forms_are_answers(head: bytes, body: bytes) -> Non
 async def test_events_that_are_no_events(data: bytes) -> None:
     stream = b"data: " + data + b"\n\n"
     with RawServer(STREAM, stream) as server, pytest.raises(ProviderUnavailable):
+        await ask(openai_client, server.url)
+
+
+async def test_a_body_that_was_packed_unasked_is_named() -> None:
+    packed = STREAM + b"Content-Encoding: gzip\r\n"
+    with (
+        RawServer(packed, gzip.compress(b"\0" * 100_000)) as server,
+        pytest.raises(ProviderUnavailable, match="packed by gzip, unasked"),
+    ):
         await ask(openai_client, server.url)
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from ragmem.llm.base import Assembler, Chunk, ReasoningChunk, TextChunk, UsageChunk
+from ragmem.llm.base import Assembler, Chunk, EndChunk, ReasoningChunk, TextChunk, UsageChunk
 from ragmem.llm.wire import AnswerReader, WireChunk, call_id, decode_chunk, messages_json, tool_name
 from ragmem.messages import Message, ToolUse, assistant, tool, user
 
@@ -62,6 +62,26 @@ def call(name: str | None, arguments: object, **more: object) -> dict[str, objec
             id="arguments as an object",
         ),
         pytest.param(
+            [call("f", "", index=0), call("g", '{"x":1}', index=0)],
+            [("f", ""), ("g", '{"x":1}')],
+            id="one number for two names",
+        ),
+        pytest.param(
+            [call("f", "", id="a"), call("g", '{"x"', id="a"), call(None, ":1}", id="a")],
+            [("f", ""), ("g", '{"x":1}')],
+            id="one id for two names",
+        ),
+        pytest.param(
+            [call("f", '{"x"', index=0, id="a"), call("f", ":1}", index=0)],
+            [("f", '{"x":1}')],
+            id="a name that is told with each piece",
+        ),
+        pytest.param(
+            [call(None, "", index=0, id="a"), call("f", '{"x":1}', index=0)],
+            [("f", '{"x":1}')],
+            id="a name that comes late",
+        ),
+        pytest.param(
             [call("f", f'{{"x":{i}}}', index=i, id=f"c{i}") for i in range(500)],
             [("f", f'{{"x":{i}}}') for i in range(500)],
             id="500 in parallel",
@@ -110,6 +130,7 @@ def test_half_characters_in_arguments_are_mended() -> None:
         ({"content": "a", "reasoning_content": "b"}, [ReasoningChunk("b"), TextChunk("a")]),
         ({"reasoning": "b"}, [ReasoningChunk("b")]),
         ({"refusal": "I can't."}, [TextChunk("I can't.")]),
+        ({"content": "No: ", "refusal": "I can't."}, [TextChunk("No: I can't.")]),
         ({"content": None}, []),
         ({"content": ""}, []),
         (
@@ -123,7 +144,7 @@ def test_half_characters_in_arguments_are_mended() -> None:
             [ReasoningChunk("hm"), TextChunk("so")],
         ),
     ],
-    ids=["both", "reasoning", "refusal", "null", "empty", "parts"],
+    ids=["both", "reasoning", "refusal", "words and refusal", "null", "empty", "parts"],
 )
 def test_words_in_every_shape(delta: object, expected: list[Chunk]) -> None:
     assert read(msgspec.json.encode({"choices": [{"delta": delta}]}).decode())[0] == expected
@@ -134,6 +155,23 @@ def test_usage_in_the_shapes_of_providers() -> None:
     reader = AnswerReader()
     reader.feed(decode_chunk('{"usage": {"prompt_tokens": 9, "prompt_cache_hit_tokens": 4}}'))
     assert reader.closing() == [UsageChunk(input_tokens=9, output_tokens=None, cached_tokens=4)]
+
+
+@pytest.mark.parametrize(
+    "count", ["-1", "1000000000000000000000000000000", "12.5", '"12"', "true", "[]", "NaN"]
+)
+def test_tokens_that_nobody_can_have_used_are_unknown_and_cost_no_answer(count: str) -> None:
+    reader = AnswerReader()
+    end = '"choices": [{"delta": {"content": "Yes."}, "finish_reason": "stop"}]'
+    for usage in (count, f'{{"prompt_tokens": {count}, "completion_tokens": 3}}'):
+        assert reader.take(f'{{{end}, "usage": {usage}}}') == [TextChunk("Yes.")]
+    assert reader.closing() == [EndChunk("stop")]
+
+
+def test_nothing_counted_is_nothing_known() -> None:
+    reader = AnswerReader()
+    reader.feed(decode_chunk('{"usage": {"prompt_tokens": 0, "completion_tokens": 0}}'))
+    assert reader.closing() == []
 
 
 @given(st.text(), st.sampled_from([0, 9]))
