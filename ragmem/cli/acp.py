@@ -163,12 +163,11 @@ class EditorAgent:
                     f"Session {short_id(found.session_id)} is one of {visible(found.cwd)}.",
                     hint="It can be loaded in that folder.",
                 )
-            turns = (await opened.memory.load_session(found.session_id)).turns
             session_open = await self._open(opened, found, given)
+            async for turn in opened.memory.turns_on(found.session_id):
+                await session_open.replay(turn)
         except RagmemError as error:
             raise _failure(error) from None
-        for turn in turns:
-            await session_open.replay(turn)
         return LoadSessionResponse(modes=session_open.modes())
 
     async def list_sessions(
