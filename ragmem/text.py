@@ -3,7 +3,7 @@
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, cast
@@ -82,16 +82,33 @@ def visible(text: str) -> str:
     """
     if text.isprintable():
         return text
-    text = text.replace("\r\n", "\n")
-    out = []
+    return "".join(_shown(text.replace("\r\n", "\n")))
+
+
+def _shown(text: str) -> Iterator[str]:
     for i, char in enumerate(text):
         if not _is_hidden(char) or (
             char == "\u200d" and 0 < i < len(text) - 1 and _joins(text[i - 1], text[i + 1])
         ):
-            out.append(char)
+            yield char
         else:
-            out.append(_escape(char))
-    return "".join(out)
+            yield _escape(char)
+
+
+def visible_draft(text: str) -> list[str]:
+    """Each character as `visible` shows it, for who writes the text: blanks stay themselves."""
+    shown = text if text.isprintable() else _shown(text)
+    return [char if _is_blank(char) else each for char, each in zip(text, shown, strict=True)]
+
+
+def count_hidden(text: str) -> int:
+    """How many characters don't show themselves to who writes the text; no joiner is counted."""
+    found = {char for char in set(text) - {"\u200d"} if _is_hidden(char) and not _is_blank(char)}
+    return sum(map(text.count, found))
+
+
+def _is_blank(char: str) -> bool:
+    return unicodedata.category(char) == "Zs"
 
 
 # Letters, marks and symbols that draw nothing: fillers, variation selectors, a blank pattern.

@@ -11,7 +11,7 @@ import math
 import operator
 import os
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
@@ -48,27 +48,6 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-class Metrics:
-    """What one process measured. Names are dotted, `store.turn_begin`; times in milliseconds."""
-
-    def __init__(self) -> None:
-        self.counts: defaultdict[str, float] = defaultdict(int)
-        self.timings_ms: defaultdict[str, list[float]] = defaultdict(list)
-
-    def count(self, name: str, by: float = 1) -> None:
-        """Add to a counter."""
-        self.counts[name] += by
-
-    @contextmanager
-    def time(self, name: str) -> Iterator[None]:
-        """Time a block, also when it raises."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.timings_ms[name].append((time.perf_counter() - started) * 1000)
-
-
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Many times of one thing, in milliseconds."""
 
@@ -77,6 +56,13 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     max_ms: float = 0.0
     bins: dict[int, int] = {}
     """How many took up to 1.1 to the power of the key."""
+
+    @classmethod
+    def of(cls, took_ms: float) -> "Timing":
+        """One time."""
+        ms = round(took_ms, 3)
+        number = math.ceil(math.log(max(ms, _LEAST_MS), _GROWTH))
+        return cls(count=1, total_ms=ms, max_ms=ms, bins={number: 1})
 
     def percentile_ms(self, percent: float) -> float:
         """What so many of a hundred took at most, a tenth too much at worst; 0 without any."""
@@ -91,10 +77,36 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         """Both together."""
         return Timing(
             count=self.count + other.count,
-            total_ms=self.total_ms + other.total_ms,
+            total_ms=round(self.total_ms + other.total_ms, 3),
             max_ms=max(self.max_ms, other.max_ms),
             bins=_added(self.bins, other.bins),
         )
+
+
+class Metrics:
+    """What one process measured, in sums. Names are dotted, `store.turn_begin`."""
+
+    def __init__(self) -> None:
+        self.counts: defaultdict[str, float] = defaultdict(int)
+        self.timings: defaultdict[str, Timing] = defaultdict(Timing)
+
+    def count(self, name: str, by: float = 1) -> None:
+        """Add to a counter."""
+        self.counts[name] += by
+
+    def took(self, name: str, *times_ms: float) -> None:
+        """Add what something took."""
+        for each in times_ms:
+            self.timings[name] += Timing.of(each)
+
+    @contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        """Time a block, also when it raises."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.took(name, (time.perf_counter() - started) * 1000)
 
 
 class Spending(msgspec.Struct, frozen=True, array_like=True):
@@ -195,7 +207,7 @@ class UsageLog:
 
     def keep(self) -> None:
         """Add what this process measured: once, as it ends."""
-        if self.metrics.counts or self.metrics.timings_ms:
+        if self.metrics.counts or self.metrics.timings:
             self._add(measured(self.metrics, self._today()))
 
     def days(self, *, own: bool = False) -> list[Measured]:
@@ -327,14 +339,7 @@ _ENCODER = msgspec.json.Encoder()
 def measured(metrics: Metrics, day: date) -> Measured:
     """Return one process' metrics as a sum."""
     counts = {name: count for name, count in metrics.counts.items() if count}
-    timings = {name: _timing(times) for name, times in metrics.timings_ms.items()}
-    return Measured(day=day, processes=1, counts=counts, timings=timings)
-
-
-def _timing(times: list[float]) -> Timing:
-    bins = Counter(math.ceil(math.log(max(each, _LEAST_MS), _GROWTH)) for each in times)
-    total_ms, max_ms = round(sum(times), 3), round(max(times, default=0.0), 3)
-    return Timing(count=len(times), total_ms=total_ms, max_ms=max_ms, bins=bins)
+    return Measured(day=day, processes=1, counts=counts, timings=dict(metrics.timings))
 
 
 def _added(one: dict[K, Any], other: dict[K, Any]) -> dict[K, Any]:

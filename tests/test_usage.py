@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -21,7 +22,7 @@ CALL = Spending(calls=1, cost_usd=0.5, input_tokens=7)
 def some_metrics(*times: float) -> Metrics:
     metrics = Metrics()
     if times:
-        metrics.timings_ms["x"] += times
+        metrics.took("x", *times)
         metrics.count("searches", len(times))
         metrics.count("nothing", 0)
     return metrics
@@ -70,6 +71,20 @@ def test_parts_add_up_to_the_whole(parts: list[list[float]]) -> None:
     whole = measured(some_metrics(*(each for times in parts for each in times)), TODAY)
     assert sums.timing("x").bins == whole.timing("x").bins
     assert sums.timing("x").total_ms == pytest.approx(whole.timing("x").total_ms, abs=0.01)
+
+
+def test_what_a_process_holds_does_not_grow_with_what_it_measures() -> None:
+    """A chat of weeks keeps sums, not each time."""
+    metrics = Metrics()
+    tracemalloc.start()
+    try:
+        for number in range(20_000):
+            metrics.took("x", number % 7 / 3)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert measured(metrics, TODAY).timing("x").count == 20_000
+    assert held < 20_000
 
 
 # --- what background calls cost -------------------------------------------------------------

@@ -1,6 +1,7 @@
 """`ragmem acp`: the agent in an editor that speaks the Agent Client Protocol."""
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -47,10 +48,12 @@ app = commands()
 _SHOWN_CHARS = 10_000
 """Of a tool's answer."""
 _DIFF_BYTES = 1_000_000
+_MOST_BYTES = 50_000_000
+"""Of a message."""
 _LISTED = 50
 _FOUND = 10
 _WIDTH = 100
-_FAILED, _INVALID = -32603, -32602
+_FAILED, _INVALID, _NO_MESSAGE, _NO_JSON = -32603, -32602, -32600, -32700
 _COMMANDS = {
     "help": "the commands of this session",
     "memory": "what is remembered here: /memory [text]",
@@ -82,7 +85,7 @@ def acp(model: cli.Model = None, effort: cli.Effort = None, mode: cli.Mode = Non
     chosen = cli.permission_mode(mode, yolo=False, configured=config.ui.permission_mode)
 
     async def main(_: cli.Interruption) -> int:
-        from acp import run_agent
+        from acp import run_agent, stdio_streams
 
         from ragmem.agent import Options
 
@@ -91,12 +94,58 @@ def acp(model: cli.Model = None, effort: cli.Effort = None, mode: cli.Mode = Non
         agent = EditorAgent(config, paths, options)
         try:
             # It asks for methods that it then tells editors this agent does not have.
-            await run_agent(cast(Any, agent))
+            await run_agent(cast(Any, agent), _Lines(*await stdio_streams(_MOST_BYTES)))
         finally:
             await agent.aclose()
         return EXIT_DONE
 
     raise typer.Exit(cli.run_async(main))
+
+
+class _Lines:
+    """The editor's messages, a line each: what is none is answered with the protocol's error."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def receive(self) -> Json | None:
+        """Return the next message; None at the end."""
+        while True:
+            try:
+                if not (line := await self._reader.readline()):
+                    return None
+                message = json.loads(line) if line.strip() else None
+            except (ValueError, RecursionError) as error:
+                await self._refuse(_NO_JSON, str(error))
+                continue
+            if _is_message(message):
+                return message
+            if line.strip():
+                await self._refuse(_NO_MESSAGE, "This is no message of JSON-RPC.")
+
+    async def _refuse(self, code: int, why: str) -> None:
+        error = {"code": code, "message": one_line(why, 200)}
+        await self.send({"jsonrpc": "2.0", "id": None, "error": error})
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Write one."""
+        self._writer.write(json.dumps(message).encode() + b"\n")
+        await self._writer.drain()
+
+    async def close(self) -> None:
+        """Leave both streams to the end of the process."""
+
+
+def _is_message(message: Json) -> bool:
+    """Whether the parts by which it is handed on are what they have to be."""
+    match message:
+        case {"method": method} if not isinstance(method, str):
+            return False
+        case {"error": error} if not isinstance(error, dict | None):
+            return False
+        case {"method": _} | {"id": _}:
+            return isinstance(message.get("id"), str | int | None)
+    return False
 
 
 class EditorAgent:
@@ -163,12 +212,11 @@ class EditorAgent:
                     f"Session {short_id(found.session_id)} is one of {visible(found.cwd)}.",
                     hint="It can be loaded in that folder.",
                 )
-            turns = (await opened.memory.load_session(found.session_id)).turns
             session_open = await self._open(opened, found, given)
+            async for turn in opened.memory.turns_on(found.session_id):
+                await session_open.replay(turn)
         except RagmemError as error:
             raise _failure(error) from None
-        for turn in turns:
-            await session_open.replay(turn)
         return LoadSessionResponse(modes=session_open.modes())
 
     async def list_sessions(

@@ -389,11 +389,8 @@ async def read_page(app: App, address: str) -> str:
         listed = sessions_table(sessions, utc_now(), width=_LIST_WIDTH, whole_ids=True)
         return _quoted([listed]) if sessions else "This project has no session yet."
     session = await app.find_session(clean(reference))
-    loaded = await app.memory.load_session(session.session_id)
     entries, room = [_session_line(session)], _MOST_CHARS // 2
-    for turn in loaded.turns:
-        if turn.turn_index < int(first[:9] or 1):
-            continue
+    async for turn in app.memory.turns_on(session.session_id, int(first[:9] or 1)):
         text = _turn_text(turn)
         if len(text) > room and len(entries) > 1:
             more = f"{SESSIONS}/{session.session_id}/{turn.turn_index}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from ragmem.administration import Administration
 from ragmem.cli import command as cli, output as out, search
-from ragmem.cli.shown import conversation_text, sessions_by_day
+from ragmem.cli.shown import heading_text, sessions_by_day, turn_text
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import (
@@ -137,20 +137,14 @@ async def show(
 ) -> None:
     """Show a session with its turns and tool calls."""
     found = await cli.resumed(opened, reference)
-    conversation = await opened.memory.load_session(found.session_id)
-    session, turns = conversation.session, conversation.turns
-
-    def told(width: int) -> str:
-        return conversation_text(
-            session,
-            turns,
-            width=width if sys.stdout.isatty() else None,
-            paint=out.paint_for(opened.config.ui),
-            reasoning=reasoning,
-            results=results,
-        )
-
-    out.print_one(output, lambda: conversation_document(session, turns, reasoning=reasoning), told)
+    if output == "json":
+        whole = await opened.memory.load_session(found.session_id)
+        told = conversation_document(whole.session, whole.turns, reasoning=reasoning)
+        return out.write_json(out.to_json(told))
+    paint, width = out.paint_for(opened.config.ui), out.columns() if sys.stdout.isatty() else None
+    out.write(heading_text(found, paint))
+    async for turn in opened.memory.turns_on(found.session_id):
+        out.write(turn_text(turn, width=width, paint=paint, reasoning=reasoning, results=results))
 
 
 @app.command()

@@ -236,16 +236,21 @@ def sessions_by_day(
 # --- a conversation -------------------------------------------------------------
 
 
-def conversation_text(
-    session: Session,
-    turns: Sequence[Turn],
+def heading_text(session: Session, paint: Paint = UNPAINTED) -> str:
+    """What a session is, above its turns."""
+    heading = session_name(session) + visible(session_marks(session))
+    return joined([paint((heading, "bold")), paint((_facts(session), "dim"))])
+
+
+def turn_text(
+    turn: Turn,
     *,
     width: int | None = None,
     paint: Paint = UNPAINTED,
     reasoning: bool = False,
     results: bool = False,
 ) -> str:
-    """A session as a person reads it; what is long is clipped, `--format json` has it whole.
+    """A turn as a person reads it; what is long is clipped, `--format json` has it whole.
 
     With a `width` for a terminal answers are set as Markdown; it wraps what else is long.
     """
@@ -253,8 +258,8 @@ def conversation_text(
     def dim(rows: list[str]) -> list[str]:
         return [paint((row, "dim")) for row in rows]
 
-    rows = [paint((_heading(session), "bold")), *dim([_facts(session)])]
-    for block in blocks_of(turns):
+    rows = list[str]()
+    for block in blocks_of([turn]):
         match block:
             case Turn():
                 rows += ["", *dim([_turn_heading(block)])]
@@ -278,10 +283,6 @@ def _answer(text: str, width: int | None, paint: Paint) -> str:
     from ragmem.repl import output
 
     return output.paint(output.answer(text), width=width, mode=paint.mode).rstrip("\n")
-
-
-def _heading(session: Session) -> str:
-    return session_name(session) + visible(session_marks(session))
 
 
 def _turn_heading(turn: Turn) -> str:

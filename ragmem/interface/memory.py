@@ -297,7 +297,7 @@ class OpenMemory:
         )
         locate = await self._locator_of(session_id) if turn.tool_calls else str
         applied = await self._write(writes_of(turn, locate), "turn")
-        self.app.metrics.timings_ms["store.turn"].append((time.perf_counter() - started) * 1000)
+        self.app.metrics.took("store.turn", (time.perf_counter() - started) * 1000)
         self._work.wake()
         index = applied.turn_indexes.get(turn.turn_id, 0)
         return redacted(msgspec.structs.replace(turn, turn_index=index))

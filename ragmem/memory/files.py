@@ -101,6 +101,17 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
     )
 
 
+def without_output(turn: Turn) -> Turn:
+    """The turn with no more than `rewind_to` looks at."""
+    calls = list[ToolCall]()
+    for call in turn.tool_calls:
+        if call.tool_name in (*EDITING_TOOLS, UNDO):
+            calls.append(call)
+        elif call.tool_name not in _HARMLESS and not _was_not_run(call):
+            calls.append(msgspec.structs.replace(call, result=""))
+    return msgspec.structs.replace(turn, assistant_message="", tool_calls=tuple(calls))
+
+
 def preimages_of(turns: Iterable[Turn]) -> set[str]:
     """Names of the copies of files that were taken before their edits."""
     calls = (call for turn in turns for call in turn.tool_calls if call.tool_name in EDITING_TOOLS)

@@ -270,6 +270,15 @@ class Memory:
                 yield turn
             page = msgspec.structs.replace(page, before_index=turns[0].turn_index)
 
+    async def turns_on(self, session_id: str, first: int = 1) -> AsyncGenerator[Turn, None]:
+        """A session's turns from one on, in order, of which a page is held at a time."""
+        store = await self._store()
+        last = (await store.session(session_id)).turn_count
+        for end in range(first + _PAGE, last + 1 + _PAGE, _PAGE):
+            for turn in await store.turns(session_id, TurnQuery(limit=_PAGE, before_index=end)):
+                if turn.turn_index >= end - _PAGE:
+                    yield turn
+
     async def recap(self, session: Session) -> SessionRecap:
         """What a session came to, for whoever comes back to it. StoreError."""
         from ragmem.memory.last_time import recaps

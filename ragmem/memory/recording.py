@@ -226,7 +226,7 @@ def _of(write: type[W], turn: Turn) -> W:
 def measure(turn: Turn, recording: TurnRecording | None, metrics: Metrics) -> None:
     """Count what a turn that has ended took to store, and what it cost."""
     if recording and recording.recorded:
-        metrics.timings_ms["store.turn"].append(recording.stored_ms)
+        metrics.took("store.turn", recording.stored_ms)
     usage = turn.usage
     metrics.count("turns.calls", usage.model_calls)
     metrics.count("turns.unpriced_calls", usage.model_calls if usage.cost_usd is None else 0)

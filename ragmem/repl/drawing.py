@@ -5,7 +5,9 @@ pager.
 import contextlib
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,9 @@ from prompt_toolkit.layout import (
     Layout,
     Window,
 )
+from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 from prompt_toolkit.layout.screen import Char
+from prompt_toolkit.layout.utils import explode_text_fragments
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.styles import Style
@@ -37,7 +41,7 @@ from ragmem.redact import redact
 from ragmem.repl import early
 from ragmem.repl.completion import menu_rows
 from ragmem.repl.terminal import ChatQuestion, PickList, PickQuestion, PickRow
-from ragmem.text import clean, visible
+from ragmem.text import clean, count_hidden, counted, visible, visible_draft
 from ragmem.themes import Theme
 
 if TYPE_CHECKING:
@@ -216,6 +220,8 @@ class Pastes:
         if lines < _FOLD_LINES and len(text) <= _FOLD_CHARS:
             return text
         size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
+        if hidden := count_hidden(text):
+            size += f", {counted(hidden, 'hidden character')}"
         mark, number = f"[pasted {size}]", 1
         while self._texts.get(mark, text) != text:
             number += 1
@@ -295,7 +301,7 @@ def earlier_prompts(history: PromptHistory, pastes: Pastes) -> PickQuestion:
 def chat_layout(terminal: "LiveTerminal", host: "ChatLoop") -> Layout:
     """Return the rows, from top to bottom; the draft has the focus."""
     draft = Window(
-        BufferControl(terminal.buffer),
+        BufferControl(terminal.buffer, [_Visible()]),
         height=lambda: Dimension(min=1, max=max(3, terminal.rows // 2)),
         get_line_prefix=_prefix,
         wrap_lines=True,
@@ -323,6 +329,21 @@ def chat_layout(terminal: "LiveTerminal", host: "ChatLoop") -> Layout:
         ]
     )
     return Layout(rows, draft)
+
+
+class _Visible(Processor):
+    """Shows what hides in a draft, which stays as it is."""
+
+    def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
+        """Return a line as it is drawn, and which character stands where."""
+        cells = explode_text_fragments(transformation_input.fragments)
+        shown = visible_draft("".join(cell[1] for cell in cells))
+        starts = list(accumulate(map(len, shown), initial=0))
+        return Transformation(
+            [(cell[0], text) for cell, text in zip(cells, shown, strict=True)],
+            lambda at: starts[min(at, len(shown))],
+            lambda at: bisect_right(starts, at) - 1,
+        )
 
 
 def _text(of: Callable[[], StyleAndTextTuples], height: int | None = None) -> Window:

@@ -27,7 +27,7 @@ from ragmem.administration import Administration
 from ragmem.errors import RagmemError, SessionNotFound, UsageError
 from ragmem.files import replace_private, write_new_private
 from ragmem.ids import short_id
-from ragmem.memory.files import FileChange, Rewind, rewind_to
+from ragmem.memory.files import FileChange, Rewind, rewind_to, without_output
 from ragmem.memory.memory import SessionTurns
 from ragmem.memory.turns import result_text, subject_of, taken_back
 from ragmem.messages import Json
@@ -219,17 +219,17 @@ async def export(name: str, chat: ChatSession) -> None:
             f"What form {visible(file.name)} is to have is not known.",
             hint="Its name ends with .md, .json or .html.",
         )
-    conversation = await _conversation(chat)
-    session, turns = conversation.session, conversation.turns
     if form == "json":
-        _, data = await Administration(chat.app.config, chat.app.paths).export(session_id)
+        document, data = await Administration(chat.app.config, chat.app.paths).export(session_id)
+        count = len(document.turns)
     else:
-        page = html if form == "html" else markdown
-        data = await asyncio.to_thread(lambda: page(session, turns).encode())
+        whole, page = await _conversation(chat), html if form == "html" else markdown
+        data = await asyncio.to_thread(lambda: page(whole.session, whole.turns).encode())
+        count = len(whole.turns)
     if not await _written(file, data, chat):
         return chat.output.note("Nothing was written.")
     shown = file.relative_to(folder) if file.is_relative_to(folder) else file
-    return chat.output.note(f"{counted(len(turns), 'turn')} in {visible(str(shown))}")
+    return chat.output.note(f"{counted(count, 'turn')} in {visible(str(shown))}")
 
 
 def _place(folder: Path, name: str) -> Path:
@@ -286,7 +286,7 @@ _OUTCOMES: dict[Outcome, str] = {
 async def diff(named: str, chat: ChatSession) -> None:
     """Show what this session's edits changed, or in one file: before the first of them, and now."""
     output = chat.output
-    turns = await _turns(chat)
+    turns = await _edits(chat)
     back = rewind_to(turns, 0)
     changes = [
         each
@@ -408,6 +408,14 @@ async def _turns(chat: ChatSession, query: TurnQuery = ALL_TURNS) -> tuple[Turn,
     return (await _conversation(chat, query)).turns if chat.can_be_resumed else ()
 
 
+async def _edits(chat: ChatSession, first: int = 1) -> tuple[Turn, ...]:
+    """The turns from one on, without what else than edits their tools answered."""
+    if not chat.can_be_resumed:
+        return ()
+    turns = chat.app.memory.turns_on(chat.session.session_id, first)
+    return tuple([without_output(turn) async for turn in turns])
+
+
 async def rewind(number: str, chat: ChatSession) -> "Then":
     """Go on in a fork that ends before an earlier prompt, which comes back into the draft.
 
@@ -416,7 +424,7 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     output = chat.output
     if not chat.can_be_resumed:
         raise UsageError("Nothing is stored of this session, so there is nothing to go back to.")
-    turns = await _turns(chat, _LATEST)
+    turns = await _turns(chat, TurnQuery(limit=1) if number else _LATEST)
     last = turns[-1].turn_index if turns else 0
     read_all = partial(_turns, chat) if last > len(turns) else None
     chosen = number or await output.terminal.pick(turn_question(turns, read_all))
@@ -425,9 +433,7 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     if not chosen.isascii() or not chosen.isdecimal() or not 0 < int(chosen) <= last:
         hint = f"This session has {counted(last, 'turn')}; /rewind alone lists them."
         raise UsageError(f"There is no turn {one_line(chosen, 20)} here.", hint=hint)
-    if int(chosen) <= last - len(turns):
-        turns = await _turns(chat)
-    turns = tuple(turn for turn in turns if turn.turn_index >= int(chosen))
+    turns = await _edits(chat, int(chosen))
     back = rewind_to(turns, int(chosen) - 1)
     answer = await _about_files(back, output)
     if answer is None:

@@ -387,6 +387,33 @@ async def test_calls_of_tools_that_are_not_here_are_told_with_their_arguments(
     assert titles[2] == ["read_file", "a.py"]
 
 
+def test_a_line_that_is_no_message_is_answered_with_an_error_and_the_next_is_read(
+    tmp_path: Path,
+) -> None:
+    ragmem = Ragmem(tmp_path)
+    hello = {"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {"protocolVersion": 1}}
+    wrong = ["5", "null", "[1]", '"hello"', '{"id": [1], "result": 0}', '{"id": 0, "error": 5}']
+    unread = ["{no", "\udcff", "[" * 100_000]
+    lines = [*wrong, '{"id": 1, "method": {}}', *unread, "", '{"id": 3}', json.dumps(hello)]
+    with subprocess.Popen(
+        [*COMMAND, "acp"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=ragmem.env,
+        cwd=ragmem.project,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write("".join(f"{each}\n" for each in lines).encode(errors="surrogateescape"))
+        process.stdin.flush()
+        answers = [json.loads(process.stdout.readline()) for _ in range(11)]
+        process.stdin.close()
+        assert process.wait(60) == 0
+    told = [(each["id"], each["error"]["code"]) for each in answers[:-1]]
+    assert told == [(None, -32600)] * 7 + [(None, -32700)] * 3
+    assert answers[-1]["result"]["protocolVersion"] == 1
+
+
 async def test_a_session_of_another_folder_is_not_loaded(tmp_path: Path) -> None:
     async with begun(tmp_path, Answer("Yes."), Answer("Yes again.")) as (ragmem, _, editor):
         await editor.ask("hello")

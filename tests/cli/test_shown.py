@@ -13,7 +13,7 @@ from wcwidth import wcswidth
 from ragmem.cli.doctor import Check, check_text
 from ragmem.cli.output import Paint
 from ragmem.cli.search import found_sessions
-from ragmem.cli.shown import conversation_text, day_name, memories_by_day
+from ragmem.cli.shown import day_name, heading_text, memories_by_day, turn_text
 from ragmem.ids import new_id
 from ragmem.listings import Light, excerpt, hit_document, hits_text
 from ragmem.memory.facts import FactHit
@@ -154,12 +154,13 @@ def test_a_conversation_on_a_terminal_is_set() -> None:
         call, success=True, error=None, tool_name="ran", result='{"text": "no", "exit_code": 3}'
     )
     session = a_session(title="Ferns" + EVIL)
-    turns = [msgspec.structs.replace(hit.turn, tool_calls=(call, ran))]
-    text = conversation_text(session, turns, width=80, paint=Paint("none"), results=True)
+    turn = msgspec.structs.replace(hit.turn, tool_calls=(call, ran))
+    text = heading_text(session) + turn_text(turn, width=80, paint=Paint("none"), results=True)
     for shown in ("\n✗ make ship", "\n✗ ran", "\nFerns\n"):  # no `## ` before it
         assert shown in text
     assert text.replace("\n", "").isprintable()
-    colored = conversation_text(session, turns, width=80, paint=Paint("color"))
+    paint = Paint("color")
+    colored = heading_text(session, paint) + turn_text(turn, width=80, paint=paint)
     assert "\x1b[31m✗\x1b[0m \x1b[1mmake ship\x1b[0m" in colored
     assert "\x1b[1mWhere do **ferns**" in colored
     assert not re.search(r"\x1b(?!\[[\d;]*m)", colored)

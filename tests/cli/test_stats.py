@@ -35,10 +35,10 @@ INFO = StoreInfo(
 
 def some_metrics(searches: int = 10) -> Metrics:
     metrics = Metrics()
-    metrics.timings_ms["store.turn"] += [1.0, 2.0, 3.0]
-    metrics.timings_ms["summaries.turn"] += [1500.0]
-    metrics.timings_ms["summaries.roll_up"] += [2500.0]
-    metrics.timings_ms["recall.search"] += [float(n) for n in range(1, searches + 1)]
+    metrics.took("store.turn", 1.0, 2.0, 3.0)
+    metrics.took("summaries.turn", 1500.0)
+    metrics.took("summaries.roll_up", 2500.0)
+    metrics.took("recall.search", *map(float, range(1, searches + 1)))
     for name, count in {
         "recall.searches": searches,
         "recall.found": searches - 1,

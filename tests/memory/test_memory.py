@@ -224,3 +224,15 @@ async def test_a_store_that_was_away_at_first_is_looked_at_all_the_same(
     async with asyncio.timeout(60):
         await looked.wait()
     await presence.aclose()
+
+
+async def test_turns_are_read_on_from_any_page_by_page(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each once and in order, wherever the pages end."""
+    monkeypatch.setattr("ragmem.memory.memory._PAGE", 3)
+    for number in range(1, 8):
+        await chat.told(f"No {number}", answer="ok")
+    for first in range(1, 10):
+        turns = chat.memory.turns_on(chat.session.session_id, first)
+        assert [turn.turn_index async for turn in turns] == list(range(first, 8))

@@ -14,6 +14,7 @@ from tests.repl.pty_chat import LOADED, FakeChat
 
 ESC, CTRL_C, CTRL_D, CTRL_R = "\x1b", "\x03", "\x04", "\x12"
 UP, DOWN, SHIFT_TAB = f"{ESC}[A", f"{ESC}[B", f"{ESC}[Z"
+HOME, RIGHT, DELETE = f"{ESC}[H", f"{ESC}[C", f"{ESC}[3~"
 WORDS = r"word[1-9]\d* "
 """Of an answer that goes on and on: those that came first may be out of sight already."""
 LINES = "\n".join(f"line {i}" for i in range(12))
@@ -130,6 +131,14 @@ def test_long_pastes_fold_and_are_sent_whole(chat: FakeChat) -> None:
     chat.send("\r", until=lambda: "Earlier prompts" not in chat.screen)
     chat.send("\r", until=lambda: len(chat.prompts) == 2)
     assert chat.prompts[1] == chat.prompts[0]
+
+
+def test_what_hides_in_a_pasted_text_is_shown_and_sent_as_it_was_pasted(chat: FakeChat) -> None:
+    """The keys go over it as one character; a wide blank stays itself."""
+    text = "pay\u202eeva\U000e0041\u3000now"
+    chat.send(f"{ESC}[200~{text}{ESC}[201~", shows=r"^› pay\\u{202e}eva\\u{e0041}\u3000 ?now$")
+    chat.send(f"{HOME}{RIGHT * 3}{DELETE}", shows=r"^› payeva\\u{e0041}\u3000 ?now$")
+    chat.send("\r", until=lambda: chat.prompts == [text.replace("\u202e", "")])
 
 
 def test_prompts_typed_meanwhile_are_queued(chat: FakeChat) -> None:
@@ -593,7 +602,7 @@ def test_a_huge_paste(chat: FakeChat) -> None:
     lines = 200_000
     text = f"x{ESC}[2J" + "line\n" * lines + "end"
     chat.send_much(f"{ESC}[200~{text}{ESC}[201~")
-    chat.wait_for_screen(rf"^› \[pasted {lines + 1} lines\]")
+    chat.wait_for_screen(rf"^› \[pasted {lines + 1} lines, 1 hidden character\]")
     chat.send("\r", until=lambda: chat.prompts)
     assert chat.prompts == [text]
     assert chat.history.stat().st_size < 1_000

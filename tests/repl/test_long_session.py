@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ragmem.cli.mcp import SESSIONS, read_page
 from ragmem.ids import new_id
 from ragmem.memory.sessions import fork_at
 from ragmem.memory.titles import due
 from ragmem.records import CreateSession, PutTurn, utc_now
 from ragmem.repl.choices import turn_question
 from ragmem.repl.commands import run_command
-from ragmem.repl.past import expand, rewind, undo
+from ragmem.repl.past import diff, expand, rewind, undo
 from ragmem.repl.session import Opening
 from tests.memory.builders import a_call, a_turn
 from tests.repl.test_rewind import Chat, Opens, opens, tmp_path
@@ -48,6 +49,11 @@ async def _said(line: str, chat: Chat) -> None:
 LOOKS: dict[str, Callable[[Chat], Awaitable[Any]]] = {
     "/rewind": lambda chat: chat.says(rewind, "", ""),
     "/expand": lambda chat: chat.says(expand, "", ""),
+    "/rewind 2": lambda chat: chat.says(rewind, "2", ""),
+    "/diff": lambda chat: chat.says(diff, ""),
+    "a page of `ragmem mcp`": lambda chat: read_page(
+        chat.app, f"{SESSIONS}/{chat.session.session.session_id}"
+    ),
     "/undo": lambda chat: chat.says(undo),
     "/cost": partial(_said, "/cost"),
     "a resumed session": lambda chat: chat.session.greet(Opening(continue_last=True)),

@@ -75,6 +75,8 @@ def test_long_pastes_fold() -> None:
     assert pastes.fold(one) == "[pasted 6 lines]"
     assert pastes.fold(other) == "[pasted 6 lines #2]"
     assert pastes.fold("x" * 2000) == "[pasted 2000 characters]"
+    hides = "one\u202e\u200b\xa0" * 6_000
+    assert pastes.fold(hides) == "[pasted 36000 characters, 12,000 hidden characters]"
     draft = "see [pasted 6 lines] and [pasted 6 lines #2]"
     assert pastes.unfold(draft) == f"see {one} and {other}"
     assert pastes.mark_before("see [pasted 6 lines]") == "[pasted 6 lines]"

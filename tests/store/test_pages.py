@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ragmem.cli.output import Paint
-from ragmem.cli.shown import conversation_text
+from ragmem.cli.shown import turn_text
 from ragmem.ids import new_id
 from ragmem.listings import conversation_document, document
 from ragmem.memory.turns import with_said
@@ -165,7 +165,7 @@ def test_what_was_said_while_the_agent_worked_stands_where_it_was_said() -> None
     assert '<div class="prompt">Do it</div>' in page
     assert page.index("one</pre>") < page.index('<div class="prompt">Only &lt;b&gt;</div>')
     assert page.index("Only &lt;b&gt;") < page.index("two</pre>")
-    for text in (markdown(session("Beds"), [told]), conversation_text(session("Beds"), [told])):
+    for text in (markdown(session("Beds"), [told]), turn_text(told)):
         places = [
             text.index(each) for each in ("Do it", "read_file", "Only <b>", "look_at", "Done.")
         ]
@@ -205,8 +205,8 @@ def test_a_command_that_was_cut_off_is_unknown_and_not_failed_wherever_it_is_sho
         call("run_command", {"command": "sleep 30"}, ""), result="", success=False
     )
     told, turns = session("Beds"), [turn("Do it", "", cut)]
-    painted = conversation_text(told, turns, width=90, paint=Paint("none"))
-    pages = [conversation_text(told, turns), painted, markdown(told, turns), html(told, turns)]
+    painted = turn_text(turns[0], width=90, paint=Paint("none"))
+    pages = [turn_text(turns[0]), painted, markdown(told, turns), html(told, turns)]
     for page in pages:
         assert "interrupted: no result was recorded, and its effects are unknown" in page
         assert "failed" not in page
