@@ -76,11 +76,8 @@ def load_litellm() -> ModuleType:
         os.environ.update(_SETTINGS)
         _spare_loopback()
         hush_litellm()
-        import httpx
         import litellm
 
-        # It would follow a redirection wherever it leads, with the key in a header of its own.
-        httpx.Response.has_redirect_location = False  # type: ignore[method-assign, assignment]
         for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
             logger = logging.getLogger(name)
             logger.handlers = [logging.NullHandler()]

@@ -161,7 +161,7 @@ class LiteLLMClient:
                 f"{peer.model} needs a library that is not installed: {_short(text)}.",
                 hint="Install it beside ragmem, or use another model (-m).",
             )
-        if isinstance(status, int) and 300 <= status < 600:
+        if isinstance(status, int) and 400 <= status < 600:
             seconds = faults.retry_after(header_of(error, "retry-after"))
             return faults.from_status(peer, status, text, retry_after_s=seconds)
         return Passing(f"{peer.name}: {faults.scrub(text, peer.secrets) or 'no answer'}")

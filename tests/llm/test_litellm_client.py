@@ -97,18 +97,6 @@ async def test_a_malformed_call_is_a_cut() -> None:
         await ask(litellm_client, server.url)
 
 
-@pytest.mark.parametrize("status", [b"302 Found", b"307 Temporary Redirect"])
-async def test_a_redirection_is_not_followed(status: bytes) -> None:
-    with LLMServer([Answer("stolen")]) as other:
-        location = f"Location: {other.url}/chat/completions\r\n".encode()
-        with (
-            RawServer(location, b"", status=status) as server,
-            pytest.raises(ProviderRefused, match="redirection, which is not followed"),
-        ):
-            await ask(litellm_client, server.url)
-        assert other.requests == []
-
-
 async def test_a_refusal_that_litellm_forgets_is_one() -> None:
     body = b'{"error": {"message": "Unprocessable"}}'
     with (
