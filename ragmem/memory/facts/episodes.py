@@ -4,13 +4,12 @@ Regular expressions over the person's own words and, for decisions and deadlines
 answer. They are strict: what a sentence only asks, quotes or supposes is none.
 
 How a person wants things to be is read from signs, since nobody can list all phrases for it. One
-sign says little: "no", "please", or that a sentence is about comments. A sentence that has several
-of them, or that the answer takes note of, says how work is to be done from then on.
+sign says little: "no", "please", or that a sentence is about comments. Most prompts ask for one
+thing, once, and hold several: that it is to last is said too, or why it matters to them.
 """
 
 import re
 from datetime import datetime
-from itertools import chain
 from typing import Literal
 
 import msgspec
@@ -18,8 +17,7 @@ import msgspec
 from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.dates import Day, days
 from ragmem.memory.facts import is_about_person
-from ragmem.memory.facts.trust import words_of
-from ragmem.memory.facts.words import CLAUSE, holds_secret, own_words, plain, sentences
+from ragmem.memory.facts.words import holds_secret, own_words, plain, sentences
 from ragmem.records import MemoryKind, MemoryScope
 from ragmem.text import Regex
 
@@ -389,7 +387,7 @@ def episodes(user_message: str, answer: str, now: datetime) -> list[Episode]:
             found[-1] = _widened(found[-1], sentence)
             continue
         introduced = _introduced(sentence, now)
-        read = introduced or _read(sentence, "person", now, answer) or _in_clause(sentence, now)
+        read = introduced or _read(sentence, "person", now) or _in_clause(sentence, now)
         found += read
         before = bool(read) and not introduced
     told = [plain(e.quote).rstrip(".! ") for e in found]
@@ -446,7 +444,7 @@ def _in_clause(sentence: str, now: datetime) -> list[Episode]:
     return []
 
 
-def _read(sentence: str, speaker: Speaker, now: datetime, answer: str = "") -> list[Episode]:
+def _read(sentence: str, speaker: Speaker, now: datetime) -> list[Episode]:
     flat = plain(sentence)
     if len(sentence) > _LONGEST or len(flat.split()) < _LEAST_WORDS or _ASKS.search(flat):
         return []
@@ -468,7 +466,7 @@ def _read(sentence: str, speaker: Speaker, now: datetime, answer: str = "") -> l
     elif speaker == "person" and _REMEMBER.search(flat) and not _NO_ORDER.search(flat):
         kind = "fact"
     elif speaker == "person" and (
-        is_preference(sentence) or (not _is_ban_of_now(flat) and is_wish(sentence, answer))
+        is_preference(sentence) or (not _is_ban_of_now(flat) and is_wish(sentence))
     ):
         kind, scope = "preference", None if is_of_person(flat) else "project"
     else:
@@ -534,35 +532,16 @@ def _due(sentence: str, flat: str, now: datetime) -> Day | None:
     return None
 
 
-_ENOUGH = 3
-"""Of what the signs of a sentence count."""
 _LEAST_WORDS_OF_A_WISH = 3
-_ANSWER_CHARS = 160
-"""In so many at its beginning an answer takes note."""
-_ANSWER_SENTENCES, _LEAST_ECHOED, _ECHOED = 3, 3, 0.6
-"""In so many first sentences of it a part of so many terms or more has so many of the sentence that
-it takes up."""
 
-_AGREED = (
-    r"^(?:(?:sure|ok(?:ay)?|(?:you're )?right|yes|good|fine|sorry|(?:my )?(?:apologies|mistake)|"
-    r"gut|bien|ja|oui|entschuldigung|verzeihung|tut mir leid|(?:du hast|sie haben) recht|pardon|"
-    r"desolee?|(?:tu as|vous avez) raison)[,.:!;]? )*"
-)
-_NOTED = Regex(
-    rf"{_AGREED}(?:noted|understood|"
-    r"got it|will do|agreed|makes sense|from now on|i(?:'ll| will) (?:keep|remember|stick|avoid|"
-    r"follow|bear|do (?:so|that|it)|write|use)|verstanden|alles klar|notiert|gemerkt|"
-    r"mache ich|geht klar|in ordnung|einverstanden|ich (?:halte|merke|werde|nehme)|"
-    r"entendu|d'accord|compris|note\b|c'est note|bien note|je (?:m'y tiens|retiens|garde|note))\b"
-    r"|\bi'll keep to (?:it|that)\b|\bnoted\b"
-)
 _BAN = Regex(
-    r"(?:^|[,:;(] ?|\b(?:and|but|also|please|und|bitte|et|mais|aussi) )"
-    r"(?:no |keine?n? |pas (?:de |d'))(?!(?:one|need|idea|problem|worries|matter|way|longer|doubt|"
-    r"errors?|more|space|money|rush|ahnung|panik|problem|eile|souci|doute|probleme)\b)"
+    r"(?:^|[,:;(] ?|\b(?:and|but|so|also|btw|oh|please|und|bitte|et|donc|mais|aussi) )"
+    r"(?:no |(?:don't|do not) (?:use|write|add|put) |keine?n? |pas (?:de |d'))(?!(?:one|any|need|"
+    r"idea|problem|worries|matter|way|longer|doubt|errors?|more|space|money|rush|ahnung|panik|"
+    r"problem|eile|souci|doute|probleme)\b)"
     r"\w{2,}(?!\w| any ?more\b| mehr\b| plus\b)"
 )
-_OF_ANSWERS, _OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, _NOT_SO, _WORKS_SO = (
+_OF_ANSWERS, _OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, _WORKS_SO = (
     Regex(pattern)
     for pattern in (
         # What is said of work
@@ -589,21 +568,19 @@ _OF_ANSWERS, _OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, _NOT_SO, _WORKS_SO = (
         r"(?:mir|uns) (?:ein )?(?:graus|wichtig|lieb)\w*|stort mich|nervt|"
         r"s'il (?:te|vous) plait|stp|svp|je (?:prefere|veux|deteste|tiens)|j'aime\w*|merci de)\b",
         # That it holds in general
-        r"\b(?:always|all|every(?:thing|where|one)?|any(?:where|thing)?(?! ?more)|"
-        r"in (?:new|all|my|your) (?:code|projects?|files?|texts?)|only|"
-        r"in general|from (?:now|today)(?: on)?|usually|mostly|whenever|each|"
-        r"at most|under \d+|as a rule|rule|immer|alle[sn]?|jede[rsmn]?|uberall|nur|grundsatzlich|"
-        r"ab jetzt|kunftig|meist(?:ens)?|hochstens|uber \d+|unter \d+|toujours|tous|toutes|"
-        r"chaque|partout|seulement|uniquement|desormais|maximum|au plus(?! tard)|d'habitude|"
-        r"dans (?:ce|le|tout le) (?:projet|code))\b",
+        r"\b(?:always|never|every(?:where|thing you| time)|any(?:where|thing you)|each time|"
+        r"in (?:new|all|any|every) (?:my |our |your )?(?:code|projects?|repos?|files?|texts?|"
+        r"languages?)|all (?:of )?my|whatever you|in general|from (?:now|today)(?: on)?|usually|"
+        r"mostly|whenever|by default|as a rule|at most|rules?|habits?|style for you|"
+        r"immer|nie(?:mals)?|uberall|grundsatzlich|jedes ?mal|generell|ab jetzt|kunftig|"
+        r"meist(?:ens)?|hochstens|regeln?|angewohnheit\w*|"
+        r"toujours|jamais|partout|ailleurs|chaque fois|desormais|en general|d'habitude|au plus"
+        r"(?! tard)|regles?|dans (?:tout le|tous (?:les|mes)) (?:projets?|code))\b",
         # That it is said in passing
         r"^(?:(?:ok|okay|and|so|und|et|ach)[,.]? )*(?:by the way|btw|oh,? (?:and|also)|also|"
         r"one (?:more|other|last) thing|another thing|fyi|for the record|note that|ubrigens|"
         r"nebenbei|noch (?:was|etwas)|ach ja|au fait|au passage|d'ailleurs|sinon|a propos)\b|"
         r"\b(?:btw|by the way|ubrigens|au fait)[.!]*$",
-        # That something is not to be
-        r"\b(?:no|not|don't|do not|never|without|avoid|instead of|rather than|kein\w*|nicht|nie|"
-        r"niemals|ohne|statt|pas|jamais|sans|plutot que)\b",
         # How the person works
         r"\b(?:i (?:read|review|skim|use|work|print|look at|open|keep|am|can't|have to)|i'm|we're|"
         r"my (?:eyes|screen|phone|editor|laptop|team)|"
@@ -624,48 +601,43 @@ _TELLS_OF_BEFORE = Regex(
     r"(?:you|it|he|she|they|we) \w+ed|fails?|failed|broke|war|hatte|gestern|etait|avait|hier)\b"
 )
 _ORDER = Regex(
-    r"^(?:(?:ok(?:ay)?|and|so|now|then|please|und|et|bitte|dann|jetzt),? )*(?:add|fix|remove|"
-    r"rename|move|make|delete|run|show|change|check|update|build|create|put|set|turn|try|look|"
-    r"find|draw|plot|load|clean|open|read|explain|undo|convert|write (?:a|the)|fug\w*|schreib|"
-    r"mach|zeig|bau|losch\w*|ander\w*|wandle|pruf\w*|plan|ajoute|ecris|corrige|fais|supprime|"
-    r"montre|regarde|mets|trace|traduis)\b"
+    rf"^(?:(?:ok(?:ay)?|and|so|now|then|also|just|{_PLEASE}|pls|und|et|dann|jetzt|auch|aussi|"
+    r"can you|could you|kannst du|peux-tu)[,:]? )*"
+    r"(?:add|adjust|align|ask|build|bump|change|check|clean|commit|compare|compile|convert|copy|"
+    r"count|create|delete|deploy|describe|draw|drop|edit|explain|export|extend|extract|fetch|find|"
+    r"fix|format|generate|give|go|handle|help|implement|import|improve|inline|insert|install|list|"
+    r"load|look|make|merge|migrate|move|open|plan|plot|print|publish|pull|push|put|read|rebase|"
+    r"refactor|release|remove|rename|replace|reset|restart|restore|return|revert|review|rewrite|"
+    r"run|save|search|see|send|set|show|sort|split|squash|start|stop|sum up|summari[sz]e|swap|tag|"
+    r"take|tell|test|translate|try|turn|undo|update|upgrade|upload|use (?:the|this|that|all|my)|"
+    r"verify|wait|wrap|write (?:a|the|some)|"
+    r"fug\w*|schreib|mach|zeig|bau|losch\w*|ander\w*|wandle|pruf\w*|plan|"
+    r"ajoute\w*|ecris|corrige|fais|supprime|montre|regarde|mets|trace|traduis)\b"
     r"|\b(?:for (?:now|today)|vorerst|erst ?mal|zunachst|pour l'instant)\b"
 )
 """What is to be done now, or holds for now."""
 
 
-def _is_echoed(sentence: str, answer: str) -> bool:
-    """Whether the answer begins by saying much the same, or that it is not so, in a few words: what
-    is only done once is told in others."""
-    said = words_of(sentence)
-    for part in chain(*map(CLAUSE.split, sentences(answer)[:_ANSWER_SENTENCES])):
-        words = words_of(part)
-        least = 1 if _NOT_SO.search(plain(part)) else _LEAST_ECHOED
-        if len(words) >= least and len(words & said) >= _ECHOED * len(words):
-            return True
-    return False
-
-
-def is_wish(sentence: str, answer: str) -> bool:
-    """Whether a sentence of the person says how things are to be, and not only this once; an answer
-    that takes note of it is a sign of that."""
+def is_wish(sentence: str) -> bool:
+    """Whether a sentence of the person says how work is to be done, and not only this once."""
     flat = plain(sentence)
-    noted = _NOTED.search(plain(answer[:_ANSWER_CHARS])) is not None
-    is_willed = [sign.search(flat) is not None for sign in (_BAN, _WANTED)]
-    in_passing = _IN_PASSING.search(flat) is not None
-    is_of_work = _OF_WORK.search(flat) is not None or _OF_ANSWERS.search(flat) is not None
-    of_what = [is_of_work, _IN_GENERAL.search(flat) is not None]
-    shown = sum(is_willed) + sum(of_what)
-    shown += sum(sign.search(flat) is not None for sign in (_NOT_SO, _WORKS_SO))
-    echoed = shown > 0 and _is_echoed(sentence, answer)
-    # What only says that something is not so may be a fault that is reported.
-    may_be = any(is_willed) or echoed or ((noted or in_passing) and any(of_what))
-    if flat.endswith("?") or len(flat.split()) < _LEAST_WORDS_OF_A_WISH or not may_be:
+    return not flat.endswith("?") and any(map(_is_wished, _CLAUSE.split(flat)))
+
+
+def _is_wished(flat: str) -> bool:
+    in_general = _IN_GENERAL.search(flat) is not None
+    once = any(sign.search(flat) for sign in (_ORDER, _ONCE, _TELLS_OF_BEFORE))
+    if len(flat.split()) < _LEAST_WORDS_OF_A_WISH or (once and not in_general):
         return False
-    signs = shown + in_passing + 2 * noted + echoed
-    against = (_ONCE.search(flat) is not None) + (_TELLS_OF_BEFORE.search(flat) is not None)
-    against += 2 * (_ORDER.search(flat) is not None)
-    return signs - against >= _ENOUGH
+    is_ban, is_wanted = _BAN.search(flat) is not None, _WANTED.search(flat) is not None
+    is_of_answers = _OF_ANSWERS.search(flat) is not None
+    if not is_of_answers and not _OF_WORK.search(flat) and not (is_ban and in_general):
+        return False
+    lasts = in_general or _WORKS_SO.search(flat) is not None
+    in_passing = _IN_PASSING.search(flat) is not None
+    if is_ban or is_wanted:
+        return lasts or in_passing or (is_ban and is_wanted)
+    return lasts and (in_passing or is_of_answers)
 
 
 def is_of_person(flat: str) -> bool:

@@ -194,7 +194,7 @@ def test_any_text_has_days_or_none(text: str) -> None:
         ("Ich bevorzuge kurze Antworten", "preference"),
         ("Ich hätte die Tabellen lieber breiter", "preference"),
         ("Tabs sind mir lieber", "preference"),
-        ("I want docstrings on everything public.", "preference"),
+        ("I want docstrings everywhere, on everything public.", "preference"),
         ("Keep answers short.", "preference"),
         ("Bitte schreib Kommentare auf Deutsch.", "preference"),
         ("Réponds-moi en français.", "preference"),
@@ -208,7 +208,7 @@ def test_any_text_has_days_or_none(text: str) -> None:
         ("Bitte keine Abkürzungen in Namen.", "preference"),
         ("Lieber kleine Funktionen als Kommentare.", "preference"),
         ("Alle Maße in Millimetern, bitte.", "preference"),
-        ("Nur Standardbibliothek, keine Pakete.", "preference"),
+        ("Nur Standardbibliothek, bitte keine Pakete.", "preference"),
         ("Duz mich bitte.", "preference"),
         ("Évite les variables globales.", "preference"),
         ("Plutôt de petites fonctions que des commentaires.", "preference"),
@@ -280,7 +280,6 @@ def test_a_clause_of_a_sentence_may_say_what_holds(text: str, kind: str, content
         ("Übrigens lese ich Code am Handy, bitte keine langen Zeilen.", "", "preference"),
         ("Au fait, les noms restent en français, je relis tout moi-même.", "", "preference"),
         ("Sentences over 20 words are tiring.", "That is so.", ""),
-        ("Sentences over 20 words are tiring.", "Understood: 20 words.", "preference"),
         ("Sentences over 20 words?", "Noted.", ""),
         ("Warnungen stehen vor dem Handlungsschritt.", "Verstanden.", ""),
         ("Joost is leaving in May, Priya takes over.", "Noted: Priya.", ""),
@@ -289,13 +288,11 @@ def test_a_clause_of_a_sentence_may_say_what_holds(text: str, kind: str, content
         ("Error: No space left on device", "That is a limit.", ""),
         ("The tests will not run on all machines.", "I look.", ""),
         ("Lea will keine langen Namen, immer kurze.", "", "preference"),
-        ("We write tests for all of it, nothing else worked.", "Sorry, noted.", "preference"),
         ("Btw dates are UTC everywhere, never local, that was hell once.", "Done.", "preference"),
-        ("Names in full everywhere here.", "You're right, noted: in full.", "preference"),
         ("Btw three things before lunch.", "Fine.", ""),
     ],
 )
-def test_what_shows_several_signs_of_a_wish_or_is_taken_note_of_is_kept(
+def test_what_shows_several_signs_of_a_wish_that_lasts_is_kept(
     text: str, answer: str, kind: str
 ) -> None:
     found = [each.kind for each in episodes(text, answer, NOW)]
@@ -327,22 +324,31 @@ def test_what_is_said_of_something_else_widens_no_rule(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "answer", "kinds"),
+    "text",
     [
-        (
-            "et pas de singleton, j'ai souffert",
-            "`Game` crée tout. Pas de singleton : c'est fait.",
-            1,
-        ),
-        ("et pas de singleton, j'ai souffert", "`Game` crée tout ce qu'il faut.", 0),
-        ("British spelling in all comments, not American.", "British spelling it is.", 1),
-        ("British spelling in all comments, not American.", "Changed in four files.", 0),
-        ("jamais entre 18 et 20h le mardi", "Compris : rien le mardi de 18 à 20 h.", 1),
+        "fix the tests please, all of them",
+        "the login page is broken, no error is shown in the console",
+        "list the files pls",
+        "please add type hints to all methods",
+        "I want a function that parses dates",
+        "no wait, use the other branch",
+        "it prints no names at all",
+        "only show the last ten lines please",
+        "the csv must not have a header line please",
+        "there are no tests for the parser",
+        "now do the tests too, no mocks needed there",
+        "I need all figures in one page",
+        "bitte nur die zwei Funktionen ändern, nicht alles",
+        "die tests laufen nicht auf meinem laptop",
+        "je veux une fonction qui lit toutes les lignes",
+        "sans la colonne des dates stp",
     ],
 )
-def test_what_the_answer_says_again_is_a_wish(text: str, answer: str, kinds: int) -> None:
-    found = episodes(text, answer, NOW)
-    assert [each.kind for each in found] == ["preference"] * kinds
+@pytest.mark.parametrize("answer", ["Understood. I do that now.", "Got it. {}", "{}", "Done."])
+def test_what_is_asked_for_once_is_no_preference_whatever_the_answer_says(
+    text: str, answer: str
+) -> None:
+    assert episodes(text, answer.format(text), NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -366,7 +372,7 @@ def test_a_wish_holds_elsewhere_where_it_is_of_the_person(text: str, scope: str 
     ("text", "scope"),
     [
         ("Short names only, please. That goes for all my repos.", "user"),
-        ("Nur kurze Namen, bitte. Das gilt in allen Projekten.", "user"),
+        ("Bitte keine kurzen Namen. Das gilt in allen Projekten.", "user"),
         ("Toujours des noms courts, s'il te plaît. Ça vaut pour tous mes projets.", "user"),
         ("Short names only, please. That holds for tests too.", "project"),
     ],
