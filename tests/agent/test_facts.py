@@ -115,7 +115,7 @@ async def test_a_rule_of_turn_1_stands_in_turn_10_and_after_a_resume(bench: Benc
     (system,) = systems
     assert system.endswith(f"\n- {rule}")
     # Without the rule nothing else in it differs.
-    assert system_of(llm.requests[0]) == system[: system.rindex("\n\nPinned by the person")]
+    assert system_of(llm.requests[0]) == system[: system.rindex("\n\nThe person's rules")]
     last = llm.requests[-1].messages
     assert all(rule not in message.text for message in last[1:])
     # Another process goes on with the session.

@@ -140,7 +140,7 @@ def test_pinned_memories_stand_behind_the_instructions() -> None:
     tag = f"instructions-{mark_for('Use tabs.')}"
     assert text.endswith(
         f"The project's instructions:\n\n<{tag}>\nUse tabs.\n</{tag}>\n\n"
-        "Pinned by the person, to be kept to in every answer:\n\n"
+        "The person's rules, to be kept to in every answer:\n\n"
         "- Never push to main\n- Answer in French"
     )
 
@@ -171,7 +171,7 @@ def test_only_the_person_speaks_with_the_systems_voice(trust: str) -> None:
 
 def test_pinned_memories_are_capped_with_a_notice() -> None:
     """5% of the maximum; rules go first, then the oldest, and what is left out is named."""
-    pins = [a_memory(i, f"pin {i} " + "p" * 300, pinned=True) for i in range(20)]
+    pins = [a_memory(i, f"pin {i} " + "p" * 301, pinned=True) for i in range(20)]
     rule = a_memory(30, "Never push to main", kind="rule")
     context = build(max_chars=20_000, pinned=(*pins, rule))
     section = next(s for s in context.sections if s.name == "Pinned")

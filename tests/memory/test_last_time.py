@@ -712,7 +712,7 @@ async def test_a_prompt_about_something_else_is_told_of_last_time_in_a_young_pro
             for prompt in (GUERNICA, MURALS):
                 request = await chat.request(prompt)
                 assert ("## Last Time" in request) == is_young[turns], prompt
-                assert ("want tabs" in request, "- Beds have labels" in request) == (True, True)
+                assert ("want tabs" in request, "] Beds have labels" in request) == (True, True)
         for near in ("Where were we?", "where was i", "Why had we flooded it?", "Dry beds."):
             request = await chat.request(near)
             assert "They are watered" in request.partition("## Last Time")[2], near
@@ -754,12 +754,14 @@ async def test_what_the_person_prefers_stands_in_every_request(chat: Chat, tmp_p
     await chat.knows("Tests use unittest", kind="preference", scope="project")
     heading = "## What the Person Prefers"
     request = await chat.request("Write a function that counts tabs.", chat.session)
-    assert "- I always want tabs" not in request, "the conversation says it"
+    assert "] I always want tabs" not in request, "the conversation says it"
     request = await chat.request("Write a function.")
-    assert f"{heading}\n- Tests use unittest\n- I always want tabs\n" in request
-    assert request.count("- I always want tabs") == 1
+    day = f"{chat.session.started_at:%Y-%m-%d}"
+    told = f"{heading}\n- [{day}] Tests use unittest\n- [{day}] I always want tabs\n"
+    assert told in request
+    assert request.count("] I always want tabs") == 1
     request = await chat.request("Draw a pond.", await chat.begin(tmp_path / "other"))
-    assert f"{heading}\n- I always want tabs\n" in request
+    assert f"{heading}\n- [{day}] I always want tabs\n" in request
     assert "unittest" not in request
 
 
@@ -817,7 +819,7 @@ async def test_what_was_said_beside_what_was_replaced_still_holds(chat: Chat) ->
     ):
         await chat.learned(said, "Agreed.")
     request = await chat.request("Where were we?")
-    assert "\n- I prefer tabs in this project." in request
+    assert "] I prefer tabs in this project." in request
     decided = re.findall("Decided: (.*)", last_time_of(request))
     assert [re.findall("MySQL|Redis", each) for each in decided] == [["MySQL"], ["Redis"]]
 
@@ -826,9 +828,9 @@ async def test_a_preference_is_gone_when_what_was_made_of_it_is_written_over(cha
     quote = "SQLite, no server please."
     turn = await chat.told(quote, wrote("db.py", "", "import sqlite3"))
     await chat.knows(quote, turn, quote=quote, kind="preference", scope="project")
-    assert f"\n- {quote}" in await chat.request("Write a function.")
+    assert f"] {quote}" in await chat.request("Write a function.")
     await chat.told("They have a server.", wrote("db.py", "sqlite3", "psycopg"))
-    assert f"\n- {quote}" not in await chat.request("Write a function.")
+    assert f"] {quote}" not in await chat.request("Write a function.")
 
 
 async def test_what_was_learned_of_a_turn_in_its_own_words_goes_with_a_models_words_for_it(

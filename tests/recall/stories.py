@@ -293,7 +293,7 @@ def remembered_text(built: Context, prompt: str) -> str:
         "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
         for message in built.messages
     ]
-    pinned = system.partition("Pinned by the person")[2]
+    pinned = system.partition("The person's rules")[2]
     others[-1] = others[-1].removesuffix(prompt)
     # Made by chance: no pattern is to meet its number in them.
     return _IDS.sub("session", "\n".join([pinned, *others]))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ragmem.memory.context.collect import ContextRequest, Material
     from ragmem.memory.recall import Hit
 
-PINNED_HEADING = "Pinned by the person, to be kept to in every answer:\n"
+PINNED_HEADING = "The person's rules, to be kept to in every answer:\n"
 RELEVANT = {
     "turn": ("Relevant Turns", "## Relevant Past Context (Semantic Search - Turns)"),
     "summary": ("Relevant Summaries", "## Relevant Past Context (Semantic Search - Summaries)"),
@@ -352,7 +352,8 @@ class Sections:
         budget = self._of(self._share.preferences_percent, small=10)
         entries = Entries(budget, "## What the Person Prefers")
         for memory in filter(self._is_news, self._material.preferences):
-            line = f"- {one_line(memory.content, _FACT_CHARS)}"
+            day = f"[{memory.created_at:%Y-%m-%d}] " if self._native else ""
+            line = f"- {day}{one_line(memory.content, _FACT_CHARS)}"
             entries.add_memory(line, memory, why="a preference of the person")
         return entries.part("Preferences", of=len(self._material.preferences))
 
