@@ -31,6 +31,7 @@ from ragmem.own_tools import OWN_TOOLS, RUN_COMMAND
 from ragmem.records import FileAccess, Session, ToolCall, Turn, as_shown, without_marks
 from ragmem.text import (
     clip_middle,
+    fair_share,
     first_line,
     plain_or_quoted,
     set_in,
@@ -414,7 +415,7 @@ def turn_tag(turn_id: str) -> str:
 
 
 def turn_messages(turn: Turn, *, result_limit: int) -> tuple[Message, ...]:
-    """A turn as the provider saw it, results clipped in their middle.
+    """A turn as the provider saw it, results clipped in their middle, with what brings them back.
 
     Valid for every provider whatever happened: each call has its answer, no
     message is empty, and the turn ends with the assistant's words.
@@ -426,14 +427,14 @@ def turn_messages(turn: Turn, *, result_limit: int) -> tuple[Message, ...]:
     read_later = {call.iteration + 1 for call in calls if call.tool_call_id in later}
     at_once = [call for call in calls if call.iteration not in read_later]
     out: list[Message] = [user(with_mentions(without_marks(prompt), at_once, tag) or "(empty)")]
-    asked = [call for call in calls if call.origin == "model"]
+    asked = [call for call in turn.tool_calls if call.origin == "model"]
     for iteration in sorted({call.iteration for call in asked}):
         batch = [call for call in asked if call.iteration == iteration]
         uses = tuple(ToolUse(call_id(c.tool_call_id), c.tool_name, c.arguments) for c in batch)
         out.append(assistant(batch[0].preamble, uses))
-        out.extend(
-            tool(call_id(c.tool_call_id), result_text(c), is_error=not c.success) for c in batch
-        )
+        for c in batch:
+            text = _brief_answer(c, result_limit)
+            out.append(tool(call_id(c.tool_call_id), text, is_error=not c.success))
         if words := "\n\n".join(later[c.tool_call_id] for c in batch if c.tool_call_id in later):
             read = [call for call in calls if call.iteration == iteration + 1]
             out.append(user(with_mentions(words, read, tag)))
@@ -441,6 +442,14 @@ def turn_messages(turn: Turn, *, result_limit: int) -> tuple[Message, ...]:
     nothing = _OWN_COMMAND if turn.is_own_command else "(no answer)"
     out.append(assistant("\n\n".join(filter(None, said)) or nothing))
     return tuple(out)
+
+
+def _brief_answer(call: ToolCall, limit: int) -> str:
+    text = result_text(call)
+    if len(text) <= limit:
+        return text
+    hint = f"\n[recall_result brings all of it back: id {call_id(call.tool_call_id)}]"
+    return clip_middle(text, max(0, limit - len(hint))) + hint
 
 
 def clip_result(call: ToolCall, limit: int) -> ToolCall:
@@ -466,7 +475,8 @@ def recent_window(turns: Sequence[Turn], *, high: int, low: int, result_limit: i
     When the sum passes `high`, the oldest are dropped down to `low`; until it
     passes again the start stays where it is, so that the prefix of successive
     requests is the same to the byte and providers' caches hit. The newest turn
-    is always there, clipped further if it is too long alone.
+    is always there: clipped further if it is too long alone, and with more of its
+    results than `result_limit` where the others leave room.
     """
     rendered = [turn_messages(turn, result_limit=result_limit) for turn in turns]
     sizes = [sum(m.char_count for m in messages) for messages in rendered]
@@ -477,20 +487,28 @@ def recent_window(turns: Sequence[Turn], *, high: int, low: int, result_limit: i
             while total > low and start < i:
                 total -= sizes[start]
                 start += 1
-    if turns and total > high:
-        rendered[-1] = _squeezed(turns[-1], high)
+    if turns:
+        room = high if total > high else high - total + sizes[-1]
+        rendered[-1] = _fitting(turns[-1], room, usual=result_limit)
         sizes[-1] = sum(m.char_count for m in rendered[-1])
     messages = tuple(message for messages in rendered[start:] for message in messages)
     return Window(turns=tuple(turns[start:]), messages=messages, sizes=tuple(sizes[start:]))
 
 
-def _squeezed(turn: Turn, limit: int) -> tuple[Message, ...]:
-    clip = limit
-    while clip >= 100:
+_LEAST_RESULT = 100
+
+
+def _fitting(turn: Turn, limit: int, *, usual: int) -> tuple[Message, ...]:
+    """A turn within a limit, its longest results clipped alike."""
+    lengths = [len(result_text(call)) for call in turn.tool_calls]
+    whole = turn_messages(turn, result_limit=max(lengths, default=0))
+    clip = fair_share(lengths, limit - sum(m.char_count for m in whole) + sum(lengths))
+    clip = max(clip, usual)
+    while clip >= _LEAST_RESULT:
         messages = turn_messages(turn, result_limit=clip)
         if sum(m.char_count for m in messages) <= limit:
             return messages
-        clip //= 2
+        clip = usual if clip // 2 < usual < clip else clip // 2
     # Its own words are too long, or its calls too many: keep the exchange alone.
     bare = msgspec.structs.replace(turn, tool_calls=())
     share = max(50, limit // 2)

@@ -90,9 +90,33 @@ def test_unfinished_turns_are_marked_and_valid(status: str, answer: str) -> None
 def test_long_results_are_clipped_in_their_middle() -> None:
     call = a_call(text="A" * 600 + "B" * 600)
     (answer,) = turn_messages(a_turn(1, calls=(call,)), result_limit=500)[2].parts
-    assert len(answer.text) <= 500  # type: ignore[union-attr]
-    assert answer.text.startswith("AAAA")  # type: ignore[union-attr]
-    assert answer.text.endswith("BBBB")  # type: ignore[union-attr]
+    assert isinstance(answer, ToolAnswer)
+    assert len(answer.text) <= 500
+    assert answer.text.startswith("AAAA")
+    hint = f"BBBB\n[recall_result brings all of it back: id {answer.tool_use_id}]"
+    assert answer.text.endswith(hint)
+
+
+def results_of(turns: Sequence[Turn], high: int) -> list[int]:
+    """Of each result that the window holds: how many characters."""
+    window = recent_window(turns, high=high, low=high // 2, result_limit=500)
+    assert sum(window.sizes) == sum(m.char_count for m in window.messages) <= high
+    parts = [part for message in window.messages for part in message.parts]
+    return [len(part.text) for part in parts if isinstance(part, ToolAnswer)]
+
+
+def test_the_newest_turn_has_more_of_its_results_where_the_others_leave_room() -> None:
+    """The longest are clipped alike; those of earlier turns as ever."""
+    long = [a_call(i, text="r" * 1000) for i in range(3)]
+    assert results_of([a_turn(1, calls=(long[0],)), a_turn(2, calls=(long[1],))], 5000) == [
+        500,
+        1000,
+    ]
+    short = a_call(9, text="s" * 50)
+    found = results_of([a_turn(1, calls=(*long, short))], 2000)
+    assert found[3] == 50
+    assert 500 < found[0] == found[1] == found[2] < 650
+    assert results_of([a_turn(1, calls=(*long, short))], 1000)[3] == 50
 
 
 def test_mentions_stand_in_the_persons_message() -> None:
