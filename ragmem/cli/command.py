@@ -247,7 +247,7 @@ def age_or_date(words: str) -> datetime | None:
     if _DATE.match(words.strip()):
         try:
             return datetime.fromisoformat(words.strip()).astimezone()
-        except ValueError:
+        except (ValueError, OverflowError):
             raise UsageError(f"--since: {one_line(words, 40)!r} is no date.") from None
     return None
 

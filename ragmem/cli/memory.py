@@ -45,6 +45,7 @@ from ragmem.records import (
     claims_of,
     is_own,
     utc_now,
+    wrong_time,
 )
 from ragmem.redact import redact
 from ragmem.text import counted, one_line, visible
@@ -544,10 +545,8 @@ def decoded(data: bytes) -> MemoriesDocument:
     for memory in document.memories:
         times += [memory.created_at, memory.updated_at, memory.at]
         times += [memory.expires_at, memory.valid_until, *(each.at for each in memory.evidence)]
-    wrong = ""
-    if any(at and at.tzinfo is None for at in times):
-        wrong = "a time has no time zone"
-    elif not all(_ID.fullmatch(memory.memory_id) for memory in document.memories):
+    wrong = next(filter(None, map(wrong_time, times)), "")
+    if not all(_ID.fullmatch(memory.memory_id) for memory in document.memories):
         wrong = "an id is none that ragmem makes"
     elif not all(0 < len(memory.content.strip()) <= _MOST_CHARS for memory in document.memories):
         wrong = f"one is empty, or longer than {_MOST_CHARS:,} characters"

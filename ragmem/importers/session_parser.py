@@ -137,7 +137,13 @@ _ERROR_LIMIT = 500
 
 def session_id_of(agent: AgentName, foreign_id: str) -> str:
     """The id of a session here: the same whenever it is imported."""
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"ragmem:import/{agent}/{foreign_id}"))
+    return _made_of(str(uuid.NAMESPACE_URL), f"ragmem:import/{agent}/{foreign_id}")
+
+
+def _made_of(namespace: str, name: str) -> str:
+    """An id, the same for the same name; that of a file may be no text."""
+    spelled = name.encode("utf-8", "backslashreplace").decode()
+    return str(uuid.uuid5(uuid.UUID(namespace), spelled))
 
 
 class _Message(msgspec.Struct):
@@ -201,7 +207,7 @@ class TurnBuilder:
             return
         self._message(key, self.last_at)
         self._calls[call_id] = ToolCall(
-            tool_call_id=str(uuid.uuid5(uuid.UUID(self.turn_id), call_id)),
+            tool_call_id=_made_of(self.turn_id, call_id),
             turn_id=self.turn_id,
             order=len(self._calls),
             tool_name=_NAME.sub("_", name)[:64] or "tool",
@@ -443,7 +449,7 @@ class SessionParser(ABC):
         self._keys[key] += 1
         # Of the second turn with the same key the id is another one.
         own = key if self._keys[key] == 1 else f"{key}#{self._keys[key]}"
-        turn_id = str(uuid.uuid5(uuid.UUID(self._session_id), own))
+        turn_id = _made_of(self._session_id, own)
         self.turn = TurnBuilder(self._session_id, turn_id, words, at)
         return self.turn
 

@@ -43,6 +43,16 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def wrong_time(at: datetime | None) -> str:
+    """Why a time that a file brings can't be stored; empty where it can.
+
+    What lies at an end of the calendar can't be shown: in another time zone it is beyond.
+    """
+    if at and at.tzinfo is None:
+        return "a time has no time zone"
+    return "a time lies beyond the years 2 to 9998" if at and not 1 < at.year < 9999 else ""
+
+
 class Record(msgspec.Struct, frozen=True):
     """Base of everything stored, and of what is written."""
 

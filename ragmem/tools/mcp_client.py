@@ -29,7 +29,7 @@ from ragmem.libraries import install_command
 from ragmem.memory.recording import settled
 from ragmem.messages import Json
 from ragmem.redact import ends_of, know, redact
-from ragmem.text import clip_middle, counted, one_line, plain, visible
+from ragmem.text import clean, clip_middle, counted, one_line, plain, visible
 from ragmem.tools.base import AgentTool, Effect, Tool, ToolFailure, ToolOutput
 from ragmem.tools.permissions import Permissions
 
@@ -49,6 +49,8 @@ _LOOK_S = 0.1
 _MOST_TOOLS = 100
 """Of one server."""
 _MOST_PAGES = 20
+_MOST_PARTS = 1_000
+"""Of one answer."""
 _NAMED = 5
 """Tools that are left out, of those that a line names."""
 _MOST_SCHEMA_CHARS = 20_000
@@ -56,6 +58,10 @@ _DESCRIPTION_CHARS = 2_000
 _RESULT_CHARS = 30_000
 _LINE_BYTES = 16_000_000
 """Of one message: a server that sends a longer one is ended."""
+_HAS_ENDED = "it has ended"
+_CONNECT_S = 10.0
+_WANTS_A_KEY = "it answered 401: it wants a key, or another one, in its `headers`"
+"""There is no sign-in by a browser."""
 _STDERR_BYTES = 2_000
 _IN_WORDS = {"description", "title", "$comment"}
 """What a schema tells a model in words."""
@@ -114,8 +120,7 @@ class McpServer:
                 self._session = session
                 self.state = f"ready, {counted(len(self.tools), 'tool')}"
                 self.settled.set()
-                await asyncio.wait({ended})
-                self._lost("it has ended", stderr)
+                self._lost(await asyncio.shield(ended), stderr)
         except Exception as error:
             _log.debug("MCP server %s", self.name, exc_info=True)
             self._lost(_reason(error), stderr)
@@ -141,9 +146,10 @@ class McpServer:
         for _ in range(_MOST_PAGES):
             listed = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
             for tool in listed.tools:
-                why = _unfit(self.name, tool)
-                if not why and len(found) >= _MOST_TOOLS:
+                if len(found) >= _MOST_TOOLS:
                     why = f"it has more than {_MOST_TOOLS}"
+                else:
+                    why = _unfit(self.name, tool)
                 if why:
                     self._refused.append(f"{one_line(tool.name, 60)!r} ({why})")
                 else:
@@ -162,6 +168,7 @@ class McpServer:
         from mcp import MCPError
         from mcp_types import (
             CONNECTION_CLOSED,
+            REQUEST_TIMEOUT,
             CallToolRequest,
             CallToolRequestParams,
             CallToolResult,
@@ -182,6 +189,8 @@ class McpServer:
                     async with asyncio.timeout(10 * _LOOK_S):
                         await self.gone.wait()
                     raise ToolFailure(away + self.state) from None
+            if error.code == REQUEST_TIMEOUT:
+                raise ToolFailure(f"{self.name} did not answer within {timeout_s:g} s.") from None
             raise ToolFailure(_shown(f"{self.name} answered with an error: {error}")) from None
         except Exception as error:  # what it answered is none of the protocol's
             raise ToolFailure(
@@ -314,8 +323,8 @@ class WaitForServers(AgentTool):
 
 @asynccontextmanager
 async def _sifted(read: Any, refused: list[str]) -> AsyncIterator[Any]:
-    """What is read, but in lists of tools those that the package takes: for one that is none it
-    would refuse them all.
+    """What is read, but in lists of tools those that the package takes, as for one that is none it
+    would refuse them all, and of an answer in more parts than anybody reads the first.
     """
     import anyio
 
@@ -327,6 +336,8 @@ async def _sifted(read: Any, refused: list[str]) -> AsyncIterator[Any]:
                 result = getattr(getattr(each, "message", None), "result", None)
                 if isinstance(result, dict) and isinstance(result.get("tools"), list):
                     result["tools"] = _sound_tools(result["tools"], refused)
+                if isinstance(result, dict) and isinstance(result.get("content"), list):
+                    _keep_first(result["content"])
                 await tell.send(each)
 
     task = asyncio.create_task(pass_on())
@@ -338,9 +349,17 @@ async def _sifted(read: Any, refused: list[str]) -> AsyncIterator[Any]:
         sound.close()
 
 
+def _keep_first(parts: list[Any]) -> None:
+    """Let one line stand for the rest."""
+    left = len(parts) - _MOST_PARTS
+    if left > 0:
+        parts[_MOST_PARTS:] = [{"type": "text", "text": f"[{left:,} more parts: left out]"}]
+
+
 def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
     """Those with a name and a schema of an object, which is what one without a type stands for."""
-    import mcp_types as types
+    from mcp_types.methods import parse_server_result
+    from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
     sound = []
     for each in told:
@@ -357,7 +376,8 @@ def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
         tool = {**each, "inputSchema": {**schema, "type": "object"}}
         is_sound = isinstance(schema.get("properties", {}), dict)
         try:
-            types.Tool.model_validate(tool)
+            # As strictly as the session will.
+            parse_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [tool]})
         except ValueError:
             is_sound = False
         if not is_sound:
@@ -367,7 +387,7 @@ def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
     return sound
 
 
-async def _unless(ended: asyncio.Future[None], work: Coroutine[Any, Any, None]) -> None:
+async def _unless(ended: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -> None:
     """Do the work; ConnectionError where the server ends before that is done."""
     task = asyncio.create_task(work)
     try:
@@ -383,7 +403,6 @@ async def _unless(ended: asyncio.Future[None], work: Coroutine[Any, Any, None]) 
 
 def _unfit(server: str, tool: "types.Tool") -> str:
     """Why no model can be told of a tool; empty where one can."""
-    from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
 
     if not _NAME.fullmatch(f"{server}__{tool.name}"):
@@ -393,7 +412,7 @@ def _unfit(server: str, tool: "types.Tool") -> str:
         if len(json.dumps(schema)) > _MOST_SCHEMA_CHARS:
             return f"its schema is longer than {_MOST_SCHEMA_CHARS:,} characters"
         validator_for(schema).check_schema(schema)
-    except (SchemaError, RecursionError):
+    except Exception:  # of a strange one, such as with a number for $schema, it may be any
         return "its schema is none"
     return ""
 
@@ -446,8 +465,8 @@ def _block_text(block: "types.ContentBlock") -> str:
 # --- how a server is reached ------------------------------------------------------
 
 
-Opened = tuple[Any, Any, asyncio.Future[None]]
-"""What is read, what is written, and what is done when nothing more comes."""
+Opened = tuple[Any, Any, asyncio.Future[str]]
+"""What is read, what is written, and, when nothing more comes, why."""
 
 
 def _opened(
@@ -485,11 +504,18 @@ def _filled(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, st
 
 @asynccontextmanager
 async def _address(url: str, headers: dict[str, str]) -> AsyncIterator[Opened]:
-    from httpx2 import AsyncClient
+    from httpx2 import AsyncClient, Response, Timeout
     from mcp.client.streamable_http import streamable_http_client
 
+    async def check(response: Response) -> None:
+        # The package would say only that there was an error.
+        if response.status_code == 401:
+            raise PermissionError(_WANTS_A_KEY)
+
+    # How long an answer may take is a matter of each request: a tool may work for minutes.
+    patience = Timeout(_CONNECT_S, read=None)
     async with (
-        AsyncClient(headers=headers) as client,
+        AsyncClient(headers=headers, timeout=patience, event_hooks={"response": [check]}) as client,
         streamable_http_client(url, http_client=client) as (read, write),
     ):
         yield read, write, asyncio.get_running_loop().create_future()
@@ -521,14 +547,16 @@ async def _process(
     assert process.stdin and process.stdout and process.stderr  # noqa: PT018 - they are pipes
     tell, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, told = anyio.create_memory_object_stream[SessionMessage](0)
+    reading = asyncio.create_task(_read(process.stdout, tell))
+    ended = asyncio.create_task(_ended(process, reading))
     tasks = [
-        asyncio.create_task(_read(process.stdout, tell)),
+        reading,
+        ended,
         asyncio.create_task(_write(process.stdin, told)),
         asyncio.create_task(_keep_end(process.stderr, stderr)),
     ]
-    tasks.append(asyncio.create_task(_ended(process, tasks[0])))
     try:
-        yield read, write, tasks[-1]
+        yield read, write, ended
     finally:
         for stream in (tell, read, write, told):
             stream.close()
@@ -536,7 +564,7 @@ async def _process(
             raise asyncio.CancelledError
 
 
-async def _closed(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _closed(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task[Any]]) -> None:
     if process.stdin:
         process.stdin.close()
     await _end(process.pid)
@@ -548,27 +576,45 @@ async def _closed(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.T
     await asyncio.sleep(0)
 
 
-async def _read(stdout: asyncio.StreamReader, tell: Any) -> None:
+async def _read(stdout: asyncio.StreamReader, tell: Any) -> str:
+    """Pass its messages on; return why no more are read."""
     from anyio import BrokenResourceError, ClosedResourceError
     from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
 
     with suppress(BrokenResourceError, ClosedResourceError, ConnectionError):
         async with tell:
-            # A line that is longer than the limit is a ValueError: nothing more is read.
-            with suppress(ValueError):
-                while line := await stdout.readline():
-                    try:
-                        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                    except ValueError:
-                        continue  # programs print all sorts of things
+            while True:
+                try:
+                    line = await stdout.readline()
+                except ValueError:
+                    most = _LINE_BYTES // 1_000_000
+                    return f"it sent a message of more than {most} MB, and was ended"
+                if not line:
+                    break
+                if (message := _message(line)) is not None:
                     await tell.send(SessionMessage(message))
+    return _HAS_ENDED
 
 
-async def _ended(process: asyncio.subprocess.Process, reading: asyncio.Task[None]) -> None:
+def _message(line: bytes) -> Any:
+    """A message of the protocol; None where it is none: programs print all sorts of things."""
+    from mcp_types import jsonrpc_message_adapter
+
+    with suppress(ValueError):
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    # Half of a character, where a program cut a text, and what lies deep, the package does not
+    # read; who called would wait for the answer until the time is over.
+    with suppress(ValueError, RecursionError):
+        plain_text = clean(json.dumps(json.loads(line), ensure_ascii=False))
+        return jsonrpc_message_adapter.validate_python(json.loads(plain_text), by_name=False)
+    return None
+
+
+async def _ended(process: asyncio.subprocess.Process, reading: asyncio.Task[str]) -> str:
     """Until it is gone, or says nothing more: what it started may hold its pipes open."""
     while process.returncode is None and not reading.done():
         await asyncio.wait({reading}, timeout=_LOOK_S)
+    return reading.result() if reading.done() else _HAS_ENDED
 
 
 async def _write(stdin: asyncio.StreamWriter, told: Any) -> None:

@@ -4,6 +4,7 @@ It speaks the protocol by hand, line by line, so that it can break it. Kinds:
   good      echo, env, fail, slow (a call that does not end), and die, which ends the process
   hanging   answers nothing, and ends neither at the end of its stdin nor on SIGTERM
   lying     tools of wrong names and schemas beside a right one, and answers that are none
+  odd       tools of strange schemas beside right ones, and answers that few can read
   wrong     a list of tools that is none
   dying     ends as soon as it is greeted
 With a second argument it writes its process id into that file, and a child's that it starts.
@@ -43,6 +44,12 @@ LYING = [
     tool("huge", {"type": "object", "description": "x" * 30_000}),
 ]
 
+ODD = [
+    *(tool(name) for name in ("half", "many", "long")),
+    tool("dialect", {"type": "object", "$schema": 5}),
+    tool("needing", {"type": "object", "required": "a"}),
+]
+
 
 def answer(kind: str, method: str, params: dict[str, Any]) -> Any:
     """The result of a request."""
@@ -60,12 +67,16 @@ def answer(kind: str, method: str, params: dict[str, Any]) -> Any:
             return {"tools": "none"}
         if kind == "lying":
             return {"tools": LYING}
+        if kind == "odd":
+            return {"tools": ODD}
         # On two pages.
         if params.get("cursor"):
             return {"tools": GOOD[3:]}
         return {"tools": GOOD[:3], "nextCursor": "more"}
     if kind == "lying":
         return {"content": "no list"}
+    if params["name"] == "many":
+        return {"content": [{"type": "text", "text": "fern"}] * 5_000}
     return {
         "content": [{"type": "text", "text": said(params)}],
         "isError": params["name"] == "fail",
@@ -82,6 +93,10 @@ def said(params: dict[str, Any]) -> str:
             time.sleep(600)
         case "die":
             sys.exit(4)
+        case "half":
+            return "fern \ud83d"
+        case "long":
+            return "x" * 17_000_000
         case "flood":
             return "x" * 200_000
     return f"{HOSTILE} {text}"

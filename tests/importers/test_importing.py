@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -351,6 +352,19 @@ async def test_a_file_that_is_gone_or_forbidden_is_told(small: Archive, tmp_path
     file.symlink_to(EVENTS)
     link = await importer.take(agent, found, Tally())
     assert link.state == "refused"
+
+
+async def test_a_file_whose_name_is_no_text_is_a_session_of_its_own(
+    small: Archive, tmp_path: Path
+) -> None:
+    """The record names none."""
+    said = {"type": "user", "uuid": "u", "message": {"role": "user", "content": "Where is it?"}}
+    for name in (b"\xff.jsonl", b"\xfe.jsonl", b"plain.jsonl"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text(json.dumps(said))
+    outcomes = await taken(small, tmp_path)
+    assert states(outcomes) == [("new", 1, 0)] * 3
+    assert len({each.session_id for each in outcomes}) == 3
+    assert states(await taken(small, tmp_path)) == [("unchanged", 0, 0)] * 3
 
 
 async def test_a_session_of_any_size_is_stored_some_turns_at_a_time(

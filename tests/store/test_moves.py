@@ -637,11 +637,14 @@ async def test_a_memory_that_is_none_is_refused(tmp_path: Path) -> None:
     await store.aclose()
     first, *others = document.memories
     naive = at(1).replace(tzinfo=None)
+    first_day, last_day = at(1).replace(year=1), at(1).replace(year=9999)
     for changes, reason in (
         ({"evidence": ()}, "a memory does not come from it"),
         ({"evidence": (said("r", "r1"),)}, "a memory does not come from it"),
         ({"created_at": naive}, "a time has no time zone"),
         ({"expires_at": naive}, "a time has no time zone"),
+        ({"created_at": first_day}, "beyond the years 2 to 9998"),
+        ({"valid_until": last_day}, "beyond the years 2 to 9998"),
         ({"evidence": (said("s", "s1", at=naive),)}, "a time has no time zone"),
     ):
         changed = replace(document, memories=(replace(first, **changes), *others))
@@ -650,6 +653,10 @@ async def test_a_memory_that_is_none_is_refused(tmp_path: Path) -> None:
     stranger = replace(document, insights=(replace(document.insights[0], session_id="r"),))
     with pytest.raises(UsageError, match="an insight is of another session"):
         decoded(encoded(stranger))
+    used = replace(document.turns[0].usage, cost_usd=-1.0)
+    paid = replace(document, turns=(replace(document.turns[0], usage=used), *document.turns[1:]))
+    with pytest.raises(UsageError, match="a turn has used less than nothing"):
+        decoded(encoded(paid))
     plain = msgspec.json.decode(encoded(document))
     plain["memories"][0]["kind"] = 7
     with pytest.raises(UsageError, match="no session that ragmem has exported"):

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from ragmem.tools.base import ToolFailure
 from ragmem.tools.mcp_client import McpServer, Servers, ServerTool, WaitForServers
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.workspace import Workspace
+from tests.fakes import mcp_server
 from tests.fakes.mcp_server import answer
 
 KEY = "hT5-bearer-0987zyxw"
@@ -30,6 +33,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(401, None)
         if "id" not in request:
             return self._send(202, None)
+        if request["method"] == "tools/call" and request["params"]["name"] == "slow":
+            time.sleep(6)
+            request["params"]["name"] = "echo"
         result = answer("good", request["method"], request.get("params") or {})
         return self._send(200, {"jsonrpc": "2.0", "id": request["id"], "result": result})
 
@@ -65,7 +71,7 @@ async def test_a_server_at_an_address_is_asked_with_its_headers(
     said: list[str] = []
     for headers, state in (
         ({"Authorization": "Bearer ${TEST_BEARER}"}, "ready, 6 tools"),
-        ({"Authorization": "Bearer no"}, "not there: "),
+        ({"Authorization": "Bearer no"}, "not there: it answered 401: it wants a key"),
     ):
         server = McpServer("h", McpServerConfig(url=url, headers=headers), said.append)
         server.start(tmp_path)
@@ -80,6 +86,16 @@ async def test_a_server_at_an_address_is_asked_with_its_headers(
         await server.aclose()
     assert len(said) == 1
     assert KEY not in redact(f"it was {KEY}")
+
+
+async def test_a_tool_at_an_address_may_take_its_time(url: str, tmp_path: Path) -> None:
+    """More than the five seconds that an HTTP client would give it."""
+    headers = {"Authorization": f"Bearer {KEY}"}
+    server = McpServer("h", McpServerConfig(url=url, headers=headers), lambda _: None)
+    server.start(tmp_path)
+    await server.settled.wait()
+    assert (await server.call("slow", {"text": "fern"}, 60)).endswith("fern")
+    await server.aclose()
 
 
 def test_what_hides_in_a_schema_is_shown_to_the_model(tmp_path: Path) -> None:
@@ -113,6 +129,39 @@ async def test_a_header_with_a_line_break_is_named_and_not_shown(
         assert state in server.state
         assert not [line for line in [server.state, *said] if "fern" in line or "moss" in line]
         await server.aclose()
+
+
+@pytest.fixture
+async def odd(tmp_path: Path) -> AsyncIterator[McpServer]:
+    """A server that says what few can read."""
+    command = McpServerConfig(command=sys.executable, args=[mcp_server.__file__, "odd"])
+    server = McpServer("odd", command, lambda _: None)
+    server.start(tmp_path)
+    await server.settled.wait()
+    yield server
+    await server.aclose()
+
+
+async def test_a_schema_that_is_none_costs_its_own_tool_alone(odd: McpServer) -> None:
+    assert [tool.name for tool in odd.tools] == ["half", "many", "long"]
+
+
+async def test_half_a_character_of_an_answer_is_not_waited_for(odd: McpServer) -> None:
+    """As programs send it that cut a text in the midst of an emoji."""
+    assert (await odd.call("half", {}, 60)) == "fern \ufffd"
+
+
+async def test_of_an_answer_in_thousands_of_parts_the_first_are_read(odd: McpServer) -> None:
+    told = await odd.call("many", {}, 60)
+    assert told.count("fern") == 1_000
+    assert told.endswith("[4,000 more parts: left out]")
+
+
+async def test_a_server_that_sends_too_much_at_once_is_ended_and_it_is_said(
+    odd: McpServer,
+) -> None:
+    with pytest.raises(ToolFailure, match="a message of more than 16 MB, and was ended"):
+        await odd.call("long", {}, 60)
 
 
 async def test_whoever_is_stopped_while_it_waits_for_servers_leaves_nothing_waiting(

@@ -46,6 +46,7 @@ from ragmem.records import (
     claims_of,
     is_own,
     utc_now,
+    wrong_time,
 )
 from ragmem.store import Archive, fitted
 from ragmem.store.transfer import owner_write
@@ -235,11 +236,15 @@ def decoded(data: bytes) -> SessionDocument:
 def _check(document: SessionDocument) -> None:
     session = document.session
     leaves = list(_leaves(document))
+    times = [each for _, each in leaves if isinstance(each, datetime)]
+    used = [number for turn in document.turns for number in msgspec.structs.astuple(turn.usage)]
     wrong = ""
     if [turn.turn_index for turn in document.turns] != list(range(1, len(document.turns) + 1)):
         wrong = "its turns are not numbered from 1 without gaps"
-    elif any(isinstance(each, datetime) and each.tzinfo is None for _, each in leaves):
-        wrong = "a time has no time zone"
+    elif strange_times := [told for each in times if (told := wrong_time(each))]:
+        wrong = strange_times[0]
+    elif any(number is not None and number < 0 for number in used):
+        wrong = "a turn has used less than nothing"
     elif not session.parent_session_id and any(
         turn.session_id != session.session_id for turn in document.turns
     ):
