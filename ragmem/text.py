@@ -391,7 +391,7 @@ _SEQUENCE = Regex(
     r"|\x1b[ -/]*[0-~]?"
 )
 _OVERSTRUCK = Regex(r"[^\n]\x08")
-_OVERWRITTEN = Regex(r"[^\n]*\r(?=[^\r\n])")
+_OVERWRITTEN = Regex(r"^[^\n]*\r(?=[^\r\n])", re.MULTILINE)
 _UNPRINTED = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
 
 
@@ -424,7 +424,7 @@ def _spell(char: str) -> str:
 
 # --- Markdown as plain words
 
-_FENCE = Regex(r"^ {0,3}(?:`{3,}|~{3,})[^`\n]*$|^[ \t|:+-]*-{3,}[ \t|:+-]*$", re.MULTILINE)
+_FENCE = Regex(r"^ {0,3}(?:`{3,}|~{3,})[^`\n]*$|^(?=[^\n]*---)[ \t|:+-]+$", re.MULTILINE)
 _LEAD = Regex(r"^[ \t]{0,12}(?:#{1,6}[ \t]+|>[ \t]?)+", re.MULTILINE)
 _BULLET = Regex(r"^([ \t]{0,12})[-*+][ \t]+(?:\[[ xX]\][ \t]+)?", re.MULTILINE)
 INLINE = Regex(

@@ -83,9 +83,18 @@ def style_of(theme: Theme) -> Style:
 
 
 class ChatTerminal(Vt100_Output):
-    """An output whose renderer moves back to its first row without erasing, where told to."""
+    """An output whose renderer moves back to its first row without erasing, where told to.
+
+    What it writes is a synchronized update, which a terminal shows at once, or passes over.
+    """
 
     erases = True
+
+    def flush(self) -> None:
+        """Write all that there is, but for the way back to the first row."""
+        if self._buffer and self.erases:
+            self._buffer = ["\x1b[?2026h", *self._buffer, "\x1b[?2026l"]
+            super().flush()
 
     def erase_down(self) -> None:
         """Erase from the cursor on, unless told not to."""

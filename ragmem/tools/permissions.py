@@ -653,7 +653,6 @@ _OF_SOURCES = {"git", "hg", "jj"}
 """Of these `add` is about files that are there; elsewhere it fetches a package."""
 _WITH_SCRIPTS = {"npm", "pnpm", "yarn", "bun"}
 """Of these `run` is followed by the name of one of the project's scripts."""
-_VERSION = Regex(r"[\d.]+$")
 
 
 def offers_for_command(line: str, kind: str = RUN_COMMAND) -> tuple[tuple[str, ...], ...]:
@@ -676,7 +675,7 @@ def _widened(command: CommandWords) -> str:
     """Return how a command begins whose other arguments may be any; empty where none may."""
     words = command.words
     name = words[0].rpartition("/")[2]
-    plain = _VERSION.sub("", name)
+    plain = name.rstrip("0123456789.")
     if plain == "python" and words[1:2] == ("-m",) and len(words) > 2:
         return CommandWords(words[:3]).text
     if plain in _NEVER_WIDE or "=" in words[0] or "$" in words[0]:

@@ -1,6 +1,7 @@
 """What a terminal shows: finds, conversations, checks, memories and sessions by the day."""
 
 import re
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -29,6 +30,15 @@ from tests.fakes.llm_server import Answer, LLMServer
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
 LIT = "\x1b[1;33m"
+
+
+def test_a_long_row_that_is_no_rule_takes_linear_time() -> None:
+    """Of a table or a heading, with a word at its end."""
+    began = time.process_time()
+    row = "-" * 100_000 + " end"
+    assert without_markdown(row) == row
+    assert without_markdown("-" * 100_000) == ""
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(

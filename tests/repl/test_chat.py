@@ -141,6 +141,16 @@ def test_what_hides_in_a_pasted_text_is_shown_and_sent_as_it_was_pasted(chat: Fa
     chat.send("\r", until=lambda: chat.prompts == [text.replace("\u202e", "")])
 
 
+def test_what_is_drawn_anew_is_shown_by_the_terminal_at_once(chat: FakeChat) -> None:
+    """Nothing is printed and no row erased outside of a synchronized update, if it knows those."""
+    chat.send("hello\r", shows=r"^You said 'hello'\.\n")
+    chat.wait_for_screen(r"^›$")
+    outside = re.sub(rb"\x1b\[\?2026h.*?\x1b\[\?2026l", b"", bytes(chat.raw), flags=re.DOTALL)
+    assert b"hello" not in outside
+    assert b"\x1b[K" not in outside
+    assert b"\x1b[J" not in outside
+
+
 def test_prompts_typed_meanwhile_are_queued(chat: FakeChat) -> None:
     """Queued, shown, done in order."""
     chat.send("tool held\rfirst\rsecond\r", shows=r"^queued: first\nqueued: second$")

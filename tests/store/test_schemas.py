@@ -37,6 +37,7 @@ from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.conftest import mostly
 from tests.store.fixtures.make import GRAPH, LINKS
 from tests.store.samples import begun, finished, remembered, said
+from tests.store.test_contract_recall import by_words
 from tests.store.test_sqlite_rebuild import rebuilt
 from tests.store.test_times import NAMED_ZONE, OTHER_FORMS
 
@@ -193,6 +194,31 @@ async def test_an_old_database_opens(tmp_path: Path, version: int) -> None:
     recorded = again.execute("SELECT version, name FROM migrations ORDER BY version").fetchall()
     assert recorded == [(number, name) for number, name, _ in schema.migrations()]
     again.close()
+
+
+@pytest.mark.parametrize("version", [each for each in KEPT if each < _WITH_MEMORIES])
+async def test_what_an_older_version_goes_on_to_write_is_found_from_the_next_chat_on(
+    tmp_path: Path, version: int
+) -> None:
+    """By a chat that stayed open when a newer one opened its memory: it keeps no index of words."""
+    database = old_database(tmp_path / "home", version)
+    locks = tmp_path / "home" / "locks"
+    await (await SQLiteStore.open(database, locks_dir=locks)).aclose()
+    old = apsw.Connection(str(database))
+    old.execute("UPDATE sessions SET turn_count = 5, completed_count = 4 WHERE session_id = 'root'")
+    old.execute(
+        "INSERT INTO turns (turn_id, session_id, turn_index, status, char_count, started_at,"
+        " finished_at, usage, user_message) SELECT 'late', 'root', 5, 'completed', 7, started_at,"
+        " finished_at, usage, 'thistle' FROM turns WHERE turn_id = 'r3'"
+    )
+    old.close()
+    store = await SQLiteStore.open(database, locks_dir=locks)
+    assert await by_words(store, "thistle") == set()
+    await store.attach("root", "me")
+    assert await by_words(store, "thistle") == {"late"}
+    await store.detach("me")
+    assert await store.check() == []
+    await store.aclose()
 
 
 @pytest.mark.parametrize("version", mostly([KEPT[0], KEPT[-2]], KEPT))

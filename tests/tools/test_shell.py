@@ -212,6 +212,15 @@ async def test_output_is_plain_text(shell):
     json.dumps(outcome.text, ensure_ascii=False).encode()
 
 
+async def test_a_long_line_beside_a_progress_bar_takes_linear_time(shell):
+    """A minified file, say, which has no carriage return of its own."""
+    long = "head -c 200000 /dev/zero | tr '\\0' a"
+    began = time.process_time()
+    outcome = await shell.do("run_command", command=f"printf '10%%\\r100%%\\n'; {long}")
+    assert outcome.text.startswith("Exit code 0\n100%\naaa")
+    assert time.process_time() - began < 5
+
+
 def test_the_outputs_that_are_kept_have_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,7 +105,7 @@ _INTERPRETERS: dict[bytes, str] = {
     b"php": "php", b"perl": "perl", b"lua": "lua",
 }  # fmt: skip
 _CPP_SIGNS = re.compile(
-    rb"^\s*(?:class\s+\w|namespace\b|template\s*<|using\s|(?:public|private|protected)\s*:)"
+    rb"^[^\S\n]*(?:class\s+\w|namespace\b|template\s*<|using\s|(?:public|private|protected)\s*:)"
     rb"|\b(?:std|boost)::|^#\s*include\s*<[a-z_]+>",
     re.MULTILINE,
 )
@@ -489,7 +489,7 @@ def _last_row(node: "tree_sitter.Node") -> int:
 
 _STRING = re.compile(r"""["'`]([^"'`\n]+)["'`]""")
 _PYTHON_FROM = re.compile(r"from\s*(\.*)\s*([\w.]*)\s*import\s*(.*)", re.DOTALL)
-_PYTHON_NAME = re.compile(r"(\.*[\w.]+)(?:\s+as\s+\w+)?\s*$")
+_PYTHON_NAME = re.compile(r"([\w.]+)(?:\s+as\s+\w+)?\s*$")
 _PYTHON_COMMENT = re.compile(r"#[^\n]*")
 _MOST_IMPORTS = 2000
 

@@ -299,13 +299,10 @@ def build(db: Database) -> None:
         ))
         ORDER BY rowid
     """
-    for ids in _batches(db, turns, of_all=of_all):
-        for turn in turns_by_id(db, ids):
-            turn_changed(db, turn.turn_id, words_of(turn), keep_vectors=True)
     summaries = "SELECT summary_id FROM summaries WHERE :of_all ORDER BY level, rowid"
-    for ids in _batches(db, summaries, of_all=of_all):
-        for summary in summaries_by_id(db, ids):
-            summary_changed(db, summary, keep_vectors=True)
+    for query in (turns, summaries):
+        for ids in _batches(db, query, of_all=of_all):
+            _take_in(db, ids)
     # Other processes hold vectors by documents that may bear another number now.
     db.execute("UPDATE project_numbers SET epoch = epoch + 1")
     db.query(
@@ -313,6 +310,32 @@ def build(db: Database) -> None:
         " ON CONFLICT DO UPDATE SET terms_version = :version",
         version=TERMS,
     )
+
+
+def catch_up(db: Database) -> None:
+    """Make findable what is lacking of the latest records.
+
+    A chat of a version without this index, which stays open while a newer one opens the memory,
+    goes on to write such.
+    """
+    lacking = f"""
+        SELECT record_id FROM (
+            SELECT * FROM (
+                SELECT turn_id AS record_id FROM turns WHERE status <> 'running'
+                ORDER BY rowid DESC LIMIT {_BATCH}
+            ) UNION ALL SELECT * FROM (
+                SELECT summary_id FROM summaries ORDER BY rowid DESC LIMIT {_BATCH}
+            )
+        ) WHERE record_id NOT IN (SELECT record_id FROM documents)
+    """
+    _take_in(db, db.column(lacking))
+
+
+def _take_in(db: Database, ids: Sequence[str]) -> None:
+    for turn in turns_by_id(db, ids):
+        turn_changed(db, turn.turn_id, words_of(turn), keep_vectors=True)
+    for summary in summaries_by_id(db, ids):
+        summary_changed(db, summary, keep_vectors=True)
 
 
 def _batches(db: Database, query: str, **given: object) -> Iterator[list[str]]:

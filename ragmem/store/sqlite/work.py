@@ -237,6 +237,7 @@ def attach(db: Database, session_id: str, owner_id: str) -> list[str]:
         if other != owner_id and not db.access.locks.lives(other):
             detach(db, other)
     _interrupt(db, None)
+    text_index.catch_up(db)
     db.query(
         "INSERT INTO owners (owner_id, session_id) VALUES (:id, :session_id)"
         " ON CONFLICT DO NOTHING",

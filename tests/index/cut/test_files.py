@@ -1,5 +1,7 @@
 """What a file is written in, what it imports, and whether a program wrote it."""
 
+import time
+
 import pytest
 
 from ragmem.index.cut import cut
@@ -33,6 +35,12 @@ from ragmem.index.cut.parser import language_of
 )
 def test_language(path: str, data: bytes, language: str) -> None:
     assert language_of(path, data) == language
+
+
+def test_a_header_of_blank_lines_takes_linear_time() -> None:
+    began = time.process_time()
+    assert language_of("a.h", b"\n" * 100_000 + b"namespace x { }\n") == "cpp"
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(
