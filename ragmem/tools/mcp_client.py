@@ -47,11 +47,14 @@ _END_S = 0.4
 """A server has so long to end by itself, and so long after each signal."""
 _LOOK_S = 0.1
 _MOST_TOOLS = 100
-"""Of one server."""
+"""Of all servers together: some providers take 128 in a request, the agent's own among them."""
+_MOST_CHARS = 300_000
+"""Of all that a model is told of them, about 75,000 tokens: it goes out with every request."""
 _MOST_PAGES = 20
 _NAMED = 5
 """Tools that are left out, of those that a line names."""
 _MOST_SCHEMA_CHARS = 20_000
+_NO_SCHEMA = "its schema is none"
 _DESCRIPTION_CHARS = 2_000
 _RESULT_CHARS = 30_000
 _LINE_BYTES = 16_000_000
@@ -64,15 +67,38 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
+class Room:
+    """What is left of a request for tools: all servers share it, and who is ready first has it."""
+
+    def __init__(self) -> None:
+        self._tools, self._chars = _MOST_TOOLS, _MOST_CHARS
+
+    def lacks(self, chars: int) -> str:
+        """Why a tool of so many characters has none; empty where it has."""
+        if self._tools < 1:
+            return f"{_MOST_TOOLS} tools of all servers are told already"
+        if self._chars < chars:
+            return f"the tools of all servers have {_MOST_CHARS:,} characters together"
+        return ""
+
+    def take(self, chars: int) -> None:
+        """Give a tool its room."""
+        self._tools -= 1
+        self._chars -= chars
+
+
 class McpServer:
     """One of them: `state` says in words how it is, `tools` what it has."""
 
-    def __init__(self, name: str, settings: McpServerConfig, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, settings: McpServerConfig, say: Callable[[str], None], room: Room
+    ) -> None:
         self.name = name
         self.state = "not started yet"
         self.tools: tuple[types.Tool, ...] = ()
         self._settings = settings
         self._say = say
+        self._room = room
         self._session: ClientSession | None = None
         self._task: asyncio.Task[None] | None = None
         self._refused: list[str] = []
@@ -141,10 +167,7 @@ class McpServer:
         for _ in range(_MOST_PAGES):
             listed = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
             for tool in listed.tools:
-                why = _unfit(self.name, tool)
-                if not why and len(found) >= _MOST_TOOLS:
-                    why = f"it has more than {_MOST_TOOLS}"
-                if why:
+                if why := await self._unfit(tool):
                     self._refused.append(f"{one_line(tool.name, 60)!r} ({why})")
                 else:
                     found.setdefault(tool.name, tool)
@@ -156,6 +179,23 @@ class McpServer:
             more = f" and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
             told = ", ".join(refused[:_NAMED]) + more
             self._say(f"MCP server {self.name}: tools are left out: {told}.")
+
+    async def _unfit(self, tool: "types.Tool") -> str:
+        """Why no model can be told of a tool; empty where one is, and it has its room."""
+        if not _NAME.fullmatch(f"{self.name}__{tool.name}"):
+            return "its name is too long, or has other characters than letters, digits, _ and -"
+        try:
+            length = len(json.dumps(tool.input_schema))
+        except RecursionError:
+            return _NO_SCHEMA
+        if length > _MOST_SCHEMA_CHARS:
+            return f"its schema is longer than {_MOST_SCHEMA_CHARS:,} characters"
+        told = length + min(len(tool.description or ""), _DESCRIPTION_CHARS)
+        # It takes 0.3 ms for each property, which are not to be the loop's.
+        why = self._room.lacks(told) or await asyncio.to_thread(_schema_fault, tool.input_schema)
+        if not (why := why or self._room.lacks(told)):
+            self._room.take(told)
+        return why
 
     async def call(self, tool: str, arguments: dict[str, Json], timeout_s: float) -> str:
         """Return what a tool answers; ToolFailure where it fails or says nothing in time."""
@@ -212,7 +252,8 @@ class Servers:
         """A call may take `timeout_s`; `say` is told what a person should know. With `waits` they
         are started once the model wants them: a short process mostly needs none.
         """
-        self.all = [McpServer(name, each, say) for name, each in configured.items()]
+        room = Room()
+        self.all = [McpServer(name, each, say, room) for name, each in configured.items()]
         self._cwd = cwd
         self._timeout_s = timeout_s
         self._waits = waits
@@ -381,20 +422,14 @@ async def _unless(ended: asyncio.Future[None], work: Coroutine[Any, Any, None]) 
         raise done[0]
 
 
-def _unfit(server: str, tool: "types.Tool") -> str:
-    """Why no model can be told of a tool; empty where one can."""
+def _schema_fault(schema: dict[str, Any]) -> str:
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
 
-    if not _NAME.fullmatch(f"{server}__{tool.name}"):
-        return "its name is too long, or has other characters than letters, digits, _ and -"
-    schema = tool.input_schema
     try:
-        if len(json.dumps(schema)) > _MOST_SCHEMA_CHARS:
-            return f"its schema is longer than {_MOST_SCHEMA_CHARS:,} characters"
         validator_for(schema).check_schema(schema)
     except (SchemaError, RecursionError):
-        return "its schema is none"
+        return _NO_SCHEMA
     return ""
 
 

@@ -5,6 +5,7 @@ It speaks the protocol by hand, line by line, so that it can break it. Kinds:
   hanging   answers nothing, and ends neither at the end of its stdin nor on SIGTERM
   lying     tools of wrong names and schemas beside a right one, and answers that are none
   wrong     a list of tools that is none
+  wide      180 tools, the first 80 with long schemas
   dying     ends as soon as it is greeted
 With a second argument it writes its process id into that file, and a child's that it starts.
 """
@@ -43,6 +44,10 @@ LYING = [
     tool("huge", {"type": "object", "description": "x" * 30_000}),
 ]
 
+LONG = {f"field{i}": {"type": "string", "description": "x" * 90} for i in range(120)}
+WIDE = [tool(f"long{i}", {"type": "object", "properties": LONG}) for i in range(80)]
+WIDE += [tool(f"short{i}") for i in range(100)]
+
 
 def answer(kind: str, method: str, params: dict[str, Any]) -> Any:
     """The result of a request."""
@@ -58,8 +63,8 @@ def answer(kind: str, method: str, params: dict[str, Any]) -> Any:
     if method == "tools/list":
         if kind == "wrong":
             return {"tools": "none"}
-        if kind == "lying":
-            return {"tools": LYING}
+        if kind in ("lying", "wide"):
+            return {"tools": LYING if kind == "lying" else WIDE}
         # On two pages.
         if params.get("cursor"):
             return {"tools": GOOD[3:]}
