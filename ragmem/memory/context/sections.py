@@ -487,7 +487,8 @@ class Sections:
 
         Of the files that the request shows as they are now none is told as it was.
         """
-        question, present = self._request.question, {each.path for each in self._material.code}
+        question, code = self._request.question, self._material.code.passages
+        present = {each.path for each in code}
         said = turn.user_message.casefold() + turn.said.casefold()
         words = {word for word in question_words(question) if word not in said}
         best: tuple[int, ToolCall] | None = None
