@@ -563,7 +563,7 @@ def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -
 
 def _left_out_notice(left_out: Sequence[MemoryRecord], budget: int) -> str:
     named = one_line(left_out[0].content, 60)
-    several = f"{len(left_out)} pinned memories (“{named}” is one)"
+    several = f"{len(left_out):,} pinned memories (“{named}” is one)"
     return (
         f"The model is not told of {f'“{named}”' if len(left_out) == 1 else several}: there are "
         f"{budget:,} characters for what is pinned (memory.context.pinned_percent). "
