@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -99,6 +100,8 @@ class McpServer:
         self._settings = settings
         self._say = say
         self._room = room
+        self._is_short = False
+        """Whether a tool had no room."""
         self._session: ClientSession | None = None
         self._task: asyncio.Task[None] | None = None
         self._refused: list[str] = []
@@ -163,10 +166,15 @@ class McpServer:
 
         await session.initialize()
         found: dict[str, types.Tool] = {}
+        wanted = dict.fromkeys(self._settings.tools, False)
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
             listed = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
             for tool in listed.tools:
+                fits = [name for name in wanted if fnmatchcase(tool.name, name)]
+                wanted.update(dict.fromkeys(fits, True))
+                if wanted and not fits:
+                    continue
                 if why := await self._unfit(tool):
                     self._refused.append(f"{one_line(tool.name, 60)!r} ({why})")
                 else:
@@ -175,10 +183,13 @@ class McpServer:
             if not cursor:
                 break
         self.tools = tuple(found.values())
+        missing = [name for name, is_there in wanted.items() if not is_there]
+        self._refused += [f"{name!r} (it has none of that name)" for name in missing]
         if refused := self._refused:
             more = f" and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
             told = ", ".join(refused[:_NAMED]) + more
-            self._say(f"MCP server {self.name}: tools are left out: {told}.")
+            chosen = " `tools` in its table chooses." if self._is_short else ""
+            self._say(f"MCP server {self.name}: tools are left out: {told}.{chosen}")
 
     async def _unfit(self, tool: "types.Tool") -> str:
         """Why no model can be told of a tool; empty where one is, and it has its room."""
@@ -192,8 +203,12 @@ class McpServer:
             return f"its schema is longer than {_MOST_SCHEMA_CHARS:,} characters"
         told = length + min(len(tool.description or ""), _DESCRIPTION_CHARS)
         # It takes 0.3 ms for each property, which are not to be the loop's.
-        why = self._room.lacks(told) or await asyncio.to_thread(_schema_fault, tool.input_schema)
-        if not (why := why or self._room.lacks(told)):
+        has_room = not self._room.lacks(told)
+        if has_room and (fault := await asyncio.to_thread(_schema_fault, tool)):
+            return fault
+        if why := self._room.lacks(told):
+            self._is_short = True
+        else:
             self._room.take(told)
         return why
 
@@ -422,12 +437,12 @@ async def _unless(ended: asyncio.Future[None], work: Coroutine[Any, Any, None]) 
         raise done[0]
 
 
-def _schema_fault(schema: dict[str, Any]) -> str:
+def _schema_fault(tool: "types.Tool") -> str:
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import validator_for
 
     try:
-        validator_for(schema).check_schema(schema)
+        validator_for(tool.input_schema).check_schema(tool.input_schema)
     except (SchemaError, RecursionError):
         return _NO_SCHEMA
     return ""

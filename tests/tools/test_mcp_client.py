@@ -154,4 +154,23 @@ async def test_the_tools_of_all_servers_together_fit_a_request_and_hold_nothing_
     assert 200_000 < sum(map(len, told)) < 330_000
     assert len(said) == 2
     assert all("(the tools of all servers have 300,000 characters together)" in s for s in said)
+    assert all(line.endswith("`tools` in its table chooses.") for line in said)
     assert longest < 1.0
+
+
+async def test_of_a_server_those_tools_are_told_that_its_table_names(tmp_path: Path) -> None:
+    """What it names and the server has not is told to the person."""
+    names = ("long7", "short1*", "shorter")
+    settings = McpServerConfig(
+        command=sys.executable, args=(mcp_server.__file__, "wide"), tools=names
+    )
+    said: list[str] = []
+    server = McpServer("a", settings, said.append, Room())
+    server.start(tmp_path)
+    await server.settled.wait()
+    told = [tool.name for tool in server.tools]
+    await server.aclose()
+    assert told == ["long7", "short1", *(f"short{i}" for i in range(10, 20))]
+    assert said == [
+        "MCP server a: tools are left out: 'shorter' (it has none of that name).",
+    ]
