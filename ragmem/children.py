@@ -219,6 +219,14 @@ class Ripgrep:
             self.failed = errors.strip()
 
 
+MADE_FOLDERS = frozenset({
+    "__pycache__", "node_modules", ".venv", "site-packages", ".cache", ".mypy_cache",
+    ".pytest_cache", ".ruff_cache", ".tox", ".gradle",
+})  # fmt: skip
+"""Names of folders of what is installed, cached or compiled: nobody works on it, also where no
+.gitignore says so."""
+
+
 class FileList(Ripgrep):
     """Every file below a folder, held by a descriptor, that .gitignore does not leave out.
 

@@ -89,10 +89,6 @@ class StoreDamaged(StoreError):
     """The store's files are not what they were; they are left as they are."""
 
 
-class SearchTooLong(RagmemError):
-    """The code was not searched through in the time that a request waits for it."""
-
-
 class EmbedderError(RagmemError):
     """A text could not be turned into a vector; search by text is not affected."""
 

@@ -128,10 +128,10 @@ async def list_memories(
         subjects=subjects,
         with_superseded=superseded,
         alive_at=utc_now(),
-        limit=limit,
+        limit=limit + 1,
     )
     nothing = _nothing(everywhere=everywhere, narrowed=bool(kind or subjects or scope))
-    await _print(opened, found, output, nothing, everywhere=everywhere)
+    await _print(opened, found, output, nothing, everywhere=everywhere, limit=limit)
 
 
 async def _print(
@@ -141,9 +141,13 @@ async def _print(
     nothing: str,
     *,
     everywhere: bool,
+    limit: int,
     more: str = "",
 ) -> None:
-    """Print memories by the day; `more` is what JSON has besides, see `memory_document`."""
+    """Print memories by the day, the newest `limit` of those found; `more` is what JSON has
+    besides, see `memory_document`."""
+    has_more = len(found) > limit
+    found = found[:limit]
     store = await opened.store()
     people, projects = await others_of(store), await _folders(opened) if everywhere else None
     since = await said_since(store, found) if output != "json" else {}
@@ -156,6 +160,7 @@ async def _print(
             found, now, width=width, paint=paint, projects=projects, people=people, since=since
         ),
         nothing,
+        has_more=has_more,
     )
 
 
@@ -365,14 +370,16 @@ async def episodes(
         project_ids=(await _project_id(opened),),
         kinds=EPISODE_KINDS,
         alive_at=utc_now(),
-        limit=limit,
+        limit=limit + 1,
     )
     found = await (await opened.store()).memories(query)
     nothing = (
         "No decision, preference or deadline is remembered here yet.\n"
         "They are noticed when they are spoken of: “we decided to …”, “by Friday”.\n"
     )
-    await _print(opened, found, output, nothing, everywhere=everywhere, more="occurred_at")
+    await _print(
+        opened, found, output, nothing, everywhere=everywhere, limit=limit, more="occurred_at"
+    )
 
 
 @cli.command(app, cli.home)

@@ -302,12 +302,17 @@ def print_all(
     document: Callable[[T], object],
     text: Callable[[int], str],
     nothing: str,
+    *,
+    has_more: bool = False,
 ) -> None:
-    """Print a list as `--format` says; on stderr what is to be said where it is empty."""
+    """Print a list as `--format` says; on stderr what is to be said where it is empty, or not all
+    that there is: it `has_more`, of which it has the newest."""
     if output == "json":
         write_json(to_json([document(each) for each in found]))
     elif found:
         write(text(columns()))
+        if has_more:
+            say(f"The newest {len(found):,}; --limit shows more.\n")
     else:
         say(nothing)
 

@@ -97,9 +97,11 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
         status=status,
         tags=tuple(tag or ()),
         mine=not everyone,
-        limit=limit,
+        limit=limit + 1,
     )
     found = await opened.memory.sessions(query)
+    has_more = len(found) > limit
+    del found[limit:]
     where = f" of {visible(folder)}" if query.cwd else ""
     nothing = f"No {f'{status} ' if status else ''}sessions{where}"
     nothing += f" tagged {visible(' or '.join(query.tags))}.\n" if query.tags else ".\n"
@@ -118,7 +120,9 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
             return sessions_table(found, now, width=width, folders=folders)
         return sessions_by_day(found, now, width=width, paint=paint, folders=folders)
 
-    out.print_all(output, found, lambda each: document(SESSION, each), listed, nothing)
+    out.print_all(
+        output, found, lambda each: document(SESSION, each), listed, nothing, has_more=has_more
+    )
     if is_seen and found:
         recap = await opened.memory.recap(found[0])
         if told := [without_markdown(row) for row in recap.lines()]:

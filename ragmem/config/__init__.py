@@ -330,6 +330,8 @@ class McpServerConfig(_Section, frozen=True):
     url: str = ""
     headers: dict[str, str] = {}
     """Sent to the address; `${NAME}` as above."""
+    tools: tuple[str, ...] = ()
+    """Those that the agent is told of, by names with `*` for anything; empty for all."""
 
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
@@ -347,7 +349,8 @@ class McpConfig(_Section, frozen=True):
     """Tools of others: servers that the agent may use (docs/agents.md). They need `ragmem[mcp]`."""
 
     servers: dict[ServerName, McpServerConfig] = {}
-    """A table for each, `[mcp.servers.NAME]`, with `command`, `args` and `env`, or `url`."""
+    """A table for each, `[mcp.servers.NAME]`, with `command`, `args` and `env`, or `url`, and with
+    `tools` where only some are wanted."""
 
 
 class Config(_Section, frozen=True):

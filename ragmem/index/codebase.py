@@ -19,10 +19,10 @@ import msgspec
 
 from ragmem.config import Config, Paths
 from ragmem.embedder import SHIPPED, CachedEmbedder, Embedder, thresholds
-from ragmem.errors import RagmemError, SearchTooLong, StoreError
+from ragmem.errors import RagmemError, StoreError
 from ragmem.files import NO_HOME, refusal
 from ragmem.index import CodeHit, Refreshed
-from ragmem.memory.context.collect import CodePassage
+from ragmem.memory.context.collect import CodePassage, ProjectCode
 from ragmem.memory.turns import question_words
 from ragmem.records import CodeStore, Pending, Project
 from ragmem.service import SEARCH_S, Client
@@ -116,6 +116,14 @@ def passage_of(hit: CodeHit) -> CodePassage:
 
 _log = logging.getLogger("ragmem")
 
+_LATE = (
+    "The code search took longer than {:g} s and was left out of this request; code.wait_s lets it "
+    "take longer."
+)
+_UNFINISHED = (
+    "The project's code is being indexed for the first time: none of it was found in time for this "
+    "request."
+)
 OpenStore = Callable[[], Awaitable[CodeStore]]
 
 _HITS = 12
@@ -345,25 +353,31 @@ class Codebase:
 
     async def passages(
         self, project: Project, prompt: str, *, near: Collection[str] = ()
-    ) -> list[CodePassage]:
-        """Return the scopes that bear on a prompt for sure; SearchTooLong where that takes long."""
+    ) -> ProjectCode:
+        """Return the scopes that bear on a prompt for sure."""
         from ragmem.memory.facts.words import is_greeting
 
         if is_greeting(prompt):
-            return []
-        within_s = 2 * self._config.code.wait_s + 0.05
+            return ProjectCode()
+        within_s, late = 2 * self._config.code.wait_s + 0.05, ""
         try:
             async with asyncio.timeout(within_s):
                 hits = await self.search(project, prompt, _HITS, near=near)
         except TimeoutError:
             self._metrics.count("code.late")
-            raise SearchTooLong(
-                f"The code search took longer than {within_s:g} s and was left out of this request;"
-                " code.wait_s lets it take longer."
-            ) from None
+            hits, late = [], _LATE.format(within_s)
+        so_far = await self._files_so_far(project)
+        if late and so_far is not None:
+            late = _UNFINISHED
         asked = PromptWords.of(prompt)
         rare = rare_words(hits)
-        return [passage_of(hit) for hit in hits if bears(hit, asked, self._floor, rare)]
+        found = tuple(passage_of(hit) for hit in hits if bears(hit, asked, self._floor, rare))
+        return ProjectCode(passages=found, left_out=late, files_so_far=so_far)
+
+    async def _files_so_far(self, project: Project) -> int | None:
+        """Count the files that are indexed while they are looked at for the first time."""
+        index = self._known_index_of(project)
+        return await index.files_so_far() if self._may_look(index) else None
 
     # --- what turns have to do with it --------------------------------------------
 

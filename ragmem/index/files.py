@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 import apsw
 import msgspec
 
-from ragmem.children import FileList, find_ripgrep
+from ragmem.children import MADE_FOLDERS, FileList, find_ripgrep
 from ragmem.errors import RagmemError, UsageError
 from ragmem.index import CodeHit, CutScope
 from ragmem.index.database import listed
@@ -109,6 +109,8 @@ def left_out_by_name(path: str) -> str:
         or not _SECRET_FOLDERS.isdisjoint(folders)
     ):
         return "secret"
+    if not MADE_FOLDERS.isdisjoint(folders):
+        return "installed or cached"
     if suffix in _BINARY_SUFFIXES and "." in name:
         return "binary"
     if name in _GENERATED_NAMES or _GENERATED_PATTERN.fullmatch(name):

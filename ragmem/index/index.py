@@ -389,6 +389,12 @@ class CodeIndex:
         """Return whether anything was ever indexed."""
         return bool(await self._read(_state("sequence"), 0))
 
+    async def files_so_far(self) -> int | None:
+        """Count the files that are indexed, until all were looked at once; None from then on."""
+        counted = "CASE refreshed_at WHEN '' THEN (SELECT count(*) FROM files) END"
+        found: int | None = await self._read(_state(counted), 0)
+        return found
+
     # --- keeping it current -------------------------------------------------------------------
 
     def watch(self) -> AsyncGenerator[Refreshed, None]:

@@ -18,6 +18,7 @@ from ragmem.index import Refreshed
 from ragmem.index.database import following
 from ragmem.index.files import left_out_by_name
 from ragmem.logs import LOGGER
+from ragmem.text import one_line
 
 if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex
@@ -84,6 +85,7 @@ async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
     """
     is_known = False
     while _is_folder(root):
+        folders: list[Path] = []
         try:
             folders = await _watchable(index, root)
             listening = watchfiles.awatch(
@@ -93,7 +95,6 @@ async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
                 step=_QUIET_MS,
                 rust_timeout=_TICK_MS,
                 yield_on_timeout=True,
-                ignore_permission_denied=True,
                 recursive=_WHOLE,
             )
             # What changed until it listens is not told, folders that came meanwhile neither.
@@ -110,10 +111,13 @@ async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
                     is_new = False
             continue
         except Exception as error:  # the system's, or the library's own kind
-            # A folder may have gone just then, and a file may have a strange name.
+            # A file may have a strange name, and the system may watch no more folders: what the
+            # library passes over as asked to would be passed over in silence.
+            if not all(map(_is_folder, folders)):
+                continue  # One has gone just then.
             if not is_known:
                 told = "The files of %s can't be watched (%s); they are looked at now and then."
-                logging.getLogger(LOGGER).warning(told, root, error)
+                logging.getLogger(LOGGER).warning(told, root, one_line(str(error), 200))
             is_known = True
         yield True
         await asyncio.sleep(_POLL_S)

@@ -9,7 +9,7 @@ French, German, Spanish, Italian, Portuguese and Dutch.
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from functools import cache, partial
 from typing import TypeVar
 
@@ -61,8 +61,8 @@ def time_spans(question: str, now: datetime) -> tuple[TimeSpan, ...]:
         lead = len(match.groupdict().get("in") or "")
         at = match.start() + lead + (1 if lead else 0)
         placed = TimeSpan(
-            start_at=_placed(span.start, now.tzinfo),
-            end_at=_placed(span.end, now.tzinfo),
+            start_at=_placed(span.start, now, span.elapsed),
+            end_at=_placed(span.end, now, span.elapsed),
             confidence=span.confidence,
             text=text[at : match.end()],
             relative=span.relative,
@@ -134,10 +134,14 @@ def _plain(text: str) -> str:
     )
 
 
-def _placed(moment: datetime, zone: tzinfo | None) -> datetime:
+def _placed(moment: datetime, now: datetime, elapsed: bool) -> datetime:
+    """Return a local moment in UTC. Of the system's zone `now` knows the offset of now alone, and
+    a day of another season begins by its own."""
+    is_fixed = isinstance(now.tzinfo, timezone) and not elapsed
     try:
-        return moment.replace(tzinfo=zone).astimezone(UTC)
-    except OverflowError:
+        is_here = is_fixed and now.astimezone().utcoffset() == now.utcoffset()
+        return (moment if is_here else moment.replace(tzinfo=now.tzinfo)).astimezone(UTC)
+    except (OverflowError, ValueError):
         return moment.replace(tzinfo=UTC)
 
 
@@ -242,6 +246,8 @@ class _Span(msgspec.Struct, frozen=True):
     end: datetime
     confidence: float
     relative: bool = True
+    elapsed: bool = False
+    """Whether it is counted in hours from now, whatever clocks were set to meanwhile."""
 
 
 def _midnight(day: date) -> datetime:
@@ -291,7 +297,8 @@ def _ago(match: re.Match[str], now: datetime) -> _Span:
     if unit in ("minute", "hour"):
         step = _duration(unit, count)
         margin = max(step / 2, timedelta(minutes=10))
-        return _Span(now - step - margin, min(now, now - step + margin), 0.8)
+        end = min(now, now - step + margin)
+        return _Span(now - step - margin, end, 0.8, elapsed=True)
     vague = match["n"] in words.FEW
     size = _DAYS[unit]
     spread = size // 2 + (size * count // 4 + 1 if vague else 0)
@@ -302,7 +309,7 @@ def _ago(match: re.Match[str], now: datetime) -> _Span:
 def _past_units(match: re.Match[str], now: datetime) -> _Span:
     unit, count = words.UNITS[match["unit"]], _count(match["n"] or "1")
     if unit in ("minute", "hour"):
-        return _Span(now - _duration(unit, count), now, 0.7)
+        return _Span(now - _duration(unit, count), now, 0.7, elapsed=True)
     return _Span(_midnight(now.date() - timedelta(days=count * _DAYS[unit])), now, 0.7)
 
 
@@ -326,7 +333,7 @@ def _whole_unit(step: int, confidence: float, match: re.Match[str], now: datetim
         case "day":
             return _from_day(today + timedelta(days=step), confidence)
         case _:
-            return _Span(now - _duration(unit, 1), now, confidence)
+            return _Span(now - _duration(unit, 1), now, confidence, elapsed=True)
 
 
 def _days_back(back: int, match: re.Match[str], now: datetime, *, part: str = "") -> _Span:

@@ -237,7 +237,7 @@ async def _sessions(_: str, chat: ChatSession) -> None:
     current, now = chat.session.session_id, datetime.now(UTC)
     output.show(listing(sessions_table(found, now, width=output.width, current=current)))
     if len(found) == _LISTED:
-        all_of_them = "`ragmem sessions list` shows them all, /resume finds one as you type."
+        all_of_them = "`ragmem sessions list` shows more, /resume finds one as you type."
         output.note(f"The newest {_LISTED}; {all_of_them}")
     return None
 
@@ -464,7 +464,7 @@ async def _memory(text: str, chat: ChatSession) -> None:
         return output.note(none)
     output.show(_listed(found, output))
     if not text and len(found) == _LISTED:
-        said = f"The newest {_LISTED}; `ragmem memory list` shows them all, /memory text searches."
+        said = f"The newest {_LISTED}; `ragmem memory list` shows more, /memory text searches."
         output.note(said)
 
 

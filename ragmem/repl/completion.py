@@ -48,10 +48,6 @@ _OPEN = ("model", "resume")
 """Commands whose value may be one that is not offered."""
 _SHOWN = 50
 _LONGEST = 400
-_CACHES = {
-    "__pycache__", "node_modules", ".venv", "site-packages", ".cache", ".mypy_cache",
-    ".pytest_cache", ".ruff_cache", ".tox", ".gradle",
-}  # fmt: skip
 _MOST = 100_000
 _TIMEOUT_S = 5.0
 
@@ -198,7 +194,7 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
     or steer are left out: they could not be shown as they are. So are caches and what
     a compiler has made, also where no .gitignore says so.
     """
-    from ragmem.children import FileList, find_ripgrep
+    from ragmem.children import MADE_FOLDERS, FileList, find_ripgrep
 
     program = find_ripgrep([cwd])
     if program is None:
@@ -209,17 +205,14 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
         return []
     try:
         for found in FileList.tries(program, folder, timeout_s=_TIMEOUT_S, stop=stop):
-            named = (path for path in found if path.isprintable() and not _is_made(path))
-            listed = sorted(islice(named, _MOST))
+            shown = filter(str.isprintable, found)
+            own = (path for path in shown if MADE_FOLDERS.isdisjoint(path.split("/")[:-1]))
+            listed = sorted(islice(own, _MOST))
         return listed
     except OSError:
         return []
     finally:
         os.close(folder)
-
-
-def _is_made(path: str) -> bool:
-    return not _CACHES.isdisjoint(path.split("/")[:-1])
 
 
 # --- how well words fit ------------------------------------------------------

@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,13 +48,16 @@ _END_S = 0.4
 """A server has so long to end by itself, and so long after each signal."""
 _LOOK_S = 0.1
 _MOST_TOOLS = 100
-"""Of one server."""
+"""Of all servers together: some providers take 128 in a request, the agent's own among them."""
+_MOST_CHARS = 300_000
+"""Of all that a model is told of them, about 75,000 tokens: it goes out with every request."""
 _MOST_PAGES = 20
 _MOST_PARTS = 1_000
 """Of one answer."""
 _NAMED = 5
 """Tools that are left out, of those that a line names."""
 _MOST_SCHEMA_CHARS = 20_000
+_NO_SCHEMA = "its schema is none"
 _DESCRIPTION_CHARS = 2_000
 _RESULT_CHARS = 30_000
 _LINE_BYTES = 16_000_000
@@ -70,15 +74,40 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
+class Room:
+    """What is left of a request for tools: all servers share it, and who is ready first has it."""
+
+    def __init__(self) -> None:
+        self._tools, self._chars = _MOST_TOOLS, _MOST_CHARS
+
+    def lacks(self, chars: int) -> str:
+        """Why a tool of so many characters has none; empty where it has."""
+        if self._tools < 1:
+            return f"{_MOST_TOOLS} tools of all servers are told already"
+        if self._chars < chars:
+            return f"the tools of all servers have {_MOST_CHARS:,} characters together"
+        return ""
+
+    def take(self, chars: int) -> None:
+        """Give a tool its room."""
+        self._tools -= 1
+        self._chars -= chars
+
+
 class McpServer:
     """One of them: `state` says in words how it is, `tools` what it has."""
 
-    def __init__(self, name: str, settings: McpServerConfig, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, settings: McpServerConfig, say: Callable[[str], None], room: Room
+    ) -> None:
         self.name = name
         self.state = "not started yet"
         self.tools: tuple[types.Tool, ...] = ()
         self._settings = settings
         self._say = say
+        self._room = room
+        self._is_short = False
+        """Whether a tool had no room."""
         self._session: ClientSession | None = None
         self._task: asyncio.Task[None] | None = None
         self._refused: list[str] = []
@@ -142,15 +171,16 @@ class McpServer:
 
         await session.initialize()
         found: dict[str, types.Tool] = {}
+        wanted = dict.fromkeys(self._settings.tools, False)
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
             listed = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
             for tool in listed.tools:
-                if len(found) >= _MOST_TOOLS:
-                    why = f"it has more than {_MOST_TOOLS}"
-                else:
-                    why = _unfit(self.name, tool)
-                if why:
+                fits = [name for name in wanted if fnmatchcase(tool.name, name)]
+                wanted.update(dict.fromkeys(fits, True))
+                if wanted and not fits:
+                    continue
+                if why := await self._unfit(tool):
                     self._refused.append(f"{one_line(tool.name, 60)!r} ({why})")
                 else:
                     found.setdefault(tool.name, tool)
@@ -158,10 +188,34 @@ class McpServer:
             if not cursor:
                 break
         self.tools = tuple(found.values())
+        missing = [name for name, is_there in wanted.items() if not is_there]
+        self._refused += [f"{name!r} (it has none of that name)" for name in missing]
         if refused := self._refused:
             more = f" and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
             told = ", ".join(refused[:_NAMED]) + more
-            self._say(f"MCP server {self.name}: tools are left out: {told}.")
+            chosen = " `tools` in its table chooses." if self._is_short else ""
+            self._say(f"MCP server {self.name}: tools are left out: {told}.{chosen}")
+
+    async def _unfit(self, tool: "types.Tool") -> str:
+        """Why no model can be told of a tool; empty where one is, and it has its room."""
+        if not _NAME.fullmatch(f"{self.name}__{tool.name}"):
+            return "its name is too long, or has other characters than letters, digits, _ and -"
+        try:
+            length = len(json.dumps(tool.input_schema))
+        except RecursionError:
+            return _NO_SCHEMA
+        if length > _MOST_SCHEMA_CHARS:
+            return f"its schema is longer than {_MOST_SCHEMA_CHARS:,} characters"
+        told = length + min(len(tool.description or ""), _DESCRIPTION_CHARS)
+        # It takes 0.3 ms for each property, which are not to be the loop's.
+        has_room = not self._room.lacks(told)
+        if has_room and (fault := await asyncio.to_thread(_schema_fault, tool)):
+            return fault
+        if why := self._room.lacks(told):
+            self._is_short = True
+        else:
+            self._room.take(told)
+        return why
 
     async def call(self, tool: str, arguments: dict[str, Json], timeout_s: float) -> str:
         """Return what a tool answers; ToolFailure where it fails or says nothing in time."""
@@ -221,7 +275,8 @@ class Servers:
         """A call may take `timeout_s`; `say` is told what a person should know. With `waits` they
         are started once the model wants them: a short process mostly needs none.
         """
-        self.all = [McpServer(name, each, say) for name, each in configured.items()]
+        room = Room()
+        self.all = [McpServer(name, each, say, room) for name, each in configured.items()]
         self._cwd = cwd
         self._timeout_s = timeout_s
         self._waits = waits
@@ -401,19 +456,13 @@ async def _unless(ended: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -
         raise done[0]
 
 
-def _unfit(server: str, tool: "types.Tool") -> str:
-    """Why no model can be told of a tool; empty where one can."""
+def _schema_fault(tool: "types.Tool") -> str:
     from jsonschema.validators import validator_for
 
-    if not _NAME.fullmatch(f"{server}__{tool.name}"):
-        return "its name is too long, or has other characters than letters, digits, _ and -"
-    schema = tool.input_schema
     try:
-        if len(json.dumps(schema)) > _MOST_SCHEMA_CHARS:
-            return f"its schema is longer than {_MOST_SCHEMA_CHARS:,} characters"
-        validator_for(schema).check_schema(schema)
+        validator_for(tool.input_schema).check_schema(tool.input_schema)
     except Exception:  # of a strange one, such as with a number for $schema, it may be any
-        return "its schema is none"
+        return _NO_SCHEMA
     return ""
 
 

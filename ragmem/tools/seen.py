@@ -13,10 +13,12 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 
+import msgspec
+
 from ragmem.config import ScopeName
 from ragmem.index import CodeHit
 from ragmem.index.codebase import Codebase
-from ragmem.memory.context.collect import CodePassage
+from ragmem.memory.context.collect import ProjectCode
 from ragmem.memory.memory import Memory
 from ragmem.memory.turns import shown_path, stored_path
 from ragmem.own_tools import EDITING_TOOLS, READ_FILE
@@ -202,10 +204,12 @@ class SessionCode:
         if self.is_there:
             self._codebase.begin(self._project)
 
-    async def passages(self, prompt: str) -> list[CodePassage]:
+    async def passages(self, prompt: str) -> ProjectCode:
         """Return what bears on the prompt, for the request."""
         found = await self._codebase.passages(self._project, prompt, near=self._near())
-        return [each for each in found if not self._rules.hides(self._top / each.path, self._cwd)]
+        hides = self._rules.hides
+        shown = (e for e in found.passages if not hides(self._top / e.path, self._cwd))
+        return msgspec.structs.replace(found, passages=tuple(shown))
 
     async def search(self, text: str, limit: int) -> list[CodeHit]:
         """Search for brain_search."""

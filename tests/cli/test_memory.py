@@ -155,6 +155,8 @@ def test_the_list_is_of_this_project_and_the_person_and_is_narrowed(
         found = [each["content"] for each in listed(ragmem, *words.split(), cwd=cwd)]
         assert sorted(found) == sorted(expected), words
     assert re.search(rf"{go} +fact · you · other · ", done(ragmem, "list", "--all").out)
+    for most, said in ((3, "The newest 3; --limit shows more.\n"), (4, "")):
+        assert done(ragmem, "list", "--limit", str(most)).err == said
 
 
 def test_said_again_it_is_known_said_better_replaced_and_forgotten_with_what_it_replaced(

@@ -49,6 +49,8 @@ def test_list_goes_by_folder_project_or_all(ragmem: Ragmem, tmp_path: Path) -> N
         ("--tag none", None, []),
     ):
         assert ragmem.listed(*words.split(), cwd=cwd) == expected, words
+    for most, told in ((1, "The newest 1; --limit shows more.\n"), (2, "")):
+        assert ragmem.ok("sessions", "list", "--limit", str(most)).err == told
 
 
 def test_a_session_as_json_and_in_a_table(reading: Ragmem) -> None:

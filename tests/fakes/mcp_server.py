@@ -6,6 +6,7 @@ It speaks the protocol by hand, line by line, so that it can break it. Kinds:
   lying     tools of wrong names and schemas beside a right one, and answers that are none
   odd       tools of strange schemas beside right ones, and answers that few can read
   wrong     a list of tools that is none
+  wide      180 tools, the first 80 with long schemas
   dying     ends as soon as it is greeted
 With a second argument it writes its process id into that file, and a child's that it starts.
 """
@@ -49,6 +50,9 @@ ODD = [
     tool("dialect", {"type": "object", "$schema": 5}),
     tool("needing", {"type": "object", "required": "a"}),
 ]
+LONG = {f"field{i}": {"type": "string", "description": "x" * 90} for i in range(120)}
+WIDE = [tool(f"long{i}", {"type": "object", "properties": LONG}) for i in range(80)]
+WIDE += [tool(f"short{i}") for i in range(100)]
 
 
 def answer(kind: str, method: str, params: dict[str, Any]) -> Any:
@@ -65,10 +69,8 @@ def answer(kind: str, method: str, params: dict[str, Any]) -> Any:
     if method == "tools/list":
         if kind == "wrong":
             return {"tools": "none"}
-        if kind == "lying":
-            return {"tools": LYING}
-        if kind == "odd":
-            return {"tools": ODD}
+        if kind in ("lying", "wide", "odd"):
+            return {"tools": {"lying": LYING, "wide": WIDE, "odd": ODD}[kind]}
         # On two pages.
         if params.get("cursor"):
             return {"tools": GOOD[3:]}

@@ -24,9 +24,9 @@ from ragmem.config import (
     SummariesConfig,
 )
 from ragmem.embedder import Kind
-from ragmem.errors import SearchTooLong
 from ragmem.index import CodeHit, codebase as codebase_module
 from ragmem.index.codebase import Codebase, PromptWords, bears, rare_words
+from ragmem.memory.context.collect import ProjectCode
 from ragmem.memory.worker import Worker
 from ragmem.records import PutReferences, ScopeQuery, Turn
 from ragmem.tools.base import deny_all
@@ -75,8 +75,8 @@ OF_CODE = (
 async def test_small_talk_gets_no_code_and_what_is_named_does(desk: Desk) -> None:
     async with desk.codebase() as codebase:
         for prompt in (*OF_CODE, *SMALL_TALK):
-            passages = await codebase.passages(desk.project, prompt)
-            assert bool(passages) is (prompt in OF_CODE), prompt
+            found = await codebase.passages(desk.project, prompt)
+            assert bool(found.passages) is (prompt in OF_CODE), prompt
 
 
 @pytest.mark.parametrize(
@@ -143,12 +143,11 @@ async def test_switched_off_and_only_read(desk: Desk) -> None:
         assert not codebase.has(desk.folder)
         assert await codebase.search(desk.project, ask, 5) == []
     async with desk.codebase(writes=False) as codebase:
-        assert await codebase.passages(desk.project, ask) == []
+        assert await codebase.passages(desk.project, ask) == ProjectCode()
         assert not list(desk.paths.data_dir.glob("code/*.sqlite"))
-    async with desk.codebase() as codebase:
-        assert await codebase.passages(desk.project, ask)
-    async with desk.codebase(writes=False) as codebase:
-        assert await codebase.passages(desk.project, ask)
+    for writes in (True, False):
+        async with desk.codebase(writes=writes) as codebase:
+            assert (await codebase.passages(desk.project, ask)).passages
 
 
 async def test_files_and_the_vector_are_waited_for_at_the_same_time(desk: Desk) -> None:
@@ -161,24 +160,33 @@ async def test_files_and_the_vector_are_waited_for_at_the_same_time(desk: Desk) 
         endless = asyncio.create_task(asyncio.Event().wait())
         codebase._refreshing[desk.project.project_id] = endless
         began = time.monotonic()
-        assert await codebase.passages(desk.project, "What does parse_duration do?")
+        found = await codebase.passages(desk.project, "What does parse_duration do?")
+        assert found.passages
         assert time.monotonic() - began < 3.9
 
 
 async def test_a_search_that_takes_too_long_holds_no_prompt_up(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is left out of the request, and that is said with what lets it take longer."""
+    """It is left out of the request, and that is said with what lets it take longer.
+
+    While the project is looked at for the first time, that is the cause, and it is said.
+    """
 
     async def endless(*_: object, **__: object) -> list[CodeHit]:
         await asyncio.Event().wait()
         return []
 
-    async with desk.codebase(config={"wait_s": 0.1}) as codebase:
+    asked = (desk.project, "What does parse_duration do?")
+    async with desk.codebase(config={"wait_s": 0.1}) as codebase, asyncio.timeout(60):
         monkeypatch.setattr(codebase, "search", endless)
-        async with asyncio.timeout(60):
-            with pytest.raises(SearchTooLong, match=r"longer than 0\.25 s .* code\.wait_s"):
-                await codebase.passages(desk.project, "What does parse_duration do?")
+        first = await codebase.passages(*asked)
+        assert first.left_out.startswith("The project's code is being indexed for the first time:")
+        assert first.files_so_far == 0
+        await desk.indexed(codebase)
+        late = await codebase.passages(*asked)
+        assert re.search(r"longer than 0\.25 s .* code\.wait_s", late.left_out)
+        assert late.files_so_far is None
 
 
 async def test_looking_alone_tells_the_store_nothing(desk: Desk) -> None:
@@ -270,10 +278,10 @@ async def test_code_that_must_not_be_read_is_neither_found_nor_shown(
 ) -> None:
     asked = "What does parse_duration do?"
     free = desk.code(codebase)
-    (path,) = {passage.path for passage in await free.passages(asked)}
+    (path,) = {passage.path for passage in (await free.passages(asked)).passages}
     assert await free.search(asked, 5)
     denied = desk.code(codebase, f"read_file({path})")
-    assert await denied.passages(asked) == []
+    assert (await denied.passages(asked)).passages == ()
     assert path not in {hit.path for hit in await denied.search(asked, 5)}
 
 

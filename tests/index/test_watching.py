@@ -5,6 +5,8 @@ import contextlib
 import itertools
 import os
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -241,19 +243,48 @@ async def test_the_folder_goes(tree):
         await until(lambda: watched.ended)
 
 
-async def test_where_the_system_can_not_watch(tree, monkeypatch, caplog):
-    """The limit of inotify: looked at now and then, with a line in the log."""
-    import watchfiles
+FOLLOWED = """
+import asyncio, logging, sys
+from pathlib import Path
+from ragmem.index import Refreshed, watch
 
-    async def watch_nothing(*_: object, **__: object) -> AsyncIterator[set[tuple[object, str]]]:
-        raise OSError("OS file watch limit reached.")
-        yield set()
+class Index:
+    async def folders(self):
+        return {""}
+    async def refresh(self):
+        return Refreshed(files=1, scopes=1, changed=("a.py",))
 
-    monkeypatch.setattr(watchfiles, "awatch", watch_nothing)
-    async with _watching(tree) as watched:
-        tree.write("app/clock.py", CLOCK.replace("60", "61"))
-        await watched.until("app/clock.py")
-    assert "can't be watched" in caplog.text
+async def follow(folder):
+    looks = 0
+    async for _ in watch.keep_current(Index(), folder, followers=folder / "watch.lock"):
+        looks += 1
+        if looks == 3:
+            return
+
+watch._POLL_S = 0.05
+logging.basicConfig()
+asyncio.run(asyncio.wait_for(follow(Path(sys.argv[1])), 20))
+"""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="a limit of its own needs a namespace")
+def test_where_the_system_watches_no_more_folders(tmp_path):
+    """The limit of inotify: all are looked at now and then, with a line in the log."""
+    for name in "abcdefgh":
+        (tmp_path / name).mkdir()
+    script = 'echo 4 >/proc/sys/user/max_inotify_watches || exit 77; exec "$@"'
+    command = [sys.executable, "-P", "-c", FOLLOWED, str(tmp_path)]
+    done = subprocess.run(
+        ["unshare", "-r", "sh", "-c", script, "sh", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip(f"no namespaces here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    assert "can't be watched (OS file watch limit reached" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 class Failing:

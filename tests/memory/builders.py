@@ -12,7 +12,14 @@ import msgspec
 from ragmem.config import ContextConfig, FactsConfig, MemoryConfig
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context.builder import Context, ContextBuilder
-from ragmem.memory.context.collect import CodePassage, ContextRequest, Material, Place, Strategy
+from ragmem.memory.context.collect import (
+    CodePassage,
+    ContextRequest,
+    Material,
+    Place,
+    ProjectCode,
+    Strategy,
+)
 from ragmem.memory.facts import FactHit
 from ragmem.memory.projects import NO_INSTRUCTIONS
 from ragmem.memory.recall import Hit
@@ -66,6 +73,8 @@ def a_context(
     older = tuple(turn for turn in turns if turn.turn_index < first)
     known = {"turns": tuple(turns), "window": window, "older": older, "older_count": len(older)}
     found = {name: tuple(v) if isinstance(v, list) else v for name, v in material.items()}
+    if "code" in found and not isinstance(found["code"], ProjectCode):
+        found["code"] = ProjectCode(passages=found["code"])
     request = ContextRequest(
         prompt=prompt,
         place=place,

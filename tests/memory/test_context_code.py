@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context.builder import Context
-from ragmem.memory.context.collect import CodePassage
+from ragmem.memory.context.collect import CodePassage, ProjectCode
 from ragmem.records import ToolCall
 
 from .builders import APP, BIG, VALIDATE, a_call, a_context, a_turn, passage
@@ -41,6 +41,17 @@ def test_each_passage_says_where_it_is_from_and_why_it_is_there() -> None:
     assert [(item.label, item.why) for item in part.items] == [
         ("auth.py:10-12 AuthService.validate", "name: validate; meaning"),
     ]
+
+
+def test_the_model_is_told_that_the_code_is_still_being_indexed() -> None:
+    """Also where nothing was found yet; one without tools takes it for the question."""
+    for passages in ((), (passage(),)):
+        code = ProjectCode(passages=passages, files_so_far=4_200)
+        told = a_context("Is it good?", place=APP, code=code).messages[-1].text
+        assert "indexed for the first time, 4,200 files so far" in told
+        small = a_context("Is it good?", place=APP, code=code, info=SMALL).messages[-1].text
+        assert "indexed" not in small
+    assert "indexed" not in build(passage()).messages[-1].text
 
 
 def test_lines_that_a_read_in_the_window_shows_are_not_repeated() -> None:

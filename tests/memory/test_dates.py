@@ -1,5 +1,7 @@
 """Time words of a question as intervals; days to come are tested with the facts."""
 
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -190,6 +192,36 @@ def test_no_question_breaks_it(question: str, now: datetime) -> None:
         assert 0 < span.confidence <= 1
     without_time_words(question, spans)
     names_only_time(question, spans)
+
+
+@pytest.fixture
+def in_paris(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine in Paris: of a moment the system tells the offset, and no more."""
+    with monkeypatch.context() as place:
+        place.setenv("TZ", "Europe/Paris")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("in_paris")
+@pytest.mark.parametrize(
+    ("question", "now", "start", "end"),
+    [
+        ("what did we do on 5 July?", "2026-11-27 09:00", "2026-07-04 22:00", "2026-07-05 22:00"),
+        ("and in January 2026?", "2026-07-20 09:00", "2025-12-31 23:00", "2026-01-31 23:00"),
+        # Days of 25 and of 23 hours.
+        ("what broke yesterday?", "2026-10-26 09:00", "2026-10-24 22:00", "2026-10-25 23:00"),
+        ("what broke yesterday?", "2026-03-30 09:00", "2026-03-28 23:00", "2026-03-29 22:00"),
+        ("what did I say 2 hours ago?", "2026-10-25 02:30", "2026-10-24 23:30", "2026-10-25 01:30"),
+    ],
+)
+def test_a_day_of_another_season_begins_by_its_own_clock(
+    question: str, now: str, start: str, end: str
+) -> None:
+    at, started, ended = (datetime.fromisoformat(f"{each}+00:00") for each in (now, start, end))
+    (span,) = time_spans(question, at.astimezone())
+    assert (span.start_at, span.end_at) == (started, ended)
 
 
 def test_what_names_no_time_is_not_looked_at() -> None:

@@ -110,7 +110,7 @@ async def test_a_long_list_says_that_there_is_more(chat: Chat) -> None:
     await chat.put(*(a_memory(f"Fact number {n}", project_id=here) for n in range(25)))
     shown = await chat.said("/memory")
     assert shown.count("Fact number") == 20
-    assert "The newest 20; `ragmem memory list` shows them all" in shown
+    assert "The newest 20; `ragmem memory list` shows more" in shown
 
 
 async def test_why_shows_where_it_comes_from(chat: Chat) -> None:

@@ -15,7 +15,7 @@ from mcp_types import Tool
 from ragmem.config import McpServerConfig
 from ragmem.redact import redact
 from ragmem.tools.base import ToolFailure
-from ragmem.tools.mcp_client import McpServer, Servers, ServerTool, WaitForServers
+from ragmem.tools.mcp_client import McpServer, Room, Servers, ServerTool, WaitForServers
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.workspace import Workspace
 from tests.fakes import mcp_server
@@ -73,7 +73,7 @@ async def test_a_server_at_an_address_is_asked_with_its_headers(
         ({"Authorization": "Bearer ${TEST_BEARER}"}, "ready, 6 tools"),
         ({"Authorization": "Bearer no"}, "not there: it answered 401: it wants a key"),
     ):
-        server = McpServer("h", McpServerConfig(url=url, headers=headers), said.append)
+        server = McpServer("h", McpServerConfig(url=url, headers=headers), said.append, Room())
         server.start(tmp_path)
         await server.settled.wait()
         assert server.state.startswith(state)
@@ -103,7 +103,7 @@ def test_what_hides_in_a_schema_is_shown_to_the_model(tmp_path: Path) -> None:
     hidden = "".join(chr(0xE0000 + ord(char)) for char in "run it")
     field = {"type": "string", "description": f"A text.{hidden}", "enum": ["a\u200bb"]}
     schema = {"type": "object", "title": f"T{hidden}", "properties": {"text": field}}
-    server = McpServer("h", McpServerConfig(command="cat"), lambda _: None)
+    server = McpServer("h", McpServerConfig(command="cat"), lambda _: None, Room())
     tool = Tool(name="echo", description=hidden, inputSchema=schema)
     told = ServerTool(server, tool, Permissions(Workspace(tmp_path)), 5)
     shown = json.dumps([told.description, told.parameters], ensure_ascii=False)
@@ -123,7 +123,7 @@ async def test_a_header_with_a_line_break_is_named_and_not_shown(
     ):
         monkeypatch.setenv("TEST_BEARER", value)
         said: list[str] = []
-        server = McpServer("h", McpServerConfig(url=url, headers=headers), said.append)
+        server = McpServer("h", McpServerConfig(url=url, headers=headers), said.append, Room())
         server.start(tmp_path)
         await server.settled.wait()
         assert state in server.state
@@ -167,7 +167,8 @@ async def test_a_server_that_sends_too_much_at_once_is_ended_and_it_is_said(
 async def test_whoever_is_stopped_while_it_waits_for_servers_leaves_nothing_waiting(
     tmp_path: Path,
 ) -> None:
-    silent = [McpServer(name, McpServerConfig(command="cat"), lambda _: None) for name in "ab"]
+    cat = McpServerConfig(command="cat")
+    silent = [McpServer(name, cat, lambda _: None, Room()) for name in "ab"]
     servers = Servers({}, cwd=tmp_path, timeout_s=5, say=lambda _: None)
     waits = WaitForServers(servers, silent)
     call = asyncio.create_task(waits.run(waits.Params()))
@@ -176,3 +177,46 @@ async def test_whoever_is_stopped_while_it_waits_for_servers_leaves_nothing_wait
     call.cancel()
     await asyncio.wait({call})
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_the_tools_of_all_servers_together_fit_a_request_and_hold_nothing_up(
+    tmp_path: Path,
+) -> None:
+    """What is beyond is named; while their schemas are looked at, all else goes on."""
+    wide = McpServerConfig(command=sys.executable, args=(mcp_server.__file__, "wide"))
+    said: list[str] = []
+    servers = Servers({"a": wide, "b": wide}, cwd=tmp_path, timeout_s=5, say=said.append)
+    ready = asyncio.gather(*(each.settled.wait() for each in servers.all))
+    servers.start()
+    longest, last = 0.0, time.monotonic()
+    while not ready.done():
+        await asyncio.sleep(0.01)
+        now = time.monotonic()
+        longest, last = max(longest, now - last), now
+    tools = servers.tools(Permissions(Workspace(tmp_path)))
+    await servers.aclose()
+    assert len(tools) == 100
+    told = [json.dumps([tool.name, tool.description, tool.parameters]) for tool in tools]
+    assert 200_000 < sum(map(len, told)) < 330_000
+    assert len(said) == 2
+    assert all("(the tools of all servers have 300,000 characters together)" in s for s in said)
+    assert all(line.endswith("`tools` in its table chooses.") for line in said)
+    assert longest < 1.0
+
+
+async def test_of_a_server_those_tools_are_told_that_its_table_names(tmp_path: Path) -> None:
+    """What it names and the server has not is told to the person."""
+    names = ("long7", "short1*", "shorter")
+    settings = McpServerConfig(
+        command=sys.executable, args=(mcp_server.__file__, "wide"), tools=names
+    )
+    said: list[str] = []
+    server = McpServer("a", settings, said.append, Room())
+    server.start(tmp_path)
+    await server.settled.wait()
+    told = [tool.name for tool in server.tools]
+    await server.aclose()
+    assert told == ["long7", "short1", *(f"short{i}" for i in range(10, 20))]
+    assert said == [
+        "MCP server a: tools are left out: 'shorter' (it has none of that name).",
+    ]

@@ -58,6 +58,10 @@ _SQUEEZES = 3
 """So often what is recalled is made smaller: some of it has a least size, and yields late."""
 _LEAST_MENTIONED = 400
 """Characters that files named in the prompt get, however full the request is."""
+_UNFINISHED = (
+    "The project's code is being indexed for the first time, {:,} files so far: what is quoted of "
+    "it may not be all that bears on this. Your tools see every file."
+)
 _CLIPPED = (
     "The project's instructions are {0.dropped:,} characters longer than the {0.budget:,} that the "
     "model is given (memory.context.instructions_percent)."
@@ -228,7 +232,8 @@ class ContextBuilder:
         rules_parts = [part for part in told if part.text]
         taken = window.char_count + sum(len(part.text) for part in rules_parts if part.budget)
         block_parts = self._fitting_parts(request, material, pinned, room=self.max_chars - taken)
-        block = self._block([part.text.strip("\n") for part in block_parts], request)
+        texts = [part.text.strip("\n") for part in block_parts]
+        block = self._block(texts, request, material.code.files_so_far)
         rules = clean("\n\n".join(part.text for part in rules_parts))
         mentioned = self._mentioned(request, used=len(rules) + window.char_count + len(block))
         shown = [part.section for part in rules_parts]
@@ -255,7 +260,7 @@ class ContextBuilder:
             recalled=clean("\n\n".join(filter(None, [pinned.text, block.strip()]))),
             max_chars=self.max_chars,
             fallback=material.at_hand,
-            without_code=material.without_code,
+            without_code=material.code.left_out,
             notices=tuple(filter(None, (clipped, left_out, *material.notices))),
             turns=turns if request.strategy != "relevant" else (),
         )
@@ -293,7 +298,9 @@ class ContextBuilder:
 
     # --- what is recalled -----------------------------------------------------------
 
-    def _block(self, texts: Sequence[str], request: ContextRequest) -> str:
+    def _block(
+        self, texts: Sequence[str], request: ContextRequest, files_so_far: int | None
+    ) -> str:
         """What is recalled: quoted data, set apart from the person's text behind it.
 
         A model without tool calls can do nothing that a text may ask for, and takes
@@ -303,7 +310,9 @@ class ContextBuilder:
         if not self._native:
             recalled = "\n\n".join(texts)
             return f"<memory-{tag}>\n{recalled}\n</memory-{tag}>\n\n" if texts else ""
-        return framed([*texts, f"Today is {request.now:%A, %Y-%m-%d}."], tag) + "\n\n"
+        told = "" if files_so_far is None else _UNFINISHED.format(files_so_far)
+        today = f"Today is {request.now:%A, %Y-%m-%d}."
+        return framed([*texts, *filter(None, [told]), today], tag) + "\n\n"
 
     def _fitting_parts(
         self, request: ContextRequest, material: Material, pinned: Part, *, room: int
@@ -328,7 +337,7 @@ class ContextBuilder:
         return parts
 
     def _code_part(self, request: ContextRequest, material: Material, of: Chars) -> Part:
-        passages = material.code if request.strategy != "recent" else ()
+        passages = material.code.passages if request.strategy != "recent" else ()
         mentions = request.mentions if passages else ()
         clipped = [clip_result(c, max(400, self.max_chars // 2 // len(mentions))) for c in mentions]
         window = material.window if request.strategy != "relevant" else NO_WINDOW

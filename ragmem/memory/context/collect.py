@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import msgspec
 
 from ragmem.config import MemoryConfig
-from ragmem.errors import RagmemError, SearchTooLong, StoreError
+from ragmem.errors import RagmemError, StoreError
 from ragmem.memory.facts import FactHit
 from ragmem.memory.facts.words import asks_of_before, names_nothing, points_back
 from ragmem.memory.projects import Instructions
@@ -117,8 +117,18 @@ class CodePassage(msgspec.Struct, frozen=True, kw_only=True):
     """In words, for the model and for people."""
 
 
-FindCode = Callable[[str], Awaitable[Sequence[CodePassage]]]
-"""What of the project's code bears on a text, best first; SearchTooLong."""
+class ProjectCode(msgspec.Struct, frozen=True, kw_only=True):
+    """What of the project's code bears on a text, and what is to be known of that."""
+
+    passages: tuple[CodePassage, ...] = ()
+    """Best first."""
+    left_out: str = ""
+    """Why there are none, where looking for them took too long."""
+    files_so_far: int | None = None
+    """How many files are indexed, while the project is looked at for the first time."""
+
+
+FindCode = Callable[[str], Awaitable[ProjectCode]]
 
 
 class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,10 +180,8 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     """What the person likes, the most telling first."""
     facts: tuple[FactHit, ...] = ()
     """Memories that bear on the prompt, best first; more than are shown."""
-    code: tuple[CodePassage, ...] = ()
-    """Best first; more than are shown."""
-    without_code: str = ""
-    """Why there is none, where looking for it took too long."""
+    code: ProjectCode = ProjectCode()
+    """More than is shown."""
     notices: tuple[str, ...] = ()
     """What the person is to be told of what is missing."""
     at_hand: bool = False
@@ -234,10 +242,8 @@ class Collector:
 
     async def collect(self, asked: ContextInput) -> Material:
         """Collect all that the builder shapes; what is at hand where the store can't be asked."""
-        found, (code, without_code) = await asyncio.gather(
-            self._remembered(asked), self._code(asked)
-        )
-        return msgspec.structs.replace(found, code=code, without_code=without_code)
+        found, code = await asyncio.gather(self._remembered(asked), self._code(asked))
+        return msgspec.structs.replace(found, code=code)
 
     def at_hand(self, asked: ContextInput) -> Material:
         """What is known without the store: what was read last, and this process' own turns."""
@@ -481,19 +487,17 @@ class Collector:
 
     # --- code ---------------------------------------------------------------------
 
-    async def _code(self, asked: ContextInput) -> tuple[tuple[CodePassage, ...], str]:
-        """What bears on the prompt; or why there is none, where that took too long."""
+    async def _code(self, asked: ContextInput) -> ProjectCode:
+        """What bears on the prompt."""
         if asked.find_code is None or asked.strategy == "recent":
-            return (), ""
+            return ProjectCode()
         try:
             with self._metrics.time("code.context"):
-                return tuple(await asked.find_code(asked.question)), ""
-        except SearchTooLong as error:
-            return (), str(error)
+                return await asked.find_code(asked.question)
         except Exception as error:
             self._log("Code was not looked for", error)
             self._metrics.count("code.failures")
-            return (), ""
+            return ProjectCode()
 
     # --- facts --------------------------------------------------------------------
 

@@ -488,7 +488,8 @@ class Sections:
 
         Of the files that the request shows as they are now none is told as it was.
         """
-        question, present = self._request.question, {each.path for each in self._material.code}
+        question, code = self._request.question, self._material.code.passages
+        present = {each.path for each in code}
         said = turn.user_message.casefold() + turn.said.casefold()
         words = {word for word in question_words(question) if word not in said}
         best: tuple[int, ToolCall] | None = None
@@ -563,7 +564,7 @@ def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -
 
 def _left_out_notice(left_out: Sequence[MemoryRecord], budget: int) -> str:
     named = one_line(left_out[0].content, 60)
-    several = f"{len(left_out)} pinned memories (“{named}” is one)"
+    several = f"{len(left_out):,} pinned memories (“{named}” is one)"
     return (
         f"The model is not told of {f'“{named}”' if len(left_out) == 1 else several}: there are "
         f"{budget:,} characters for what is pinned (memory.context.pinned_percent). "
