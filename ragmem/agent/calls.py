@@ -120,7 +120,7 @@ class CallRunner:
         One that is wrong is answered with what is wrong. None is executed where the message ended
         as none does that was finished: a stream that was cut must not act.
         """
-        text, uses = completion.text, completion.tool_uses
+        text, uses = completion.text, [self._toolset.own(use) for use in completion.tool_uses]
         calls = [
             self._new_call(use, iteration, preamble=text if i == 0 else "")
             for i, use in enumerate(uses)

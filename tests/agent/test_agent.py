@@ -147,6 +147,7 @@ async def test_every_one_of_many_calls_at_once_is_recorded(bench: Bench) -> None
     ['{"path": "a', "", "[1]", '{"path": "a", "path": "b"}', '{"path": NaN}', "[" * 100_000, "{}",
      pytest.param('{"path": ' + "[" * 470 + "]" * 470 + "}", id="deep"),
      pytest.param('{"path": ' + "[" * 900 + "]" * 900 + "}", id="deeper"),
+     pytest.param('{"file": ' + "[" * 900 + "]" * 900 + "}", id="renamed"),
      '{"path": 3}', '{"path": "x"} {"path": "y"}', '{"n": ' + "9" * 5000 + "}"],
 )  # fmt: skip
 async def test_a_broken_call_is_not_run_and_those_beside_it_are(
@@ -175,6 +176,22 @@ async def test_a_call_that_is_wrong_is_shown_in_a_persons_words(bench: Bench) ->
         "called wrongly: path has to be text, not a whole number. The model is told.",
     ]
     assert "Expected `str`, got `int`" in request_text(llm.requests[1])
+
+
+async def test_a_call_by_another_agents_names_is_recorded_shown_and_sent_by_our_own(
+    bench: Bench,
+) -> None:
+    agent, llm = await bench.agent([calls("Bash", file_path="made"), Says("ok")])
+    events = await asked(agent, "go")
+    assert bench.touch.runs == 1
+    started = [event for event in events if isinstance(event, ToolStarted)]
+    assert [(event.name, event.title) for event in started] == [
+        ("run_command", "run_command touch made")
+    ]
+    (call,) = (await bench.turn(agent)).tool_calls
+    assert (call.tool_name, call.arguments) == ("run_command", '{"path": "made"}')
+    (sent,) = llm.requests[1].messages[-2].tool_uses
+    assert (sent.name, sent.arguments) == (call.tool_name, call.arguments)
 
 
 async def test_a_model_that_forms_no_call_rightly_is_stopped(bench: Bench) -> None:
