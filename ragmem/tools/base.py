@@ -78,9 +78,13 @@ class CurrentMode:
 class ToolFailure(Exception):
     """Raised inside a tool: `text` tells the model what happened and what to do instead."""
 
-    def __init__(self, text: str, *, denied: bool = False, final: bool = False) -> None:
+    def __init__(
+        self, text: str, *, shown: str = "", denied: bool = False, final: bool = False
+    ) -> None:
         super().__init__(text)
         self.text = text
+        self.shown = shown
+        """For the person, where that is not its text."""
         self.denied = denied
         self.final = final
         """Denied by what `--allow` does not change."""
@@ -388,7 +392,7 @@ class Toolset:
             again = f"Nothing was executed; call {use.name} again with valid arguments."
             return failed(f"{error}. {again}", error.shown)
         except ToolFailure as failure:
-            return failed(failure.text, denied=failure.denied, final=failure.final)
+            return failed(failure.text, failure.shown, denied=failure.denied, final=failure.final)
         except Exception as error:
             # A fault of the tool itself must not end the turn: it is told and logged.
             _log.exception("%s failed", use.name)
