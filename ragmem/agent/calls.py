@@ -33,11 +33,6 @@ from ragmem.tools.base import (
     Unanswered,
 )
 
-_NOT_ALONE = (
-    "Another call of this message was not whole.",
-    "not run: another call beside it was wrong",
-)
-"""What a call is told that comes with a wrong one, and what the person is shown."""
 _SAME_CALL_LIMIT = 3
 """The same call so many times, with nothing changed in between, is not run again."""
 _WHOLE_ENDS = {
@@ -50,13 +45,16 @@ _IMAGES_BYTES = 14_000_000
 https://ai.google.dev/gemini-api/docs/image-understanding
 """
 _REFUSAL_LIMIT = 3
-"""After so many refusals, or broken messages in a row, the turn is stuck."""
+"""After so many refusals, or messages without a right call in a row, the turn is stuck."""
 
 _GOAL = 3 / 4
 """Past the limit it is cut to this part of it: in batches, so that the prefix changes rarely."""
 _WORDS_SHARE = 4
 _NOTE_SHARE = 8
 """The list of rounds that are gone takes at most one part in so many of the limit."""
+
+_Problem = tuple[str, str]
+"""What is wrong with a call, for the model and for the person."""
 
 
 class RepeatGuard:
@@ -119,23 +117,18 @@ class CallRunner:
     async def run(self, completion: Completion, iteration: int) -> list[Message]:
         """Run all calls of one message of the model; return that message and their answers.
 
-        When the arguments of one are not whole, or the message ended as none does that was
-        finished, none is executed: a stream that was cut must not act.
+        One that is wrong is answered with what is wrong. None is executed where the message ended
+        as none does that was finished: a stream that was cut must not act.
         """
-        text, uses = completion.text, completion.tool_uses
+        text, uses = completion.text, [self._toolset.own(use) for use in completion.tool_uses]
         calls = [
             self._new_call(use, iteration, preamble=text if i == 0 else "")
             for i, use in enumerate(uses)
         ]
         cut = cut_short(completion.end_reason)
         problems = [(cut, "") if cut else self._problem(use) for use in uses]
-        if any(problems):
-            self._broken_in_a_row += 1
-            for call, problem in zip(calls, problems, strict=True):
-                await self._refuse(call, *(problem or _NOT_ALONE))
-        else:
-            self._broken_in_a_row = 0
-            await self._run_all(calls)
+        self._broken_in_a_row = self._broken_in_a_row + 1 if all(problems) else 0
+        await self._run_all(list(zip(calls, problems, strict=True)))
         done = [self._done.pop(call.tool_call_id) for call in calls]
         shown = tuple(
             ToolUse(call_id(c.tool_call_id), c.tool_name, c.arguments, use.given_id)
@@ -205,24 +198,23 @@ class CallRunner:
             preamble=preamble,
         )
 
-    def _problem(self, use: ToolUse) -> tuple[str, str] | None:
-        """Return what is wrong with a call, for the model and for the person."""
+    def _problem(self, use: ToolUse) -> _Problem | None:
         try:
             self._toolset.check(use)
         except InvalidArguments as error:
             return f"{error}.", error.shown
         return None
 
-    async def _run_all(self, calls: Sequence[ToolCall]) -> None:
+    async def _run_all(self, calls: Sequence[tuple[ToolCall, _Problem | None]]) -> None:
         """Neighbours without effects at once, all others one by one, in order."""
         batch: list[ToolCall] = []
-        for call in calls:
-            if self._toolset.is_read_only(call.tool_name):
+        for call, problem in calls:
+            if not problem and self._toolset.is_read_only(call.tool_name):
                 batch.append(call)
                 continue
             await self._run_batch(batch)
             batch = []
-            await self._run_one(call)
+            await (self._refuse(call, *problem) if problem else self._run_one(call))
         await self._run_batch(batch)
 
     async def _run_batch(self, calls: Sequence[ToolCall]) -> None:

@@ -5,6 +5,7 @@ escapes `Toolset.call`.
 """
 
 import asyncio
+import json
 import logging
 import threading
 import time
@@ -25,6 +26,7 @@ from ragmem.messages import ImagePart, Json, ToolSpec, ToolUse
 from ragmem.own_tools import OWN_TOOLS, Effect as Effect
 from ragmem.records import utc_now
 from ragmem.text import clean, counted, in_words, one_line
+from ragmem.tools.arguments import in_own_words, left_out, own_name, signature
 
 T = TypeVar("T")
 
@@ -76,9 +78,13 @@ class CurrentMode:
 class ToolFailure(Exception):
     """Raised inside a tool: `text` tells the model what happened and what to do instead."""
 
-    def __init__(self, text: str, *, denied: bool = False, final: bool = False) -> None:
+    def __init__(
+        self, text: str, *, shown: str = "", denied: bool = False, final: bool = False
+    ) -> None:
         super().__init__(text)
         self.text = text
+        self.shown = shown
+        """For the person, where that is not its text."""
         self.denied = denied
         self.final = final
         """Denied by what `--allow` does not change."""
@@ -317,6 +323,18 @@ class Toolset:
         held = [tool.standing() for tool in self._tools.values() if hasattr(tool, "standing")]
         return "\n\n".join(filter(None, held))
 
+    def own(self, use: ToolUse) -> ToolUse:
+        """Return a call by the names that it has here, where it has those of other agents."""
+        tool = self._tool(use.name) or self._tools.get(own_name(use.name))
+        if tool is None or hasattr(tool, "parameters"):
+            return use
+        use = msgspec.structs.replace(use, name=tool.name)
+        with suppress(ValueError, RecursionError):
+            given = parse_arguments(use.arguments or "{}")
+            if (own := in_own_words(given, _parameters(tool.Params))) != given:
+                return msgspec.structs.replace(use, arguments=json.dumps(own))
+        return use
+
     def check(self, use: ToolUse) -> None:
         """InvalidArguments unless the arguments are whole and fit; unknown tools pass."""
         self._parse(use)
@@ -326,7 +344,7 @@ class Toolset:
         named = use.name
         with suppress(InvalidArguments):
             if tool := self._tool(use.name):
-                named = f"{tool.name} {tool.title(self._parse(use))}"
+                named = f"{tool.name} {tool.title(self._parse(use)[0])}"
         return one_line(named, 200)
 
     async def call(
@@ -359,12 +377,12 @@ class Toolset:
         running, telling = _running.set(use), _telling.set(tell)
         asking = _asked_of.set(asked_of)
         try:
-            params = self._parse(use)
+            params, note = self._parse(use)
             failpoint("tool.run")
             output = await tool.run(params)
             failpoint("tool.ran")
             return outcome(
-                clean(output.text),
+                clean(output.text + note),
                 clean(output.display),
                 data=output.data,
                 written=output.written,
@@ -374,7 +392,7 @@ class Toolset:
             again = f"Nothing was executed; call {use.name} again with valid arguments."
             return failed(f"{error}. {again}", error.shown)
         except ToolFailure as failure:
-            return failed(failure.text, denied=failure.denied, final=failure.final)
+            return failed(failure.text, failure.shown, denied=failure.denied, final=failure.final)
         except Exception as error:
             # A fault of the tool itself must not end the turn: it is told and logged.
             _log.exception("%s failed", use.name)
@@ -384,18 +402,30 @@ class Toolset:
             _telling.reset(telling)
             _asked_of.reset(asking)
 
-    def _parse(self, use: ToolUse) -> Any:
-        """The tool's `Params`; for one that there is not its arguments as they are."""
+    def _parse(self, use: ToolUse) -> tuple[Any, str]:
+        """The tool's `Params`, and a note on what was left out; of no tool what there is."""
         try:
             value = parse_arguments(use.arguments or "{}")
         except ValueError as error:
             raise InvalidArguments(str(error), "its arguments can't be read") from None
         tool = self._tool(use.name)
+        if tool is None or hasattr(tool, "parameters"):
+            return value, ""
+        schema = _parameters(tool.Params)
+        takes = f"{use.name} takes {signature(schema) or 'no arguments'}"
+        value = in_own_words(value, schema)
+        vain = left_out(value, schema, tool.effect)
+        for name in vain:
+            del value[name]
         try:
-            return msgspec.convert(value, tool.Params) if tool else value
+            params = msgspec.convert(value, tool.Params, strict=False)
         except msgspec.ValidationError as error:
-            text = f"arguments do not fit {use.name}: {error}"
+            text = f"arguments do not fit {use.name}: {error}. {takes}"
             raise InvalidArguments(text, in_words(str(error))) from None
+        named = one_line(", ".join(vain), 200)
+        return params, f"\n\n[Left out, as there is no such argument: {named}. {takes}]" * bool(
+            vain
+        )
 
 
 def _spec(tool: Tool) -> ToolSpec:

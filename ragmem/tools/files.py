@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from ragmem.tools.base import (
 )
 from ragmem.tools.content import Text, decode, load, read_image, region, window
 from ragmem.tools.permissions import Permissions
+from ragmem.tools.replacing import NoMatch, common, listed, replace_indented, replace_text
 from ragmem.tools.seen import SeenFiles
 from ragmem.tools.workspace import Target, Workspace, open_file, plain_failures
 
@@ -271,7 +271,7 @@ class WriteFile(_Editing):
 
 
 class EditFile(_Editing):
-    """One exact replacement."""
+    """One replacement: exact, or in another indentation where that is plain."""
 
     name = "edit_file"
     description = (
@@ -295,12 +295,25 @@ class EditFile(_Editing):
         with plain_failures(shown):
             old = await self._load_seen(target, shown)
             before = decode(old)
-            changed, lines = replace_text(
-                before.text, params.old, _text(params.new), replace_all=params.replace_all
-            )
-            done = f"Edited {shown} at line {_listed(lines)}"
+            changed, where = _replaced(before.text, params)
             new = _encode(before, changed, shown)
-            return await self._put(params.path, target, old, new, done)
+            return await self._put(params.path, target, old, new, f"Edited {shown} at {where}")
+
+
+def _replaced(text: str, params: EditFile.Params) -> tuple[str, str]:
+    """The changed text, and where it was changed; ToolFailure where it can't be."""
+    new = _text(params.new)
+    try:
+        changed, lines = replace_text(text, params.old, new, replace_all=params.replace_all)
+    except NoMatch:
+        if params.replace_all or not (found := replace_indented(text, params.old, new)):
+            raise
+        changed, line = found
+        return changed, (
+            f"line {line}, where `old` differs in white space alone: the file's indentation "
+            "was kept"
+        )
+    return changed, f"line {listed(lines)}"
 
 
 def _text(content: str) -> str:
@@ -343,44 +356,6 @@ _MOST_CHANGED, _CONTEXT = 50, 3
 _HUNK = Regex(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 
 
-def replace_text(text: str, old: str, new: str, *, replace_all: bool) -> tuple[str, list[int]]:
-    """The text with `old` replaced, and the line numbers where it was.
-
-    `old` must match exactly; in a text with CR LF its line ends may be given as
-    LF, and what replaces them takes the style of the place. ToolFailure when
-    there is no match, or several without `replace_all`.
-    """
-    if not old:
-        raise ToolFailure("`old` is empty. Give the exact text to replace, or use write_file.")
-    if old == new:
-        raise ToolFailure("`old` and `new` are the same; there is nothing to change.")
-    has_crlf = "\r\n" in text
-    if has_crlf:
-        old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
-    pattern = re.escape(old)
-    if has_crlf:
-        # A line end of either style, and no half of one.
-        pattern = pattern.replace("\\\r", r"\r(?!\n)").replace("\\\n", r"(?:\r\n|(?<!\r)\n)")
-    wanted = re.compile(pattern)
-    found = list(wanted.finditer(text))
-    if not found:
-        raise ToolFailure(_no_match(text, old))
-    lines = [text.count("\n", 0, place.start()) + 1 for place in found]
-    if not replace_all and wanted.search(text, found[0].start() + 1):
-        raise ToolFailure(
-            f"`old` matches {max(2, len(lines))} places (lines {_listed(lines)}). Nothing was "
-            "changed. Give more of the surrounding lines, or set replace_all."
-        )
-    mostly_crlf = 2 * text.count("\r\n") >= text.count("\n")
-
-    def put(place: re.Match[str]) -> str:
-        ends = place[0].count("\n")
-        is_crlf = 2 * place[0].count("\r\n") >= ends if ends else mostly_crlf
-        return new.replace("\n", "\r\n") if has_crlf and is_crlf else new
-
-    return wanted.sub(put, text), lines
-
-
 def unified_diff(old: str, new: str, path: str, *, creates: bool = False) -> tuple[str, int, int]:
     """A unified diff without its end, and how many lines it adds and removes.
 
@@ -393,8 +368,8 @@ def unified_diff(old: str, new: str, path: str, *, creates: bool = False) -> tup
     if flat[0] != flat[1]:
         old, new = flat
     a, b = _lines(old), _lines(new)
-    head = _common(a, b)
-    tail = _common(a[head:][::-1], b[head:][::-1])
+    head = common(a, b)
+    tail = common(a[head:][::-1], b[head:][::-1])
     skip, stop = max(0, head - _CONTEXT), max(0, tail - _CONTEXT)
     lines = list(_compare(a[skip : len(a) - stop], b[skip : len(b) - stop], skip))
     added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
@@ -433,36 +408,12 @@ def changed_lines(diff: str) -> list[tuple[int, int, int]]:
     return [(first, last, last - first + 1 - grown) for first, last, grown in found]
 
 
-def _listed(lines: list[int]) -> str:
-    return ", ".join(map(str, lines[:10])) + (", …" if len(lines) > 10 else "")
-
-
-def _no_match(text: str, old: str) -> str:
-    message = "`old` is not in the file. Nothing was changed."
-    lines = old.strip("\n").split("\n")
-    if all(line.lstrip()[:1].isdigit() and "\t" in line for line in lines):
-        return f"{message} Leave out the line numbers that read_file shows."
-    wanted = next((line.strip() for line in lines if line.strip()), "")
-    near = [n for n, line in enumerate(text.split("\n"), 1) if wanted and line.strip() == wanted]
-    if near:
-        return (
-            f"{message} Its first line stands at line {_listed(near)}, but white space or the "
-            "lines after it differ. Read those lines again and copy them exactly."
-        )
-    return f"{message} Read the file again and copy the text exactly."
-
-
 def _lines(text: str) -> list[str]:
     lines = text.split("\n")
     if lines[-1] == "":
         return lines[:-1]
     lines[-1] += "\n\\ No newline at end of file"
     return lines
-
-
-def _common(a: list[str], b: list[str]) -> int:
-    differing = (at for at, (left, right) in enumerate(zip(a, b, strict=False)) if left != right)
-    return next(differing, min(len(a), len(b)))
 
 
 def _compare(a: list[str], b: list[str], skipped: int) -> Iterator[str]:

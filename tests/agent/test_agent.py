@@ -147,20 +147,20 @@ async def test_every_one_of_many_calls_at_once_is_recorded(bench: Bench) -> None
     ['{"path": "a', "", "[1]", '{"path": "a", "path": "b"}', '{"path": NaN}', "[" * 100_000, "{}",
      pytest.param('{"path": ' + "[" * 470 + "]" * 470 + "}", id="deep"),
      pytest.param('{"path": ' + "[" * 900 + "]" * 900 + "}", id="deeper"),
+     pytest.param('{"file": ' + "[" * 900 + "]" * 900 + "}", id="renamed"),
      '{"path": 3}', '{"path": "x"} {"path": "y"}', '{"n": ' + "9" * 5000 + "}"],
 )  # fmt: skip
-async def test_broken_arguments_execute_nothing_of_the_message(
+async def test_a_broken_call_is_not_run_and_those_beside_it_are(
     bench: Bench, arguments: str
 ) -> None:
-    """A whole call beside a broken one is not executed either."""
+    """Each is answered at its place."""
     broken = ToolUse("b", "run_command", arguments)
-    agent, llm = await bench.agent(
-        [Says(tools=(use("run_command", path="made"), broken)), Says("Sorry.")]
-    )
+    around = use("run_command", path="made"), use("run_command", path="too")
+    agent, llm = await bench.agent([Says(tools=(around[0], broken, around[1])), Says("Sorry.")])
     reply = await agent.send("go")
-    assert bench.touch.runs == 0
+    assert bench.touch.runs == 2
     assert reply.finished.subtype == "success"
-    assert [c.success for c in reply.tool_calls] == [False, False]
+    assert [c.success for c in reply.tool_calls] == [True, False, True]
     assert_valid(llm.requests[1].messages[1:])
     for call in reply.tool_calls:
         assert isinstance(json.loads(call.arguments), dict)
@@ -172,10 +172,37 @@ async def test_a_call_that_is_wrong_is_shown_in_a_persons_words(bench: Bench) ->
     agent, llm = await bench.agent([Says(tools=calls), Says("Sorry.")])
     events = await asked(agent, "go")
     assert [event.display for event in events if isinstance(event, ToolFinished)] == [
-        "not run: another call beside it was wrong",
+        "made",
         "called wrongly: path has to be text, not a whole number. The model is told.",
     ]
     assert "Expected `str`, got `int`" in request_text(llm.requests[1])
+
+
+async def test_a_call_by_another_agents_names_is_recorded_shown_and_sent_by_our_own(
+    bench: Bench,
+) -> None:
+    agent, llm = await bench.agent([calls("Bash", file_path="made"), Says("ok")])
+    events = await asked(agent, "go")
+    assert bench.touch.runs == 1
+    started = [event for event in events if isinstance(event, ToolStarted)]
+    assert [(event.name, event.title) for event in started] == [
+        ("run_command", "run_command touch made")
+    ]
+    (call,) = (await bench.turn(agent)).tool_calls
+    assert (call.tool_name, call.arguments) == ("run_command", '{"path": "made"}')
+    (sent,) = llm.requests[1].messages[-2].tool_uses
+    assert (sent.name, sent.arguments) == (call.tool_name, call.arguments)
+
+
+async def test_a_model_that_forms_no_call_rightly_is_stopped(bench: Bench) -> None:
+    """One right call in a message is work."""
+    wrong, right = use("read_file", file=3), [use("read_file", path=f"{n}.py") for n in range(4)]
+    at_work = [Says(tools=(wrong, each)) for each in right]
+    agent, _ = await bench.agent([*at_work, *[Says(tools=(wrong, wrong))] * 3, Says("I give up.")])
+    reply = await agent.send("go")
+    assert reply.content == "I give up."
+    assert reply.finished.subtype == "error_max_turns"
+    assert len(reply.tool_calls) == 2 * (4 + 3)
 
 
 @pytest.mark.parametrize("end", ["length", "content_filter", "abort", "Error"])

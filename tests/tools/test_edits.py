@@ -8,7 +8,8 @@ from hypothesis import assume, given, strategies as st
 from ragmem.text import plain, spelled
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.content import Region, count_lines, decode, window
-from ragmem.tools.files import replace_text, unified_diff
+from ragmem.tools.files import unified_diff
+from ragmem.tools.replacing import NoMatch, replace_indented, replace_text
 from ragmem.tools.workspace import matcher
 
 PIECES = st.sampled_from(
@@ -94,6 +95,111 @@ def test_what_does_not_match_exactly_once_is_refused(text, old, says):
     with pytest.raises(ToolFailure) as failure:
         replace_text(text, old, "new", replace_all=False)
     assert says in failure.value.text
+
+
+CLASS = "class A:\n    def f(self):\n        if x:\n            return 1\n\n    def g(self): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "expected"),
+    [
+        pytest.param(
+            CLASS, "def f(self):\n    if x:\n        return 1\n",
+            "def f(self):\n    if y:\n\n        return 2\n",
+            CLASS.replace("if x:\n", "if y:\n\n").replace("return 1", "return 2"), id="deeper"),
+        pytest.param(
+            "if x:\n  a\n  b\n", "    if x:\n      a\n", "    if y:\n      a\n    else:\n",
+            "if y:\n  a\nelse:\n  b\n", id="less deep"),
+        pytest.param("\tif x:\n\t\ta\n", "    if x:\n    \ta", "    if y:\n    \tb",
+                     "\tif y:\n\t\tb\n", id="other white space"),
+        pytest.param("a  \nb \nc  \n", "a\nb\nc", "a\nx\ny\nc", "a  \nx\ny\nc  \n", id="ends"),
+        pytest.param("a\nb\n", "a  \nb\t\n", "x\n", "x\n", id="ends of old"),
+        pytest.param("\ta \r\n\tb\r\nc\r\n", "a\nb", "x\ny\nz",
+                     "\tx\r\n\ty\r\n\tz\r\nc\r\n", id="CR LF"),
+        pytest.param("\ta\r\n\tb", "a\nb", "x\ny", "\tx\r\n\ty", id="CR LF, and none at the end"),
+        pytest.param("\ta\n\tb\n", "a\r\nb\r\n", "x\r\nb\r\n", "\tx\n\tb\n", id="LF"),
+        pytest.param("  a\n  b\nc\n", "a\nb\n", "", "c\n", id="deleted"),
+        pytest.param("  a\n  \n  b\n", "a\n\nb", "a\n\nc", "  a\n  \n  c\n", id="blank lines"),
+    ],
+)  # fmt: skip
+def test_lines_that_differ_in_white_space_alone_are_replaced_as_the_text_is_indented(
+    text: str, old: str, new: str, expected: str
+) -> None:
+    with pytest.raises(NoMatch):
+        replace_text(text, old, new, replace_all=False)
+    found = replace_indented(text, old, new)
+    assert found
+    assert found[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new"),
+    [
+        pytest.param("  a\n  b\nx\n    a\n    b\n", "a\nb\n", "c\n", id="two places"),
+        pytest.param("  a\n    b\n", "a\nb\n", "c\n", id="not shifted as a whole"),
+        pytest.param("  a\n  b\n", "a\nB\n", "c\n", id="another word"),
+        pytest.param("  a b\n  c\n", "a  b\nc\n", "c\n", id="white space within a line"),
+        pytest.param("  a\n\n  b\n", "a\nb\n", "c\n", id="a blank line"),
+        pytest.param("a\n", "    a\n", "    b\n  c\n", id="new is less deep"),
+        pytest.param("  a\n  b\n", "a\nb\n", "c", id="a line end"),
+        pytest.param(" \n\t\n", "\n    \n\n", "c\n", id="nothing but white space"),
+        pytest.param("a\u00a0\nb\n", "a\nb\n", "c\n", id="a space that does not break"),
+    ],
+)
+def test_lines_that_differ_in_more_than_their_shift_are_not_replaced(
+    text: str, old: str, new: str
+) -> None:
+    assert replace_indented(text, old, new) is None
+
+
+@given(
+    st.lists(st.sampled_from(["a", "  b", "\tc", "", "    d"]), max_size=8),
+    st.lists(st.sampled_from(["x", "  y", "", "\tz"]), min_size=1, max_size=5),
+    st.lists(st.sampled_from(["x", "  q", ""]), max_size=5),
+    st.sampled_from(["", "  ", "\t", "    "]),
+    st.sampled_from(["", "  ", "\t", "    "]),
+)
+def test_the_shift_of_an_edit_makes_no_difference(around, old, new, here, there) -> None:
+    """What comes of it is what the same edit, exactly given, makes."""
+
+    def text(lines: list[str], shift: str) -> str:
+        return "".join(f"{shift * bool(line)}{line}\n" for line in lines)
+
+    assume(any(old))
+    whole = text(around, "") + text(old, here) + text(around, "")
+    found = replace_indented(whole, text(old, there), text(new, there))
+    assert found
+    assert found[0] == text(around, "") + text(new, here) + text(around, "")
+    assert found[1] == len(around) + 1
+
+
+LONG = "".join(f"def f{n}():\n    return {n}\n\n\n" for n in range(20))
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "shown"),
+    [
+        ("a\n  def f():\n    return 1\nb\n", "def f():\n\treturn 1", (2, ["  def f():", "b"])),
+        (LONG, "def f9():\n    return 8\n\n\ndef f10():", (37, ["def f9():", "def f10():"])),
+        (LONG, "def f9():\n    retrun 8", (37, ["def f9():", "    return 9"])),
+        (LONG, "    return 9 + 1\n", (38, ["    return 9"])),
+        ("\n".join("abcdefghijklm"), "\n".join("abcdefghiXklm"), (7, ["g", "j", "m"])),
+        ("c\nd\n", "a\nb\nc\nd\n", (1, ["c"])),
+        pytest.param("x" * 900 + "\n", "x" * 800 + "y", (1, ["x" * 300 + "…"]), id="long"),
+    ],
+)
+def test_where_nothing_matches_the_nearest_lines_are_shown_as_read_file_shows_them(
+    text: str, old: str, shown: tuple[int, list[str]]
+) -> None:
+    with pytest.raises(NoMatch) as failure:
+        replace_text(text, old, "new", replace_all=False)
+    first, lines = shown
+    told, _, page = failure.value.text.partition("\n")
+    assert f"nearest is at line {first};" in told
+    assert page.startswith(f"{first:>6}\t{lines[0]}")
+    assert all(f"\t{line}" in page for line in lines)
+    assert len(page.split("\n")) <= 7
+    assert "\n" not in failure.value.shown
 
 
 END = "\n\\ No newline at end of file"

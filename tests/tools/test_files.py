@@ -260,6 +260,34 @@ async def test_change_while_asked_is_refused(desk):
     assert not [name for name in os.listdir(desk.cwd) if name.startswith(".ragmem")]
 
 
+async def test_an_edit_in_another_indentation_is_shown_as_it_is_made_and_told(desk):
+    """The file has to be known as it is, as for any other."""
+    file = desk.file("a.py", "class A:\n\tdef f(self):\n\t\treturn 1\n")
+    edit = {
+        "path": "a.py",
+        "old": "def f(self):\n\treturn 1\n",
+        "new": "def f(self):\n\treturn 2\n",
+    }
+    assert "has not been read" in (await desk.fails("edit_file", **edit)).text
+    await desk.do("read_file", path="a.py")
+    outcome = await desk.do("edit_file", **edit)
+    assert outcome.text == (
+        "Edited a.py at line 2, where `old` differs in white space alone: the file's indentation "
+        "was kept (+1 −1 lines)."
+    )
+    (proposal,) = desk.proposals
+    assert "-\t\treturn 1\n+\t\treturn 2" in proposal.body
+    assert file.read_text() == "class A:\n\tdef f(self):\n\t\treturn 2\n"
+
+
+async def test_replace_all_replaces_what_is_exactly_given_alone(desk):
+    desk.file("a.py", "  a\n  b\n")
+    await desk.do("read_file", path="a.py")
+    outcome = await desk.fails("edit_file", path="a.py", old="a\nb", new="c", replace_all=True)
+    assert outcome.text.endswith("exactly:\n     1\t  a\n     2\t  b")
+    assert outcome.display.endswith("The nearest is at line 1.")
+
+
 async def test_edits_follow_each_other(desk):
     await desk.do("create_file", path="a.txt", content="one\n")
     await desk.do("edit_file", path="a.txt", old="one", new="two")

@@ -1,6 +1,7 @@
 """The set as a model sees it, and what holds for its source."""
 
 import inspect
+import json
 from importlib import import_module
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import ragmem.tools
 from ragmem.agent import standard_toolset
 from ragmem.messages import ToolUse
 from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS
+from ragmem.tools.arguments import in_own_words
 from ragmem.tools.base import AgentTool, Toolset
 from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.planning import UpdateTasks
@@ -101,13 +103,13 @@ def test_titles(desk, name, arguments, title):
     "arguments",
     [
         "", "{", '{"path": "a"', '{"path": "a"}x', '{"path": "a", "path": "b"}', "[]", "null",
-        '{"path": null}', '{"path": 1}', '{"path": "a", "extra": 1}', '{"path": "a", "limit": NaN}',
+        '{"path": null}', '{"path": 1}', '{"path": "a", "limit": NaN}',
         '{"path": "a", "limit": ' + "9" * 5000 + "}", "[" * 100_000, '{"path": "a", "limit": 1.5}',
     ],
     ids=lambda a: a[:20] or "empty",
 )  # fmt: skip
 async def test_wrong_arguments_execute_nothing(desk, arguments):
-    """Cut, doubled, trailing or mistyped arguments are never repaired."""
+    """Cut, doubled or trailing arguments are never repaired, nor is it guessed what they mean."""
     desk.file("a", "x")
     for name in ("read_file", "write_file"):
         outcome = await desk.toolset.call(ToolUse("1", name, arguments))
@@ -119,13 +121,12 @@ async def test_wrong_arguments_execute_nothing(desk, arguments):
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
-        ({"pattern": "x", "limit": "3"}, "limit has to be a whole number, not text"),
+        ({"pattern": "x", "limit": "a few"}, "limit has to be a whole number, not text"),
         ({"pattern": "x", "limit": 0}, "limit has to be at least 1"),
         ({"pattern": 3}, "pattern has to be text, not a whole number"),
         ({}, "pattern is missing"),
-        ({"pattern": "x", "where": "here"}, "there is no where"),
         ({"pattern": "x", "mode": "all"}, "mode can't be 'all'"),
-        ({"pattern": "x", "path": None}, "path has to be text, not nothing"),
+        ({"pattern": None}, "pattern has to be text, not nothing"),
     ],
 )
 async def test_wrong_arguments_are_told_the_person_in_words_and_the_model_exactly(
@@ -134,3 +135,70 @@ async def test_wrong_arguments_are_told_the_person_in_words_and_the_model_exactl
     outcome = await desk.fails("grep_files", **arguments)
     assert outcome.display == f"called wrongly: {shown}. The model is told."
     assert "arguments do not fit grep_files: " in outcome.text
+    assert outcome.text.partition("grep_files takes ")[2].startswith(
+        "pattern: string, path?: string, glob?: string, mode?: count|files|lines, "
+        "context?: integer, limit?: integer, offset?: integer. Nothing was executed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "own"),
+    [
+        ("Read", {"file_path": "a"}, ("read_file", {"path": "a"})),
+        ("read", {"filename": "a", "limit": None}, ("read_file", {"path": "a"})),
+        ("Bash", {"command": "ls"}, ("run_command", {"command": "ls"})),
+        ("exec_command", {"cmd": "ls"}, ("run_command", {"command": "ls"})),
+        ("Grep", {"query": "x", "include": "*"}, ("grep_files", {"pattern": "x", "glob": "*"})),
+        ("replace", {"old_str": "a", "new_str": "b"}, ("edit_file", {"old": "a", "new": "b"})),
+        ("read_file", {"path": "a", "file": "b"}, ("read_file", {"path": "a", "file": "b"})),
+        ("Read", {"file_path": 3}, ("read_file", {"path": 3})),
+        ("search_web", {"query": "x"}, ("search_web", {"query": "x"})),
+        ("wanted__read", {"query": "x"}, ("wanted__read", {"query": "x"})),
+    ],
+)  # fmt: skip
+def test_a_call_by_the_names_of_another_agent_is_one_of_our_own(
+    desk, name: str, given: dict[str, object], own: tuple[str, dict[str, object]]
+) -> None:
+    use = desk.toolset.own(ToolUse("1", name, json.dumps(given)))
+    assert (use.name, json.loads(use.arguments)) == own
+
+
+async def test_values_of_another_type_are_taken_where_it_is_plain_what_they_mean(desk) -> None:
+    desk.file("a.py", "x = 1\nx = 2\n")
+    found = await desk.do("grep_files", pattern="x", limit="1", context="0", glob=None)
+    assert "x = 1" in found.text
+    assert "x = 2" not in found.text
+    await desk.do("read_file", path="a.py", offset="1")
+    await desk.do("edit_file", path="a.py", old="x", new="y", replace_all="true")
+    assert (desk.cwd / "a.py").read_text() == "y = 1\ny = 2\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("a name", ["a name"]),
+        ('["a", "b"]', ["a", "b"]),
+        ("[draft] notes", ["[draft] notes"]),
+        (["a", "b"], ["a", "b"]),
+    ],
+)
+def test_one_text_where_a_list_is_wanted_is_the_list_that_it_spells_or_its_item(
+    given: object, meant: list[str]
+) -> None:
+    schema = {"properties": {"subjects": {"type": "array", "items": {"type": "string"}}}}
+    assert in_own_words({"subjects": given}, schema) == {"subjects": meant}
+
+
+async def test_an_unknown_argument_is_left_out_where_nothing_can_hang_on_it(desk) -> None:
+    """A command in another folder than it was meant for would be another command."""
+    desk.file("a.py", "x = 1\n")
+    found = await desk.do("grep_files", pattern="x", output_mode="content")
+    assert "x = 1" in found.text
+    assert (
+        "[Left out, as there is no such argument: output_mode. grep_files takes pat" in found.text
+    )
+    outcome = await desk.fails("run_command", command="touch made", workdir="/tmp")
+    assert outcome.display == "called wrongly: there is no workdir. The model is told."
+    assert not (desk.cwd / "made").exists()
+    await desk.do("run_command", command="touch made", description="Make a file")
+    assert (desk.cwd / "made").exists()
