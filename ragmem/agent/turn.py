@@ -351,7 +351,7 @@ class TurnRun:
         hint = "Ask it to go on (`-c`), or raise tools.max_iterations or --max-turns."
         if self._calls.stuck:
             error = "The model kept repeating itself."
-            hint = "Say what it is to do otherwise."
+            hint = "Say what to do instead; if it waits for something, ask it to go on later."
         return Ending(subtype="error_max_turns", text=completion.text, error=error, hint=hint)
 
     def _answered(self, completion: Completion, value: Json, misfit: str) -> Ending:

@@ -243,6 +243,45 @@ async def test_the_same_call_whose_answer_changes_waits_for_something(bench: Ben
     assert [c.success for c in reply.tool_calls] == [True] * 6 + [False]
 
 
+async def test_a_command_whose_answer_is_the_same_is_run_again(bench: Bench) -> None:
+    """What it tells of may change at any time; from the fifth time on its answer bears a note."""
+    agent, llm = await bench.agent([*[touches("state")] * 8, Says("It is deployed.")])
+    reply = await agent.send("wait for the deploy")
+    assert [c.success for c in reply.tool_calls] == [True] * 8
+    assert (bench.touch.runs, reply.finished.subtype) == (8, "success")
+    noted = [result_text(c) for c in reply.tool_calls]
+    assert noted[:4] == ["made"] * 4
+    assert noted[4].startswith("made\n\n[The same call has had the same answer 5 times.")
+    assert "same answer 8 times" in request_text(llm.requests[-1])
+
+
+async def test_a_command_with_the_same_answer_ten_times_ends_the_turn(bench: Bench) -> None:
+    agent, llm = await bench.agent([*[touches("state")] * 10, Says("It is not there yet.")])
+    reply = await agent.send("wait for the deploy")
+    assert bench.touch.runs == 10
+    assert reply.finished.error == "The model kept repeating itself."
+    assert reply.content == "It is not there yet."
+    assert llm.requests[-1].tools == ()
+
+
+async def test_a_command_that_is_not_allowed_is_not_asked_about_again_and_again(
+    bench: Bench, tmp_path: Path
+) -> None:
+    asked_about: list[Proposal] = []
+
+    async def refuse(proposal: Proposal) -> Decision:
+        asked_about.append(proposal)
+        return Decision(False, reason="the person refused")
+
+    toolset = standard_toolset(Workspace(bench.folder), data_dir=tmp_path / "d", approver=refuse)
+    deploys = calls("run_command", command="make deploy")
+    agent, _ = await bench.agent([*[deploys] * 3, Says("So be it.")], toolset=toolset)
+    reply = await agent.send("deploy")
+    assert (len(asked_about), reply.content) == (2, "So be it.")
+    told = [result_text(c) for c in reply.tool_calls][-1]
+    assert told.startswith("Not executed: The same run_command call was made 3 times")
+
+
 async def test_ping_pong_is_noticed(bench: Bench) -> None:
     agent, _ = await bench.agent([*(reads(f"{name}.py") for name in "ababa"), Says("end")])
     reply = await agent.send("go")
