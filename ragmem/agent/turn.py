@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem.agent.calls import CallRunner, ToolLoop, cut_short, with_note
-from ragmem.config import Effort, ToolsConfig
+from ragmem.config import Effort, LLMConfig, ToolsConfig
 from ragmem.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -94,6 +94,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_iterations: int = ToolsConfig().max_iterations
     """Model calls; then one more without tools."""
     max_budget_usd: float | None = None
+    retries: int = LLMConfig().retries
+    """An answer that broke off is asked for again so often."""
 
 
 class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,10 +132,6 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Knows which files are other than the agent has read them."""
 
 
-_EMPTY_RETRIES = 2
-"""An answer that broke off before a word was shown is asked for again so often. Behind one that
-was shown in part another would stand, of which nobody could tell where it begins.
-"""
 _LEAST_MENTION = 400
 """Characters of a file that a prompt names, however many it names."""
 _UNKNOWN_WINDOW_TOKENS = 128_000
@@ -185,7 +183,9 @@ class TurnRun:
         self._recording: TurnRecording
         self._calls: CallRunner
         self._said: list[str] = []
-        self._reasoning: list[str] = []
+        """The words of the answer that comes."""
+        self._thoughts: list[str] = []
+        """What the model has thought, as far as it is kept, and what of its answers broke off."""
         self._usage = Usage()
         self._unpriced = False
         """Whether an answer came without its tokens."""
@@ -443,7 +443,7 @@ class TurnRun:
         return calls
 
     async def _call(self, messages: Sequence[Message], specs: tuple[ToolSpec, ...]) -> Completion:
-        """One call of the model; asked again while nothing of a broken answer was shown."""
+        """One call of the model; asked again, in the same words, where its answer breaks off."""
         told = sum(len(msgspec.json.encode(spec)) for spec in specs)
         sent = estimate_tokens(sum(message.char_count for message in messages) + told)
         self._emit(ModelCallStarted(number=self._usage.model_calls + 1, context_tokens=sent))
@@ -456,53 +456,74 @@ class TurnRun:
             # Beside tools some providers take none.
             answer_schema=schema.schema if schema and not specs else None,
         )
-        for attempt in range(_EMPTY_RETRIES + 1):
-            if attempt:
-                most, wait = _EMPTY_RETRIES + 1, wait_s(attempt, None)
-                reason = "the answer broke off"
-                self._emit(RetryWaiting(reason=reason, attempt=attempt + 1, most=most, wait_s=wait))
-                await asyncio.sleep(wait)
-            assembler = Assembler()
-            started = time.monotonic()
-            failpoint("model.ask")
+        tries = self._parts.limits.retries + 1
+        for attempt in range(1, tries):
+            words: list[str] = []
             try:
-                async with answering(self._parts.llm, request) as chunks:
-                    async for chunk in chunks:
-                        failpoint("model.chunk")
-                        assembler.feed(chunk)
-                        match chunk:
-                            case TextChunk(text):
-                                self._said.append(text)
-                                self._recording.answering(self._said)
-                                self._emit(TextDelta(text=clean(text)))
-                            case ReasoningChunk(text):
-                                self._emit(ReasoningDelta(text=clean(text)))
-                            case RetryChunk():
-                                self._emit(RetryWaiting(**msgspec.structs.asdict(chunk)))
-                        # However fast they come: who shows them, and who stops them, has a turn.
-                        await asyncio.sleep(0)
-                completion = _renamed(assembler.completion())
+                return await self._try(request, words, sent)
             except AnswerTooLong:
                 raise
             except StreamCut:
-                if assembler.text.strip() or attempt == _EMPTY_RETRIES:
+                if self._too_expensive:
                     raise
-                continue
-            finally:
-                self._reasoning.append(assembler.reasoning)
-                self._count(assembler, round((time.monotonic() - started) * 1000))
-            used = completion.usage
-            self._unpriced |= used.input_tokens is None or used.output_tokens is None
-            self._said.clear()
-            failpoint("model.answered")
-            uses = tuple((u.id, u.name, u.arguments) for u in completion.tool_uses)
-            said = estimate_tokens(sum(map(len, (completion.text, *(u[2] for u in uses)))))
-            held = (used.input_tokens or sent) + (used.output_tokens or said)
-            self._emit(
-                MessageFinished(text=clean(completion.text), tool_uses=uses, context_tokens=held)
-            )
-            return completion
-        raise AssertionError("unreachable: the last attempt returns or raises")
+            reason = "the answer broke off"
+            if "".join(words).strip():
+                self._warn("The answer broke off here: it is asked for again.")
+                reason = "asking again"
+            wait = wait_s(attempt, None)
+            self._emit(RetryWaiting(reason=reason, attempt=attempt + 1, most=tries, wait_s=wait))
+            await asyncio.sleep(wait)
+        return await self._try(request, [], sent)
+
+    async def _try(self, request: Request, words: list[str], sent: int) -> Completion:
+        """An answer, whose words are put into `words` as they come; StreamCut unless it is whole.
+
+        What stands of one that broke off before is the turn's answer until there are words anew.
+        """
+        assembler = Assembler()
+        started = time.monotonic()
+        failpoint("model.ask")
+        try:
+            async with answering(self._parts.llm, request) as chunks:
+                async for chunk in chunks:
+                    failpoint("model.chunk")
+                    assembler.feed(chunk)
+                    match chunk:
+                        case TextChunk(text):
+                            self._begin_words(words)
+                            words.append(text)
+                            self._recording.answering(words)
+                            self._emit(TextDelta(text=clean(text)))
+                        case ReasoningChunk(text):
+                            self._emit(ReasoningDelta(text=clean(text)))
+                        case RetryChunk():
+                            self._emit(RetryWaiting(**msgspec.structs.asdict(chunk)))
+                    # However fast they come: who shows them, and who stops them, has a turn.
+                    await asyncio.sleep(0)
+            completion = _renamed(assembler.completion())
+        finally:
+            if self._parts.keeps_thoughts:
+                self._thoughts.append(assembler.reasoning)
+            self._count(assembler, round((time.monotonic() - started) * 1000))
+        used = completion.usage
+        self._unpriced |= used.input_tokens is None or used.output_tokens is None
+        self._begin_words(words)
+        words.clear()
+        failpoint("model.answered")
+        uses = tuple((u.id, u.name, u.arguments) for u in completion.tool_uses)
+        said = estimate_tokens(sum(map(len, (completion.text, *(u[2] for u in uses)))))
+        held = (used.input_tokens or sent) + (used.output_tokens or said)
+        self._emit(
+            MessageFinished(text=clean(completion.text), tool_uses=uses, context_tokens=held)
+        )
+        return completion
+
+    def _begin_words(self, words: list[str]) -> None:
+        """Let these take the place of those that broke off, which stay among the thoughts."""
+        if self._said is not words:
+            half = "".join(self._said).strip()
+            self._thoughts.append(half and f"[An answer that broke off:]\n{half}")
+            self._said = words
 
     def _count(self, assembler: Assembler, api_ms: int) -> None:
         used = assembler.usage
@@ -538,9 +559,9 @@ class TurnRun:
 
     async def _finish(self, ending: Ending) -> None:
         parts = self._parts
-        reasoning = "\n\n".join(filter(None, self._reasoning)) if parts.keeps_thoughts else ""
+        thoughts = "\n\n".join(filter(None, self._thoughts))
         await self._recording.finish(
-            ending.status, ending.text, reasoning=reasoning, usage=self._usage
+            ending.status, ending.text, reasoning=thoughts, usage=self._usage
         )
         parts.memory.finished(self._session, self.turn)
         self._say_notices()

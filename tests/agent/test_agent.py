@@ -346,9 +346,12 @@ async def test_failed_call_of_the_model(bench: Bench) -> None:
     assert (second.status, second.turn_index) == ("completed", 2)
 
 
+ONCE = Limits(retries=0)
+
+
 async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
     """Half an answer is kept and marked, never taken for a whole one."""
-    agent, llm = await bench.agent([Says("Half an", cut=True), Says("Yes.")])
+    agent, llm = await bench.agent([Says("Half an", cut=True), Says("Yes.")], limits=ONCE)
     reply = await agent.send("first")
     assert (reply.finished.exit_code, reply.finished.hint) == (75, "Ask it to go on, or ask again.")
     turn = await bench.turn(agent)
@@ -358,18 +361,66 @@ async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
 
 
 async def test_cut_before_the_first_word_is_asked_again(bench: Bench) -> None:
-    """Retried only while nothing has reached the person."""
     cut = touches("never", cut=True)
-    agent, _ = await bench.agent([cut, StreamCut("cut"), touches("made"), Says("ok")])
+    limits = Limits(retries=2)
+    script = [cut, StreamCut("cut"), touches("made"), Says("ok")]
+    agent, _ = await bench.agent(script, limits=limits)
     events = await asked(agent, "go")
     waited = [(e.reason, e.attempt, e.most) for e in events if isinstance(e, RetryWaiting)]
     assert waited == [("the answer broke off", 2, 3), ("the answer broke off", 3, 3)]
+    assert not [event for event in events if isinstance(event, Notice)]
     assert isinstance(events[-1], TurnFinished)
     assert events[-1].result == "ok"
     assert not (bench.folder / "never").exists()
     assert bench.touch.runs == 1
-    agent, _ = await bench.agent([StreamCut("cut")] * 3)
+    agent, _ = await bench.agent([StreamCut("cut")] * 3, limits=limits)
     assert (await agent.send("go")).finished.exit_code == 75
+
+
+async def test_an_answer_that_broke_off_in_its_midst_is_asked_for_again(bench: Bench) -> None:
+    """In the same words; the whole one is the answer, and the half is kept beside it."""
+    half = touches("never", text="Now I make", cut=True)
+    script = [reads("a.py"), half, touches("made", text="Now I make it."), Says("Made.")]
+    agent, llm = await bench.agent([*script, Says("Hello.")])
+    events = await asked(agent, "go")
+    said = [e.text for e in events if isinstance(e, TextDelta | Notice)]
+    assert "".join(said) == (
+        "Now I makeThe answer broke off here: it is asked for again.Now I make it.Made."
+    )
+    assert [e.reason for e in events if isinstance(e, RetryWaiting)] == ["asking again"]
+    assert llm.requests[2] == llm.requests[1]
+    assert not (bench.folder / "never").exists()
+    turn = await bench.turn(agent)
+    assert (turn.status, turn.assistant_message) == ("completed", "Made.")
+    assert [call.preamble for call in turn.tool_calls] == ["", "Now I make it."]
+    assert turn.reasoning == "[An answer that broke off:]\nNow I make"
+    assert turn.usage.model_calls == 4
+    await agent.send("And now?")
+    assert request_text(llm.requests[-1]).count("Now I make") == 1
+
+
+async def test_the_half_stays_the_answer_while_no_other_word_comes(bench: Bench) -> None:
+    """However the turn ends then: by the person, or since the model is away."""
+    away = ProviderUnavailable("It is away.")
+    agent, _ = await bench.agent([Says("Half an", cut=True), StreamCut("cut"), away])
+    reply = await agent.send("go")
+    assert (reply.finished.error, reply.content) == ("It is away.", "Half an")
+    agent, _ = await bench.agent([Says("Half an", cut=True)])
+    async for event in agent.ask("go"):
+        if isinstance(event, RetryWaiting):
+            agent.interrupt()
+    turn = await bench.turn(agent)
+    assert (turn.status, turn.assistant_message) == ("interrupted", "Half an")
+    assert not turn.reasoning
+
+
+async def test_no_answer_is_asked_for_again_once_the_budget_is_spent(bench: Bench) -> None:
+    info = ModelInfo(name="x/y", input_usd_per_token=0.01, output_usd_per_token=0.01)
+    half = Says("Half", cut=True, usage=USED)
+    limits = Limits(max_budget_usd=1.0)
+    agent, llm = await bench.agent([half, Says("never asked")], info=info, limits=limits)
+    reply = await agent.send("go")
+    assert (reply.finished.exit_code, reply.content, llm.left) == (75, "Half", 1)
 
 
 async def test_request_too_long_is_built_smaller_once(bench: Bench) -> None:
