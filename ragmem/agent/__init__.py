@@ -248,7 +248,7 @@ class Agent:
         return await parts.memory.build_context(
             self.session,
             prompt,
-            parts.builder,
+            parts.builder.for_model(parts.llm.info),
             parts.place,
             strategy=strategy,
             changed=changed,

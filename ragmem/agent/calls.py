@@ -429,16 +429,22 @@ class ToolLoop:
         self._rounds[-1].append(message)
         self._fit()
 
-    def shrink(self) -> bool:
-        """Make do with half the room; false when there is nothing to be made smaller."""
-        before = self._size
-        self._limit //= 2
+    def shrink(self, start: "ToolLoop") -> bool:
+        """Begin with another context, that of `start`, and halve what is behind it, unless that has
+        room in half of what the context has given up; false when nothing has become smaller.
+        """
+        before, context = self._size, start._size
+        own = before - _chars(self._context)
+        freed = before - own - context
+        self._context, self._limit = start._context, start._limit
+        if self._rounds:
+            self._limit = min(self._limit, context + max(own // 2, freed // 2))
         self._fit()
         return self._size < before
 
     @property
     def _size(self) -> int:
-        return sum(message.char_count for message in self.messages)
+        return _chars(self.messages)
 
     def _fit(self) -> None:
         if self._size <= self._limit:
@@ -504,6 +510,10 @@ class ToolLoop:
                 hint = f"\n[recall_result brings all of it back: id {part.tool_use_id}]"
                 text = clip_middle(part.text, max(0, share - len(hint))) + hint
                 newest[i] = tool(part.tool_use_id, text, is_error=part.is_error)
+
+
+def _chars(messages: Sequence[Message]) -> int:
+    return sum(message.char_count for message in messages)
 
 
 def _in_place(answer: ToolAnswer, use: ToolUse) -> str:

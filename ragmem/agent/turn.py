@@ -3,7 +3,8 @@
 import asyncio
 import os.path
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,6 +135,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 _LEAST_MENTION = 400
 """Characters of a file that a prompt names, however many it names."""
+_LEAST_CONTEXT = 4_000
+"""Characters; a context that has no more room is not made smaller."""
 _UNKNOWN_WINDOW_TOKENS = 128_000
 """Stands in for a window that is not known, only for when to condense results."""
 
@@ -186,6 +189,11 @@ class TurnRun:
         """The words of the answer that comes."""
         self._thoughts: list[str] = []
         """What the model has thought, as far as it is kept, and what of its answers broke off."""
+        self._builder = parts.builder.for_model(parts.llm.info)
+        self._context: Callable[[ContextBuilder], Awaitable[Context]]
+        """Builds the context of the prompt."""
+        self._images: tuple[ImagePart, ...] = ()
+        """Pictures that the prompt names."""
         self._usage = Usage()
         self._unpriced = False
         """Whether an answer came without its tokens."""
@@ -261,23 +269,15 @@ class TurnRun:
         if self._calls.images and info.supports_images is False:
             told = f"{info.name} can't see pictures: it is told their names alone."
             self._warn(f"{told} /model and -m choose another.")
-        changed = await self._news()
-        context = await self._build(prompt, mentions, self._parts.builder, changed)
-        loop = self._loop(context)
+        self._images = tuple(self._calls.images)
+        self._context = partial(self._build, prompt, mentions, await self._news())
+        loop = self._loop(await self._context(self._builder))
         asked_again = False
         for number in range(limits.max_iterations):
             if number:
                 await self._hear(loop, number)
             specs = self._parts.toolset.specs() if self._parts.offers_tools else ()
-            try:
-                completion = await self._call(loop.messages, specs)
-            except ContextTooLong:
-                if number == 0:
-                    smaller = self._parts.builder.smaller()
-                    loop = self._loop(await self._build(prompt, mentions, smaller, changed))
-                elif not loop.shrink():
-                    raise
-                completion = await self._call(loop.messages, specs)
+            completion = await self._ask(loop, specs)
             if completion.tool_uses:
                 answers = await self._calls.run(completion, number)
             else:
@@ -297,7 +297,35 @@ class TurnRun:
                 )
             if self._calls.stuck:
                 break
-        return await self._final_answer(loop.messages)
+        return await self._final_answer(loop)
+
+    async def _ask(self, loop: ToolLoop, specs: tuple[ToolSpec, ...], *more: Message) -> Completion:
+        """The model's answer to all of the loop, made smaller as often as its window wants that."""
+        while True:
+            try:
+                return await self._call([*loop.messages, *more], specs)
+            except ContextTooLong as error:
+                self._learn_window(error.window)
+                if not await self._shrunk(loop):
+                    raise
+
+    def _learn_window(self, tokens: int | None) -> None:
+        """Take the provider's word for how much its model can take in, while this process lasts."""
+        llm = self._parts.llm
+        if tokens and tokens < (llm.info.context_window or tokens + 1):
+            llm.info = msgspec.structs.replace(llm.info, context_window=tokens)
+            told = (
+                f"{llm.info.name} takes in {tokens:,} tokens, says its provider: it is sent less."
+            )
+            self._emit(Notice(level="info", text=told))
+
+    async def _shrunk(self, loop: ToolLoop) -> bool:
+        """Make the loop smaller, its context too; false where that can't be done."""
+        before = self._builder
+        self._builder = before.for_model(self._parts.llm.info)
+        if self._builder.max_chars == before.max_chars > _LEAST_CONTEXT:
+            self._builder = before.smaller()
+        return loop.shrink(self._loop(await self._context(self._builder)))
 
     async def _hear(self, loop: ToolLoop, number: int) -> None:
         """What the person has typed meanwhile goes along with the answers to the model's calls."""
@@ -327,8 +355,8 @@ class TurnRun:
         standing = self._parts.toolset.standing() if self._parts.offers_tools else ""
         told = (user(f"[{standing}]"),) if standing else ()
         *before, prompt = context.messages
-        messages = (*before, self._with_images(prompt, self._calls.images), *rule, *told)
-        images = IMAGE_CHARS * len(self._calls.images)
+        messages = (*before, self._with_images(prompt, self._images), *rule, *told)
+        images = IMAGE_CHARS * len(self._images)
         return ToolLoop(messages, limit=context.chars + images + room)
 
     def _with_images(self, prompt: Message, images: Sequence[ImagePart]) -> Message:
@@ -344,8 +372,8 @@ class TurnRun:
         except ValueError as error:
             return None, str(error)
 
-    async def _final_answer(self, messages: Sequence[Message]) -> Ending:
-        completion = await self._call([*messages, user(prompt_text("final_answer"))], ())
+    async def _final_answer(self, loop: ToolLoop) -> Ending:
+        completion = await self._ask(loop, (), user(prompt_text("final_answer")))
         most = counted(self._parts.limits.max_iterations, "model call")
         error = f"The limit of {most} was reached."
         hint = "Ask it to go on (`-c`), or raise tools.max_iterations or --max-turns."
@@ -388,7 +416,7 @@ class TurnRun:
         return await parts.changed.news() if parts.changed and parts.offers_tools else ""
 
     async def _build(
-        self, prompt: str, mentions: list[ToolCall], builder: ContextBuilder, changed: str
+        self, prompt: str, mentions: list[ToolCall], changed: str, builder: ContextBuilder
     ) -> Context:
         parts = self._parts
         context = await parts.memory.build_context(
