@@ -163,6 +163,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         }
         return named.get(self.subtype, "completed")
 
+    @property
+    def mark(self) -> str:
+        """What is recorded behind the answer of a turn that a bound has ended, so that the next one
+        knows of it.
+        """
+        is_bound = self.subtype in ("error_max_turns", "error_max_budget_usd")
+        return f"\n\n[This turn was ended before it was finished: {self.error}]" * is_bound
+
 
 def interrupted_with(text: str) -> Ending:
     """Return how a turn has ended that the person stopped, with what had come by then."""
@@ -376,7 +384,7 @@ class TurnRun:
         completion = await self._ask(loop, (), user(prompt_text("final_answer")))
         most = counted(self._parts.limits.max_iterations, "model call")
         error = f"The limit of {most} was reached."
-        hint = "Ask it to go on (`-c`), or raise tools.max_iterations or --max-turns."
+        hint = "Ask it to go on (-c), or raise the limit (--max-turns)."
         if self._calls.stuck:
             error = "The model kept repeating itself."
             hint = "Say what to do instead; if it waits for something, ask it to go on later."
@@ -589,7 +597,7 @@ class TurnRun:
         parts = self._parts
         thoughts = "\n\n".join(filter(None, self._thoughts))
         await self._recording.finish(
-            ending.status, ending.text, reasoning=thoughts, usage=self._usage
+            ending.status, ending.text + ending.mark, reasoning=thoughts, usage=self._usage
         )
         parts.memory.finished(self._session, self.turn)
         self._say_notices()
@@ -599,7 +607,7 @@ class TurnRun:
                 session_id=self.turn.session_id,
                 turn_id=self.turn.turn_id,
                 subtype=ending.subtype,
-                result=self.turn.assistant_message,
+                result=self.turn.assistant_message.removesuffix(ending.mark),
                 error=ending.error,
                 hint=ending.hint,
                 exit_code=ending.exit_code,

@@ -308,9 +308,33 @@ async def test_limit_of_model_calls(bench: Bench) -> None:
     assert (finished.subtype, finished.exit_code) == ("error_max_turns", 1)
     assert finished.usage.model_calls == 4
     assert llm.requests[-1].tools == ()
+    assert (reply.content, finished.hint) == (
+        "Cut short.", "Ask it to go on (-c), or raise the limit (--max-turns).",
+    )  # fmt: skip
     turn = await bench.turn(agent)
-    assert turn.assistant_message == "Cut short."
+    told = "Cut short.\n\n[This turn was ended before it was finished: "
+    assert turn.assistant_message == f"{told}The limit of 3 model calls was reached.]"
     assert turn.status == "completed"
+
+
+async def test_going_on_after_the_limit_begins_with_all_that_was_done(bench: Bench) -> None:
+    """In another process too: what was read, and that the turn was ended by the limit."""
+    looks = [reads("a.py", text="First a."), reads("b.py", text="Then b."), Says("c is left.")]
+    agent, _ = await bench.agent(looks, limits=Limits(max_iterations=2))
+    await agent.send("read them")
+    again, llm = await bench.agent(
+        [Says("Done.")], session=agent.session, memory=bench.new_memory()
+    )
+    await again.send("go on")
+    text = request_text(llm.requests[0])
+    for known in (
+        "First a.",
+        "print('hello')",
+        "x = 1",
+        "c is left.",
+        "The limit of 2 model calls",
+    ):
+        assert text.count(known) == 1, known
 
 
 @pytest.mark.parametrize(

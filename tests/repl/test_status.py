@@ -119,7 +119,7 @@ def test_the_usual_mode_is_not_spoken_of_and_the_others_have_a_style() -> None:
 
 def test_nothing_is_guessed() -> None:
     """No bar without a window, no dollars without a price, nothing before the first request."""
-    assert "41k tokens" in row(80, window=None)
+    assert "context 41k tokens" in row(80, window=None)
     assert "%" not in row(80, window=None)
     assert "$" not in row(80, cost_usd=None)
     assert "%" not in row(80, tokens=0)
