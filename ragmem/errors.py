@@ -124,7 +124,11 @@ class RequestRefused(ProviderRefused):
 
 
 class ContextTooLong(RequestRefused):
-    """The request does not fit the model's window."""
+    """The request does not fit the model's window: of `window` tokens, where that is told."""
+
+    def __init__(self, message: str, *, hint: str = "", window: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.window = window
 
 
 class NoModel(LLMError):

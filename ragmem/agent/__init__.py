@@ -248,7 +248,7 @@ class Agent:
         return await parts.memory.build_context(
             self.session,
             prompt,
-            parts.builder,
+            parts.builder.for_model(parts.llm.info),
             parts.place,
             strategy=strategy,
             changed=changed,
@@ -382,6 +382,7 @@ def create_agent(
             limits=Limits(
                 max_iterations=options.max_turns or config.tools.max_iterations,
                 max_budget_usd=options.max_budget_usd,
+                retries=config.llm.retries,
             ),
             schema=options.schema,
             effort=options.effort,

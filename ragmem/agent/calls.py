@@ -34,7 +34,18 @@ from ragmem.tools.base import (
 )
 
 _SAME_CALL_LIMIT = 3
-"""The same call so many times, with nothing changed in between, is not run again."""
+"""The same look at files so many times, with nothing done in between, is not taken again."""
+_NOTED_COUNT = 5
+"""From the so many-th on the same answer to a command bears a note."""
+_REPEAT_LIMIT = 10
+"""After the same answer so many times the turn is stuck: the model was told of it five times, with
+what to do instead, and goes on all the same.
+"""
+_SAME_ANSWER = (
+    "The same call has had the same answer {count} times. If you wait for something, wait longer "
+    "between two calls, or have one command wait until it is so; else try something else, or tell "
+    "the person what stands in the way."
+)
 _WHOLE_ENDS = {
     "tool_calls", "tool_call", "tool_use", "function_call",
     "stop", "end_turn", "stop_sequence", "eos", "eos_token",
@@ -58,32 +69,50 @@ _Problem = tuple[str, str]
 
 
 class RepeatGuard:
-    """Notices the same call again and again, also in turns with another (A B A B).
+    """Notices the same call with the same answer again and again, also in turns with another
+    (A B A B).
 
-    One whose answer changes is no repetition: it waits for something.
+    One whose answer changes is no repetition: it waits for something. Nor need a command be one
+    whose answer is the same, since what it tells of may change at any time (a deploy, a container):
+    only a look at files, or a call that was not allowed, is not made again.
     """
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
-        self._answers: dict[str, str] = {}
+        self._answers: dict[str, ToolOutcome] = {}
         self.refusals = 0
 
-    def refuses(self, use: ToolUse, *, read_only: bool) -> bool:
-        """Count a call; true for the third of its kind with no other effect in between."""
+    @property
+    def repeats(self) -> int:
+        """How often the call that was made most had the same answer."""
+        return max(self._counts.values(), default=0)
+
+    def count(self, use: ToolUse, *, read_only: bool) -> int:
+        """Count a call; as the how many-th with the same answer it is refused, or 0."""
         key = _key(use)
         if not read_only and key not in self._counts:
             self._counts.clear()
-        self._counts[key] = self._counts.get(key, 0) + 1
-        refused = self._counts[key] >= _SAME_CALL_LIMIT
-        self.refusals += refused
-        return refused
+        count = self._counts[key] = self._counts.get(key, 0) + 1
+        last = self._answers.get(key)
+        is_vain = read_only or (last is not None and last.denied)
+        if count < _SAME_CALL_LIMIT or not is_vain:
+            return 0
+        self.refusals += 1
+        return count
 
-    def answered(self, use: ToolUse, answer: str) -> None:
-        """Take what a call has come to; another answer than the last begins the count anew."""
+    def answered(self, use: ToolUse, outcome: ToolOutcome) -> ToolOutcome:
+        """Take what a call has come to, and return it with what the model is to know: another
+        answer than the last begins the count anew, and one that comes often bears a note.
+        """
         key = _key(use)
-        if self._answers.get(key, answer) != answer:
+        if key in self._answers and self._answers[key].text != outcome.text:
             self._counts[key] = 1
-        self._answers[key] = answer
+        self._answers[key] = outcome
+        count = self._counts.get(key, 0)
+        if count < _NOTED_COUNT:
+            return outcome
+        note = _SAME_ANSWER.format(count=count)
+        return msgspec.structs.replace(outcome, text=f"{outcome.text}\n\n[{note}]")
 
 
 def _key(use: ToolUse) -> str:
@@ -112,7 +141,8 @@ class CallRunner:
     @property
     def stuck(self) -> bool:
         """Whether the model repeats itself, or can't form a call."""
-        return max(self._guard.refusals, self._broken_in_a_row) >= _REFUSAL_LIMIT
+        is_refused = max(self._guard.refusals, self._broken_in_a_row) >= _REFUSAL_LIMIT
+        return is_refused or self._guard.repeats >= _REPEAT_LIMIT
 
     async def run(self, completion: Completion, iteration: int) -> list[Message]:
         """Run all calls of one message of the model; return that message and their answers.
@@ -226,13 +256,13 @@ class CallRunner:
         use = ToolUse(call.tool_call_id, call.tool_name, call.arguments)
         read_only = self._toolset.is_read_only(use.name)
         may_repeat = self._toolset.may_repeat(use.name)
-        if not may_repeat and self._guard.refuses(use, read_only=read_only):
+        if not may_repeat and (count := self._guard.count(use, read_only=read_only)):
             await self._refuse(
                 call,
-                f"This is the same {use.name} call for the {_SAME_CALL_LIMIT}rd time or more and "
-                "nothing has changed in between: it was not run again. Use the earlier answer, "
-                "try something else, or tell the person what stands in the way.",
-                f"not run: the same call for the {_SAME_CALL_LIMIT}rd time or more",
+                f"The same {use.name} call was made {count} times, and each answer was the same: "
+                "it was not run again. Use the earlier answer, try something else, or tell the "
+                "person what stands in the way.",
+                f"not run: the same call {count} times",
             )
             return
         self._emit(self._started(call))
@@ -252,7 +282,7 @@ class CallRunner:
             told = "The turn was stopped before the person had answered. Nothing was done."
             await self._finished(call, _failed(call, told, "stopped"))
             raise
-        self._guard.answered(use, outcome.text)
+        outcome = self._guard.answered(use, outcome)
         if outcome.denied:
             self.denials.append(_denial(use, outcome))
         await self._finished(call, outcome)
@@ -391,16 +421,22 @@ class ToolLoop:
         self._rounds[-1].append(message)
         self._fit()
 
-    def shrink(self) -> bool:
-        """Make do with half the room; false when there is nothing to be made smaller."""
-        before = self._size
-        self._limit //= 2
+    def shrink(self, start: "ToolLoop") -> bool:
+        """Begin with another context, that of `start`, and halve what is behind it, unless that has
+        room in half of what the context has given up; false when nothing has become smaller.
+        """
+        before, context = self._size, start._size
+        own = before - _chars(self._context)
+        freed = before - own - context
+        self._context, self._limit = start._context, start._limit
+        if self._rounds:
+            self._limit = min(self._limit, context + max(own // 2, freed // 2))
         self._fit()
         return self._size < before
 
     @property
     def _size(self) -> int:
-        return sum(message.char_count for message in self.messages)
+        return _chars(self.messages)
 
     def _fit(self) -> None:
         if self._size <= self._limit:
@@ -466,6 +502,10 @@ class ToolLoop:
                 hint = f"\n[recall_result brings all of it back: id {part.tool_use_id}]"
                 text = clip_middle(part.text, max(0, share - len(hint))) + hint
                 newest[i] = tool(part.tool_use_id, text, is_error=part.is_error)
+
+
+def _chars(messages: Sequence[Message]) -> int:
+    return sum(message.char_count for message in messages)
 
 
 def _in_place(answer: ToolAnswer, use: ToolUse) -> str:

@@ -3,14 +3,15 @@
 import asyncio
 import os.path
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ragmem.agent.calls import CallRunner, ToolLoop, cut_short, with_note
-from ragmem.config import Effort, ToolsConfig
+from ragmem.config import Effort, LLMConfig, ToolsConfig
 from ragmem.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -94,6 +95,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_iterations: int = ToolsConfig().max_iterations
     """Model calls; then one more without tools."""
     max_budget_usd: float | None = None
+    retries: int = LLMConfig().retries
+    """An answer that broke off is asked for again so often."""
 
 
 class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,12 +133,10 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Knows which files are other than the agent has read them."""
 
 
-_EMPTY_RETRIES = 2
-"""An answer that broke off before a word was shown is asked for again so often. Behind one that
-was shown in part another would stand, of which nobody could tell where it begins.
-"""
 _LEAST_MENTION = 400
 """Characters of a file that a prompt names, however many it names."""
+_LEAST_CONTEXT = 4_000
+"""Characters; a context that has no more room is not made smaller."""
 _UNKNOWN_WINDOW_TOKENS = 128_000
 """Stands in for a window that is not known, only for when to condense results."""
 
@@ -162,6 +163,14 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         }
         return named.get(self.subtype, "completed")
 
+    @property
+    def mark(self) -> str:
+        """What is recorded behind the answer of a turn that a bound has ended, so that the next one
+        knows of it.
+        """
+        is_bound = self.subtype in ("error_max_turns", "error_max_budget_usd")
+        return f"\n\n[This turn was ended before it was finished: {self.error}]" * is_bound
+
 
 def interrupted_with(text: str) -> Ending:
     """Return how a turn has ended that the person stopped, with what had come by then."""
@@ -185,7 +194,14 @@ class TurnRun:
         self._recording: TurnRecording
         self._calls: CallRunner
         self._said: list[str] = []
-        self._reasoning: list[str] = []
+        """The words of the answer that comes."""
+        self._thoughts: list[str] = []
+        """What the model has thought, as far as it is kept, and what of its answers broke off."""
+        self._builder = parts.builder.for_model(parts.llm.info)
+        self._context: Callable[[ContextBuilder], Awaitable[Context]]
+        """Builds the context of the prompt."""
+        self._images: tuple[ImagePart, ...] = ()
+        """Pictures that the prompt names."""
         self._usage = Usage()
         self._unpriced = False
         """Whether an answer came without its tokens."""
@@ -261,23 +277,15 @@ class TurnRun:
         if self._calls.images and info.supports_images is False:
             told = f"{info.name} can't see pictures: it is told their names alone."
             self._warn(f"{told} /model and -m choose another.")
-        changed = await self._news()
-        context = await self._build(prompt, mentions, self._parts.builder, changed)
-        loop = self._loop(context)
+        self._images = tuple(self._calls.images)
+        self._context = partial(self._build, prompt, mentions, await self._news())
+        loop = self._loop(await self._context(self._builder))
         asked_again = False
         for number in range(limits.max_iterations):
             if number:
                 await self._hear(loop, number)
             specs = self._parts.toolset.specs() if self._parts.offers_tools else ()
-            try:
-                completion = await self._call(loop.messages, specs)
-            except ContextTooLong:
-                if number == 0:
-                    smaller = self._parts.builder.smaller()
-                    loop = self._loop(await self._build(prompt, mentions, smaller, changed))
-                elif not loop.shrink():
-                    raise
-                completion = await self._call(loop.messages, specs)
+            completion = await self._ask(loop, specs)
             if completion.tool_uses:
                 answers = await self._calls.run(completion, number)
             else:
@@ -297,7 +305,35 @@ class TurnRun:
                 )
             if self._calls.stuck:
                 break
-        return await self._final_answer(loop.messages)
+        return await self._final_answer(loop)
+
+    async def _ask(self, loop: ToolLoop, specs: tuple[ToolSpec, ...], *more: Message) -> Completion:
+        """The model's answer to all of the loop, made smaller as often as its window wants that."""
+        while True:
+            try:
+                return await self._call([*loop.messages, *more], specs)
+            except ContextTooLong as error:
+                self._learn_window(error.window)
+                if not await self._shrunk(loop):
+                    raise
+
+    def _learn_window(self, tokens: int | None) -> None:
+        """Take the provider's word for how much its model can take in, while this process lasts."""
+        llm = self._parts.llm
+        if tokens and tokens < (llm.info.context_window or tokens + 1):
+            llm.info = msgspec.structs.replace(llm.info, context_window=tokens)
+            told = (
+                f"{llm.info.name} takes in {tokens:,} tokens, says its provider: it is sent less."
+            )
+            self._emit(Notice(level="info", text=told))
+
+    async def _shrunk(self, loop: ToolLoop) -> bool:
+        """Make the loop smaller, its context too; false where that can't be done."""
+        before = self._builder
+        self._builder = before.for_model(self._parts.llm.info)
+        if self._builder.max_chars == before.max_chars > _LEAST_CONTEXT:
+            self._builder = before.smaller()
+        return loop.shrink(self._loop(await self._context(self._builder)))
 
     async def _hear(self, loop: ToolLoop, number: int) -> None:
         """What the person has typed meanwhile goes along with the answers to the model's calls."""
@@ -327,8 +363,8 @@ class TurnRun:
         standing = self._parts.toolset.standing() if self._parts.offers_tools else ""
         told = (user(f"[{standing}]"),) if standing else ()
         *before, prompt = context.messages
-        messages = (*before, self._with_images(prompt, self._calls.images), *rule, *told)
-        images = IMAGE_CHARS * len(self._calls.images)
+        messages = (*before, self._with_images(prompt, self._images), *rule, *told)
+        images = IMAGE_CHARS * len(self._images)
         return ToolLoop(messages, limit=context.chars + images + room)
 
     def _with_images(self, prompt: Message, images: Sequence[ImagePart]) -> Message:
@@ -344,14 +380,14 @@ class TurnRun:
         except ValueError as error:
             return None, str(error)
 
-    async def _final_answer(self, messages: Sequence[Message]) -> Ending:
-        completion = await self._call([*messages, user(prompt_text("final_answer"))], ())
+    async def _final_answer(self, loop: ToolLoop) -> Ending:
+        completion = await self._ask(loop, (), user(prompt_text("final_answer")))
         most = counted(self._parts.limits.max_iterations, "model call")
         error = f"The limit of {most} was reached."
-        hint = "Ask it to go on (`-c`), or raise tools.max_iterations or --max-turns."
+        hint = "Ask it to go on (-c), or raise the limit (--max-turns)."
         if self._calls.stuck:
             error = "The model kept repeating itself."
-            hint = "Say what it is to do otherwise."
+            hint = "Say what to do instead; if it waits for something, ask it to go on later."
         return Ending(subtype="error_max_turns", text=completion.text, error=error, hint=hint)
 
     def _answered(self, completion: Completion, value: Json, misfit: str) -> Ending:
@@ -388,7 +424,7 @@ class TurnRun:
         return await parts.changed.news() if parts.changed and parts.offers_tools else ""
 
     async def _build(
-        self, prompt: str, mentions: list[ToolCall], builder: ContextBuilder, changed: str
+        self, prompt: str, mentions: list[ToolCall], changed: str, builder: ContextBuilder
     ) -> Context:
         parts = self._parts
         context = await parts.memory.build_context(
@@ -443,7 +479,7 @@ class TurnRun:
         return calls
 
     async def _call(self, messages: Sequence[Message], specs: tuple[ToolSpec, ...]) -> Completion:
-        """One call of the model; asked again while nothing of a broken answer was shown."""
+        """One call of the model; asked again, in the same words, where its answer breaks off."""
         told = sum(len(msgspec.json.encode(spec)) for spec in specs)
         sent = estimate_tokens(sum(message.char_count for message in messages) + told)
         self._emit(ModelCallStarted(number=self._usage.model_calls + 1, context_tokens=sent))
@@ -456,53 +492,74 @@ class TurnRun:
             # Beside tools some providers take none.
             answer_schema=schema.schema if schema and not specs else None,
         )
-        for attempt in range(_EMPTY_RETRIES + 1):
-            if attempt:
-                most, wait = _EMPTY_RETRIES + 1, wait_s(attempt, None)
-                reason = "the answer broke off"
-                self._emit(RetryWaiting(reason=reason, attempt=attempt + 1, most=most, wait_s=wait))
-                await asyncio.sleep(wait)
-            assembler = Assembler()
-            started = time.monotonic()
-            failpoint("model.ask")
+        tries = self._parts.limits.retries + 1
+        for attempt in range(1, tries):
+            words: list[str] = []
             try:
-                async with answering(self._parts.llm, request) as chunks:
-                    async for chunk in chunks:
-                        failpoint("model.chunk")
-                        assembler.feed(chunk)
-                        match chunk:
-                            case TextChunk(text):
-                                self._said.append(text)
-                                self._recording.answering(self._said)
-                                self._emit(TextDelta(text=clean(text)))
-                            case ReasoningChunk(text):
-                                self._emit(ReasoningDelta(text=clean(text)))
-                            case RetryChunk():
-                                self._emit(RetryWaiting(**msgspec.structs.asdict(chunk)))
-                        # However fast they come: who shows them, and who stops them, has a turn.
-                        await asyncio.sleep(0)
-                completion = _renamed(assembler.completion())
+                return await self._try(request, words, sent)
             except AnswerTooLong:
                 raise
             except StreamCut:
-                if assembler.text.strip() or attempt == _EMPTY_RETRIES:
+                if self._too_expensive:
                     raise
-                continue
-            finally:
-                self._reasoning.append(assembler.reasoning)
-                self._count(assembler, round((time.monotonic() - started) * 1000))
-            used = completion.usage
-            self._unpriced |= used.input_tokens is None or used.output_tokens is None
-            self._said.clear()
-            failpoint("model.answered")
-            uses = tuple((u.id, u.name, u.arguments) for u in completion.tool_uses)
-            said = estimate_tokens(sum(map(len, (completion.text, *(u[2] for u in uses)))))
-            held = (used.input_tokens or sent) + (used.output_tokens or said)
-            self._emit(
-                MessageFinished(text=clean(completion.text), tool_uses=uses, context_tokens=held)
-            )
-            return completion
-        raise AssertionError("unreachable: the last attempt returns or raises")
+            reason = "the answer broke off"
+            if "".join(words).strip():
+                self._warn("The answer broke off here: it is asked for again.")
+                reason = "asking again"
+            wait = wait_s(attempt, None)
+            self._emit(RetryWaiting(reason=reason, attempt=attempt + 1, most=tries, wait_s=wait))
+            await asyncio.sleep(wait)
+        return await self._try(request, [], sent)
+
+    async def _try(self, request: Request, words: list[str], sent: int) -> Completion:
+        """An answer, whose words are put into `words` as they come; StreamCut unless it is whole.
+
+        What stands of one that broke off before is the turn's answer until there are words anew.
+        """
+        assembler = Assembler()
+        started = time.monotonic()
+        failpoint("model.ask")
+        try:
+            async with answering(self._parts.llm, request) as chunks:
+                async for chunk in chunks:
+                    failpoint("model.chunk")
+                    assembler.feed(chunk)
+                    match chunk:
+                        case TextChunk(text):
+                            self._begin_words(words)
+                            words.append(text)
+                            self._recording.answering(words)
+                            self._emit(TextDelta(text=clean(text)))
+                        case ReasoningChunk(text):
+                            self._emit(ReasoningDelta(text=clean(text)))
+                        case RetryChunk():
+                            self._emit(RetryWaiting(**msgspec.structs.asdict(chunk)))
+                    # However fast they come: who shows them, and who stops them, has a turn.
+                    await asyncio.sleep(0)
+            completion = _renamed(assembler.completion())
+        finally:
+            if self._parts.keeps_thoughts:
+                self._thoughts.append(assembler.reasoning)
+            self._count(assembler, round((time.monotonic() - started) * 1000))
+        used = completion.usage
+        self._unpriced |= used.input_tokens is None or used.output_tokens is None
+        self._begin_words(words)
+        words.clear()
+        failpoint("model.answered")
+        uses = tuple((u.id, u.name, u.arguments) for u in completion.tool_uses)
+        said = estimate_tokens(sum(map(len, (completion.text, *(u[2] for u in uses)))))
+        held = (used.input_tokens or sent) + (used.output_tokens or said)
+        self._emit(
+            MessageFinished(text=clean(completion.text), tool_uses=uses, context_tokens=held)
+        )
+        return completion
+
+    def _begin_words(self, words: list[str]) -> None:
+        """Let these take the place of those that broke off, which stay among the thoughts."""
+        if self._said is not words:
+            half = "".join(self._said).strip()
+            self._thoughts.append(half and f"[An answer that broke off:]\n{half}")
+            self._said = words
 
     def _count(self, assembler: Assembler, api_ms: int) -> None:
         used = assembler.usage
@@ -538,9 +595,9 @@ class TurnRun:
 
     async def _finish(self, ending: Ending) -> None:
         parts = self._parts
-        reasoning = "\n\n".join(filter(None, self._reasoning)) if parts.keeps_thoughts else ""
+        thoughts = "\n\n".join(filter(None, self._thoughts))
         await self._recording.finish(
-            ending.status, ending.text, reasoning=reasoning, usage=self._usage
+            ending.status, ending.text + ending.mark, reasoning=thoughts, usage=self._usage
         )
         parts.memory.finished(self._session, self.turn)
         self._say_notices()
@@ -550,7 +607,7 @@ class TurnRun:
                 session_id=self.turn.session_id,
                 turn_id=self.turn.turn_id,
                 subtype=ending.subtype,
-                result=self.turn.assistant_message,
+                result=self.turn.assistant_message.removesuffix(ending.mark),
                 error=ending.error,
                 hint=ending.hint,
                 exit_code=ending.exit_code,

@@ -440,7 +440,7 @@ class EditorSession:
             match event:
                 case events.TextDelta(text=more):
                     ready = flow.feed(more)
-                case events.MessageFinished() | events.TurnFinished():
+                case events.MessageFinished() | events.Notice() | events.TurnFinished():
                     ready = flow.flush()
             streamed += ready
             if isinstance(event, events.TurnFinished):

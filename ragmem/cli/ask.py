@@ -161,7 +161,7 @@ class TextOutput:
             case TextDelta(text=text) if self._live:
                 self._progress.clear()
                 self._stream(self._flow.feed(text))
-            case MessageFinished() if self._live:
+            case MessageFinished() | Notice() if self._live:
                 self._stream(self._flow.flush())
                 self._end_line()
             case TurnFinished():

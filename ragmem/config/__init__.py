@@ -61,7 +61,7 @@ class LLMConfig(_Section, frozen=True):
     timeout_s: Seconds = 120.0
     """Longest silence of a server, in seconds."""
     retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 3
-    """Before the first word arrives."""
+    """So often a model that can't be asked, or whose answer breaks off, is asked again."""
 
 
 class StoreConfig(_Section, frozen=True):

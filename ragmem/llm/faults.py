@@ -38,6 +38,12 @@ _TOO_LONG = Regex(
     r"tokens \+ .max_new_tokens. must be",
     re.IGNORECASE,
 )
+_WINDOW = Regex(
+    r"(?:(?:context|prompt|model) (?:length|size)(?: is| of)?(?: only)?|token limit:|limit of|"
+    r"\d(?: tokens)? >|must be <=|length should be \[\d+,|tokens allowed) ?\(?([1-9][\d,]{3,9})|"
+    r"([1-9][\d,]{3,9}) maximum context",
+    re.IGNORECASE,
+)
 _NO_CREDIT = Regex(r"insufficient[_ ](?:quota|balance|funds)|billing|credit", re.IGNORECASE)
 _RETRY_DELAY = Regex(r'"retryDelay": ?"(\d{1,9}(?:\.\d{1,9})?)s"')
 _BAD_KEY = Regex(r"API_KEY_INVALID|API key (?:not valid|expired)")
@@ -134,9 +140,11 @@ def from_event(peer: Peer, error: object) -> LLMError:
 
 def too_long(peer: Peer, detail: str) -> ContextTooLong:
     """The request does not fit."""
+    told = _WINDOW.search(detail)
     return ContextTooLong(
         f"The request is larger than the window of {peer.model}: {detail}",
-        hint="Ask for less at once, start a new session, or use a model with a larger window (-m).",
+        hint="Ask for less at once, or use a model with a larger window (-m).",
+        window=int((told[1] or told[2]).replace(",", "")) if told else None,
     )
 
 

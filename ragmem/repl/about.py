@@ -399,7 +399,7 @@ def _right(status: Status) -> list[_Piece]:
         bar = "▓" * filled + "░" * (BAR_CELLS - filled)
         told += [(_BESIDES + 1, style, bar), (2, style, f"{share * 100:.0f}%")]
     elif status.tokens:
-        told.append((2, "dim", f"{in_short(status.tokens)} tokens"))
+        told.append((2, "dim", f"context {in_short(status.tokens)} tokens"))
     if status.cost_usd:
         told.append((7, "dim", dollars(status.cost_usd)))
     if status.doing:

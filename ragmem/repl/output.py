@@ -363,8 +363,18 @@ def memory_row(text: str) -> Text:
     return clipped((one_line(f"· {text}", 400), "dim"))
 
 
+_HERE = {
+    "(-m)": "(/model)",
+    "(-c)": '(type "go on")',
+    "(--max-turns)": "(/config tools.max_iterations)",
+}
+"""What does in a chat what a flag does at the command line, as hints name it."""
+
+
 def failure(message: str, hint: str) -> RenderableType:
-    """Say what went wrong, and what to do."""
+    """Say what went wrong, and what to do here."""
+    for flag, way in _HERE.items():
+        hint = hint.replace(flag, way)
     lines = [Gutter(visible(message), mark="✗ ", style="red", words=True)]
     if hint:
         lines.append(Gutter(visible(hint), mark="  ", words=True))
@@ -385,8 +395,7 @@ def closing(event: TurnFinished) -> RenderableType:
             text = "The budget was reached."
         case _:
             text = "The turn failed."
-    # Here a model is chosen by a command, not by a flag.
-    return Group(failure(event.error or text, event.hint.replace("(-m)", "(/model)")), sums)
+    return Group(failure(event.error or text, event.hint), sums)
 
 
 def spent(usage: Usage, duration_ms: int | None = None) -> str:

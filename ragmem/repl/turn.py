@@ -157,6 +157,7 @@ class TurnView:
                 return []
             case ContextBuilt(recalled=recalled):
                 row = memory_line(recalled) if self._shows_recall else None
+                self._shows_recall = False  # It is built anew where a model can take in less.
                 return [("recall", row)] if row else []
             case RetryWaiting():
                 self._retry, self._retry_at = event, self._clock() + event.wait_s

@@ -157,9 +157,10 @@ class Bench(msgspec.Struct):
         instructions: Instructions = NO_INSTRUCTIONS,
         config: MemoryConfig = MemoryConfig(),  # noqa: B008
         toolset: Toolset | None = None,
+        llm: ScriptedLLM | None = None,
     ) -> tuple[Agent, ScriptedLLM]:
         memory = memory or self.memory
-        llm = ScriptedLLM(script, info=info)
+        llm = llm or ScriptedLLM(script, info=info)
         project = (await memory.project_of(self.folder)).project
         session = session or memory.new_session(self.folder, project)
         desk = Dependencies(

@@ -270,6 +270,45 @@ async def test_the_same_call_whose_answer_changes_waits_for_something(bench: Ben
     assert [c.success for c in reply.tool_calls] == [True] * 6 + [False]
 
 
+async def test_a_command_whose_answer_is_the_same_is_run_again(bench: Bench) -> None:
+    """What it tells of may change at any time; from the fifth time on its answer bears a note."""
+    agent, llm = await bench.agent([*[touches("state")] * 8, Says("It is deployed.")])
+    reply = await agent.send("wait for the deploy")
+    assert [c.success for c in reply.tool_calls] == [True] * 8
+    assert (bench.touch.runs, reply.finished.subtype) == (8, "success")
+    noted = [result_text(c) for c in reply.tool_calls]
+    assert noted[:4] == ["made"] * 4
+    assert noted[4].startswith("made\n\n[The same call has had the same answer 5 times.")
+    assert "same answer 8 times" in request_text(llm.requests[-1])
+
+
+async def test_a_command_with_the_same_answer_ten_times_ends_the_turn(bench: Bench) -> None:
+    agent, llm = await bench.agent([*[touches("state")] * 10, Says("It is not there yet.")])
+    reply = await agent.send("wait for the deploy")
+    assert bench.touch.runs == 10
+    assert reply.finished.error == "The model kept repeating itself."
+    assert reply.content == "It is not there yet."
+    assert llm.requests[-1].tools == ()
+
+
+async def test_a_command_that_is_not_allowed_is_not_asked_about_again_and_again(
+    bench: Bench, tmp_path: Path
+) -> None:
+    asked_about: list[Proposal] = []
+
+    async def refuse(proposal: Proposal) -> Decision:
+        asked_about.append(proposal)
+        return Decision(False, reason="the person refused")
+
+    toolset = standard_toolset(Workspace(bench.folder), data_dir=tmp_path / "d", approver=refuse)
+    deploys = calls("run_command", command="make deploy")
+    agent, _ = await bench.agent([*[deploys] * 3, Says("So be it.")], toolset=toolset)
+    reply = await agent.send("deploy")
+    assert (len(asked_about), reply.content) == (2, "So be it.")
+    told = [result_text(c) for c in reply.tool_calls][-1]
+    assert told.startswith("Not executed: The same run_command call was made 3 times")
+
+
 async def test_ping_pong_is_noticed(bench: Bench) -> None:
     agent, _ = await bench.agent([*(reads(f"{name}.py") for name in "ababa"), Says("end")])
     reply = await agent.send("go")
@@ -296,9 +335,33 @@ async def test_limit_of_model_calls(bench: Bench) -> None:
     assert (finished.subtype, finished.exit_code) == ("error_max_turns", 1)
     assert finished.usage.model_calls == 4
     assert llm.requests[-1].tools == ()
+    assert (reply.content, finished.hint) == (
+        "Cut short.", "Ask it to go on (-c), or raise the limit (--max-turns).",
+    )  # fmt: skip
     turn = await bench.turn(agent)
-    assert turn.assistant_message == "Cut short."
+    told = "Cut short.\n\n[This turn was ended before it was finished: "
+    assert turn.assistant_message == f"{told}The limit of 3 model calls was reached.]"
     assert turn.status == "completed"
+
+
+async def test_going_on_after_the_limit_begins_with_all_that_was_done(bench: Bench) -> None:
+    """In another process too: what was read, and that the turn was ended by the limit."""
+    looks = [reads("a.py", text="First a."), reads("b.py", text="Then b."), Says("c is left.")]
+    agent, _ = await bench.agent(looks, limits=Limits(max_iterations=2))
+    await agent.send("read them")
+    again, llm = await bench.agent(
+        [Says("Done.")], session=agent.session, memory=bench.new_memory()
+    )
+    await again.send("go on")
+    text = request_text(llm.requests[0])
+    for known in (
+        "First a.",
+        "print('hello')",
+        "x = 1",
+        "c is left.",
+        "The limit of 2 model calls",
+    ):
+        assert text.count(known) == 1, known
 
 
 @pytest.mark.parametrize(
@@ -334,9 +397,12 @@ async def test_failed_call_of_the_model(bench: Bench) -> None:
     assert (second.status, second.turn_index) == ("completed", 2)
 
 
+ONCE = Limits(retries=0)
+
+
 async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
     """Half an answer is kept and marked, never taken for a whole one."""
-    agent, llm = await bench.agent([Says("Half an", cut=True), Says("Yes.")])
+    agent, llm = await bench.agent([Says("Half an", cut=True), Says("Yes.")], limits=ONCE)
     reply = await agent.send("first")
     assert (reply.finished.exit_code, reply.finished.hint) == (75, "Ask it to go on, or ask again.")
     turn = await bench.turn(agent)
@@ -346,33 +412,77 @@ async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
 
 
 async def test_cut_before_the_first_word_is_asked_again(bench: Bench) -> None:
-    """Retried only while nothing has reached the person."""
     cut = touches("never", cut=True)
-    agent, _ = await bench.agent([cut, StreamCut("cut"), touches("made"), Says("ok")])
+    limits = Limits(retries=2)
+    script = [cut, StreamCut("cut"), touches("made"), Says("ok")]
+    agent, _ = await bench.agent(script, limits=limits)
     events = await asked(agent, "go")
     waited = [(e.reason, e.attempt, e.most) for e in events if isinstance(e, RetryWaiting)]
     assert waited == [("the answer broke off", 2, 3), ("the answer broke off", 3, 3)]
+    assert not [event for event in events if isinstance(event, Notice)]
     assert isinstance(events[-1], TurnFinished)
     assert events[-1].result == "ok"
     assert not (bench.folder / "never").exists()
     assert bench.touch.runs == 1
-    agent, _ = await bench.agent([StreamCut("cut")] * 3)
+    agent, _ = await bench.agent([StreamCut("cut")] * 3, limits=limits)
     assert (await agent.send("go")).finished.exit_code == 75
 
 
-async def test_request_too_long_is_built_smaller_once(bench: Bench) -> None:
+async def test_an_answer_that_broke_off_in_its_midst_is_asked_for_again(bench: Bench) -> None:
+    """In the same words; the whole one is the answer, and the half is kept beside it."""
+    half = touches("never", text="Now I make", cut=True)
+    script = [reads("a.py"), half, touches("made", text="Now I make it."), Says("Made.")]
+    agent, llm = await bench.agent([*script, Says("Hello.")])
+    events = await asked(agent, "go")
+    said = [e.text for e in events if isinstance(e, TextDelta | Notice)]
+    assert "".join(said) == (
+        "Now I makeThe answer broke off here: it is asked for again.Now I make it.Made."
+    )
+    assert [e.reason for e in events if isinstance(e, RetryWaiting)] == ["asking again"]
+    assert llm.requests[2] == llm.requests[1]
+    assert not (bench.folder / "never").exists()
+    turn = await bench.turn(agent)
+    assert (turn.status, turn.assistant_message) == ("completed", "Made.")
+    assert [call.preamble for call in turn.tool_calls] == ["", "Now I make it."]
+    assert turn.reasoning == "[An answer that broke off:]\nNow I make"
+    assert turn.usage.model_calls == 4
+    await agent.send("And now?")
+    assert request_text(llm.requests[-1]).count("Now I make") == 1
+
+
+async def test_the_half_stays_the_answer_while_no_other_word_comes(bench: Bench) -> None:
+    """However the turn ends then: by the person, or since the model is away."""
+    away = ProviderUnavailable("It is away.")
+    agent, _ = await bench.agent([Says("Half an", cut=True), StreamCut("cut"), away])
+    reply = await agent.send("go")
+    assert (reply.finished.error, reply.content) == ("It is away.", "Half an")
+    agent, _ = await bench.agent([Says("Half an", cut=True)])
+    async for event in agent.ask("go"):
+        if isinstance(event, RetryWaiting):
+            agent.interrupt()
+    turn = await bench.turn(agent)
+    assert (turn.status, turn.assistant_message) == ("interrupted", "Half an")
+    assert not turn.reasoning
+
+
+async def test_no_answer_is_asked_for_again_once_the_budget_is_spent(bench: Bench) -> None:
+    info = ModelInfo(name="x/y", input_usd_per_token=0.01, output_usd_per_token=0.01)
+    half = Says("Half", cut=True, usage=USED)
+    limits = Limits(max_budget_usd=1.0)
+    agent, llm = await bench.agent([half, Says("never asked")], info=info, limits=limits)
+    reply = await agent.send("go")
+    assert (reply.finished.exit_code, reply.content, llm.left) == (75, "Half", 1)
+
+
+async def test_request_too_long_is_built_smaller(bench: Bench) -> None:
     """The model's own limit is smaller than thought."""
     filler = "word " * 2000
-    agent, llm = await bench.agent(
-        [*[Says(filler)] * 5, ContextTooLong("too long"), Says("short"), ContextTooLong("no"),
-         ContextTooLong("still")]
-    )  # fmt: skip
+    agent, llm = await bench.agent([*[Says(filler)] * 5, ContextTooLong("too long"), Says("short")])
     for i in range(5):
         await agent.send(f"q{i}")
     assert (await agent.send("q5")).content == "short"
     before, after = llm.requests[-2:]
     assert len(request_text(after)) < len(request_text(before))
-    assert (await agent.send("q6")).finished.error == "still"
 
 
 async def test_interrupt_keeps_what_came(bench: Bench) -> None:

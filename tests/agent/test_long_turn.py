@@ -1,12 +1,16 @@
 """A turn that goes on for long stays inside the model's window, and loses nothing."""
 
 import re
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
 
 from ragmem.errors import ContextTooLong
-from ragmem.llm.base import ModelInfo
+from ragmem.events import Notice
+from ragmem.llm.base import Chunk, ModelInfo, Request
 from ragmem.messages import Message, ToolAnswer
-from tests.agent.conftest import Bench, calls, reads
-from tests.fakes.scripted_llm import Says
+from tests.agent.conftest import Bench, asked, calls, reads
+from tests.fakes.scripted_llm import Says, ScriptedLLM, Step
 
 SMALL = ModelInfo(name="test/small", context_window=32_000)
 
@@ -76,3 +80,59 @@ async def test_a_request_too_long_within_the_loop_is_made_smaller(bench: Bench) 
     assert reply.content == "done"
     sizes = [sum(m.char_count for m in request.messages) for request in llm.requests]
     assert sizes[4] < sizes[3] * 3 // 4
+
+
+class SmallWindow(ScriptedLLM):
+    """Refuses what is longer than its window, which it names or not."""
+
+    def __init__(self, script: Sequence[Step], *, chars: int, named: int | None = None) -> None:
+        super().__init__(script, info=ModelInfo(name="own/model"))
+        self._chars, self._named = chars, named
+        self.refused: list[int] = []
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        size = sum(message.char_count for message in request.messages)
+        if size > self._chars:
+            self.refused.append(size)
+            raise ContextTooLong("too long", window=self._named)
+        async for chunk in super().stream(request):
+            yield chunk
+
+
+@pytest.mark.parametrize("named", [None, 8_192])
+async def test_a_turn_goes_on_in_a_window_far_smaller_than_thought(
+    bench: Bench, named: int | None
+) -> None:
+    """That of a server of one's own is not known: what is sent is halved until it fits."""
+    for number in range(12):
+        (bench.folder / f"{number}.txt").write_text(f"file {number} " + "x" * 9_000)
+    reading = [reads(f"{number}.txt") for number in range(12)]
+    llm = SmallWindow([*reading, Says("done")], chars=32_000, named=named)
+    agent, _ = await bench.agent([], llm=llm)
+    reply = await agent.send("read them all")
+    assert (reply.content, reply.finished.subtype) == ("done", "success")
+    assert all(call.success for call in reply.tool_calls)
+    assert 0 < len(llm.refused) < 4
+    for number, request in enumerate(llm.requests[1:]):
+        assert answers(request.messages)[-1].startswith(f"file {number} ")
+
+
+async def test_the_window_that_a_refusal_names_holds_for_the_session(bench: Bench) -> None:
+    """The person is told once, and the next turn is built for it."""
+    filler = "word " * 2000
+    llm = SmallWindow([*[Says(filler)] * 3, Says("a"), Says("b")], chars=32_000, named=8_192)
+    agent, _ = await bench.agent([], llm=llm)
+    for number in range(3):
+        await agent.send(f"q{number}")
+    events = [*await asked(agent, "And " + "this " * 3_000), *await asked(agent, "q5")]
+    told = [event.text for event in events if isinstance(event, Notice)]
+    assert told == ["own/model takes in 8,192 tokens, says its provider: it is sent less."]
+    assert (len(llm.refused), agent.context_window) == (1, 8_192)
+    assert (await agent.context("q6")).max_chars == 16_384
+
+
+async def test_what_can_not_be_made_smaller_is_told(bench: Bench) -> None:
+    llm = SmallWindow([], chars=1_000)
+    agent, _ = await bench.agent([], llm=llm)
+    reply = await agent.send("word " * 1_000)
+    assert (reply.finished.error, len(llm.refused) < 8) == ("too long", True)

@@ -1,6 +1,7 @@
 """The messages of a long tool loop stay within a limit, and nothing is lost."""
 
 import re
+from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
@@ -89,13 +90,28 @@ def test_a_newest_round_too_large_alone_is_clipped_with_its_ids() -> None:
     assert last.text.endswith("[recall_result brings all of it back: id call00009]")
 
 
-def test_shrinking_halves_the_room_once_more() -> None:
-    loop = ToolLoop(HEAD, limit=10_000)
+def test_shrinking_halves_what_was_sent_until_nothing_can_be_made_smaller() -> None:
+    """However far below the limit it was: a model's window may be smaller than thought."""
+    loop, same = ToolLoop(HEAD, limit=500_000), ToolLoop(HEAD, limit=500_000)
     for i in range(3):
         loop.add(a_round(i, 3_000))
-    assert loop.shrink()
-    assert size(loop) <= 5_000
-    assert not ToolLoop(HEAD, limit=10_000).shrink()
+    sizes = [size(loop)]
+    while loop.shrink(same):
+        sizes.append(size(loop))
+        assert_valid(loop.messages)
+    assert all(later <= (earlier + 40) // 2 for earlier, later in pairwise(sizes[:4]))
+    assert sizes[-1] < 600
+    assert not ToolLoop(HEAD, limit=10_000).shrink(same)
+
+
+def test_what_a_smaller_context_gives_up_is_room_for_rounds() -> None:
+    loop = ToolLoop((*HEAD, user("x" * 8_000)), limit=20_000)
+    loop.add(a_round(0, 2_000))
+    before = size(loop)
+    assert loop.shrink(ToolLoop(HEAD, limit=20_000))
+    assert size(loop) == before - 8_000
+    loop.add(a_round(1, 1_500))
+    assert "x" * 1_500 in loop.messages[-1].parts[0].text  # type: ignore[union-attr]
 
 
 @given(st.lists(st.lists(st.integers(0, 4_000), min_size=1, max_size=5), max_size=30))

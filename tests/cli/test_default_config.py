@@ -35,7 +35,7 @@ def test_default_file_explains_its_keys() -> None:
 #api_base = ""
 # Longest silence of a server, in seconds.
 #timeout_s = 120.0
-# Before the first word arrives.
+# So often a model that can't be asked, or whose answer breaks off, is asked again.
 #retries = 3
 
 """)

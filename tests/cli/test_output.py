@@ -128,6 +128,16 @@ def test_text_on_a_terminal_streams_and_tells_what_runs(capfd: pytest.CaptureFix
     )
 
 
+def test_what_is_told_amid_an_answer_begins_on_a_line_of_its_own(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    told = Notice(level="warning", text="The answer broke off here: it is asked for again.")
+    half, whole = TextDelta(text="It prints "), TextDelta(text=FINISHED.result)
+    events = [half, TextDelta(text="hel"), told, whole, MessageFinished(text=whole.text), FINISHED]
+    show(TextOutput(Progress(live=True, paint=Paint("none")), live=True), events)
+    assert capfd.readouterr().out == f"It prints hel\n{FINISHED.result}\n"
+
+
 def test_terminal_never_gets_a_raw_escape(capfd: pytest.CaptureFixture[str]) -> None:
     evil = "\x1b]0;title\x07 \x9b2J \x1b[6n"
     told = {"text": evil, "display": evil, "duration_ms": 1}

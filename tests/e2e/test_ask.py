@@ -174,6 +174,19 @@ def test_a_fault_of_the_provider_has_its_exit_code(tmp_path: Path, mode: str, co
     assert [(turn["user_message"], turn["status"]) for turn in turns] == [("Hello", "failed")]
 
 
+def test_an_answer_that_broke_off_stands_once_on_stdout(tmp_path: Path) -> None:
+    """The whole one, in words and in JSON; that it was asked for again is told beside it."""
+    half = Answer("It is decided in the loop, by its limits.", mode="cut_rst")
+    whole = Answer("It is decided in the loop, by its limits.")
+    with scripted(tmp_path, half, whole, half, whole) as ragmem:
+        again = {"RAGMEM_LLM__RETRIES": "1"}
+        plain = ragmem.ok("ask", "Where?", env=again)
+        told = ragmem.ok("ask", "Where?", "--output-format", "json", env=again).json
+    assert plain.out == f"{whole.text}\n"
+    assert plain.err == "warning: The answer broke off here: it is asked for again.\n"
+    assert (told["result"], told["is_error"], told["num_turns"]) == (whole.text, False, 2)
+
+
 def test_a_model_that_is_not_there_is_told(ragmem: Ragmem, tmp_path: Path) -> None:
     away = {"RAGMEM_API_BASE": "http://127.0.0.1:9/v1"}
     assert "127.0.0.1:9" in ragmem.refused("ask", "Hello", code=75, env=away)

@@ -40,6 +40,31 @@ def refusal(message: str) -> str:
 
 
 @pytest.mark.parametrize(
+    ("message", "window"),
+    [
+        ("This model's maximum context length is 8192 tokens. However, you used 9000", 8_192),
+        ("prompt is too long: 208310 tokens > 200000 maximum", 200_000),
+        (WITH_OUTPUT, 200_000),
+        (f"{TOO_MANY} (1048576).", 1_048_576),
+        (AT_XAI, 131_072),
+        (AT_VLLM, 4_096),
+        (AT_TGI, 4_096),
+        ("Your request exceeded model token limit: 8192", 8_192),
+        ("prompt token count of 130000 exceeds the limit of 128,000", 128_000),
+        ("Range of input length should be [1, 30720]", 30_720),
+        ("the request exceeds the available context size (8192 tokens)", 8_192),
+        ("too large for model with 32768 maximum context length", 32_768),
+        ("a context length of only 4096 tokens, which is not enough", 4_096),
+        ("Your input exceeds the context window of this model.", None),
+        ("prompt is too long: 9 tokens > 8 maximum", None),
+    ],
+)
+def test_the_window_is_read_from_a_refusal_that_names_it(message: str, window: int | None) -> None:
+    error = faults.too_long(PEER, message)
+    assert (error.window, "new session" in error.hint) == (window, False)
+
+
+@pytest.mark.parametrize(
     ("status", "body", "kind", "hint"),
     [
         (400, refusal("bad"), RequestRefused, "Another model (-m)"),

@@ -327,7 +327,7 @@ def test_what_failed_is_learned_and_what_the_person_stopped_is_not() -> None:
     "why",
     [
         "Not executed: Another call of this message was not whole.",
-        "Not executed: This is the same run_command call for the 3rd time or more and nothing …",
+        "Not executed: The same run_command call was made 3 times, and each answer was the same: …",
         "Not executed: the message reached the model's limit of output and may be cut: be shorter.",
         "The command was not allowed: the person refused. Nothing was done.",
         "The person's rule run_command(make *) denies this, and nothing was done. Only they can.",

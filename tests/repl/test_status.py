@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragmem.events import ModelCallStarted, RetryWaiting, TextDelta
+from ragmem.events import ModelCallStarted, Notice, RetryWaiting, TextDelta
 from ragmem.llm.base import RetryChunk, TextChunk
 from ragmem.records import Usage
 from ragmem.repl.about import Status, dollars, next_mode, toolbar
@@ -119,7 +119,7 @@ def test_the_usual_mode_is_not_spoken_of_and_the_others_have_a_style() -> None:
 
 def test_nothing_is_guessed() -> None:
     """No bar without a window, no dollars without a price, nothing before the first request."""
-    assert "41k tokens" in row(80, window=None)
+    assert "context 41k tokens" in row(80, window=None)
     assert "%" not in row(80, window=None)
     assert "$" not in row(80, cost_usd=None)
     assert "%" not in row(80, tokens=0)
@@ -185,6 +185,25 @@ def test_a_retry_is_a_line_where_nothing_is_live() -> None:
     )
     assert kind == "notice"
     assert paint(told, width=80, mode="none") == "· rate limited · try 2 of 4 in 3 s\n"
+
+
+def test_the_half_of_an_answer_that_is_asked_for_again_stays_with_a_row_below_it() -> None:
+    view = TurnView()
+    view.show(ModelCallStarted(number=1))
+    view.show(TextDelta(text="It prints hel"))
+    told = Notice(level="warning", text="The answer broke off here: it is asked for again.")
+    printed = [*view.show(told)]
+    view.show(RetryWaiting(reason="asking again", attempt=2, most=4, wait_s=1.0))
+    assert live(view).startswith("asking again · try 2 of 4 in 1 s")
+    view.show(TextDelta(text="It prints hello."))
+    printed += view.show(turn_finished("success", usage=Usage(), duration_ms=10))
+    assert [kind for kind, _ in printed] == ["text", "notice", "text", "closing"]
+    rows = [paint(part, width=80, mode="none") for _, part in printed]
+    assert [row.rstrip() for row in rows[:3]] == [
+        "It prints hel",
+        f"· {told.text}",
+        "It prints hello.",
+    ]
 
 
 def test_the_clock_stands_still_while_the_person_is_waited_for() -> None:

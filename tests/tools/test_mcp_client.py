@@ -91,7 +91,7 @@ async def test_a_server_at_an_address_is_asked_with_its_headers(
 async def test_a_tool_at_an_address_may_take_its_time(url: str, tmp_path: Path) -> None:
     """More than the five seconds that an HTTP client would give it."""
     headers = {"Authorization": f"Bearer {KEY}"}
-    server = McpServer("h", McpServerConfig(url=url, headers=headers), lambda _: None)
+    server = McpServer("h", McpServerConfig(url=url, headers=headers), lambda _: None, Room())
     server.start(tmp_path)
     await server.settled.wait()
     assert (await server.call("slow", {"text": "fern"}, 60)).endswith("fern")
@@ -135,7 +135,7 @@ async def test_a_header_with_a_line_break_is_named_and_not_shown(
 async def odd(tmp_path: Path) -> AsyncIterator[McpServer]:
     """A server that says what few can read."""
     command = McpServerConfig(command=sys.executable, args=[mcp_server.__file__, "odd"])
-    server = McpServer("odd", command, lambda _: None)
+    server = McpServer("odd", command, lambda _: None, Room())
     server.start(tmp_path)
     await server.settled.wait()
     yield server

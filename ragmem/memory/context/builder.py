@@ -185,15 +185,22 @@ class ContextBuilder:
         self._pinned_chars = pinned_chars
 
     def smaller(self) -> ContextBuilder:
-        """Return one with half the room, for a model that found the request too long.
+        """Return one with half the room, for a model that found the request too long."""
+        return self._with_room(self._info, self.max_chars // 2)
 
-        Rules and pinned memories keep their room.
-        """
+    def for_model(self, info: ModelInfo) -> ContextBuilder:
+        """Return one with no more room than the model has, by what is known of it now."""
+        if info == self._info:
+            return self
+        return self._with_room(info, min(self.max_chars, context_max_chars(self._config, info)))
+
+    def _with_room(self, info: ModelInfo, max_chars: int) -> ContextBuilder:
+        """Rules and pinned memories keep theirs."""
         return ContextBuilder(
             self._config,
-            self._info,
+            info,
             self._counts,
-            max_chars=self.max_chars // 2,
+            max_chars=max_chars,
             pinned_chars=self._pinned_chars,
         )
 
