@@ -83,26 +83,6 @@ twelve douze zwolf doce dodici doze twaalf""",
     "an": 1,
     "quinze": 15,
 }
-_TENS = {
-    word: 10 * tens
-    for word, tens in _numbered(
-        "twenty vingt\nthirty trente\nforty quarante\nfifty cinquante\nsixty soixante\n"
-        "seventy\neighty\nninety",
-        2,
-    ).items()
-}
-COUNTED = {
-    **{word: number for word, number in NUMBERS.items() if word not in ("a", "an")},
-    **_numbered(
-        "thirteen treize\nfourteen quatorze\nfifteen quinze\nsixteen seize\nseventeen\neighteen\n"
-        "nineteen",
-        13,
-    ),
-    **_TENS,
-    "hundred": 100,
-    "cent": 100,
-}
-"""The words of which numbers up to some hundreds are made in English and in French."""
 FEW = _numbered(
     """a_couple_of a_couple couple_of
 a_few few some quelques ein_paar einigen unos unas algunos algunas qualche alcuni alguns algumas \

@@ -66,6 +66,10 @@ _LANGUAGES = ("english", "german", "french")
 _MOST_WORDS, _MOST_STATEMENTS, _MOST_TEXTS, _SHORT = 20_000, 4_000, 200, 2
 _WORDS = Regex(r"\w[\w./-]*\w")
 
+_PUT_OFF = (
+    r"(?:tomorrow|later|next (?:time|week|session)|morgen|spater|nachstes mal|nachste woche|"
+    r"demain|plus tard|la prochaine fois|la semaine prochaine)"
+)
 _UNDONE = Regex(
     r"\b(?:to-?do|fixme|still (?:to|need|needs|needed|missing|open|fails?|failing|broken|have to|"
     r"has to|left|undone|says?|only)|(?:is|are) (?:still )?missing|"
@@ -79,36 +83,10 @@ _UNDONE = Regex(
     r"noch (?:nicht|offen|zu|fehlt|fehlen|aus)|(?:fehlt|fehlen) noch|als nachstes|"
     r"nachster schritt|steht noch aus|ruht|offene[rn]? (?:fragen?|punkte?)|bleibt (?:noch )?zu|"
     r"reste(?:nt)? (?:a|encore)|pas encore|en attente de|a faire|prochaines? etapes?|il manque)\b"
-    r"|\b(?:tomorrow|later|next (?:time|week|session)|morgen|spater|nachstes mal|nachste woche|"
-    r"demain|plus tard|la prochaine fois|la semaine prochaine)\b"
+    rf"|\b{_PUT_OFF}\b"
 )
-_THEN = (
-    r"(?:tomorrow|next (?:time|week|session)|morgen|nachstes mal|nachste woche|demain|"
-    r"la prochaine fois|la semaine prochaine)"
-)
-_LATER = Regex(rf"\b(?:{_THEN}|later|not now|spater|nicht jetzt|plus tard|pas maintenant)\b")
+_LATER = Regex(rf"\b(?:{_PUT_OFF}|not now|nicht jetzt|pas maintenant)\b")
 """In the person's own words only what is put off is open: all else was answered."""
-_HAPPENS = Regex(
-    r"\b(?:is|are|comes?|ist|sind|kommt|est|sont|vient) (?:(?!for |fur |pour )\w+ )?"
-    rf"{_THEN}\b(?!'s| dran)|^{_THEN},? (?:is|are|ist|sind|kommt|c'est|est)\b"
-)
-"""What happens then by itself."""
-_TO_DROP = (
-    r"(?:skip|drop|forget|cancel|scrap|leave (?:it|that|this|\w+ \w+) out|weglassen|"
-    r"lassen wir .*weg|lass das|streich(?:en?)?|vergiss|laisse tomber|laissons tomber|"
-    r"abandonn\w+|oublie[zr]?|oublions)\b"
-)
-_DROPPED = Regex(
-    rf"\b(?:{_TO_DROP}|(?:never ?mind|no need|(?:not|n't|no longer) needed|"
-    r"(?:do|wo)(?:n't| not) (?:need|do)|brauchen wir (?:\w+ )?nicht|pas besoin|plus besoin)\b)"
-)
-"""In what the person says: it is not to be done any more."""
-_NOT_DROPPED = Regex(
-    r"(?:n't|\b(?:not|never|dont|ne|nicht|nie|niemals)|\bn'(?=\w))"
-    rf"\b[^,;:]*\b{_TO_DROP}|\b(?:vergiss|streich(?:en?)?)\b[^,;:]*\bnicht\b|"
-    r"\b(?:i (?:\w+ )?forget|j'oublie)\b"
-)
-"""The same where that is not to be, or only happens."""
 _CHANGE = Regex(
     r"\b(?:instead|rather than|no longer|any ?more|now|these days|by now|back|switch(?:ed|ing)?|"
     r"moved?|replac\w+|remov\w+|delet\w+|dropp?(?:ed)?|scrap\w*|revert\w*|rewr\w+|redo(?:ne)?|"
@@ -152,7 +130,7 @@ def states_undone(sentence: str) -> bool:
 
 def left_open(turn: Turn) -> list[str]:
     """Sentences of a turn that say that something is still to be done."""
-    asked = [s for s in sentences(own_words(turn.user_message)) if _is_put_off(plain(s))]
+    asked = [s for s in sentences(own_words(turn.user_message)) if _LATER.search(plain(s))]
     # What the person puts off themselves an answer only agrees to.
     found = [
         said
@@ -162,29 +140,11 @@ def left_open(turn: Turn) -> list[str]:
     return [each for each in (*asked, *found) if not each.endswith("?")]
 
 
-def _is_put_off(flat: str) -> bool:
-    """Whether a part of a plain sentence says when to do something, and not what happens then."""
-    return any(
-        _LATER.search(part) is not None and _HAPPENS.search(part) is None
-        for part in CLAUSE.split(flat)
-    )
-
-
 def in_short(turn: Turn, asked_chars: int, answer_chars: int) -> str:
     """What was asked, and how the answer begins; what that leaves undone is told elsewhere."""
     said = " ".join(s for s in prose_sentences(turn.assistant_message) if not states_undone(s))
     asked = one_line(turn.asked, asked_chars)
     return " — ".join(filter(None, [asked, clip_sentences(said, answer_chars)]))
-
-
-def _drops(turn: Turn) -> bool:
-    """Whether the person says that something is not to be done any more, nor later."""
-    said = map(plain, sentences(own_words(turn.user_message)))
-    return any(
-        _DROPPED.search(_NOT_DROPPED.sub(" ", each)) is not None and not _LATER.search(each)
-        for each in said
-        if not each.endswith("?")
-    )
 
 
 Word = frozenset[str]
@@ -544,11 +504,11 @@ class Aftermath:
         return [self._first_about(words, at) for words in steps or [frozenset[Word]()]]
 
     def _first_about(self, words: frozenset[Word], at: datetime) -> str:
-        """Of a word alone only a turn that did something, or in which it was dropped."""
+        """Of a word alone only a turn that did something."""
         for turn, held in zip(self._turns, self._terms, strict=True):
             if turn.timestamp <= at:
                 continue
-            did = any(map(subject_of, turn.tool_calls)) or _drops(turn)
+            did = any(map(subject_of, turn.tool_calls))
             least = _DONE if did else _SAID_DONE
             if len(_shared(words, held)) >= least * len(words) and (did or len(words) != 1):
                 return in_short(turn, _QUOTED, _QUOTED)

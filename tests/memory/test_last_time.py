@@ -460,51 +460,6 @@ def tasks(**states: str) -> ToolCall:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "answer"),
-    [
-        (
-            "We skip the README section, drop that task.",
-            "Agreed, no README section for the discount.",
-        ),
-        ("Den README-Abschnitt lassen wir weg.", "Gut, kein Abschnitt zum discount."),
-        ("I think we skip the README.", "Agreed, no README for the discount."),
-        ("Laisse tomber le README.", "D'accord, rien sur le discount dans le README."),
-        ("Don't add the README section, skip it.", "Agreed, no README for the discount."),
-    ],
-)
-def test_what_was_dropped_is_not_open(prompt: str, answer: str) -> None:
-    listed = tasks(Document_the_discount_in_README="open", Round_the_prices="open")
-    later = since(a_turn(1, prompt, answer))
-    assert recap(SESSION, [a_turn(1, calls=(listed,))], later=[later]).open == ("Round the prices",)
-
-
-@pytest.mark.parametrize(
-    "prompt",
-    [
-        "Don't forget the README for the discount.",
-        "Please dont forget the README.",
-        "We don't want to skip the README.",
-        "Do we skip the README?",
-        "Did we forget the README?",
-        "I always forget the README.",
-        "Das README habe ich vergessen.",
-        "J'oublie toujours le README.",
-        "N'oublions pas le README.",
-        "Il ne faut pas oublier le README.",
-        "N'abandonne pas le README.",
-        "Vergiss bitte nicht den README-Abschnitt.",
-        "Vergiss das README nicht.",
-        "Wir dürfen den README-Abschnitt nicht streichen.",
-        "Lassen wir das README von Ana lesen.",
-    ],
-)
-def test_what_is_not_to_be_dropped_stays_open(prompt: str) -> None:
-    listed = tasks(Document_the_discount_in_README="open", Round_the_prices="open")
-    kept = since(a_turn(1, prompt, "Ok, the README with the discount it is."))
-    assert len(recap(SESSION, [a_turn(1, calls=(listed,))], later=[kept]).open) == 2
-
-
-@pytest.mark.parametrize(
     "said",
     [
         "The README comes later.",
@@ -522,12 +477,10 @@ def test_what_the_person_puts_off_is_open(said: str) -> None:
 
 
 def test_what_the_person_puts_off_is_open_once() -> None:
-    """What the answer agrees to is no task of its own; nor is what comes by itself."""
+    """What the answer agrees to is no task of its own."""
     said = "Later we should also drop the EUR from the list."
     turn = a_turn(1, said, "Understood, I note that for later.")
     assert recap(SESSION, [turn]).lines()[-1] == f"Open: {said}"
-    for event in ("My birthday is tomorrow.", "Morgen ist Ostern.", "Meine Mutter kommt morgen."):
-        assert recap(SESSION, [a_turn(1, f"Use snake_case. {event}", "Ok.")]).open == ()
 
 
 def test_a_plan_of_which_a_part_is_done_stays_open_and_says_so() -> None:

@@ -1,7 +1,7 @@
 """Notable moments in what was said, found without a model.
 
-Regular expressions over the person's own words and, for decisions and deadlines, the
-answer. They are strict: what a sentence only asks, quotes or supposes is none.
+Regular expressions over the person's own words. They are strict: what a sentence only asks, quotes
+or supposes is none.
 
 How a person wants things to be is read from signs, since nobody can list all phrases for it. One
 sign says little: "no", "please", or that a sentence is about comments. Most prompts ask for one
@@ -10,7 +10,6 @@ thing, once, and hold several: that it is to last is said too, or why it matters
 
 import re
 from datetime import datetime
-from typing import Literal
 
 import msgspec
 
@@ -20,8 +19,6 @@ from ragmem.memory.facts import is_about_person
 from ragmem.memory.facts.words import holds_secret, own_words, plain, sentences
 from ragmem.records import MemoryKind, MemoryScope
 from ragmem.text import Regex
-
-Speaker = Literal["person", "model"]
 
 _LONGEST = 400
 """Characters of a sentence in which a moment is told; a longer one is a text."""
@@ -38,7 +35,6 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """The sentence, with the date that it names."""
     quote: str
     """The sentence as it was said."""
-    speaker: Speaker
     scope: MemoryScope | None = None
     at: datetime | None = None
     """Of a deadline: when it is due."""
@@ -102,11 +98,6 @@ _DECISION = _any(
     r"(?:not|instead of|rather than|never) \w",
     r"\bwe use \w+ here[.!]*$",
 )
-_TAKEN = re.compile(
-    r"^(?i:ok(?:ay)?,? |so,? |fine,? |no,? )*[Ww]e (?:take|pick|choose) [A-ZÀ-ÖØ-Þ]"
-    r"(?!.*\b(?:off|over|back|along|later)\b)"
-)
-"""In a sentence as it was written: something that has a name is taken."""
 _NO_DECISION = _any(
     r"\b(?:haven't|hasn't|have not|has not|not yet|didn't|did not|never) (?:yet )?(?:decid|agree|"
     r"settl|cho)",
@@ -374,11 +365,8 @@ _CLAUSE = re.compile(r",\s+(?:and|but|et|mais|y|e|und|aber)\s+", re.IGNORECASE)
 _AND = re.compile(r"^[\s,;:.–—-]*(?:(?:and|et|y|e|und)\b\s*)?", re.IGNORECASE)
 
 
-def episodes(user_message: str, answer: str, now: datetime) -> list[Episode]:
-    """What is notable in a turn, the person's first; `now`: when it was said, in their zone.
-
-    A sentence of the answer that repeats one of the person's is theirs.
-    """
+def episodes(user_message: str, now: datetime) -> list[Episode]:
+    """What is notable in what the person says; `now`: when it was said, in their zone."""
     found: list[Episode] = []
     before = False
     for sentence in sentences(own_words(user_message)):
@@ -387,14 +375,9 @@ def episodes(user_message: str, answer: str, now: datetime) -> list[Episode]:
             found[-1] = _widened(found[-1], sentence)
             continue
         introduced = _introduced(sentence, now)
-        read = introduced or _read(sentence, "person", now) or _in_clause(sentence, now)
+        read = introduced or _read(sentence, now) or _in_clause(sentence, now)
         found += read
         before = bool(read) and not introduced
-    told = [plain(e.quote).rstrip(".! ") for e in found]
-    for sentence in sentences(own_words(answer)):
-        flat = plain(sentence)
-        if not any(each in flat for each in told):
-            found += _read(sentence, "model", now)
     distinct: dict[tuple[str, str], Episode] = {}
     for episode in found:
         distinct.setdefault((plain(episode.content), episode.kind), episode)
@@ -419,12 +402,11 @@ def _introduced(sentence: str, now: datetime) -> list[Episode]:
         kind="fact",
         content=f"The person's name is {name[1]}",
         quote=sentence,
-        speaker="person",
         scope="user",
     )
     rest = _AND.sub("", sentence[name.end() :])
     rest = rest[:1].upper() + rest[1:]
-    more = _read(rest, "person", now)
+    more = _read(rest, now)
     if not more and is_about_person(rest):
         more = [msgspec.structs.replace(named, content=rest)]
     return [named, *(msgspec.structs.replace(each, quote=sentence) for each in more)]
@@ -439,12 +421,12 @@ def _in_clause(sentence: str, now: datetime) -> list[Episode]:
         if _ORDER.search(plain(sentence[: mark.start()])) and _IS_BAN.match(plain(rest)):
             # How this one thing is to be done.
             continue
-        if found := _read(rest[:1].upper() + rest[1:], "person", now):
+        if found := _read(rest[:1].upper() + rest[1:], now):
             return [msgspec.structs.replace(each, quote=sentence) for each in found]
     return []
 
 
-def _read(sentence: str, speaker: Speaker, now: datetime) -> list[Episode]:
+def _read(sentence: str, now: datetime) -> list[Episode]:
     flat = plain(sentence)
     if len(sentence) > _LONGEST or len(flat.split()) < _LEAST_WORDS or _ASKS.search(flat):
         return []
@@ -456,18 +438,16 @@ def _read(sentence: str, speaker: Speaker, now: datetime) -> list[Episode]:
     scope: MemoryScope | None = None
     if due is not None:
         kind = "deadline"
-    elif (_DECISION.search(flat) or _TAKEN.search(sentence)) and not _NO_DECISION.search(flat):
+    elif _DECISION.search(flat) and not _NO_DECISION.search(flat):
         kind = "decision"
-    elif speaker == "person" and _OF_SELF.match(flat) and is_preference(sentence):
+    elif _OF_SELF.match(flat) and is_preference(sentence):
         # "I prefer tabs, always" is how they like it, in whatever project.
         kind = "preference"
-    elif speaker == "person" and _is_rule(flat):
+    elif _is_rule(flat):
         kind, scope = "rule", "user" if _OWN_TONGUE.search(flat) else None
-    elif speaker == "person" and _REMEMBER.search(flat) and not _NO_ORDER.search(flat):
+    elif _REMEMBER.search(flat) and not _NO_ORDER.search(flat):
         kind = "fact"
-    elif speaker == "person" and (
-        is_preference(sentence) or (not _is_ban_of_now(flat) and is_wish(sentence))
-    ):
+    elif is_preference(sentence) or (not _is_ban_of_now(flat) and is_wish(sentence)):
         kind, scope = "preference", None if is_of_person(flat) else "project"
     else:
         return []
@@ -479,7 +459,6 @@ def _read(sentence: str, speaker: Speaker, now: datetime) -> list[Episode]:
             kind=kind,
             content=content,
             quote=sentence,
-            speaker=speaker,
             scope=scope,
             at=due.at(now) if due else None,
         )

@@ -395,18 +395,12 @@ def _moments(turn: Turn) -> Sequence[Draft]:
         Draft(
             content=episode.content,
             kind=episode.kind,
-            trust=episode.speaker,
-            scope=episode.scope if episode.speaker == "person" else "project",
+            trust="person",
+            scope=episode.scope,
             at=episode.at or turn.timestamp,
             evidence=(
-                evidence_of(turn, Source(episode.speaker, episode.quote), locate=lambda path: path),
+                evidence_of(turn, Source("person", episode.quote), locate=lambda path: path),
             ),
         )
-        for episode in episodes(
-            "" if turn.is_own_command else turn.user_message, turn.assistant_message, now
-        )
-        # What an agent has read it may repeat: an order in its answer is nobody's decision.
-        if episode.speaker == "person"
-        or episode.kind == "deadline"
-        or not is_instruction(episode.quote)
+        for episode in episodes("" if turn.is_own_command else turn.user_message, now)
     ]

@@ -1,15 +1,14 @@
 """Which memories bear on a question: pure functions from what is known to an order.
 
-Few enough are known of one scope (thousands at most) that all are looked at: their words as
-BM25 with them as the collection, their meaning as the cosine, and who or what they are about.
+Few enough are known of one scope (thousands at most) that all are looked at: how much of the
+question's words they hold, their meaning as the cosine, and who or what they are about.
 Who has two names is found by both: the aliases are read from the memories themselves.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
 
 import msgspec
 
@@ -20,7 +19,6 @@ from ragmem.similarity import WORDS_AS_COSINE
 from ragmem.terms import QueryTerm, query_terms, rarity, terms
 from ragmem.text import Regex
 
-_K1, _B = 1.2, 0.75
 _WORDS, _MEANING, _SUBJECT, _ALIAS = 1.0, 1.2, 0.6, 0.5
 """What each is worth at most, added up."""
 _TRUST = {"person": 1.0, "model": 0.95, "tool": 0.85}
@@ -31,8 +29,9 @@ _OF_BEST = 0.6
 stories of tests/recall/days: hardly a memory that bears on a prompt is lost, and two thirds of
 those that do not are.
 """
-_COMMON = 50
-"""A word of more memories than this, and of a fifth of them, brings none up by itself."""
+_OF_WORDS = 0.1
+"""What has no vector to be compared by bears on a question if it holds so much of its words: a
+common word beside others tells little."""
 _OF_FAILURE = 0.4
 """A failure that holds less of what a question's words say has nothing of them: outputs are full of
 ordinary words, and a young project knows of little else."""
@@ -55,9 +54,8 @@ class IndexedFact(msgspec.Struct, frozen=True):
     """A memory made ready to be searched."""
 
     memory: MemoryRecord
-    counts: dict[str, int]
-    """How often it holds each index term; its subjects count among its words."""
-    length: int
+    terms: frozenset[str]
+    """Of its words and its subjects."""
     subjects: frozenset[str]
     """Without case and accents."""
 
@@ -70,7 +68,6 @@ class Book(msgspec.Struct, frozen=True):
     """Places in `entries`, by term."""
     subjects: dict[str, list[int]]
     """The same, by subject."""
-    mean_length: float
     aliases: dict[str, frozenset[str]]
     """The other names of who has some."""
 
@@ -146,9 +143,9 @@ def entry_of(memory: MemoryRecord) -> IndexedFact:
     content = memory.content
     if memory.kind == "failure":
         content = _EXIT_CODE.sub("", content)
-    found = terms(" ".join([content, *memory.subjects]))
+    found = frozenset(terms(" ".join([content, *memory.subjects])))
     subjects = frozenset(map(plain, memory.subjects))
-    return IndexedFact(memory, dict(Counter(found)), len(found), subjects)
+    return IndexedFact(memory, found, subjects)
 
 
 def book_of(entries: Sequence[IndexedFact]) -> Book:
@@ -156,14 +153,12 @@ def book_of(entries: Sequence[IndexedFact]) -> Book:
     postings: dict[str, list[int]] = {}
     subjects: dict[str, list[int]] = {}
     for place, entry in enumerate(entries):
-        for term in entry.counts:
+        for term in entry.terms:
             postings.setdefault(term, []).append(place)
         for subject in entry.subjects:
             subjects.setdefault(subject, []).append(place)
-    total = sum(entry.length for entry in entries)
-    mean = total / len(entries) if entries else 1.0
     aliases = _aliases(entry.memory for entry in entries)
-    return Book(tuple(entries), postings, subjects, mean or 1.0, aliases)
+    return Book(tuple(entries), postings, subjects, aliases)
 
 
 # --- a search -----------------------------------------------------------------------------
@@ -190,25 +185,24 @@ def search(
     if asked.subjects:
         alive &= about
     words = {
-        i: shared
-        for i, shared in _by_words(book, asked.text, others).items()
-        if not asked.floor or not _is_failure(book, i) or shared.share >= _OF_FAILURE
+        i: share
+        for i, share in _by_words(book, asked.text, others).items()
+        if not asked.floor or not _is_failure(book, i) or share >= _OF_FAILURE
     }
     near = {
-        i: similarity + WORDS_AS_COSINE * words.get(i, _NO_WORDS).share
+        i: similarity + WORDS_AS_COSINE * words.get(i, 0.0)
         for i, similarity in similarities.items()
         if i in alive
     }
     best = max(near.values(), default=-1.0)
     bar = max(floor or -1.0, _OF_BEST * best)
     bear = {i for i, value in near.items() if value > bar}
-    bear |= {i for i, shared in words.items() if shared.tells and i not in near}
+    bear |= {i for i, share in words.items() if share >= _OF_WORDS and i not in near}
     scored: dict[int, tuple[float, str]] = {}
     # All others would score nothing, or be too far.
     for i in alive & (about | (bear if asked.floor else words.keys() | near.keys())):
-        entry = book.entries[i]
-        shared = words.get(i, _NO_WORDS)
-        score, why = _scored(entry, floor, shared.score, similarities.get(i), names)
+        share, entry = words.get(i, 0.0), book.entries[i]
+        score, why = _scored(entry, floor, share, similarities.get(i), names)
         bears = i in bear or _is_named(entry, named | others)
         if asked.subjects or (score > 0 and (bears or not asked.floor)):
             scored[i] = (score, why)
@@ -283,45 +277,18 @@ def _named(book: Book, asked: FactQuestion) -> tuple[frozenset[str], frozenset[s
     return frozenset(named), frozenset(others - named)
 
 
-class _Shared(NamedTuple):
-    """What a memory has of a question's words."""
-
-    score: float
-    """Its BM25, as a share of what the best possible memory would have."""
-    share: float
-    """Of what the words tell, 0 to 1."""
-    tells: bool
-    """Whether one of them is rare enough to bring it up by itself."""
-
-
-_NO_WORDS = _Shared(0.0, 0.0, tells=False)
-
-
-def _by_words(book: Book, text: str, others: Collection[str]) -> dict[int, _Shared]:
-    """What each memory that has any shares with the text, by place."""
+def _by_words(book: Book, text: str, others: Collection[str]) -> dict[int, float]:
+    """How much of what the text's words tell each memory holds that has any, by place; 0 to 1."""
     wanted = [t for t in query_terms(text) if t.kind in _TOPIC]
     wanted += [
         QueryTerm(term, 0.8, "name") for name in others for term in dict.fromkeys(terms(name))
     ]
-    count = len(book.entries)
-    scores: dict[int, float] = defaultdict(float)
     shares: dict[int, float] = defaultdict(float)
-    telling: set[int] = set()
     total = 0.0
     for term in wanted:
         places = book.postings.get(term.term, ())
-        tells = term.weight * rarity(len(places), count)
+        tells = term.weight * rarity(len(places), len(book.entries))
         total += tells
-        if len(places) <= max(_COMMON, count // 5):
-            telling.update(places)
         for i in places:
-            entry = book.entries[i]
-            often = entry.counts[term.term]
-            norm = _K1 * (1 - _B + _B * entry.length / book.mean_length)
-            scores[i] += tells * often * (_K1 + 1) / (often + norm)
             shares[i] += tells
-    best = total * (_K1 + 1)
-    return {
-        i: _Shared(min(1.0, score / best), shares[i] / total, i in telling)
-        for i, score in scores.items()
-    }
+    return {i: share / total for i, share in shares.items()}

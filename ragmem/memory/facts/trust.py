@@ -16,7 +16,6 @@ from ragmem.memory.facts.words import (
     particulars,
     plain,
     sentences,
-    with_digits,
 )
 from ragmem.memory.summaries import RECALL_TOOLS
 from ragmem.memory.turns import argument, result_text
@@ -431,14 +430,14 @@ class Sources:
 
 def covers(source: str, content: str) -> bool:
     """Whether what a memory says stands where it is said to come from."""
-    said, counted = plain(source), _bounded(source)
+    said, words_said = plain(source), _bounded(source)
     for hard in PARTICULAR.findall(content):
-        if plain(hard.strip("`.,:;")) not in said and _bounded(hard) not in counted:
+        if plain(hard.strip("`.,:;")) not in said and _bounded(hard) not in words_said:
             return False
     language = guess_language(content)
-    words = {word for word in _bounded(content).split() if word not in _PHRASING}
+    words = {word for word in normal(content).split() if word not in _PHRASING}
     telling = {word for word in words if not is_stop_word(word, language)} or words
-    there = frozenset(terms(source)) | frozenset(counted.split())
+    there = frozenset((*terms(source), *words_said.split()))
     # In any of its forms.
     found = [
         word for word in telling if not there.isdisjoint((word, *terms(word, language=language)))
@@ -476,7 +475,7 @@ def evidence_of(turn: Turn, source: Source, *, locate: Callable[[str], str]) -> 
 
 def _bounded(text: str) -> str:
     """Words alone, with a space before and after each: no quote ends in the middle of one."""
-    return f" {' '.join(with_digits(normal(text).split()))} "
+    return f" {normal(text)} "
 
 
 def _nearly(wanted: str) -> Iterator[str]:
@@ -644,7 +643,7 @@ def _theirs(content: str, source: Source, turn: Turn, now: datetime) -> Vouched:
     evidence = (_asked(turn, said),)
     from ragmem.memory.facts.episodes import episodes
 
-    for episode in episodes(said, "", now):
+    for episode in episodes(said, now):
         if episode.kind != "fact":
             return Vouched(
                 content=episode.content,

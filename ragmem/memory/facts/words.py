@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from ragmem.memory.date_words import ANYTHING, COUNTED, MONTHS, WEEKDAYS, any_of
+from ragmem.memory.date_words import ANYTHING, MONTHS, WEEKDAYS, any_of
 from ragmem.redact import redact
 from ragmem.terms import guess_language, is_stop_word, query_terms
 from ragmem.text import NO_DATE, Regex, clean, one_line
@@ -87,33 +87,6 @@ def plain(text: str) -> str:
         return " ".join(text.casefold().split())
     text = unicodedata.normalize("NFKD", text.casefold().replace("’", "'"))
     return " ".join("".join(c for c in text if not unicodedata.combining(c)).split())
-
-
-def with_digits(words: Sequence[str]) -> list[str]:
-    """Plain words with each number that is spelled out in digits: to compare, never to show."""
-    found, before = list[str](), 0
-    for word in words:
-        number = COUNTED.get(word, 0)
-        if before and number and (whole := _counted_on(before, number)):
-            found[-1], before = str(whole), whole
-        else:
-            found.append(str(number) if number else word)
-            before = number
-    return found
-
-
-def _counted_on(before: int, number: int) -> int:
-    """What two words for numbers say together, as "twenty five"; 0 where they are two numbers."""
-    if number == 100 and before < 10:
-        return 100 * before
-    if (before, number) == (4, 20):  # quatre-vingt
-        return 80
-    tens, unit = divmod(before, 10)
-    if before == 10:
-        goes_on = 7 <= number <= 9  # dix-sept
-    else:
-        goes_on = unit == 0 and number < (20 if tens in (6, 8) else 10)
-    return before + number if goes_on else 0
 
 
 def without_piped(message: str) -> str:
