@@ -29,7 +29,7 @@ _OF_BEST = 0.6
 stories of tests/recall/days: hardly a memory that bears on a prompt is lost, and two thirds of
 those that do not are.
 """
-_OF_WORDS = 0.1
+_OF_WORDS = 0.06
 """What has no vector to be compared by bears on a question if it holds so much of its words: a
 common word beside others tells little."""
 _OF_FAILURE = 0.4
