@@ -186,22 +186,22 @@ async def test_the_tools_of_all_servers_together_fit_a_request_and_hold_nothing_
     wide = McpServerConfig(command=sys.executable, args=(mcp_server.__file__, "wide"))
     said: list[str] = []
     servers = Servers({"a": wide, "b": wide}, cwd=tmp_path, timeout_s=5, say=said.append)
-    ready = asyncio.gather(*(each.settled.wait() for each in servers.all))
+    began_s = time.thread_time()
     servers.start()
-    longest, last = 0.0, time.monotonic()
-    while not ready.done():
-        await asyncio.sleep(0.01)
-        now = time.monotonic()
-        longest, last = max(longest, now - last), now
+    await asyncio.gather(*(each.settled.wait() for each in servers.all))
+    used_s = time.thread_time() - began_s
     tools = servers.tools(Permissions(Workspace(tmp_path)))
     await servers.aclose()
     assert len(tools) == 100
     told = [json.dumps([tool.name, tool.description, tool.parameters]) for tool in tools]
     assert 200_000 < sum(map(len, told)) < 330_000
     assert len(said) == 2
-    assert all("(the tools of all servers have 300,000 characters together)" in s for s in said)
+    # Who is ready long before the other may leave it nothing.
+    assert "(the tools of all servers have 300,000 characters together)" in said[0]
+    assert "tools of all servers" in said[1]
     assert all(line.endswith("`tools` in its table chooses.") for line in said)
-    assert longest < 1.0
+    # Of the loop's own thread: to look at all 160 long ones takes it three seconds and more.
+    assert used_s < 2.0
 
 
 async def test_of_a_server_those_tools_are_told_that_its_table_names(tmp_path: Path) -> None:
