@@ -14,7 +14,7 @@ from types import MappingProxyType
 import msgspec
 
 from ragmem.ids import short_id
-from ragmem.memory.facts.failures import beginning, failures, subject_of, succeeded, was_tried
+from ragmem.memory.facts.failures import failures, subject_of
 from ragmem.memory.facts.words import is_generic, is_greeting, leaves_subject
 from ragmem.memory.recall import Replaced
 from ragmem.memory.since import (
@@ -49,8 +49,6 @@ _SESSIONS_READ = 12
 _TURNS = 8
 _READ_CHARS = 200_000
 """The newest of a session, and their characters: what it came to stands in them."""
-_RECENT = 3
-"""Of these what is left open is told; what was open before has mostly been done."""
 _MOST = 4
 _MOST_BEFORE = 3
 """Turns before the last of a session that is not the newest."""
@@ -174,23 +172,23 @@ def recap(
     }
     changed: dict[str, str] = {}
     wrote: set[str] = set()
-    failed: dict[str, str] = {}
-    for turn in (each for each in turns if each.tool_calls):
+    for turn in turns:
         for call in turn.tool_calls:
-            if was_tried(call) and (subject := subject_of(call)):
-                failed.pop(beginning(subject), None)
             for access in extract_accessed_files(call, locate=locate):
                 is_gone = call.is_undo or access.path in gone.get(turn.turn_id, ())
                 if access.access_type == "write" and not is_gone:
                     changed.pop(access.path, None)
                     changed[access.path] = turn.turn_id
                     wrote.add(turn.turn_id)
-        failed = {begins: why for begins, why in failed.items() if begins not in succeeded(turn)}
-        for draft in failures(turn, locate=locate):
-            failed[draft.content.partition(": ")[0]] = draft.content
     told = [t for t in turns if not is_greeting(t.user_message) and not t.is_own_command]
     told = [turn for turn in told if says_something(turn)] or told[-1:]
     last = told[-1] if told else None
+    calls = tuple(chain(*(turn.tool_calls for turn in turns)))
+    failed = [
+        draft
+        for turn in turns[-1:]
+        for draft in failures(msgspec.structs.replace(turn, tool_calls=calls), locate=locate)
+    ]
     after = Aftermath([*turns, *later], known, meant=meant)
     rewritten = wrote.difference(changed.values())
     before = [
@@ -204,9 +202,7 @@ def recap(
         outcome_id=last.turn_id if last else "",
         before=tuple(before),
         changed=tuple(changed)[::-1],
-        failed=tuple(
-            one_line(why, _LINE_CHARS) for why in list(failed.values())[: -_MOST - 1 : -1]
-        ),
+        failed=tuple(one_line(each.content, _LINE_CHARS) for each in failed[::-1]),
         decided=tuple(
             one_line(f"{_THEN if after.of_memory(each) else ''}{each.content}", _LINE_CHARS)
             for each in decided
@@ -246,7 +242,7 @@ def _open(turns: Sequence[Turn], after: Aftermath, *, is_newest: bool) -> list[s
     found = _tasks_open(turns, after)
     telling = [(i, turn) for i, turn in enumerate(turns) if not is_small_talk(turn)]
     told = dict[str, None]()
-    for i, turn in reversed(telling[-_RECENT:]):
+    for i, turn in reversed(telling):
         for each in left_open(turn):
             _add_open(told, each, after.steps_done(each, turn.timestamp))
         if i == len(turns) - 1 and is_newest and (cut := unfinished(turn)):
