@@ -367,7 +367,7 @@ _SOURCE_FOLDERS = ("", "src/", "lib/", "python/", "app/")
 _SCRIPT_SUFFIXES = (".ts", ".tsx", ".d.ts", ".js", ".jsx", ".mjs", ".cjs", ".mts", ".cts", ".vue",
                     ".svelte")  # fmt: skip
 _WRITTEN_AS = {".js": (".ts", ".tsx"), ".jsx": (".tsx",), ".mjs": (".mts",), ".cjs": (".cts",)}
-_GO_MODULE = re.compile(r"^\s*module\s+\"?([^\s\"]+)", re.MULTILINE)
+_GO_MODULE = re.compile(r"^[^\S\n]*module\s+\"?([^\s\"]+)", re.MULTILINE)
 
 Read = Callable[[str], str]
 """Reads a file of the project as text; empty where that fails."""

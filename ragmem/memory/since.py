@@ -101,7 +101,7 @@ _CHANGE = Regex(
     r"report(?:e|ee)s?|repouss\w*|avancee?s?|faux)\b"
 )
 """Words that say that something is not as it was."""
-_VALUE = Regex(r"(\d[\d.,:]*)\s?([^\W\d]\w+)")
+_VALUE = Regex(r"(\d[\d.,:]{0,30})\s?([^\W\d]\w+)")
 _DATE = Regex(
     rf"\b\d{{4}}-\d\d-\d\d\b|\b\d{{1,2}}(?:\.|st|nd|rd|th|er)?(?: of)? (?:{any_of(MONTHS)})\b|"
     rf"\b(?:{any_of(MONTHS)})\.? \d{{1,2}}\b"

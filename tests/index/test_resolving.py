@@ -1,5 +1,7 @@
 """Imports as paths of the project's files."""
 
+import time
+
 import pytest
 
 from ragmem.index.files import Resolver
@@ -76,3 +78,11 @@ def test_odd_imports_mean_nothing_that_is_not_there(language):
     for written in ("", ".", "..", "...", "/", "::", "*", "a.*", "./", "\0", "é"):
         found = Resolver(_PATHS, lambda _: "").resolve("pkg/app.py", language, (written,))
         assert set(found) <= set(_PATHS)
+
+
+def test_a_module_file_of_many_blank_lines_takes_no_longer_than_another():
+    text = "\n" * 200_000 + "module example.org/big\n"
+    started = time.process_time()
+    found = Resolver(_PATHS, lambda _: text).resolve("main.go", "go", ("example.org/big/tools",))
+    assert time.process_time() - started < 5
+    assert set(found) <= set(_PATHS)
