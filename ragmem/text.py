@@ -8,11 +8,16 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, cast
 
-NO_DATE = (
+_ABBREVIATIONS = (
+    "z.B.", "z.", "z. B.", "d.h.", "d.", "d. h.", "u.a.", "bzw.", "ca.", "evtl.", "ggf.", "inkl.",
+    "vgl.", "Nr.", "Dr.", "Prof.", "e.g.", "i.e.", "vs.", "cf.", "approx.", "Mr.", "Mrs.", "p.ex.",
+    "p.", "p. ex.", "c.-à-d.",
+)  # fmt: skip
+IN_SENTENCE = "".join(rf"(?<!\b(?i:{re.escape(each)}))" for each in _ABBREVIATIONS) + (
     r"(?!(?:(?<=\b\d\.)|(?<=\b\d\d\.))\s+(?i:jan(?:uar)?|feb(?:ruar)?|märz|mär|maerz|apr(?:il)?|mai|jun[io]?|"
     r"jul[i]?|aug(?:ust)?|sep(?:t|tember)?|okt(?:ober)?|nov(?:ember)?|dez(?:ember)?)\b)"
 )
-"""Behind the end of a sentence: that it is none, in a date as it is written in German."""
+"""Behind a full stop: that it ends no abbreviation, nor the day of a date as it is in German."""
 
 
 class LazyPattern:

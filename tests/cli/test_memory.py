@@ -570,9 +570,9 @@ def test_an_export_of_a_project_leaves_out_the_others(ragmem: Ragmem, tmp_path: 
         b'{"format":"ragmem.memories","version":1,"memories":[{"memory_id":"0","content":"x",'
         b'"created_at":"2026-01-01T00:00:00Z","updated_at":"2026-01-01T00:00:00Z"}]}',
         # Shown in a time zone to the west it would lie before all years.
-        b'{"format":"ragmem.memories","version":1,"memories":[{"memory_id":"%s","content":"x",'
-        b'"created_at":"0001-01-01T00:00:00Z","updated_at":"2026-01-01T00:00:00Z"}]}'
-        % new_id().encode(),
+        b'{"format":"ragmem.memories","version":1,"memories":[{'
+        b'"memory_id":"01a21ca3-c052-7000-81d2-aa5041809421","content":"x",'
+        b'"created_at":"0001-01-01T00:00:00Z","updated_at":"2026-01-01T00:00:00Z"}]}',
         b"[" * 100_000,
     ],
 )

@@ -771,6 +771,13 @@ async def test_a_turn_of_which_something_was_replaced_is_told_with_what_took_its
     assert f"(as it was then; since: Guests fill in a form) {said}" in found
 
 
+async def test_a_preference_in_the_words_of_a_rule_is_told_once(chat: Chat) -> None:
+    await chat.knows("Please never touch anything under legacy/", kind="rule", scope="project")
+    await chat.knows("Never touch anything under legacy/.", kind="preference", scope="user")
+    request = await chat.request("Write a function.")
+    assert request.count("ever touch anything under legacy") == 1
+
+
 async def test_what_was_said_beside_what_was_replaced_still_holds(chat: Chat) -> None:
     """Of two decisions and a preference of one turn the one that was decided otherwise is gone."""
     for said in (

@@ -11,7 +11,7 @@ from itertools import accumulate
 from types import MappingProxyType
 
 from ragmem.records import Turn
-from ragmem.text import NO_DATE, Regex, clip_middle, fair_share, one_line, set_in
+from ragmem.text import IN_SENTENCE, Regex, clip_middle, fair_share, one_line, set_in
 
 COMPRESSION_MARKER = "... [Intermediate memory compressed] ..."
 WHOLE_LIMIT = 10
@@ -20,7 +20,7 @@ TAIL_COUNT = 9
 """Beyond, so many of the latest, after the first and the marker."""
 _MOST_CRITICAL = 8
 _LINE_CHARS = 200
-_SENTENCE = Regex(rf"(?<=[.!?…]){NO_DATE}\s+|\n+")
+_SENTENCE = Regex(rf"(?<=[.!?…]){IN_SENTENCE}\s+|\n+")
 _CRITICAL = Regex(
     r"\b(?:always|never|must|don['’]t ever|do not|from now on|remember|important|deadline"
     r"|decision|decided?|we(?:['’]ll| will) use|no longer"

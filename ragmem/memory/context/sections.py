@@ -348,10 +348,15 @@ class Sections:
         return entries.part("User Profile", heading + "; ".join(entries.texts), of=len(values))
 
     def _preferences(self) -> Part:
-        """How the person likes things done, a line each; those without room are facts to find."""
+        """How the person likes things done, a line each, but for what a rule says word for word;
+        those without room are facts to find.
+        """
         budget = self._of(self._share.preferences_percent, small=10)
         entries = Entries(budget, "## What the Person Prefers")
+        rules = " | ".join(_words(each.content) for each in self._material.pinned)
         for memory in filter(self._is_news, self._material.preferences):
+            if _words(memory.content) in rules:
+                continue
             day = f"[{memory.created_at:%Y-%m-%d}] " if self._native else ""
             line = f"- {day}{one_line(memory.content, _FACT_CHARS)}"
             entries.add_memory(line, memory, why="a preference of the person")

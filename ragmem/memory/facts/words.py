@@ -8,7 +8,7 @@ from datetime import datetime
 from ragmem.memory.date_words import ANYTHING, MONTHS, WEEKDAYS, any_of
 from ragmem.redact import redact
 from ragmem.terms import guess_language, is_stop_word, query_terms
-from ragmem.text import NO_DATE, Regex, clean, one_line
+from ragmem.text import IN_SENTENCE, Regex, clean, one_line
 
 _LONGEST_READ = 20_000
 _LONGEST_GREETING = 200
@@ -27,10 +27,10 @@ _MOST_LINES = 12
 """Lines that somebody types one after the other; more are a paste."""
 _BLANK_LINES = Regex(r"\n[^\S\n]*\n\s*")
 _SENTENCE = Regex(
-    rf"(?<=[.!?…]){NO_DATE}[\"'”»)\]]*\s+|(?<=[。！？])|\n+|(?<![^\S\n])[^\S\n]+[—–]\s+|;\s+"
+    rf"(?<=[.!?…]){IN_SENTENCE}[\"'”»)\]]*\s+|(?<=[。！？])|\n+|(?<![^\S\n])[^\S\n]+[—–]\s+|;\s+"
 )
 _SENTENCE_END = Regex(r"[.!?…。！？][\"'”»)\]`]*(?=\s|$)|[。！？]")
-_PROSE_SENTENCE = Regex(rf"(?<=[.!?…]){NO_DATE}[\"'”»)\]`]*\s+|(?<=[。！？])|\n+")
+_PROSE_SENTENCE = Regex(rf"(?<=[.!?…]){IN_SENTENCE}[\"'”»)\]`]*\s+|(?<=[。！？])|\n+")
 CLAUSE = Regex(r"[;:,]\s+|\s+(?:and|und|et|then|dann|puis)\s+", re.IGNORECASE)
 """Where one part of a sentence ends."""
 _MARKUP = Regex(r"^\s*(?:#+|[-*+>]|\d+[.)])\s+")

@@ -496,6 +496,18 @@ def test_what_holds_a_secret_is_nothing_to_know() -> None:
     assert rule.content == "Never push to main."
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rechnungsnummern fangen immer mit dem Jahr an, z.B. 2026-0001, das will das Finanzamt so.",
+        "Never round amounts, e.g. of Prof. Lindqvist, vs. the bank's.",
+        "Immer ISO-Daten, d. h. so, bzw. ohne Zeit, am 3. Mai wie sonst.",
+    ],
+)
+def test_a_sentence_does_not_end_at_an_abbreviation(text: str) -> None:
+    assert sentences(f"{text} Then go on.") == [text, "Then go on."]
+
+
 def test_a_sentence_may_tell_a_name_and_something_else() -> None:
     """Each is a moment of its own."""
     said = "My name is Ana and we decided to use metric units everywhere."
