@@ -442,12 +442,28 @@ def _parameters(params: type[msgspec.Struct]) -> dict[str, Json]:
     return parameters
 
 
+_UNTOLD = {"title": str, "minLength": int, "maxLength": int}
+"""What a call is checked by, or is named for programs, and helps no model to make one."""
+
+
 def _whole(schema: Any, components: dict[str, Any]) -> Any:
-    """Return a schema with what it refers to in its place: not every provider resolves that."""
+    """Return a schema with what it refers to in its place: not every provider resolves that.
+
+    What helps no model is left out: a call is checked by the type, and takes null for nothing.
+    """
     if isinstance(schema, list):
         return [_whole(each, components) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    if "$ref" in schema:
-        return _whole(components[schema["$ref"].rpartition("/")[2]], components)
-    return {key: _whole(each, components) for key, each in schema.items()}
+    match schema:
+        case {"$ref": str(name)}:
+            return _whole(components[name.rpartition("/")[2]], components)
+        case {"anyOf": [kind, {"type": "null"}], **rest}:
+            return _whole({**kind, **rest}, components)
+        case {"default": None | "" | [], **rest}:
+            return _whole(rest, components)
+    return {
+        key: _whole(each, components)
+        for key, each in schema.items()
+        if not isinstance(each, _UNTOLD.get(key, ()))
+    }

@@ -30,7 +30,7 @@ MAX_LINES = 2000
 MAX_LINE_CHARS = 2000
 MAX_READ_BYTES = 50_000
 
-PathOf = Annotated[str, arg("The file, relative to the working directory or absolute.")]
+PathOf = Annotated[str, arg("Relative or absolute.")]
 
 
 class Looking(AgentTool):
@@ -57,9 +57,8 @@ class ReadFile(Looking):
 
     name = READ_FILE
     description = (
-        f"Read a text file as numbered lines: at most {MAX_LINES:,} lines and "
-        f"{MAX_READ_BYTES // 1000} KB a call, lines cut at {MAX_LINE_CHARS:,} characters. "
-        "Use offset and limit to go on."
+        f"Read a text file as numbered lines: at most {MAX_LINES:,} and "
+        f"{MAX_READ_BYTES // 1000} KB a call, each cut at {MAX_LINE_CHARS:,} characters."
     )
 
     class Params(Arguments, frozen=True):
@@ -223,7 +222,7 @@ class CreateFile(_Editing):
     """A new file."""
 
     name = "create_file"
-    description = "Create a new text file, and its folders. An existing file is refused."
+    description = "Create a file that is not there yet, with its folders: nothing is overwritten."
 
     class Params(Arguments, frozen=True):
         path: PathOf
@@ -244,8 +243,8 @@ class WriteFile(_Editing):
 
     name = "write_file"
     description = (
-        "Replace the whole content of a text file, or create it. An existing file has to be read "
-        "first. Prefer edit_file for changes."
+        "Write a whole file: a new one, or one that was read and of which most changes. "
+        "For a part of it take edit_file."
     )
 
     class Params(Arguments, frozen=True):
@@ -275,17 +274,15 @@ class EditFile(_Editing):
 
     name = "edit_file"
     description = (
-        "Replace an exact, unique piece of a text file that was read before. Everything else "
-        "stays byte for byte."
+        "Change a part of a file that was read: an exact, unique piece of it is replaced. For "
+        "several parts call it several times in one message."
     )
 
     class Params(Arguments, frozen=True):
         path: PathOf
-        old: Annotated[
-            str, arg("The exact text to replace, without line numbers; it has to be unique.")
-        ]
+        old: Annotated[str, arg("The exact text to replace, without line numbers.")]
         new: Annotated[str, arg("What takes its place.")]
-        replace_all: Annotated[bool, arg("Replace every place instead of the only one.")] = False
+        replace_all: Annotated[bool, arg("Replace it everywhere.")] = False
 
     async def run(self, params: Params) -> ToolOutput:
         """Line ends, byte order mark, encoding, mode, owner and links stay."""

@@ -173,8 +173,8 @@ class ReadJob(AgentTool):
 
     name = "read_job"
     description = (
-        "What a command that was started with `background` has written since you read it last, "
-        "and whether it still runs. It can wait for more, and end the command."
+        "Read what a command that was started with `background` has written since you read it "
+        "last, and whether it runs; or end it."
     )
     may_repeat = True
     """The same call has another answer each time."""
@@ -184,7 +184,7 @@ class ReadJob(AgentTool):
         wait: Annotated[
             float,
             number(
-                "Wait up to so many seconds for it to write something or to end.",
+                "Wait up to so many seconds for output or its end.",
                 0,
                 _LONGEST_WAIT_S,
             ),

@@ -53,8 +53,9 @@ class SearchMemories(_OverMemory):
 
     name = "search_memories"
     description = (
-        "Search what is remembered of earlier sessions: facts, and the turns and summaries that "
-        "bear on a query. An answer may name another name or word: search again with that."
+        "Find what was said, decided or learned in earlier sessions, by a name, a word or a "
+        "question; for code take brain_search. An answer may name another word: search again "
+        "with that."
     )
 
     class Params(Arguments, frozen=True):
@@ -133,8 +134,8 @@ class GetRecentMemories(_OverMemory):
 
     name = "get_recent_memories"
     description = (
-        "List the latest memories and the latest conversations of this project, newest first: for "
-        "questions that name nothing to search for, such as what was talked about before."
+        "See what this project's last sessions were about, where there is nothing to search for, "
+        "such as for `what did we do last?`; else take search_memories."
     )
 
     class Params(Arguments, frozen=True):
@@ -181,26 +182,22 @@ class Remember(_OverMemory):
 
     name = REMEMBER
     description = (
-        "Remember one fact for later sessions: about the person, their people, or this project, "
-        "and only what nobody could know otherwise. What is known already is not kept twice; say "
-        "it anew, with what is more exact or has changed, and the old one gives way."
+        "Keep one fact for later sessions: about the person, their people or this project, and "
+        "only what the files don't say. Where a fact has changed or can be said more exactly, say "
+        "it anew: the old one gives way."
     )
 
     class Params(Arguments, frozen=True):
         content: Annotated[
             str,
-            arg(
-                "One short sentence that will be understood alone, with names and dates.", 1_000, 1
-            ),
+            arg("One short sentence, understood alone, with names and dates.", 1_000, 1),
         ]
         subjects: Annotated[
             tuple[str, ...],
-            arg("One to five flat tags in lower case: who and what it is about.", 10),
+            arg("One to five tags in lower case: who and what it is about.", 10),
         ]
         reason: Annotated[str, arg("Why it will matter in later sessions.", 500)] = ""
-        ttl: Annotated[
-            str | None, arg("How long it holds, such as 1h, 7d or 2w; null when it lasts.")
-        ] = None
+        ttl: Annotated[str | None, arg("How long it holds, such as 1h, 7d or 2w.")] = None
 
     def title(self, params: Params) -> str:
         """What is to be remembered."""
@@ -349,12 +346,12 @@ class RecallResult(AgentTool):
 
     name = "recall_result"
     description = (
-        "Bring back what an earlier tool call of this conversation answered, by the id that stands "
-        f"where its result was left out; at most {_MOST_CHARS:,} characters a call."
+        "Bring back a tool's result of this conversation that was left out or cut, by the id that "
+        "stands in its place."
     )
 
     class Params(Arguments, frozen=True):
-        id: Annotated[str, arg("As it stands where the result was left out.", 64, 6)]
+        id: Annotated[str, arg("As it stands there.", 64, 6)]
         offset: Annotated[int, number("Characters to skip.", 0)] = 0
         limit: Annotated[int, number("Characters to bring.", 1, _MOST_CHARS)] = _MOST_CHARS
 
@@ -401,8 +398,9 @@ class BrainSearch(AgentTool):
 
     name = "brain_search"
     description = (
-        "Search the project's code (functions, classes, sections) and the memory together, by "
-        "names and by meaning: each hit with its file, lines and why."
+        "Find code by what it does, where you don't know its file or words: functions, classes "
+        "and sections with their lines, and what is remembered of them. For exact text take "
+        "grep_files, for earlier sessions alone search_memories."
     )
 
     class Params(Arguments, frozen=True):

@@ -41,9 +41,9 @@ class UpdateTasks(AgentTool):
 
     name = UPDATE_TASKS
     description = (
-        "Keep the list of what is to be done, for work of three steps or more: the person sees it, "
-        "and what is open at the end is known in the next session. Give the whole list each time, "
-        "when it is made and whenever a task is begun (one at a time) or done."
+        "Keep a list of tasks, for work of three steps or more: the person sees it, and the next "
+        "session knows what is open. Give the whole list, when it is made and whenever a task is "
+        "begun (one at a time) or done."
     )
 
     class Params(Arguments, frozen=True):

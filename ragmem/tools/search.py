@@ -78,8 +78,8 @@ class GlobFiles(Looking):
         pattern: Annotated[
             str,
             arg(
-                "Such as **/*.py or src/**/test_*.{ts,tsx}; without a slash it is matched "
-                "against file names at any depth."
+                "Such as src/**/test_*.{ts,tsx}; without a slash it is matched against file names "
+                "at any depth."
             ),
         ]
         path: Annotated[str, arg("Folder to look in.")] = "."
@@ -131,12 +131,12 @@ class GrepFiles(Looking):
 
     name = "grep_files"
     description = (
-        "Search file contents with a regular expression (ripgrep). Files that .gitignore names, "
-        f"and binary ones, are left out. At most {MAX_MATCHES} matches a page; `offset` goes on."
+        "Find exact text in files with a regular expression (ripgrep). Binary files and those "
+        f"that .gitignore names are left out. At most {MAX_MATCHES} matches a page."
     )
 
     class Params(Arguments, frozen=True):
-        pattern: Annotated[str, arg("A regular expression (Rust syntax), matched line by line.")]
+        pattern: Annotated[str, arg("Rust syntax, matched line by line.")]
         path: Annotated[str, arg("Folder or file to search.")] = "."
         glob: Annotated[str, arg("Only files that match, such as *.py.")] = ""
         mode: Annotated[
@@ -344,8 +344,8 @@ class ListDirectory(Looking):
 
     name = "list_directory"
     description = (
-        f"List a folder: subfolders first, then files with sizes, at most {MAX_ENTRIES:,} entries. "
-        "Not recursive; use glob_files for that."
+        f"List one folder: subfolders, then files with sizes, at most {MAX_ENTRIES:,}. "
+        "For what lies deeper take glob_files."
     )
 
     class Params(Arguments, frozen=True):

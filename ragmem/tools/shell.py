@@ -76,7 +76,7 @@ class RunCommandParams(Arguments, frozen=True):
         Annotated[
             float,
             msgspec.Meta(
-                description=f"Seconds after which it is stopped; at most {MAX_TIMEOUT_S}.",
+                description=f"Seconds; at most {MAX_TIMEOUT_S}.",
                 gt=0,
                 le=MAX_TIMEOUT_S,
             ),
@@ -84,13 +84,13 @@ class RunCommandParams(Arguments, frozen=True):
         | None
     ) = None
     background: Annotated[
-        bool, arg("Go on while it runs: for servers and watchers. read_job reads its output.")
+        bool, arg("Let it go on, such as a server; read_job reads its output.")
     ] = False
     outside_sandbox: Annotated[
         str,
         arg(
-            "What it has to run outside of the sandbox for, where the sandbox has "
-            "refused it; the person is asked, and reads this.",
+            "Why it has to run outside of the sandbox, where that has refused it; the person is "
+            "asked, and reads this.",
             500,
         ),
     ] = ""
@@ -137,13 +137,13 @@ class RunCommand(AgentTool):
         self._outputs = outputs
         self._commands = commands
         self.description = (
-            "Run a command with bash in the working directory. The person is asked first. Each "
-            "call is a fresh shell: nothing carries over but files. There is no input and no "
-            "terminal, and what is left running in the background is stopped when the command "
-            "ends; what is to go on, such as a server, is started with `background` instead. It is "
-            f"stopped after {commands.timeout_s:g} s unless `timeout` says otherwise. "
-            f"Output beyond {MAX_SHOWN_CHARS:,} characters goes to a file that the answer names. "
-            "Prefer read_file, grep_files, glob_files and edit_file to cat, grep, find and sed."
+            "Run a command with bash in the working directory; the person is asked first. Each "
+            "call is a fresh shell without input or terminal: only files carry over, and what it "
+            "leaves running is stopped when it ends. "
+            f"It is stopped after {commands.timeout_s:g} s unless `timeout` says "
+            f"otherwise. Output beyond {MAX_SHOWN_CHARS:,} characters goes to a file that the "
+            "answer names. Take read_file, grep_files, glob_files and edit_file, not cat, grep, "
+            "find and sed."
         )
 
     def title(self, params: RunCommandParams) -> str:

@@ -73,6 +73,13 @@ def test_what_a_model_is_told_of_each_tool_is_whole(desk):
     for toolset in (desk.toolset, planning):
         check_specs(toolset)
     assert "'enum': ['doing', 'done', 'open']" in str(planning.specs()[0].parameters)
+    (command,) = [spec for spec in desk.toolset.specs() if spec.name == "run_command"]
+    assert command.parameters["properties"]["timeout"] == {
+        "description": "Seconds; at most 600.",
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "maximum": 600,
+    }
 
 
 def test_a_tool_that_is_denied_and_never_asks_is_not_there(tmp_path: Path):
