@@ -511,7 +511,7 @@ class ChatLoop:
         return chat.output.show(command_result(ended), "closing")
 
     async def _ask(self, prompt: str, chat: ChatSession) -> None:
-        from ragmem.repl.turn import NO_PLAN, TurnView
+        from ragmem.repl.turn import TurnView
 
         await chat.claim()
         reminder = Reminder(chat, prompt)
@@ -525,10 +525,26 @@ class ChatLoop:
         try:
             await self._show(chat.agent.ask(prompt, self._typed), view, chat, reminder.see)
             if view.ends_without_plan and chat.options.permission_mode == "plan":
-                chat.output.say(NO_PLAN)
+                await self._settle_plan(view.plan_in_words, chat)
         finally:
             chat.tasks = view.tasks
             reminder.close()
+
+    async def _settle_plan(self, told: str, chat: ChatSession) -> None:
+        """Let the person decide on a plan that an answer has told, and go on as they say; not where
+        more is to be done already.
+        """
+        from ragmem.repl.turn import CARRY_OUT, NO_PLAN
+
+        if not told:
+            chat.output.say(NO_PLAN)
+        elif not self._queue:
+            decision = await self._approvals.plan_in_words(told)
+            if decision.mode:
+                chat.use_mode(decision.mode)
+            if decision.allowed or decision.changes:
+                said = CARRY_OUT if decision.allowed else decision.reason
+                self._queue.append(Submission(said, said))
 
     async def _show(
         self,

@@ -71,6 +71,11 @@ _LABELS = {
     "plan": "Carry out this plan?",
 }
 NO_PLAN = "No plan was shown, and plan mode goes on: ask for one, or leave it by Shift-Tab."
+CARRY_OUT = "The plan is approved: carry it out."
+"""What the agent is told by a yes to a plan that its answer has told."""
+_STEP, _BULLET = (
+    re.compile(rf"^ {{0,3}}{mark} +\S", re.MULTILINE) for mark in (r"\d+[.)]", "[-*+]")
+)
 _FOLDED = " It is long: a yes shows all of it first."
 _WORDS = {"r": "Why not? The agent is told:", "c": "What is to be otherwise?"}
 """What is asked for in words, by the choice that leads there."""
@@ -134,6 +139,8 @@ class TurnView:
         self._planned = False
         self.ends_without_plan = False
         """Whether the turn ended well, and presented no plan."""
+        self.plan_in_words = ""
+        """The answer, where it presented none and reads as one."""
         self._decided: dict[str, bool] = {}
         """Of each tool whose change the person was shown: whether it was allowed."""
         self._retry: RetryWaiting | None = None
@@ -179,11 +186,7 @@ class TurnView:
             case Notice():
                 parts = [("notice", notice(event))]
             case TurnFinished():
-                self.ends_without_plan = event.subtype == "success" and not self._planned
-                own_ms = max(0, event.duration_ms - round(self._waited * 1000))
-                event = msgspec.structs.replace(event, duration_ms=own_ms)
-                left = self._tasks_left() if self._tasks_changed else []
-                parts = [*self._thoughts(), *self._cut_off(), *left, ("closing", closing(event))]
+                parts = self._ended(event)
             case _:
                 return []
         rest = self._stream.finish()
@@ -201,6 +204,15 @@ class TurnView:
         if since is None or not self._shows_thoughts:
             return []
         return [("notice", thoughts_row(round((self._clock() - since) * 1000)))]
+
+    def _ended(self, event: TurnFinished) -> list[Part]:
+        self.ends_without_plan = event.subtype == "success" and not self._planned
+        if self.ends_without_plan and reads_as_plan(event.result):
+            self.plan_in_words = event.result
+        own_ms = max(0, event.duration_ms - round(self._waited * 1000))
+        event = msgspec.structs.replace(event, duration_ms=own_ms)
+        left = self._tasks_left() if self._tasks_changed else []
+        return [*self._thoughts(), *self._cut_off(), *left, ("closing", closing(event))]
 
     def _tasks_left(self) -> list[Part]:
         """Show the whole list, for the scrollback, where something of it is left."""
@@ -335,6 +347,12 @@ class TurnView:
         return one_line(f"{doing} · {duration(seconds * 1000)} · Esc stops", columns)
 
 
+def reads_as_plan(answer: str) -> bool:
+    """Whether an answer has numbered steps, or points and the word plan."""
+    points = _BULLET.findall(answer) if re.search(r"(?i)\bplan\b", answer) else []
+    return max(len(_STEP.findall(answer)), len(points)) > 1
+
+
 def _retry_text(retry: RetryWaiting, left_s: float, columns: int) -> str:
     """Say why, which try comes, and when; where there is no room for all, why in fewer words."""
     soon = f" in {math.ceil(left_s)} s" if left_s > 0 else ""
@@ -397,6 +415,14 @@ class Approvals:
         # Seen before it is printed: should the window change meanwhile, more is asked, not less.
         folded = shown.is_folded(self._output.width)
         self._output.show(shown)
+        return await self._settled(proposal, folded=folded)
+
+    async def plan_in_words(self, told: str) -> Decision:
+        """Ask about a plan that stands above as the words of an answer."""
+        plan = Proposal(tool_name=PresentPlan.name, title="", kind="plan", body=told)
+        return await self._settled(plan, folded=False)
+
+    async def _settled(self, proposal: Proposal, *, folded: bool) -> Decision:
         decision = await self._decide(proposal, folded=folded)
         if outcome := _outcome(decision, proposal):
             self._output.show(outcome, "closing")

@@ -9,6 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from ragmem.repl.turn import reads_as_plan
 from ragmem.tools.sandbox import find_mechanism
 from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, Call
@@ -171,6 +172,41 @@ def test_yes_in_words_approves_a_plan_and_not_its_edits(house: House) -> None:
         chat.send("n", prints=r"^Not painted\.")
         assert not (house.project / "gate.txt").exists()
         chat.leave()
+
+
+def test_a_plan_that_is_told_as_an_answer_is_changed_and_approved(house: House) -> None:
+    """As most models tell it; an answer without steps is no plan."""
+    creates = Answer(tools=[Call("create_file", {"path": "gate.txt", "content": "x"})])
+    house.server.extend(
+        Answer("The gate is red."),
+        Answer("My plan:\n\n1. Oil the hinge\n2. Paint the gate blue"),
+        Answer("Then so:\n\n1. Oil the hinge\n2. Paint the gate green"),
+        creates,
+        Answer("Painted."),
+    )
+    with house.chat("chat", columns=100, rows=40, ready=LOADED) as chat:
+        chat.send("/plan which colour?\r", prints=r"^· No plan was shown, and plan mode goes on")
+        chat.send(
+            "mend the gate\r", shows=r"^Carry out this plan\?[\s\S]*y yes  e yes, edits allow"
+        )
+        chat.send("c", shows=r"What is to be otherwise\?")
+        chat.send("green\r", prints=r"✗ to be changed: green[\s\S]*^› green\n")
+        chat.wait_for(r"Paint the gate green")
+        chat.wait_for_screen(r"^Carry out this plan\?")
+        assert not (house.project / "gate.txt").exists()
+        chat.send("e", prints=r"^› The plan is approved: carry it out\.")
+        chat.wait_for(r"^Painted\.")
+        chat.wait_for_screen(r"· edits allowed")
+        assert (house.project / "gate.txt").read_text() == "x"
+        assert "Paint the gate green" in str(house.server.requests[-1].body)
+        chat.leave()
+
+
+def test_steps_make_an_answer_a_plan() -> None:
+    assert reads_as_plan("Do it so:\n1. Oil the hinge\n2) Paint the gate")
+    assert reads_as_plan("## Plan\n\n- Oil the hinge\n- Paint the gate")
+    assert not reads_as_plan("These files have it:\n\n- gate.py\n- hinge.py")
+    assert not reads_as_plan("The plan of 2019. 1. was never carried out.")
 
 
 def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_next_day(

@@ -205,7 +205,7 @@ _REMEMBER = re.compile(
     r"^(?:bitte )?merke? dir(?:,? dass\b|:) ?\w|^(?:rappelle|souviens)-toi (?:que |qu')\w"
 )
 _ASKED = re.compile(
-    r"^(?:(?:ok(?:ay)?|and|so|please|bitte),? )*(?:remember(?: that\b|:)?|"
+    r"^(?:(?:ok(?:ay)?|and|so|please|bitte),? )*(?:remember(?! to\b)(?: that\b|:)?|"
     r"merke? dir(?:,? dass\b|:)?|(?:rappelle|souviens)-toi (?:que |qu['’])) *",
     re.IGNORECASE,
 )
@@ -451,7 +451,8 @@ def _read(sentence: str, now: datetime) -> list[Episode]:
         kind, scope = "preference", None if is_of_person(flat) else "project"
     else:
         return []
-    content = _what_to_remember(sentence) if kind in ("fact", "preference") else sentence
+    is_asked = kind in ("fact", "preference", "rule")
+    content = _what_to_remember(sentence) if is_asked else sentence
     if due is not None and due.text != due.day.isoformat():
         content = f"{sentence[: due.end]} ({due.day.isoformat()}){sentence[due.end :]}"
     return [

@@ -690,6 +690,11 @@ def test_what_is_kept_is_what_was_said_without_the_asking(text: str, content: st
     assert (episode.kind, episode.content, episode.quote) == ("fact", content, text)
 
 
+def test_a_rule_is_kept_without_the_asking_too() -> None:
+    [episode] = episodes("remember: never use tabs", "", NOW)
+    assert (episode.kind, episode.content) == ("rule", "Never use tabs")
+
+
 def test_a_time_zone_decides_the_day() -> None:
     """ "Tomorrow" is where the person is."""
     late = datetime(2026, 1, 14, 23, 30, tzinfo=UTC)
