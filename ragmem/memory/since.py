@@ -15,10 +15,10 @@ from itertools import chain
 import msgspec
 
 from ragmem.embedder import cosines
-from ragmem.memory.date_words import MONTHS, any_of
 from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.words import (
     CLAUSE,
+    WHEN,
     clip_sentences,
     own_words,
     plain,
@@ -102,10 +102,6 @@ _CHANGE = Regex(
 )
 """Words that say that something is not as it was."""
 _VALUE = Regex(r"(\d[\d.,:]{0,30})\s?([^\W\d]\w+)")
-_DATE = Regex(
-    rf"\b\d{{4}}-\d\d-\d\d\b|\b\d{{1,2}}(?:\.|st|nd|rd|th|er)?(?: of)? (?:{any_of(MONTHS)})\b|"
-    rf"\b(?:{any_of(MONTHS)})\.? \d{{1,2}}\b"
-)
 _FILLER = frozenset(
     word
     for words in (
@@ -261,13 +257,13 @@ def _values(flat: str) -> dict[str, set[str]]:
 @lru_cache(maxsize=_MOST_STATEMENTS)
 def _statement(text: str) -> _Statement:
     flat = plain(text)
-    words = _words(_CHANGE.sub(" ", _DATE.sub(" ", flat)))
+    words = _words(_CHANGE.sub(" ", WHEN.sub(" ", flat)))
     return _Statement(
         text=text,
         words=words,
         terms=frozenset(chain(*words)),
         values=_values(flat),
-        dates=frozenset(_DATE.findall(flat)),
+        dates=frozenset(WHEN.findall(flat)),
         is_change=_CHANGE.search(flat) is not None,
     )
 

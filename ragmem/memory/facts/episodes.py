@@ -47,7 +47,8 @@ def _any(*patterns: str) -> re.Pattern[str]:
 # All are matched against text without case and accents (`plain`).
 _DECISION = _any(
     # English
-    r"^(?:final |our )?decisions?(?: made| taken)?\s*:",
+    r"^(?:final |our |notre |unsere )?(?:decisions?|entscheidung(?:en)?)"
+    r"(?: made| taken| prise| finale| getroffen| gefallen)?\s*:",
     r"\b(?:we|i)(?:'ve| have)? (?:just |finally |now )?(?:decided|agreed|settled|resolved) "
     r"(?:to|on|that|against|for|not to)\b",
     r"\b(?:it (?:was|is|has been)|it's) (?:decided|agreed|settled)\b",
@@ -59,7 +60,8 @@ _DECISION = _any(
     r"^(?:ok(?:ay)?|alright|all right|fine|good),? (?:so |then )?we use \w.* then[.!]*$",
     r"^(?:ok(?:ay)?,? |so,? )*we(?:'ll| will) (?:use|adopt|drop|keep|switch to|move to|"
     r"migrate to)\b",
-    r"\bthe decision (?:is|was) (?:to|that)\b",
+    r"\b(?:the decision (?:is|was) (?:to|that)|la decision (?:est|etait) (?:de|que)|"
+    r"die entscheidung (?:ist|war|lautet))\b|\bla decision (?:est|etait) d'",
     r"\bwe (?:won't|will not|no longer) (?:use|support|keep|ship)\b",
     r"\b(?:we|i)(?:'ve| have)? (?:now |just |finally )?(?:switched|moved|migrated) (?:over )?"
     r"(?:from \S+ )?to \w",
@@ -67,20 +69,17 @@ _DECISION = _any(
     r"^(?:ok(?:ay)?,? |no,? |hm+,? )*(?:actually|on second thoughts?|change of plans?)[,:;.]? "
     r"(?:let's|we'll|we will|we use|use|go with|make it|keep|take)\b",
     # French
-    r"^(?:notre )?decisions?(?: prise| finale)?\s*:",
     r"\b(?:on|nous|j'|j) ?(?:a|avons|ai) (?:finalement |enfin )?(?:decide|convenu|choisi|tranche|"
     r"retenu|opte)\b",
     r"\bc'est (?:decide|tranche|entendu|acte)\b",
     r"\bil (?:a ete|est) (?:decide|convenu)\b",
     r"\b(?:on|nous) (?:part|partons|partira|reste|restons|restera) (?:donc )?(?:sur|avec)\b",
     r"\bon (?:va (?:utiliser|garder|adopter|abandonner)|garde|adopte|abandonne) \w",
-    r"\bla decision (?:est|etait) (?:de|que|d')",
     r"\b(?:on|nous) (?:passe|passons|bascule|basculons|migre|migrons) "
     r"(?:donc |plutot |finalement )?(?:sur|a|vers|en)\b",
     r"\bfinalement,? (?:on|nous) (?:prend|prenons|utilise|utilisons|garde|gardons|met|mettons)\b",
     r"^(?:ok,? |bon,? |donc,? |alors,? )*on (?:prend|utilise) (?:donc |plutot |finalement )?\w",
     # German
-    r"^(?:unsere )?entscheidung(?:en)?(?: getroffen| gefallen)?\s*:",
     r"\b(?:wir|ich) hab(?:en|e)? (?:uns |mich )?(?:\S+ ){0,6}(?:entschieden|beschlossen|vereinbart|"
     r"geeinigt|festgelegt)\b",
     r"\bes (?:ist|wurde) (?:\w+ )?(?:entschieden|beschlossen|vereinbart)\b",
@@ -89,7 +88,6 @@ _DECISION = _any(
     r"nutzen|wechseln|behalten|streichen) (?:wir )?(?:also |jetzt |nun |doch |kunftig |lieber )?\w",
     r"^(?:ok(?:ay)?,? |gut,? |also,? |dann )*lass(?:t)? uns \w.*\b(?:nehmen|verwenden|benutzen|"
     r"nutzen|wechseln|bleiben|behalten)\b",
-    r"\bdie entscheidung (?:ist|war|lautet)\b",
     r"\bwir (?:verwenden|benutzen|nutzen|nehmen|unterstutzen) \w.* nicht mehr\b",
     r"\b(?:statt|anstatt|anstelle von) \S+ (?:nehmen|verwenden|benutzen|nutzen) wir\b",
     r"\bwir (?:nehmen|verwenden|benutzen|nutzen) (?:jetzt|nun|doch|kunftig|lieber|also) \w",
@@ -111,7 +109,7 @@ _NO_DECISION = _any(
     r"\b(?:what|why|how|who|which|pourquoi|comment|qui|quand) (?:was |have |did |has )?"
     r"(?:we|i|it|on|nous|decided)\b",
 )
-_LEAD = r"^(?:(?:ok(?:ay)?|and|so|please|btw|by the way|also|but|und|bitte|et|mais),? )*"
+_LEAD = r"^(?:(?:ok(?:ay)?|and|so|please|btw|by the way|also|but|und|bitte|et|mais|bon|donc),? )*"
 _GERMAN_VERB = (
     r"(?:(?:verwend|benutz|nutz|schreib|mach|leg|setz|frag|zeig|stell|teste?|pruf|start|fuhr|lad|"
     r"losch|ander|kommentier|formatier|committ|push|merg|benenn|speicher|antwort|erklar|beginn|"
@@ -126,20 +124,15 @@ _AT_HAND = (
 """What a ban names that is for the moment: "don't do that", "don't push it yet"."""
 _HERE = r"(?:this|our|my|diesem|unserem|ce|cette|notre)"
 _A_HOUSE = r"(?:project|projekt|projet|repo|repository|depot|code ?base|team|house)"
+_FROM_NOW_ON = (
+    r"(?:from now on|desormais|dorenavant|a partir de maintenant|ab jetzt|ab sofort|von nun an)"
+)
 _STANDING = _any(
-    r"^(?:ok(?:ay)?,? |and |so,? |please,? )*from now on\b,? \w+ \w",
-    r"\w+ \w+,? from now on[.!]*$",
-    r"^(?:ok(?:ay)?,? |and |so,? )*please,? (?:always|never) \w",
+    rf"{_LEAD}(?:{_FROM_NOW_ON}|kunftig|in zukunft)\b,? \S+ \w",
+    rf"\w+ \w+,? {_FROM_NOW_ON}[.!]*$",
+    rf"{_LEAD}(?:please|bitte),? (?:always|never|immer|nie|niemals) \w",
     r"^(?:ok(?:ay)?,? |and |so,? |please,? )*remember(?: that|[:,])? (?:to )?"
     r"(?:always|never) \w",
-    # French
-    r"^(?:ok,? |et |bon,? |donc,? )*(?:desormais|dorenavant|a partir de maintenant)\b,? \S+ \w",
-    r"\w+ \w+,? (?:desormais|dorenavant)[.!]*$",
-    # German
-    r"^(?:ok(?:ay)?,? |und |also,? |bitte,? )*(?:ab jetzt|ab sofort|von nun an|kunftig|"
-    r"in zukunft)\b,? \S+ \w",
-    r"\w+ \w+,? (?:ab jetzt|ab sofort|von nun an)[.!]*$",
-    r"^(?:und |also,? )*bitte (?:immer|nie|niemals) \w",
     # Orders that hold for good
     rf"{_LEAD}(?:never|(?:don't|do not) ever) (?!(?:mind|seen|heard|had|got|said|been|was|did)\b)"
     r"(?!\w+ed\b)\w+ \w",

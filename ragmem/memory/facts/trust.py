@@ -7,10 +7,10 @@ from functools import lru_cache
 import msgspec
 
 from ragmem.embedder import Thresholds, cosines
-from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.facts import Remembered
 from ragmem.memory.facts.words import (
     PARTICULAR,
+    WHEN,
     names_in,
     own_words,
     particulars,
@@ -44,15 +44,6 @@ _MOST_NORMAL = 10_000
 """Texts of memories: each new one is compared with all."""
 _SINGULAR: frozenset[MemoryKind] = frozenset(["failure", "rule"])
 """Kinds that are compared with their like only."""
-_MONTH = any_of(MONTHS)
-_WHEN = Regex(
-    rf"\b\d{{4}}-\d\d-\d\d\b|\b\d\d?[./]\d\d?[./]\d{{4}}\b|\b\d\d?/\d\d?/\d\d\b|"
-    rf"\b(?:\d\d?(?:st|nd|rd|th|er|\.)?(?: of)? (?:{_MONTH})|(?:{_MONTH}) \d\d?(?:st|nd|rd|th)?)\b"
-    r"(?:,? \d{4}\b)?|\b\d\d?(?::\d\d)? ?(?:am(?! \d)|pm|o'clock|uhr|h\d{0,2})\b|\b\d\d?:\d\d\b|"
-    r"\b(?:by|on|before|until|to|from|for|next|this|due|is|now|am|bis|zum|auf|ist|nachsten|"
-    rf"kommenden|le|au|avant|pour|ce|est|d'ici) (?:{any_of(WEEKDAYS)})\b"
-)
-"""When something is due, in plain words; a weekday behind another word is part of a name."""
 _MOVED = Regex(
     r"\b(?:moved|moves|postponed|rescheduled|delayed|pushed back|brought forward|instead|actually|"
     r"no longer|verschoben|vorgezogen|verlegt|jetzt|nun|statt|reportee?s?|repoussee?s?|avancee?s?|"
@@ -273,7 +264,7 @@ def _is_reversed(new: MemoryRecord, old: MemoryRecord) -> bool:
 
 def _due_words(memory: MemoryRecord) -> frozenset[str]:
     """What is due, without when, and without that this has changed."""
-    return words_of(_MOVED.sub(" ", _WHEN.sub(" ", plain(memory.content)))) - _OF_DEADLINES
+    return words_of(_MOVED.sub(" ", WHEN.sub(" ", plain(memory.content)))) - _OF_DEADLINES
 
 
 def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:

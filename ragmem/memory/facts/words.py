@@ -41,6 +41,14 @@ _NAME = Regex(r"(?<![.!?:]\s)(?<!^)\b[A-ZÀ-ÖØ-Þ][\w'’-]*[^\W\d_]\b|^[A-ZÀ
 _MONTH = any_of(MONTHS)
 _DATE = Regex(rf"\d(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})\b|\b(?:{_MONTH}) \d", re.IGNORECASE)
 """A month beside its number: without one it may be somebody's name."""
+WHEN = Regex(
+    rf"\b\d{{4}}-\d\d-\d\d\b|\b\d\d?[./]\d\d?[./]\d{{4}}\b|\b\d\d?/\d\d?/\d\d\b|"
+    rf"\b(?:\d\d?(?:st|nd|rd|th|er|\.)?(?: of)? (?:{_MONTH})|(?:{_MONTH}) \d\d?(?:st|nd|rd|th)?)\b"
+    r"(?:,? \d{4}\b)?|\b\d\d?(?::\d\d)? ?(?:am(?! \d)|pm|o'clock|uhr|h\d{0,2})\b|\b\d\d?:\d\d\b|"
+    r"\b(?:by|on|before|until|to|from|for|next|this|due|is|now|am|bis|zum|auf|ist|nachsten|"
+    rf"kommenden|le|au|avant|pour|ce|est|d'ici) (?:{any_of(WEEKDAYS)})\b"
+)
+"""A day or an hour in plain words; a weekday behind another word is part of a name."""
 _LONG_DAY = 5
 """Letters from which the name of a day is nothing else."""
 PARTICULAR = Regex(
