@@ -33,6 +33,8 @@ _WORD = re.compile(
 """Of a line of a shell: a word, its quotes with it, or what stands between commands."""
 _BEGIN_ANEW = {";", "||", "\n"}
 """What follows alone decides on the exit code of a line."""
+_SHELL = Regex(r"^(?:/\S*/)?(?:ba|da|k|z)?sh: (?:line )?\d+: ")
+"""Who says it, and where in a command of one line: it tells nothing."""
 _TELLING = Regex(
     "error|exception|failed|fatal|not found|no such|denied|refused|cannot|can't|unable|missing|"
     "undefined|unknown|invalid|erreur|panic",
@@ -186,6 +188,7 @@ def _reason(call: ToolCall) -> str:
     head = f"exit code {code}" if code is not None else ""
     lines = [one_line(redact(clean(line)), _REASON_CHARS) for line in text.split("\n")[-400:]]
     lines = [line for line in lines if line and not line.startswith(("Exit code ", _REMINDER))]
+    lines = [_SHELL.sub("", line) for line in lines]
     telling = [line for line in lines if _TELLING.search(line)]
     # A program's last word tells most; a tool's first does.
     chosen = (telling or lines)[-1:] if call.tool_name == RUN_COMMAND else lines[:1]
