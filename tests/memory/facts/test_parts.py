@@ -691,7 +691,7 @@ def test_what_is_kept_is_what_was_said_without_the_asking(text: str, content: st
 
 
 def test_a_rule_is_kept_without_the_asking_too() -> None:
-    [episode] = episodes("remember: never use tabs", "", NOW)
+    [episode] = episodes("remember: never use tabs", NOW)
     assert (episode.kind, episode.content) == ("rule", "Never use tabs")
 
 
