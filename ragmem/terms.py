@@ -179,13 +179,16 @@ LONGEST = 80
 _SPLIT_UP_TO = 200
 """Characters of what is still a name to be split at case and underscore, not encoded data."""
 
-TermKind = Literal["word", "stem", "identifier", "part", "number", "name", "digits", "hint", "stop"]
+TermKind = Literal[
+    "word", "stem", "identifier", "part", "number", "name", "digits", "hint", "short", "stop"
+]
 
 
 class QueryTerm(msgspec.Struct, frozen=True):
     """A term to look for, and how much a hit on it counts.
 
     `hint`: what a word may be part of, or may end in; where it is not, nothing is missed.
+    `short`: how people write a word shorter, or the whole of what is written short.
     `stop`: looked for only where the others find fewer turns than are wanted.
     """
 
@@ -292,6 +295,8 @@ def query_terms(text: str) -> tuple[QueryTerm, ...]:
                 weight = _WEIGHTS.get(kind, 1)
                 if term not in found or found[term].weight < weight:
                     found[term] = QueryTerm(term, weight, kind)
+        for other in _IN_SHORT.get(chunk.casefold(), ()):
+            found.setdefault(other, QueryTerm(other, _WEIGHTS["short"], "short"))
         hints = _edges(chunk, own) if own else _stems(chunk) if is_short else ()
         for hint in hints if not idle else ():
             found.setdefault(hint, QueryTerm(hint, _WEIGHTS["hint"], "hint"))
@@ -306,8 +311,18 @@ _FEW_WORDS = 6
 
 # A person's name asked about counts double. Heavier identifiers and lighter stems were tried and
 # found no more; stop words that count as much as others find less.
-_WEIGHTS: dict[TermKind, float] = {"name": 2, "digits": 0.5, "hint": 0.5, "stop": 0.5}
+_WEIGHTS: dict[TermKind, float] = {
+    "name": 2, "digits": 0.5, "hint": 0.5, "short": 0.8, "stop": 0.5
+}  # fmt: skip
 """Of the others it is 1."""
+_SHORT = (
+    "prod production", "db database", "auth authentication", "config configuration",
+    "repo repository", "env environment", "k8s kubernetes", "docs documentation",
+    "perf performance", "deps dependencies", "infra infrastructure", "postgres postgresql",
+    "js javascript", "ts typescript", "admin administrator", "dir directory", "params parameters",
+)  # fmt: skip
+"""What developers write short, and the whole word."""
+_IN_SHORT = {one: [other] for pair in map(str.split, _SHORT) for one, other in (pair, pair[::-1])}
 _COMPOUNDING = frozenset(["german", "dutch"])
 """Languages that write words together: Mahnlauf and Mahnung, Schritt and Berechnungsschritt."""
 _EDGE = 4

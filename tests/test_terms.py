@@ -284,3 +284,12 @@ def test_threads_do_not_disturb_each_other() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_what_is_written_short_is_looked_for_in_full_too() -> None:
+    """And the other way round; it counts less than the word itself."""
+    for asked, other in (("the prod database", "production"), ("connect to production", "prod")):
+        found = {term.term: term for term in query_terms(asked)}
+        assert found[other].kind == "short"
+        assert found[other].weight < found[asked.split()[-1].replace("database", "prod")].weight
+    assert "db" in {term.term for term in query_terms("the prod database")}

@@ -596,7 +596,7 @@ def _shares(text: str, records: Sequence[Collection[str]]) -> list[float]:
         if term.kind != "stop":
             having = sum(term.term in words for words in held)
             tells[term.term] = term.weight * rarity(having, len(held) + _OTHERS)
-            total += tells[term.term] if term.kind != "hint" else 0.0
+            total += tells[term.term] if term.kind not in ("hint", "short") else 0.0
     return [
         min(1.0, math.fsum(tells[term] for term in tells.keys() & words) / (total or 1.0))
         for words in held

@@ -23,7 +23,7 @@ _WORDS, _MEANING, _SUBJECT, _ALIAS = 1.0, 1.2, 0.6, 0.5
 """What each is worth at most, added up."""
 _TRUST = {"person": 1.0, "model": 0.95, "tool": 0.85}
 """What the person said comes before what a file says."""
-_TOPIC = frozenset(["word", "name", "identifier", "part", "number", "stem"])
+_TOPIC = frozenset(["word", "name", "identifier", "part", "number", "stem", "short"])
 _OF_BEST = 0.6
 """Of what is nearest of all the others must be so near: most questions ask one thing. Chosen on the
 stories of tests/recall/days: hardly a memory that bears on a prompt is lost, and two thirds of
@@ -288,7 +288,7 @@ def _by_words(book: Book, text: str, others: Collection[str]) -> dict[int, float
     for term in wanted:
         places = book.postings.get(term.term, ())
         tells = term.weight * rarity(len(places), len(book.entries))
-        total += tells
+        total += tells if term.kind != "short" else 0.0
         for i in places:
             shares[i] += tells
-    return {i: share / total for i, share in shares.items()}
+    return {i: min(1.0, share / total) for i, share in shares.items()}

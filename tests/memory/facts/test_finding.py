@@ -325,6 +325,13 @@ async def test_what_another_process_wrote_is_seen(
     assert await found(first, "ferns") == ["Ana planted ferns"]
 
 
+def test_a_word_is_found_by_how_it_is_written_short() -> None:
+    others = [f"Plot {number} has {number} beds" for number in range(8)]
+    book = book_with("prod db sits on host db7", *others)
+    hits = search(book, FactQuestion("Write the connection string for production."), {}, NOW)
+    assert texts(hits) == ["prod db sits on host db7"]
+
+
 def test_a_word_that_is_shared_by_chance_brings_nothing_up() -> None:
     """The less of the question it has, the nearer it must be."""
     book = book_with(
