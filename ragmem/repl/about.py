@@ -321,7 +321,7 @@ def toolbar(status: Status, columns: int) -> Line:
 
     Words are shortened before one that matters is left out.
     """
-    shown = [*_left(status), *_right(status)]
+    shown = [*_left(status), *_right(status, columns)]
     while True:
         ranked = sorted(shown, key=lambda piece: -piece.rank)
         matters = ranked[0].rank < _BESIDES
@@ -390,7 +390,11 @@ def _names(name: str) -> tuple[str, str]:
     return clip_to_width(name, _NAME_CELLS), clip_to_width(name, _SHORT_NAME_CELLS)
 
 
-def _right(status: Status) -> list[_Piece]:
+_WIDE = 60
+"""Columns from which on it is said of what the tokens are."""
+
+
+def _right(status: Status, columns: int) -> list[_Piece]:
     told: list[tuple[int, str, str]] = []
     if status.tokens and status.window:
         share = min(1.0, status.tokens / status.window)
@@ -399,7 +403,8 @@ def _right(status: Status) -> list[_Piece]:
         bar = "▓" * filled + "░" * (BAR_CELLS - filled)
         told += [(_BESIDES + 1, style, bar), (2, style, f"{share * 100:.0f}%")]
     elif status.tokens:
-        told.append((2, "dim", f"context {in_short(status.tokens)} tokens"))
+        of_what = "context " if columns >= _WIDE else ""
+        told.append((2, "dim", f"{of_what}{in_short(status.tokens)} tokens"))
     if status.cost_usd:
         told.append((7, "dim", dollars(status.cost_usd)))
     if status.doing:

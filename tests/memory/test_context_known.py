@@ -237,6 +237,20 @@ def test_nothing_is_shown_twice() -> None:
     assert "summary 3" in text
 
 
+def test_a_turn_that_is_recalled_is_told_once() -> None:
+    """Its summary is not told beside it, nor what was asked in it."""
+    older = (a_turn(1, "Where are the ferns?", "In the shed."), a_turn(2, "And the moss?", "No."))
+    level1 = (a_summary(1, older[0].turn_id), a_summary(2, older[1].turn_id))
+    context = build(hits=(turn_hit(older[0]),), level1=level1, older=older, older_count=5)
+    text = context.messages[-1].text
+    assert text.count("Where are the ferns?") == 1
+    assert "summary 1" not in text
+    assert "[Turn 2] And the moss?" in text
+    assert "summary 2" in text
+    [queries] = [part for part in context.sections if part.name == "Last User Queries"]
+    assert (len(queries.items), queries.dropped) == (1, 3)
+
+
 def test_a_summary_of_a_turn_that_is_a_hit_is_dropped() -> None:
     """The turn says it better."""
     turn = a_turn(4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
@@ -202,12 +202,13 @@ class Sections:
             return [self._history(), code, last]
         profile, liked, thread = self._profile(), self._preferences(), self._thread()
         if strategy == "recent":
-            return [profile, liked, thread, *self._recent(), self._files(), last]
+            return [profile, liked, thread, *self._recent(frozenset()), self._files(), last]
         recalled = self._recalled()
         facts = self._facts(recalled[0], (*pinned.items, *liked.items))
         if strategy == "relevant":
             return [facts, code, *recalled, last]
-        told = [profile, liked, self._last_time(recalled), thread, facts, *self._recent()]
+        recent = self._recent(_ids(recalled))
+        told = [profile, liked, self._last_time(recalled), thread, facts, *recent]
         return [*told, code, *recalled, self._files(), last]
 
     # --- the conversation ---------------------------------------------------------
@@ -228,11 +229,13 @@ class Sections:
         text = heading + text if material.turns else ""
         return Part(name="Conversation History", text=text, budget=budget)
 
-    def _recent(self) -> list[Part]:
-        """The latest turns, as text for a model without tool calls, and what was asked before."""
+    def _recent(self, told: Set[str]) -> list[Part]:
+        """The latest turns, as text for a model without tool calls, and what was asked before, but
+        for what is `told` elsewhere, by its ids.
+        """
         queries = self._of(self._share.last_user_queries_percent)
         if self._native:
-            return [self._queries(queries)]
+            return [self._queries(queries, told)]
         recent, turns = self._config.recent, self._material.turns
         # 5% of a small window would hold no exchange at all.
         budget = self._of(recent.turns_percent, small=30)
@@ -247,16 +250,18 @@ class Sections:
         )
         return [part, self._last_query(queries)]
 
-    def _queries(self, budget: int) -> Part:
+    def _queries(self, budget: int, told: Set[str]) -> Part:
         """What was asked in the turns just before the window."""
         entries = Entries(budget, "## Last User Queries")
-        for turn in reversed(self._material.older):
+        older = [turn for turn in self._material.older if turn.turn_id not in told]
+        for turn in reversed(older):
             line = f"[Turn {turn.turn_index}] {one_line(turn.asked, _QUERY_CHARS)}"
             if not entries.add(line, line[:80], why="asked before the window"):
                 break
         entries.texts.reverse()
         entries.items.reverse()
-        return entries.part("Last User Queries", of=self._material.older_count)
+        count = self._material.older_count - len(self._material.older) + len(older)
+        return entries.part("Last User Queries", of=count)
 
     def _last_query(self, budget: int) -> Part:
         """Said a second time, as a sentence: without it a small model can't tell who asked what."""
@@ -405,9 +410,12 @@ class Sections:
     def _recalled(self) -> list[Part]:
         """Hits, then summaries that no other stands for; nothing that is shown already."""
         shown = frozenset(turn.turn_id for turn in self._shown)
-        level1 = self._level1(shown) if self._request.strategy == "hybrid" else NO_PART
-        listed = shown.union(item.record_id for item in level1.items)
-        return [*self._relevant(choose(self._material.hits, listed, most=self._most)), level1]
+        if self._request.strategy != "hybrid":
+            return [*self._relevant(choose(self._material.hits, shown, most=self._most)), NO_PART]
+        listed = shown.union(item.record_id for item in self._level1(shown).items)
+        relevant = list(self._relevant(choose(self._material.hits, listed, most=self._most)))
+        # What was said stands for the summary of it.
+        return [*relevant, self._level1(shown | _ids(relevant))]
 
     def _relevant(self, hits: Sequence[Hit]) -> Iterator[Part]:
         """The sections of turns and of summaries, within one budget."""
@@ -536,6 +544,10 @@ class Sections:
         return entries.part(
             "Level 1 Summaries", heading + "\n\n".join(entries.texts), of=len(listed)
         )
+
+
+def _ids(parts: Iterable[Part]) -> frozenset[str]:
+    return frozenset(item.record_id for part in parts for item in part.items)
 
 
 def _heading_chars(hits: Iterable[Hit]) -> int:
