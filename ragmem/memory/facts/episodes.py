@@ -509,10 +509,12 @@ _LEAST_WORDS_OF_A_WISH = 3
 
 _BAN = Regex(
     r"(?:^|[,:;(] ?|\b(?:and|but|so|also|btw|oh|please|und|bitte|et|donc|mais|aussi) )"
-    r"(?:no |(?:don't|do not) (?:use|write|add|put) |keine?n? |pas (?:de |d'))(?!(?:one|any|need|"
+    r"(?:no |(?:don't|do not) (?:ever|use|write|add|put) |keine?n? |"
+    r"pas (?:de |d'))(?!(?:one|any|need|"
     r"idea|problem|worries|matter|way|longer|doubt|errors?|more|space|money|rush|ahnung|panik|"
     r"problem|eile|souci|doute|probleme)\b)"
     r"\w{2,}(?!\w| any ?more\b| mehr\b| plus\b)"
+    r"|\b(?:please|bitte) (?:never|nie(?:mals)?) \w|^(?:et )?jamais (?!vu|eu)\w"
 )
 _OF_ANSWERS, _OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, _WORKS_SO = (
     Regex(pattern)
@@ -535,20 +537,22 @@ _OF_ANSWERS, _OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, _WORKS_SO = (
         r"phrases?|mots|titres?|graphiques?|couleurs?|colonnes?|francais|anglais|allemand|"
         r"dependances?|paquets?|bibliotheques?|abreviations?)\b",
         # That somebody wants it
-        r"\b(?:please|pls|i (?:prefer|want|like|hate|love|can't stand)|i'd (?:like|rather)|wants?|"
+        r"\b(?:please|pls|i (?:don't|never) (?:want|take|accept|allow)|wants?|"
+        r"i (?:prefer|want|like|hate|love|can't stand)|i'd (?:like|rather)|"
         r"spare me|bitte|lieber|will (?=.*\b(?:und|nicht|keine?n?|immer|nur)\b)|"
         r"(?:ich|wir) (?:mochte|mag|hasse|brauche)|"
         r"(?:mir|uns) (?:ein )?(?:graus|wichtig|lieb)\w*|stort mich|nervt|"
         r"s'il (?:te|vous) plait|stp|svp|je (?:prefere|veux|deteste|tiens)|j'aime\w*|merci de)\b",
         # That it holds in general
-        r"\b(?:always|never|every(?:where|thing you| time)|any(?:where|thing you)|each time|"
+        r"\b(?:always|never|(?:don't|do not) ever|every(?:where|thing (?:you|we)| time)|"
+        r"any(?:where|thing you)|each time|"
         r"in (?:new|all|any|every) (?:my |our |your )?(?:code|projects?|repos?|files?|texts?|"
         r"languages?)|all (?:of )?my|whatever you|in general|from (?:now|today)(?: on)?|usually|"
-        r"mostly|whenever|by default|as a rule|at most|rules?|habits?|style for you|"
+        r"mostly|whenever|by default|as a rule|at most|"
         r"immer|nie(?:mals)?|uberall|grundsatzlich|jedes ?mal|generell|ab jetzt|kunftig|"
-        r"meist(?:ens)?|hochstens|regeln?|angewohnheit\w*|"
+        r"meist(?:ens)?|hochstens|"
         r"toujours|jamais|partout|ailleurs|chaque fois|desormais|en general|d'habitude|au plus"
-        r"(?! tard)|regles?|dans (?:tout le|tous (?:les|mes)) (?:projets?|code))\b",
+        r"(?! tard)|dans (?:tout le|tous (?:les|mes)) (?:projets?|code))\b",
         # That it is said in passing
         r"^(?:(?:ok|okay|and|so|und|et|ach)[,.]? )*(?:by the way|btw|oh,? (?:and|also)|also|"
         r"one (?:more|other|last) thing|another thing|fyi|for the record|note that|ubrigens|"
@@ -562,6 +566,14 @@ _OF_ANSWERS, _OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, _WORKS_SO = (
         r"je (?:relis|lis|travaille|suis|ne (?:parle|lis|vois)|n'ai)|"
         r"mon (?:ecran|telephone|editeur)|moi)\b",
     )
+)
+_LAID_DOWN = Regex(
+    r"^(?!what|which|was |welche|quel)[^:]{0,40}\b(?:rules?|habits?|style|wish|regeln?|wunsch|"
+    r"angewohnheit|regles?|habitudes?)\b(?! (?:of|for the|der|des|du)\b)[^:]{0,60}: \w"
+)
+_TASTE = Regex(
+    r"\b(?:spare me|i can't stand|gets on my nerves|(?:mir|uns) ein graus|nervt|stort mich|"
+    r"m'enerve)\b"
 )
 _ONCE = Regex(
     r"\b(?:says?|said|reports?|this|that one|these|those|here|hier|diese[rsmn]?|ici|cette?|ces|"
@@ -602,15 +614,18 @@ def _is_wished(flat: str) -> bool:
     once = any(sign.search(flat) for sign in (_ORDER, _ONCE, _TELLS_OF_BEFORE))
     if len(flat.split()) < _LEAST_WORDS_OF_A_WISH or (once and not in_general):
         return False
+    if _LAID_DOWN.search(flat):
+        return True
     is_ban, is_wanted = _BAN.search(flat) is not None, _WANTED.search(flat) is not None
     is_of_answers = _OF_ANSWERS.search(flat) is not None
     if not is_of_answers and not _OF_WORK.search(flat) and not (is_ban and in_general):
         return False
-    lasts = in_general or _WORKS_SO.search(flat) is not None
+    works_so = _WORKS_SO.search(flat) is not None
+    lasts = in_general or works_so or _TASTE.search(flat) is not None
     in_passing = _IN_PASSING.search(flat) is not None
     if is_ban or is_wanted:
         return lasts or in_passing or (is_ban and is_wanted)
-    return lasts and (in_passing or is_of_answers)
+    return lasts and (in_passing or is_of_answers or (in_general and works_so))
 
 
 def is_of_person(flat: str) -> bool:

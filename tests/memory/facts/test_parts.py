@@ -285,6 +285,14 @@ def test_a_clause_of_a_sentence_may_say_what_holds(text: str, kind: str, content
         ("Lea will keine langen Namen, immer kurze.", "preference"),
         ("Btw dates are UTC everywhere, never local, that was hell once.", "preference"),
         ("Btw three things before lunch.", ""),
+        ("House style for you: factories, and what mails goes through the queue", "preference"),
+        ("Eine Angewohnheit von mir: ein Satz je Zeile im Quelltext.", "preference"),
+        ("Sentences of more than twenty words? spare me, I can't stand them", "preference"),
+        ("I don't take on a dependency without being asked, here or anywhere.", "preference"),
+        ("amounts under 5 euros: don't ever ask me where they are", "preference"),
+        ("what's the rule for the names: upper or lower case", ""),
+        ("never mind, use the other one", ""),
+        ("it never ends, please fix", ""),
     ],
 )
 def test_what_shows_several_signs_of_a_wish_that_lasts_is_kept(text: str, kind: str) -> None:
