@@ -7,8 +7,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from ragmem.store.transfer.document import SessionDocument
     from ragmem.tools.rewind import Preimages
 
+_ANOTHER_BACKUP = "Use another backup if there is one."
 _SQLITE = b"SQLite format 3\0"
 _MOVED = ("projects", "sessions", "turns", "summaries", "memories")
 _TIMEOUT_S = 600.0
@@ -203,7 +204,7 @@ class Administration:
         except OSError as error:
             raise unreadable(file, error) from None
         if not is_database:
-            stream = _with_owner(stream_of_lines(file), self.owner_id)
+            stream = _with_owner(stream_of_lines(file), self.owner_id, file)
             yield CopySource(stream, str(file), count_lines(file))
             return
         # A copy: to open a database is to write beside it, and to bring its schema up to date.
@@ -211,10 +212,12 @@ class Administration:
             database = Path(folder) / "memory.db"
             shutil.copyfile(file, database)
             try:
-                store = await SQLiteStore.open(database, locks_dir=Path(folder) / "locks")
+                with _as_ragmem_wrote(file):
+                    store = await SQLiteStore.open(database, locks_dir=Path(folder) / "locks")
                 try:
-                    source = await _copy_source(store)
-                    stream = _with_owner(source.stream, self.owner_id)
+                    with _as_ragmem_wrote(file):
+                        source = await _copy_source(store)
+                    stream = _with_owner(source.stream, self.owner_id, file)
                     yield msgspec.structs.replace(source, stream=stream, label=str(file))
                 finally:
                     await store.aclose()
@@ -554,14 +557,29 @@ async def _copy_source(store: "Archive") -> CopySource:
     return CopySource(stream_of(store), label_of(found), total)
 
 
-def _with_owner(stream: "Stream", owner: str) -> "Stream":
+def _with_owner(stream: "Stream", owner: str, file: Path) -> "Stream":
     """The stream of a backup, with this owner for what was written before there were owners."""
 
     async def writes() -> AsyncIterator[Sequence[Write]]:
-        async for batch in stream():
-            yield owned(batch, owner)
+        with _as_ragmem_wrote(file):
+            async for batch in stream():
+                yield owned(batch, owner)
 
     return writes
+
+
+@contextmanager
+def _as_ragmem_wrote(file: Path) -> Iterator[None]:
+    """StoreDamaged for a backup that is a database, but holds what ragmem does not write."""
+    import apsw
+
+    try:
+        yield
+    except (apsw.SQLError, msgspec.MsgspecError) as error:
+        raise StoreDamaged(
+            f"The backup {file} is damaged: {error}. It was left as it is.",
+            hint=_ANOTHER_BACKUP,
+        ) from None
 
 
 def _read_out(cut_off: str) -> Path:
@@ -582,7 +600,7 @@ def _of_backup(error: StoreError, database: Path, file: Path) -> StoreError:
     told = f"The memory's database {database}"
     if told not in str(error):
         return error
-    hint = "Use another backup if there is one." if isinstance(error, StoreDamaged) else error.hint
+    hint = _ANOTHER_BACKUP if isinstance(error, StoreDamaged) else error.hint
     return type(error)(str(error).replace(told, f"The backup {file}"), hint=hint)
 
 

@@ -142,6 +142,30 @@ def test_a_backup_brings_it_back(ragmem: Ragmem, tmp_path: Path) -> None:
     assert re.search(r"^Left as it is, since changed there: 1 record\.$", back, re.M)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE turns SET status = 'hacked'",
+        "UPDATE sessions SET started_at = 'yesterday'",
+        "DROP TABLE turns",
+        "PRAGMA user_version = -1",
+    ],
+)
+def test_a_backup_that_somebody_has_edited_is_refused_as_damaged(
+    ragmem: Ragmem, tmp_path: Path, change: str
+) -> None:
+    file = tmp_path / "backup.db"
+    ragmem.ok("store", "backup", str(file))
+    database = apsw.Connection(str(file))
+    database.execute(change)
+    database.close()
+    elsewhere = Ragmem(tmp_path / "elsewhere")
+    done = elsewhere.run("store", "migrate", "--from", str(file), "--yes")
+    assert done.code == 1
+    assert f"error: The backup {file} is damaged: " in done.err
+    assert "Use another backup if there is one." in done.err
+
+
 @pytest.mark.parametrize("form", ["db", "jsonl"])
 def test_a_backup_from_before_there_were_owners_brings_the_profile_back_as_it_was(
     tmp_path: Path, form: str
