@@ -140,11 +140,17 @@ def settled(screen: str) -> str:
     screen = _HEAD.sub("ragmem 0.0.0", screen)
     screen = _SUMS.sub("  0 ms · model calls · tokens", screen)
     screen = _ID.sub("00000000", _PORT.sub("00000", _TIME.sub("0 ms", screen)))
-    screen = _BEHIND.sub(lambda found: found[1].rstrip().rjust(len(found[0])), screen)
+    screen = _BEHIND.sub(_without_behind, screen)
     # These stand in columns: what is beside them stays where it is.
     screen = _BESIDE.sub(lambda found: " " * len(found[0]), screen)
     screen = _TOKENS.sub(_without_number, screen)
     return "\n".join(row.rstrip() for row in screen.split("\n")) + "\n"
+
+
+def _without_behind(found: re.Match[str]) -> str:
+    # A row that is full takes the last column too.
+    is_full = not found[0].startswith("   ")
+    return found[1].rstrip().rjust(len(found[0]) - is_full)
 
 
 def _without_number(found: re.Match[str]) -> str:
