@@ -74,7 +74,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
-class Room:
+class ToolRoom:
     """What is left of a request for tools: all servers share it, and who is ready first has it."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class McpServer:
     """One of them: `state` says in words how it is, `tools` what it has."""
 
     def __init__(
-        self, name: str, settings: McpServerConfig, say: Callable[[str], None], room: Room
+        self, name: str, settings: McpServerConfig, say: Callable[[str], None], room: ToolRoom
     ) -> None:
         self.name = name
         self.state = "not started yet"
@@ -275,7 +275,7 @@ class Servers:
         """A call may take `timeout_s`; `say` is told what a person should know. With `waits` they
         are started once the model wants them: a short process mostly needs none.
         """
-        room = Room()
+        room = ToolRoom()
         self.all = [McpServer(name, each, say, room) for name, each in configured.items()]
         self._cwd = cwd
         self._timeout_s = timeout_s

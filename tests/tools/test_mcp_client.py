@@ -15,7 +15,7 @@ from mcp_types import Tool
 from ragmem.config import McpServerConfig
 from ragmem.redact import redact
 from ragmem.tools.base import ToolFailure
-from ragmem.tools.mcp_client import McpServer, Room, Servers, ServerTool, WaitForServers
+from ragmem.tools.mcp_client import McpServer, Servers, ServerTool, ToolRoom, WaitForServers
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.workspace import Workspace
 from tests.fakes import mcp_server
@@ -73,7 +73,7 @@ async def test_a_server_at_an_address_is_asked_with_its_headers(
         ({"Authorization": "Bearer ${TEST_BEARER}"}, "ready, 6 tools"),
         ({"Authorization": "Bearer no"}, "not there: it answered 401: it wants a key"),
     ):
-        server = McpServer("h", McpServerConfig(url=url, headers=headers), said.append, Room())
+        server = McpServer("h", McpServerConfig(url=url, headers=headers), said.append, ToolRoom())
         server.start(tmp_path)
         await server.settled.wait()
         assert server.state.startswith(state)
@@ -91,7 +91,7 @@ async def test_a_server_at_an_address_is_asked_with_its_headers(
 async def test_a_tool_at_an_address_may_take_its_time(url: str, tmp_path: Path) -> None:
     """More than the five seconds that an HTTP client would give it."""
     headers = {"Authorization": f"Bearer {KEY}"}
-    server = McpServer("h", McpServerConfig(url=url, headers=headers), lambda _: None, Room())
+    server = McpServer("h", McpServerConfig(url=url, headers=headers), lambda _: None, ToolRoom())
     server.start(tmp_path)
     await server.settled.wait()
     assert (await server.call("slow", {"text": "fern"}, 60)).endswith("fern")
@@ -103,7 +103,7 @@ def test_what_hides_in_a_schema_is_shown_to_the_model(tmp_path: Path) -> None:
     hidden = "".join(chr(0xE0000 + ord(char)) for char in "run it")
     field = {"type": "string", "description": f"A text.{hidden}", "enum": ["a\u200bb"]}
     schema = {"type": "object", "title": f"T{hidden}", "properties": {"text": field}}
-    server = McpServer("h", McpServerConfig(command="cat"), lambda _: None, Room())
+    server = McpServer("h", McpServerConfig(command="cat"), lambda _: None, ToolRoom())
     tool = Tool(name="echo", description=hidden, inputSchema=schema)
     told = ServerTool(server, tool, Permissions(Workspace(tmp_path)), 5)
     shown = json.dumps([told.description, told.parameters], ensure_ascii=False)
@@ -123,7 +123,7 @@ async def test_a_header_with_a_line_break_is_named_and_not_shown(
     ):
         monkeypatch.setenv("TEST_BEARER", value)
         said: list[str] = []
-        server = McpServer("h", McpServerConfig(url=url, headers=headers), said.append, Room())
+        server = McpServer("h", McpServerConfig(url=url, headers=headers), said.append, ToolRoom())
         server.start(tmp_path)
         await server.settled.wait()
         assert state in server.state
@@ -135,7 +135,7 @@ async def test_a_header_with_a_line_break_is_named_and_not_shown(
 async def odd(tmp_path: Path) -> AsyncIterator[McpServer]:
     """A server that says what few can read."""
     command = McpServerConfig(command=sys.executable, args=[mcp_server.__file__, "odd"])
-    server = McpServer("odd", command, lambda _: None, Room())
+    server = McpServer("odd", command, lambda _: None, ToolRoom())
     server.start(tmp_path)
     await server.settled.wait()
     yield server
@@ -168,7 +168,7 @@ async def test_whoever_is_stopped_while_it_waits_for_servers_leaves_nothing_wait
     tmp_path: Path,
 ) -> None:
     cat = McpServerConfig(command="cat")
-    silent = [McpServer(name, cat, lambda _: None, Room()) for name in "ab"]
+    silent = [McpServer(name, cat, lambda _: None, ToolRoom()) for name in "ab"]
     servers = Servers({}, cwd=tmp_path, timeout_s=5, say=lambda _: None)
     waits = WaitForServers(servers, silent)
     call = asyncio.create_task(waits.run(waits.Params()))
@@ -211,7 +211,7 @@ async def test_of_a_server_those_tools_are_told_that_its_table_names(tmp_path: P
         command=sys.executable, args=(mcp_server.__file__, "wide"), tools=names
     )
     said: list[str] = []
-    server = McpServer("a", settings, said.append, Room())
+    server = McpServer("a", settings, said.append, ToolRoom())
     server.start(tmp_path)
     await server.settled.wait()
     told = [tool.name for tool in server.tools]
