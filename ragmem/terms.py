@@ -295,7 +295,7 @@ def query_terms(text: str) -> tuple[QueryTerm, ...]:
                 weight = _WEIGHTS.get(kind, 1)
                 if term not in found or found[term].weight < weight:
                     found[term] = QueryTerm(term, weight, kind)
-        for other in _IN_SHORT.get(chunk.casefold(), ()):
+        if other := _IN_SHORT.get(chunk.casefold()):
             found.setdefault(other, QueryTerm(other, _WEIGHTS["short"], "short"))
         hints = _edges(chunk, own) if own else _stems(chunk) if is_short else ()
         for hint in hints if not idle else ():
@@ -322,7 +322,7 @@ _SHORT = (
     "js javascript", "ts typescript", "admin administrator", "dir directory", "params parameters",
 )  # fmt: skip
 """What developers write short, and the whole word."""
-_IN_SHORT = {one: [other] for pair in map(str.split, _SHORT) for one, other in (pair, pair[::-1])}
+_IN_SHORT = {one: other for pair in map(str.split, _SHORT) for one, other in (pair, pair[::-1])}
 _COMPOUNDING = frozenset(["german", "dutch"])
 """Languages that write words together: Mahnlauf and Mahnung, Schritt and Berechnungsschritt."""
 _EDGE = 4

@@ -502,8 +502,9 @@ def _fitting(turn: Turn, limit: int, *, usual: int) -> tuple[Message, ...]:
     """A turn within a limit, its longest results clipped alike."""
     lengths = [len(result_text(call)) for call in turn.tool_calls]
     whole = turn_messages(turn, result_limit=max(lengths, default=0))
-    clip = fair_share(lengths, limit - sum(m.char_count for m in whole) + sum(lengths))
-    clip = max(clip, usual)
+    if (over := sum(m.char_count for m in whole) - limit) <= 0:
+        return whole
+    clip = max(usual, fair_share(lengths, sum(lengths) - over))
     while clip >= _LEAST_RESULT:
         messages = turn_messages(turn, result_limit=clip)
         if sum(m.char_count for m in messages) <= limit:
