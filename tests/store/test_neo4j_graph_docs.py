@@ -203,7 +203,7 @@ EXPECTED: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
     "What imports it?": (
         "file steps", [("main.py", 1), ("other.py", 2), ("tests/main.py", 2)],
     ),
-    "What did it take the place of?": (
+    "What did it replace?": (
         "back content at until",
         [(0, "Ferns go north.", at(10), None), (1, "Ferns go south.", at(1), at(10))],
     ),
