@@ -1,7 +1,7 @@
-"""Projects, sessions, turns, tool calls, files, summaries, and the code that turns have to do with.
+"""Projects, sessions, turns, tool calls, files, summaries, and the code that turns refer to.
 
-A scope is a piece of a file with a name of its own: a function, a class, a section of a text. Its
-id stays while its path, name and kind stay, and goes with its file where that is renamed as it is.
+A scope is a named piece of a file: a function, a class, a section of a text. Its id stays the same
+as long as its path, name and kind do, and follows its file when that is renamed unchanged.
 """
 
 import re
@@ -13,9 +13,9 @@ import msgspec
 
 SessionStatus = Literal["active", "archived"]
 ASKED = "ask"
-"""Tag of a session that `ragmem ask` began, until somebody chats in it."""
+"""Tag of a session that `ragmem ask` began, until it is continued in a chat."""
 UNSUMMARIZED = "unsummarized"
-"""Tag of a session of which the background makes no summaries, whoever works on it."""
+"""Tag of a session that gets no summaries from background work, whoever works on it."""
 TurnStatus = Literal["running", "completed", "interrupted", "failed"]
 AccessType = Literal["read", "write", "search", "list"]
 CallOrigin = Literal["model", "mention", "person"]
@@ -24,7 +24,7 @@ DEFAULT_TITLE = "New Conversation"
 
 
 class IdOf(NamedTuple):
-    """Marks a text as the id of a record: where a copy gets other ids, it stands for another."""
+    """Marks a string as a record's id, so that a copy of a session can replace it by a new one."""
 
     kind: str
 
@@ -35,7 +35,7 @@ TurnId = Annotated[str, IdOf("turn")]
 ToolCallId = Annotated[str, IdOf("tool call")]
 SummaryId = Annotated[str, IdOf("summary")]
 RecordId = Annotated[str, IdOf("turn, summary, memory or session")]
-"""Where something is of records of several kinds."""
+"""An id that may be of any of these kinds."""
 
 
 def utc_now() -> datetime:
@@ -44,9 +44,10 @@ def utc_now() -> datetime:
 
 
 def wrong_time(at: datetime | None) -> str:
-    """Why a time that a file brings can't be stored; empty where it can.
+    """Return why a time from a file can't be stored, or "" if it can.
 
-    What lies at an end of the calendar can't be shown: in another time zone it is beyond.
+    The first and the last years of the calendar can't be shown: another time zone may be out of
+    range.
     """
     if at and at.tzinfo is None:
         return "a time has no time zone"
@@ -54,14 +55,14 @@ def wrong_time(at: datetime | None) -> str:
 
 
 class Record(msgspec.Struct, frozen=True):
-    """Base of everything stored, and of what is written."""
+    """Base of everything stored, and of the writes."""
 
     texts: ClassVar[tuple[str, ...]]
-    """Fields that may hold a secret, or records that do. Without them nothing can be written."""
+    """Fields that may hold a secret, or records that do. Required for anything that is written."""
 
     @property
     def uuid(self) -> str:
-        """Return its id, the first field, under the name that the interface for programs has."""
+        """Return its id, the first field, under the name that the programming interface uses."""
         return str(getattr(self, self.__struct_fields__[0]))
 
 
@@ -70,18 +71,18 @@ class Project(Record, frozen=True, kw_only=True):
 
     project_id: ProjectId
     path: str
-    """Real path of its top folder."""
+    """Real path of its top directory."""
     remote: str | None = None
-    """The checkout's `origin`, without user information; without one `commit:` and the id of its
-    first commit, where that was made in it."""
+    """The checkout's `origin`, without user information; without one, `commit:` and the id of its
+    first commit, if it was made in this checkout."""
     created_at: datetime
     joined_into: ProjectId | None = None
-    """The project that it was joined to: whose its sessions are. Its own id once the person split
-    it off again: then only they join it, never its being a worktree."""
+    """The project it was joined to, which its sessions belong to. Its own id once the user split it
+    off again: then only the user joins it, and being a worktree no longer does."""
 
     @property
     def root_id(self) -> str:
-        """Id of the project that the folder's sessions belong to."""
+        """Id of the project that the directory's sessions belong to."""
         return self.joined_into or self.project_id
 
 
@@ -109,25 +110,25 @@ class Session(Record, frozen=True, kw_only=True):
     updated_at: datetime
     last_activity_at: datetime
     turn_count: int = 0
-    """Turns a reader of this session sees: its own and, for a fork, the shared ones."""
+    """Turns that a reader of this session sees: its own and, for a fork, the shared ones."""
     message_count: int = 0
     """Two for each completed turn."""
     first_message: str | None = None
-    """Of one that was never named: the first message of its own turns that asked something."""
+    """For a session without a title: the first of its own turns' messages that asked something."""
     last_message: str | None = None
     """The newest user message."""
     parent_session_id: SessionId | None = None
     forked_at_index: int | None = None
     """A fork sees its parent's turns up to this `turn_index`; its own go on from there."""
     owner: str = ""
-    """Id of the person whose it is; a store fills in the one that it was opened for."""
+    """Id of the owner; a store fills in the one that it was opened for."""
 
     @property
     def called(self) -> str:
-        """Return what people call it: its title, or the first prompt of one that was never named.
+        """Return the name to show: its title, or without one its first prompt.
 
-        Of a fork that has asked nothing yet it is the newest of those that it shares. What
-        begins with `!` is a command of the person's own.
+        For a fork that has asked nothing yet, the newest of the shared prompts, unless that begins
+        with `!`: a shell command of the user's.
         """
         if self.title != DEFAULT_TITLE:
             return self.title
@@ -137,7 +138,7 @@ class Session(Record, frozen=True, kw_only=True):
 
     @property
     def last_asked(self) -> str:
-        """The newest prompt as a person is shown it; empty where there is none."""
+        """The newest prompt as the user is shown it; empty if there is none."""
         return as_shown(self.last_message or "")
 
 
@@ -156,10 +157,10 @@ class FileAccess(Record, frozen=True, kw_only=True):
 
 
 UNDO = "undo"
-"""What the call of a turn is called that says which edits the person has taken back."""
+"""The `tool_name` of the call that records which edits the user has undone."""
 REWIND = "/rewind"
-"""What the turn of such a call is called with which a session is left: the person goes on in a fork
-that ends before a prompt of it, whether edits were taken back or not."""
+"""The `user_message` of the turn that records a rewind, around such a call: the user left the
+session for a fork that ends before one of its prompts, with or without undoing edits."""
 
 
 class ToolCall(Record, frozen=True, kw_only=True):
@@ -176,7 +177,7 @@ class ToolCall(Record, frozen=True, kw_only=True):
     """A JSON object."""
     result: str = "{}"
     """A JSON object with at least `text`: what the model was shown. Empty while it runs, and for
-    ever if the process died: then its effects are unknown, unless `error` says of them."""
+    ever if the process died: its effects are unknown then, unless `error` describes them."""
     success: bool = True
     error: str | None = None
     started_at: datetime
@@ -187,12 +188,12 @@ class ToolCall(Record, frozen=True, kw_only=True):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nothing is known of its effects: the process died in it, or it runs."""
+        """Whether its effects are unknown: it still runs, or the process died in it."""
         return not self.result and not self.error
 
     @property
     def is_undo(self) -> bool:
-        """Whether the person has taken edits back by it; a model may call anything so."""
+        """Whether it records edits undone by the user; a model may give any call this name."""
         return self.tool_name == UNDO and self.origin == "person"
 
     @property
@@ -212,7 +213,7 @@ class Usage(Record, frozen=True, kw_only=True):
     api_ms: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
-        """Sums; what neither reported stays unknown."""
+        """Add each field; what is None in both stays None."""
         return Usage(
             input_tokens=_sum(self.input_tokens, other.input_tokens),
             output_tokens=_sum(self.output_tokens, other.output_tokens),
@@ -240,34 +241,36 @@ _MARKED = re.compile(
 _TYPED = re.compile(
     r"\A<command>\n<typed>\n(.*?)\n</typed>\n(?:.*\n</command>(?:\n\n|\Z)|.*\Z)", re.DOTALL
 )
-"""Also of what was cut."""
+"""The end of the message may have been cut off."""
 
 
 def without_marks(message: str) -> str:
-    """Return a prompt without the marks that say what of it nobody typed: what came through a pipe
-    alone, or what a command stands for; any other as it is.
+    """Return a prompt without the tags around what nobody typed.
+
+    These are `<stdin>`, when all of it came through a pipe, and `<command>`, around the prompt that
+    a slash command stands for. Any other prompt is returned as is.
     """
     return _MARKED.sub(lambda marked: marked[1] or marked[2] or "", message)
 
 
 def as_typed(message: str) -> str:
-    """Return a prompt with what was typed for a command in the place of what that stands for."""
+    """Return a prompt with the slash command as typed in place of the prompt that it stands for."""
     typed = _TYPED.match(message)
     return f"{typed[1]} {message[typed.end() :]}".rstrip() if typed else message
 
 
 def as_shown(message: str) -> str:
-    """Return a prompt as a person is shown it: as it was typed, and without marks."""
+    """Return a prompt as the user is shown it: as typed, without tags."""
     return without_marks(as_typed(message))
 
 
 class Turn(Record, frozen=True, kw_only=True):
-    """One prompt of the person and all that followed from it."""
+    """One prompt of the user and everything that followed from it."""
 
     texts = ("user_message", "assistant_message", "reasoning", "tool_calls")
     turn_id: TurnId
     session_id: SessionId
-    """The session that it was said in (a fork's shared turns keep their parent's)."""
+    """The session that it was recorded in (a fork's shared turns keep their parent's)."""
     turn_index: int = 0
     """Assigned by the store, from 1."""
     user_message: str
@@ -279,48 +282,48 @@ class Turn(Record, frozen=True, kw_only=True):
     model: str | None = None
     usage: Usage = Usage()
     owner_id: str | None = None
-    """The process that runs it, while `status` is running."""
+    """The process that runs it, while `status` is `running`."""
     tool_calls: tuple[ToolCall, ...] = ()
 
     @property
     def timestamp(self) -> datetime:
-        """When it was complete; of one that runs, when it began."""
+        """When it ended; when it began while it runs."""
         return self.finished_at or self.started_at
 
     @property
     def asked(self) -> str:
-        """What it began with, as a person is shown it."""
+        """The prompt as the user is shown it."""
         return as_shown(self.user_message)
 
     @property
     def prompt(self) -> str:
-        """What it began with, as the model was asked it."""
+        """The prompt as the model was sent it."""
         return without_marks(self.user_message)
 
     @property
     def said(self) -> str:
-        """Return all that the agent said in it, in order: between its calls, then its answer."""
+        """Return all text of the agent in order: before its tool calls, then its answer."""
         between = (call.preamble for call in self.tool_calls)
         return "\n\n".join(filter(None, (*between, self.assistant_message)))
 
     @property
     def char_count(self) -> int:
-        """Code points of user and assistant text; tool results do not count."""
+        """Code points of the user's and the agent's message; tool results do not count."""
         return len(self.user_message) + len(self.assistant_message)
 
     @property
     def is_own_command(self) -> bool:
-        """Whether the person ran a command by themself: nothing was asked, nothing said."""
+        """Whether the user ran a command without a model: nothing was asked, nothing answered."""
         return any(call.origin == "person" for call in self.tool_calls)
 
     @property
     def is_undo(self) -> bool:
-        """Whether it says no more than that the person has taken edits back, or gone back."""
+        """Whether it only records that the user has undone edits, or rewound the session."""
         return any(call.is_undo for call in self.tool_calls)
 
     @property
     def is_rewind(self) -> bool:
-        """Whether it says that the person has gone back in the session, and on in a fork of it."""
+        """Whether it records that the user has left the session for a fork by `/rewind`."""
         return self.is_undo and self.user_message == REWIND
 
 
@@ -339,9 +342,9 @@ class Summary(Record, frozen=True, kw_only=True):
     topics: tuple[str, ...] = ()
     created_at: datetime
     covers: tuple[RecordId, ...]
-    """Ids of the turns (level 1) or summaries (level 2 and up) that it digests."""
+    """Ids of the turns (level 1) or summaries (level 2 and up) that it summarizes."""
     extractive: bool = False
-    """Cut from the turns without a model; to be redone."""
+    """Cut from the turns without a model; to be replaced by a model's."""
 
     @property
     def char_count(self) -> int:
@@ -349,11 +352,11 @@ class Summary(Record, frozen=True, kw_only=True):
         return len(self.text)
 
     def repeats(self, shown: Collection[str]) -> bool:
-        """Whether all that it digests is among these turns."""
+        """Whether all that it summarizes is among these turns."""
         return self.level == 1 and all(turn_id in shown for turn_id in self.covers)
 
 
-# --- what is asked, and what is answered, beside records --------------------------------
+# --- queries and their results ----------------------------------------------------------
 
 
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -375,7 +378,7 @@ class TurnQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
     """The newest so many."""
     max_chars: int | None = None
-    """The newest whole turns whose `char_count` sums to at most this, but at least one."""
+    """The newest whole turns whose `char_count` sums to at most this; at least one."""
     before_index: int | None = None
     """Only turns with a smaller index."""
     statuses: tuple[str, ...] = ()
@@ -388,7 +391,7 @@ WITHOUT_CALLS = TurnQuery(with_tool_calls=False)
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A session's own turns from `first` to `last` by index; none when `last` is smaller."""
+    """A session's own turns from index `first` to `last`; empty when `last` is smaller."""
 
     session_id: str
     first: int
@@ -424,49 +427,49 @@ class WeightedTerm(msgspec.Struct, frozen=True):
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
-    """A time that is asked about, half-open."""
+    """A half-open range of time that the question asks about."""
 
     start_at: datetime
     end_at: datetime
 
 
 LOOKED_THROUGH = 1_000
-"""Turns of an interval among which the best are taken: its newest."""
+"""The best of an interval are taken among this many of its newest turns."""
 
 
 class Attempts(msgspec.Struct, frozen=True, kw_only=True):
-    """What all processes asked a model about an item, when no answer could be used."""
+    """The failed attempts of all processes at an item: answers of a model that were unusable."""
 
     item: str
     session_id: str
     model: str
     count: int
     not_before: datetime
-    """Until then it is not asked again."""
+    """The item is not tried again before this."""
     problem: str = ""
     """What was wrong with the last answer."""
 
 
 class SearchQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A question, as a store can look for it."""
+    """A question, in the form that a store searches for."""
 
     scope: Scope = EVERYTHING
     terms: tuple[WeightedTerm, ...] = ()
-    """Heaviest first; none: nothing is found by text."""
+    """Heaviest first; without any, nothing is found by text."""
     vector: bytes = b""
-    """The question's unit vector, float32 little-endian; empty: nothing is found by vector."""
+    """The question's unit vector, float32 little-endian; if empty, nothing is found by vector."""
     embedder: str = ""
-    """The model of `vector`."""
+    """Model id of the embedder of `vector`."""
     intervals: tuple[Interval, ...] = ()
-    """Turns that began in one of these are found too, whatever they say."""
+    """Turns that began in one of these are found too, whatever their text."""
     levels: tuple[int, ...] = ()
     """0 for turns, 1 and up for summaries; empty for all."""
     limit: int = 50
-    """The best so many turns by text, as many by vector; and the same of summaries."""
+    """Maximum number of turns by text, and by vector; and the same of summaries."""
 
     @property
     def of_interval(self) -> int:
-        """Return how many turns of each interval are found by text, by vector, as the newest."""
+        """Return how many turns of each interval come by text, by vector, and as the newest."""
         return -(-self.limit // 2)
 
 
@@ -481,13 +484,13 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     """When the turn began, or the summary was made."""
     text: float = 0.0
-    """BM25, higher is better; 0 for one that is not among the best by text, nor an interval's."""
+    """BM25, higher is better; 0 if it is not among the best by text, in all or of an interval."""
     similarity: float | None = None
     """Raw cosine of its best passage with the question; None without a vector of this embedder."""
     whole: float | None = None
-    """The same of its first passage: all of it, as far as the embedder reads at once."""
+    """Raw cosine of its first passage: all of it, if the embedder can read it at once."""
     passages: int = 0
-    """How many it has: how long it is."""
+    """How many passages it has, as a measure of its length."""
 
 
 class EmbedderMark(msgspec.Struct, frozen=True):
@@ -498,32 +501,32 @@ class EmbedderMark(msgspec.Struct, frozen=True):
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of work."""
+    """One unit of background work."""
 
     work: Work
     session_id: str
     record_id: str
-    """`vectors`: what is to be embedded; `level1`, `memories`, `references`: the turn; `roll_up`,
+    """`vectors`: the record to embed; `level1`, `memories`, `references`: the turn; `roll_up`,
     `thread`: the session."""
     level: int = TURN_LEVEL
-    """`vectors`: of the record; `roll_up`: of the summaries that wait."""
+    """`vectors`: of the record; `roll_up`: of the summaries to roll up."""
 
     @property
     def key(self) -> str:
-        """Names it among all work, for leases."""
+        """Identifies it among all work, for leases."""
         return f"{self.work}:{self.level}:{self.record_id}"
 
 
 ScopeKind = Literal["class", "function", "method", "type", "constant", "block", "section", "text"]
 ReferenceHow = Literal["edited", "read", "found", "named"]
-"""The strongest first: a turn has one reference to a scope."""
+"""Strongest first: a turn has one reference to a scope."""
 
 SCOPE_KINDS: tuple[ScopeKind, ...] = get_args(ScopeKind)
 REFERENCE_HOWS: tuple[ReferenceHow, ...] = get_args(ReferenceHow)
 
 
 class CodeScope(Record, frozen=True, kw_only=True):
-    """A scope as it stands in its file; never its text, which is in the file."""
+    """A scope as it stands in its file, without its text, which stays in the file."""
 
     texts = ("name", "qualified_name", "signature", "docstring")
     scope_id: str
@@ -531,15 +534,16 @@ class CodeScope(Record, frozen=True, kw_only=True):
     name: str
     """`validate`; a section's heading; empty for a block or text without one."""
     qualified_name: str
-    """With what it is in, joined with dots: `AuthService.validate`; unique within kind and file."""
+    """With the names of the scopes around it, joined with dots: `AuthService.validate`; unique
+    within kind and file."""
     signature: str = ""
     """Its first line or lines, at most 300 characters."""
     docstring: str = ""
-    """What stands about it in the file, at most 500 characters."""
+    """Its docstring or the comment about it, at most 500 characters."""
     start_line: int
     """1-based."""
     end_line: int
-    """The last one, included."""
+    """Inclusive."""
     hash: str
     """Of its text."""
 
@@ -549,7 +553,7 @@ class CodeFile(Record, frozen=True, kw_only=True):
 
     texts = ("scopes",)
     project_id: ProjectId
-    """Of the folder that it is in, itself, not of what that was joined to."""
+    """Of the directory that it is in, even if that project was joined to another."""
     path: str
     """Relative to the project's folder, with `/`; as in `FileAccess`."""
     language: str
@@ -563,28 +567,28 @@ class CodeFile(Record, frozen=True, kw_only=True):
 
 
 class CodeReference(Record, frozen=True, kw_only=True):
-    """What a turn has to do with a scope."""
+    """How a turn refers to a scope."""
 
     scope_id: str
     how: ReferenceHow
 
 
 MOST_CHANGED = 50
-"""Files that a turn may write to, that something be learned of what changes together."""
+"""Of a turn that wrote to more files than this, nothing is learned about changing together."""
 
 
 class ScopeQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which scopes; conditions combine with AND. By path, then by first line."""
 
     project_ids: tuple[str, ...] = ()
-    """Of these; one that was joined to another counts as that one. Empty: of all."""
+    """Of these; a project that was joined to another counts as that one. Empty: of all."""
     name: str = ""
-    """Of those that are called so: by name, qualified name, or the last dotted parts of that
-    (`Service.validate`); upper and lower case alike. Empty: any."""
+    """Scopes with this name, qualified name, or last dotted parts of that (`Service.validate`);
+    case-insensitive. Empty: any."""
     path: str = ""
     """Of this file."""
     defined: bool | None = None
-    """Only those that their file defines still, or only those that it doesn't; None: both."""
+    """True: only scopes that their file still defines; False: only those it doesn't; None: both."""
     limit: int = 100
 
 
@@ -593,25 +597,25 @@ class FoundScope(msgspec.Struct, frozen=True, kw_only=True):
 
     project_id: str
     path: str
-    """Of the file that defines it, or did last."""
+    """The file that defines it, or was the last to do so."""
     defined: bool
-    """Whether that file defines it still."""
+    """Whether that file still defines it."""
     scope: CodeScope
 
 
 class TurnsQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Turns that have to do with any of these scopes or files."""
+    """Turns that refer to any of these scopes, or accessed any of these files."""
 
     scope_ids: tuple[str, ...] = ()
     project_ids: tuple[str, ...] = ()
-    """Of the files; as in ScopeQuery, but never empty where `paths` is not."""
+    """Of the files; as in ScopeQuery, but required where `paths` are given."""
     paths: tuple[str, ...] = ()
     limit: int = 100
-    """The newest so many."""
+    """The newest ones."""
 
 
 class CodeTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that has to do with code, and how."""
+    """A turn that refers to code, and how."""
 
     turn_id: str
     session_id: str
@@ -619,13 +623,13 @@ class CodeTurn(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     """When it began."""
     hows: tuple[ReferenceHow, ...] = ()
-    """Of the scopes that were asked for; each once, in the order of REFERENCE_HOWS."""
+    """How it refers to the scopes asked for; each once, in the order of REFERENCE_HOWS."""
     accesses: tuple[AccessType, ...] = ()
-    """Of the files that were asked for; each once, sorted."""
+    """How it accessed the files asked for; each once, sorted."""
 
 
 class ChangedTogether(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was changed in the same turns as another."""
+    """A file that was written to in the same turns as another."""
 
     path: str
     turn_count: int

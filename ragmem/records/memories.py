@@ -1,4 +1,4 @@
-"""What is known beyond the conversations: memories, the person's profile, insights."""
+"""What is known apart from the conversations: memories, the user's profile, insights."""
 
 from collections.abc import Container, Iterable
 from datetime import datetime
@@ -13,41 +13,41 @@ from ragmem.text import one_line
 MemoryKind = Literal["fact", "preference", "decision", "deadline", "failure", "rule"]
 MEMORY_KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
 EPISODE_KINDS: tuple[MemoryKind, ...] = ("decision", "preference", "deadline")
-"""Those that are notable moments."""
+"""The kinds that are notable moments."""
 Trust = Literal["person", "model", "tool"]
-"""Who vouches for it: the person said it, the model did, or it stood in a file or an output."""
+"""Who vouches for it: the user said it, the model did, or it was in a file or a tool's output."""
 MemorySource = Literal["conversation", "chat", "note"]
-"""Learned from what was said; told with `remember` or `#text`; written with `memory add`."""
+"""Learned from a conversation; told with `remember` or `#text`; written with `memory add`."""
 MemoryScope = Literal["user", "project"]
 MemoryId = Annotated[str, IdOf("memory")]
 
 MEMORY_LEVEL = -1
-"""Where a level is asked for (0: a turn, 1 and up: a summary), that of a memory."""
+"""The level of a memory, where one is asked for (0: a turn, 1 and up: a summary)."""
 SESSION_LEVEL = -2
-"""The same of a session, whose summary has a vector of its own."""
+"""The level of a session, whose summary has a vector of its own."""
 _NAME_CHARS = 40
 
 
 class Evidence(Record, frozen=True, kw_only=True):
-    """One place where a memory comes from."""
+    """One place that a memory comes from."""
 
     texts = ("path", "quote")
     session_id: SessionId = ""
     turn_id: TurnId = ""
-    """Of the turn in which it was said or read; empty for a note of the person."""
+    """The turn in which it was said or read; empty for a note of the user's."""
     turn_index: int = 0
     tool_call_id: ToolCallId = ""
-    """Of the call whose result it stood in."""
+    """The call whose result contained it."""
     tool_name: str = ""
     path: str = ""
-    """Of the file that it stood in, as the project knows it."""
+    """The file that contained it, as in `FileAccess`."""
     quote: str = ""
     """The words themselves, clipped."""
     at: datetime
 
 
 class MemoryRecord(Record, frozen=True, kw_only=True):
-    """Something worth knowing later, in a sentence, with where it comes from."""
+    """Something worth knowing later, in a sentence, with its evidence."""
 
     texts = ("content", "subjects", "evidence")
     memory_id: MemoryId
@@ -58,25 +58,25 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
     trust: Trust = "person"
     source: MemorySource = "conversation"
     project_id: ProjectId | None = None
-    """The project that it belongs to; None: it is the person's, and known in all of them."""
+    """The project that it belongs to; None: it is user-wide, known in all projects."""
     joined_from: ProjectId | None = None
-    """The project that it was made known in, where that one was joined to `project_id` since; a
-    split gives it back."""
+    """The project that it was learned in, if that was joined to `project_id` since; a split gives
+    it back."""
     pinned: bool = False
-    """It stands in the system message of every call."""
+    """Whether it is in the system message of every call."""
     created_at: datetime
     updated_at: datetime
     at: datetime | None = None
-    """When it happened or is due, where that is known: of a deadline its date."""
+    """When it happened or is due, if known; the date of a deadline."""
     expires_at: datetime | None = None
-    """Past it nothing shows it any more; None: it lasts."""
+    """It is not shown after this; None: it lasts."""
     valid_until: datetime | None = None
-    """When another took its place; None: it is current."""
+    """When another one superseded it; None: it is current."""
     superseded_by: MemoryId | None = None
-    """The memory that took its place."""
+    """The memory that superseded it."""
     evidence: tuple[Evidence, ...] = ()
     owner: str = ""
-    """Id of the person who made it known; a store fills in the one that it was opened for."""
+    """Id of the user it came from; a store fills in the owner that it was opened for."""
 
     @property
     def scope(self) -> MemoryScope:
@@ -85,18 +85,20 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
 
     @property
     def stands_always(self) -> bool:
-        """Return whether it is for the system message of every call: pinned, or a rule."""
+        """Return whether it goes into the system message of every call: it is pinned, or a rule."""
         return self.pinned or self.kind == "rule"
 
     @property
     def has_standing(self) -> bool:
-        """Return whether it holds beyond one question of one project: it stands always, is what the
-        person prefers, or is known in every project."""
+        """Return whether it matters beyond one question in one project: in every system message, a
+        preference of the user's, or known in every project.
+        """
         return self.stands_always or self.kind == "preference" or self.project_id is None
 
     def of_another(self, project_id: ProjectId) -> Self:
-        """What is kept of it where somebody else's file brings it: a memory of that project, that
-        has no standing and that the person does not vouch for."""
+        """Return what is kept of it when it comes from somebody else's file: a memory of that
+        project, without standing, and not vouched for by the user.
+        """
         return msgspec.structs.replace(
             self,
             kind="fact" if self.kind in ("rule", "preference") else self.kind,
@@ -106,53 +108,54 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
         )
 
     def is_demoted(self, stored: Self | None) -> bool:
-        """Whether what is stored is no more than `of_another` has kept of it, unchanged since."""
+        """Whether `stored` is what `of_another` has kept of it, unchanged since."""
         if stored is None or stored.project_id is None or stored == self:
             return False
         return stored == self.of_another(stored.project_id)
 
     def is_current(self, now: datetime) -> bool:
-        """Neither superseded nor past its time."""
+        """Whether it is neither superseded nor expired."""
         return self.superseded_by is None and not self.is_past(now)
 
     def is_past(self, now: datetime) -> bool:
-        """Whether the time up to which it holds is over."""
+        """Whether it has expired."""
         return self.expires_at is not None and self.expires_at <= now
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
     """The memories of a file that had standing where it was written, and are not here yet.
 
-    By the ids of owners that the file names: whoever has seen one of the person can name it.
+    They are told apart by the owner ids in the file, which anybody can write who has seen one of
+    the user's.
     """
 
     own: tuple[MemoryRecord, ...] = ()
-    """Those of the person whose home it is: they keep it, if the person says so."""
+    """Memories of this home's owner: they keep their standing, if the user says so."""
     others: tuple[MemoryRecord, ...] = ()
-    """Those of somebody else, or of nobody knows whom: they lose it."""
+    """Memories of another owner, or of an unknown one: they lose their standing."""
     profile: dict[str, str] = msgspec.field(default_factory=dict)
-    """What the person is to have said of themselves."""
+    """The profile of the user, as the file has it."""
     replaced: tuple[MemoryRecord, ...] = ()
-    """What is here, and gives way to something in the file."""
+    """Memories stored here that one in the file supersedes."""
     is_copy: bool = False
-    """All of it is taken as it was: `others` keep their standing too."""
+    """Everything is taken as it was: `others` keep their standing too."""
 
     def __bool__(self) -> bool:
-        """Whether there is anything for a person to decide."""
+        """Whether there is anything for the user to decide."""
         return bool(self.own or self.others or self.profile or self.replaced)
 
 
 def is_own(memory: MemoryRecord, owner: str) -> bool:
-    """Whether a memory of a file is this owner's; of one that names nobody, nobody knows."""
+    """Whether a memory of a file is this owner's; one without an owner is nobody's."""
     return memory.owner != "" and memory.owner == owner
 
 
 def claims_of(
     memories: Iterable[MemoryRecord], owner: str, *, known: Container[str], now: datetime
 ) -> Claims:
-    """What a file's memories claim in the home of that owner, less those of the `known` ids.
+    """Return what a file's memories claim in the home of this owner, without those of `known` ids.
 
-    One that is superseded claims it too: it is current again when its successor is forgotten.
+    Superseded memories claim it too: they are current again when their successor is forgotten.
     """
     claiming = [
         memory
@@ -166,30 +169,30 @@ def claims_of(
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """What the person has said of themselves, by key; one for each owner."""
+    """What the user has said about themselves, by key; one for each owner."""
 
     values: dict[str, str] = msgspec.field(default_factory=dict)
     updated_at: datetime | None = None
     owner: str = ""
-    """Id of the person whose it is."""
+    """Id of the user it is about."""
 
 
 class Owner(Record, frozen=True, kw_only=True):
-    """A person whose home, sessions and memories there are."""
+    """A user with a home directory, and sessions and memories in this store."""
 
     owner_id: str
     name: str = ""
-    """What others see beside what is theirs; empty until it is set."""
+    """What others are shown next to this owner's records; empty until it is set."""
     named_at: datetime | None = None
 
     @property
     def called(self) -> str:
-        """Return what people are told: the name, or the end of the id."""
+        """Return the name to show, or the end of the id."""
         return one_line(self.name, _NAME_CHARS) or short_id(self.owner_id)
 
 
 class Insight(Record, frozen=True, kw_only=True):
-    """What a look over a whole session found; one a session."""
+    """What analyzing a whole session found; one per session."""
 
     texts = ("main_topic", "key_findings", "action_items")
     session_id: SessionId
@@ -203,19 +206,19 @@ class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which memories; conditions combine with AND. Newest first by `created_at`, then by id."""
 
     everywhere: bool = False
-    """Of all projects and the person's own; else as the next two say."""
+    """Memories of all projects and user-wide ones; otherwise as the next two say."""
     project_ids: tuple[str, ...] = ()
-    """Those of these projects; one that was joined to another counts as that one."""
+    """Of these projects; a project that was joined to another counts as that one."""
     user_wide: bool = True
-    """And the person's own."""
+    """Also user-wide ones."""
     kinds: tuple[str, ...] = ()
     """Any of these; empty for all."""
     subjects: tuple[str, ...] = ()
-    """Those with any of these, casefolded; empty for all."""
+    """With any of these, casefolded; empty for all."""
     session_ids: tuple[str, ...] = ()
-    """Those with evidence in any of these; empty for all."""
+    """With evidence in any of these; empty for all."""
     pinned: bool | None = None
     with_superseded: bool = False
     alive_at: datetime | None = None
-    """Without those that had expired then."""
+    """Only those that had not expired by then."""
     limit: int | None = None

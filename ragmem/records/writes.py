@@ -1,4 +1,4 @@
-"""The Writes that change what is stored, and a store as far as the code index needs it."""
+"""The Writes that change what is stored, and the part of a store that the code index needs."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -42,36 +42,36 @@ class Write(Record, frozen=True, tag_field="write"):
     """A change of what is stored; each kind of change has a class of its own."""
 
     holds: ClassVar[str] = ""
-    """The field with the record that is put; empty where the write's own fields are all of it."""
+    """The field with the record to put; empty if the write's own fields are the record."""
 
     @property
     def record(self) -> Any:
-        """What is put: the record that it holds, or the write itself."""
+        """The record to put: the one that it holds, or the write itself."""
         return getattr(self, self.holds) if self.holds else self
 
     @classmethod
     def of(cls, record: Any) -> Self:
-        """The write that puts this record, of a kind that holds one."""
+        """Return the write that puts this record, of a kind that holds one."""
         return cls(**{cls.holds: record})
 
 
 class RegisterProject(Write, frozen=True, kw_only=True, tag="project"):
-    """Remember that a folder is a project; the same id again moves it to `project.path`.
+    """Register a directory as a project; the same id again moves it to `project.path`.
 
-    With `joined_into` its sessions, those that are there and those to come, are that project's; a
-    project joined twice stays where it is. With its own id there, and `chosen`, the sessions of its
-    folder are its own again, with all that is known from them, and so are those to come.
+    With `joined_into`, its sessions, existing and future, belong to that project; a project joined
+    before stays where it is. With its own id there and `chosen`, the sessions of its directory,
+    existing and future, are its own again, with all that is known from them.
     """
 
     holds = "project"
     texts = ()
     project: Project
     chosen: bool = False
-    """Whether a person says so now: only then what was joined is split, or joined again after."""
+    """Whether the user asks for it now: required to split what was joined, or to join it again."""
 
 
 class CreateSession(Write, frozen=True, kw_only=True, tag="session"):
-    """Start a session; an id that exists is left as it is."""
+    """Create a session; one with this id is left unchanged."""
 
     holds = "session"
     texts = ("session",)
@@ -79,7 +79,7 @@ class CreateSession(Write, frozen=True, kw_only=True, tag="session"):
 
 
 class UpdateSession(Write, frozen=True, kw_only=True, tag="session_update"):
-    """Change what is given, leave what is None."""
+    """Change the given fields; those that are None stay."""
 
     texts = ("title", "summary", "tags")
     session_id: SessionId
@@ -92,10 +92,10 @@ class UpdateSession(Write, frozen=True, kw_only=True, tag="session_update"):
 
 
 class BeginTurn(Write, frozen=True, kw_only=True, tag="turn_begin"):
-    """The person's message was accepted: the turn exists from here on, as `running`.
+    """Record that the user's message was accepted: from here on the turn exists, as `running`.
 
-    The same id again, with a longer `user_message`: the person has said more while the turn runs,
-    and this is all of it. A turn that has ended stays as it is.
+    The same id again with a longer `user_message`: the user has added to it while the turn runs,
+    and this is all of it. A turn that has ended is left unchanged.
     """
 
     texts = ("user_message",)
@@ -108,10 +108,7 @@ class BeginTurn(Write, frozen=True, kw_only=True, tag="turn_begin"):
 
 
 class RecordToolCall(Write, frozen=True, kw_only=True, tag="tool_call"):
-    """A tool call has started (`call.result` is empty) or finished.
-
-    The same id again replaces the call, but a start never replaces a finish.
-    """
+    """Record that a tool call has started (`call.result` is empty) or finished."""
 
     holds = "call"
     texts = ("call", "accesses")
@@ -121,9 +118,9 @@ class RecordToolCall(Write, frozen=True, kw_only=True, tag="tool_call"):
 
 
 class RecordAnswer(Write, frozen=True, kw_only=True, tag="answer"):
-    """What has come of the answer of a turn that runs, all of it; it replaces what had come before.
+    """Record the answer of a running turn so far; it replaces what was recorded before.
 
-    It is the turn's answer should nobody finish it. One that has ended stays as it is.
+    It is the turn's answer if the turn is never finished. A turn that has ended is left unchanged.
     """
 
     texts = ("assistant_message",)
@@ -133,7 +130,7 @@ class RecordAnswer(Write, frozen=True, kw_only=True, tag="answer"):
 
 
 class FinishTurn(Write, frozen=True, kw_only=True, tag="turn_finish"):
-    """The turn has ended, whichever way. A turn that is `completed` stays so."""
+    """Record the end of a turn, whatever its status. A turn that is `completed` stays so."""
 
     texts = ("assistant_message", "reasoning")
     turn_id: TurnId
@@ -147,7 +144,7 @@ class FinishTurn(Write, frozen=True, kw_only=True, tag="turn_finish"):
 
 
 class AddSummary(Write, frozen=True, kw_only=True, tag="summary"):
-    """Store a summary with its links to what it covers."""
+    """Store a summary with links to what it covers."""
 
     holds = "summary"
     texts = ("summary",)
@@ -155,29 +152,29 @@ class AddSummary(Write, frozen=True, kw_only=True, tag="summary"):
 
 
 class PutVectors(Write, frozen=True, kw_only=True, tag="vectors"):
-    """The vectors of a turn, a summary, a memory or a session; they replace those that it had.
+    """Replace the vectors of a turn, a summary, a memory or a session.
 
-    Left out when the store's embedder is another one, or there is no such record.
+    Ignored if the store's embedder is another one, or there is no such record.
     """
 
     texts = ()
     record_id: RecordId
     level: int
-    """0 for a turn, 1 and up for a summary; MEMORY_LEVEL, SESSION_LEVEL: with one vector."""
+    """0 for a turn, 1 and up for a summary; MEMORY_LEVEL or SESSION_LEVEL, with one vector."""
     embedder: str
-    """The model's id."""
+    """Model id of the embedder."""
     text_hash: str
-    """Of what was embedded (`ragmem.embedder.embedding_hash`)."""
+    """Hash of what was embedded (`ragmem.embedder.embedding_hash`)."""
     vectors: tuple[bytes, ...]
-    """One a passage: unit length, float32 little-endian."""
+    """One per passage: unit length, float32 little-endian."""
 
 
 class PutSession(Write, frozen=True, kw_only=True, tag="session_put"):
-    """A session as another store held it: for moving, restoring and importing.
+    """Put a session as another store held it, to move, restore or import it.
 
-    Times are taken over. Of one that exists, what a person may change is replaced unless it was
-    changed later here; what is derived from turns stays derived from those that are here, and it
-    stays in its project, which a person may have split from the one that the other store knows.
+    Its times are kept. If it exists, what a user may change is replaced unless it was changed later
+    here; what is derived from turns stays derived from the turns stored here, and it stays in its
+    project, which a user may have split from the one that the other store knows.
     """
 
     holds = "session"
@@ -186,11 +183,11 @@ class PutSession(Write, frozen=True, kw_only=True, tag="session_put"):
 
 
 class PutTurn(Write, frozen=True, kw_only=True, tag="turn"):
-    """A turn as another store held it, with its `turn_index`.
+    """Put a turn as another store held it, with its `turn_index`.
 
-    The same id again replaces the turn; one that is `completed` stays so, and so does one in which
-    the person has said more since, unless this one is completed. StoreRefused when that place of
-    the session, or one of the tool calls, belongs to another turn.
+    The same id again replaces the turn, except one that is `completed`, and one whose user message
+    has grown since, unless this one is completed. Raises StoreRefused if that index of the session,
+    or the id of one of the tool calls, belongs to another turn.
     """
 
     holds = "turn"
@@ -201,11 +198,12 @@ class PutTurn(Write, frozen=True, kw_only=True, tag="turn"):
 
 
 class PutMemory(Write, frozen=True, kw_only=True, tag="memory"):
-    """Store a memory with its evidence, or replace the one of that id.
+    """Store a memory with its evidence, or replace the one with its id.
 
-    Those that it `supersedes` stay, but are no longer current: `valid_until` its `created_at`,
-    `superseded_by` it. What is superseded already, or not there, is left as it is; and a memory
-    that is superseded stays so when it is put again. All in one transaction.
+    Memories that it `supersedes` stay but are no longer current: their `valid_until` is its
+    `created_at`, their `superseded_by` its id. Those that are superseded already, or do not exist,
+    are left as they are; a superseded memory that is put again stays superseded. All in one
+    transaction.
     """
 
     holds = "memory"
@@ -222,11 +220,11 @@ class PutProfile(Write, frozen=True, kw_only=True, tag="profile"):
     value: str | None
     at: datetime
     owner: str = ""
-    """Whose profile; a store fills in the one that it was opened for."""
+    """Whose profile it is; a store fills in the owner that it was opened for."""
 
 
 class PutOwner(Write, frozen=True, kw_only=True, tag="owner"):
-    """Say what an owner is called; a name that was set later stays."""
+    """Set an owner's name; a name that was set later stays."""
 
     texts = ("name",)
     owner: str
@@ -235,7 +233,7 @@ class PutOwner(Write, frozen=True, kw_only=True, tag="owner"):
 
 
 class PutInsight(Write, frozen=True, kw_only=True, tag="insight"):
-    """Store what was found in a session; it replaces what was found before."""
+    """Store what was found in a session, in place of what was found before."""
 
     holds = "insight"
     texts = ("insight",)
@@ -243,17 +241,17 @@ class PutInsight(Write, frozen=True, kw_only=True, tag="insight"):
 
 
 class MarkExtracted(Write, frozen=True, kw_only=True, tag="extracted"):
-    """These turns were looked through for memories: none of them is due for it any more."""
+    """Mark turns as looked through for memories: they are no longer pending."""
 
     texts = ()
     turn_ids: tuple[TurnId, ...]
 
 
 class PutCodeFile(Write, frozen=True, kw_only=True, tag="code_file"):
-    """A file's scopes and imports as they are now; they replace those that it had.
+    """Replace a file's scopes and imports by the current ones.
 
-    A scope of it that another file defined is this one's from now on. One that it defines no more
-    goes, unless a turn has to do with it: then it stays, without a file that defines it.
+    A scope of it that another file defined belongs to this file from now on. One that it no longer
+    defines is deleted, unless a turn refers to it: then it stays without a file that defines it.
     """
 
     holds = "file"
@@ -262,9 +260,9 @@ class PutCodeFile(Write, frozen=True, kw_only=True, tag="code_file"):
 
 
 class DropCodeFiles(Write, frozen=True, kw_only=True, tag="code_files_drop"):
-    """These files are no more; their scopes go as those do that a file defines no more.
+    """Drop files that no longer exist, and their scopes as `PutCodeFile` drops them.
 
-    The File itself stays where a turn has accessed it.
+    The File itself stays if a turn has accessed it.
     """
 
     texts = ()
@@ -273,10 +271,10 @@ class DropCodeFiles(Write, frozen=True, kw_only=True, tag="code_files_drop"):
 
 
 class PutReferences(Write, frozen=True, kw_only=True, tag="references"):
-    """What a turn has to do with code, all of it; it replaces what was known.
+    """Replace a turn's references to code by these.
 
-    The turn is not due for it any more. References to scopes that do not exist are left out, and
-    so is all of it where there is no such turn.
+    The turn is no longer pending. References to scopes that do not exist are left out; ignored if
+    there is no such turn.
     """
 
     texts = ()
@@ -287,27 +285,26 @@ class PutReferences(Write, frozen=True, kw_only=True, tag="references"):
 write_decoder: msgspec.json.Decoder[Write] = msgspec.json.Decoder(
     reduce(or_, Write.__subclasses__())
 )
-"""Reads each write as the kind that it says it is."""
+"""Decodes each write as the kind that its tag names."""
 
 
 class OfASession(NamedTuple):
-    """A kind of record of which a session has one: its id is the record's key.
+    """A kind of record that a session has one of, keyed by the session's id.
 
-    Such a record goes where its session goes: it is moved, backed up, copied into a document and
-    deleted with it.
+    It goes where its session goes: moved, backed up, copied into a document and deleted with it.
     """
 
     put: type[Any]
-    """The Write that puts it, in place of what the session had of its kind."""
+    """The Write that puts it, in place of the session's record of this kind."""
     record: type[Record]
     table: str
-    """Where SQLite keeps it, and what such records are called in counts and in documents."""
+    """Its table in SQLite, and the name of such records in counts and documents."""
     called: str
-    """What one is called, with its article."""
+    """The noun for one of them, with its article."""
     words: str
-    """What it is called before its session's id."""
+    """The words for it before its session's id."""
     changed_at: str
-    """The field with the time of its last change: of two the later one stays."""
+    """The field with the time of its last change: of two records the later one stays."""
 
 
 OF_SESSIONS = (
@@ -316,7 +313,7 @@ OF_SESSIONS = (
 
 
 def changed(write: Write, **fields: object) -> Write:
-    """The write with other values in the fields of what it puts."""
+    """Return the write with other values in fields of the record that it puts."""
     if not write.holds:
         return msgspec.structs.replace(write, **fields)
     record = msgspec.structs.replace(write.record, **fields)
@@ -334,13 +331,13 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What `store info` and `doctor` tell."""
+    """What `store info` and `doctor` show."""
 
     kind: str
     location: str
     """A path, or a URL without credentials."""
     version: str
-    """Of the engine."""
+    """Version of the engine."""
     schema_version: int
     counts: dict[str, int]
     """Records by kind: sessions, turns, tool_calls, summaries, memories, projects, files
@@ -351,30 +348,30 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something in a store that should not be."""
+    """A broken guarantee found in a store."""
 
     what: str
-    """The promise that is broken, in words."""
+    """The broken guarantee, in words."""
     where: str
-    """Ids of the first records concerned, or what the engine said."""
+    """Ids of the first records concerned, or the engine's message."""
     count: int = 1
 
 
 class Leases(Protocol):
-    """Work that two processes must not do at once."""
+    """Leases on work that two processes must not do at once."""
 
     async def claim(self, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
-        """Lease those that are free, or were this owner's; the keys that are now its own.
+        """Lease the keys that are free or already this owner's; return those it holds now.
 
-        A lease ends by itself, by the store's clock (Neo4j) or this machine's.
+        A lease expires by the store's clock (Neo4j) or this machine's (SQLite).
         """
 
     async def release(self, keys: Sequence[str], owner_id: str) -> None:
-        """Give back what was claimed."""
+        """Release what was claimed."""
 
 
 class CodeStore(Leases, Protocol):
-    """Which scopes there are, which turns concern them, and what is known of those."""
+    """The code index's view of a store: scopes, the turns that refer to them, and their records."""
 
     async def apply(self, writes: Sequence[Write]) -> Applied:
         """Apply the writes in order, in one transaction."""
@@ -389,38 +386,39 @@ class CodeStore(Leases, Protocol):
         """Return the sessions that match."""
 
     async def turns(self, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
-        """Turns in order, each with its tool calls in order."""
+        """Return turns in order, each with its tool calls in order."""
 
     async def get(self, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
         """Return those records of a kind that exist, in the order of these ids.
 
-        A Session, a Turn with its tool calls, a Summary, a MemoryRecord also when it is superseded,
-        and what a session has one of by its id. By what they are of, where there are some:
-        PutReferences (a turn's, the strongest first) and PutVectors.
+        Kinds: Session; Turn, with its tool calls; Summary; MemoryRecord, also when superseded; and
+        the kinds that a session has one of, by its id. PutReferences (a turn's, the strongest
+        first) and PutVectors go by the id of what they belong to, if it has any.
         """
 
     async def memories(self, query: MemoryQuery) -> list[MemoryRecord]:
-        """Return those that match, each with its evidence in order."""
+        """Return the memories that match, each with its evidence in order."""
 
     async def others(self) -> list[Owner]:
-        """Return who else has something here, or a name, than the one the store was opened for.
+        """Return the other owners who have something here, or a name.
 
-        Nobody where it was opened for everyone: then all in it is one person's.
+        Empty if the store was opened for everyone: then everything in it is one user's.
         """
 
     async def code_files(self, project_id: str, paths: Sequence[str] = ()) -> list[CodeFile]:
-        """The files that define scopes, with those, by path; of these paths, or all."""
+        """Return the files with these paths, or all, that define scopes, with those; by path."""
 
     async def find_scopes(self, query: ScopeQuery) -> list[FoundScope]:
-        """Find the scopes that match, those that no file defines any more too."""
+        """Find the scopes that match, including those that no file defines any more."""
 
     async def code_turns(self, query: TurnsQuery) -> list[CodeTurn]:
-        """Newest first; a turn once, with all that it has to do with what was asked for."""
+        """Return turns, newest first; each once, with all its relations to what was asked for."""
 
     async def changed_with(
         self, project_ids: Sequence[str], path: str, *, limit: int = 20
     ) -> list[ChangedTogether]:
-        """Other files that turns wrote to which wrote to this one; most turns first, then newest.
+        """Return other files written to in the turns that wrote to this one.
 
-        Of turns that wrote to more than 50 files nothing is learned: they are left out.
+        Those with the most turns first, then the newest. Turns that wrote to more than 50 files are
+        ignored: nothing can be learned from them.
         """

@@ -1,48 +1,46 @@
-"""The Store protocol: what a memory's storage does, and what every store promises.
+"""The Store protocol: the storage of a memory, and what every implementation guarantees.
 
-Promises, checked by `tests/store/test_contract*.py` on each implementation:
+Guarantees, checked by `tests/store/test_contract*.py` on each implementation:
 
-- `apply` is one transaction: all of the writes or none; when it returns, they
-  survive kill -9.
-- Every write is idempotent: applied twice (a retry, a replay), the effect is
-  that of once. `BeginTurn` again returns the index it got the first time; a message that is
-  longer takes the place of the one before, while the turn runs.
-- Turn indexes of a session are 1, 2, 3 … without gaps or duplicates, whatever
-  number of processes write it at once.
-- Text rows, links and derived fields (`turn_count`, `last_message` …) change in
-  the same transaction as their source.
-- A store is opened for an owner, the person whose home it is. What is written without one is
-  theirs; memories about a person and the profile are seen by their owner alone. What stood
-  without one when the store came to know owners belongs to who opened it then. Opened for
-  nobody, as tools do, a store shows all.
+- `apply` is one transaction: all of the writes or none; once it returns, they survive kill -9.
+- Every write is idempotent: applied twice (a retry, a replay), it has the effect of once. A
+  repeated `BeginTurn` returns the index assigned the first time; while the turn runs, a longer
+  message replaces the earlier one.
+- Turn indexes of a session are 1, 2, 3 … without gaps or duplicates, however many processes write
+  to it at once.
+- Text rows, links and derived fields (`turn_count`, `last_message` …) change in the same
+  transaction as their source.
+- A store is opened for an owner: the user whose home directory it serves. Records written without
+  an owner get this one; memories about a user and the profile are visible to their owner alone.
+  Records from before stores knew owners belong to the first owner who opened the store since.
+  Opened without an owner, as tools do, a store shows everything.
 - Nothing is deleted, except by `Archive.delete_session` and `forget_memories`.
-- Ids that do not exist raise `SessionNotFound`; a store that can't be reached
-  raises `StoreUnavailable` within `Config.store.timeout_s`, never later.
+- Unknown ids raise `SessionNotFound`; a store that can't be reached raises `StoreUnavailable`
+  within `Config.store.timeout_s`, never later.
 
-Of recall: stores find and score candidates; ranking, thresholds, embedding and summarising live
+Recall: stores find and score candidates; ranking, thresholds, embedding and summarizing are done
 above them.
 
-- A turn's row in the text index is written in the transaction that finishes the turn, a
-  summary's in that which adds it, from `ragmem.terms`; what is deleted leaves the index too.
+- A turn's row in the text index is written in the transaction that finishes the turn, a summary's
+  in the one that adds it, from `ragmem.terms`; deleting a record deletes its row too.
 - Vectors are compared only with vectors of the same embedder; `similarity` is the raw cosine.
-- What is to be done is derived from what is stored: a crash loses no work, and a lease
-  keeps two processes from doing the same at once.
+- Pending work is derived from what is stored, so that a crash loses none, and a lease keeps two
+  processes from doing the same work at once.
 
-Of memories: stores keep, filter and link them; what is like what, and what takes whose place, is
-decided above them.
+Memories: stores keep, filter and link them; which memories are similar, and which one supersedes
+another, is decided above them.
 
 - A memory, its evidence and what it supersedes are written in one transaction.
-- Memories that were superseded stay, until they are forgotten; none goes by its age alone.
-- In the graph a memory hangs on its turns (REMEMBERS) and on what it took the place of
-  (SUPERSEDES).
+- Superseded memories stay until they are forgotten; no memory is removed for its age alone.
+- In the graph a memory is linked to its turns (REMEMBERS) and to those it superseded (SUPERSEDES).
 
-Of code: the index that is searched is a file of this machine (`ragmem.index`), made anew at any
-time; what can't be made anew is here: the identity of scopes, and what was done with them.
+Code: the searchable index is a local file (`ragmem.index`) that can be rebuilt at any time; stores
+keep what can't be rebuilt: the identity of scopes, and what turns did with them.
 
-- A file's scopes are replaced in one transaction, a turn's references too.
+- A file's scopes are replaced in one transaction, and so are a turn's references.
 - A scope that turns refer to stays when it leaves its file, and is found again by its id.
-- In the graph a File DEFINES its Scopes and IMPORTS Files, a turn REFERENCES_CODE {how} a Scope
-  and has ACCESSED a File.
+- In the graph a File DEFINES its Scopes and IMPORTS Files, a turn REFERENCES_CODE {how} a Scope and
+  has ACCESSED a File.
 """
 
 import json
@@ -94,109 +92,110 @@ from ragmem.redact import redact
 from ragmem.text import clean, clip_bytes
 
 AHEAD = timedelta(minutes=5)
-"""A time that is further ahead is a wrong clock's: it is not what is newest."""
+"""A time further in the future comes from a wrong clock, and does not count as the newest."""
 
 
 class RecallStore(Protocol):
-    """Search by words and by meaning, and what is still to be done."""
+    """Search by words and by meaning, and the work that is still to be done."""
 
     async def search(self, query: SearchQuery) -> list[Candidate]:
-        """The best by text and the best by vector, and of turns their neighbours; in no order.
+        """Return the best by text, the best by vector, and neighbours of turns, unordered.
 
-        A turn's neighbours are those before and after it in what its session sees.
-        Of each interval half of `limit` come by text, by vector, and the newest, without
-        neighbours: among its newest `LOOKED_THROUGH`, by text perhaps only among as many hits.
-        Each record comes once, with both of its scores. Only completed turns are
-        compared by vector; text finds finished ones of any status.
+        A turn's neighbours are the turns before and after it, as its session sees them. Each
+        interval adds half of `limit` by text, half by vector, and half as the newest, without
+        neighbours: of its newest `LOOKED_THROUGH` turns, where the text search may consider only
+        that many hits. Each record comes once, with both of its scores. Only completed turns are
+        compared by vector; text finds finished turns of any status.
         """
 
     async def embedder(self) -> EmbedderMark | None:
-        """The embedder of the store's vectors; None before there are any."""
+        """Return the embedder of the store's vectors; None before there are any."""
 
     async def use_embedder(self, mark: EmbedderMark) -> None:
-        """Take vectors of this one from now on: those of another are dropped, and wait to be made.
+        """Accept vectors of this embedder from now on; drop those of another, to be made again.
 
-        Nothing changes when it is the one already.
+        Changes nothing when it already is the store's embedder.
         """
 
     async def pending(self, work: Work, *, limit: int) -> list[Pending]:
-        """Work to be done, that of the latest activity first; what is leased is left out.
+        """Return work to be done, latest activity first, without what is leased.
 
-        `vectors`: completed turns, summaries, memories that are not superseded, and sessions with
-        a summary, each without vectors of the store's embedder. A session's summary and a
-        memory's content and subjects lose theirs when they change. Of a memory `session_id` is
-        empty.
+        `vectors`: completed turns, summaries, memories that are not superseded, and sessions with a
+        summary, each without vectors of the store's embedder. Vectors of a session or a memory are
+        dropped when the session's summary or the memory's content or subjects change. `session_id`
+        is empty for a memory.
         `level1`: completed turns that no summary of level 1 covers, or only an extractive one.
-        `roll_up`: sessions with at least two summaries of one level that none covers.
+        `roll_up`: sessions with at least two summaries of one level that no higher one covers.
         `thread`: sessions with more messages than when their summary was made.
-        `memories`: turns that were completed here (`FinishTurn`; not `PutTurn`) since the store
-        knows memories, and were not looked through for them (`MarkExtracted`); oldest first.
-        `references`: completed turns of a project whose files define scopes, of which it is not
-        known what they have to do with those (`PutReferences`); newest first.
+        `memories`: turns completed here (`FinishTurn`; not `PutTurn`) since the store knows
+        memories, and not yet looked through for any (`MarkExtracted`); oldest first.
+        `references`: completed turns of a project whose files define scopes, for which no
+        `PutReferences` was applied; newest first.
         """
 
     async def count_pending(self) -> dict[Work, int]:
-        """How much of each there is, at most a thousand."""
+        """Count the pending work of each kind, up to a thousand."""
 
     async def attempts(self, item: str = "", *, least: int = 1) -> list[Attempts]:
-        """Answers that could not be used, at least so many: about an item, or any; latest last."""
+        """Return failed attempts with at least this count, of an item or of all; latest last."""
 
     async def keep_attempts(self, attempts: Attempts) -> None:
-        """Keep these in place of what was known of their item."""
+        """Store these attempts in place of those known of their item."""
 
     async def forget_attempts(self, session_id: str, item: str = "") -> None:
         """Let one item of a session be tried again, or all of them."""
 
 
 class MemoryStore(Protocol):
-    """Memories, the profile, people."""
+    """Memories, the profile, owners."""
 
     async def memories_revision(self) -> int:
-        """Goes up when memories or their vectors change: while it stays, what was read holds.
+        """Return a number that goes up whenever memories or their vectors change.
 
-        By one with each `apply` that changes some, so that who wrote knows whether others did.
+        It goes up by one with each `apply` that changes some, so that a writer can tell whether
+        others have written too.
         """
 
     async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
-        """Find those whose id, without its dashes, is or ends with the reference; newest first."""
+        """Find memories whose id, without dashes, is or ends with the reference; newest first."""
 
     async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
-        """The memories that this one superseded, what those had superseded …; newest first."""
+        """Return all that this memory superseded, directly or through others; newest first."""
 
     async def small_vectors(
         self, record_ids: Sequence[str], level: int, embedder: str
     ) -> dict[str, bytes]:
-        """Vectors of memories (MEMORY_LEVEL) or sessions (SESSION_LEVEL), float32 little-endian.
+        """Return vectors of memories (MEMORY_LEVEL) or sessions (SESSION_LEVEL), by id.
 
-        Of those that have one of this embedder, by id.
+        Float32 little-endian; only of those that have a vector of this embedder.
         """
 
     async def forget_memories(self, memory_ids: Sequence[str]) -> int:
-        """Remove these and what they took the place of, with all that hangs on them; how many."""
+        """Delete these memories, what they superseded, and all their links; return how many."""
 
     async def profile(self) -> Profile:
-        """The person's; empty before anything was said."""
+        """Return the owner's profile; empty before anything was said."""
 
 
 class Store(RecallStore, MemoryStore, CodeStore, Protocol):
-    """Conversations, and with the others all that a memory asks; see the module's text."""
+    """Conversations, and everything else that a memory needs; see the module's docstring."""
 
     async def store_id(self) -> str:
-        """The store's own id, random, kept in it; empty where it has none and can't keep one."""
+        """Return the store's own random id; empty where it has none and can't keep one."""
 
     async def find_sessions(
         self, reference: str, *, limit: int = 20, mine: bool = False
     ) -> list[Session]:
-        """Find those whose id is, or ends with, the reference, or whose casefolded title equals it.
+        """Find sessions by their id, the end of it, or their casefolded title.
 
-        With `mine` only those of the owner for whom the store was opened.
+        With `mine`, only sessions of the owner that the store was opened for.
         """
 
     async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
-        """Accesses of the newest turns that sum to at most so many characters, newest first."""
+        """Return file accesses of the newest turns, up to this many characters; newest first."""
 
     async def find_tool_call(self, session_id: str, reference: str) -> ToolCall | None:
-        """The newest call of a session whose id, without its dashes, ends with the reference."""
+        """Return the newest call of a session whose id, without dashes, ends with the reference."""
 
     async def summaries(
         self,
@@ -206,17 +205,17 @@ class Store(RecallStore, MemoryStore, CodeStore, Protocol):
         not_rolled_up: bool = False,
         limit: int | None = None,
     ) -> list[Summary]:
-        """Newest first. `not_rolled_up`: those that no higher summary covers."""
+        """Return summaries, newest first; with `not_rolled_up`, those that no higher one covers."""
 
     async def raw_history_chars(self, session_id: str) -> int:
-        """Characters of completed turns that no level-1 summary covers; 0 for none."""
+        """Count the characters of completed turns that no level-1 summary covers."""
 
     async def attach(self, session_id: str, owner_id: str) -> list[str]:
-        """Register this process on the session; returns the other live owners' ids.
+        """Register this process on the session; return the other live owners' ids.
 
-        Turns left `running` by owners that live no more become `interrupted`.
-        An owner lives while its process does (SQLite: a file lock, freed by the
-        kernel) or while its lease holds (Neo4j: 30 s on the server's clock).
+        Turns left `running` by owners that are no longer alive become `interrupted`. An owner is
+        alive while its process is (SQLite: a file lock, freed by the kernel) or while its lease
+        holds (Neo4j: 30 s on the server's clock).
         """
 
     async def heartbeat(self, owner_id: str) -> None:
@@ -226,59 +225,60 @@ class Store(RecallStore, MemoryStore, CodeStore, Protocol):
         """Give up every session of this owner; its running turns become interrupted."""
 
     async def info(self) -> StoreInfo:
-        """The store's kind, place and version, and how much is in it."""
+        """Return the store's kind, location, version and counts."""
 
     async def aclose(self) -> None:
         """Release everything; safe to call twice."""
 
 
 class Archive(Store, Protocol):
-    """A store whose whole content can be moved, looked through, and deleted by session.
+    """A store whose whole content can be moved, checked, and deleted by session.
 
-    Moving goes by `spans`: a session's turns have the same indexes in every store, so that the
-    same span of two stores holds the same turns.
+    Moving goes by `spans`: a session's turns have the same indexes in every store, so the same span
+    holds the same turns in two stores.
     """
 
     async def spans(self) -> list[Span]:
-        """Every session with all of its own turns."""
+        """Return a span for every session, of all its own turns."""
 
     async def own_turns(self, spans: Sequence[Span]) -> list[PutTurn]:
-        """The turns in these spans, each with its tool calls and their accesses, in order."""
+        """Return the turns in these spans in order, each with its tool calls and file accesses."""
 
     async def owners(self) -> list[Owner]:
-        """Everybody who has something here, or a name, by id."""
+        """Return everybody who owns something here, or has a name, by id."""
 
     async def profiles(self) -> list[Profile]:
-        """The profile of every owner, whoever the store was opened for."""
+        """Return the profile of every owner, whoever the store was opened for."""
 
     async def ids(self, kind: type[Summary | MemoryRecord]) -> list[str]:
-        """The ids of all records of a kind, each after those that it covers or superseded."""
+        """Return the ids of all records of a kind, each after those it covers or superseded."""
 
     async def code_projects(self) -> list[str]:
-        """Every project whose files define scopes."""
+        """Return every project whose files define scopes."""
 
     async def branches(self, session_id: str) -> list[Session]:
-        """The sessions that were forked from this one, oldest first."""
+        """Return the sessions forked from this one, oldest first."""
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
-        """Remove a session and all that belongs to it alone; counts of what went, by kind.
+        """Delete a session and all that belongs to it alone; return counts of the deleted, by kind.
 
-        Memories whose only evidence was said in it go too; the others lose that evidence.
+        Memories whose only evidence is in it are deleted too; the others lose that evidence.
 
-        StoreRefused while a fork shares its turns, or a process works in it.
+        Raises StoreRefused while a fork shares its turns, or a process works in it.
         """
 
     async def check(self) -> list[Finding]:
-        """What is broken of files, links, indexes of turns and counters; empty when all is well."""
+        """Find broken files, links, turn indexes and counters; empty when all is well."""
 
 
 _INT64 = 2**63 - 1
 
 
 def stored(value: Any) -> Any:
-    """The value as every store keeps it: clean text, integers of 64 bits, times in UTC.
+    """Return the value as every store keeps it: clean text, 64-bit integers, times in UTC.
 
-    Within a record, a mapping, a list or a tuple each value is so; what is none of these stays.
+    Applies to each value within a record, a mapping, a list or a tuple; any other is returned as
+    is.
     """
     match value:
         case str():
@@ -304,7 +304,7 @@ def stored(value: Any) -> Any:
 
 
 def touches_memories(writes: Sequence[Write]) -> bool:
-    """Whether what `memories` or their `small_vectors` answer may be another after these."""
+    """Whether these writes can change the result of `memories`, or `small_vectors` of them."""
     return any(
         isinstance(write, PutMemory)
         or (isinstance(write, PutVectors) and write.level == MEMORY_LEVEL)
@@ -314,7 +314,7 @@ def touches_memories(writes: Sequence[Write]) -> bool:
 
 
 def misplaced(session_id: str, turn_index: int) -> StoreRefused:
-    """The error for a turn whose place in the session is another turn's, or past a gap."""
+    """Return the error for a turn whose index is taken by another turn, or past a gap."""
     return StoreRefused(
         f"Turn {turn_index} of session {session_id} has no place here: the session went on in a "
         "different way.",
@@ -324,9 +324,9 @@ def misplaced(session_id: str, turn_index: int) -> StoreRefused:
 
 
 def turn_stays(put: Turn, status: str, said: int) -> bool:
-    """Whether a stored turn stays as it is, since it went on after the one that is put was copied.
+    """Whether a stored turn is kept because it went on after `put` was copied.
 
-    `status`, and the characters of the person's message, `said`, are of the one that is there.
+    `status` and `said`, the length of its user message in characters, are the stored turn's.
     """
     if put.status == "completed":
         return status == "completed"
@@ -334,17 +334,17 @@ def turn_stays(put: Turn, status: str, said: int) -> bool:
 
 
 def of_another_turn(tool_call_id: str) -> StoreRefused:
-    """The error for a tool call that can't be put in place: its id is taken."""
+    """Return the error for a tool call whose id is taken by a call of another turn."""
     return StoreRefused(f"The tool call {tool_call_id} belongs to another turn here.")
 
 
 def anothers(memory_id: str) -> StoreRefused:
-    """The error for a memory that can't be replaced: it is about another person."""
+    """Return the error for replacing a memory about another person."""
     return StoreRefused(f"Memory {memory_id} is another person's.")
 
 
 def forked(session_id: str, fork_id: str) -> StoreRefused:
-    """The error for a session that can't be deleted: a fork shares its turns."""
+    """Return the error for deleting a session whose turns a fork shares."""
     return StoreRefused(
         f"Session {session_id} can't be deleted: {fork_id} was forked from it and shares its "
         "turns.",
@@ -353,7 +353,7 @@ def forked(session_id: str, fork_id: str) -> StoreRefused:
 
 
 def in_use(session_id: str) -> StoreRefused:
-    """The error for a session that can't be deleted: some process works in it."""
+    """Return the error for deleting a session that a process works in."""
     return StoreRefused(
         f"Session {session_id} can't be deleted: a process works in it.",
         hint="Leave it there first.",
@@ -361,7 +361,7 @@ def in_use(session_id: str) -> StoreRefused:
 
 
 def those_given(*conditions: tuple[object, str]) -> str:
-    """The conditions beside which a value is given, joined with AND; TRUE where there are none."""
+    """Join the conditions whose value is given with AND; TRUE if there are none."""
     return " AND ".join(condition for given, condition in conditions if given) or "TRUE"
 
 
@@ -370,7 +370,7 @@ def _strength(reference: CodeReference) -> tuple[int, str]:
 
 
 def strongest(references: Iterable[CodeReference]) -> dict[str, ReferenceHow]:
-    """How a turn has to do with each scope, by the scope's id."""
+    """Return the strongest reference to each scope, by the scope's id."""
     found: dict[str, ReferenceHow] = {}
     for each in sorted(references, key=_strength):
         found.setdefault(clean(each.scope_id), each.how)
@@ -378,7 +378,7 @@ def strongest(references: Iterable[CodeReference]) -> dict[str, ReferenceHow]:
 
 
 def references_of(found: Iterable[tuple[str, str, ReferenceHow]]) -> list[PutReferences]:
-    """What turns have to do with code, the strongest first; by ids of turns and of scopes."""
+    """Group (turn id, scope id, how) by turn, the strongest references first."""
     held: dict[str, list[CodeReference]] = {}
     for turn_id, scope_id, how in found:
         held.setdefault(turn_id, []).append(CodeReference(scope_id=scope_id, how=how))
@@ -389,10 +389,10 @@ def references_of(found: Iterable[tuple[str, str, ReferenceHow]]) -> list[PutRef
 
 
 def oldest_first(pairs: Sequence[tuple[str, str | None]]) -> list[str]:
-    """Return the ids of memories, each after those that it took the place of.
+    """Return the ids of memories, each after those that it superseded.
 
-    `pairs` are ids with those of what took their place, if anything did. Else the order is that
-    which is given; a circle is cut where it began.
+    `pairs` are ids, each with the id of the memory that superseded it, or None. Otherwise the given
+    order is kept; a cycle is cut where it was entered.
     """
     olds: dict[str, list[str]] = {}
     for memory_id, by in pairs:
@@ -414,13 +414,13 @@ def oldest_first(pairs: Sequence[tuple[str, str | None]]) -> list[str]:
 
 TURN_BYTES = 8 << 20
 _FOR_THE_END = 1 << 20
-"""Of them calls leave so much to the answer and what it was reasoned with."""
+"""Bytes of `TURN_BYTES` that tool calls leave to the answer and its reasoning."""
 _SHARE = 8
-"""A call takes at most one part in so many of what calls have left: a late one has room too."""
+"""A call takes at most 1/8 of what calls have left, so that late ones have room too."""
 
 
 def fitted(turn: Turn) -> Turn:
-    """A turn that was recorded elsewhere, within the bound."""
+    """Cut a turn that was recorded elsewhere to `TURN_BYTES`."""
     if sum(map(_bytes, _texts(turn))) <= TURN_BYTES:
         return turn
     room = Room()
@@ -447,18 +447,21 @@ def _bytes(text: str) -> int:
 
 
 class Room:
-    """What one turn has left; of a text with more the start and the end are kept, with a mark."""
+    """The bytes that one turn has left.
+
+    Of a longer text, the start and the end are kept with a mark between them.
+    """
 
     def __init__(self, most: int = TURN_BYTES) -> None:
         self._left = most
         self._end = most * _FOR_THE_END // TURN_BYTES
 
     def said(self, text: str) -> str:
-        """The person's message, cut to at most half of the room."""
+        """Cut the user's message to at most half of the room."""
         return self._taken(_cut(text, self._left // 2))
 
     def call(self, call: ToolCall) -> ToolCall:
-        """A call that has ended."""
+        """Cut all texts of a finished call."""
         return msgspec.structs.replace(
             call,
             arguments=self.arguments(call.arguments),
@@ -468,12 +471,12 @@ class Room:
         )
 
     def arguments(self, text: str) -> str:
-        """The arguments of a call, cut or not: a JSON object."""
+        """Cut the arguments of a call; what is cut is still a JSON object."""
         room = self._for_a_call
         return self._taken(text if _fits(text, room) else _cut_value({"cut": text}, "cut", room))
 
     def result(self, text: str) -> str:
-        """The result of a call with its text cut; the other fields of the JSON object stay."""
+        """Cut the `text` of a call's result; the other fields of the JSON object stay."""
         room = self._for_a_call
         if _fits(text, room):
             return self._taken(text)
@@ -488,15 +491,15 @@ class Room:
         return self._taken(_cut_value(told, "text", room))
 
     def words(self, text: str) -> str:
-        """The other texts of a call, cut: the words before it, its error."""
+        """Cut another text of a call: the words before it, its error."""
         return self._taken(_cut(text, self._for_a_call))
 
     def so_far(self, answer: str) -> str:
-        """The part of an answer that has come, cut; it takes no room: the whole answer will."""
+        """Cut a partial answer without taking up room: the whole answer will."""
         return _cut(answer, self._left)
 
     def end(self, answer: str, reasoning: str) -> tuple[str, str]:
-        """The answer and the reasoning, cut to the room that is left: the answer comes first."""
+        """Cut the answer, and then the reasoning, to the room that is left."""
         answer = self._taken(_cut(answer, self._left))
         return answer, self._taken(_cut(reasoning, self._left))
 
@@ -514,12 +517,15 @@ def _fits(text: str, room: int) -> bool:
 
 
 def _cut(text: str, room: int) -> str:
-    """The text without secrets, then cut: half of a secret would not be recognised."""
+    """Cut the text after redacting secrets: half of a secret would not be recognised."""
     return text if _fits(text, room) else clip_bytes(redact(text), room)
 
 
 def _cut_value(values: dict[str, str], name: str, room: int) -> str:
-    """As JSON within the room, as far as cutting one value does it: escapes take room too."""
+    """Encode as JSON within the room by cutting one value, where that suffices.
+
+    Escapes take up room too, so it is cut again until it fits.
+    """
     text, keep = redact(values[name]), room
     while True:
         found = json.dumps({**values, name: clip_bytes(text, keep)}, ensure_ascii=False)
@@ -528,11 +534,11 @@ def _cut_value(values: dict[str, str], name: str, room: int) -> str:
         keep = keep * 3 // 4
 
 
-# --- opening: here alone the classes are named ---------------------------------------------
+# --- opening: the only place that names the classes ---------------------------------------
 
 KINDS = ("sqlite", "neo4j")
 _PATIENCE_S = 120.0
-"""What a person waits for by command may take longer than what a prompt waits for."""
+"""A command that the user runs may wait longer than a prompt does."""
 _IDS = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
@@ -546,10 +552,11 @@ async def open_archive(
     fills: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Archive:
-    """The store of that kind; UsageError if it has to be there already and is not.
+    """Open the store of that kind, for commands on it as a whole.
 
-    StoreDamaged for a graph that is being repaired, but to the repair, which `fills` it.
-    `say` is told of what the person has to wait for.
+    Raises UsageError if it must be `existing` and is not, and StoreDamaged for a graph under
+    repair, unless it is opened by the repair itself (`fills`). `say` is told what the user has to
+    wait for.
     """
     timeout_s = max(_PATIENCE_S, config.store.timeout_s)
     if kind == "neo4j":
@@ -567,7 +574,7 @@ async def open_archive(
         )
     from ragmem.store.sqlite import SQLiteStore, schema
 
-    # One that was set up and is gone is an error of its own.
+    # A database that was set up and is gone raises an error of its own, in `open`.
     if existing and not (paths.database.exists() or schema.marker(paths.database).exists()):
         raise UsageError(f"There is no SQLite memory at {paths.database}.")
     return await SQLiteStore.open(
@@ -590,10 +597,10 @@ async def open_store(
     existing: bool = False,
     brief: bool = False,
 ) -> tuple[Store, str]:
-    """The store of the settings, for a prompt that waits; and what the person should be told.
+    """Open the configured store for a prompt; return it and a notice for the user.
 
-    `database` and `locks_dir` are SQLite's; `say` is told of what the person has to wait for. One
-    that is `existing` is not made: StoreDamaged where there is no database any more.
+    `database` and `locks_dir` are SQLite's; `say` is told what the user has to wait for. An
+    `existing` one is not created: raises StoreDamaged if the database is gone.
     """
     timeout_s = config.store.timeout_s
     if config.store.kind == "neo4j":
@@ -610,7 +617,7 @@ async def open_store(
 
     if existing:
         schema.inode_of(database)
-    # The file is the person's alone: what a backup from another home of theirs has brought is, too.
+    # The file is the user's alone, and so is what a backup of another home of theirs has brought.
     owner = owner_of_file(paths)
     store = await SQLiteStore.open(
         database, locks_dir=locks_dir, timeout_s=timeout_s, owner=owner, everyone=True
@@ -618,11 +625,11 @@ async def open_store(
     return store, store.notice
 
 
-# --- whose it is ------------------------------------------------------------------------
+# --- owners ---------------------------------------------------------------------------
 
 
 def owned(writes: Sequence[Write], owner: str) -> list[Write]:
-    """The writes, each that says nothing of it being this owner's."""
+    """Fill in this owner in each write whose record has an empty one."""
     return [
         changed(write, owner=owner)
         if owner and getattr(write.record, "owner", None) == ""
@@ -632,10 +639,10 @@ def owned(writes: Sequence[Write], owner: str) -> list[Write]:
 
 
 def home_owner(paths: Paths) -> str:
-    """Id of the person whose home it is, made up when it is asked for first.
+    """Return the owner id of this home directory, created on first use.
 
-    Of two processes that do so at once the one that is first decides. StoreUnavailable where it
-    can't be known: to a store that is opened for nobody everybody's memory would be shown.
+    Of two processes that create it at once, the first wins. Raises StoreUnavailable if the id can't
+    be read or kept: a store opened without an owner would show everybody's memory.
     """
     file = paths.owner_file
     try:
@@ -655,7 +662,7 @@ def home_owner(paths: Paths) -> str:
 
 
 def owner_of_file(paths: Paths) -> str:
-    """The home's owner; nobody where that can't be kept: a database says better what is wrong."""
+    """Return the home's owner, or "" where it can't be kept: opening the database will say why."""
     try:
         return home_owner(paths)
     except StoreUnavailable:
@@ -663,5 +670,5 @@ def owner_of_file(paths: Paths) -> str:
 
 
 def take_owner(paths: Paths, owner: str) -> None:
-    """Make this home that person's too, as another one of theirs is."""
+    """Make this home belong to that owner, as another home of theirs does."""
     replace_private(paths.owner_file, f"{owner}\n".encode(), sync=True)

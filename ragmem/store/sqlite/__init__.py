@@ -1,4 +1,4 @@
-"""The embedded store: the Store protocol over one SQLite file, no service."""
+"""The embedded store: the Store protocol over one SQLite file, without a server."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
@@ -49,13 +49,13 @@ _BY_ID: dict[type, Callable[..., list[Any]]] = {
     PutReferences: code.references_of,
     PutVectors: vectors.vectors_of,
 }
-"""Kinds of which more than one table is read; of the others see `read.TABLES`."""
+"""Kinds read from more than one table; the others are in `read.TABLES`."""
 _ALONE_S = 1.0
-"""For others to let go of a database that can't be shared with them."""
+"""How long to wait for exclusive access to a database that can't be shared."""
 
 
 def _reads(query: Query[P, T]) -> Method[P, T]:
-    """The method that answers the query from one snapshot."""
+    """Return a method that runs the query in one snapshot."""
 
     async def method(self: "SQLiteStore", /, *args: P.args, **given: P.kwargs) -> T:
         return await self._read(lambda db: query(db, *args, **given))
@@ -64,7 +64,7 @@ def _reads(query: Query[P, T]) -> Method[P, T]:
 
 
 def _writes(change: Query[P, T]) -> Method[P, T]:
-    """The method that makes the change in a transaction of its own."""
+    """Return a method that makes the change in a transaction of its own."""
 
     async def method(self: "SQLiteStore", /, *args: P.args, **given: P.kwargs) -> T:
         return await self._write(
@@ -75,9 +75,9 @@ def _writes(change: Query[P, T]) -> Method[P, T]:
 
 
 class SQLiteStore:
-    """Memory in one file. Writes and reads have a thread and a connection each.
+    """A memory in one file; reading and writing have a thread and a connection each.
 
-    See `ragmem.store.Store` for what each method promises.
+    See `ragmem.store.Store` for what each method guarantees.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class SQLiteStore:
         self._damage: StoreDamaged | None = None
         self._inode = 0
         self.notice = ""
-        """What the person should be told of how it was opened."""
+        """What to tell the user about how the database was opened."""
         self._writer = self._thread(
             partial(
                 schema.open_for_writing, database, access, locks_dir=locks_dir, timeout_s=timeout_s
@@ -111,12 +111,12 @@ class SQLiteStore:
         owner: str = "",
         everyone: bool = False,
     ) -> "SQLiteStore":
-        """A store that is ready, for that owner; it is made when there was none.
+        """Open the store for that owner; the database is created if there is none.
 
-        `everyone`: what is about other persons is shown too.
+        With `everyone`, memories about other persons and their profiles are shown too.
 
-        Raises StoreRefused (permission, another program's or a newer file),
-        StoreDamaged (lost or broken; left as it is), StoreUnavailable (locked, full).
+        Raises StoreRefused (no permission, another program's file, or a newer one), StoreDamaged
+        (lost or broken; left as it is), StoreUnavailable (locked, full).
         """
         access = Access(OwnerLocks(locks_dir), owner, "" if everyone else owner, clock)
         store = cls(database, access, locks_dir=locks_dir, timeout_s=timeout_s)
@@ -129,7 +129,7 @@ class SQLiteStore:
             except (schema.Full, schema.ReadOnly):
                 if not schema.marker(database).exists():
                     raise
-                # Nothing can be written; what was stored before can be read, but by its own schema.
+                # Nothing can be written; what is stored can be read if its schema is current.
                 store._inode = await store._read(
                     lambda db: schema.is_current(db, database) and database.stat().st_ino
                 )
@@ -207,7 +207,7 @@ class SQLiteStore:
     store_id = _reads(schema.store_id)
 
     async def check(self) -> list[Finding]:
-        """What is broken: see `Archive.check`."""
+        """Find what is broken: see `Archive.check`."""
         from ragmem.store.sqlite import repair
 
         return await self._read(repair.check)
@@ -234,9 +234,9 @@ class SQLiteStore:
         )
 
     async def delete_session(self, session_id: str) -> dict[str, int]:
-        """Remove a session and all that belongs to it alone; nothing of it stays in the file.
+        """Delete a session and all that belongs to it alone; nothing of it is left in the file.
 
-        Where that can't be had now, `traces` is among the counts: the next deletion clears them.
+        If that is impossible right now, the counts have `traces`: the next deletion clears them.
         """
         went, clean = await self._erase(
             lambda db: delete_session(db, session_id), then=text_index.purge
@@ -244,13 +244,13 @@ class SQLiteStore:
         return went if clean else went | {"traces": 1}
 
     async def forget_memories(self, memory_ids: Sequence[str]) -> int:
-        """Remove these and what they took the place of; nothing of them stays in the file."""
+        """Delete these memories and what they superseded; nothing of them is left in the file."""
         if not await self._read(lambda db: read.memories_by_id(db, memory_ids)):
             return 0
         return (await self._erase(lambda db: forget_memories(db, memory_ids)))[0]
 
     async def copy_to(self, file: Path) -> None:
-        """Write a copy of the database as it is now into a new file, while others go on."""
+        """Write a copy of the database to a new file; other processes may go on."""
         from ragmem.store.sqlite import repair
 
         def job(db: Database) -> None:
@@ -262,7 +262,7 @@ class SQLiteStore:
 
     @cached_property
     def _vectors(self) -> VectorCache:
-        """Those that searches have read."""
+        """Vectors cached by searches."""
         return VectorCache()
 
     # --- threads and transactions -------------------------------------------------
@@ -293,11 +293,11 @@ class SQLiteStore:
             try:
                 return await self._read_alone(job)
             except StoreUnavailable:
-                # Somebody has it open: what keeps us from sharing it with them is the reason.
+                # Another process has it open: what prevents sharing it is the reason to report.
                 raise error from None
 
     async def _read_alone(self, job: Callable[[Database], T]) -> T:
-        """On a disk that takes nothing of what readers share."""
+        """Run a job with exclusive access, on a disk where readers' shared memory can't be had."""
         await self._reader.let_go()
         limit_s = min(self._timeout_s, _ALONE_S)
         connect = partial(schema.open_alone, self._database, self._access, timeout_s=limit_s)
@@ -322,7 +322,7 @@ class SQLiteStore:
         *,
         then: Callable[[Database], None] = lambda _: None,
     ) -> tuple[T, bool]:
-        """A transaction that removes something, and whether nothing of it is left in the file."""
+        """Run a deleting transaction; also return whether nothing is left in the file."""
         from ragmem.store.sqlite import repair
 
         def job(db: Database) -> tuple[T, bool]:
@@ -338,7 +338,7 @@ class SQLiteStore:
         return await self._write(job)
 
     def _transaction(self, db: Database, work: Callable[[], T]) -> T:
-        """All of the work or none, durable when it returns."""
+        """Do all of the work or none; it is durable on return."""
         self._check_it_is_there()
         with schema.transaction(db):
             failpoint("sqlite.begun")
@@ -348,6 +348,6 @@ class SQLiteStore:
         return result
 
     def _check_it_is_there(self) -> None:
-        # SQLite would go on writing, and acknowledging, into a file that was deleted.
+        # SQLite would go on writing to a deleted file, and acknowledge it.
         if schema.inode_of(self._database) != self._inode:
             raise schema.lost(self._database, "was replaced while in use")

@@ -1,10 +1,10 @@
-"""What each Write does to the tables; how sessions and memories go, and projects join or split.
+"""Apply Writes to the tables; delete sessions and memories; join and split projects.
 
 All of it runs inside a transaction of the caller's. Joining two projects gives the sessions of one
 to the other. Their turns stay in the text index under the number of the project that they were
-written under, and memories keep their project's id: who asks for a project asks for all that were
-joined to it. Splitting a project off gives it back its folder's sessions, with what was indexed and
-learned of them while the two were joined.
+written under, and memories keep their project's id: queries for a project include all projects
+joined to it. Splitting a project off gives back the sessions of its directory, with what was
+indexed and learned from them while the two were joined.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -66,7 +66,7 @@ from ragmem.store.sqlite.read import (
 
 
 def apply(db: Database, writes: Sequence[Write]) -> dict[str, int]:
-    """Apply the writes in order; the index of each turn that begins."""
+    """Apply the writes in order; return the index of each turn that begins."""
     indexes: dict[str, int] = {}
     for write in writes:
         if isinstance(write, BeginTurn):
@@ -82,7 +82,7 @@ def apply(db: Database, writes: Sequence[Write]) -> dict[str, int]:
 
 
 def _session_row(db: Database, session: Session) -> Row:
-    """The row of a session without turns; SessionNotFound where its parent is not there."""
+    """Return the row of a session without turns; SessionNotFound if its parent does not exist."""
     row = columns(session)
     if session.parent_session_id is not None:
         need_session(db, session.parent_session_id)
@@ -114,7 +114,7 @@ _OF_THE_FIRST = (
 
 
 def _put_session(db: Database, write: PutSession) -> None:
-    """A session with its own times; of one that is there, what was changed later is kept."""
+    """Put a session with its own times; of an existing one, keep what was changed later here."""
     row = _session_row(db, write.session)
     before = vectors.summary_of(db, row["session_id"])
     held = db.get(
@@ -155,11 +155,11 @@ _ACTIVE = """
     last_activity_at = iif(last_activity_at > horizon(), :at, max(last_activity_at, :at)),
     updated_at = max(updated_at, :at)
 """
-"""What a session's activity changes; a time past the horizon is a wrong clock's."""
+"""Assignments for activity in a session; a time past the horizon comes from a wrong clock."""
 
 
 def _begin_turn(db: Database, write: BeginTurn) -> int:
-    """Start a turn with the next index; or tell the one that it has, and take what is new."""
+    """Start a turn with the next index, or return its existing one and take a longer message."""
     row = columns(write)
     index: int | None = db.get("SELECT turn_index FROM turns WHERE turn_id = :id", id=write.turn_id)
     if index is not None:
@@ -195,10 +195,10 @@ def _record_tool_call(db: Database, write: RecordToolCall) -> None:
 
 
 def _write_tool_call(db: Database, call: ToolCall, accesses: Sequence[FileAccess]) -> None:
-    """Write a call and its accesses; the caller brings the turn's text index in step."""
+    """Write a call and its accesses; the caller must update the turn's text index."""
     row = columns(call)
     row["result_size_bytes"] = len(row["result"].encode())
-    started = "WHERE excluded.result <> '' OR tool_calls.result = ''"  # replaces no finish
+    started = "WHERE excluded.result <> '' OR tool_calls.result = ''"  # a start replaces no finish
     db.put("tool_calls", row, "tool_call_id", keep=("turn_id",), where=started)
     for access in accesses:
         of_call = columns(access) | {"tool_call_id": row["tool_call_id"]}
@@ -213,7 +213,7 @@ def _write_tool_call(db: Database, call: ToolCall, accesses: Sequence[FileAccess
 
 
 def _record_answer(db: Database, write: RecordAnswer) -> None:
-    """Take what has come of an answer, unless its turn has ended."""
+    """Store the answer so far, unless the turn has ended."""
     if _status_of_turn(db, write.turn_id, write.session_id) == "running":
         db.execute(
             """
@@ -227,7 +227,7 @@ def _record_answer(db: Database, write: RecordAnswer) -> None:
 
 
 def _finish_turn(db: Database, write: FinishTurn) -> None:
-    """End a turn, unless it is complete."""
+    """End a turn, unless it is completed."""
     if _status_of_turn(db, write.turn_id, write.session_id) == "completed":
         return
     row = columns(write)
@@ -273,7 +273,7 @@ def _status_of_turn(db: Database, turn_id: str, session_id: str) -> str:
 
 
 def _put_turn(db: Database, write: PutTurn) -> None:
-    """A turn at its own index, with its tool calls and their accesses."""
+    """Put a turn at its own index, with its tool calls and their accesses."""
     row = columns(write.turn)
     held = _held_in_place(db, row)
     if held and turn_stays(write.turn, *held):
@@ -300,9 +300,9 @@ def _put_turn(db: Database, write: PutTurn) -> None:
 
 
 def _held_in_place(db: Database, turn: Row) -> tuple[str, int] | None:
-    """The status of the turn that is stored under this id, and the length of its prompt.
+    """Return the status and message length of the turn stored under this id, if any.
 
-    None where there is no such turn; StoreRefused when its place in the session is not free.
+    Raises StoreRefused if the turn's index in its session is not free.
     """
     held = db.get(
         "SELECT session_id, turn_index, status, length(user_message) FROM turns"
@@ -325,7 +325,7 @@ def _held_in_place(db: Database, turn: Row) -> tuple[str, int] | None:
 
 
 def _add_summary(db: Database, write: AddSummary) -> None:
-    """A summary with its links; one cut from turns replaces none that was made."""
+    """Store a summary with its links; an extractive one never replaces a model's."""
     summary = write.summary
     row = columns(summary)
     need_session(db, summary.session_id)
@@ -352,7 +352,7 @@ def _add_summary(db: Database, write: AddSummary) -> None:
 def _put_memory(db: Database, write: PutMemory) -> None:
     """Write or replace a memory with its evidence, and mark those that it supersedes.
 
-    StoreRefused for one that is about another person.
+    Raises StoreRefused for one about another person.
     """
     row = columns(write.memory)
     memory_id = row["memory_id"]
@@ -398,13 +398,13 @@ def _put_memory(db: Database, write: PutMemory) -> None:
 
 
 def _may_change(db: Database, memory_id: object) -> bool:
-    """Whether the memory may be changed here: it is not about another person than the owner."""
+    """Whether this owner may change the memory: it isn't about another person."""
     anothers = f"SELECT 1 FROM memories AS m WHERE m.memory_id = :id AND NOT {SEEN}"
     return db.get(anothers, id=memory_id, owner=db.access.sees) is None
 
 
 def _put_profile(db: Database, write: PutProfile) -> None:
-    """Set a key, or remove it."""
+    """Set a key of the profile, or remove it."""
     row = columns(write)
     at = row.pop("at")
     if write.value is None:
@@ -420,12 +420,12 @@ def _put_profile(db: Database, write: PutProfile) -> None:
 
 
 def _put_owner(db: Database, write: PutOwner) -> None:
-    """Give an owner a name, unless one was given later."""
+    """Set an owner's name, unless it was set later."""
     db.put("owner_names", columns(write), "owner", where="WHERE excluded.at >= owner_names.at")
 
 
 def _mark_extracted(db: Database, write: MarkExtracted) -> None:
-    """Note that these turns were looked through for memories."""
+    """Mark turns as looked through for memories."""
     db.query(
         "UPDATE documents SET to_extract = 0 WHERE to_extract AND level = 0"
         f" AND record_id {AMONG_IDS}",
@@ -434,7 +434,7 @@ def _mark_extracted(db: Database, write: MarkExtracted) -> None:
 
 
 def _put_whole(db: Database, write: Write) -> None:
-    """Write a record of which a session has one, in place of the one that it had."""
+    """Write the one record of its kind that a session has."""
     need_session(db, write.record.session_id)
     table, key = TABLES[type(write.record)]
     db.put(table, columns(write.record), key)
@@ -449,7 +449,7 @@ _SUMMARIZED_OTHERS = f"""
     SELECT turn_id FROM summarized_turns JOIN turns ON turn_id = covered_id
     WHERE summary_id IN {_SUMMARIES} AND session_id <> :id
 """
-# What refers to something goes before it.
+# Referring rows are deleted before those that they refer to.
 _OF_A_SESSION = (
     ("file_accesses", f"tool_call_id IN {_CALLS}"),
     ("tool_calls", f"turn_id IN {_TURNS}"),
@@ -464,7 +464,7 @@ _OF_A_SESSION = (
 
 
 def delete_session(db: Database, session_id: str) -> dict[str, int]:
-    """Remove a session and all that belongs to it alone; how much of each kind went."""
+    """Delete a session and all that belongs to it alone; return counts of the deleted."""
     need_session(db, session_id)
     if forks := branches(db, session_id):
         raise forked(session_id, forks[0].session_id)
@@ -491,7 +491,7 @@ def delete_session(db: Database, session_id: str) -> dict[str, int]:
 
 
 def forget_memories(db: Database, wanted: Iterable[str]) -> int:
-    """Remove these, with what they took the place of; how many went."""
+    """Delete these memories and what they superseded; return how many."""
     own = [each for each in wanted if _may_change(db, each)]
     gone = [each for each in with_older(db, own) if _may_change(db, each)]
     _remove(db, gone)
@@ -499,10 +499,10 @@ def forget_memories(db: Database, wanted: Iterable[str]) -> int:
 
 
 def _forget_memories_of(db: Database, session_id: str) -> int:
-    """Remove the memories with evidence in this session alone; how many went.
+    """Delete memories whose only evidence is in this session; return how many.
 
     What such a memory superseded is superseded by the memory's own successor from now on, and
-    current again where there is none.
+    current again if there is none.
     """
     only = """
         SELECT memory_id FROM evidence WHERE session_id = :id
@@ -517,14 +517,14 @@ def _forget_memories_of(db: Database, session_id: str) -> int:
 
 
 def _unlink(db: Database, memory_id: str, gone: set[str]) -> None:
-    """Give the memories that this one superseded its nearest successor that stays, if any."""
+    """Let what this memory superseded be superseded by its nearest successor that stays."""
     by = _successor(db, memory_id, lambda each: each not in gone)
     for old in db.column("SELECT memory_id FROM memories WHERE superseded_by = :id", id=memory_id):
         _succeed(db, old, by)
 
 
 def _successor(db: Database, by: str | None, is_one: Callable[[str], bool]) -> str | None:
-    """The first of a memory and its successors that is one; None where none is, or in a circle."""
+    """Return the first match among a memory and its successors; a cycle counts as their end."""
     seen: set[str] = set()
     while by is not None and by not in seen:
         if is_one(by):
@@ -535,7 +535,7 @@ def _successor(db: Database, by: str | None, is_one: Callable[[str], bool]) -> s
 
 
 def _succeed(db: Database, memory_id: str, by: str | None) -> None:
-    """Let a memory be superseded by this one, or be current again where there is none."""
+    """Set the successor of a memory; with None it is current again."""
     db.query(
         "UPDATE memories SET superseded_by = :by,"
         " valid_until = iif(:by IS NULL, NULL, valid_until) WHERE memory_id = :id",
@@ -564,11 +564,13 @@ _OWN = """
         )
     )
 """
-"""Sessions that a project takes along from the one that it was joined to."""
+"""Sessions that a project takes along when it is split off.
+
+Those of its directory, and those indexed under its number before the join."""
 
 
 def register_project(db: Database, write: RegisterProject) -> None:
-    """Make a folder known as a project; join it, or split it off."""
+    """Register a directory as a project; join it to another one, or split it off."""
     row = columns(write.project)
     into = row.pop("joined_into")
     db.put("projects", row, "project_id", keep=("created_at",))
@@ -583,7 +585,7 @@ def register_project(db: Database, write: RegisterProject) -> None:
                 _split(db, project_id, held)
         return
     into = root_of(db, into)
-    # Not to itself, and not once more: the ones that it was joined with would part.
+    # Neither to itself, nor a second time: projects joined to it would be left behind.
     is_free = held is None or (write.chosen and held == project_id)
     if project_id == into or not is_free:
         return
@@ -620,7 +622,10 @@ def _split(db: Database, project_id: str, root: str) -> None:
 
 
 def _part_memories(db: Database, project_id: str) -> None:
-    """Let no memory of the project supersede one of another project, nor be superseded by one."""
+    """Unlink memories of the project from their successors in other projects, and vice versa.
+
+    Each gets the next successor on its own side instead, if there is one.
+    """
     parted = """
         SELECT old.memory_id, old.project_id = :id, m.memory_id
         FROM memories AS old JOIN memories AS m ON m.memory_id = old.superseded_by
@@ -636,7 +641,7 @@ def _part_memories(db: Database, project_id: str) -> None:
         _succeed(db, memory_id, other if other != memory_id else None)
 
 
-# Of any write as its kind says: the functions take no other.
+# `Any`: each function takes only the kind of write that is its key.
 _APPLY: dict[type, Callable[[Database, Any], object]] = {
     RegisterProject: register_project,
     FinishTurn: _finish_turn,

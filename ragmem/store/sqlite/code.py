@@ -1,4 +1,4 @@
-"""Code, and what turns have to do with it: read, written, forgotten."""
+"""Code, and the references of turns to it: queries, writes and deletions."""
 
 from collections.abc import Iterable, Sequence
 
@@ -27,12 +27,12 @@ from ragmem.text import clean
 
 
 def _name_key(name: str) -> str:
-    """A scope's name as it is searched for: upper and lower case are alike."""
+    """Return a scope's name in the form that is searched: casefolded."""
     return clean(name).casefold()
 
 
 def _tail_key(qualified_name: str) -> str:
-    """A qualified name backwards: that its last parts are these is then a range of an index."""
+    """Return a qualified name reversed, so that matching its last parts is an index range."""
     return _name_key(qualified_name)[::-1]
 
 
@@ -51,16 +51,16 @@ _PROJECTS = """
     )
     SELECT project_id FROM each_one WHERE project_id IS NOT NULL
 """
-"""One step in the index for each, however many files it has."""
+"""One index step per project, however many files it has."""
 
 
 def code_projects(db: Database) -> list[str]:
-    """Return every project with a file."""
+    """Return every project that has a file."""
     return db.column(_PROJECTS)
 
 
 def numbers_with_code(db: Database) -> list[int]:
-    """The text index's numbers of projects with files, and of those joined to such projects."""
+    """Return the numbers in the text index of projects with files, and of their joined projects."""
     return db.column(
         f"""
         WITH with_code (root) AS (
@@ -74,7 +74,7 @@ def numbers_with_code(db: Database) -> list[int]:
 
 
 def code_files(db: Database, project_id: str, paths: Sequence[str] = ()) -> list[CodeFile]:
-    """The files of a folder, each with its scopes."""
+    """Return a project's files, each with its scopes."""
     which = "project_id = :id"
     if paths:
         which += " AND path IN (SELECT value FROM json_each(:paths))"
@@ -102,7 +102,7 @@ _CALLED_SO = """
 
 
 def find_scopes(db: Database, query: ScopeQuery) -> list[FoundScope]:
-    """Find those that match, by path, then by first line."""
+    """Find the scopes that match, by path, then by first line."""
     tail = _tail_key(query.name)
     conditions = those_given(
         (query.name, _CALLED_SO),
@@ -118,7 +118,7 @@ def find_scopes(db: Database, query: ScopeQuery) -> list[FoundScope]:
         name=_name_key(query.name),
         tail=tail,
         parts=f"{tail}.",
-        past_parts=f"{tail}/",  # what comes right after the dot
+        past_parts=f"{tail}/",  # the character after the dot
         projects=_family(db, query.project_ids),
         path=query.path,
         defined=bool(query.defined),
@@ -136,11 +136,11 @@ def find_scopes(db: Database, query: ScopeQuery) -> list[FoundScope]:
 
 
 _TO_KEEP = "EXISTS (SELECT 1 FROM code_references AS r WHERE r.scope = code_scopes.scope)"
-"""Some turn has to do with it."""
+"""Whether a turn refers to the scope."""
 
 
 def put_file(db: Database, write: PutCodeFile) -> None:
-    """Replace a file's scopes and imports; what it had already is not written again."""
+    """Replace a file's scopes and imports; unchanged scopes are not written again."""
     file = msgspec.structs.replace(write.file, imports=tuple(dict.fromkeys(write.file.imports)))
     row = columns(file)
     db.put("code_files", row, "project_id, path")
@@ -163,7 +163,7 @@ def put_file(db: Database, write: PutCodeFile) -> None:
 
 
 def drop_files(db: Database, write: DropCodeFiles) -> None:
-    """Take away the scopes and imports of files that are no more."""
+    """Drop the scopes and imports of files that no longer exist."""
     for path in write.paths:
         of = {"id": write.project_id, "path": path}
         of_file = "project_id = :id AND path = :path"
@@ -172,7 +172,7 @@ def drop_files(db: Database, write: DropCodeFiles) -> None:
 
 
 def _undefine(db: Database, scopes: Iterable[int]) -> None:
-    """Scopes that their file defines no more go, but those that a turn has to do with stay."""
+    """Mark scopes as no longer defined, and delete those that no turn refers to."""
     for scope in scopes:
         db.query("UPDATE code_scopes SET defined = 0 WHERE scope = :scope", scope=scope)
         _forget(db, scope)
@@ -187,7 +187,7 @@ def _forget(db: Database, scope: int) -> None:
 
 
 def put_references(db: Database, write: PutReferences) -> None:
-    """Replace what was known of what a turn has to do with code."""
+    """Replace a turn's references to code."""
     turn_id = write.turn_id
     if db.get("SELECT 1 FROM turns WHERE turn_id = :id", id=turn_id) is None:
         return
@@ -211,7 +211,7 @@ def put_references(db: Database, write: PutReferences) -> None:
 
 
 def references_of(db: Database, ids: Sequence[str]) -> list[PutReferences]:
-    """What these turns have to do with code, of those that have something."""
+    """Return the references of these turns, of those that have any."""
     return store.references_of(
         db.tuples(
             """
@@ -227,7 +227,7 @@ def references_of(db: Database, ids: Sequence[str]) -> list[PutReferences]:
 
 
 def code_turns(db: Database, query: TurnsQuery) -> list[CodeTurn]:
-    """Turns that have to do with any of these, newest first."""
+    """Return the turns that refer to any of these, newest first."""
     found = db.rows(
         """
         WITH touched (turn_id, how, access_type) AS (
@@ -268,7 +268,7 @@ def _code_turn(row: Row) -> CodeTurn:
 def changed_with(
     db: Database, project_ids: Sequence[str], path: str, *, limit: int = 20
 ) -> list[ChangedTogether]:
-    """Files that were written to in the turns that wrote to this one."""
+    """Return other files written to in the turns that wrote to this one."""
     return db.records(
         ChangedTogether,
         f"""
@@ -303,10 +303,10 @@ def changed_with(
 
 
 def part(db: Database, project_id: str) -> None:
-    """Part the code of a project that was split off from that of the others.
+    """Unlink the code of a project that was split off from that of the others.
 
-    Its turns keep references to its own code alone, other turns none to it; turns that lose a
-    reference are linked with code anew.
+    Turns of the project may refer to its own code only, other turns not to it. A turn with a
+    reference across loses all of its references, and is pending for linking again.
     """
     crossing = """
         WITH own_turns (turn_id) AS (
@@ -329,7 +329,7 @@ def part(db: Database, project_id: str) -> None:
 
 
 def forget_session(db: Database, session_id: str) -> None:
-    """Remove the references of a session's turns, and scopes that only those had kept."""
+    """Delete the references of a session's turns, and scopes that only those had kept."""
     gone = db.column(
         "DELETE FROM code_references"
         " WHERE turn_id IN (SELECT turn_id FROM turns WHERE session_id = :id) RETURNING scope",

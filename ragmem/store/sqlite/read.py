@@ -1,4 +1,4 @@
-"""Sessions, turns, calls, summaries and memories, read. Each query runs within one snapshot."""
+"""Queries for sessions, turns, tool calls, summaries and memories, each within one snapshot."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -33,14 +33,14 @@ from ragmem.store.sqlite.connection import Database, Row, record, stored_fields
 
 _LAST = (1 << 63) - 1
 _MOST_BYTES = 16 << 20
-"""Of one text that is read: a store of an older version may hold turns without a bound."""
+"""Maximum size of one text read: a store of an older version may hold unbounded turns."""
 _LONG = frozenset(
     ("user_message", "assistant_message", "reasoning", "error", "preamble", "arguments", "result")
 )
 
 
 def _bounded(column: str) -> str:
-    # What is too long SQLite itself leaves out, with a mark.
+    # SQLite itself cuts a text that is too long, and appends a mark.
     length = f"octet_length({column})"
     return (
         f"iif({length} <= {_MOST_BYTES}, {column}, substr({column}, 1, {_MOST_BYTES // 4})"
@@ -56,9 +56,9 @@ def _selected(kind: type[msgspec.Struct], table: str, *more: str) -> str:
 
 
 _TURN = _selected(Turn, "t", "char_count")
-"""What is selected of turns `t`."""
+"""The columns selected of turns `t`."""
 _CALL = _selected(ToolCall, "c")
-"""What is selected of tool calls `c`."""
+"""The columns selected of tool calls `c`."""
 _SESSION = f"""
     SELECT s.*, 2 * s.completed_count AS message_count, iif(s.title = '{DEFAULT_TITLE}', (
         SELECT {_bounded("user_message")} FROM turns AS t
@@ -90,13 +90,13 @@ TABLES: dict[type[Record], tuple[str, str]] = {
     MemoryRecord: ("memories", "memory_id"),
     **{each.record: (each.table, "session_id") for each in OF_SESSIONS},
 }
-"""Where each kind of record is, and the key that it is told by."""
+"""The table of each kind of record, and its key."""
 _NEWEST = "ORDER BY s.last_activity_at DESC, s.session_id DESC LIMIT :limit"
 AMONG_IDS = "IN (SELECT value FROM json_each(:ids))"
 
 
 def by_id(db: Database, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
-    """The records with these ids of a kind that is kept as one row, in the order of the ids."""
+    """Return the records with these ids, in this order, of a kind stored as one row."""
     table, key = TABLES[kind]
     return db.records(
         kind,
@@ -110,20 +110,20 @@ def by_id(db: Database, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRe
 
 
 def no_session(session_id: str) -> SessionNotFound:
-    """The error for an id that no session bears."""
+    """Return the error for the id of a session that does not exist."""
     return SessionNotFound(
         f"There is no session {session_id}.", hint="`ragmem sessions list` shows those there are."
     )
 
 
 def need_session(db: Database, session_id: str) -> None:
-    """Raise SessionNotFound where there is no such session."""
+    """Raise SessionNotFound if there is no such session."""
     if db.get("SELECT 1 FROM sessions WHERE session_id = :id", id=session_id) is None:
         raise no_session(session_id)
 
 
 def lineage(db: Database, session_id: str) -> list[tuple[str, int]]:
-    """The session, then those it was forked from, each with the last index seen of its turns."""
+    """Return the session and its ancestors, each with the last turn index seen of it."""
     seen: list[tuple[str, int]] = []
     current: str | None = session_id
     last = _LAST
@@ -146,7 +146,7 @@ def session(db: Database, session_id: str) -> Session:
 
 
 def sessions(db: Database, query: SessionQuery) -> list[Session]:
-    """The sessions that match; those of a time that is yet to come, by a wrong clock, last."""
+    """Return the sessions that match; those with a time in the future, from a wrong clock, last."""
     sees = db.access.sees if query.mine else ""
     of_tags = (
         "EXISTS (SELECT 1 FROM json_each(s.tags)"
@@ -172,7 +172,7 @@ def sessions(db: Database, query: SessionQuery) -> list[Session]:
 def find_sessions(
     db: Database, reference: str, *, limit: int = 20, mine: bool = False
 ) -> list[Session]:
-    """Sessions whose id ends with the reference, or whose title it is; `mine`: the owner's own."""
+    """Find sessions by the end of their id, or their title; with `mine` only the owner's own."""
     if not reference:
         return []
     where = f"""
@@ -193,7 +193,7 @@ def sessions_by_id(db: Database, ids: Sequence[str]) -> list[Session]:
 
 
 def branches(db: Database, session_id: str) -> list[Session]:
-    """The sessions that were forked from this one, oldest first."""
+    """Return the sessions forked from this one, oldest first."""
     where = "WHERE s.parent_session_id = :id ORDER BY s.started_at, s.session_id"
     return list(_sessions(db, where, id=session_id))
 
@@ -206,7 +206,7 @@ def _sessions(db: Database, rest: str, **given: object) -> Iterator[Session]:
 def _whole_session(db: Database, row: Row) -> Session:
     if row["parent_session_id"] is None:
         return record(Session, row)
-    # Shared turns may still change (one was running when it was forked): counted when read.
+    # Shared turns may still change (one was running at the fork), so they are counted on read.
     for session_id, last in lineage(db, row["session_id"])[1:]:
         of = "FROM turns WHERE session_id = :id AND turn_index <= :last"
         row["message_count"] += 2 * db.get(
@@ -222,7 +222,7 @@ def _whole_session(db: Database, row: Row) -> Session:
 
 
 def turns(db: Database, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
-    """Turns in order, with their tool calls."""
+    """Return turns in order, with their tool calls."""
     chosen = list(_chosen(db, session_id, query))[::-1]
     return _with_calls(db, chosen) if query.with_tool_calls else [record(Turn, r) for r in chosen]
 
@@ -238,7 +238,7 @@ def turns_by_id(db: Database, ids: Sequence[str]) -> list[Turn]:
 
 
 def own_turns(db: Database, spans: Sequence[Span]) -> list[PutTurn]:
-    """The turns in these spans, each with its tool calls and their accesses."""
+    """Return the turns in these spans, each with its tool calls and their accesses."""
     of_span = (
         f"SELECT {_TURN} FROM turns AS t WHERE session_id = :session_id"
         " AND turn_index BETWEEN :first AND :last ORDER BY turn_index"
@@ -278,7 +278,7 @@ def _with_calls(db: Database, rows: Iterable[Row]) -> list[Turn]:
 
 
 def _chosen(db: Database, session_id: str, query: TurnQuery) -> Iterator[Row]:
-    """The rows of the turns that a query asks for, newest first, as far as its limits go."""
+    """Yield the rows of the turns that a query asks for, newest first, up to its limits."""
     count = chars = 0
     for row in _newest_first(db, session_id, query.before_index):
         if query.statuses and row["status"] not in query.statuses:
@@ -304,7 +304,7 @@ def _newest_first(db: Database, session_id: str, before_index: int | None) -> It
 
 
 def file_accesses(db: Database, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
-    """Accesses of the newest turns, newest first."""
+    """Return accesses of the newest turns, newest first."""
     chosen = _chosen(db, session_id, TurnQuery(max_chars=max_turn_chars))
     ids = [row["turn_id"] for row in chosen]
     found = _accesses(db, ids, 't.turn_index DESC, c."order" DESC, a.path')
@@ -326,7 +326,7 @@ def _accesses(db: Database, turn_ids: Sequence[str], order: str) -> Iterator[Row
 
 
 def find_tool_call(db: Database, session_id: str, reference: str) -> ToolCall | None:
-    """The newest call whose id ends with the reference."""
+    """Return the newest call whose id ends with the reference."""
     for current, last in lineage(db, session_id):
         for call in db.records(
             ToolCall,
@@ -345,7 +345,7 @@ def find_tool_call(db: Database, session_id: str, reference: str) -> ToolCall | 
 
 
 def raw_history_chars(db: Database, session_id: str) -> int:
-    """Characters of completed turns that no level-1 summary covers."""
+    """Count the characters of completed turns that no level-1 summary covers."""
     of = """
         SELECT coalesce(sum(char_count), 0) FROM turns
         WHERE session_id = :id AND turn_index <= :last AND status = 'completed'
@@ -367,7 +367,7 @@ def summaries(
 ) -> list[Summary]:
     """Return a session's summaries, newest first."""
     need_session(db, session_id)
-    # Those are few, however long the conversation: their index leads, not the session's.
+    # Summaries not rolled up are few in any session, so their index leads, not the session's.
     which = (
         "documents AS d CROSS JOIN summaries AS s ON s.summary_id = d.record_id"
         " WHERE d.to_roll_up AND d.session_id = :session_id"
@@ -407,9 +407,9 @@ FAMILY = """
     SELECT project_id FROM roots
     UNION SELECT p.project_id FROM projects AS p JOIN roots ON p.joined_into = roots.project_id
 """
-"""These projects, what they were joined to, and all that was joined to that."""
+"""These projects, those that they were joined to, and all that were joined to those."""
 SEEN = "(:owner = '' OR m.project_id IS NOT NULL OR m.owner = :owner)"
-"""What an owner is shown: what is about a person is seen by that person alone."""
+"""What an owner is shown: memories about a person are visible to that person alone."""
 _NEWEST_MEMORY = "ORDER BY m.created_at DESC, m.memory_id DESC"
 
 
@@ -440,7 +440,10 @@ def memories(db: Database, query: MemoryQuery) -> list[MemoryRecord]:
 
 
 def _whose(query: MemoryQuery) -> str:
-    """Memories of these projects, with all that were joined to them, and the person's own."""
+    """Return the condition for memories of the query's projects and for user-wide ones.
+
+    A project counts with all that were joined to it.
+    """
     parts = [f"m.project_id IN ({FAMILY})"] if query.project_ids else []
     parts += ["m.project_id IS NULL"] if query.user_wide else []
     return " OR ".join(parts) or "FALSE"
@@ -457,7 +460,7 @@ def memories_by_id(db: Database, ids: Sequence[str]) -> list[MemoryRecord]:
 
 
 def find_memories(db: Database, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
-    """Find those whose id is, or ends with, the reference."""
+    """Find memories whose id is, or ends with, the reference."""
     tail = reference.replace("-", "")
     where = f"""
         WHERE :tail <> '' AND substr(replace(m.memory_id, '-', ''), -length(:tail)) = :tail
@@ -467,7 +470,7 @@ def find_memories(db: Database, reference: str, *, limit: int = 20) -> list[Memo
 
 
 def superseded_by(db: Database, memory_id: str) -> list[MemoryRecord]:
-    """The memories that this one superseded, what those had superseded …; newest first."""
+    """Return all that this memory superseded, directly or through others; newest first."""
     older = set(with_older(db, [memory_id])) - {memory_id}
     return _memories(
         db, f"WHERE m.memory_id {AMONG_IDS} AND {SEEN} {_NEWEST_MEMORY}", ids=list(older)
@@ -475,7 +478,7 @@ def superseded_by(db: Database, memory_id: str) -> list[MemoryRecord]:
 
 
 def _memories(db: Database, rest: str, **given: object) -> list[MemoryRecord]:
-    # One of a project that was joined bears that project's own id: a split finds it by it.
+    # Memories of a joined project keep its own id in the table: a split finds them by it.
     root = "(SELECT joined_into FROM projects AS p WHERE p.project_id = m.project_id)"
     told = f"""
         SELECT m.*, coalesce({root}, m.project_id) AS project_id,
@@ -496,19 +499,19 @@ def _memories(db: Database, rest: str, **given: object) -> list[MemoryRecord]:
 
 
 def memories_revision(db: Database) -> int:
-    """Goes up with each transaction that changes memories."""
+    """Return a number that goes up with each transaction that changes memories."""
     return int(db.get("SELECT memories_revision FROM recall_state"))
 
 
 def memory_ids(db: Database) -> list[str]:
-    """The id of every memory, after the ids of those that it superseded."""
+    """Return the id of every memory, each after those that it superseded."""
     return oldest_first(
         db.tuples("SELECT memory_id, superseded_by FROM memories ORDER BY created_at, memory_id")
     )
 
 
 def with_older(db: Database, wanted: Sequence[str]) -> list[str]:
-    """The ids of those that exist, of the memories that they superseded, and so on."""
+    """Return the ids of those that exist, and of all that they superseded, directly or not."""
     return db.column(
         f"""
         WITH RECURSIVE chain (memory_id) AS (
@@ -523,7 +526,7 @@ def with_older(db: Database, wanted: Sequence[str]) -> list[str]:
 
 
 def profile(db: Database) -> Profile:
-    """The person's; that of anybody where the store was opened for all and they have none."""
+    """Return the owner's profile, or anybody's if they have none and the store shows all."""
     own = _profile(db, db.access.owner)
     others = [] if own.values or db.access.sees else profiles(db)
     return others[0] if others else own
@@ -545,7 +548,7 @@ def _profile(db: Database, owner: str) -> Profile:
 
 
 def owners(db: Database) -> list[Owner]:
-    """Everybody who has something here, or a name."""
+    """Return everybody who owns something here, or has a name."""
     return db.records(
         Owner,
         """
@@ -561,7 +564,7 @@ def owners(db: Database) -> list[Owner]:
 
 
 def others(db: Database) -> list[Owner]:
-    """The owners but the one for whom the store was opened; none where that is everyone."""
+    """Return the owners except the one that the store was opened for; none if that is everyone."""
     sees = db.access.sees
     return [each for each in owners(db) if each.owner_id != sees] if sees else []
 
@@ -570,17 +573,17 @@ def others(db: Database) -> list[Owner]:
 
 
 def projects(db: Database) -> list[Project]:
-    """Every project, in the order in which they became known."""
+    """Return every project, in the order in which they were registered."""
     return db.records(Project, "SELECT * FROM projects ORDER BY rowid")
 
 
 def root_of(db: Database, project_id: str | None) -> str | None:
-    """The project that this one was joined to, else its own id; None where none is given."""
+    """Return the project that this one was joined to, else its own id; None for None."""
     return joined_into(db, project_id) or project_id
 
 
 def known_project(db: Database, project_id: str | None) -> str | None:
-    """The project's own id; None for one that is not here."""
+    """Return the id if there is such a project, else None."""
     found: str | None = db.get(
         "SELECT project_id FROM projects WHERE project_id = :id", id=project_id
     )
@@ -588,14 +591,14 @@ def known_project(db: Database, project_id: str | None) -> str | None:
 
 
 def joined_into(db: Database, project_id: str | None) -> str | None:
-    """Return the project that this one was joined to; None where it was joined to none."""
+    """Return the project that this one was joined to, or None."""
     of = "SELECT joined_into FROM projects WHERE project_id = :id"
     into: str | None = db.get(of, id=project_id)
     return into
 
 
 def spans(db: Database) -> list[Span]:
-    """Every session with all of its own turns."""
+    """Return a span for every session, of all its own turns."""
     return [
         Span(session_id, (forked_at or 0) + 1, count, parent_id)
         for session_id, forked_at, count, parent_id in db.tuples(
@@ -611,7 +614,7 @@ def summary_ids(db: Database) -> list[str]:
 
 
 def summaries_per_level(db: Database) -> dict[int, int]:
-    """How many there are of each, lowest level first."""
+    """Count the summaries of each level, lowest level first."""
     return dict(db.tuples("SELECT level, count(*) FROM summaries GROUP BY 1 ORDER BY 1"))
 
 

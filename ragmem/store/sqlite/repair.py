@@ -1,9 +1,9 @@
-"""Checks of a database, the daily copies that are kept of it, and a new one out of a damaged one.
+"""Integrity checks, daily copies, and rebuilding a damaged database.
 
-The new database has the rows that SQLite still reads, without those on damaged pages, then what a
-backup has of the rest. It is whole by every promise: turns are numbered anew where some are lost,
-and a session that is lost is made up for the turns that are left of it. The copies lie beside those
-of `ragmem store backup`, under names of their own. What is deleted goes from them too: a deletion
+A rebuilt database has the rows that SQLite can still read, without those on damaged pages, and what
+a backup has of the rest. It keeps every guarantee: turns are renumbered where some are lost, and a
+session that is lost is recreated for the turns that are left of it. The copies lie beside those of
+`ragmem store backup`, under names of their own. What is deleted goes from them too: a deletion
 removes all copies.
 """
 
@@ -30,13 +30,13 @@ from ragmem.store.sqlite.text_index import words_of
 WORDS = "what was said is found by its words"
 _SHOWN = 3
 _EXPANDED = 2000
-"""Turns and summaries of which the words are made anew, evenly spread over all of them."""
+"""Number of turns and of summaries whose words are checked, evenly spread over all of them."""
 
 
 def check(db: Database) -> list[Finding]:
-    """What is broken; damage of the file alone, where there is some."""
-    # Without a look into it, FTS5 checks its index by the list of parts that it read last, and
-    # takes those that another connection has merged since for lost.
+    """Find what is broken; if the file itself is damaged, only that."""
+    # FTS5 checks its index by the list of segments that it read last. Without a read first, it
+    # reports segments that another connection has merged since as missing.
     db.column("SELECT count(*) FROM text_terms WHERE term = ''")
     said = db.column("PRAGMA integrity_check(10)")
     if said != ["ok"]:
@@ -51,7 +51,7 @@ def check(db: Database) -> list[Finding]:
 
 
 def _other_words(db: Database) -> list[str]:
-    """Records whose words in the text index are not those of their text; of many a sample."""
+    """Return records whose words in the text index differ from their text, of a sample."""
     broken = []
     for table, key in (("turns", "turn_id"), ("summaries", "summary_id")):
         sample = f"""
@@ -70,7 +70,7 @@ def _other_words(db: Database) -> list[str]:
     return broken
 
 
-# Each query yields the ids of what breaks the promise.
+# Each query returns the ids of what breaks the guarantee.
 PROMISES = (
     ("what is referred to exists", 'SELECT "table" FROM pragma_foreign_key_check'),
     (
@@ -202,7 +202,7 @@ PROMISES = (
 )
 
 
-# --- a new database out of a damaged one ------------------------------------------------
+# --- rebuilding a damaged database ------------------------------------------------------
 
 
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
@@ -210,21 +210,21 @@ _UNREADABLE = (apsw.Error, UnicodeDecodeError)
 _LAST_ROW = 1 << 40
 _TIMEOUT_S = 60.0
 _RECORDS = {table: kind for kind, (table, _) in TABLES.items()}
-"""A row of these tables that is no such record any more counts as lost."""
+"""A row of these tables that can't be decoded as its record counts as lost."""
 _KEPT_ELSEWHERE = {"covers": "[]"}
 _MADE_ANEW = frozenset((
     "migrations", "identity", "attempts", "leases", "owners", "documents", "vectors",
     "small_vectors", "project_numbers", "recall_state",
 ))  # fmt: skip
-"""What processes hold for themselves, what follows from the rest, and what is filed by that."""
+"""State of running processes, and what is derived from the rest or refers to that."""
 _COMPLETED = "record_id IN (SELECT turn_id FROM turns WHERE status = 'completed')"
 
 
 class DamagedDatabase:
-    """A database, with its log, of which a copy is read; `lost` counts places that can't be."""
+    """A copy of a database and its log, read row by row; `lost` counts the unreadable places."""
 
     def __init__(self, database: Path, folder: Path) -> None:
-        """Copy it into the folder; StoreDamaged where SQLite reads nothing of it."""
+        """Copy the database into the directory; StoreDamaged if SQLite can't read any of it."""
         copy = folder / f"read-{database.name}"
         for suffix in ("", "-wal"):
             source = database.with_name(database.name + suffix)
@@ -243,17 +243,17 @@ class DamagedDatabase:
             ) from None
 
     def store_id(self) -> str:
-        """What the database said of itself; empty where that can't be read."""
+        """Return the database's own id; empty if it can't be read."""
         with suppress(*_UNREADABLE):
             return schema.store_id(self.connection)
         return ""
 
     def rows(self, table: str, key: Sequence[str]) -> Iterator[Row]:
-        """The rows of a table that can be read; `key`: of one that has no row numbers."""
+        """Yield the readable rows of a table; `key` is its primary key if it has no rowids."""
         try:
             self.connection.execute(f'SELECT * FROM "{table}" LIMIT 0').fetchall()
         except apsw.Error:
-            return  # An older database has none.
+            return  # An older database lacks the table.
         kind = _RECORDS.get(table)
         for row in self._from_both_ends(table, key) if key else self._by_number(table):
             row.pop("row_number", None)
@@ -266,11 +266,11 @@ class DamagedDatabase:
                 yield row
 
     def copy_into(self, target: Database) -> None:
-        """Write all rows that can be read, and that the target has no others for."""
+        """Write all readable rows for whose keys the target has none yet."""
         for table, key in _tables(target):
             described = target.tuples(f'PRAGMA table_info("{table}")')
             columns = {name for _, name, *_ in described}
-            # Of a column that an older database lacks, and that has no value of its own.
+            # For a required column without a default that an older database lacks.
             empty: Row = {
                 name: ""
                 for _, name, kind, is_needed, default, _ in described
@@ -287,7 +287,7 @@ class DamagedDatabase:
                     self.lost += 1
 
     def _by_number(self, table: str) -> Iterator[Row]:
-        """The rows by number; past what can't be read in steps that grow by a quarter."""
+        """Yield the rows by rowid; unreadable ones are skipped in steps that grow by a quarter."""
         last = step = 0
         while step < _LAST_ROW:
             try:
@@ -296,7 +296,7 @@ class DamagedDatabase:
                     " WHERE rowid > :last ORDER BY rowid",
                     last=last + step,
                 ):
-                    # On damaged pages numbers need not rise, and reading would never end.
+                    # On damaged pages rowids may not ascend, and reading would never end.
                     if row["row_number"] <= last:
                         raise apsw.CorruptError("row out of order")
                     last, step = row["row_number"], 0
@@ -307,7 +307,7 @@ class DamagedDatabase:
                 step += step // 4 + 1
 
     def _from_both_ends(self, table: str, key: Sequence[str]) -> Iterator[Row]:
-        """The rows up to the first that can't be read, and back to the last such from the end."""
+        """Yield the rows up to the first unreadable one, and from the end back to the last such."""
         for direction in ("", " DESC"):
             by = ", ".join(f'"{column}"{direction}' for column in key)
             try:
@@ -318,7 +318,7 @@ class DamagedDatabase:
 
 
 class LostTurns(msgspec.Struct, frozen=True):
-    """A session that has fewer turns than it says."""
+    """A session with fewer turns than it should have."""
 
     session_id: str
     title: str
@@ -327,7 +327,7 @@ class LostTurns(msgspec.Struct, frozen=True):
 
 
 class RowSource(Protocol):
-    """What is left of a memory; `lost` counts what of it can't be read."""
+    """What is left of a memory; `lost` counts what can't be read."""
 
     lost: int
 
@@ -346,11 +346,10 @@ def rebuild(
     owner: str,
     store_id: str = "",
 ) -> list[LostTurns]:
-    """Write a new database, whole by every promise, with what the sources hold.
+    """Write a new database that keeps every guarantee, from what the sources hold.
 
-    Return the sessions that have lost turns, as far as that is known. Of a record that several hold
-    the first one's is taken. `owner`: whose it is where that was not kept; `store_id`: what the
-    database is called where none of them says it.
+    Returns the sessions that have lost turns, as far as known. Of a record in several sources the
+    first one's is taken. `owner` and `store_id` are used where the sources have none.
     """
     access = Access(OwnerLocks(locks_dir), owner)
     db = schema.open_for_writing(new, access, locks_dir=locks_dir, timeout_s=_TIMEOUT_S)
@@ -375,7 +374,10 @@ def rebuild(
 
 
 def _tables(db: Database) -> list[tuple[str, list[str]]]:
-    """The tables that are copied, each after those that it refers to; with a key if need be."""
+    """Return the tables to copy, each after those that it refers to.
+
+    With its primary key, if it has no rowids.
+    """
     found = db.tuples(
         """
         SELECT l.name, l.wr FROM pragma_table_list AS l JOIN sqlite_schema AS s USING (name)
@@ -395,7 +397,7 @@ def _key(db: Database, table: str) -> list[str]:
 
 
 def _lost_turns(db: Database) -> list[LostTurns]:
-    """The last used ones come first."""
+    """Return sessions with lost turns, the most recently used first."""
     found = db.tuples(
         """
         SELECT session_id, title, had - count(turn_id), had FROM (
@@ -408,7 +410,7 @@ def _lost_turns(db: Database) -> list[LostTurns]:
 
 
 def _make_up_what_is_referred_to(db: Database) -> None:
-    """Sessions of turns, projects of those, and files of scopes, that are lost themselves."""
+    """Recreate lost sessions of turns, projects of sessions, and files of scopes."""
     db.execute(
         """
         INSERT INTO sessions (
@@ -434,8 +436,8 @@ def _make_up_what_is_referred_to(db: Database) -> None:
 
 
 def _renumber(db: Database) -> None:
-    """Number turns without gaps, and cut a fork to the turns of its parents that are left."""
-    # First below zero: two turns of a session never have one number.
+    """Number turns without gaps, and cut forks to the turns of their ancestors that are left."""
+    # Negative at first, so that no two turns of a session ever have the same index.
     db.execute(
         """
         UPDATE sessions SET forked_at_index = shared.count FROM (
@@ -458,7 +460,7 @@ def _renumber(db: Database) -> None:
 
 
 def _remove_orphans(db: Database) -> None:
-    """What refers to something that is lost, and summaries of which nothing is left."""
+    """Delete rows that refer to something lost, and summaries that cover nothing any more."""
     left = -1
     while left != (left := db.total_changes()):
         for table, _ in _tables(db):
@@ -482,7 +484,7 @@ def _remove_orphans(db: Database) -> None:
 
 
 def _count(db: Database) -> None:
-    """Bring in step the counters, and what is stored a second time for speed."""
+    """Recompute counters and the columns derived from other rows."""
     db.execute(
         f"""
         UPDATE turns SET char_count = length(user_message) + length(assistant_message),
@@ -502,11 +504,11 @@ def _count(db: Database) -> None:
 
 
 def _file(sources: Sequence[RowSource], db: Database) -> None:
-    """Make all of it findable; vectors are made anew."""
+    """Build the text index; vectors are pending again."""
     db.execute("UPDATE recall_state SET terms_version = 0")
     text_index.build(db)
     db.execute(f"UPDATE documents SET to_link = 1 WHERE {_COMPLETED}")
-    for source in reversed(sources):  # What the first one says is written last.
+    for source in reversed(sources):  # so that the first source's wins
         for row in source.rows("documents", ()):
             db.execute(
                 "UPDATE documents SET to_extract = :to_extract, to_link = :to_link"
@@ -521,21 +523,22 @@ def _file(sources: Sequence[RowSource], db: Database) -> None:
 _MOST = 3
 _EACH = timedelta(days=1)
 _ROOM = 3
-"""So many times the database's size has to be free."""
+"""The free space must be this many times the size of the database."""
 _WAIT_S = 5.0
 
 
 def drop(database: Path) -> None:
-    """Remove them all, since they hold what is deleted now."""
+    """Delete all daily copies, since they hold what was just deleted."""
     for backup in schema.newest_first(database):
         backup.unlink(missing_ok=True)
 
 
 def keep(database: Path, locks_dir: Path, now: datetime) -> bool:
-    """Make today's copy if it is due, and remove all copies but the newest three.
+    """Make today's copy if it is due, and delete all but the newest three.
 
-    False where nothing has changed since the last one, or there is no room for it. Raises OSError
-    or what apsw raises where it can't be written or read: a damaged one comes in nobody's place.
+    Returns False if nothing has changed since the last one, or there is no room for it. Raises
+    OSError or what apsw raises if the database can't be read or the copy not written; a damaged
+    database never replaces an older copy.
     """
     there = schema.newest_first(database)
     if there and not _is_due(database, there[0], now):
@@ -548,7 +551,7 @@ def keep(database: Path, locks_dir: Path, now: datetime) -> bool:
     part = folder / ".daily.part"
     try:
         part.unlink(missing_ok=True)
-        # SQLite takes an empty file for a new one, and this one is private from the first.
+        # SQLite accepts an empty file as a new database, and this one is private from the start.
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         _checked_copy(database, part, locks_dir)
         part.rename(folder / f"daily-{now.astimezone(UTC):%Y%m%d-%H%M%S}.db")
@@ -566,7 +569,7 @@ def _is_due(database: Path, last: Path, now: datetime) -> bool:
     changed = [
         path.stat().st_mtime
         for path in (database, database.with_name(f"{database.name}-wal"))
-        if path.exists() and path.stat().st_size  # an empty log tells of no change
+        if path.exists() and path.stat().st_size  # an empty log is no change
     ]
     return now.timestamp() - made >= _EACH.total_seconds() and max(changed, default=0.0) > made
 
@@ -584,8 +587,8 @@ def _checked_copy(database: Path, to: Path, locks_dir: Path) -> None:
 
 
 def copy(db: Database, to: Path) -> None:
-    """Write a copy of the database as it is now into a new file, over a reading connection."""
-    # To write another file counts as writing.
+    """Write a copy of the database to a new file, over a reading connection."""
+    # Writing to another file counts as writing.
     db.pragma("query_only", False)
     try:
         db.query("VACUUM INTO :file", file=str(to))
@@ -594,9 +597,9 @@ def copy(db: Database, to: Path) -> None:
 
 
 def rewrite(db: Database) -> bool:
-    """Write the file anew: where a page was split, its rest still holds what moved away.
+    """Rewrite the file: where a page was split, its rest still holds what moved away.
 
-    False while another process reads the old pages, or where the disk has no room for it.
+    Returns False while another process reads the old pages, or if the disk has no room for it.
     """
     try:
         db.execute("VACUUM")

@@ -1,7 +1,7 @@
-"""A database's files, and connections with the schema that this version knows.
+"""A database's files, its connections, and the schema that this version knows.
 
-Migrations are the numbered `*.sql` files beside this module: only ever added
-to, each applied in one transaction with its record.
+Migrations are the numbered `*.sql` files beside this module. They are never changed, only added to,
+and each is applied in one transaction together with its record.
 """
 
 import errno
@@ -24,12 +24,11 @@ from ragmem.store.sqlite import text_index
 from ragmem.store.sqlite.connection import Access, Database, iso
 
 OVERWRITES = "FAST"
-"""What is deleted is overwritten where its page is written anyway, at no cost; all that is freed
-is overwritten where a person deletes.
-"""
+"""Overwrites deleted data in pages that are written anyway, at no cost; a deletion by the user
+overwrites everything that it frees."""
 _MAGIC = b"SQLite format 3\0"
 BACKUPS = "backups"
-"""The folder of copies beside a database."""
+"""Directory of the copies beside a database."""
 _MARKER = ".initialised"
 _MARKER_TEXT = (
     "The memory beside this file was set up. Should it be missing or empty one day,\n"
@@ -38,29 +37,31 @@ _MARKER_TEXT = (
 
 
 def marker(database: Path) -> Path:
-    """The file that says: this database was set up."""
+    """Return the file whose existence says that this database was set up."""
     return _beside(database, _MARKER)
 
 
 def prepare(database: Path, locks_dir: Path) -> bool:
-    """Make the folders and the empty file; True when the database is known to be set up.
+    """Create the directories and an empty file; return whether the database was set up before.
 
-    Raises StoreDamaged or StoreRefused for what is no longer, or never was, ours.
+    Raises StoreDamaged for one that was lost or is broken, StoreRefused for what is not a database.
     """
     for folder in (database.parent, locks_dir):
         make_private(folder)
     _tighten(locks_dir)
-    # That of a file which somebody named may be others' too: locks are called by such a file.
+    # Only ragmem's own directory is made private, not that of a file which the user named: the
+    # locks directory of such a file is named after it.
     if not locks_dir.name.startswith(database.name):
         _tighten(database.parent)
-    # The marker is written after the database, so it is read before it.
+    # The marker is written after the database, so it is checked before it.
     was_set_up = marker(database).exists()
     try:
         found = database.stat()
     except FileNotFoundError:
         if was_set_up:
             raise lost(database, "is missing") from None
-        # Where another store of this process has made it just now, closing it would free its locks.
+        # If another store of this process has just created it, closing it here would free its
+        # locks.
         with suppress(FileExistsError):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             os.close(os.open(os.path.realpath(database), flags, 0o600))
@@ -82,7 +83,7 @@ def prepare(database: Path, locks_dir: Path) -> bool:
 
 
 def mark_set_up(database: Path) -> None:
-    """Remember that the database was set up."""
+    """Record that the database was set up."""
     path = marker(database)
     if path.exists():
         return
@@ -95,15 +96,15 @@ def mark_set_up(database: Path) -> None:
 
 
 def exchange(database: Path, new: Path) -> Path:
-    """Put another database in place of a damaged one; where that is kept, byte for byte."""
+    """Put another database in place of a damaged one, which is kept byte for byte."""
     now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
     kept = _beside(database, f".damaged-{now}")
-    # At no moment is there none: killed in between, the damaged one is in its place still.
+    # There is a database at every moment: if killed in between, the damaged one is still there.
     for suffix in ("-wal", "-shm", ""):
         if (path := _beside(database, suffix)).exists():
             failpoint("sqlite.exchange")
             _keep(path, _beside(kept, suffix))
-    # The log goes first: it belongs to no other database.
+    # The log goes first: it must not be applied to the new database.
     for suffix in ("-wal", "-shm"):
         _beside(database, suffix).unlink(missing_ok=True)
     failpoint("sqlite.exchange")
@@ -113,7 +114,7 @@ def exchange(database: Path, new: Path) -> Path:
 
 
 def _keep(path: Path, kept: Path) -> None:
-    """Keep a file under a second name: by a link, or a copy where the file system has no links."""
+    """Keep a file under a second name, by a hard link, or a copy if the file system has none."""
     try:
         kept.hardlink_to(path)
     except OSError:
@@ -122,13 +123,13 @@ def _keep(path: Path, kept: Path) -> None:
 
 
 def size_bytes(database: Path) -> int:
-    """The bytes of the database and its log together."""
+    """Return the size of the database and its log together."""
     log = _beside(database, "-wal")
     return database.stat().st_size + (log.stat().st_size if log.exists() else 0)
 
 
 def inode_of(database: Path) -> int:
-    """The inode of a database in use; StoreDamaged where the file is gone."""
+    """Return the inode of a database in use; StoreDamaged if the file is gone."""
     try:
         return database.stat().st_ino
     except (FileNotFoundError, NotADirectoryError):
@@ -138,18 +139,18 @@ def inode_of(database: Path) -> int:
 
 
 def newest_first(database: Path) -> list[Path]:
-    """The copies of a database that were made of it once a day."""
+    """Return the daily copies of a database, newest first."""
     return sorted(database.parent.glob(f"{BACKUPS}/daily-*.db"), reverse=True)
 
 
 def newest_made(database: Path) -> Path | None:
-    """The newest of the copies of a database that a person has made, where they usually are."""
+    """Return the newest of the user's own backups in their default directory."""
     made = database.parent.glob(f"{BACKUPS}/memory-*.db")
     return max(made, key=lambda file: file.stat().st_mtime, default=None)
 
 
 def lost(database: Path, how: str) -> StoreDamaged:
-    """The error for a memory that was there and is not."""
+    """Return the error for a database that existed and is gone."""
     way = ""
     if copies := newest_first(database):
         way = f": `ragmem store repair` takes {copies[0]}"
@@ -163,7 +164,7 @@ def lost(database: Path, how: str) -> StoreDamaged:
 
 
 def damaged(database: Path, why: str) -> StoreDamaged:
-    """The error for a file that is no whole database; the file is left as it is."""
+    """Return the error for a file that is not an intact database; it is left as it is."""
     return StoreDamaged(
         f"The memory's database {database} is damaged: {why}. It was left as it is.",
         hint="`ragmem store repair` saves what can be read into a new one and keeps this one; a "
@@ -172,26 +173,26 @@ def damaged(database: Path, why: str) -> StoreDamaged:
 
 
 class ReadOnly(StoreRefused):
-    """The database can't be written; it may be read all the same."""
+    """The database can't be written; reading it may still work."""
 
     can_be_read = True
 
 
 class Full(StoreUnavailable):
-    """There is no room on the file system; what is there can be read."""
+    """The file system is full; what is stored can be read."""
 
     can_be_read = True
 
 
 def never_changes(database: Path) -> bool:
-    """Whether nobody can change the database, and no log holds a part of it."""
+    """Whether the file system is read-only, and no log holds a part of the database."""
     log = _beside(database, "-wal")
     is_read_only = bool(os.statvfs(database.parent).f_flag & os.ST_RDONLY)
     return is_read_only and not (log.exists() and log.stat().st_size)
 
 
 def unwritable(database: Path, why: str) -> StoreRefused:
-    """The error for a database that SQLite may not write."""
+    """Return the error for a database that SQLite may not write."""
     return ReadOnly(
         f"The memory's database {database} can't be written: {why}.",
         hint="Make the file and its folder writable, or set RAGMEM_HOME to another folder.",
@@ -207,7 +208,7 @@ def _failing(database: Path, why: str) -> StoreUnavailable:
 
 
 def _of_the_system(number: int | None, database: Path) -> RagmemError | None:
-    """The error for what the system refuses, a full disk say; None for any other number."""
+    """Return the error for an errno, such as a full disk; None for any other number."""
     match number:
         case errno.ENOSPC | errno.EDQUOT:
             return Full(
@@ -237,9 +238,9 @@ def _of_the_system(number: int | None, database: Path) -> RagmemError | None:
 def translated(
     error: Exception, database: Path, timeout_s: float, number: int = 0
 ) -> RagmemError | None:
-    """An error of SQLite or of the files in plain words; None for one that only a bug can cause.
+    """Translate an error of SQLite or the file system; None for one that only a bug can cause.
 
-    `number`: of the system's error behind it, as its connection knows it.
+    `number`: the errno behind it, as its connection knows it.
     """
     if isinstance(error, apsw.IOError | apsw.CantOpenError) and (
         known := _of_the_system(number or _tried(database), database)
@@ -282,7 +283,7 @@ def translated(
 
 
 def _tried(database: Path) -> int:
-    """The number of the error that its folder gives: never the file, whose locks would go."""
+    """Return the errno of opening its directory; never the file, whose locks that would free."""
     try:
         os.close(os.open(database.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     except OSError as error:
@@ -290,17 +291,17 @@ def _tried(database: Path) -> int:
     return 0
 
 
-# --- what the header tells ------------------------------------------------------------------
+# --- the file header ----------------------------------------------------------------------
 
 
 def _header(database: Path) -> bytes:
-    """The first 100 bytes, by SQLite's own hands; raises what apsw does.
+    """Read the first 100 bytes through SQLite; raises what apsw does.
 
-    To open and close the file ourselves would free every lock that this process has on it: another
-    program that closes the database would take its log for one that nobody uses.
+    Opening and closing the file directly would free every lock that this process holds on it:
+    another program that closes the database would then take its log for unused.
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB
-    # SQLite opens what a link leads to, never the link.
+    # SQLite opens the target of a symbolic link, never the link.
     file = apsw.VFSFile("", str(database.resolve()), [flags, 0])
     try:
         return file.xRead(100, 0)
@@ -309,7 +310,7 @@ def _header(database: Path) -> bytes:
 
 
 def _look_at_header(database: Path, size: int) -> None:
-    """Damage that 100 bytes show: another kind of file, or one that was cut."""
+    """Raise StoreDamaged for what the header shows: not a SQLite file, or a truncated one."""
     first = _header(database)
     if not first.startswith(_MAGIC) or len(first) < 100:
         raise damaged(database, "it is not a SQLite database")
@@ -317,7 +318,7 @@ def _look_at_header(database: Path, size: int) -> None:
     page_size = 65536 if page_size == 1 else page_size
     pages = int.from_bytes(first[28:32], "big")
     log = _beside(database, "-wal")
-    # With a log, the pages that are missing may stand there.
+    # With a log, the missing pages may be in there.
     if size < pages * page_size and not (log.exists() and log.stat().st_size):
         raise damaged(database, f"{size} bytes are left of {pages * page_size}")
 
@@ -328,7 +329,7 @@ def _beside(database: Path, suffix: str) -> Path:
 
 def _tighten(path: Path) -> None:
     mode = path.stat().st_mode
-    # A sticky folder such as /tmp is everybody's: not ours to close.
+    # A sticky directory such as /tmp is everybody's: not ours to close.
     if mode & 0o077 and not mode & stat.S_ISVTX:
         path.chmod(stat.S_IMODE(mode) & 0o700)
 
@@ -341,15 +342,15 @@ def _mount_point(path: Path) -> Path:
 
 
 # --- the journal ----------------------------------------------------------------------------
-# A write-ahead log needs memory that processes share, which network drives and some others do
-# not give. A rollback journal needs locks alone: writers and readers then wait for each other,
+# A write-ahead log needs memory shared between processes, which network drives and some others
+# don't provide. A rollback journal only needs locks: writers and readers wait for each other then,
 # and nothing else is lost.
 
 _WRITE_VERSION = 18
-"""Where a database's header says which journal it has: 2 is a write-ahead log."""
+"""Offset of the header's file format version: 2 is a write-ahead log."""
 _NO_SHARED_MEMORY = (apsw.CantOpenError, apsw.IOError, apsw.ProtocolError)
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Why there is no shared memory just now, on a disk that could have it."""
+"""Temporary reasons for having no shared memory, on a disk that could provide it."""
 
 NETWORK_NOTICE = (
     "The memory's folder can't have a write-ahead log (is it on a network drive?): a rollback "
@@ -358,8 +359,8 @@ NETWORK_NOTICE = (
 
 
 def has_log(database: Path) -> bool:
-    """Whether the file says that it has a write-ahead log."""
-    if not database.is_file():  # a pipe would not open before somebody writes to it
+    """Whether the header says that the database has a write-ahead log."""
+    if not database.is_file():  # opening a pipe would block until somebody writes to it
         return False
     try:
         return _header(database)[_WRITE_VERSION : _WRITE_VERSION + 1] == b"\2"
@@ -368,7 +369,7 @@ def has_log(database: Path) -> bool:
 
 
 def choose_journal(connection: apsw.Connection) -> None:
-    """A log for a new database if that can be, else a rollback journal."""
+    """Use a write-ahead log if that is possible, else a rollback journal."""
     try:
         connection.pragma("journal_mode", "wal")
     except _NO_SHARED_MEMORY:
@@ -382,7 +383,7 @@ def choose_journal(connection: apsw.Connection) -> None:
 
 _MIGRATIONS = tuple(sorted(Path(__file__).parent.glob("*.sql")))
 VERSION = int(_MIGRATIONS[-1].stem.partition("_")[0])
-"""Of the schema that the last migration makes."""
+"""Version of the schema after the last migration."""
 APPLICATION_ID = 0x7261676D
 _FIRST_WITH_DOCUMENTS = 3
 _FIRST_WITH_OWNERS = 7
@@ -391,7 +392,7 @@ _FIRST_WITH_OWNERS = 7
 def open_for_writing(
     database: Path, access: Access, *, locks_dir: Path, timeout_s: float
 ) -> Database:
-    """The connection that may write, on files that are private, whole and up to date."""
+    """Open the connection that may write, on files that are private, intact and up to date."""
     was_set_up = prepare(database, locks_dir)
     db = Database(str(database), apsw.SQLITE_OPEN_READWRITE, access)
     try:
@@ -399,7 +400,7 @@ def open_for_writing(
         if db.readonly("main"):
             raise unwritable(database, "it may only be read")
         if _version(db, database) < VERSION or text_index.is_old(db):
-            # One process at a time: switching to another journal waits for no busy timeout.
+            # One process at a time: switching the journal mode ignores the busy timeout.
             alone = lock(locks_dir / "schema.lock", timeout_s=timeout_s)
             try:
                 _migrate(db, database)
@@ -408,14 +409,14 @@ def open_for_writing(
             finally:
                 os.close(alone)
         if not store_id(db):
-            # Where another process writes just then, another time.
+            # If another process is writing right now, leave it to a later opening.
             with suppress(apsw.BusyError), transaction(db):
                 if not store_id(db):
                     identify(db, new_id())
         failpoint("sqlite.mark")
         if not was_set_up:
             mark_set_up(database)
-        # In SQL the latest time that is no wrong clock's.
+        # SQL's horizon(): the latest time that is not from a wrong clock.
         db.create_scalar_function("horizon", lambda *_: iso(db.now + AHEAD), 0)
         db.pragma("synchronous", "FULL")
         db.pragma("secure_delete", OVERWRITES)
@@ -434,7 +435,7 @@ def open_for_writing(
 
 @contextmanager
 def transaction(db: apsw.Connection) -> Iterator[None]:
-    """Do all that is done inside of it or none, durable at its end."""
+    """Commit all statements of the block or none; durable at its end."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -446,22 +447,22 @@ def transaction(db: apsw.Connection) -> Iterator[None]:
 
 
 def store_id(db: Database) -> str:
-    """The database's own id; empty while it has none."""
+    """Return the database's own id; empty while it has none."""
     if db.get("SELECT 1 FROM sqlite_schema WHERE name = 'identity'") is None:
         return ""
     return str(db.get("SELECT store_id FROM identity") or "")
 
 
 def identify(db: Database, its_id: str) -> None:
-    """Give the database this id in place of any that it has; no schema's version knows of it."""
+    """Give the database this id, replacing any other; its table is in no schema version."""
     db.execute("CREATE TABLE IF NOT EXISTS identity (store_id TEXT NOT NULL) STRICT")
     db.execute("DELETE FROM identity")
     db.query("INSERT INTO identity VALUES (:id)", id=its_id)
 
 
 def open_for_reading(database: Path, access: Access, *, timeout_s: float) -> Database:
-    """A connection that reads while another writes."""
-    # What another process' crash left of a rollback journal, a reader has to undo.
+    """Open a connection that reads while another one writes."""
+    # With a rollback journal, a reader has to roll back what another process's crash left.
     only = has_log(database)
     flags = apsw.SQLITE_OPEN_READONLY if only else apsw.SQLITE_OPEN_READWRITE
     db = Database(str(database), flags, access)
@@ -471,9 +472,10 @@ def open_for_reading(database: Path, access: Access, *, timeout_s: float) -> Dat
 
 
 def open_alone(database: Path, access: Access, *, timeout_s: float) -> Database:
-    """A connection that reads where nothing can be shared with others: they wait for its end.
+    """Open a reading connection with exclusive access, where nothing can be shared.
 
-    StoreRefused, or the reason that there is no room, where this version can't read it as it is.
+    Other processes wait until it is closed. Raises StoreRefused, or the reason for having no room,
+    if this version can't read the database as it is.
     """
     name, flags = str(database), apsw.SQLITE_OPEN_READWRITE
     if never_changes(database):
@@ -491,7 +493,7 @@ def open_alone(database: Path, access: Access, *, timeout_s: float) -> Database:
 
 
 def leave_untouched(connection: apsw.Connection) -> None:
-    """Closing the last connection moves the log into the database: not into a damaged one."""
+    """Don't checkpoint on close: the last connection would move the log into a damaged database."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
@@ -502,7 +504,7 @@ def is_current(db: Database, database: Path) -> bool:
 
 def _version(db: Database, database: Path) -> int:
     """The schema's version, 0 for a new file; StoreRefused for what is not ours to use."""
-    # At one moment: another process may be making it just then.
+    # In one statement: another process may be creating the schema.
     application, version, tables = db.get(
         "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)"
         " FROM pragma_application_id, pragma_user_version"
@@ -528,7 +530,7 @@ def _migrate(db: Database, database: Path) -> None:
     for number, name, sql in migrations():
         with transaction(db):
             failpoint("sqlite.migrate")
-            # Another process may have come first.
+            # Another process may have been first.
             if _version(db, database) < number:
                 db.execute(sql)
                 if number == _FIRST_WITH_DOCUMENTS:
@@ -542,13 +544,13 @@ def _migrate(db: Database, database: Path) -> None:
 
 
 def take(db: Database, owner: str) -> None:
-    """Give the owner whatever was stored before there were owners."""
+    """Give the owner whatever was stored before stores knew owners."""
     for table in ("sessions", "memories", "profile", "profile_state"):
         db.query(f"UPDATE {table} SET owner = :owner WHERE owner = ''", owner=owner)
 
 
 def migrations() -> Iterator[tuple[int, str, str]]:
-    """Number, name and statements of each, in order."""
+    """Yield number, name and statements of each migration, in order."""
     for script in _MIGRATIONS:
         number, name = script.stem.split("_", 1)
         yield int(number), name, script.read_text("utf-8")

@@ -1,9 +1,9 @@
 """Search: BM25 over the text index, cosines over the vectors in memory, and neighbours.
 
-SQLite's own `bm25()` reads a table row for each hit, and takes document frequencies
-from the whole index. Here the lists of documents are read alone (they bear their
-lengths), and scored together: seven times as fast, and a project's frequencies are
-its own. Measured, question of eight words: 2 ms at 10,000 turns, 12 by `bm25()`.
+SQLite's own `bm25()` reads a table row for each hit, and takes document frequencies from the whole
+index. Here only the posting lists are read (document numbers contain the lengths) and scored
+together: this is seven times as fast, and each project has frequencies of its own. Measured with a
+question of eight words: 2 ms at 10,000 turns, 12 ms with `bm25()`.
 """
 
 import math
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
 
 K1, B = 1.2, 0.75
 _LEAST_HITS = 10_000
-"""Documents that are looked at for a question's terms at most, in a small area."""
+"""Maximum number of postings read for a question in a small area."""
 _SHARE_OF_HITS = 0.5
-"""The same in a large one, of its documents: the commonest terms are left out."""
+"""The same in a large area, as a share of its documents: the commonest terms are left out."""
 _DOCUMENT = "document, record_id, session_id, level, turn_index, at, number"
 
 
 class _Area(msgspec.Struct, frozen=True):
-    """What a scope comes to."""
+    """The documents of a scope."""
 
     everything: bool
     whole: tuple[int, ...]
-    """Projects, by number."""
+    """Projects that are in it as a whole, by number."""
     parts: "dict[int, Numbers]"
-    """Of other projects some documents, sorted."""
+    """Of other projects, the documents that are in it, sorted."""
     document_count: int
     mean_length: float
 
@@ -61,7 +61,7 @@ class _Area(msgspec.Struct, frozen=True):
         return [*self.whole, *self.parts]
 
     def holds(self, number: int, document: int) -> bool:
-        """Whether a document is in it."""
+        """Whether a document is in the area."""
         part = self.parts.get(number)
         if part is None:
             return self.everything or number in self.whole
@@ -70,7 +70,7 @@ class _Area(msgspec.Struct, frozen=True):
 
 
 def search(db: Database, query: SearchQuery, cache: VectorCache) -> list[Candidate]:
-    """The best by text and the best by vector, and of turns their neighbours."""
+    """Return the best by text, the best by vector, and the neighbours of turns."""
     import numpy as np
 
     area = _area(db, query.scope)
@@ -144,7 +144,7 @@ def _measured(
 
 
 def _of_session(db: Database, session_id: str) -> Iterator[tuple[Any, ...]]:
-    """Documents that a session sees, with the numbers of their projects."""
+    """Yield the documents that a session sees, with the numbers of their projects."""
     of_session = "SELECT document, number FROM documents WHERE session_id = :id AND"
     try:
         seen = lineage(db, session_id)
@@ -160,7 +160,7 @@ OF_PROJECT = f"SELECT at, document FROM documents WHERE number = :number AND {_C
 
 
 def _of_interval(db: Database, interval: Interval, area: _Area) -> "Numbers":
-    """The newest turns of an interval, newest first, by one range of an index for each project."""
+    """Return the newest turns of an interval, newest first, by one index range per project."""
     import numpy as np
 
     span = msgspec.structs.asdict(interval) | {"limit": LOOKED_THROUGH}
@@ -182,13 +182,13 @@ def _of_interval(db: Database, interval: Interval, area: _Area) -> "Numbers":
 
 
 def _by_text(db: Database, terms: Sequence[WeightedTerm], area: _Area) -> "tuple[Numbers, Floats]":
-    """Documents that hold any of the terms, and their BM25."""
+    """Return the documents that contain any of the terms, and their BM25."""
     import numpy as np
 
     weights: dict[str, float] = {}
     for term in terms:
         text = clean(term.term)
-        # No term has a space or the separator; what has would match more than it says.
+        # No term contains a space or the separator; a text that does would match other terms.
         if text and not set(text) & {" ", "|"} and term.weight > 0:
             weights[text] = weights.get(text, 0.0) + term.weight
     documents: list[Numbers] = []
@@ -202,14 +202,14 @@ def _by_text(db: Database, terms: Sequence[WeightedTerm], area: _Area) -> "tuple
     if not documents:
         return np.empty(0, np.int64), np.empty(0)
     merged, together = np.concatenate(documents), np.concatenate(scores)
-    # Each list is sorted: a stable sort merges them.
+    # The lists are sorted, so that a stable sort merges them.
     order = np.argsort(merged, kind="stable")
     starts, found = _runs(merged[order])
     return found, np.add.reduceat(together[order], starts) if len(found) else np.empty(0)
 
 
 def _rare(db: Database, terms: Iterable[str], area: _Area) -> list[str]:
-    """The terms, rarest first, as many as may be read."""
+    """Return the terms to read: the rarest, up to the maximum of postings."""
     left = max(_LEAST_HITS, int(_SHARE_OF_HITS * area.document_count))
     counted = sorted((_count(db, term, area), term) for term in terms)
     chosen: list[str] = []
@@ -221,7 +221,7 @@ def _rare(db: Database, terms: Iterable[str], area: _Area) -> list[str]:
 
 
 def _count(db: Database, term: str, area: _Area) -> int:
-    """Documents that hold a term, those of other sessions of the projects included."""
+    """Count the documents with a term, including those of a project's other sessions."""
     counted = "SELECT coalesce(sum(doc), 0) FROM text_terms WHERE"
     return sum(
         db.get(f"{counted} {condition}", **given) for condition, given, _ in _asked(term, area)
@@ -229,9 +229,9 @@ def _count(db: Database, term: str, area: _Area) -> int:
 
 
 def _asked(term: str, area: _Area) -> "list[tuple[str, dict[str, str], Numbers | None]]":
-    """By what a term is looked up: conditions, their bindings, and of which documents alone."""
+    """Return the lookups of a term: conditions, bindings, and the documents to restrict them to."""
     if area.everything:
-        # Of every project: from the separator up to the next character.
+        # In every project: from the separator up to the character after it.
         return [
             ("term >= :first AND term < :past", {"first": f"{term}|", "past": f"{term}}}"}, None)
         ]
@@ -242,12 +242,12 @@ def _asked(term: str, area: _Area) -> "list[tuple[str, dict[str, str], Numbers |
 
 
 def _places(db: Database, term: str, area: _Area) -> "tuple[Numbers, Numbers]":
-    """Documents that hold a term, and how often each does."""
+    """Return the documents with a term, and how often each contains it."""
     import numpy as np
 
     lists: list[Numbers] = [np.empty(0, np.int64)]
     for condition, given, part in _asked(term, area):
-        # One string of numbers is read far faster than so many rows.
+        # Reading one string of numbers is much faster than reading as many rows.
         joined = db.get(f"SELECT group_concat(doc) FROM text_places WHERE {condition}", **given)
         if joined:
             held = np.fromstring(joined, np.int64, sep=",")
@@ -258,7 +258,7 @@ def _places(db: Database, term: str, area: _Area) -> "tuple[Numbers, Numbers]":
 
 
 def _runs(held: "Numbers") -> "tuple[Numbers, Numbers]":
-    """Where each run of equals begins, and of what it is."""
+    """Return where each run of equal values begins, and its value."""
     import numpy as np
 
     starts = np.flatnonzero(np.diff(held, prepend=-1))
@@ -269,7 +269,7 @@ def _runs(held: "Numbers") -> "tuple[Numbers, Numbers]":
 
 
 def _by_vector(db: Database, query: SearchQuery, area: _Area, cache: VectorCache) -> Similarities:
-    """All documents with a vector of the question's model, and their cosines."""
+    """Return all documents with a vector of the question's embedder, and their cosines."""
     import numpy as np
 
     mark = vectors.embedder(db) if query.vector else None
@@ -283,11 +283,11 @@ def _by_vector(db: Database, query: SearchQuery, area: _Area, cache: VectorCache
     return Similarities.joined(found)
 
 
-# --- the best, and those around them -----------------------------------------------------
+# --- the best, and their neighbours --------------------------------------------------------
 
 
 def _best(documents: "Numbers", scores: "Floats", query: SearchQuery) -> dict[int, float]:
-    """The best turns, and the best summaries; of equals the newest."""
+    """Return the best turns and the best summaries; of equal scores the newest."""
     chosen = [min(level, HIGHEST) for level in query.levels]
     return best_of_both(documents, scores, level_of(documents), chosen, query.limit)
 
@@ -311,7 +311,7 @@ class _Row(NamedTuple):
 
 
 def _neighbours(db: Database, found: Iterable[_Row], area: _Area) -> list[_Row]:
-    """The turns before and after these in what their sessions see, so far as they have ended."""
+    """Return the finished turns before and after these, in what their sessions see."""
     turns = [(row.session_id, row.turn_index) for row in found if row.level == TURN_LEVEL]
     of_forks = """
         SELECT session_id, forked_at_index FROM sessions
@@ -322,7 +322,7 @@ def _neighbours(db: Database, found: Iterable[_Row], area: _Area) -> list[_Row]:
     for session_id, index in turns:
         places |= {(session_id, index - 1), (session_id, index + 1)}
         if forks.get(session_id) == index - 1:
-            # Whose turn it is that a fork shares with this index.
+            # The session that owns the shared turn with this index.
             owners = [each for each, last in lineage(db, session_id) if index - 1 <= last]
             places.add((owners[-1], index - 1))
     around = db.query(

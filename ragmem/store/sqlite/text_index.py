@@ -1,9 +1,9 @@
-"""The text index: what each record is found by, kept in step with what is stored.
+"""The text index of turns and summaries, updated together with them.
 
-Terms are those of `ragmem.terms`, each with the project's number: one project's are as fast to
-find, and as rare, as if it were alone. A document's number is a sequence number, three bits of its
-level (7 for 7 and up) and eight of its length, so that what a search reads of the index is all
-that it needs to compute BM25.
+Terms are those of `ragmem.terms`, each with the project's number appended, so that in one project
+they are as fast to find, and as rare, as if it were alone. A document's number consists of a
+sequence number, three bits of its level (7 for 7 and up) and eight bits of its length: what a
+search reads of the index is all that it needs to compute BM25.
 """
 
 import hashlib
@@ -25,16 +25,18 @@ if TYPE_CHECKING:
     D = TypeVar("D", int, NDArray[np.int64])
 
 TERMS = 4
-"""`TERMS_VERSION`, which a test compares: to import it takes a quarter of a database's opening."""
+"""Equal to `TERMS_VERSION`, as a test checks: importing that takes a quarter of the time to open a
+database."""
 _LEVEL_BITS, _LENGTH_BITS = 3, 8
 HIGHEST = (1 << _LEVEL_BITS) - 1
-"""Of a level in a document's number: it stands for those above too."""
+"""The highest level in a document's number, which stands for those above too."""
 _STEPS = 16
-"""Lengths told apart between one and its double."""
+"""Number of lengths that are told apart between a value and its double."""
 _BATCH = 100
-"""Records that memory holds at a time, with their texts."""
+"""Records held in memory at a time, with their texts."""
 _MOST_OF_A_TERM = 8
-"""Times that a term is indexed for one record: BM25 hardly counts more, and each takes room."""
+"""Maximum number of occurrences of a term indexed for a record: BM25 hardly counts more, and each
+takes room."""
 _PURGED_PAGES = 500
 TO_SUMMARIZE = """
     NOT EXISTS (
@@ -54,20 +56,20 @@ TO_ROLL_UP = """
 
 
 class Words(NamedTuple):
-    """Index terms of a record, joined with spaces."""
+    """Index terms of a record, joined with spaces; `length` counts them all."""
 
     text: str
     length: int
 
     @property
     def digest(self) -> int:
-        """A hash of 63 bits, by which other words are known."""
+        """A 63-bit hash that identifies the words."""
         hashed = hashlib.blake2b(self.text.encode(), digest_size=8).digest()
         return int.from_bytes(hashed, "big") >> 1
 
 
 def words_of(found: Turn | Summary) -> Words:
-    """What a turn or a summary is found by."""
+    """Return the words that a turn or a summary is found by."""
     from ragmem.terms import summary_terms, turn_terms
 
     terms = turn_terms(found) if isinstance(found, Turn) else summary_terms(found)
@@ -79,34 +81,34 @@ def words_of(found: Turn | Summary) -> Words:
 
 
 def level_of(document: "D") -> "D":
-    """Return the record's level, at most `HIGHEST`; for an array of them too."""
+    """Return the record's level, at most `HIGHEST`; takes an array too."""
     return document >> _LENGTH_BITS & HIGHEST
 
 
 def length_of(documents: "NDArray[np.int64]") -> "NDArray[np.float64]":
-    """The count of a document's terms, within 3 %; for an array of them too."""
+    """Return the number of a document's terms, within 3 %; takes an array too."""
     lengths: NDArray[np.float64] = 2.0 ** ((documents & (1 << _LENGTH_BITS) - 1) / _STEPS) - 1
     return lengths
 
 
 def numbered(sequence: int, level: int, length: int) -> int:
-    """Return the document's number."""
+    """Return the document number of these parts."""
     code = min(round(_STEPS * math.log2(length + 1)), (1 << _LENGTH_BITS) - 1)
     return (sequence << _LEVEL_BITS | min(level, HIGHEST)) << _LENGTH_BITS | code
 
 
 def sequence_of(document: int) -> int:
-    """The document's sequence number, which grows with each new document."""
+    """Return the document's sequence number, which grows with each new document."""
     return document >> _LEVEL_BITS + _LENGTH_BITS
 
 
-# --- in step with the records ---------------------------------------------------------------
+# --- updates with the records ---------------------------------------------------------------
 
 
 def turn_changed(
     db: Database, turn_id: str, words: Words | None = None, *, keep_vectors: bool = False
 ) -> None:
-    """Bring the turn's document in step, in the transaction that changed it."""
+    """Update the turn's document, in the transaction that changed the turn."""
     row = next(
         db.rows(
             "SELECT turn_id AS record_id, session_id, 0 AS level, turn_index, started_at AS at,"
@@ -125,7 +127,7 @@ def turn_changed(
 
 
 def summary_changed(db: Database, summary: Summary, *, keep_vectors: bool = False) -> None:
-    """Bring the summary's document in step, in the transaction that changed it."""
+    """Update the summary's document, in the transaction that changed the summary."""
     row = columns(summary)
     document = {name: row[name] for name in ("session_id", "level")} | {
         "record_id": row["summary_id"]
@@ -148,7 +150,7 @@ def summary_changed(db: Database, summary: Summary, *, keep_vectors: bool = Fals
 
 
 def _put(db: Database, row: Row, words: Words, *, keep_vectors: bool) -> None:
-    """Write a record's document, or bring it in step; vectors are of what it said before."""
+    """Write or update a record's document; its vectors are dropped when its words changed."""
     known = db.get(
         "SELECT document, digest, number FROM documents WHERE record_id = :id", id=row["record_id"]
     )
@@ -232,7 +234,7 @@ def _project_number(db: Database, session_id: str) -> int:
 
 
 def move_session(db: Database, session_id: str) -> None:
-    """Put a session's documents, with their vectors, among those of the project that it is of."""
+    """Move a session's documents, with their vectors, to the number of its current project."""
     number = _project_number(db, session_id)
     ids = f"SELECT record_id FROM documents WHERE session_id = :id AND number <> {number}"
     for part in _batches(db, ids, id=session_id):
@@ -252,7 +254,7 @@ def move_session(db: Database, session_id: str) -> None:
 
 
 def remove_session(db: Database, session_id: str) -> None:
-    """Take a session's documents out of the index, with their vectors."""
+    """Remove a session's documents from the index, with their vectors."""
     documents = db.column("SELECT document FROM documents WHERE session_id = :id", id=session_id)
     vectors.remove(db, documents)
     _unindex(db, documents)
@@ -260,33 +262,33 @@ def remove_session(db: Database, session_id: str) -> None:
 
 
 def purge(db: Database) -> None:
-    """Rewrite the index without what was removed: until then its words stay in the file.
+    """Rewrite the index without what was removed: until then the words stay in the file.
 
-    In steps, each a short transaction of its own.
+    Done in steps, each a short transaction of its own.
     """
     merge = "INSERT INTO texts (texts, rank) VALUES ('merge', :pages)"
     db.query(merge, pages=-_PURGED_PAGES)
     while True:
         before = db.total_changes()
         db.query(merge, pages=_PURGED_PAGES)
-        # So SQLite's documentation tells that there is nothing left to merge.
+        # By SQLite's documentation this means that there is nothing left to merge.
         if db.total_changes() - before < 2:
             return
 
 
-# --- all of it ------------------------------------------------------------------------------
+# --- the whole index ------------------------------------------------------------------------
 
 
 def is_old(db: Database) -> bool:
-    """Whether the index has terms as an earlier version made them."""
+    """Whether the index was built with the terms of an earlier version."""
     return (db.get("SELECT terms_version FROM recall_state") or 0) < TERMS
 
 
 def build(db: Database) -> None:
-    """Make all that is there findable, in the terms of this version; vectors are kept."""
+    """Index all records with the terms of this version, if they are not; vectors are kept."""
     if not is_old(db):
         return
-    # An index of 0003_recall.sql, which had none at first.
+    # This index was added to 0003_recall.sql later.
     db.execute(
         "CREATE INDEX IF NOT EXISTS documents_by_time ON documents (number, at) WHERE level = 0"
     )
@@ -303,7 +305,7 @@ def build(db: Database) -> None:
     for query in (turns, summaries):
         for ids in _batches(db, query, of_all=of_all):
             _take_in(db, ids)
-    # Other processes hold vectors by documents that may bear another number now.
+    # Caches of other processes have vectors by document numbers, which may have changed.
     db.execute("UPDATE project_numbers SET epoch = epoch + 1")
     db.query(
         "INSERT INTO recall_state (only, terms_version) VALUES (1, :version)"
@@ -313,10 +315,10 @@ def build(db: Database) -> None:
 
 
 def catch_up(db: Database) -> None:
-    """Make findable what is lacking of the latest records.
+    """Index the latest records that are not in the index.
 
-    A chat of a version without this index, which stays open while a newer one opens the memory,
-    goes on to write such.
+    A chat of a version without this index writes such records, if it stays open while a newer
+    version opens the memory.
     """
     lacking = f"""
         SELECT record_id FROM (

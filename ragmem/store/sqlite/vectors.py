@@ -1,5 +1,8 @@
-"""Vectors in the database: those of turns and summaries, packed, a row of places for each project;
-and the small ones of memories and of sessions' summaries, one each, kept as they were given."""
+"""Vectors in the database.
+
+Those of turns and summaries are packed, each at a place in the range of its project. The small
+vectors of memories and of sessions' summaries, one for each, are stored as given.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -11,30 +14,30 @@ from ragmem.store.sqlite.connection import Database, value
 from ragmem.store.sqlite.read import AMONG_IDS
 
 _PLACE_BITS = 40
-"""Of a vector's place, below the project's number."""
+"""Bits of a vector's place below the project's number."""
 _BATCH = 4096
 _WITHOUT = "NOT EXISTS (SELECT 1 FROM small_vectors WHERE level = {level} AND record_id = {key})"
 MEMORY_TO_EMBED = f"(superseded_by IS NULL AND {_WITHOUT.format(level=-1, key='memory_id')})"
-"""Whether a memory waits for a vector."""
+"""Whether a memory is pending for a vector."""
 SESSION_TO_EMBED = (
     f"(coalesce(summary, '') <> '' AND {_WITHOUT.format(level=-2, key='session_id')})"
 )
-"""Whether a session does."""
+"""Whether a session is pending for a vector."""
 _HOLDERS = {
     MEMORY_LEVEL: ("memories", "memory_id", "TRUE"),
     SESSION_LEVEL: ("sessions", "session_id", "summary <> ''"),
 }
-"""What has a small vector, by level: the table, its key, and of which rows."""
+"""The records with a small vector, by level: table, key, and condition on its rows."""
 
 
 def embedder(db: Database) -> EmbedderMark | None:
-    """The embedder of the stored vectors; None before there are any."""
+    """Return the embedder of the stored vectors; None before there are any."""
     model_id, dimension = db.get("SELECT model_id, dimension FROM recall_state") or (None, 0)
     return None if model_id is None else EmbedderMark(model_id, dimension)
 
 
 def use_embedder(db: Database, mark: EmbedderMark) -> None:
-    """Drop the vectors of another one, and let all be made anew."""
+    """Drop the vectors of another embedder, so that all are pending."""
     if embedder(db) == mark:
         return
     db.execute(
@@ -58,7 +61,7 @@ def use_embedder(db: Database, mark: EmbedderMark) -> None:
 
 
 def put(db: Database, write: PutVectors) -> None:
-    """Write a record's vectors; left out when they are not the embedder's, or of nothing."""
+    """Write a record's vectors, unless they are of another embedder, or there is no such record."""
     mark = embedder(db)
     sizes = {len(vector) for vector in write.vectors}
     if mark is None or mark.model_id != write.embedder or sizes - {4 * mark.dimension}:
@@ -89,7 +92,7 @@ def put(db: Database, write: PutVectors) -> None:
 
 
 def _add(db: Database, number: int, held: Sequence[tuple[int, str, bytes]]) -> None:
-    """Vectors of documents, each with the hash of its text, packed, behind the project's others."""
+    """Append packed vectors of documents, with the hashes of their texts, to a project's places."""
     first, last = _places(number)
     newest = db.get(
         "SELECT max(place) FROM vectors WHERE place BETWEEN :first AND :last",
@@ -104,7 +107,7 @@ def _add(db: Database, number: int, held: Sequence[tuple[int, str, bytes]]) -> N
 
 
 def move(db: Database, documents: Sequence[int], number: int) -> None:
-    """Put documents' vectors, of those that have any, among those of another project."""
+    """Move the vectors of documents to another project's places."""
     held = "SELECT document, text_hash, packed FROM vectors"
     found = db.tuples(f"{held} WHERE document {AMONG_IDS} ORDER BY place", ids=documents)
     remove(db, documents)
@@ -112,14 +115,14 @@ def move(db: Database, documents: Sequence[int], number: int) -> None:
 
 
 def remove(db: Database, documents: Sequence[int]) -> None:
-    """Take documents' vectors away, if they have any; who holds them in memory reads anew."""
+    """Remove the vectors of documents; caches of their projects become invalid."""
     removed = f"DELETE FROM vectors WHERE document {AMONG_IDS} RETURNING place"
     for number in {place >> _PLACE_BITS for place in db.column(removed, ids=documents)}:
         db.query("UPDATE project_numbers SET epoch = epoch + 1 WHERE number = :id", id=number)
 
 
 def vectors_of(db: Database, ids: Sequence[str]) -> list[PutVectors]:
-    """The vectors of those that have some, in this order."""
+    """Return the vectors of those records that have some, in this order."""
     mark = embedder(db)
     if mark is None:
         return []
@@ -157,7 +160,7 @@ def vectors_of(db: Database, ids: Sequence[str]) -> list[PutVectors]:
 def small_vectors(
     db: Database, record_ids: Sequence[str], level: int, embedder: str
 ) -> dict[str, bytes]:
-    """Vectors of memories or sessions, by id, of those that have one of this embedder."""
+    """Return vectors of memories or sessions, by id, of those that have one of this embedder."""
     found = db.tuples(
         "SELECT record_id, vector FROM small_vectors WHERE level = :level AND vector <> x''"
         f" AND record_id {AMONG_IDS} AND :embedder = (SELECT model_id FROM recall_state)",
@@ -169,7 +172,7 @@ def small_vectors(
 
 
 def memories_changed(db: Database) -> None:
-    """Count the revision of memories up, once in a transaction: who holds some reads anew."""
+    """Count up the revision of memories, once per transaction, to invalidate what was read."""
     db.execute("UPDATE recall_state SET memories_revision = memories_revision + 1")
 
 
@@ -196,13 +199,13 @@ def remove_small(db: Database, level: int, record_id: str) -> None:
 
 
 def mark_memory(db: Database, memory_id: str) -> None:
-    """Bring in step whether a memory waits for a vector."""
+    """Update whether a memory is pending for a vector."""
     of = "WHERE memory_id = :id"
     db.query(f"UPDATE memories SET to_embed = {MEMORY_TO_EMBED} {of}", id=memory_id)
 
 
 def summary_of(db: Database, session_id: str) -> str | None:
-    """A session's summary, to be compared once it was written: see `summary_written`."""
+    """Return a session's summary, to pass to `summary_written` once it was written."""
     summary: str | None = db.get(
         "SELECT summary FROM sessions WHERE session_id = :id", id=session_id
     )
@@ -210,7 +213,7 @@ def summary_of(db: Database, session_id: str) -> str | None:
 
 
 def summary_written(db: Database, session_id: str, before: str | None = None) -> None:
-    """Drop a session's vector if its summary changed since `before`: it waits for a new one."""
+    """Drop a session's vector if its summary is no longer `before`; a new one is pending then."""
     if summary_of(db, session_id) != before:
         remove_small(db, SESSION_LEVEL, session_id)
     db.query(
@@ -220,18 +223,18 @@ def summary_written(db: Database, session_id: str, before: str | None = None) ->
     )
 
 
-# --- in memory ----------------------------------------------------------------------------
+# --- searching ----------------------------------------------------------------------------
 
 
 def _places(number: int) -> tuple[int, int]:
-    """The first and the last that a project can have."""
+    """Return the first and the last place of a project."""
     return number << _PLACE_BITS, (number + 1 << _PLACE_BITS) - 1
 
 
 def similarities(
     db: Database, cache: VectorCache, number: int, vector: bytes, mark: EmbedderMark
 ) -> Iterator[Similarities]:
-    """Documents of a project, and their cosines with a vector; in parts."""
+    """Yield the cosines of a project's documents with a vector, in parts."""
     epoch = db.get("SELECT epoch FROM project_numbers WHERE number = :number", number=number)
     first, last = _places(number)
 

@@ -1,4 +1,4 @@
-"""Work that is due, derived from what is stored; leases on it; processes at work in sessions."""
+"""Pending work, derived from what is stored; leases on it; processes attached to sessions."""
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -14,16 +14,16 @@ from ragmem.store.sqlite.read import need_session, session
 
 _COUNTED = 1000
 _LONGEST = timedelta(days=1)
-"""A lease that ends later was given by a wrong clock."""
+"""A lease that ends later than this was given by a wrong clock."""
 
 
-# --- what waits -------------------------------------------------------------------------
+# --- pending work -----------------------------------------------------------------------
 
 _DOCUMENTS = """
     SELECT at, session_id, record_id, level FROM documents
     WHERE {flag} ORDER BY at {order}, document {order}
 """
-# What one person said is compared with what is known of them: by their own processes.
+# Only processes of the user who said it extract memories: they compare it with the user's others.
 _OWN = """
     (:person = '' OR EXISTS (
         SELECT 1 FROM sessions AS s
@@ -57,8 +57,8 @@ _TO_LINK = """
     SELECT at, session_id, record_id, level FROM documents
     WHERE to_link AND number = :number ORDER BY at DESC, document DESC
 """
-# The conditions of partial indexes stand here as they do in 0003_recall.sql and
-# 0004_memories.sql: else none is used.
+# The conditions of partial indexes are spelled as in 0003_recall.sql and 0004_memories.sql:
+# otherwise the indexes aren't used.
 QUERIES: dict[Work, tuple[str, ...]] = {
     "vectors": (_DOCUMENTS.format(flag="to_embed", order="DESC"), _MEMORIES, _SUMMARIZED),
     "level1": (_DOCUMENTS.format(flag=f"to_summarize AND {_OF_SUMMED_UP}", order="DESC"),),
@@ -81,7 +81,7 @@ QUERIES: dict[Work, tuple[str, ...]] = {
 
 
 def pending(db: Database, work: Work, *, limit: int) -> list[Pending]:
-    """The work that no living owner has leased, that of the latest activity first."""
+    """Return pending work without a living owner's lease, latest activity first."""
     found = db.tuples("SELECT key, owner_id FROM leases WHERE until > :now", now=db.now)
     living = {owner for owner in {owner for _, owner in found} if db.access.locks.lives(owner)}
     leased = {key for key, owner in found if owner in living}
@@ -90,14 +90,14 @@ def pending(db: Database, work: Work, *, limit: int) -> list[Pending]:
 
 
 def count_pending(db: Database) -> dict[Work, int]:
-    """How many items of each kind of work are due, at most a thousand."""
+    """Count the pending work of each kind, up to a thousand."""
     return {work: len(pending(db, work, limit=_COUNTED)) for work in WORK}
 
 
 def _items(db: Database, work: Work) -> Iterator[Pending]:
     for row in _waiting(db, work):
         if work == "thread" and row["parent_session_id"] is not None:
-            # Whether a fork has more messages than its summary tells of: what it shares counts too.
+            # Whether a fork has more messages than its summary covers; shared ones count too.
             fork = session(db, row["session_id"])
             if fork.message_count <= fork.summarized_count:
                 continue
@@ -122,7 +122,7 @@ def _waiting(db: Database, work: Work) -> Iterator[Row]:
 
 
 def claim(db: Database, keys: Sequence[str], owner_id: str, *, seconds: float) -> list[str]:
-    """Lease the keys that are free, a dead owner's, or this owner's already; those leased."""
+    """Lease the keys that are free, a dead owner's, or this owner's already; return those."""
     if not keys:
         return []
     db.access.locks.hold(owner_id)
@@ -152,13 +152,13 @@ def claim(db: Database, keys: Sequence[str], owner_id: str, *, seconds: float) -
 
 
 def release(db: Database, keys: Sequence[str], owner_id: str) -> None:
-    """End these leases, where they are the owner's."""
+    """Release those of these leases that are the owner's."""
     for key in keys:
         db.query("DELETE FROM leases WHERE key = :key AND owner_id = :id", key=key, id=owner_id)
 
 
 def forget_session(db: Database, session_id: str) -> None:
-    """End the leases of a session that is deleted, and of its records; forget its attempts."""
+    """Release the leases on a deleted session and its records; forget its attempts."""
     forget_attempts(db, session_id)
     db.query(
         """
@@ -177,7 +177,7 @@ def forget_session(db: Database, session_id: str) -> None:
     )
 
 
-# --- answers that could not be used -------------------------------------------------------
+# --- failed attempts ----------------------------------------------------------------------
 
 _ATTEMPTS = """
     CREATE TABLE IF NOT EXISTS refused (
@@ -185,11 +185,11 @@ _ATTEMPTS = """
         count INTEGER NOT NULL, not_before TEXT NOT NULL, problem TEXT NOT NULL
     ) WITHOUT ROWID
 """
-"""It is made with the first attempt: a database without it has none."""
+"""Created with the first attempt: a database without this table has none."""
 
 
 def attempts(db: Database, item: str = "", *, least: int = 1) -> list[Attempts]:
-    """The attempts at an item, or at any; the latest last."""
+    """Return the attempts at an item, or at all; the latest last."""
     if not _has_attempts(db):
         return []
     return db.records(
@@ -202,13 +202,13 @@ def attempts(db: Database, item: str = "", *, least: int = 1) -> list[Attempts]:
 
 
 def keep_attempts(db: Database, attempts: Attempts) -> None:
-    """Keep these in place of what was known of their item."""
+    """Store these attempts in place of those known of their item."""
     db.execute(_ATTEMPTS)
     db.put("refused", columns(attempts), "item")
 
 
 def forget_attempts(db: Database, session_id: str, item: str = "") -> None:
-    """Forget those of a session, or one of these: it is asked anew, is done, or is deleted."""
+    """Forget the attempts of a session, or at one of its items."""
     if _has_attempts(db):
         db.query(
             "DELETE FROM refused WHERE session_id = :id AND (:item = '' OR item = :item)",
@@ -222,11 +222,11 @@ def _has_attempts(db: Database) -> bool:
     return db.get(there) is not None
 
 
-# --- who works on which session -----------------------------------------------------------
+# --- the processes attached to sessions ---------------------------------------------------
 
 
 def attach(db: Database, session_id: str, owner_id: str) -> list[str]:
-    """Register the owner, interrupt what dead ones left running; the session's other owners."""
+    """Register the owner, and interrupt turns of dead ones; return the session's other owners."""
     need_session(db, session_id)
     db.access.locks.hold(owner_id)
     known = db.column(
@@ -253,7 +253,7 @@ def attach(db: Database, session_id: str, owner_id: str) -> list[str]:
 
 
 def detach(db: Database, owner_id: str) -> None:
-    """Interrupt what the owner left running, and forget the owner."""
+    """Interrupt the owner's running turns, and unregister it."""
     _interrupt(db, owner_id)
     db.query("DELETE FROM owners WHERE owner_id = :id", id=owner_id)
 
