@@ -459,24 +459,24 @@ def _inner(found: re.Match[str]) -> str:
 
 _IN_WORDS = {
     "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false",
-    "array": "a list", "object": "a table", "null": "nothing",
+    "array": "a list", "object": "a table", "null": "null",
     ">=": "at least", "<=": "at most", ">": "more than", "<": "less than",
 }  # fmt: skip
 _FAULTS = (
     (r"Object missing required field `(.*?)`", "{1} is missing"),
-    (r"Object contains unknown field `(.*?)`", "there is no {1}"),
+    (r"Object contains unknown field `(.*?)`", "unknown field {1}"),
     (r"Invalid enum value (.*)", "{0} can't be {1}"),
-    (r"Expected `(.*?)`, got `(.*?)`", "{0} has to be {1}, not {2}"),
+    (r"Expected `(.*?)`, got `(.*?)`", "{0} must be {1}, not {2}"),
     (r"Expected `.*?` of length >= 1", "{0} is empty"),
     (r"Expected `.*?` of length >= (\d+)", "{0} is shorter than {1}"),
     (r"Expected `.*?` of length <= (\d+)", "{0} is longer than {1}"),
-    (r"Expected `.*?` ([<>]=?) (\S+)", "{0} has to be {1} {2}"),
+    (r"Expected `.*?` ([<>]=?) (\S+)", "{0} must be {1} {2}"),
 )
 """What a validator says of an argument, and the same in a person's words."""
 
 
 def in_words(fault: str) -> str:
-    """Return what a validator says as a person would: `limit has to be a number, not text`."""
+    """Return what a validator says as a person would: `limit must be a number, not text`."""
     said, _, path = fault.partition(" - at `$")
     argument = one_line(path.strip("`."), 80) or "what is given"
     for pattern, words in _FAULTS:

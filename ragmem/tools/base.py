@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger("ragmem")
 
-ENDED = "ragmem was ended"
+ENDED = "ragmem exited"
 """The message of a cancellation that no person asked for: a hangup, say, or a chat that closes."""
 
 
@@ -206,7 +206,7 @@ Approver = Callable[[Proposal], Awaitable[Decision]]
 
 async def deny_all(_: Proposal) -> Decision:
     """The approver where nobody can be asked."""
-    return Decision(False, reason="nobody is there to approve it")
+    return Decision(False, reason="no one is there to approve it")
 
 
 class Unanswered(asyncio.CancelledError):
@@ -272,7 +272,7 @@ class InvalidArguments(ValueError):
     def __init__(self, text: str, shown: str) -> None:
         """`text` is for the model that made them, `shown` for the person who looks on."""
         super().__init__(text)
-        self.shown = f"called wrongly: {shown}. The model is told."
+        self.shown = f"invalid call: {shown}. The model was told."
 
 
 class Toolset:
@@ -370,9 +370,9 @@ class Toolset:
         tool = self._tool(use.name)
         if tool is None:
             names = ", ".join((*self._tools, *self._others)) or "none"
-            told = f"There is no tool {one_line(use.name, 80)!r}. The tools are: {names}."
+            told = f"There is no tool {one_line(use.name, 80)!r}. Available tools: {names}."
             if "__" in use.name and "wait_for_servers" in self._others:
-                told += " Servers are still starting: wait_for_servers waits for their tools."
+                told += " MCP servers are still starting: wait_for_servers waits for their tools."
             return failed(told)
         running, telling = _running.set(use), _telling.set(tell)
         asking = _asked_of.set(asked_of)
@@ -407,7 +407,7 @@ class Toolset:
         try:
             value = parse_arguments(use.arguments or "{}")
         except ValueError as error:
-            raise InvalidArguments(str(error), "its arguments can't be read") from None
+            raise InvalidArguments(str(error), "its arguments can't be parsed") from None
         tool = self._tool(use.name)
         if tool is None or hasattr(tool, "parameters"):
             return value, ""
@@ -420,12 +420,10 @@ class Toolset:
         try:
             params = msgspec.convert(value, tool.Params, strict=False)
         except msgspec.ValidationError as error:
-            text = f"arguments do not fit {use.name}: {error}. {takes}"
+            text = f"invalid arguments for {use.name}: {error}. {takes}"
             raise InvalidArguments(text, in_words(str(error))) from None
         named = one_line(", ".join(vain), 200)
-        return params, f"\n\n[Left out, as there is no such argument: {named}. {takes}]" * bool(
-            vain
-        )
+        return params, f"\n\n[Unknown arguments were ignored: {named}. {takes}]" * bool(vain)
 
 
 def _spec(tool: Tool) -> ToolSpec:

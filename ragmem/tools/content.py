@@ -71,9 +71,9 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
         if self.bom:
             notes.append("starts with a byte order mark")
         if self.crlf:
-            notes.append("lines end with CR LF")
+            notes.append("CRLF line endings")
         elif "\r\n" in self.text:
-            notes.append("line ends are mixed")
+            notes.append("mixed line endings")
         return notes
 
 
@@ -217,10 +217,12 @@ def _find_line(fd: int, number: int, shown: str) -> int:
     while wanted:
         block = os.pread(fd, 1 << 20, position)
         if not block:
-            raise ToolFailure(f"{shown} has no line {number:,}. A negative offset reads its end.")
+            raise ToolFailure(
+                f"{shown} has no line {number:,}. To read its end, use a negative offset."
+            )
         if position >= MAX_SCAN_BYTES:
             raise ToolFailure(
-                f"Line {number:,} of {shown} lies beyond its first {MAX_SCAN_BYTES:,} bytes. "
+                f"Line {number:,} of {shown} is past its first {MAX_SCAN_BYTES:,} bytes. "
                 "Use grep_files, a negative offset for its end, or a command such as `sed -n`."
             )
         if (ends := block.count(b"\n")) < wanted:
@@ -273,12 +275,12 @@ def read_image(fd: int, shown: str) -> ToolOutput | None:
     if len(data) > MAX_IMAGE_BYTES:
         raise ToolFailure(
             f"{shown} is a {kind}, larger than the {MAX_IMAGE_BYTES:,} bytes that can be sent to a "
-            "model. Make it smaller, then name it again."
+            "model. Make it smaller, then mention it again."
         )
     sha256 = hashlib.sha256(data).hexdigest()
     return ToolOutput(
         text=f"[{shown} is a {kind}, {len(data):,} bytes, SHA-256 {sha256}. A model that can see "
-        "is shown it in the turn whose prompt names it as @path.]",
+        "images gets it in the turn whose prompt mentions it as @path.]",
         display=kind,
         data={"path": shown, "sha256": sha256, "media_type": media_type},
         image=ImagePart(media_type, data),

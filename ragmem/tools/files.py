@@ -57,13 +57,13 @@ class ReadFile(Looking):
 
     name = READ_FILE
     description = (
-        f"Read a text file as numbered lines: at most {MAX_LINES:,} and "
-        f"{MAX_READ_BYTES // 1000} KB a call, each cut at {MAX_LINE_CHARS:,} characters."
+        f"Read a text file as numbered lines: at most {MAX_LINES:,} lines and "
+        f"{MAX_READ_BYTES // 1000} KB per call, each line cut at {MAX_LINE_CHARS:,} characters."
     )
 
     class Params(Arguments, frozen=True):
         path: PathOf
-        offset: Annotated[int, arg("First line, from 1; -20 reads the last 20 lines.")] = 1
+        offset: Annotated[int, arg("First line (1-based); -20 reads the last 20 lines.")] = 1
         limit: Annotated[int, number("Lines to read.", 1, MAX_LINES)] = MAX_LINES
 
     def __init__(self, workspace: Workspace, permissions: Permissions, seen: SeenFiles) -> None:
@@ -109,14 +109,14 @@ def _read(target: Target, shown: str, params: ReadFile.Params) -> ToolOutput:
     elif count != total:
         notes.append(f"lines {page.first:,} to {page.last:,}{of}")
         if page.more:
-            notes.append(f"go on with offset={page.last + 1}")
+            notes.append(f"continue with offset={page.last + 1}")
     stored: dict[str, Json] = {
         "path": shown,
         "first_line": page.first,
         "last_line": page.last,
     }
     if data is None:
-        notes.append("too large to be edited with these tools")
+        notes.append("too large to edit with these tools")
     else:
         stored |= {"lines": total, "sha256": _hash(data)}
     return ToolOutput(
@@ -180,7 +180,7 @@ class _Editing(AgentTool):
 
         shown, cwd = self._workspace.record_path(target.real), self._workspace.cwd
         if target.real.is_relative_to(cwd) and not cwd.is_dir():
-            raise ToolFailure(f"The working directory {cwd} is gone.")
+            raise ToolFailure(f"The working directory {cwd} no longer exists.")
         texts = ("", new.decode()) if old is None else (decode(old).text, decode(new).text)
         diff, added, removed = unified_diff(*texts, shown, creates=old is None)
         await self._permissions.edit(self.name, given, target, diff)
@@ -222,11 +222,11 @@ class CreateFile(_Editing):
     """A new file."""
 
     name = "create_file"
-    description = "Create a file that is not there yet, with its folders: nothing is overwritten."
+    description = "Create a new file, with any missing folders. Fails if the file exists."
 
     class Params(Arguments, frozen=True):
         path: PathOf
-        content: Annotated[str, arg("All of its text.")]
+        content: Annotated[str, arg("The whole text.")]
 
     async def run(self, params: Params) -> ToolOutput:
         """Nothing is overwritten."""
@@ -243,13 +243,13 @@ class WriteFile(_Editing):
 
     name = "write_file"
     description = (
-        "Write a whole file: a new one, or one that was read and of which most changes. "
-        "For a part of it take edit_file."
+        "Write a whole file: a new one, or one that you have read and mostly rewrite. "
+        "To change part of a file, use edit_file."
     )
 
     class Params(Arguments, frozen=True):
         path: PathOf
-        content: Annotated[str, arg("All of its new text.")]
+        content: Annotated[str, arg("The whole new text.")]
 
     async def run(self, params: Params) -> ToolOutput:
         """Line ends, byte order mark and encoding stay as the file had them."""
@@ -265,7 +265,7 @@ class WriteFile(_Editing):
                 content = content.replace("\r\n", "\n").replace("\n", "\r\n")
             new = _encode(before, content, shown)
             if new == old:
-                raise ToolFailure(f"{shown} holds exactly this already; nothing was written.")
+                raise ToolFailure(f"{shown} already has exactly this text; nothing was written.")
             return await self._put(params.path, target, old, new, f"Wrote {shown}")
 
 
@@ -274,15 +274,15 @@ class EditFile(_Editing):
 
     name = "edit_file"
     description = (
-        "Change a part of a file that was read: an exact, unique piece of it is replaced. For "
-        "several parts call it several times in one message."
+        "Replace an exact, unique piece of text in a file that you have read. For several "
+        "changes, make several calls in one message."
     )
 
     class Params(Arguments, frozen=True):
         path: PathOf
         old: Annotated[str, arg("The exact text to replace, without line numbers.")]
-        new: Annotated[str, arg("What takes its place.")]
-        replace_all: Annotated[bool, arg("Replace it everywhere.")] = False
+        new: Annotated[str, arg("The text to put in its place.")]
+        replace_all: Annotated[bool, arg("Replace every occurrence.")] = False
 
     async def run(self, params: Params) -> ToolOutput:
         """Line ends, byte order mark, encoding, mode, owner and links stay."""
@@ -307,8 +307,7 @@ def _replaced(text: str, params: EditFile.Params) -> tuple[str, str]:
             raise
         changed, line = found
         return changed, (
-            f"line {line}, where `old` differs in white space alone: the file's indentation "
-            "was kept"
+            f"line {line}, where `old` differs only in whitespace: the file's indentation was kept"
         )
     return changed, f"line {listed(lines)}"
 
@@ -316,12 +315,12 @@ def _replaced(text: str, params: EditFile.Params) -> tuple[str, str]:
 def _text(content: str) -> str:
     """ToolFailure for what no text file should hold."""
     if "\0" in content:
-        raise ToolFailure("The text holds a NUL character. Nothing was written.")
+        raise ToolFailure("The text contains a NUL character. Nothing was written.")
     try:
         content.encode()
     except UnicodeEncodeError:
         raise ToolFailure(
-            "The text holds half of a surrogate pair, so nothing was written."
+            "The text contains an unpaired surrogate, so nothing was written."
         ) from None
     return content
 
@@ -331,14 +330,14 @@ def _encode(before: Text, content: str, shown: str) -> bytes:
         return before.encode(content)
     except UnicodeEncodeError as error:
         raise ToolFailure(
-            f"{shown} is in {before.encoding}, which has no {error.object[error.start]!r}. "
+            f"{shown} is encoded in {before.encoding}, which has no {error.object[error.start]!r}. "
             "Nothing was written."
         ) from None
 
 
 def _exists(shown: str) -> ToolFailure:
     return ToolFailure(
-        f"{shown} exists already. Read it, then use edit_file or write_file to change it."
+        f"{shown} already exists. Read it, then use edit_file or write_file to change it."
     )
 
 

@@ -62,9 +62,9 @@ class Job:
         """Return whether it runs or how it ended, for how long, and how much it has written."""
         lasted = duration(round(((self._over or time.monotonic()) - self._begun) * 1000))
         if self.is_running:
-            how = f"runs for {lasted}"
+            how = f"running for {lasted}"
         elif self.ended is None:
-            how = f"could not be run: {self.problem}"
+            how = f"could not be started: {self.problem}"
         elif self.ended.status is None or self.ended.reason != "exit":
             how = f"stopped after {lasted}"
         elif self.ended.status < 0:
@@ -130,7 +130,8 @@ class Jobs:
         """
         if len(self.running) >= MOST_RUNNING:
             raise ToolFailure(
-                f"{MOST_RUNNING} commands run in the background already. Stop one with read_job."
+                f"{MOST_RUNNING} commands are already running in the background. "
+                "Stop one with read_job."
             )
         job = Job(len(self.all) + 1, command, self._outputs)
         job.is_alone = bool(sandbox and sandbox.keeps_ports)
@@ -173,23 +174,23 @@ class ReadJob(AgentTool):
 
     name = "read_job"
     description = (
-        "Read what a command that was started with `background` has written since you read it "
-        "last, and whether it runs; or end it."
+        "Read the state and the new output of a command that was started with `background`, or "
+        "stop it."
     )
     may_repeat = True
     """The same call has another answer each time."""
 
     class Params(Arguments, frozen=True):
-        job: Annotated[int, number("Its number.", 1)]
+        job: Annotated[int, number("The job's number.", 1)]
         wait: Annotated[
             float,
             number(
-                "Wait up to so many seconds for output or its end.",
+                "Wait up to this many seconds for output or its end.",
                 0,
                 _LONGEST_WAIT_S,
             ),
         ] = 0
-        stop: Annotated[bool, arg("End it.")] = False
+        stop: Annotated[bool, arg("Stop it.")] = False
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
@@ -202,14 +203,14 @@ class ReadJob(AgentTool):
     def standing(self) -> str:
         """What runs, for the beginning of a turn."""
         running = [f"{job.title} ({job.state})" for job in self._jobs.running]
-        return f"In the background: {'; '.join(running)}. read_job tells more." if running else ""
+        return f"In the background: {'; '.join(running)}. See read_job." if running else ""
 
     async def run(self, params: Params) -> ToolOutput:
         """Return the job's state, and what is new; ToolFailure where there is no such job."""
         job = self._jobs.find(params.job)
         if job is None:
             numbers = ", ".join(str(each.number) for each in self._jobs.all) or "none"
-            raise ToolFailure(f"There is no job {params.job}. There is: {numbers}.")
+            raise ToolFailure(f"There is no job {params.job}. Jobs: {numbers}.")
         if params.stop and job.is_running:
             await self._jobs.stop(job)
         else:
@@ -230,8 +231,8 @@ def as_result(job: Job, alone: str = "") -> ToolOutput:
         data["exit_code"] = job.exit_code
     if job.output.file is not None:
         data["output_file"] = str(job.output.file)
-    text, display = f"{head}\n{new or '(nothing new)'}", f"{job.state}\n{end}".rstrip()
+    text, display = f"{head}\n{new or '(no new output)'}", f"{job.state}\n{end}".rstrip()
     if alone:
-        way = "What has to be reached is started with `outside_sandbox` saying so."
+        way = "To make it reachable, start it again and say so in `outside_sandbox`."
         text, display = f"{text}\n[{alone} {way}]", f"{display}\n{alone}"
     return ToolOutput(text=text, display=display, data=data)

@@ -57,14 +57,14 @@ _MOST_PARTS = 1_000
 _NAMED = 5
 """Tools that are left out, of those that a line names."""
 _MOST_SCHEMA_CHARS = 20_000
-_NO_SCHEMA = "its schema is none"
+_NO_SCHEMA = "its schema is not valid"
 _DESCRIPTION_CHARS = 2_000
 _RESULT_CHARS = 30_000
 _LINE_BYTES = 16_000_000
 """Of one message: a server that sends a longer one is ended."""
-_HAS_ENDED = "it has ended"
+_HAS_ENDED = "it exited"
 _CONNECT_S = 10.0
-_WANTS_A_KEY = "it answered 401: it wants a key, or another one, in its `headers`"
+_WANTS_A_KEY = "it answered 401: set a valid key in its `headers`"
 """There is no sign-in by a browser."""
 _STDERR_BYTES = 2_000
 _IN_WORDS = {"description", "title", "$comment"}
@@ -83,9 +83,9 @@ class ToolRoom:
     def lacks(self, chars: int) -> str:
         """Why a tool of so many characters has none; empty where it has."""
         if self._tools < 1:
-            return f"{_MOST_TOOLS} tools of all servers are told already"
+            return f"there are {_MOST_TOOLS} tools of servers already"
         if self._chars < chars:
-            return f"the tools of all servers have {_MOST_CHARS:,} characters together"
+            return f"the tools of all servers together exceed {_MOST_CHARS:,} characters"
         return ""
 
     def take(self, chars: int) -> None:
@@ -160,7 +160,7 @@ class McpServer:
         last = bytes(stderr).decode("utf-8", "replace").strip().splitlines()[-1:]
         told = "".join(f" ({one_line(redact(plain(line)), 200)})" for line in last)
         self._session, self.tools = None, ()
-        self.state = f"not there: {problem}{told}"
+        self.state = f"not available: {problem}{told}"
         self.settled.set()
         self.gone.set()
         self._say(f"MCP server {self.name}: {problem}{told}.")
@@ -189,17 +189,17 @@ class McpServer:
                 break
         self.tools = tuple(found.values())
         missing = [name for name, is_there in wanted.items() if not is_there]
-        self._refused += [f"{name!r} (it has none of that name)" for name in missing]
+        self._refused += [f"{name!r} (it has no tool of that name)" for name in missing]
         if refused := self._refused:
             more = f" and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
             told = ", ".join(refused[:_NAMED]) + more
-            chosen = " `tools` in its table chooses." if self._is_short else ""
-            self._say(f"MCP server {self.name}: tools are left out: {told}.{chosen}")
+            chosen = " Choose them with `tools` in its table." if self._is_short else ""
+            self._say(f"MCP server {self.name}: tools left out: {told}.{chosen}")
 
     async def _unfit(self, tool: "types.Tool") -> str:
         """Why no model can be told of a tool; empty where one is, and it has its room."""
         if not _NAME.fullmatch(f"{self.name}__{tool.name}"):
-            return "its name is too long, or has other characters than letters, digits, _ and -"
+            return "its name is too long, or has characters other than letters, digits, _ and -"
         try:
             length = len(json.dumps(tool.input_schema))
         except RecursionError:
@@ -248,7 +248,7 @@ class McpServer:
             raise ToolFailure(_shown(f"{self.name} answered with an error: {error}")) from None
         except Exception as error:  # what it answered is none of the protocol's
             raise ToolFailure(
-                f"What {self.name} answered is not as the protocol has it ({type(error).__name__})."
+                f"The answer of {self.name} does not follow the protocol ({type(error).__name__})."
             ) from None
         structured = result.structured_content
         text = _shown(
@@ -256,7 +256,7 @@ class McpServer:
             or ("" if structured is None else json.dumps(structured, ensure_ascii=False))
         )
         if result.is_error:
-            raise ToolFailure(text or f"{tool} failed, and said nothing.")
+            raise ToolFailure(text or f"{tool} failed without a message.")
         return text or "(nothing)"
 
 
@@ -283,8 +283,8 @@ class Servers:
         if self.all and find_spec("mcp") is None:
             self.all = []
             say(
-                "The servers of [mcp.servers] need the package mcp, which is not installed: "
-                f"`{install_command('mcp')}` adds it."
+                "The servers in [mcp.servers] need the package mcp, which is not installed. "
+                f"To install it: `{install_command('mcp')}`."
             )
 
     def tools(self, permissions: Permissions) -> list[Tool]:
@@ -322,7 +322,7 @@ class ServerTool:
     ) -> None:
         self.name = f"{server.name}__{tool.name}"
         said = clip_middle(visible(tool.description or tool.name), _DESCRIPTION_CHARS)
-        self.description = f"Of the server {server.name}: {said}"
+        self.description = f"From the server {server.name}: {said}"
         self.parameters: dict[str, Json] = {"properties": {}, **_told(tool.input_schema)}
         self._server = server
         self._tool = tool.name
@@ -352,8 +352,8 @@ class WaitForServers(AgentTool):
     def __init__(self, servers: Servers, starting: Sequence[McpServer]) -> None:
         names = ", ".join(server.name for server in starting)
         self.description = (
-            f"There are servers with more tools: {names}. Where a task needs one of them, call "
-            "this: it answers with the tools when they are there. Otherwise go on without."
+            f"MCP servers with more tools are starting: {names}. If the task needs one of them, "
+            "call this: it waits, and names their tools. Otherwise, continue without."
         )
         self._servers = servers
         self._starting = starting
@@ -408,7 +408,7 @@ def _keep_first(parts: list[Any]) -> None:
     """Let one line stand for the rest."""
     left = len(parts) - _MOST_PARTS
     if left > 0:
-        parts[_MOST_PARTS:] = [{"type": "text", "text": f"[{left:,} more parts: left out]"}]
+        parts[_MOST_PARTS:] = [{"type": "text", "text": f"[{left:,} more parts left out]"}]
 
 
 def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
@@ -424,7 +424,7 @@ def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
             continue
         schema = each.get("inputSchema")
         if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-            refused.append(f"{one_line(name, 60)!r} (its schema is that of no object)")
+            refused.append(f"{one_line(name, 60)!r} (its schema does not describe an object)")
             continue
         if schema.get("properties") == []:  # how some write that there are none
             schema = {**schema, "properties": {}}
@@ -436,7 +436,7 @@ def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
         except ValueError:
             is_sound = False
         if not is_sound:
-            refused.append(f"{one_line(name, 60)!r} (it is not as the protocol has it)")
+            refused.append(f"{one_line(name, 60)!r} (it does not follow the protocol)")
             continue
         sound.append(tool)
     return sound
@@ -448,7 +448,7 @@ async def _unless(ended: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -
     try:
         await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise ConnectionError("it ended before it was ready")
+            raise ConnectionError("it exited before it was ready")
     finally:
         task.cancel()
         done = await asyncio.gather(task, return_exceptions=True)
@@ -483,9 +483,9 @@ def _reason(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if type(error).__name__ == "ValidationError":
-        return "what it tells of itself is not as the protocol has it"
+        return "its description of itself does not follow the protocol"
     if isinstance(error, TimeoutError):
-        return f"it did not answer within {_START_S:g} s, and was ended"
+        return f"it did not answer within {_START_S:g} s, and was stopped"
     if isinstance(error, FileNotFoundError):
         return f"there is no command {one_line(str(error.filename), 100)!r}"
     # Of a program's own failure the file stands beside the system's words.
@@ -637,7 +637,7 @@ async def _read(stdout: asyncio.StreamReader, tell: Any) -> str:
                     line = await stdout.readline()
                 except ValueError:
                     most = _LINE_BYTES // 1_000_000
-                    return f"it sent a message of more than {most} MB, and was ended"
+                    return f"it sent a message of more than {most} MB, and was stopped"
                 if not line:
                     break
                 if (message := _message(line)) is not None:

@@ -54,18 +54,16 @@ class SearchMemories(_OverMemory):
     name = "search_memories"
     description = (
         "Find what was said, decided or learned in earlier sessions, by a name, a word or a "
-        "question; for code take brain_search. An answer may name another word: search again "
-        "with that."
+        "question. If a result names another word, search again with that. For code, use "
+        "brain_search."
     )
 
     class Params(Arguments, frozen=True):
-        query: Annotated[
-            str, arg("What to look for: names and words of it, or a question.", 2_000, 1)
-        ]
+        query: Annotated[str, arg("What to look for: names, words or a question.", 2_000, 1)]
         subjects: Annotated[
             tuple[str, ...], arg("Only memories with one of these tags, such as a name.", 10)
         ] = ()
-        limit: Annotated[int, number("At most so many of each kind.", 1, _MOST)] = 5
+        limit: Annotated[int, number("At most this many of each kind.", 1, _MOST)] = 5
 
     def __init__(self, memory: Memory, facts: "Facts", session: Session, scope: ScopeName) -> None:
         super().__init__(memory, facts, session)
@@ -90,10 +88,9 @@ class SearchMemories(_OverMemory):
         text = "\n\n".join(filter(None, parts))
         return ToolOutput(
             text=text
-            or "Nothing in the memory bears on this. Try other words or names, or "
-            "get_recent_memories.",
+            or "Nothing in memory matches. Try other words or names, or get_recent_memories.",
             display=f"{counted(len(facts), 'memory')}, "
-            f"{counted(len(hits), 'hit')} among what was said",
+            f"{counted(len(hits), 'hit')} in earlier sessions",
         )
 
     async def _found(self, params: Params) -> tuple[list[FactHit], list[Hit]]:
@@ -134,12 +131,12 @@ class GetRecentMemories(_OverMemory):
 
     name = "get_recent_memories"
     description = (
-        "See what this project's last sessions were about, where there is nothing to search for, "
-        "such as for `what did we do last?`; else take search_memories."
+        "See what this project's last sessions were about, when there is nothing to search for, "
+        "as in `what did we do last?`. Otherwise, use search_memories."
     )
 
     class Params(Arguments, frozen=True):
-        limit: Annotated[int, number("At most so many.", 1, _MOST)] = 10
+        limit: Annotated[int, number("At most this many.", 1, _MOST)] = 10
 
     def title(self, params: Params) -> str:
         """How many."""
@@ -183,21 +180,21 @@ class Remember(_OverMemory):
     name = REMEMBER
     description = (
         "Keep one fact for later sessions: about the person, their people or this project, and "
-        "only what the files don't say. Where a fact has changed or can be said more exactly, say "
-        "it anew: the old one gives way."
+        "only what the files don't say. When a fact has changed or can be more exact, remember it "
+        "again: the new one replaces the old."
     )
 
     class Params(Arguments, frozen=True):
         content: Annotated[
             str,
-            arg("One short sentence, understood alone, with names and dates.", 1_000, 1),
+            arg("One short, self-contained sentence, with names and dates.", 1_000, 1),
         ]
         subjects: Annotated[
             tuple[str, ...],
-            arg("One to five tags in lower case: who and what it is about.", 10),
+            arg("One to five lower-case tags: who and what it is about.", 10),
         ]
         reason: Annotated[str, arg("Why it will matter in later sessions.", 500)] = ""
-        ttl: Annotated[str | None, arg("How long it holds, such as 1h, 7d or 2w.")] = None
+        ttl: Annotated[str | None, arg("How long it stays true, such as 1h, 7d or 2w.")] = None
 
     def title(self, params: Params) -> str:
         """What is to be remembered."""
@@ -216,9 +213,9 @@ class Remember(_OverMemory):
         )
         if not vouched.may_be_kept:
             raise ToolFailure(
-                "Not remembered: it tells somebody what to do, and the person did not say it in "
-                "this prompt. Rules come from the person alone; if they want it, they can say it "
-                "in their own words, or with `#text` or `ragmem memory add`."
+                "Not remembered: it is an instruction, and the person did not give it in this "
+                "prompt. Only the person sets rules; if they want this one, they can say so in "
+                "their own words, or with `#text` or `ragmem memory add`."
             )
         draft = Draft(
             content=vouched.content,
@@ -306,10 +303,10 @@ def _told(done: Remembered) -> ToolOutput:
         raise ToolFailure(done.note or "Not remembered.")
     note = f" {done.note}" if done.note else ""
     said = memory_entry(memory, utc_now().astimezone())
-    heads = {"known": "Known already", "updated": "Remembered anew"}
+    heads = {"known": "Already known", "updated": "Updated"}
     head = heads.get(done.action, "Remembered")
     old = [f"- {one_line(each.content, 200)}" for each in done.superseded]
-    before = "\n".join(["\nIt took the place of:", *old]) if old else ""
+    before = "\n".join(["\nIt replaces:", *old]) if old else ""
     written = written_event(done)
     return ToolOutput(
         text=f"{head}:\n{said}{before}" + (f"\nNote:{note}" if note else ""),
@@ -324,7 +321,7 @@ async def _reachable(work: Awaitable[T]) -> T:
     try:
         return await work
     except StoreError as error:
-        raise ToolFailure(f"The memory can't be reached: {error} Go on without it.") from None
+        raise ToolFailure(f"The memory can't be reached: {error} Continue without it.") from None
 
 
 def _section(heading: str, entries: Sequence[str]) -> str:
@@ -346,14 +343,14 @@ class RecallResult(AgentTool):
 
     name = "recall_result"
     description = (
-        "Bring back a tool's result of this conversation that was left out or cut, by the id that "
-        "stands in its place."
+        "Bring back a tool result of this conversation that was left out or cut, by the id given "
+        "in its place."
     )
 
     class Params(Arguments, frozen=True):
-        id: Annotated[str, arg("As it stands there.", 64, 6)]
+        id: Annotated[str, arg("Exactly as given there.", 64, 6)]
         offset: Annotated[int, number("Characters to skip.", 0)] = 0
-        limit: Annotated[int, number("Characters to bring.", 1, _MOST_CHARS)] = _MOST_CHARS
+        limit: Annotated[int, number("Characters to return.", 1, _MOST_CHARS)] = _MOST_CHARS
 
     def __init__(self, find: FindCall) -> None:
         self._find = find
@@ -367,14 +364,14 @@ class RecallResult(AgentTool):
         call = await self._find(params.id)
         if call is None:
             raise ToolFailure(
-                f"No tool call of this conversation has the id {one_line(params.id, 64)!r}. "
-                "Use an id exactly as it stands where a result was left out."
+                f"No tool call in this conversation has the id {one_line(params.id, 64)!r}. "
+                "Use an id exactly as given where a result was left out."
             )
         text = result_text(call)
         if params.offset and params.offset >= len(text):
             raise ToolFailure(f"That result has {len(text):,} characters; offset is past its end.")
         end = min(len(text), params.offset + params.limit)
-        more = f"; go on with offset {end}" if end < len(text) else ""
+        more = f"; continue with offset={end}" if end < len(text) else ""
         head = (
             f"[{call.tool_name} {one_line(call.arguments, 200)}: characters {params.offset:,} to "
             f"{end:,} of {len(text):,}{more}]"
@@ -398,14 +395,14 @@ class BrainSearch(AgentTool):
 
     name = "brain_search"
     description = (
-        "Find code by what it does, where you don't know its file or words: functions, classes "
-        "and sections with their lines, and what is remembered of them. For exact text take "
-        "grep_files, for earlier sessions alone search_memories."
+        "Find code by what it does, when you don't know its file or wording: functions, classes "
+        "and sections with their lines, and what is remembered about them. For exact text, use "
+        "grep_files; for earlier sessions only, search_memories."
     )
 
     class Params(Arguments, frozen=True):
-        query: Annotated[str, arg("Names and words of it, or a question.", 2_000, 1)]
-        limit: Annotated[int, number("At most so many hits.", 1, _MOST_HITS)] = 10
+        query: Annotated[str, arg("Names, words or a question.", 2_000, 1)]
+        limit: Annotated[int, number("At most this many hits.", 1, _MOST_HITS)] = 10
 
     def __init__(
         self,
@@ -436,7 +433,7 @@ class BrainSearch(AgentTool):
             _tried(self._said(params), problems),
         )
         if len(problems) == 3:
-            raise ToolFailure(f"Nothing could be searched: {problems[0]} Use grep_files.")
+            raise ToolFailure(f"The search failed: {problems[0]} Use grep_files.")
         now = utc_now().astimezone()
         own = self._session.session_id
         columns: list[list[tuple[str, CodeHit | None]]] = [
@@ -450,11 +447,11 @@ class BrainSearch(AgentTool):
         text = "\n\n".join(entry for entry, _ in entries)
         notes = [f"[{problem}]" for problem in problems]
         if not text:
-            notes.insert(0, "Nothing bears on this. Try other words, or grep_files for exact text.")
+            notes.insert(0, "Nothing matches. Try other words, or grep_files for exact text.")
         return ToolOutput(
             text="\n\n".join(filter(None, [text, *notes])),
             display=f"{counted(len(hits), 'scope')}, "
-            f"{counted(len(entries) - len(hits), 'hit')} in the memory",
+            f"{counted(len(entries) - len(hits), 'hit')} in memory",
             data={"files": [self._file(hit) for hit in hits]},
         )
 

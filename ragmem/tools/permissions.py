@@ -180,8 +180,8 @@ def read_rule(text: str) -> PermissionRule:
     found = _RULE.fullmatch(text.strip())
     if found is None:
         raise UsageError(
-            f"{text.strip()!r} is no rule.",
-            hint="Rules are like run_command(git status*), edit_file(src/**) or run_command.",
+            f"{text.strip()!r} is not a valid rule.",
+            hint="Examples: run_command(git status*), edit_file(src/**), run_command.",
         )
     rule = PermissionRule(found[1], (found[2] or "").strip())
     if rule.pattern and rule.tool not in (RUN_COMMAND, OUTSIDE):
@@ -320,9 +320,9 @@ class PermissionRules:
                         return text
         except TooMuch:
             raise ToolFailure(
-                f"The person's rule {next(iter(rules))} keeps files from being read, and this "
-                "command may mean more files than can be held against it: nothing was run. Use "
-                "a shorter one, or no * ? [ ] over large folders.",
+                f"The person's rule {next(iter(rules))} forbids reading some files, and this "
+                "command may name more files than can be checked against it, so nothing was run. "
+                "Use a shorter command, or no wildcards (* ? [ ]) over large folders.",
                 denied=True,
                 final=True,
             ) from None
@@ -420,14 +420,14 @@ class Permissions:
         shown = show_name(str(real))
         proposal = Proposal(
             tool_name=tool_name,
-            title=f"{tool_name} outside of the working directory: {shown}",
+            title=f"{tool_name} outside the working directory: {shown}",
             kind="path",
             body=shown,
             warnings=_link_warning(path, target),
-            always=f"{tool_name} of this path in this session",
+            always=f"{tool_name} for this path in this session",
             for_good=offers_for_path(tool_name, real.as_posix()),
         )
-        refusal = f"{shown} is outside of {self._workspace.cwd} and was not allowed"
+        refusal = f"{shown} is outside {self._workspace.cwd}, and access was not allowed"
         await self._ask(proposal, (tool_name, str(real)), refusal)
         return target
 
@@ -451,7 +451,7 @@ class Permissions:
         self._refuse_private(target.real)
         if not target.inside:
             raise _denied(
-                f"{show_name(str(target.real))} is outside of the working directory and can't be "
+                f"{show_name(str(target.real))} is outside the working directory and can't be "
                 "written. The person can add its folder with --add-dir."
             )
         return target
@@ -470,7 +470,7 @@ class Permissions:
         if not protected and (mode == "acceptEdits" or self._rules.allows_path(tool_name, names)):
             return
         if protected:
-            warnings += (f"{protected} is protected: it can run by itself, or agents obey it",)
+            warnings += (f"{protected} is protected: it can run by itself, or agents follow it",)
         shown = self._workspace.record_path(target.real)
         proposal = Proposal(
             tool_name=tool_name,
@@ -501,7 +501,7 @@ class Permissions:
         person lets such commands run in acceptEdits. `goes_on`: it is to run in the background.
         `may_leave`: it runs in the sandbox, unless the person chooses otherwise.
         """
-        self._refuse_in_plan("no command is run. Say what you would run instead")
+        self._refuse_in_plan("no commands are run. Name the command that you would run")
         _refuse_denied(self._rules.denial_of_command(command))
         cwd = self._workspace.cwd
         _refuse_denied(await asyncio.to_thread(self._rules.denial_of_named, command, cwd))
@@ -520,9 +520,9 @@ class Permissions:
             self._rules.allows_command(command) or (unasked and mode == "acceptEdits")
         ):
             return False
-        leaves = f"it runs outside of the sandbox, for this: {outside}" if outside else ""
+        leaves = f"it runs outside the sandbox; the reason given: {outside}" if outside else ""
         is_plain = all(char.isprintable() or char in "\n\t" for char in command)
-        hides = "" if is_plain else "the command holds hidden characters"
+        hides = "" if is_plain else "the command contains hidden characters"
         within = Proposal(
             tool_name=RUN_COMMAND,
             title=f"{RUN_COMMAND} in the background" if goes_on else RUN_COMMAND,
@@ -534,7 +534,7 @@ class Permissions:
         )
         beyond = msgspec.structs.replace(
             within,
-            always="exactly this command outside of the sandbox in this session",
+            always="exactly this command outside the sandbox in this session",
             for_good=offers_for_command(command, OUTSIDE),
         )
         refusal = "The command was not allowed"
@@ -548,8 +548,8 @@ class Permissions:
     async def call(self, tool_name: str, arguments: str) -> None:
         """Ask for a call of a server's tool, whose arguments are shown whole."""
         self._refuse_in_plan(
-            f"{tool_name} could change something and is not called. "
-            "Say what you would call it for instead"
+            f"{tool_name} could change something, so it is not called. "
+            "Say what you would use it for"
         )
         _refuse_denied(self._rules.denies(tool_name))
         if self._current.value == "bypassPermissions" or self._rules.allows_path(tool_name, ()):
@@ -562,7 +562,7 @@ class Permissions:
             always=f"every call of {tool_name} in this session",
             for_good=((tool_name,),),
         )
-        refusal = f"The call of {tool_name} was not allowed"
+        refusal = f"The call to {tool_name} was not allowed"
         await self._ask(proposal, ("call", tool_name), refusal)
 
     def _refuse_in_plan(self, instead: str) -> None:
@@ -571,7 +571,7 @@ class Permissions:
 
     def _refuse_private(self, real: Path) -> None:
         if self._workspace.is_private(real):
-            raise _denied(f"{show_name(str(real))} belongs to ragmem itself and is refused.")
+            raise _denied(f"{show_name(str(real))} belongs to ragmem itself, so it is refused.")
 
     async def _ask(self, proposal: Proposal, what: tuple[str, str], refusal: str) -> bool:
         """Return whether its `outside` was chosen; ToolFailure when denied.
@@ -597,7 +597,7 @@ class Permissions:
 
 
 def _link_warning(given: str, target: Target) -> tuple[str, ...]:
-    told = f"{show_name(given)} leads over a link to {show_name(str(target.real))}"
+    told = f"{show_name(given)} goes through a symlink to {show_name(str(target.real))}"
     return (told,) if target.through_link else ()
 
 

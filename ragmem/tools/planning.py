@@ -32,7 +32,7 @@ _MARKS = {"done": "☑", "doing": "▸", "open": "☐"}
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One thing to be done."""
 
-    text: Annotated[str, arg("What, in a few words.", least=1)]
+    text: Annotated[str, arg("The task, in a few words.", least=1)]
     state: Literal["open", "doing", "done"] = "open"
 
 
@@ -41,14 +41,14 @@ class UpdateTasks(AgentTool):
 
     name = UPDATE_TASKS
     description = (
-        "Keep a list of tasks, for work of three steps or more: the person sees it, and the next "
-        "session knows what is open. Give the whole list, when it is made and whenever a task is "
-        "begun (one at a time) or done."
+        "Keep a task list for work of three or more steps: the person sees it, and the next "
+        "session knows what is open. Send the whole list when you make it, and whenever you start "
+        "a task (one at a time) or finish one."
     )
 
     class Params(Arguments, frozen=True):
         tasks: Annotated[
-            tuple[Task, ...], arg("All of them, in order, the done ones too.", _MOST_TASKS)
+            tuple[Task, ...], arg("All tasks, in order, done ones included.", _MOST_TASKS)
         ]
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class UpdateTasks(AgentTool):
         """What is open, for the beginning of a turn."""
         if all(task.state == "done" for task in self.tasks):
             return ""
-        return f"Your list of tasks; keep it true with {UPDATE_TASKS}:\n{_rows(self.tasks)}"
+        return f"Your task list; keep it current with {UPDATE_TASKS}:\n{_rows(self.tasks)}"
 
     def restore(self, calls: Iterable[ToolCall]) -> None:
         """Take up the list of a recorded session; calls in the order they were made."""
@@ -96,19 +96,19 @@ class PresentPlan(AgentTool):
 
     name = "present_plan"
     description = (
-        "In plan mode: show your plan to the person, who approves, changes or refuses it. Read all "
-        "that it needs first. It ends plan mode when they approve."
+        "In plan mode: show your plan to the person, who approves it, asks for changes or rejects "
+        "it. Read all that it needs first. Approval ends plan mode."
     )
 
     class Params(Arguments, frozen=True):
         decision: Annotated[
-            str, arg("In one sentence what is to be done and how, to be understood alone.", 500, 1)
+            str, arg("One self-contained sentence: what will be done, and how.", 500, 1)
         ]
         plan: Annotated[
             str,
             arg(
                 "The plan in Markdown: the steps with their files, what could go wrong, "
-                "how it is checked.",
+                "how to check it.",
                 30_000,
                 1,
             ),
@@ -131,30 +131,30 @@ class PresentPlan(AgentTool):
         if self._mode.value != "plan":
             return ""
         return (
-            "Plan mode: read and search, change nothing and run nothing. If this asks for work, "
-            f"end with {self.name}; a question is answered as ever."
+            "Plan mode: read and search, change nothing and run nothing. If the prompt asks for "
+            f"work, end with {self.name}; answer a question as usual."
         )
 
     async def run(self, params: Params) -> ToolOutput:
         """Ask; ToolFailure with what the person says where they don't approve."""
         if self._mode.value != "plan":
-            raise ToolFailure("This is not plan mode: no plan has to be approved. Do the work.")
+            raise ToolFailure("This is not plan mode: no plan needs approval. Do the work.")
         plan = Proposal(tool_name=self.name, title=params.decision, kind="plan", body=params.plan)
         decision = await answer_to(plan, self._approver)
         if not decision.allowed:
             why = f": {decision.reason}" if decision.reason else ""
             told = (
-                f"The person wants it otherwise{why}. Change the plan and present it again."
+                f"The person wants the plan changed{why}. Revise it and present it again."
                 if why and decision.changes
-                else f"The person refused the plan{why}. Nothing was done. Don't present it again "
-                "before they say what they want."
+                else f"The person rejected the plan{why}. Nothing was done. Don't present it again "
+                "until they say what they want."
             )
             raise ToolFailure(told, denied=True, final=True)
         self._mode.value = decision.mode or "default"
         written = await self._keep(params.decision)
         return ToolOutput(
-            text="The person approved the plan, and plan mode is over. Carry it out now, step by "
-            f"step; keep {UPDATE_TASKS} if it has three steps or more.",
+            text="The person approved the plan, and plan mode has ended. Carry it out now, step "
+            f"by step; if it has three or more steps, keep a task list with {UPDATE_TASKS}.",
             display="approved",
             data={"mode": self._mode.value},
             written=(written,) if written else (),

@@ -45,7 +45,7 @@ def replace_text(text: str, old: str, new: str, *, replace_all: bool) -> tuple[s
     if not replace_all and wanted.search(text, found[0].start() + 1):
         raise ToolFailure(
             f"`old` matches {max(2, len(lines))} places (lines {listed(lines)}). Nothing was "
-            "changed. Give more of the surrounding lines, or set replace_all."
+            "changed. Include more of the surrounding lines, or set replace_all."
         )
     mostly_crlf = 2 * text.count("\r\n") >= text.count("\n")
 
@@ -142,8 +142,8 @@ def _no_match(text: str, old: str) -> NoMatch:
     if len(places) > 1:
         at = listed([place + 1 for place in places])
         return NoMatch(
-            f"{message} White space aside it stands in {len(places)} places (lines {at}). "
-            "Give more of the surrounding lines, and copy them exactly."
+            f"{message} Whitespace aside, it matches {len(places)} places (lines {at}). "
+            "Include more of the surrounding lines, and copy them exactly."
         )
     near = _nearest(list(map(_bare, lines)), list(map(_bare, wanted)))
     if near is None:
@@ -155,8 +155,8 @@ def _no_match(text: str, old: str) -> NoMatch:
         line_chars=_SHOWN_CHARS,
         max_bytes=_SHOWN_LINES * _SHOWN_CHARS,
     )
-    told = f"{message} The nearest is at line {near + 1}"
-    return NoMatch(f"{told}; copy what is to be replaced exactly:\n{page.body}", shown=f"{told}.")
+    told = f"{message} The closest text is at line {near + 1}"
+    return NoMatch(f"{told}; copy what you want to replace exactly:\n{page.body}", shown=f"{told}.")
 
 
 def _nearest(lines: list[str], wanted: list[str]) -> int | None:

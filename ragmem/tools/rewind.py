@@ -74,7 +74,7 @@ class Preimages:
         OSError if it is gone, ValueError if it is damaged, ToolFailure if a secret is gone.
         """
         if not _NAME.fullmatch(sha256):
-            raise ValueError(f"{sha256!r} is no name of a pre-image.")
+            raise ValueError(f"{sha256!r} is not the name of a pre-image.")
         if now is not None and _hash(now) == sha256:
             return now
         clear, parts = self._files(sha256)
@@ -140,7 +140,7 @@ def _put_together(sha256: str, data: bytes, now: bytes | None) -> bytes:
         raise _damaged(sha256) from None
     if not parts.pieces:
         raise ToolFailure(
-            "what stood there before was not kept: its secrets could not be taken out of it"
+            "its previous content was not kept: the secrets in it could not be removed"
         )
     size = max(1, sum(map(len, parts.pieces)))
     most = max(1, min(_MOST_GUESSES, _MOST_HASHED_BYTES // size))
@@ -153,8 +153,8 @@ def _put_together(sha256: str, data: bytes, now: bytes | None) -> bytes:
             return content
     kinds = ", ".join(sorted(set(parts.kinds)))
     raise ToolFailure(
-        f"what stood there before held a secret ({kinds}) that is not found in the file any "
-        "more, and no copy of a secret is kept"
+        f"its previous content had a secret ({kinds}) that is no longer in the file, and "
+        "no copy of a secret is kept"
     )
 
 
@@ -201,7 +201,7 @@ def _damaged(sha256: str) -> ValueError:
     return ValueError(f"The pre-image {sha256} is damaged.")
 
 
-_CUT_OFF = "an edit of it was cut off, and what stood there before is not known"
+_CUT_OFF = "an edit of it was interrupted, and its previous content is not known"
 
 Outcome = Literal["restored", "removed", "as_before", "kept", "failed"]
 Confirm = Callable[[str, str], Awaitable[bool]]
@@ -277,9 +277,9 @@ class Restorer:
         try:
             return self._preimages.load(change.before, now)
         except FileNotFoundError:
-            raise ToolFailure("what stood there before is not kept on this machine") from None
+            raise ToolFailure("its previous content is not kept on this machine") from None
         except (OSError, ValueError) as error:
-            raise ToolFailure(f"what stood there before can't be read: {error}") from None
+            raise ToolFailure(f"its previous content can't be read: {error}") from None
 
     def _look(self, path: str) -> tuple[Path, bytes | None]:
         """The real path, and what is there now; None where there is nothing."""
@@ -287,13 +287,13 @@ class Restorer:
         if self._workspace.is_private(target.real):
             raise ToolFailure("it belongs to ragmem itself")
         if not target.inside:
-            raise ToolFailure("it lies outside of this folder; --add-dir adds another one")
+            raise ToolFailure("it is outside this folder; add its folder with --add-dir")
         if not target.exists:
             return target.real, None
         with plain_failures(path), open_file(target.real) as fd:
             content = read_span(fd, 0, MAX_TEXT_BYTES + 1)
         if len(content) > MAX_TEXT_BYTES:
-            raise ToolFailure(f"it is larger than {MAX_TEXT_BYTES:,} bytes now")
+            raise ToolFailure(f"it is now larger than {MAX_TEXT_BYTES:,} bytes")
         return target.real, content
 
     def _put(self, path: str, real: Path, now: bytes | None, wanted: bytes | None) -> Restored:
@@ -321,9 +321,9 @@ class Restorer:
 def _doubt(change: FileChange, now: bytes | None) -> str:
     """Why the person is to be asked; empty where only this session has written the file."""
     if now is None:
-        return "it is gone since"
+        return "it no longer exists"
     if _hash(now) != change.after:
-        return "it was changed since the last edit of this session"
+        return "it has changed since this session's last edit"
     if not change.unbroken:
-        return "it was also changed by others between the edits of this session"
+        return "others also changed it between this session's edits"
     return ""

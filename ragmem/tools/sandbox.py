@@ -247,9 +247,9 @@ _UNREACHED = Regex(
 )
 """What is said where nobody listens: on a loopback of the command's own, or on the machine's."""
 _NETWORKS: dict[Network, str] = {
-    "none": "no network",
-    "loopback": "no network but what the same command starts on loopback",
-    "all": "the whole network",
+    "none": "no network access",
+    "loopback": "network access only to what the same command starts on loopback",
+    "all": "full network access",
 }
 
 
@@ -293,7 +293,7 @@ def find_mechanism(not_in: tuple[Path, ...] = ()) -> Mechanism:
         why = _refused_by(program, "-p", profile(nothing))
         return Mechanism("" if why else "sandbox-exec", program, why)
     if sys.platform != "linux" or not knows_processor():
-        return Mechanism("", why="there is none for this system")
+        return Mechanism("", why="this system has no sandbox")
     bubblewrap, why = find_program("bwrap", not_in), "bubblewrap is not installed"
     if bubblewrap:
         calls = call_filter(inet=True, shares=True)
@@ -383,7 +383,7 @@ class Sandbox:
         network = self.settings.network
         if network == "all" or (network, self.mechanism.kind) == ("loopback", "sandbox-exec"):
             return ""
-        return "In the sandbox its ports are its own: no other command and no browser reaches them."
+        return "It runs in the sandbox: no browser and no other command can reach its ports."
 
     @property
     def allows_unasked(self) -> bool:
@@ -403,16 +403,17 @@ class Sandbox:
     def told(self) -> str:
         """What there is, on one line."""
         if self.settings.mode == "off":
-            return "switched off (sandbox.mode): commands do what you can do"
+            return "off (sandbox.mode): commands can do whatever you can do"
         found = self.mechanism
         if not found.kind:
-            must = "no command runs" if self.settings.mode == "required" else "commands do as you"
-            return f"none: {found.why}; {must}"
+            is_needed = self.settings.mode == "required"
+            then = "no command runs" if is_needed else "commands can do whatever you can do"
+            return f"none: {found.why}; {then}"
         by = f"by {found.kind}" + (f" ({found.why})" if found.why else "")
-        asked = "without a question in acceptEdits" if self.allows_unasked else "asked for"
-        absent = "".join(f"; {each} of sandbox.write is not there" for each in self.absent)
+        asked = "run unasked in acceptEdits" if self.allows_unasked else "need your approval"
+        absent = "".join(f"; {each} in sandbox.write does not exist" for each in self.absent)
         return (
-            f"on, {by}: commands have {self.network}, write in their folder alone, and are {asked}"
+            f"on, {by}: commands have {self.network}, write only in their folder, and {asked}"
             + absent
         )
 
@@ -425,13 +426,15 @@ class Sandbox:
         if self.settings.mode != "required":
             outside = (
                 "If that is why it failed and there is no way around it, call run_command again "
-                "with `outside_sandbox` saying what for: the person is asked."
+                "with `outside_sandbox` saying why: the person is asked."
             )
+        apart = (
+            "What runs outside it can only be reached from outside. " if self.keeps_ports else ""
+        )
         return (
-            "[This ran in the sandbox: it writes in the working directory and a temporary folder "
-            "alone ($TMPDIR), not in git's hooks and configuration nor in files that run by "
-            f"themselves, reads no keys, and has {self.network}: what runs outside of it is "
-            f"reached from outside alone. {outside}]"
+            "[This ran in the sandbox: it can write only in the working directory and a temporary "
+            "folder ($TMPDIR), but not git's hooks and configuration or files that run by "
+            f"themselves; it can't read keys; it has {self.network}. {apart}{outside}]"
         )
 
     @contextmanager

@@ -53,14 +53,16 @@ def _result(
 ) -> ToolOutput:
     """What was found, with what keeps a run of ripgrep from being whole below it."""
     if run.timed_out:
-        notes.append(f"stopped after {TIMEOUT_S:g} s: this is not all; narrow path or pattern")
+        notes.append(
+            f"stopped after {TIMEOUT_S:g} s: this is incomplete; narrow the path or pattern"
+        )
     if run.unreadable:
         notes.append(f"{run.unreadable} files or folders could not be read")
     if run.failed:
-        notes.append(f"ripgrep failed: {run.failed}; this is not all")
+        notes.append(f"ripgrep failed: {run.failed}; this is incomplete")
     if not run.is_ignoring:
         notes.append(
-            "an ignore file can't be read to its end, so that ignored files may be among these"
+            "an ignore file could not be read in full, so ignored files may be among these"
         )
     return ToolOutput(text="\n".join(lines + bracketed(notes)), display=display, data=data)
 
@@ -70,16 +72,16 @@ class GlobFiles(Looking):
 
     name = "glob_files"
     description = (
-        f"Find files by glob pattern, newest first, at most {MAX_PATHS:,}. Files that .gitignore "
-        "names are left out."
+        f"Find files by glob pattern, newest first, at most {MAX_PATHS:,}. Files ignored by "
+        ".gitignore are left out."
     )
 
     class Params(Arguments, frozen=True):
         pattern: Annotated[
             str,
             arg(
-                "Such as src/**/test_*.{ts,tsx}; without a slash it is matched against file names "
-                "at any depth."
+                "Such as src/**/test_*.{ts,tsx}; without a slash it matches file names at any "
+                "depth."
             ),
         ]
         path: Annotated[str, arg("Folder to look in.")] = "."
@@ -132,7 +134,7 @@ class GrepFiles(Looking):
     name = "grep_files"
     description = (
         "Find exact text in files with a regular expression (ripgrep). Binary files and those "
-        f"that .gitignore names are left out. At most {MAX_MATCHES} matches a page."
+        f"ignored by .gitignore are left out. At most {MAX_MATCHES} matches per page."
     )
 
     class Params(Arguments, frozen=True):
@@ -140,10 +142,10 @@ class GrepFiles(Looking):
         path: Annotated[str, arg("Folder or file to search.")] = "."
         glob: Annotated[str, arg("Only files that match, such as *.py.")] = ""
         mode: Annotated[
-            Mode, arg("lines: matching lines with numbers; files: paths; count: matches a file.")
+            Mode, arg("lines: matching lines with numbers; files: paths; count: matches per file.")
         ] = "lines"
         context: Annotated[int, number("Lines shown around each match.", 0, 20)] = 0
-        limit: Annotated[int, number("Matches (or files) a page.", 1, MAX_MATCHES)] = MAX_MATCHES
+        limit: Annotated[int, number("Matches (or files) per page.", 1, MAX_MATCHES)] = MAX_MATCHES
         offset: Annotated[int, number("Matches (or files) to skip.", 0)] = 0
 
     def title(self, params: Params) -> str:
@@ -154,7 +156,7 @@ class GrepFiles(Looking):
     async def run(self, params: Params) -> ToolOutput:
         """One page of matches, grouped by file."""
         if not params.pattern or "\0" in params.pattern:
-            raise ToolFailure("The pattern is empty or holds a NUL. Nothing was searched.")
+            raise ToolFailure("The pattern is empty or contains a NUL. Nothing was searched.")
         if len(params.pattern) > _MAX_PATTERN_CHARS:
             raise ToolFailure(f"The pattern is longer than {_MAX_PATTERN_CHARS:,} characters.")
         return await self.look(params.path, partial(self._search, params))
@@ -269,7 +271,7 @@ class _Page:
         params, lines, notes = self._params, self._lines, []
         if self._more:
             first, last = params.offset + 1, params.offset + self.taken
-            notes.append(f"{first}–{last}; there is more: go on with offset={last}")
+            notes.append(f"{first}–{last}; there is more: continue with offset={last}")
         if not lines:
             within = "" if where == "." else f" in {where}"
             past = f" after the first {self._seen}" if params.offset else ""
@@ -345,7 +347,7 @@ class ListDirectory(Looking):
     name = "list_directory"
     description = (
         f"List one folder: subfolders, then files with sizes, at most {MAX_ENTRIES:,}. "
-        "For what lies deeper take glob_files."
+        "To look deeper, use glob_files."
     )
 
     class Params(Arguments, frozen=True):
@@ -385,7 +387,7 @@ class ListDirectory(Looking):
         finally:
             os.close(folder)
         if total > len(chosen):
-            lines.append(f"[{total - len(chosen):,} more entries; use glob_files to narrow it]")
+            lines.append(f"[{total - len(chosen):,} more entries; narrow them with glob_files]")
         if ignored:
             named = ", ".join(show_name(name) for name in sorted(ignored)[:_NAMED_IGNORED])
             rest = len(ignored) - _NAMED_IGNORED

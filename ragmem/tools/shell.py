@@ -25,7 +25,7 @@ from ragmem.messages import Json
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Session
 from ragmem.redact import first_of, last_of, redact
-from ragmem.text import clean, first_line, one_line, plain
+from ragmem.text import clean, counted, first_line, one_line, plain
 from ragmem.tools import subprocess_guard
 from ragmem.tools.base import (
     ENDED,
@@ -62,7 +62,7 @@ _LONGEST_KEY = 16 * 1024
 _DRAIN_S = 0.2
 _LAST_CHARS = 1000
 _STOP_S = 2.0
-_ALL = ", with everything that it had started"
+_ALL = ", with everything it had started"
 _TICK_MS = 50
 _TOLD_EVERY_S = 0.1
 _TOLD_BYTES = 4096
@@ -84,12 +84,12 @@ class RunCommandParams(Arguments, frozen=True):
         | None
     ) = None
     background: Annotated[
-        bool, arg("Let it go on, such as a server; read_job reads its output.")
+        bool, arg("Keep it running, such as a server; read_job reads its output.")
     ] = False
     outside_sandbox: Annotated[
         str,
         arg(
-            "Why it has to run outside of the sandbox, where that has refused it; the person is "
+            "Why it must run outside the sandbox, if the sandbox has refused it; the person is "
             "asked, and reads this.",
             500,
         ),
@@ -138,11 +138,11 @@ class RunCommand(AgentTool):
         self._commands = commands
         self.description = (
             "Run a command with bash in the working directory; the person is asked first. Each "
-            "call is a fresh shell without input or terminal: only files carry over, and what it "
+            "call is a fresh shell without stdin or terminal: only files carry over, and what it "
             "leaves running is stopped when it ends. "
             f"It is stopped after {commands.timeout_s:g} s unless `timeout` says "
             f"otherwise. Output beyond {MAX_SHOWN_CHARS:,} characters goes to a file that the "
-            "answer names. Take read_file, grep_files, glob_files and edit_file, not cat, grep, "
+            "result names. Use read_file, grep_files, glob_files and edit_file, not cat, grep, "
             "find and sed."
         )
 
@@ -155,7 +155,7 @@ class RunCommand(AgentTool):
         """Run it, and return exit code and output; ToolFailure when refused or out of time."""
         command = params.command
         if "\0" in command or not command.strip() or command != clean(command):
-            raise ToolFailure("The command is empty, or holds a NUL or half of a character.")
+            raise ToolFailure("The command is empty, or contains a NUL or half a character.")
         if len(command.encode()) > MAX_COMMAND_BYTES:
             raise ToolFailure(
                 f"The command is longer than {MAX_COMMAND_BYTES:,} bytes. "
@@ -176,10 +176,10 @@ class RunCommand(AgentTool):
         ):
             sandbox = None
         if not self._workspace.cwd.is_dir():
-            raise ToolFailure(f"The working directory {self._workspace.cwd} is gone.")
+            raise ToolFailure(f"The working directory {self._workspace.cwd} no longer exists.")
         if params.background:
             if self._commands.jobs is None:
-                raise ToolFailure("Nothing can be run in the background here.")
+                raise ToolFailure("Commands can't run in the background here.")
             from ragmem.tools.jobs import as_result
 
             job = await self._commands.jobs.start(command, self._workspace, sandbox)
@@ -195,9 +195,9 @@ class RunCommand(AgentTool):
             )
         except asyncio.CancelledError as error:
             # What it had printed is its answer, and the turn's end is seen to by the caller.
-            unknown = ", but not all that it started has ended yet"
+            unknown = ", but not everything it started has ended yet"
             rest = _still_there(ended[0]) if ended else unknown
-            why = "Stopped as ragmem was ended" if ENDED in error.args else "Stopped by the person"
+            why = "Stopped as ragmem exited" if ENDED in error.args else "Stopped by the person"
             raise ToolFailure(f"{why}{rest}.\n{output.text().rstrip()}") from None
         except OSError as error:
             raise ToolFailure(f"The command could not be started: {error}.") from None
@@ -213,7 +213,7 @@ class RunCommand(AgentTool):
         if not outside and sandbox.is_on:
             return sandbox, ""
         if sandbox.settings.mode == "required":
-            why = "commands run in it alone" if sandbox.is_on else sandbox.mechanism.why
+            why = "commands run only in it" if sandbox.is_on else sandbox.mechanism.why
             raise ToolFailure(
                 f"sandbox.mode is `required`, and {why}: not run.", denied=True, final=True
             )
@@ -547,7 +547,7 @@ def _still_there(ended: Ended) -> str:
     if ended.left is None:
         return ", with its process group: this system does not show what else it started"
     names = ", ".join(ended.left)
-    return f", but these run on and could not be ended: {names}" if names else ""
+    return f", but these are still running and could not be stopped: {names}" if names else ""
 
 
 def _report(
@@ -564,7 +564,7 @@ def _report(
     if sandbox and (hint := sandbox.hint(said)):
         shown += f"\n{hint}"
     if ended.touched:
-        runs = f"[Can run by itself, and was made or changed meanwhile: {', '.join(ended.touched)}]"
+        runs = f"[Created or changed meanwhile, and can run by itself: {', '.join(ended.touched)}]"
         shown, body = f"{shown}\n{runs}", f"{body}\n{runs}"
     rest = _still_there(ended)
     if ended.reason == "timeout":
@@ -581,16 +581,17 @@ def _report(
     if ended.status is None:
         did = "stopped" if ended.reason == "held" else "killed"
         raise ToolFailure(
-            f"The process that watches over the command was {did}, by the command or from outside, "
-            f"so the command was ended{rest or _ALL}. Its effects are unknown.\n{shown}"
+            f"The process that watches the command was {did}, by the command or from outside, so "
+            f"the command was stopped{rest or _ALL}. Its effects are unknown.\n{shown}"
         )
     if ended.status < 0:
         result = f"Killed by signal {-ended.status}"
     else:
         result = f"Exit code {ended.status}"
     if ended.leftovers:
-        s = "es" if ended.leftovers > 1 else ""
-        result += f" ({ended.leftovers} process{s} left in the background stopped{rest})"
+        were = "was" if ended.leftovers == 1 else "were"
+        left = f"{counted(ended.leftovers, 'process')} left in the background"
+        result += f" ({left} {were} stopped{rest})"
     data: dict[str, Json] = {"exit_code": ended.status}
     if output.file is not None:
         data["output_file"] = str(output.file)

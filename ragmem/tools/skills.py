@@ -106,7 +106,7 @@ class SkillSet:
             for names, what in ((skills, "skill"), (commands, "command"))
             if names
         ]
-        return f"This project brings {' and '.join(told) or 'files for agents'}"
+        return f"This project comes with {' and '.join(told) or 'files for agents'}"
 
     def hint(self) -> str:
         """Return, once for what is there now, that the question waits for somebody to answer it."""
@@ -114,7 +114,7 @@ class SkillSet:
         if not question or self._said() is not None:
             return ""
         self._keep(None)
-        return f"{question}: a chat asks whether to use them."
+        return f"{question}. A chat asks whether to use them."
 
     def answer(self, allowed: bool) -> None:
         """Keep what the person said of what is there now."""
@@ -143,10 +143,10 @@ class SkillSet:
                 return text
             close = get_close_matches(name, self.commands, n=1, cutoff=0.6)
             meant = f"Did you mean /{close[0]}? " if close else ""
-            waiting = f"{self.question}: a chat asks whether to use them. " if self.question else ""
+            waiting = f"{self.question}. A chat asks whether to use them. " if self.question else ""
             raise UsageError(
-                f"There is no command /{name} of yours or of this project: nothing was sent.",
-                hint=f"{meant}{waiting}A blank before it makes plain words of it.",
+                f"Unknown command /{name}: nothing was sent.",
+                hint=f"{meant}{waiting}To send it as text, put a space before it.",
             )
         return self.commands[name].prompt("".join(arguments).strip())
 
@@ -159,7 +159,7 @@ class SkillSet:
             line = f"- {skill.name}: {one_line(skill.description, _DESCRIPTION_CHARS)}"
             room -= len(line) + 1
             if room < 0:
-                lines.append(f"- and {len(self.skills) - len(lines)} more, which read_skill names")
+                lines.append(f"- and {len(self.skills) - len(lines)} more, which read_skill lists")
                 break
             lines.append(line)
         return "\n".join([prompt_text("skills"), *lines]) if lines else ""
@@ -191,7 +191,7 @@ class SkillSet:
                 size += len(data)
                 if len(found) >= _MOST_FILES or size > _MOST_BYTES:
                     self.problem = (
-                        "The skills and commands of this project are not used: they are more than "
+                        "The skills and commands of this project are not used: they have more than "
                         f"{_MOST_FILES} files, or {_MOST_BYTES // 1_000_000} MB."
                     )
                     return {}
@@ -235,13 +235,13 @@ class ReadSkill(AgentTool):
 
     name = "read_skill"
     description = (
-        "Read a skill that the system message lists, and then, where it names other files of its "
-        "folder, those with `path`."
+        "Read a skill that the system message lists, then, with `path`, other files in its folder "
+        "that it names."
     )
 
     class Params(Arguments, frozen=True):
         name: Annotated[str, arg("The skill's name.")]
-        path: Annotated[str, arg("Another file of its folder, from that folder on.")] = "SKILL.md"
+        path: Annotated[str, arg("Another file, relative to its folder.")] = "SKILL.md"
 
     def __init__(self, skills: Mapping[str, Skill]) -> None:
         self._skills = skills
@@ -256,7 +256,7 @@ class ReadSkill(AgentTool):
         if skill is None:
             names = clip_middle(", ".join(self._skills), 4_000)
             raise ToolFailure(
-                f"There is no skill {one_line(params.name, 80)!r}. There are: {names}."
+                f"There is no skill {one_line(params.name, 80)!r}. Available skills: {names}."
             )
         text = clip_middle(visible(skill.read(params.path)), _READ_CHARS)
         if params.path == "SKILL.md":

@@ -68,7 +68,7 @@ class Workspace:
         """
         if not path or "\0" in path:
             raise ToolFailure(
-                "The path is empty or holds a NUL. Give the path of a file or folder."
+                "The path is empty or contains a NUL. Give the path of a file or folder."
             )
         full = self._absolute(path)
         try:
@@ -113,7 +113,7 @@ class Workspace:
             virtual and not any(root.is_relative_to(virtual) for root in self.roots)
         ):
             raise ToolFailure(
-                f"{show_name(str(real))} is refused: /proc, /sys and /dev hold no files.",
+                f"{show_name(str(real))} is refused: /proc, /sys and /dev contain no real files.",
                 denied=True,
                 final=True,
             )
@@ -141,9 +141,9 @@ class Workspace:
                     f"{show_name(path)} can't be resolved ({_reason(error)}), so it is refused."
                 ) from None
         if os.path.islink(folder / missing[-1]):
-            raise ToolFailure(f"{show_name(path)} leads over a link to nothing; it is refused.")
+            raise ToolFailure(f"{show_name(path)} goes through a broken symlink, so it is refused.")
         if {"..", "."} & set(missing):
-            raise ToolFailure(f"{show_name(path)} leads through a folder that does not exist.")
+            raise ToolFailure(f"{show_name(path)} goes through a folder that does not exist.")
         if not folder.is_dir():
             raise ToolFailure(f"{show_name(str(folder))} is not a folder.")
         return self._target(folder.joinpath(*reversed(missing)), full, exists=False)
@@ -205,7 +205,7 @@ def _step(name: str, folder: int, *, make: bool) -> int:
         # A real path has no links, so one was laid since.
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise ToolFailure(
-                f"{show_name(name)} is not a folder (read_file shows a file), or became a link."
+                f"{show_name(name)} is not a folder (use read_file for files), or became a link."
             ) from None
         raise
 
@@ -252,7 +252,7 @@ def _require_regular(status: os.stat_result, real: Path) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise ToolFailure(f"{shown} is a folder. Use list_directory to see what is in it.")
     if stat.S_ISLNK(status.st_mode):
-        raise ToolFailure(f"{shown} became a link while it was opened; it is refused.")
+        raise ToolFailure(f"{shown} became a symlink while it was opened, so it is refused.")
     kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
     kind = kinds.get(stat.S_IFMT(status.st_mode), "a device")
     raise ToolFailure(f"{shown} is {kind}; only regular files can be read or edited.")
@@ -506,7 +506,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     """Whether a relative path with `/` matches; without a slash the name alone has to."""
     pattern = pattern.removeprefix("./")
     if not pattern or len(pattern) > 1000:
-        raise ToolFailure("The glob pattern is empty or too long. An example: **/*.py")
+        raise ToolFailure("The glob pattern is empty or too long. Example: **/*.py")
     patterns = [one.split("/") for one in alternatives(pattern)]
     if max(map(len, patterns)) > _MAX_SEGMENTS:
         raise ToolFailure("The glob pattern has too many parts.")

@@ -173,7 +173,7 @@ async def test_a_call_that_is_wrong_is_shown_in_a_persons_words(bench: Bench) ->
     events = await asked(agent, "go")
     assert [event.display for event in events if isinstance(event, ToolFinished)] == [
         "made",
-        "called wrongly: path has to be text, not a whole number. The model is told.",
+        "invalid call: path must be text, not a whole number. The model was told.",
     ]
     assert "Expected `str`, got `int`" in request_text(llm.requests[1])
 
@@ -729,7 +729,7 @@ async def test_a_file_outside_is_not_read_because_a_prompt_names_it(
     agent, llm = await bench.agent([Says("I can't.")], toolset=toolset)
     events = await asked(agent, "Compare @/etc/hosts")
     [warned] = [event.text for event in events if isinstance(event, Notice)]
-    assert warned.startswith("@/etc/hosts was not read: /etc/hosts is outside of")
+    assert warned.startswith("@/etc/hosts was not read: /etc/hosts is outside ")
     assert isinstance(events[-1], TurnFinished)
     [denied] = events[-1].permission_denials
     assert (denied.tool_name, json.loads(denied.arguments)) == ("read_file", {"path": "/etc/hosts"})

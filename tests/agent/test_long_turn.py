@@ -61,13 +61,13 @@ async def test_a_result_that_was_left_out_is_brought_back_by_its_id(bench: Bench
         await again.send("what was the needle?")
         answer = answers(llm.requests[-1].messages)[-1]
         assert "the needle is 4711" in answer
-        assert "characters 0 to 100 of 60,019; go on with offset 100" in answer
+        assert "characters 0 to 100 of 60,019; continue with offset=100" in answer
 
 
 async def test_an_unknown_id_is_told(bench: Bench) -> None:
     agent, llm = await bench.agent([calls("recall_result", id="abcdef123"), Says("so be it")])
     await agent.send("go")
-    assert "No tool call of this conversation has the id" in answers(llm.requests[-1].messages)[-1]
+    assert "No tool call in this conversation has the id" in answers(llm.requests[-1].messages)[-1]
 
 
 async def test_a_request_too_long_within_the_loop_is_made_smaller(bench: Bench) -> None:

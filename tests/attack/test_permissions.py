@@ -70,7 +70,7 @@ async def test_always_for_a_path_is_for_the_tool_that_was_named(desk: Desk, tmp_
     (outside / "key.txt").write_text("a secret")
     desk.answer = ALWAYS
     await desk.do("list_directory", path=str(outside))
-    assert desk.proposals[0].always == "list_directory of this path in this session"
+    assert desk.proposals[0].always == "list_directory for this path in this session"
     assert not await asked(desk, lambda: desk.do("list_directory", path=str(outside)))
     assert await asked(desk, lambda: desk.fails("grep_files", pattern="s", path=str(outside)))
     assert await asked(desk, lambda: desk.fails("read_file", path=str(outside / "key.txt")))

@@ -63,8 +63,8 @@ async def test_a_command_without_its_guard_is_ended(desk: Desk, mark: str, name:
     command = KILLS_ITS_GUARD[name].replace("MARK", mark)
     outcome = await desk.fails("run_command", command=command, timeout=30)
     assert not running(mark), outcome.text
-    assert "The process that watches over the command was" in outcome.text
-    assert "the command was ended, with everything that it had started." in outcome.text
+    assert "The process that watches the command was" in outcome.text
+    assert "the command was stopped, with everything it had started." in outcome.text
 
 
 @pytest.mark.parametrize("name", STAYS)
@@ -72,7 +72,7 @@ async def test_nothing_is_left_after_a_timeout(desk: Desk, mark: str, name: str)
     command = STAYS[name].replace("MARK", mark)
     outcome = await desk.fails("run_command", command=command, timeout=1)
     assert not running(mark), outcome.text
-    assert "Stopped after 1 s, with everything that it had started." in outcome.text
+    assert "Stopped after 1 s, with everything it had started." in outcome.text
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ async def test_what_can_not_be_ended_is_named(
     pid = int(line.split()[0])
     os.kill(pid, signal.SIGKILL)
     assert pid in reached
-    assert f"but these run on and could not be ended: {pid} (sleep)" in outcome.text
+    assert f"but these are still running and could not be stopped: {pid} (sleep)" in outcome.text
     assert "with everything" not in outcome.text
 
 

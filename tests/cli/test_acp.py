@@ -316,7 +316,7 @@ async def test_a_question_says_all_that_is_asked_for(tmp_path: Path) -> None:
         editor.says = ["no"] * 5
         assert await editor.ask("try it") == "end_turn"
         read, background, edit, run, hides = [call for call, _ in editor.asked]
-        assert read.title == f"read_file outside of the working directory: {outside}"
+        assert read.title == f"read_file outside the working directory: {outside}"
         assert background.title == "run_command in the background"
         assert "sleep 1000" in background.content[0].content.text
         assert "\u3164" not in edit.title
@@ -466,7 +466,7 @@ async def test_commands_are_offered_and_those_of_ragmem_answered_without_a_model
                 editor.updates.clear()
                 assert await editor.ask(command) == "end_turn"
                 assert said in editor.answer
-            with pytest.raises(RequestError, match="There is no command /reviw "):
+            with pytest.raises(RequestError, match="Unknown command /reviw: "):
                 await editor.ask("/reviw a.py")
             with pytest.raises(RequestError, match="Search for what"):
                 await editor.ask("/search")

@@ -185,7 +185,7 @@ def test_doctor_tells_what_commands_run_in(ragmem: Ragmem) -> None:
     done = ragmem.run("doctor")
     assert (f"on, by {there.kind}" if there.kind else there.why) in done.out
     ragmem.run("config", "set", "sandbox.mode", "off")
-    assert "sandbox     switched off (sandbox.mode)" in ragmem.run("doctor").out
+    assert "sandbox     off (sandbox.mode)" in ragmem.run("doctor").out
 
 
 def test_doctor_says_what_is_broken_and_what_to_do(ragmem: Ragmem) -> None:

@@ -211,7 +211,7 @@ def test_a_model_that_is_not_there_is_told(ragmem: Ragmem, tmp_path: Path) -> No
         ),
         (
             '[memory.recent]\nturns = "3"\n',
-            "memory.recent.turns: it has to be a whole number, not text.\n",
+            "memory.recent.turns: it must be a whole number, not text.\n",
         ),
     ],
 )

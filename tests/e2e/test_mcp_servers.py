@@ -107,8 +107,10 @@ def test_a_call_asks_like_a_command_and_may_be_allowed_by_name(tmp_path: Path) -
         denied = ragmem.ok("ask", "Use it")
         assert "not allowed: good__echo. Use --allow good__echo" in denied.err
         early = server.requests[1].body["messages"][-1]["content"]
-        assert early.startswith("There is no tool 'good__echo'. The tools are: ")
-        assert early.endswith("Servers are still starting: wait_for_servers waits for their tools.")
+        assert early.startswith("There is no tool 'good__echo'. Available tools: ")
+        assert early.endswith(
+            "MCP servers are still starting: wait_for_servers waits for their tools."
+        )
         assert ragmem.ok("ask", "Use it", "--allow", "good__echo").err == ""
         assert "all rules fern" in json.dumps(server.requests[6].body["messages"])
 
@@ -127,21 +129,23 @@ def test_what_servers_do_wrong_costs_a_line_each_and_never_the_turn(tmp_path: Pa
         told = sorted(line.removeprefix("warning: ") for line in done.err.splitlines())
         assert told == [
             "MCP server down: Connection refused.",
-            "MCP server dying: it ended before it was ready (no licence found).",
-            "MCP server good: it has ended.",
+            "MCP server dying: it exited before it was ready (no licence found).",
+            "MCP server good: it exited.",
             "MCP server keyless: NOT_THERE is not set in the environment.",
-            "MCP server lying: tools are left out: 'listing' (its schema is that of no object), "
-            "'none' (its schema is that of no object), 'echo2' (it is not as the protocol has it), "
-            "'echo3' (it is not as the protocol has it), 'sch' (its schema is none) and 3 more.",
+            "MCP server lying: tools left out: 'listing' (its schema does not describe an object), "
+            "'none' (its schema does not describe an object), "
+            "'echo2' (it does not follow the protocol), "
+            "'echo3' (it does not follow the protocol), 'sch' (its schema is not valid) "
+            "and 3 more.",
             "MCP server none: there is no command 'no-such-command'.",
-            "MCP server wrong: what it tells of itself is not as the protocol has it.",
+            "MCP server wrong: its description of itself does not follow the protocol.",
         ]
         # One without a type stands for an object.
         named = {name for name in offered(server.requests[1]) if name.startswith("lying")}
         assert named == {"lying__echo", "lying__empty", "lying__php", "lying__pointing"}
         sent = [m["content"] for m in server.requests[2].body["messages"] if m["role"] == "tool"]
-        assert "is not as the protocol has it" in sent[1]
-        assert sent[2] == sent[3] == "The server good is not there: it has ended"
+        assert "does not follow the protocol" in sent[1]
+        assert sent[2] == sent[3] == "The server good is not available: it exited"
         for kind in ("good", "lying", "dying"):
             ended(ragmem.home, kind)
 
@@ -190,8 +194,8 @@ def test_settings_of_servers_are_checked_and_shown_without_keys(tmp_path: Path) 
     for table, reason in (
         ("[mcp.servers.a]", "mcp.servers: a server has either a command or a url"),
         ('[mcp.servers.a]\nurl = "ftp://b"', "mcp.servers: a server's url begins with http:// or"),
-        ('[mcp.servers.a]\ncomand = "x"', "mcp.servers: there is no comand.\n"),
-        ('[mcp.servers.a]\ncommand = ["x"]', "mcp.servers: command has to be text, not a list.\n"),
+        ('[mcp.servers.a]\ncomand = "x"', "mcp.servers: unknown field comand.\n"),
+        ('[mcp.servers.a]\ncommand = ["x"]', "mcp.servers: command must be text, not a list.\n"),
         ('[mcp.servers."a b"]\ncommand = "x"', "mcp.servers: a server is named by letters"),
     ):
         (ragmem.home / "ragmem.toml").write_text(f"[ui]\n{table}\n")

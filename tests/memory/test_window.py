@@ -332,8 +332,8 @@ def test_what_failed_is_learned_and_what_the_person_stopped_is_not() -> None:
         "The command was not allowed: the person refused. Nothing was done.",
         "The person's rule run_command(make *) denies this, and nothing was done. Only they can.",
         "sandbox.mode is `required`, and there is no sandbox here: not run.",
-        "There is no tool 'run_commands'. The tools are: run_command.",
-        "arguments do not fit: Nothing was executed; call run_command again with valid arguments.",
+        "There is no tool 'run_commands'. Available tools: run_command.",
+        "invalid arguments: Nothing was executed; call run_command again with valid arguments.",
     ],
 )
 def test_nothing_is_learned_from_a_call_that_was_not_run(why: str) -> None:

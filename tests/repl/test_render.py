@@ -494,10 +494,10 @@ def test_a_call_that_is_interrupted_stays_on_the_screen() -> None:
 
 
 def test_a_warning_breaks_between_its_words() -> None:
-    warned = proposal(warnings=("In the sandbox its ports are its own: no browser sees them.",))
+    warned = proposal(warnings=("It runs in the sandbox: no browser can reach its ports.",))
     assert plain(ProposalBlock(warned), 36).splitlines()[-2:] == [
-        "! In the sandbox its ports are its",
-        "  own: no browser sees them.",
+        "! It runs in the sandbox: no browser",
+        "  can reach its ports.",
     ]
 
 
@@ -556,9 +556,9 @@ def test_how_a_command_ended_has_room_beside_the_longest_title() -> None:
 
 
 def test_what_one_ran_says_in_the_same_words_how_it_ended_and_what_it_left() -> None:
-    left = ended("Exit code 0 (1 process left in the background stopped)\nhi", exit_code=0)
+    left = ended("Exit code 0 (1 process left in the background was stopped)\nhi", exit_code=0)
     assert plain(command_result(left)) == (
-        "  hi\n  ✓ 1 process left in the background stopped · 1.5 s\n"
+        "  hi\n  ✓ 1 process left in the background was stopped · 1.5 s\n"
     )
     late = ended("Stopped after 1 s. Make it do less.\nhi", success=False)
     assert plain(command_result(late)) == "  hi\n  ✗ Stopped after 1 s · 1.5 s\n"

@@ -40,7 +40,7 @@ def test_a_server_is_run_outside_of_the_sandbox_by_a_key_and_reached(house: Hous
     house.server.extend(run(serve, background=True), Answer("It runs."))
     with house.chat("chat", columns=110, ready=LOADED) as chat:
         chat.send("serve\r")
-        chat.wait_for_screen(r"^! In the sandbox its ports are its own[\s\S]* o outside of the")
+        chat.wait_for_screen(r"^! It runs in the sandbox: no browser and[\s\S]* o outside of the")
         chat.send("o", shows=r"^Allow this command outside of the sandbox, where it can do what")
         assert "▸" not in chat.screen
         chat.send("\x1b", shows=r"^Allow this command\?")
@@ -138,7 +138,7 @@ def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
         # How it does may be asked as often as one likes.
         assert "not run again" not in house.last_prompt()
         chat.send("/jobs stop 2\r", prints=r"^· job 2: ")
-        chat.send("/jobs\r", prints=r"^● job 1: echo ready; .* runs for .*, 1 line\n■ job 2: ")
+        chat.send("/jobs\r", prints=r"^● job 1: echo ready; .* running for .*, 1 line\n■ job 2: ")
         chat.send("/jobs 1\r", prints=r"^ready\n")
         chat.send("/jobs stop 7\r", prints=r"^✗ There is no job 7\.\n  /jobs lists them")
         assert is_running(serving)
@@ -248,4 +248,4 @@ def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_n
         chat.send("/resume gate\r", prints=r"open: oil the hinge; paint it green")
         house.server.extend(Answer("On it."))
         chat.send("go on\r", ends=r"^On it\.")
-        assert "Your list of tasks" in house.last_prompt()
+        assert "Your task list" in house.last_prompt()

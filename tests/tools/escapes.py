@@ -27,7 +27,7 @@ REACHED = "REACHED-WHAT-IT-WAS-AFTER"
 KEY = "a-private-key"
 MARK = "--- the next way ---"
 CANARY = "a-secret-of-another-process"
-GUARD = "The process that watches over the command was"
+GUARD = "The process that watches the command was"
 
 
 class Way(NamedTuple):

@@ -100,7 +100,7 @@ async def test_code_and_memory_together(brain: Desk) -> None:
     10	line 7
      … 22 more lines\
 """)  # noqa: E501
-    assert outcome.display == "2 scopes, 2 hits in the memory"
+    assert outcome.display == "2 scopes, 2 hits in memory"
 
 
 async def test_its_files_are_accessed(brain: Desk) -> None:
@@ -134,7 +134,7 @@ async def test_one_side_fails_or_is_not_there(brain: Desk) -> None:
     brain.hits = []
     outcome = await brain.search("zebra")
     assert outcome.success
-    assert outcome.text == ("Nothing bears on this. Try other words, or grep_files for exact text.")
+    assert outcome.text == ("Nothing matches. Try other words, or grep_files for exact text.")
     assert outcome.data == {"files": []}
 
 

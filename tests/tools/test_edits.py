@@ -195,7 +195,7 @@ def test_where_nothing_matches_the_nearest_lines_are_shown_as_read_file_shows_th
         replace_text(text, old, "new", replace_all=False)
     first, lines = shown
     told, _, page = failure.value.text.partition("\n")
-    assert f"nearest is at line {first};" in told
+    assert f"closest text is at line {first};" in told
     assert page.startswith(f"{first:>6}\t{lines[0]}")
     assert all(f"\t{line}" in page for line in lines)
     assert len(page.split("\n")) <= 7

@@ -42,7 +42,7 @@ async def test_read_shows_numbered_lines(desk):
 async def test_read_in_parts(desk):
     desk.file("a.txt", "".join(f"line {n}\n" for n in range(1, 5001)))
     first = await desk.do("read_file", path="a.txt")
-    assert first.text.endswith("[lines 1 to 2,000 of 5,000; go on with offset=2001]")
+    assert first.text.endswith("[lines 1 to 2,000 of 5,000; continue with offset=2001]")
     middle = await desk.do("read_file", path="a.txt", offset=2001, limit=2)
     assert middle.text.startswith("  2001\tline 2001\n  2002\tline 2002\n[lines 2,001 to 2,002")
     tail = await desk.do("read_file", path="a.txt", offset=-2)
@@ -59,7 +59,7 @@ async def test_read_limits(desk):
     desk.file("wide.txt", ("y" * 999 + "\n") * 100)
     wide = await desk.do("read_file", path="wide.txt")
     assert len(wide.text) < 51_000
-    assert wide.text.endswith("go on with offset=50]")
+    assert wide.text.endswith("continue with offset=50]")
 
 
 UTF16, MARKED = "     1\té\n     2\tx\n[encoding utf-16-", "starts with a byte order mark]"
@@ -70,8 +70,8 @@ UTF16, MARKED = "     1\té\n     2\tx\n[encoding utf-16-", "starts with a byte 
     [
         (b"", "[the file is empty]"),
         (b"no end", "     1\tno end"),
-        (b"a\r\nb\r\n", "     1\ta\n     2\tb\n[lines end with CR LF]"),
-        (b"a\r\nb\n", "     1\ta\n     2\tb\n[line ends are mixed]"),
+        (b"a\r\nb\r\n", "     1\ta\n     2\tb\n[CRLF line endings]"),
+        (b"a\r\nb\n", "     1\ta\n     2\tb\n[mixed line endings]"),
         (b"\xef\xbb\xbfa\n", "     1\ta\n[starts with a byte order mark]"),
         (b"caf\xe9\n", "     1\tcafé\n[encoding latin-1]"),
         (b"\xe9\xc3\xa9\n", "     1\t\\xe9é"),
@@ -188,7 +188,7 @@ def test_huge_files_in_bounded_memory(tmp_path, in_a_process):
     assert "no line" in texts[4]
     assert "binary" in texts[5]
     assert texts[6].startswith("     1\thead")
-    assert "lies beyond" in texts[7]
+    assert "is past its first" in texts[7]
     assert [success for success, _ in outcomes] == [
         True, True, True, True, False, False, True, False, False, True,
     ]  # fmt: skip
@@ -272,7 +272,7 @@ async def test_an_edit_in_another_indentation_is_shown_as_it_is_made_and_told(de
     await desk.do("read_file", path="a.py")
     outcome = await desk.do("edit_file", **edit)
     assert outcome.text == (
-        "Edited a.py at line 2, where `old` differs in white space alone: the file's indentation "
+        "Edited a.py at line 2, where `old` differs only in whitespace: the file's indentation "
         "was kept (+1 −1 lines)."
     )
     (proposal,) = desk.proposals
@@ -285,7 +285,7 @@ async def test_replace_all_replaces_what_is_exactly_given_alone(desk):
     await desk.do("read_file", path="a.py")
     outcome = await desk.fails("edit_file", path="a.py", old="a\nb", new="c", replace_all=True)
     assert outcome.text.endswith("exactly:\n     1\t  a\n     2\t  b")
-    assert outcome.display.endswith("The nearest is at line 1.")
+    assert outcome.display.endswith("The closest text is at line 1.")
 
 
 async def test_edits_follow_each_other(desk):

@@ -24,15 +24,15 @@ async def test_a_server_goes_on_is_read_and_is_stopped(make_desk, jobs: Jobs) ->
     assert "In the background: job 1:" in desk.toolset.standing()
     desk.file("go")
     read = await desk.do("read_job", job=1, wait=20)
-    assert "runs for" in read.text
+    assert "running for" in read.text
     assert read.text.endswith("\nwent")
-    assert (await desk.do("read_job", job=1)).text.endswith("(nothing new)")
+    assert (await desk.do("read_job", job=1)).text.endswith("(no new output)")
     pid = int((desk.cwd / "pid").read_text())
     stopped = await desk.do("read_job", job=1, stop=True)
     assert "stopped after" in stopped.text
     assert not lives(pid)
     assert desk.toolset.standing() == ""
-    assert "There is: 1" in (await desk.fails("read_job", job=7)).text
+    assert "Jobs: 1" in (await desk.fails("read_job", job=7)).text
 
 
 async def test_what_fails_at_once_is_told_with_the_beginning(

@@ -71,7 +71,7 @@ async def test_a_server_at_an_address_is_asked_with_its_headers(
     said: list[str] = []
     for headers, state in (
         ({"Authorization": "Bearer ${TEST_BEARER}"}, "ready, 6 tools"),
-        ({"Authorization": "Bearer no"}, "not there: it answered 401: it wants a key"),
+        ({"Authorization": "Bearer no"}, "not available: it answered 401: set a valid key"),
     ):
         server = McpServer("h", McpServerConfig(url=url, headers=headers), said.append, ToolRoom())
         server.start(tmp_path)
@@ -154,13 +154,13 @@ async def test_half_a_character_of_an_answer_is_not_waited_for(odd: McpServer) -
 async def test_of_an_answer_in_thousands_of_parts_the_first_are_read(odd: McpServer) -> None:
     told = await odd.call("many", {}, 60)
     assert told.count("fern") == 1_000
-    assert told.endswith("[4,000 more parts: left out]")
+    assert told.endswith("[4,000 more parts left out]")
 
 
 async def test_a_server_that_sends_too_much_at_once_is_ended_and_it_is_said(
     odd: McpServer,
 ) -> None:
-    with pytest.raises(ToolFailure, match="a message of more than 16 MB, and was ended"):
+    with pytest.raises(ToolFailure, match="a message of more than 16 MB, and was stopped"):
         await odd.call("long", {}, 60)
 
 
@@ -197,9 +197,9 @@ async def test_the_tools_of_all_servers_together_fit_a_request_and_hold_nothing_
     assert 200_000 < sum(map(len, told)) < 330_000
     assert len(said) == 2
     # Who is ready long before the other may leave it nothing.
-    assert "(the tools of all servers have 300,000 characters together)" in said[0]
+    assert "(the tools of all servers together exceed 300,000 characters)" in said[0]
     assert "tools of all servers" in said[1]
-    assert all(line.endswith("`tools` in its table chooses.") for line in said)
+    assert all(line.endswith("Choose them with `tools` in its table.") for line in said)
     # Of the loop's own thread: to look at all 160 long ones takes it three seconds and more.
     assert used_s < 2.0
 
@@ -218,5 +218,5 @@ async def test_of_a_server_those_tools_are_told_that_its_table_names(tmp_path: P
     await server.aclose()
     assert told == ["long7", "short1", *(f"short{i}" for i in range(10, 20))]
     assert said == [
-        "MCP server a: tools are left out: 'shorter' (it has none of that name).",
+        "MCP server a: tools left out: 'shorter' (it has no tool of that name).",
     ]

@@ -146,7 +146,7 @@ What was said and done:
   User: Where does staging listen?
   Assistant: On port 5439, says a.toml.\
 """)
-    assert outcome.display == "1 memory, 1 hit among what was said"
+    assert outcome.display == "1 memory, 1 hit in earlier sessions"
     (memory,) = await desk.all()
     assert memory.memory_id[-8:] in outcome.text
 
@@ -164,7 +164,7 @@ async def test_the_turn_in_flight_is_no_memory(desk: Desk) -> None:
     await desk.asks("Which port does staging have?")
     outcome = await desk.call("search_memories", query="Which port does staging have?")
     assert outcome.success
-    assert outcome.text.startswith("Nothing in the memory bears on this.")
+    assert outcome.text.startswith("Nothing in memory matches.")
     assert (await desk.call("get_recent_memories")).text == "Nothing has been remembered yet."
 
 
@@ -275,8 +275,8 @@ async def test_more_exact_takes_the_place_of_less(desk: Desk) -> None:
     again = await desk.call(
         "remember", content="Mickael broke his shoulder on 10 January 2026", **tell
     )
-    assert again.text.startswith("Remembered anew:\n")
-    assert "It took the place of:\n- Mickael broke his shoulder" in again.text
+    assert again.text.startswith("Updated:\n")
+    assert "It replaces:\n- Mickael broke his shoulder" in again.text
     (new,) = await desk.all()
     assert new.content == "Mickael broke his shoulder on 10 January 2026"
     (written,) = again.written
@@ -286,7 +286,7 @@ async def test_more_exact_takes_the_place_of_less(desk: Desk) -> None:
         "remember", content="Mickael broke his shoulder on 10 January 2026", **tell
     )
     assert third.success
-    assert third.text.startswith("Known already:\n")
+    assert third.text.startswith("Already known:\n")
     assert third.written == ()
 
 
@@ -326,7 +326,7 @@ async def test_an_order_that_the_person_did_not_give_is_no_rule(desk: Desk) -> N
     await desk.asks("```\nAlways run X\n```")
     outcome = await desk.call("remember", content="Always run X", subjects=["x"], reason="I was")
     assert not outcome.success
-    assert "Rules come from the person alone" in outcome.text
+    assert "Only the person sets rules" in outcome.text
     assert await desk.all() == []
 
 

@@ -258,7 +258,7 @@ def test_what_is_too_much_to_be_looked_at_is_denied_and_never_allowed(
     started = time.monotonic()
     assert DENIED.denial_of_command(line)
     assert not PermissionRules(["run_command(echo*)"]).allows_command(line)
-    with pytest.raises(ToolFailure, match="more files than can be held against it"):
+    with pytest.raises(ToolFailure, match="more files than can be checked against it"):
         PermissionRules(deny=["read_file(.env)"]).denial_of_named(line, tmp_path)
     assert time.monotonic() - started < 60
 
@@ -440,7 +440,7 @@ def test_rules_for_no_tool_are_known() -> None:
 
 
 def test_what_is_no_rule_is_said_where_it_stands(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no rule"):
+    with pytest.raises(UsageError, match="is not a valid rule"):
         PermissionRules(["run_command([ -f x ])", "git status*"])
     file = tmp_path / "config.toml"
     file.write_text('[permissions]\nallow = ["run_command(ls)", "git status*"]\n')

@@ -79,7 +79,7 @@ async def test_allow_names_tools(make_desk):
 
 
 async def test_nobody_there(tmp_path):
-    with pytest.raises(ToolFailure, match="nobody is there") as failure:
+    with pytest.raises(ToolFailure, match="no one is there") as failure:
         await Permissions(Workspace(tmp_path)).command("true")
     assert failure.value.denied
 
@@ -137,7 +137,7 @@ async def test_hidden_characters_are_said(desk):
     """CR differential, Tracebit: what a person could overlook is in the warnings."""
     await desk.do("run_command", command="echo a\u202eb \x01" + " " * 2000 + "; true")
     (proposal,) = desk.proposals
-    assert proposal.warnings == ("the command holds hidden characters",)
+    assert proposal.warnings == ("the command contains hidden characters",)
     desk.proposals.clear()
     await desk.do("run_command", command="if true; then\n\techo ä\nfi")
     (proposal,) = desk.proposals

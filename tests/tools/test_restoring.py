@@ -124,9 +124,9 @@ async def test_what_is_overwritten_or_removed_is_kept_first(story: Story) -> Non
         (
             lambda file: file.write_text("mine"),
             "mine",
-            "it was changed since the last edit of this session",
+            "it has changed since this session's last edit",
         ),
-        (Path.unlink, None, "it is gone since"),
+        (Path.unlink, None, "it no longer exists"),
     ],
     ids=["changed", "gone"],
 )
@@ -153,9 +153,7 @@ async def test_what_others_wrote_between_two_edits_is_not_lost_unasked(story: St
     file.write_text("two, and mine")
     await story.turn(read("a.py"), edit("a.py", "two", "three"))
     assert await story.back_to(0) == [("a.py", "kept")]
-    assert story.doubts == [
-        ("a.py", "it was also changed by others between the edits of this session")
-    ]
+    assert story.doubts == [("a.py", "others also changed it between this session's edits")]
     assert await story.back_to(1) == [("a.py", "restored")]
     assert file.read_text() == "two, and mine"
 
@@ -187,7 +185,7 @@ async def test_an_edit_that_was_cut_off_is_no_ground_to_go_back_on(story: Story)
     file.write_text("?")
     await story.turn(read("a.py"), edit("a.py", "?", "two"))
     assert await story.back_to(0) == [("a.py", "failed")]
-    assert "cut off" in story.done[0].note
+    assert "interrupted" in story.done[0].note
     assert await story.back_to(1) == [("a.py", "restored")]
     # After an edit that is known the file tells: here it was not made.
     story.add(unfinished)
@@ -249,7 +247,7 @@ async def test_a_pre_image_that_is_not_there_is_said(story: Story, name: str) ->
     file = story.desk.file("a.py", "two")
     (done,) = await story.restore(_forged("a.py", name))
     assert done.outcome == "failed"
-    assert "before" in done.note
+    assert "its previous content" in done.note
     assert file.read_text() == "two"
 
 
@@ -324,7 +322,7 @@ async def test_a_file_whose_secret_is_gone_stays_and_it_is_said_why(story: Story
     await story.turn(read("a.py"), edit("a.py", "one", "two"))
     newer = f"NEW=ghp_{'e5F6' * 9}\nTOKEN="
     await story.turn(read("b.env"), edit("b.env", "KEY=", newer))
-    said = "held a secret (GitHub token) that is not found in the file any more"
+    said = "had a secret (GitHub token) that is no longer in the file"
     assert await story.back_to(0) == [
         (".env", "failed"), ("a.py", "restored"), ("b.env", "restored"),
     ]  # fmt: skip
@@ -348,7 +346,7 @@ async def test_what_can_not_be_taken_apart_is_left_out_and_it_is_said(
     await story.turn(read("a.py"), edit("a.py", "one", "two"))
     assert holding(story.desk.home, "marigold-7731") == []
     assert await story.back_to(0) == [("a.py", "failed")]
-    assert "its secrets could not be taken out of it" in story.done[0].note
+    assert "the secrets in it could not be removed" in story.done[0].note
     assert file.read_text() == "two marigold-7731"
 
 

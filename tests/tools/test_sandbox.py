@@ -103,7 +103,7 @@ def test_no_way_leads_out(kind: str, who: str) -> None:
         (name, found[name]) for name in out
     ]
     for name in out:
-        assert "[Can run by itself, and was made or changed meanwhile: " in found[name][0]
+        assert "[Created or changed meanwhile, and can run by itself: " in found[name][0]
 
 
 @pytest.mark.parametrize("who", ["root", "user"])
@@ -254,7 +254,7 @@ async def test_the_network_is_what_the_settings_say(make_desk, sandbox: Made, ki
 async def test_what_is_refused_is_told_with_the_way_out(make_desk, sandbox: Made):
     desk = make_desk(sandbox=sandbox())
     refused = await desk.do("run_command", command="echo x >/etc/made")
-    assert "[This ran in the sandbox: it writes in the working directory" in refused.text
+    assert "[This ran in the sandbox: it can write only in the working directory" in refused.text
     assert "call run_command again with `outside_sandbox`" in refused.text
     assert "sandbox" not in refused.display
     other = await desk.do("run_command", command="echo unknown flag; false")
@@ -266,11 +266,11 @@ async def test_what_is_refused_is_told_with_the_way_out(make_desk, sandbox: Made
 async def test_a_server_in_it_is_told_to_be_out_of_reach(make_desk, sandbox: Made, jobs: Jobs):
     desk = make_desk(mode="bypassPermissions", sandbox=sandbox(), jobs=jobs)
     inside = await desk.do("run_command", command="exec sleep 60", background=True)
-    assert "no other command and no browser reaches them" in inside.text
+    assert "no browser and no other command can reach its ports" in inside.text
     outside = await desk.do(
         "run_command", command="exec sleep 60", background=True, outside_sandbox="it is a server"
     )
-    assert "no other command and no browser reaches them" not in outside.text
+    assert "no browser and no other command can reach its ports" not in outside.text
 
 
 async def test_leaving_it_is_a_question_of_its_own_and_says_what_for(make_desk, sandbox: Made):
@@ -282,9 +282,9 @@ async def test_leaving_it_is_a_question_of_its_own_and_says_what_for(make_desk, 
         done = await desk.do("run_command", command="echo $TMPDIR", outside_sandbox="it installs")
         assert "/tmp" not in done.text
     first, second = desk.proposals
-    assert first.warnings == ("it runs outside of the sandbox, for this: it installs",)
+    assert first.warnings == ("it runs outside the sandbox; the reason given: it installs",)
     assert second.body == "echo $TMPDIR"
-    assert second.always == "exactly this command outside of the sandbox in this session"
+    assert second.always == "exactly this command outside the sandbox in this session"
     assert second.for_good == (("outside_sandbox(echo $TMPDIR)",),)
     desk.deny("no")
     refused = await desk.fails("run_command", command="true", outside_sandbox="it installs")
@@ -325,14 +325,14 @@ async def test_a_server_that_the_person_runs_outside_is_reached(
     begun = await desk.do("run_command", command=serve, background=True)
     (asked,) = desk.proposals
     assert asked.outside is not None
-    assert asked.outside.always == "exactly this command outside of the sandbox in this session"
-    assert "no other command and no browser" not in begun.text
+    assert asked.outside.always == "exactly this command outside the sandbox in this session"
+    assert "no browser and no other command" not in begun.text
     await jobs.stop(jobs.all[0])
     await desk.do("run_command", command=serve, background=True)
     assert len(desk.proposals) == 1
     desk.answer = Decision(True)
     within = await desk.do("run_command", command=f"curl -sS http://127.0.0.1:{port}/")
-    assert "what runs outside of it is reached from outside alone" in within.text
+    assert "What runs outside it can only be reached from outside" in within.text
     assert "call run_command again with `outside_sandbox`" in within.text
     reached = await desk.do("run_command", command=get, outside_sandbox="to see the page")
     assert "Directory listing" in reached.text
@@ -347,7 +347,7 @@ async def test_where_it_is_required_no_server_is_offered_to_leave(
     begun = await desk.do("run_command", command="sleep 60", background=True)
     (asked,) = desk.proposals
     assert asked.outside is None
-    assert "no other command and no browser reaches them" in begun.text
+    assert "no browser and no other command can reach its ports" in begun.text
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ async def test_without_one_nothing_is_allowed_that_was_not(make_desk):
     await desk.do("run_command", command="true", outside_sandbox="whatever")
     (asked,) = desk.proposals
     assert (asked.warnings, asked.always) == ((), "exactly this command in this session")
-    assert none.told() == "none: a fake; commands do as you"
+    assert none.told() == "none: a fake; commands can do whatever you can do"
 
 
 def test_a_folder_of_the_settings_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ def test_a_folder_of_the_settings_that_is_not_there_is_told(tmp_path: Path) -> N
     settings = SandboxConfig(write=("~/nope", str(tmp_path)))
     made = Sandbox(settings, mechanism=Mechanism("bubblewrap"))
     assert made.absent == ("~/nope",)
-    assert made.told().endswith("; ~/nope of sandbox.write is not there")
+    assert made.told().endswith("; ~/nope in sandbox.write does not exist")
 
 
 async def test_where_it_is_required_no_command_runs_without(make_desk, sandbox: Made):
@@ -391,7 +391,7 @@ async def test_where_it_is_required_no_command_runs_without(make_desk, sandbox: 
     assert refused.text == "sandbox.mode is `required`, and a fake: not run."
     desk = make_desk(mode="bypassPermissions", sandbox=sandbox(mode="required"))
     refused = await desk.fails("run_command", command="touch made", outside_sandbox="please")
-    assert refused.text == "sandbox.mode is `required`, and commands run in it alone: not run."
+    assert refused.text == "sandbox.mode is `required`, and commands run only in it: not run."
     assert not (desk.cwd / "made").exists()
 
 
@@ -412,7 +412,7 @@ async def test_new_files_that_run_by_themselves_are_told(make_desk, sandbox: Mad
     desk.file(".git/HEAD")
     done = await desk.do("run_command", command=command)
     where = desk.cwd
-    told = f"made or changed meanwhile: {where}/.git/commondir, {where}/.vscode]"
+    told = f"meanwhile, and can run by itself: {where}/.git/commondir, {where}/.vscode]"
     assert told in done.text
     assert told in done.display
     # It would lead git to another configuration, at once.
@@ -429,14 +429,20 @@ async def test_another_configuration_for_git_does_not_stay_while_a_command_runs(
     waits = "until [ ! -e .git/commondir ]; do sleep 0.02; done; echo gone"
     done = await desk.do("run_command", command=f"echo ../x >.git/commondir; {waits}")
     assert "gone" in done.text
-    assert f"made or changed meanwhile: {desk.cwd}/.git/commondir]" in done.text
+    assert (
+        f"Created or changed meanwhile, and can run by itself: {desk.cwd}/.git/commondir]"
+        in done.text
+    )
 
 
 @KINDS
 async def test_a_folder_that_becomes_a_repository_is_told(make_desk, sandbox: Made, kind):
     desk = make_desk(mode="bypassPermissions", sandbox=sandbox(kind))
     done = await desk.do("run_command", command="mkdir refs; echo x >HEAD; echo x >config")
-    assert f"made or changed meanwhile: {desk.cwd}/HEAD, {desk.cwd}/config]" in done.text
+    assert (
+        f"Created or changed meanwhile, and can run by itself: {desk.cwd}/HEAD, {desk.cwd}/config]"
+        in done.text
+    )
 
 
 def test_only_ones_own_settings_reach_it(tmp_path: Path):

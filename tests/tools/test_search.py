@@ -112,14 +112,14 @@ async def test_grep_pages(desk):
                 name = line
             elif line.endswith(":x"):
                 seen.append((name, line))
-        if "go on with" not in outcome.text:
+        if "continue with" not in outcome.text:
             break
         offset = int(outcome.text.rpartition("offset=")[2].rstrip("]"))
     assert len(seen) == len(set(seen)) == 270
     last = await desk.do("grep_files", pattern="x", offset=500)
     assert last.text == "No match for x after the first 270."
     page = await desk.do("grep_files", pattern="x", mode="files", limit=2)
-    assert page.text == "0.txt\n1.txt\n[1–2; there is more: go on with offset=2]"
+    assert page.text == "0.txt\n1.txt\n[1–2; there is more: continue with offset=2]"
 
 
 async def test_grep_context(desk):
@@ -130,7 +130,7 @@ async def test_grep_context(desk):
     )
     second = await desk.do("grep_files", pattern="^(5|7|15)$", context=2, offset=1, limit=1)
     assert second.text == (
-        "a.txt\n5:5\n6-6\n7:7\n8-8\n9-9\n[2–2; there is more: go on with offset=2]"
+        "a.txt\n5:5\n6-6\n7:7\n8-8\n9-9\n[2–2; there is more: continue with offset=2]"
     )
     desk.file("b.txt", "5\r\n6\r\n")
     both = await desk.do("grep_files", pattern="^5$", context=1)
@@ -160,7 +160,7 @@ async def test_odd_patterns(desk):
     for pattern in ("", "a\0b", "x" * 1_000_000):
         await desk.fails("grep_files", pattern=pattern)
     for bad in ({"limit": 0}, {"limit": 101}, {"offset": -1}, {"context": 99}, {"mode": "all"}):
-        assert "do not fit" in (await desk.fails("grep_files", pattern="x", **bad)).text
+        assert "invalid arguments" in (await desk.fails("grep_files", pattern="x", **bad)).text
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ async def test_pages_are_bounded_in_size(desk):
     desk.file("a.txt", ("needle" + "y" * 400 + "\n" + ("z" * 400 + "\n") * 40) * 200)
     outcome = await desk.do("grep_files", pattern="needle", context=20)
     assert len(outcome.text) < 80_000
-    assert "go on with offset=" in outcome.text
+    assert "continue with offset=" in outcome.text
 
 
 async def test_binary_after_text_does_not_confuse(desk):
@@ -235,7 +235,7 @@ async def test_glob_limit(desk):
     assert outcome.text.count("\n") == 1000
     assert outcome.text.endswith("[the newest 1,000 of 1,005; narrow the pattern]")
     listed = await desk.do("list_directory", path="many")
-    assert listed.text.endswith("[5 more entries; use glob_files to narrow it]")
+    assert listed.text.endswith("[5 more entries; narrow them with glob_files]")
     assert listed.data == {"path": "many", "count": 1005}
 
 
@@ -370,7 +370,7 @@ async def test_an_ignore_file_without_end_ends_no_search(desk, bad, monkeypatch)
     for outcome in (found, named):
         *lines, note = outcome.text.split("\n")
         assert set(lines) == seen
-        assert note.startswith("[an ignore file can't be read to its end")
+        assert note.startswith("[an ignore file could not be read in full")
     assert "b.py" in (await desk.do("list_directory")).text
 
 

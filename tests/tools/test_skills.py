@@ -62,7 +62,7 @@ async def test_ones_own_are_listed_by_what_they_say_and_read_with_their_files(de
     for path in ("../plain/SKILL.md", "/etc/passwd", "none.md", "a\0b"):
         with pytest.raises(ToolFailure, match="has no file"):
             await read(skill_set, "ferns", path)
-    with pytest.raises(ToolFailure, match="There are: ferns, plain"):
+    with pytest.raises(ToolFailure, match="Available skills: ferns, plain"):
         await read(skill_set, "moss")
 
 
@@ -71,7 +71,7 @@ def test_the_list_is_bounded(desk: Desk) -> None:
         desk.put(desk.own, f"skills/s{number:02}/SKILL.md", f"---\ndescription: {'x' * 500}\n---\n")
     listing = desk.skill_set().listing
     assert len(listing) < 4_500
-    assert listing.endswith("more, which read_skill names")
+    assert listing.endswith("more, which read_skill lists")
 
 
 def test_commands_are_prompts_with_arguments(desk: Desk) -> None:
@@ -100,7 +100,7 @@ def test_a_long_paste_that_is_no_command_is_not_copied(desk: Desk) -> None:
 def test_a_command_that_there_is_not_is_said_to_be_none(desk: Desk) -> None:
     desk.put(desk.own, "commands/review.md", "Review $ARGUMENTS now.")
     skill_set = desk.skill_set()
-    with pytest.raises(UsageError, match="There is no command /reviwe ") as caught:
+    with pytest.raises(UsageError, match="Unknown command /reviwe: ") as caught:
         skill_set.expanded("/reviwe a.py")
     assert caught.value.hint.startswith("Did you mean /review? ")
     for words in (" /reviwe a.py", "/* a comment */", "//", "/", "/usr/bin is full"):
@@ -111,7 +111,7 @@ def test_a_command_that_waits_for_a_yes_is_said_to_wait(desk: Desk) -> None:
     desk.put(desk.top, ".ragmem/commands/tidy.md", "Tidy up.")
     with pytest.raises(UsageError) as caught:
         desk.skill_set().expanded("/tidy")
-    assert "This project brings 1 command (/tidy): a chat asks" in caught.value.hint
+    assert "This project comes with 1 command (/tidy). A chat asks" in caught.value.hint
 
 
 async def test_a_projects_are_used_after_a_yes_as_they_were_then(desk: Desk) -> None:
@@ -119,8 +119,8 @@ async def test_a_projects_are_used_after_a_yes_as_they_were_then(desk: Desk) -> 
     desk.put(desk.top, ".ragmem/commands/tidy.md", "Tidy up.")
     skill_set = desk.skill_set()
     assert (skill_set.skills, skill_set.commands) == ({}, {})
-    assert skill_set.question == "This project brings 1 skill (ferns) and 1 command (/tidy)"
-    assert "a chat asks" in skill_set.hint()
+    assert skill_set.question == "This project comes with 1 skill (ferns) and 1 command (/tidy)"
+    assert "A chat asks" in skill_set.hint()
     assert desk.skill_set().hint() == ""
     assert desk.skill_set().question
     skill_set.answer(True)

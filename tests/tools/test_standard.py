@@ -128,20 +128,20 @@ async def test_wrong_arguments_execute_nothing(desk, arguments):
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
-        ({"pattern": "x", "limit": "a few"}, "limit has to be a whole number, not text"),
-        ({"pattern": "x", "limit": 0}, "limit has to be at least 1"),
-        ({"pattern": 3}, "pattern has to be text, not a whole number"),
+        ({"pattern": "x", "limit": "a few"}, "limit must be a whole number, not text"),
+        ({"pattern": "x", "limit": 0}, "limit must be at least 1"),
+        ({"pattern": 3}, "pattern must be text, not a whole number"),
         ({}, "pattern is missing"),
         ({"pattern": "x", "mode": "all"}, "mode can't be 'all'"),
-        ({"pattern": None}, "pattern has to be text, not nothing"),
+        ({"pattern": None}, "pattern must be text, not null"),
     ],
 )
 async def test_wrong_arguments_are_told_the_person_in_words_and_the_model_exactly(
     desk, arguments: dict[str, object], shown: str
 ) -> None:
     outcome = await desk.fails("grep_files", **arguments)
-    assert outcome.display == f"called wrongly: {shown}. The model is told."
-    assert "arguments do not fit grep_files: " in outcome.text
+    assert outcome.display == f"invalid call: {shown}. The model was told."
+    assert "invalid arguments for grep_files: " in outcome.text
     assert outcome.text.partition("grep_files takes ")[2].startswith(
         "pattern: string, path?: string, glob?: string, mode?: count|files|lines, "
         "context?: integer, limit?: integer, offset?: integer. Nothing was executed"
@@ -201,11 +201,9 @@ async def test_an_unknown_argument_is_left_out_where_nothing_can_hang_on_it(desk
     desk.file("a.py", "x = 1\n")
     found = await desk.do("grep_files", pattern="x", output_mode="content")
     assert "x = 1" in found.text
-    assert (
-        "[Left out, as there is no such argument: output_mode. grep_files takes pat" in found.text
-    )
+    assert "[Unknown arguments were ignored: output_mode. grep_files takes pat" in found.text
     outcome = await desk.fails("run_command", command="touch made", workdir="/tmp")
-    assert outcome.display == "called wrongly: there is no workdir. The model is told."
+    assert outcome.display == "invalid call: unknown field workdir. The model was told."
     assert not (desk.cwd / "made").exists()
     await desk.do("run_command", command="touch made", description="Make a file")
     assert (desk.cwd / "made").exists()

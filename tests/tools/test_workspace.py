@@ -90,7 +90,7 @@ async def test_links_inside_are_followed_and_kept(desk):
     assert (desk.cwd / "link.txt").is_symlink()
     assert (desk.cwd / "real.txt").read_text() == "two\n"
     assert outcome.data["path"] == "real.txt"
-    assert "leads over a link" in desk.proposals[0].warnings[0]
+    assert "goes through a symlink" in desk.proposals[0].warnings[0]
 
 
 async def test_swap_while_asked_is_refused(desk, outside):
