@@ -504,6 +504,21 @@ async def test_each_prompt_is_searched_for(past: Past) -> None:
     assert metrics.counts["recall.searches"] == 2
 
 
+async def test_a_search_is_a_success_also_where_the_request_shows_what_it_found(past: Past) -> None:
+    """And none where all that it found is far from the question."""
+    session = await past.session()
+    await past.say(WOMBATS, ("Hi", "Hello"), session=session)
+    embedder, metrics = await past.embed(HashEmbedder()), Metrics()
+    session = await past.store.session(session.session_id)
+    async with a_memory(past.store, embedder, metrics=metrics) as memory:
+        built = await context(memory, session, "Do wombats dig?")
+        assert "Relevant" not in built.messages[-1].text
+        assert (metrics.counts["recall.searches"], metrics.counts["recall.found"]) == (1, 1)
+        hits = await memory.search(Question(text="zeppelins over Paris"))
+        assert [hit.is_close(memory.floor) for hit in hits] == [False, False]
+        assert (metrics.counts["recall.searches"], metrics.counts["recall.found"]) == (2, 1)
+
+
 async def test_what_is_shown_hides_nothing_behind_it(past: Past) -> None:
     """A window full of the topic, and its summaries, leave room for what is not shown."""
     told = ("How does pagination work?", "pagination by keyset, not by offset")
