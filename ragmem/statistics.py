@@ -115,7 +115,7 @@ def stats_document(
     thousand of each are counted: what waits for `vectors`, turns that no model has summed up
     (`level1`), sessions that may be due for a `roll_up` or a summary of their own (`thread`),
     turns that were not looked through for `memories`. A search was a success that found something
-    by a word of the question, or, where one is set, above the threshold of similarity.
+    by a word of the question, or above the threshold of similarity.
     """
     from ragmem.usage import Measured
 

@@ -112,8 +112,6 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
     """The digest of a longer one."""
     outcome: str = ""
     """What was asked last, and the beginning of the answer."""
-    outcome_id: str = ""
-    """Of the turn that it is of."""
     before: tuple[str, ...] = ()
     """The same of the turns before that, the newest first."""
     changed: tuple[str, ...] = ()
@@ -123,6 +121,9 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
     decided: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
     """What was said to be undone, and a turn that was cut short."""
+    sources: Mapping[str, str] = MappingProxyType({})
+    """By the texts of `outcome`, `before` and `decided` the ids of the turns and memories that they
+    are of."""
 
     def head(self, now: datetime) -> str:
         """Tell which session it is, and how old."""
@@ -133,12 +134,16 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
         return f"Session {short_id(self.session.session_id)}{named}, {when}, {turns}"
 
     def lines(self, shown: Collection[str] = ()) -> list[str]:
-        """What it came to, a line a kind; not what stands in turns that are `shown` anyway."""
+        """What it came to, a line a kind; not the turns and memories that are `shown` anyway."""
+
+        def news(*texts: str) -> list[str]:
+            return [each for each in texts if self.sources.get(each) not in shown]
+
         told = (
             ("About", self.about),
-            ("Outcome", "" if self.outcome_id in shown else self.outcome),
-            *(("Before that", each) for each in self.before),
-            ("Decided", _listed(self.decided)),
+            *(("Outcome", each) for each in news(self.outcome)),
+            *(("Before that", each) for each in news(*self.before)),
+            ("Decided", _listed(news(*self.decided))),
             ("Changed", ", ".join(self.changed)),
             ("Failed last", _listed(self.failed)),
             ("Open", _listed(self.open)),
@@ -191,23 +196,27 @@ def recap(
     ]
     after = Aftermath([*turns, *later], known, meant=meant)
     rewritten = wrote.difference(changed.values())
-    before = [
-        _outcome(each, after, past) + _CHANGED_SINCE * (each.turn_id in rewritten)
+    before = {
+        _outcome(each, after, past) + _CHANGED_SINCE * (each.turn_id in rewritten): each.turn_id
         for each in told[-2 : -2 - (_MOST_BEFORE if later else _MOST) : -1]
-    ]
+    }
+    outcome = {_outcome(last, after, past): last.turn_id} if last else {}
+    settled = {
+        one_line(f"{_THEN if after.of_memory(each) else ''}{each.content}", _LINE_CHARS): (
+            each.memory_id
+        )
+        for each in decided[:_MOST]
+    }
     return SessionRecap(
         session=session,
         about=session.summary or "" if session.turn_count > len(turns) else "",
-        outcome=_outcome(last, after, past) if last else "",
-        outcome_id=last.turn_id if last else "",
+        outcome="".join(outcome),
         before=tuple(before),
         changed=tuple(changed)[::-1],
         failed=tuple(one_line(each.content, _LINE_CHARS) for each in failed[::-1]),
-        decided=tuple(
-            one_line(f"{_THEN if after.of_memory(each) else ''}{each.content}", _LINE_CHARS)
-            for each in decided
-        )[:_MOST],
+        decided=tuple(settled),
         open=tuple(_open(turns, after, is_newest=not later)),
+        sources=outcome | before | settled,
     )
 
 

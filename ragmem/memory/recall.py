@@ -384,12 +384,24 @@ class Recall:
         """Find all that may answer it, ranked; raises StoreError."""
         if question.max_results < 1 or not question.text.strip():
             return Found(question=question)
+        found = None
         if self._service:
             with self._metrics.time("recall.search"):
                 found = await self._service.ask(FIND, question, Found, within_s=SEARCH_S)
-            if found:
-                self._metrics.count("recall.searches")
-                return found
+        found = found or await self._searched(question)
+        self._metrics.count("recall.searches")
+        self._metrics.count("recall.found", int(self._is_success(found)))
+        return found
+
+    def _is_success(self, found: Found) -> bool:
+        """Whether it holds what was said at the time that is asked about, a word of the question,
+        or something more alike than the threshold: also where a request shows it anyway."""
+        floor = found.question.min_similarity
+        if floor is None and self._embedder is not None:
+            floor = self._embedder.info.thresholds.history
+        return _is_of_time(found.ranked) or any(_is_above(e.candidate, floor) for e in found.ranked)
+
+    async def _searched(self, question: Question) -> Found:
         from ragmem.memory.dates import names_only_time, time_spans, without_time_words
         from ragmem.memory.ranking import of_time
         from ragmem.terms import query_terms
@@ -409,7 +421,6 @@ class Recall:
             with self._metrics.time("recall.search"):
                 said = of_time(await store.search(all_of_it), spans)
             if said:
-                self._metrics.count("recall.searches")
                 return Found(question=question, ranked=said, spans=spans)
         plain = without_time_words(text, spans)
         vector = b""
@@ -434,7 +445,6 @@ class Recall:
         with self._metrics.time("recall.search"):
             candidates = await store.search(query)
             ranked = _ranked(candidates, question, text, now, spans)
-        self._metrics.count("recall.searches")
         floor = question.min_similarity
         near = [one for one in candidates if one.similarity is not None]
         is_told = sum(one.level == TURN_LEVEL for one in near) >= _ENOUGH_TURNS
@@ -455,7 +465,6 @@ class Recall:
             loaded = await self._loaded(store, ranked, found)
             named = {one.candidate.session_id for one, _ in loaded}
             sessions, people = await asyncio.gather(sessions_by_id(store, named), others_of(store))
-        self._metrics.count("recall.found", 1 if loaded else 0)
         return [
             _hit(one, record, found.spans, sessions.get(one.candidate.session_id), people)
             for one, record in loaded
@@ -469,7 +478,7 @@ class Recall:
         from ragmem.terms import summary_terms, turn_terms
 
         # Of a time all that was said is as good, but for greetings.
-        of_time = "order" in dict(ranked[0].parts)
+        of_time = _is_of_time(ranked)
         limit = found.question.max_results
         best = ranked[: limit + (_SPARE_OF_TIME if of_time else _SPARE)]
         candidates = [one.candidate for one in best]
@@ -530,6 +539,11 @@ def _says_the_same(one: frozenset[str], other: frozenset[str]) -> bool:
         return False
     common = len(one & other)
     return common >= _ALIKE * (len(one) + len(other) - common)
+
+
+def _is_of_time(ranked: Sequence[Ranked]) -> bool:
+    """Whether they were looked for by their time alone."""
+    return bool(ranked) and "order" in dict(ranked[0].parts)
 
 
 def _is_above(one: Candidate, floor: float | None) -> bool:

@@ -575,6 +575,26 @@ async def test_it_names_the_sessions_and_tells_nothing_that_is_recalled_as_well(
     assert "Last Time" not in (await chat.asks("Where were we?", strategy="recent")).text()
 
 
+async def test_an_earlier_turn_that_is_recalled_is_not_told_of_last_time_too(chat: Chat) -> None:
+    await chat.begin()
+    await chat.told("Where do the ferns stand?", answer=LONG)
+    await chat.told("Dig the pond.", answer=LONG)
+    assert "Before that: Where do the ferns stand?" in await last_time(chat)
+    request = await chat.request("How are the ferns?")
+    assert "User: Where do the ferns stand?" in request
+    assert (request.count("Where do the ferns stand?"), request.count("Dig the pond.")) == (1, 1)
+
+
+async def test_a_decision_that_is_told_as_a_fact_is_not_told_of_last_time_too(chat: Chat) -> None:
+    turn = await chat.once("Dig the pond.", LONG)
+    await chat.knows("Ferns get bark", turn, kind="decision")
+    assert "Decided: Ferns get bark" in await last_time(chat)
+    request = await chat.request("What do ferns get?")
+    assert "] Ferns get bark" in request
+    assert "Decided" not in request
+    assert "Outcome: Dig the pond." in request
+
+
 async def test_what_was_gone_back_on_takes_no_place_and_what_is_shared_stands_once(
     chat: Chat,
 ) -> None:

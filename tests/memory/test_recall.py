@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ragmem.config import EmbeddingsConfig, MemoryConfig, ScopeName
+from ragmem.config import EmbeddingsConfig, MemoryConfig, ScopeName, SummariesConfig
 from ragmem.embedder import Kind
 from ragmem.errors import EmbedderUnavailable, StoreError
 from ragmem.ids import new_id
@@ -24,7 +24,7 @@ from tests.fakes.hash_embedder import HashEmbedder
 from tests.store.conftest import OpenStore
 from tests.store.samples import START, a_session, summed, whole_turn
 
-from .working import Chat, a_memory, a_worker, context, opening
+from .working import Chat, a_builder, a_memory, a_worker, context, opening
 
 NOW = datetime(2026, 3, 12, 12, tzinfo=UTC)
 
@@ -504,6 +504,21 @@ async def test_each_prompt_is_searched_for(past: Past) -> None:
     assert metrics.counts["recall.searches"] == 2
 
 
+async def test_a_search_is_a_success_also_where_the_request_shows_what_it_found(past: Past) -> None:
+    """And none where all that it found is far from the question."""
+    session = await past.session()
+    await past.say(WOMBATS, ("Hi", "Hello"), session=session)
+    embedder, metrics = await past.embed(HashEmbedder()), Metrics()
+    session = await past.store.session(session.session_id)
+    async with a_memory(past.store, embedder, metrics=metrics) as memory:
+        built = await context(memory, session, "Do wombats dig?")
+        assert "Relevant" not in built.messages[-1].text
+        assert (metrics.counts["recall.searches"], metrics.counts["recall.found"]) == (1, 1)
+        hits = await memory.search(Question(text="zeppelins over Paris"))
+        assert [hit.is_close(memory.floor) for hit in hits] == [False, False]
+        assert (metrics.counts["recall.searches"], metrics.counts["recall.found"]) == (2, 1)
+
+
 async def test_what_is_shown_hides_nothing_behind_it(past: Past) -> None:
     """A window full of the topic, and its summaries, leave room for what is not shown."""
     told = ("How does pagination work?", "pagination by keyset, not by offset")
@@ -524,6 +539,25 @@ async def test_what_is_shown_hides_nothing_behind_it(past: Past) -> None:
     found = block.split("## Relevant Past Context (Semantic Search - Turns)")[1].split("## ")[0]
     assert found.count("[Turn ") == 1
     assert "works by offset 39" in "".join(str(message) for message in built.messages[:-1])
+
+
+async def test_a_summary_of_any_level_is_not_told_beside_all_of_its_turns(past: Past) -> None:
+    session, embedder = await past.session(), HashEmbedder()
+    many = [(f"pagination by keyset {n}?", f"It works by offset {n}. " * 9) for n in range(40)]
+    await past.say(*many, session=session)
+    config = SummariesConfig(rollup_chars=60)
+    await a_worker(past.store, embedder=embedder, config=config).drain()
+    levels = {each.level for each in await past.store.summaries(session.session_id)}
+    assert {1, 2, 3} <= levels
+    session = await past.store.session(session.session_id)
+    async with a_memory(past.store, embedder) as memory:
+        asked = "How does pagination work, keyset or offset?"
+        whole = await context(memory, session, asked)
+        short = await context(memory, session, asked, a_builder(6_000))
+    assert len(whole.messages) == 1 + 2 * len(many) + 1
+    assert "Summary - Relevance" not in whole.messages[-1].text
+    assert len(short.messages) < len(many)
+    assert "Summary - Relevance" in short.messages[-1].text
 
 
 class Counting(HashEmbedder):

@@ -401,13 +401,23 @@ class Collector:
         self, found: Found | None, window: Sequence[Turn], asked: ContextInput
     ) -> list[Hit]:
         """Those that the recent window does not show, nor are summaries of what it shows."""
-        from ragmem.memory.summaries import summary_id
-
+        if found is None:
+            return []
         shown = window if asked.strategy != "relevant" else ()
-        hidden = {turn.turn_id for turn in shown}
-        hidden |= {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
-        hits = await self._tried(self._recall.hits(found, hidden=hidden)) if found else None
+        hidden = {turn.turn_id for turn in shown} | await self._summaries_of(shown, found)
+        hits = await self._tried(self._recall.hits(found, hidden=hidden))
         return await self._judged(hits, asked) if hits else []
+
+    async def _summaries_of(self, shown: Sequence[Turn], found: Found) -> set[str]:
+        """Ids of the summaries, of any level, that tell of nothing but these turns."""
+        from ragmem.memory.summaries import made_of, summary_id
+
+        level1 = {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
+        higher = [one.candidate.record_id for one in found.ranked if one.candidate.level > 1]
+        if len(shown) < 2 or not higher:
+            return level1
+        above = await self._asked(partial(made_of, ids=higher, below=level1, turn_count=len(shown)))
+        return level1 | (above or set())
 
     async def _judged(self, hits: list[Hit], asked: ContextInput) -> list[Hit]:
         """With what has changed since it was said: decisions, and files that were quoted."""

@@ -208,7 +208,8 @@ class Sections:
         if strategy == "relevant":
             return [facts, code, *recalled, last]
         recent = self._recent(_ids(recalled))
-        told = [profile, liked, self._last_time(recalled), thread, facts, *recent]
+        last_time = self._last_time((facts, *recalled))
+        told = [profile, liked, last_time, thread, facts, *recent]
         return [*told, code, *recalled, self._files(), last]
 
     # --- the conversation ---------------------------------------------------------
@@ -304,11 +305,9 @@ class Sections:
 
     # --- other sessions -------------------------------------------------------------
 
-    def _last_time(self, recalled: Iterable[Part]) -> Part:
-        """What the newest sessions came to, for whoever comes back; less the turns that are
-        recalled."""
-        recaps = self._material.last_time
-        shown = [item.record_id for part in recalled for item in part.items]
+    def _last_time(self, elsewhere: Iterable[Part]) -> Part:
+        """What the newest sessions came to, for whoever comes back; less what these parts tell."""
+        recaps, shown = self._material.last_time, _ids(elsewhere)
         entries = Entries(self._of(self._share.last_time_percent, small=10), "## Last Time")
         for i, recap in enumerate(recaps):
             # What a short one leaves is for those behind it.

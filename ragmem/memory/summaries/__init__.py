@@ -9,7 +9,7 @@ import posixpath
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache
@@ -138,6 +138,25 @@ async def renewable(store: Store, session_id: str) -> list[tuple[Summary, list[S
         if summary.extractive and whole and not any(s.extractive for s in below):
             out.append((summary, below))
     return out
+
+
+async def made_of(
+    store: Store, ids: Iterable[str], below: Collection[str], *, turn_count: int
+) -> set[str]:
+    """Those of these summaries, of level 2 and up, that tell of nothing but what is `below`.
+
+    `below` are the summaries of level 1 of so many turns.
+    """
+    known, asked = dict[str, Summary](), set(ids)
+    while asked:
+        found = [s for s in await store.get(Summary, sorted(asked)) if s.turn_count <= turn_count]
+        known |= {summary.summary_id: summary for summary in found}
+        asked = {each for s in found if s.level > 2 for each in s.covers} - known.keys()
+    made = set[str]()
+    for summary in sorted(known.values(), key=lambda s: s.level):
+        if all(each in below or each in made for each in summary.covers):
+            made.add(summary.summary_id)
+    return made
 
 
 RECALL_TOOLS = {name for name, tool in OWN_TOOLS.items() if tool.recalls}
