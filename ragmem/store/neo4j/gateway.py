@@ -310,7 +310,7 @@ class Gateway:
         self._bookmarks = AsyncGraphDatabase.bookmark_manager()
 
     def patient(self, timeout_s: float) -> "Gateway":
-        """Return a gateway with another timeout over the same connections; closing stays here."""
+        """Return a copy with another timeout over the same connections, which this one closes."""
         other = copy(self)
         other._timeout_s = timeout_s
         return other

@@ -301,7 +301,7 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
         [row] = await tx.run(ARCHIVE[statement], sessionId=session_id)
         gone[kind] = int(row["gone"])
     await code.forget_scopes(tx, scopes)
-    # Turns that the session shared with a fork and summarized need a summary again.
+    # Turns of its parents that this session, a fork, had summarized need a summary again.
     await index_turns(tx, covered, keep_vectors=True)
     kinds = ("sessions", "turns", "tool_calls", "summaries", "memories")
     return {kind: gone[kind] for kind in kinds}

@@ -474,8 +474,8 @@ def open_for_reading(database: Path, access: Access, *, timeout_s: float) -> Dat
 def open_alone(database: Path, access: Access, *, timeout_s: float) -> Database:
     """Open a reading connection with exclusive access, where nothing can be shared.
 
-    Other processes wait until it is closed. Raises StoreRefused, or the reason for having no room,
-    if this version can't read the database as it is.
+    Other processes wait until it is closed. Raises StoreRefused if this version can't read the
+    database as it is.
     """
     name, flags = str(database), apsw.SQLITE_OPEN_READWRITE
     if never_changes(database):
