@@ -300,7 +300,7 @@ class Administration:
 
         from ragmem.store.sqlite import repair
 
-        await to_thread(repair.keep, self.paths.database, self.paths.locks_dir, utc_now())
+        await to_thread(repair.keep_copy, self.paths.database, self.paths.locks_dir, utc_now())
 
     # --- sessions ---------------------------------------------------------------
 
@@ -412,7 +412,7 @@ class Administration:
             findings, _ = await self.check()
         except (StoreDamaged, UsageError):  # the latter where there is none
             held = paths.database.exists() and paths.database.stat().st_size > 0
-            if not (held or schema.newest_first(paths.database)):
+            if not (held or schema.daily_copies(paths.database)):
                 raise
         else:
             if not findings:
@@ -435,7 +435,7 @@ class Administration:
             said = "All that is there could be read."
         if backup is not None:
             said += f" What is missing was taken from {backup}, as far as it is there."
-        newer = schema.newest_made(paths.database) if lost != 0 or lost_turns else None
+        newer = schema.newest_backup(paths.database) if lost != 0 or lost_turns else None
         if newer and (backup is None or newer.stat().st_mtime > backup.stat().st_mtime):
             said += f" More may be in {newer}: `ragmem store migrate --from` brings that."
         if kept.exists():
@@ -616,7 +616,7 @@ def _rebuilt(
     from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 
     sources: list[DamagedDatabase] = []
-    backup = next(iter(schema.newest_first(paths.database)), None)
+    backup = next(iter(schema.daily_copies(paths.database)), None)
     try:
         try:
             sources.append(DamagedDatabase(paths.database, folder))

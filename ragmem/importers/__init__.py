@@ -1,13 +1,13 @@
-"""Sessions of other agents, read from their files into the store.
+"""Sessions of other agents, imported from their files into the store.
 
-session_parser.py  a session from such records, turn by turn, whichever agent has written them
+session_parser.py  assembles a session from records, turn by turn, for any agent
 claude_code.py     records of Claude Code
 codex.py           records of Codex
 messages.py        messages of mistral-vibe and Gemini CLI, the database of opencode
 kimi.py            events of kimi-cli and of Kimi Code
-importer.py        the files, and turns into the store: only those that it does not have
+importer.py        finds the files, and stores the turns that the store does not have
 
-Here: reading what another program wrote, of which every field may be missing or something else.
+This module reads files of other programs, in which any field may be missing or of another type.
 """
 
 import json
@@ -31,34 +31,34 @@ from ragmem.text import clean
 Fields = Mapping[str, object]
 _NOTHING: Fields = {}
 _EARLIEST = datetime(2020, 1, 1, tzinfo=UTC)
-"""Before these agents were: a time that is earlier is none."""
+"""Before these agents existed: an earlier time is invalid."""
 _AHEAD = timedelta(days=1)
 _MOST_TOKENS = 1 << 40
 TEXT_LIMIT = 200_000
-"""Characters of a tool's result, or of the thoughts of a turn, that are kept; the middle goes."""
+"""Maximum characters kept of a tool's result, or of a turn's reasoning; the middle is cut."""
 
 
 def fields(value: object, *path: str) -> Fields:
-    """The object at the path; an empty one where there is none."""
+    """Return the object at the path; an empty one if there is none."""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else _NOTHING
 
 
 def text(record: Fields, name: str) -> str:
-    """A text, fit to be stored; empty where there is none."""
+    """Return a text, clean enough to be stored; empty if there is none."""
     value = record.get(name)
     return clean(value) if isinstance(value, str) else ""
 
 
 def items(record: Fields, name: str) -> Sequence[object]:
-    """A list; empty where there is none."""
+    """Return a list; empty if there is none."""
     value = record.get(name)
     return value if isinstance(value, list) else ()
 
 
 def count(record: Fields, name: str) -> int | None:
-    """A number of tokens; None where there is none."""
+    """Return a number of tokens; None if there is none."""
     value = record.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST_TOKENS:
         return None
@@ -66,7 +66,7 @@ def count(record: Fields, name: str) -> int | None:
 
 
 def moment(value: object, now: datetime) -> datetime | None:
-    """A time that can be true: ISO 8601, or seconds or milliseconds since 1970."""
+    """Parse a plausible time: ISO 8601, or seconds or milliseconds since 1970."""
     try:
         if isinstance(value, str):
             found = datetime.fromisoformat(value)
@@ -84,56 +84,56 @@ AgentName = Literal[
     "claude-code", "codex", "opencode", "gemini-cli", "kimi-cli", "kimi-code", "mistral-vibe"
 ]
 State = Literal["new", "grown", "unchanged", "other_folder", "empty", "refused"]
-"""What a session file was found to be; `other_folder`: the person asked for those of one."""
+"""The state of a session file; `other_folder`: the user asked for sessions of another one."""
 
 
 class Tally:
-    """What was not taken over, by its kind; of one file, or of all."""
+    """Counts of what was not imported, by kind; for one file or for all."""
 
     def __init__(self) -> None:
         self.left_out: Counter[str] = Counter()
-        """Known, and no part of the conversation, in words."""
+        """What is known and no part of the conversation, in words."""
         self.unknown: Counter[str] = Counter()
-        """Records of kinds that a newer version of the agent may have, by their names."""
+        """Records of unknown kinds, perhaps of a newer version of the agent, by kind."""
         self.broken: Counter[str] = Counter()
-        """Lines that can't be read, by the reason."""
+        """Lines that can't be read, by reason."""
 
     def add(self, other: "Tally") -> None:
-        """Count up another one's."""
+        """Add another tally's counts."""
         self.left_out += other.left_out
         self.unknown += other.unknown
         self.broken += other.broken
 
 
 class FileFacts(msgspec.Struct, kw_only=True):
-    """What is known of a session so far; it grows while its file is read."""
+    """What is known of a session so far; updated while its file is read."""
 
     foreign_id: str
-    """The agent's own id of it."""
+    """The agent's own id of the session."""
     cwd: str = ""
     title: str = ""
     first_prompt: str = ""
     started_at: datetime | None = None
     last_at: datetime
-    """Of the newest record; before the first one, of the file."""
+    """Time of the newest record; before the first one, of the file."""
     forked_from: str = ""
-    """The id here of the session whose turns this one begins with."""
+    """Our id of the session whose turns this one begins with."""
     subagent: bool = False
-    """It was held by an agent that another one had sent, not by a person."""
+    """Whether it belongs to a subagent, not to the user."""
 
 
 class FoundFile(msgspec.Struct, frozen=True):
-    """A file that may hold a session."""
+    """A file that may contain a session."""
 
     file: Path
     size: int
     changed_at: datetime
     session: str = ""
-    """Which one, of a file that holds several."""
+    """Which session, for a file that contains several."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one file."""
+    """The result of importing one file."""
 
     state: State
     session_id: str = ""
@@ -141,32 +141,35 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str = ""
     turns_added: int = 0
     turns_changed: int = 0
-    """That were not complete the last time."""
+    """Turns that were not complete the last time."""
     turns_known: int = 0
     tool_calls_added: int = 0
     reason: str = ""
-    """Why it was refused: by the store, or by the disk that it is read from."""
+    """Why it was refused: by the store, or because the file can't be read."""
 
 
 LINE_LIMIT = 32 * 1024 * 1024
-"""Bytes of a line; a longer one, an image of a scan perhaps, is passed over."""
+"""Maximum bytes of a line; a longer one, perhaps with a scanned image, is skipped."""
 _NOT_JSON = "no JSON"
 _NO_OBJECT = "no JSON object"
 _TOO_LONG = f"longer than {LINE_LIMIT >> 20} MB"
 _TORN = "cut off, with another one behind it"
-# How records of these agents begin: where one was cut off, the next may stand on the same line.
+# How records of these agents begin: after one that was cut off, the next may be on the same line.
 _BEGINNING = re.compile(
     rb'\{"(?:type|timestamp|parentUuid|uuid|sessionId|isSidechain|record_type)":'
 )
 _TRIES = 64
 _DOCUMENT_LIMIT = 256 * 1024 * 1024
-"""Bytes of a file that is one JSON document."""
+"""Maximum bytes read of a file that is one JSON document."""
 _decoder = msgspec.json.Decoder()
 
 
 @contextmanager
 def opened(file: Path) -> Iterator[BinaryIO]:
-    """A regular file for reading, unpacked: no link is followed, no pipe waited for. OSError."""
+    """Open a regular file for reading, decompressed; follows no link and never blocks on a pipe.
+
+    Raises OSError.
+    """
     handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as source:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -183,7 +186,7 @@ def opened(file: Path) -> Iterator[BinaryIO]:
 
 
 def _zstd(file: Path) -> Any:
-    """The library that unpacks; OSError that says what to install where there is none."""
+    """Return the decompression module; OSError that says what to install if there is none."""
     for name in ("compression.zstd", "backports.zstd"):
         try:
             return import_module(name)
@@ -194,7 +197,7 @@ def _zstd(file: Path) -> Any:
 
 
 def document(file: Path) -> Fields:
-    """The JSON object that a file consists of; an empty one where there is none."""
+    """Return the JSON object that a file consists of; an empty one if there is none."""
     try:
         with opened(file) as source:
             return fields(decoded_line(source.read(_DOCUMENT_LIMIT)))
@@ -203,7 +206,10 @@ def document(file: Path) -> Fields:
 
 
 def records_of(found: FoundFile, tally: Tally) -> Iterator[Fields]:
-    """The records of a session's file, in order; of one JSON document its `messages`. OSError."""
+    """Yield the records of a session's file, in order; for one JSON document its `messages`.
+
+    Raises OSError.
+    """
     with opened(found.file) as source:
         if found.file.suffix != ".json":
             yield from records(source, tally)
@@ -215,7 +221,7 @@ def records_of(found: FoundFile, tally: Tally) -> Iterator[Fields]:
 
 
 def records(source: BinaryIO, tally: Tally) -> Iterator[Fields]:
-    """Every record that can be read, in order."""
+    """Yield every record that can be read, in order."""
     while line := source.readline(LINE_LIMIT + 1):
         if len(line) > LINE_LIMIT:
             tally.broken[_TOO_LONG] += 1
@@ -238,14 +244,14 @@ def records(source: BinaryIO, tally: Tally) -> Iterator[Fields]:
 
 
 def decoded_line(line: bytes) -> object | None:
-    """What stands in a line as JSON; None where that is nothing."""
+    """Decode a line of JSON; None if that is impossible."""
     try:
         found: object = _decoder.decode(line)
         return found
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        # Halves of emoji, bytes that are no UTF-8 and huge numbers are not worth a record.
+        # A lone surrogate, invalid UTF-8 or a huge number must not cost the whole record.
         found = json.loads(line.decode("utf-8", "replace"))
         return found
     except (ValueError, RecursionError):
@@ -253,7 +259,7 @@ def decoded_line(line: bytes) -> object | None:
 
 
 def _behind_a_cut(line: bytes) -> Fields | None:
-    """The whole record that ends the line, behind one that was cut off."""
+    """Return the whole record at the end of the line, after one that was cut off."""
     for tries, match in enumerate(_BEGINNING.finditer(line, 1)):
         if tries == _TRIES:
             break

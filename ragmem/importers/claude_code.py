@@ -1,4 +1,4 @@
-"""Sessions of Claude Code, from its records: turns, and prompts that were typed while it worked."""
+"""Sessions of Claude Code: turns, and prompts that were typed while it worked."""
 
 import re
 from collections import deque
@@ -19,7 +19,7 @@ from ragmem.records import PutTurn
 
 
 class Queued(msgspec.Struct, frozen=True):
-    """A prompt that waits, or waited."""
+    """A prompt in the queue, or taken from it."""
 
     words: str
     key: str
@@ -27,64 +27,63 @@ class Queued(msgspec.Struct, frozen=True):
 
 
 class Queue:
-    """What was typed, until a record of its own tells it.
+    """Prompts typed while the model worked, until they have a record of their own.
 
-    Such a record comes before the next answer, or never: then these are the only words of it.
-    What still waits at the end of the file may be told in what the file gets yet, while that may
-    get more.
+    Such a record comes before the next answer, or never: then the queue has the only copy. A prompt
+    that still waits at the end of the file may get its record later, if the file may still grow.
     """
 
     def __init__(self) -> None:
         self._waiting: deque[Queued] = deque()
         self._taken: list[Queued] = []
-        self._told_early = 0
-        """Records that came before the log says that their prompts were taken."""
-        self._told_late: list[str] = []
+        self._early_records = 0
+        """Number of records that came before the log said that their prompts were taken."""
+        self._late_records: list[str] = []
 
     def put(self, prompt: Queued) -> None:
-        """Note that a prompt was typed."""
+        """Add a prompt that was typed."""
         self._waiting.append(prompt)
 
     def take(self) -> None:
-        """The first that waits goes to the model."""
-        if self._told_early:
-            self._told_early -= 1
+        """Take the first waiting prompt: it is sent to the model."""
+        if self._early_records:
+            self._early_records -= 1
         elif self._waiting:
             self._taken.append(self._waiting.popleft())
 
     def give_back(self) -> None:
-        """Make all that waits a draft again: it was not sent."""
+        """Drop the waiting prompts: they are drafts again, and were not sent."""
         self._waiting.clear()
 
     def is_told(self, words: str) -> bool:
-        """A record has these words; true when they are a turn already."""
-        if words in self._told_late:
-            self._told_late.remove(words)
+        """Match a record to a queued prompt; return whether its words are in a turn already."""
+        if words in self._late_records:
+            self._late_records.remove(words)
             return True
         for queue, is_early in ((self._taken, False), (self._waiting, True)):
             for prompt in queue:
                 if prompt.words == words:
                     queue.remove(prompt)
-                    self._told_early += is_early
+                    self._early_records += is_early
                     return False
         return False
 
     def left(self) -> list[Queued]:
-        """Return what still waits."""
+        """Return the prompts that still wait."""
         return list(self._waiting)
 
     def overdue(self) -> list[Queued]:
-        """What the model now answers to, and no record has told."""
+        """Return the taken prompts that have no record although the model answers now."""
         found, self._taken = self._taken, []
-        self._told_late += [prompt.words for prompt in found]
+        self._late_records += [prompt.words for prompt in found]
         return found
 
 
 _FRESH = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _SYNTHETIC = "<synthetic>"
 _INTERRUPTED = "[Request interrupted by user"
-_PEOPLE = ("", "human", "user")
-"""Where a prompt comes from, if that is told."""
+_USER_ORIGINS = ("", "human", "user")
+"""Origins of the user's own prompts, if an origin is given."""
 _BOOKKEEPING = {
     "file-history-snapshot": "snapshots of files",
     "attachment": "context that the agent added",
@@ -98,7 +97,7 @@ _BOOKKEEPING = {
 )
 _TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
 _RANKS = {"summary": 1, "ai-title": 2, "custom-title": 3}
-# What the agent, not the person, has put where the person's words stand.
+# Texts of the agent in the place of the user's words.
 _ADDED = re.compile(
     r"<(?:system-reminder|task-notification|local-command-|bash-|ide_|user-memory-input"
     r"|user-prompt-submit-hook|teammate-message|cross-session-message|channel|new-diagnostics"
@@ -109,7 +108,7 @@ _ADDED = re.compile(
 
 
 class ClaudeCodeParser(SessionParser):
-    """Turns of one session file; titles of messages may stand in other files."""
+    """Parser of Claude Code's session files; titles of messages may be in other files."""
 
     agent = "claude-code"
 
@@ -122,10 +121,10 @@ class ClaudeCodeParser(SessionParser):
         self._queue = Queue()
 
     def feed(self, record: Fields) -> Iterator[PutTurn]:
-        """Take one record; the turns that it completes."""
+        """Process one record; yield the turns that it completes."""
         kind = text(record, "type")
         if kind in _TITLES:
-            # A summary may be that of another session: it names the message that it ends with.
+            # A summary may be another session's: it names the message that it ends with.
             self._name(kind, text(record, _TITLES[kind]), text(record, "leafUuid"))
             return
         uuid = text(record, "uuid")
@@ -145,7 +144,7 @@ class ClaudeCodeParser(SessionParser):
         elif kind == "user":
             yield from self._user(record, uuid, at)
         elif kind == "assistant":
-            yield from self._taken()
+            yield from self._add_overdue()
             self._assistant(record, at)
         elif kind == "attachment" and self._is_queued_prompt(record):
             yield from self._prompt(fields(record, "attachment").get("prompt"), uuid, at)
@@ -156,26 +155,26 @@ class ClaudeCodeParser(SessionParser):
                 self.complete()
             self.leave_out(_BOOKKEEPING[kind])
         else:
-            self.wonder("", kind)
+            self.count_unknown("", kind)
 
     def finish(self) -> Iterator[PutTurn]:
-        """The file has ended: the last turn, complete when nothing more is expected of it."""
+        """End the last turn with the file; it is complete if nothing more is expected of it."""
         self.facts.cwd = self.facts.cwd or _folder_of(self._folder)
-        yield from self._taken()
-        # What waits in a session that nobody goes on with has no other record.
+        yield from self._add_overdue()
+        # Prompts still waiting in a session that is over will get no record.
         for prompt in self._queue.left() if self.is_quiet else ():
             yield from self._said(prompt.words, prompt.key, prompt.at)
         yield from super().finish()
 
     def end(self, *, over: bool) -> Iterator[PutTurn]:
-        """The turn that went on, unless it is a command that the agent itself has answered."""
+        """End the current turn, but drop a command that the agent itself has answered."""
         if self.turn and self.turn.is_bare and self.turn.prompt.startswith("/"):
             self.turn = None
             self.leave_out("commands of the agent")
         yield from super().end(over=over)
 
     def _note_fork(self, record: Fields) -> None:
-        """A session that was made of another begins with its records, which tell whose they are."""
+        """Note the session that this one was forked from: it begins with that one's records."""
         facts = self.facts
         told = text(fields(record, "forkedFrom"), "sessionId") or text(record, "sessionId")
         if self._is_beginning and told and told != facts.foreign_id:
@@ -195,7 +194,7 @@ class ClaudeCodeParser(SessionParser):
             if text(fields(block), "type") == "tool_result":
                 self._tool_result(fields(block), record, at)
         added = record.get("isMeta") is True or record.get("isCompactSummary") is True
-        if added or text(fields(record, "origin"), "kind") not in _PEOPLE:
+        if added or text(fields(record, "origin"), "kind") not in _USER_ORIGINS:
             self.leave_out("context that the agent added")
         else:
             yield from self._prompt(content, uuid, at)
@@ -211,8 +210,8 @@ class ClaudeCodeParser(SessionParser):
         if not self._queue.is_told(words):
             yield from self._said(words, uuid, at)
 
-    def _taken(self) -> Iterator[PutTurn]:
-        """What only the queue has told stands in the turn that was running when it was taken."""
+    def _add_overdue(self) -> Iterator[PutTurn]:
+        """Add taken prompts without a record to the turn that was running when they were taken."""
         for prompt in self._queue.overdue():
             if self.turn and self.turn.status is None:
                 self.turn.hear(prompt.words)
@@ -221,7 +220,7 @@ class ClaudeCodeParser(SessionParser):
 
     def _said(self, words: str, key: str, at: datetime) -> Iterator[PutTurn]:
         if self.turn and self.turn.is_bare and self.turn.prompt == words:
-            return  # A prompt that waited in the queue is there twice.
+            return  # a prompt that waited in the queue has two records
         yield from self.end(over=True)
         self.begin(words, at, key)
 
@@ -235,7 +234,7 @@ class ClaudeCodeParser(SessionParser):
                 self._queue.give_back()
 
     def _words(self, content: object) -> str:
-        """What the person typed; empty when it is all the agent's."""
+        """Return what the user typed; empty if all of it is the agent's."""
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
         said = []
         for block in map(fields, blocks):
@@ -245,7 +244,7 @@ class ClaudeCodeParser(SessionParser):
             elif kind in ("image", "document"):
                 said.append(f"[{kind}]")
             elif kind != "tool_result":
-                self.wonder("user", kind)
+                self.count_unknown("user", kind)
         return "\n\n".join(filter(None, said))
 
     def _typed(self, words: str) -> str:
@@ -262,7 +261,7 @@ class ClaudeCodeParser(SessionParser):
         return (
             text(attachment, "type") == "queued_command"
             and text(attachment, "commandMode") in ("", "prompt")
-            and text(fields(attachment, "origin"), "kind") in _PEOPLE
+            and text(fields(attachment, "origin"), "kind") in _USER_ORIGINS
         )
 
     def _tool_result(self, block: Fields, record: Fields, at: datetime) -> None:
@@ -305,11 +304,11 @@ class ClaudeCodeParser(SessionParser):
             case kind if kind.endswith("_tool_result"):
                 self.answer(text(block, "tool_use_id"), _result_text(block), at)
             case kind:
-                self.wonder("assistant", kind)
+                self.count_unknown("assistant", kind)
 
 
 def titles_of(record: Fields) -> tuple[str, str] | None:
-    """The message that a summary names, perhaps of another file, and what it says."""
+    """Return the message that a summary names, perhaps of another file, and the summary."""
     leaf, title = text(record, "leafUuid"), text(record, "summary")
     return (leaf, title) if leaf and title.strip() else None
 
@@ -325,14 +324,14 @@ def _result_text(block: Fields) -> str:
 
 
 def _between(words: str, tag: str) -> str:
-    """What stands between the first tags of that name."""
+    """Return the text within the first tags of that name."""
     _, opened, rest = words.partition(f"<{tag}>")
     inside, closed, _ = rest.partition(f"</{tag}>")
     return inside.strip() if opened and closed else ""
 
 
 def _without_reminders(words: str) -> str:
-    """Without what the agent has put between the person's words, in one pass."""
+    """Remove the agent's reminders between the user's words, in linear time."""
     left: list[str] = []
     while True:
         before, opened, rest = words.partition("<system-reminder>")
@@ -344,5 +343,5 @@ def _without_reminders(words: str) -> str:
 
 
 def _folder_of(name: str) -> str:
-    """A session's folder, guessed from the name of the one that its file lies in."""
+    """Guess a session's folder from the name of the folder with its file."""
     return name.replace("-", "/") if name.startswith("-") else ""

@@ -1,4 +1,4 @@
-"""Sessions of Codex, from its records: the kinds that are known, and the turns that they tell."""
+"""Sessions of Codex: the known kinds of records, and the turns that they form."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ ADDED = re.compile(
 CWD = re.compile(r"<cwd>([^<\n]{1,4096})</cwd>")
 _EXIT = re.compile(r"^(?:Process exited with code|Exit code:?) (-?[0-9]{1,10})\b", re.MULTILINE)
 _EXIT_WITHIN = 400
-"""Characters at the start of an answer among which its exit code stands."""
+"""Maximum characters at the start of a result in which its exit code is looked for."""
 _ID_IN_NAME = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
 KEY_CHARS = 200
 CALLS = {"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"}
@@ -46,7 +46,7 @@ ITEMS_LEFT_OUT = {
     "agent_message": "messages of subagents",
 }
 _REPEATING = ("_begin", "_end", "_delta", "_request", "_response", "_started")
-"""Ends of the names of events that tell of parts of what is there as an item."""
+"""Suffixes of events about parts of what is recorded as an item too."""
 EVENTS_LEFT_OUT = {
     "agent_message", "agent_reasoning", "agent_reasoning_raw_content",
     "agent_reasoning_section_break", "background_event", "context_compacted",
@@ -64,18 +64,18 @@ ENDINGS: dict[str, TurnStatus] = {
 
 
 def same(one: str, other: str) -> bool:
-    """Whether both are the same words: they are told with and without space around them."""
+    """Whether both have the same words: records differ in the whitespace around them."""
     return one.split() == other.split()
 
 
 def typed(words: str) -> str:
-    """What the person typed, without what an editor has put before it."""
+    """Return what the user typed, without what an editor has prepended."""
     _, found, request = words.partition(REQUEST)
     return (request if found else words).strip()
 
 
 def output_of(item: Fields) -> tuple[str, bool]:
-    """What a tool has answered, and whether it failed, by any of the forms that were used."""
+    """Return a tool's result and whether it failed, from any of the forms that were used."""
     given = item.get("output", item.get("tools"))
     failed = fields(given).get("success") is False or fields(given).get("isError") is True
     if isinstance(given, dict):
@@ -95,8 +95,8 @@ def output_of(item: Fields) -> tuple[str, bool]:
 _TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens")
 
 
-class _Heard(msgspec.Struct, frozen=True):
-    """What stands in the place of a prompt, before it is known whether it is one."""
+class _PossiblePrompt(msgspec.Struct, frozen=True):
+    """A possible prompt, before it is known whether it is one."""
 
     words: str
     at: datetime
@@ -104,7 +104,7 @@ class _Heard(msgspec.Struct, frozen=True):
 
 
 class CodexParser(SessionParser):
-    """Turns of one session file; the names of sessions stand elsewhere, by their ids."""
+    """Parser of Codex's session files; titles of sessions are in another file, by id."""
 
     agent = "codex"
 
@@ -113,17 +113,17 @@ class CodexParser(SessionParser):
         if told := _ID_IN_NAME.search(found.file.stem):
             self.identify(told[0])
         self._identified = False
-        self._heard: _Heard | None = None
+        self._possible: _PossiblePrompt | None = None
         self._wrapped = False
-        """Whether records have a payload, as all but the oldest do."""
+        """Whether records have a payload, as in all but the oldest format."""
         self._has_events = False
-        """Whether the file tells of prompts by events too."""
+        """Whether the file has events for prompts too."""
         self._key = ""
         self._model: str | None = None
         self._spent: Fields = {}
 
     def feed(self, record: Fields) -> Iterator[PutTurn]:
-        """Take one record; the turns that it completes."""
+        """Process one record; yield the turns that it completes."""
         kind, payload = text(record, "type"), fields(record, "payload")
         at, is_told = self.time(record)
         self._key = f"{at.isoformat()} " if is_told else ""
@@ -144,16 +144,16 @@ class CodexParser(SessionParser):
         elif "payload" not in record and (kind or "record_type" in record):
             yield from self._item(record, at)
         else:
-            self.wonder("", kind)
+            self.count_unknown("", kind)
 
     def finish(self) -> Iterator[PutTurn]:
-        """The file has ended: the last turn, complete when nothing more is expected of it."""
-        yield from self._hear(None)
+        """End the last turn with the file; it is complete if nothing more is expected of it."""
+        yield from self._hold(None)
         yield from super().finish()
 
     def _meta(self, meta: Fields) -> None:
         if self._identified:
-            # A fork carries the beginning of the session that it was made of.
+            # A fork starts with the metadata of the session that it was made from.
             self.leave_out("beginnings of other sessions")
             return
         self._identified = True
@@ -184,7 +184,7 @@ class CodexParser(SessionParser):
         elif "record_type" in item:
             self.leave_out("the agent's bookkeeping")
         else:
-            self.wonder("response_item", kind)
+            self.count_unknown("response_item", kind)
 
     def _message(self, item: Fields, at: datetime) -> Iterator[PutTurn]:
         words = words_of(item)
@@ -192,58 +192,58 @@ class CodexParser(SessionParser):
         if role == "user":
             yield from self._possible_prompt(words, at)
         elif role == "assistant":
-            yield from self._speak()
+            yield from self._model_acts()
             if turn := self.turn:
                 turn.say(None, words, at)
         else:
             self.leave_out("context that the agent added")
 
     def _possible_prompt(self, words: str, at: datetime) -> Iterator[PutTurn]:
-        """The person's words, or context in their place: an event tells which, if there are any."""
+        """Handle the user's words, or context in their place: events tell, if there are any."""
         if cwd := CWD.search(words[:20_000]):
             self.facts.cwd = self.facts.cwd or cwd[1].strip()
         words = typed(words)
         if not words or ADDED.match(words):
             self.leave_out("context that the agent added")
         elif not (self.turn and self.turn.is_bare and same(self.turn.prompt, words)):
-            yield from self._hear(_Heard(words, at, self._key))
+            yield from self._hold(_PossiblePrompt(words, at, self._key))
 
-    def _hear(self, heard: _Heard | None) -> Iterator[PutTurn]:
-        """Remember a possible prompt; the one before it that nothing came of goes.
+    def _hold(self, heard: _PossiblePrompt | None) -> Iterator[PutTurn]:
+        """Remember a possible prompt; drop the one before it, as nothing has followed from it.
 
-        It was the person's only in a file of the oldest kind, which has no events.
+        Only in the oldest format, without events, that one was the user's.
         """
-        before, self._heard = self._heard, heard
+        before, self._possible = self._possible, heard
         if before and self._wrapped:
             self.leave_out("context that the agent added")
         elif before:
-            yield from self._open(before)
+            yield from self._begin_held(before)
 
     def _prompt(self, words: str, at: datetime) -> Iterator[PutTurn]:
-        """The person's words, without doubt."""
+        """Handle what is certainly the user's words."""
         self._has_events = True
         words = typed(words)
-        heard, self._heard = self._heard, None
+        heard, self._possible = self._possible, None
         if heard and words and same(heard.words, words):
-            yield from self._open(heard)
+            yield from self._begin_held(heard)
             return
         if heard:
             self.leave_out("context that the agent added")
         told_twice = self.turn and self.turn.is_bare and same(self.turn.prompt, words)
         if words and not told_twice:
-            yield from self._open(_Heard(words, at, self._key))
+            yield from self._begin_held(_PossiblePrompt(words, at, self._key))
 
-    def _open(self, heard: _Heard) -> Iterator[PutTurn]:
+    def _begin_held(self, heard: _PossiblePrompt) -> Iterator[PutTurn]:
         yield from self.end(over=True)
         self.begin(heard.words, heard.at, heard.key + heard.words[:KEY_CHARS])
 
-    def _speak(self) -> Iterator[PutTurn]:
-        """The model says or does something: to the prompt that was heard, if there is one."""
-        heard, self._heard = self._heard, None
+    def _model_acts(self) -> Iterator[PutTurn]:
+        """Begin the turn of the possible prompt, if any, since the model says or does something."""
+        heard, self._possible = self._possible, None
         if heard and self._has_events:
             self.leave_out("context that the agent added")
         elif heard:
-            yield from self._open(heard)
+            yield from self._begin_held(heard)
         if (turn := self.answered()) and self._model:
             turn.model = self._model
 
@@ -253,12 +253,12 @@ class CodexParser(SessionParser):
         if not any(thoughts):
             self.leave_out("thoughts that can't be read")
             return
-        yield from self._speak()
+        yield from self._model_acts()
         if self.turn:
             self.turn.think("\n\n".join(filter(None, thoughts)))
 
     def _call(self, kind: str, item: Fields, at: datetime) -> Iterator[PutTurn]:
-        yield from self._speak()
+        yield from self._model_acts()
         if self.turn is None:
             return
         given = next((item[each] for each in ("arguments", "input", "action") if each in item), {})
@@ -282,20 +282,20 @@ class CodexParser(SessionParser):
             else:
                 self.leave_out("events that repeat what is there")
         elif kind == "token_count":
-            self._spend(fields(event, "info"))
+            self._add_usage(fields(event, "info"))
         elif kind == "thread_name_updated":
             self.entitle(text(event, "thread_name"))
         elif kind in ENDINGS:
-            # What was interrupted or has failed is told to be complete too.
+            # Interrupted and failed turns get an event of completion too.
             if self.turn and not self.turn.status:
                 self.turn.status = ENDINGS[kind]
         elif kind in EVENTS_LEFT_OUT or kind.endswith(_REPEATING):
             self.leave_out("events that repeat what is there")
         else:
-            self.wonder("event_msg", kind)
+            self.count_unknown("event_msg", kind)
 
-    def _spend(self, info: Fields) -> None:
-        """Tokens of one call: told again with the same total, they are the same ones."""
+    def _add_usage(self, info: Fields) -> None:
+        """Add the usage of one call; an event with an unchanged total is a repetition."""
         total = fields(info, "total_token_usage")
         before, self._spent = self._spent, total
         summed = {name: (count(total, name) or 0) - (count(before, name) or 0) for name in _TOKENS}
@@ -306,6 +306,6 @@ class CodexParser(SessionParser):
 
 
 def titles_of(record: Fields) -> tuple[str, str] | None:
-    """A line of `session_index.jsonl`: a session's id and the name that it was given."""
+    """Return a session's id and title from a line of `session_index.jsonl`."""
     session_id, name = text(record, "id"), text(record, "thread_name")
     return (session_id, name) if session_id and name.strip() else None

@@ -1,8 +1,8 @@
-"""Sessions of other agents: where their files lie, and their turns into a store.
+"""Finds the session files of other agents, and imports their turns into a store.
 
-What is there already stays, and is found again: ids come from those of the agent, so that a file
-that is imported again adds only the turns that it has got since. They go behind those that are
-there, whoever has written these: a session that was resumed here keeps what was said here.
+What is already stored is recognized and stays: ids are derived from the agent's, so that importing
+a file again adds only the turns it has gained since. They are appended to the stored turns, whoever
+wrote those: a session that was continued here keeps its turns from here.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ from ragmem.store import Archive
 from ragmem.text import clean, one_line
 
 _HEAD_RECORDS = 200
-"""Of each file of Claude Code: summaries of other sessions stand at its start."""
+"""Records read at the start of each file of Claude Code, where summaries of other sessions are."""
 _LOGS = (".jsonl", ".jsonl.zst")
 _LEAST_TAIL, _UUID_CHARS = 6, 36
 
@@ -70,34 +70,34 @@ class AgentFiles(msgspec.Struct, frozen=True):
 
     label: str
     home: tuple[str, str, str]
-    """The variable that says where its home is, where that is otherwise, the folder in it."""
+    """The variable with its home directory, the default for that, and the folder within it."""
     parser: type[SessionParser]
     takes: Callable[[Path], bool]
-    """Whether a file of such a name holds a session."""
+    """Whether a file with this name contains a session."""
     records: Callable[[FoundFile, Tally], Iterator[Fields]] = records_of
     titles_of: Callable[[Fields], tuple[str, str] | None] | None = None
 
     @property
     def name(self) -> AgentName:
-        """Return the agent's name on a command line."""
+        """Return the agent's name on the command line."""
         return self.parser.agent
 
     def folder(self, given: Mapping[str, str]) -> Path:
-        """Return the folder in which it keeps its sessions, by the variables of a process."""
+        """Return the folder in which it keeps its sessions, by a process's environment."""
         variable, otherwise, within = self.home
-        # Where nobody knows the home folder, there is none of that name.
+        # If the home directory is unknown, `~` stays, and no such folder exists.
         return Path(os.path.expanduser(given.get(variable) or otherwise), within)
 
 
 def _is_of_gemini(file: Path) -> bool:
-    # What goes on in a new file stands there from its beginning.
+    # The newer file of a session that was continued has it from its beginning.
     goes_on = file.suffix == ".json" and file.with_suffix(".jsonl").exists()
     return file.name.startswith("session-") and file.suffix in (".json", ".jsonl") and not goes_on
 
 
 def _is_of_kimi(file: Path) -> bool:
     if file.suffix != ".jsonl" or file.stem.startswith("context_"):
-        return False  # A numbered one is what was there before a compaction.
+        return False  # numbered ones are from before a compaction
     if file.name == "context.jsonl":
         return not file.with_name("wire.jsonl").exists()
     return file.name == "wire.jsonl" or not file.with_suffix("").exists()
@@ -110,7 +110,7 @@ def _is_of_vibe(file: Path) -> bool:
 
 
 def _is_of_opencode(file: Path) -> bool:
-    """A database, or the JSON file of a session where there is none."""
+    """Whether it is a database, or the JSON file of a session from versions without one."""
     if file.suffix == ".db":
         return file.name.startswith("opencode")
     return file.suffix == ".json" and file.parent.parent.name == "session"
@@ -167,22 +167,22 @@ AGENTS: dict[AgentName, AgentFiles] = {
     )
 }
 _ASIDE = {"subagents", "message", "part", "snapshot"}
-"""Folders in which no session lies; opencode has many files in three."""
+"""Folders that contain no sessions; three of them have many files of opencode's."""
 
 
 class Search(msgspec.Struct, frozen=True):
-    """What was found under a path, oldest file first, and what can't be imported, with why."""
+    """What was found under a path: session files, oldest first, and skipped ones with reasons."""
 
     files: list[FoundFile]
     skipped: list[tuple[str, str]]
     tally: Tally
 
     def fail(self, error: OSError) -> None:
-        """Note what can't be read."""
+        """Record a path that can't be read."""
         self.skipped.append((str(error.filename), str(error.strerror).lower()))
 
     def take(self, file: Path) -> None:
-        """Note a file with sessions, or why it is none."""
+        """Add a file of sessions, or the reason why it is none."""
         try:
             found = os.lstat(file)
             if file.suffix == ".db" and stat.S_ISREG(found.st_mode) and found.st_size:
@@ -202,7 +202,7 @@ class Search(msgspec.Struct, frozen=True):
             self.files.append(FoundFile(file, found.st_size, changed_at))
 
     def leave(self, agent: AgentFiles, file: Path) -> None:
-        """Note what has another name than a session's: each log, and how many others."""
+        """Record a file whose name is not a session's: each log by name, others as a count."""
         if file.name.endswith(_LOGS) and agent.name == "codex":
             why = f"it has not the name of a session; `ragmem import {agent.name} FILE` reads it"
             self.skipped.append((str(file), why))
@@ -213,7 +213,10 @@ class Search(msgspec.Struct, frozen=True):
 
 
 def find_files(agent: AgentFiles, path: Path) -> Search:
-    """Files that may hold sessions; no link is followed. OSError when the path can't be read."""
+    """Find files that may contain sessions; links are not followed.
+
+    Raises OSError if the path can't be read.
+    """
     search = Search([], [], Tally())
     if not stat.S_ISDIR(os.stat(path).st_mode):
         search.take(path)
@@ -224,7 +227,7 @@ def find_files(agent: AgentFiles, path: Path) -> Search:
         files = [Path(folder, name) for name in sorted(names)]
         taken = {file for file in files if agent.takes(file)}
         if any(file.suffix == ".db" for file in taken):
-            folders.clear()  # What lies below was taken into the database.
+            folders.clear()  # the folders below have been migrated to the database
         for file in files:
             if file not in taken:
                 search.leave(agent, file)
@@ -234,13 +237,13 @@ def find_files(agent: AgentFiles, path: Path) -> Search:
                 search.take(file)
         links = (each for name in folders if os.path.islink(each := os.path.join(folder, name)))
         search.skipped.extend((link, "it is a link") for link in links)
-    search.tally.left_out += Counter()  # Nothing is counted that is not there.
+    search.tally.left_out += Counter()  # drops counts of zero
     search.files.sort(key=lambda found: (found.changed_at, found.file, found.session))
     return search
 
 
 def agents_here(given: Mapping[str, str]) -> list[str]:
-    """The names of the agents that have kept a session on this machine."""
+    """Return the names of the agents that have sessions on this machine."""
     return [
         agent.label
         for agent in AGENTS.values()
@@ -253,10 +256,10 @@ def agents_here(given: Mapping[str, str]) -> list[str]:
 
 
 def session_ids_of(foreign_id: str, given: Mapping[str, str]) -> list[str]:
-    """The ids here of the sessions that agents may have given this id, or one with this tail.
+    """Return our ids for sessions to which agents may have given this id, or one that ends with it.
 
-    The id here is made of the whole one, which nothing keeps: a tail is looked for at the end of
-    the names of the files that lie where agents keep theirs.
+    Our id is a hash of the whole foreign id, which is stored nowhere: an end of one is looked up in
+    the file names where agents keep their sessions.
     """
     found = [session_id_of(agent, foreign_id) for agent in AGENTS]
     if len(foreign_id) < _LEAST_TAIL:
@@ -265,14 +268,14 @@ def session_ids_of(foreign_id: str, given: Mapping[str, str]) -> list[str]:
         names = (name for _, _, names in os.walk(agent.folder(given)) for name in names)
         for stem in (name.partition(".")[0] for name in names):
             if stem.endswith(foreign_id):
-                # Before the id there may be a date.
+                # There may be a date before the id.
                 whole = {stem, stem[-_UUID_CHARS:]}
                 found += [session_id_of(agent.name, each) for each in sorted(whole)]
     return found
 
 
 def titles_beside(agent: AgentFiles, path: Path, files: list[FoundFile]) -> dict[str, str]:
-    """What sessions are called, where that does not stand in their own files."""
+    """Return the titles of sessions that are not in their own files."""
     titles: dict[str, str] = {}
     if agent.titles_of is None:
         return titles
@@ -283,7 +286,7 @@ def titles_beside(agent: AgentFiles, path: Path, files: list[FoundFile]) -> dict
     else:
         sources = [(found.file, _HEAD_RECORDS) for found in files]
     for file, limit in sources:
-        # That it can't be read is told where its turns are read.
+        # Unreadable files are reported when their turns are read.
         with suppress(OSError), opened(file) as source:
             named = map(agent.titles_of, islice(records(source, Tally()), limit))
             titles.update(filter(None, named))
@@ -291,13 +294,13 @@ def titles_beside(agent: AgentFiles, path: Path, files: list[FoundFile]) -> dict
 
 
 _BATCH = 50
-"""Turns in a transaction, at most."""
+"""Maximum number of turns in a transaction."""
 _BATCH_CHARS = 4_000_000
-"""And characters, about."""
+"""Approximate maximum of characters in a transaction."""
 
 
 class Importer:
-    """Takes files into a store, one after the other; with `dry_run` it only looks."""
+    """Imports files into a store, one after the other; with `dry_run` it stores nothing."""
 
     def __init__(
         self,
@@ -308,7 +311,7 @@ class Importer:
         only_cwd: str | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Import into a store; None where there is none yet, and none is to be made."""
+        """Import into a store; None if there is none yet, and none is to be created."""
         self.store = store
         self.is_dry = dry_run or store is None
         self._projects: list[Project] | None = None
@@ -318,7 +321,7 @@ class Importer:
         self._only_cwd = only_cwd
 
     async def take(self, agent: AgentFiles, found: FoundFile, tally: Tally) -> Outcome:
-        """Import a file, as far as it can be read; StoreError when it can't be stored."""
+        """Import a file, as far as it can be read; StoreError if it can't be stored."""
         if self._projects is None:
             self._projects = await self.store.projects() if self.store else []
         parser = agent.parser(found, tally, now=self._now, titles=self._titles)
@@ -345,9 +348,9 @@ class Importer:
         return session.outcome()
 
     def place(self, folder: str) -> tuple[str, Project, Callable[[str], str]]:
-        """Return a session's folder, its project, and what gives a path its stored form.
+        """Return a session's folder, its project, and a function that converts paths to store.
 
-        A folder that is gone is as good as one that is there.
+        The folder need not exist any more.
         """
         folder, known = clean(folder), self._projects or []
         if os.path.isabs(folder):
@@ -356,7 +359,7 @@ class Importer:
             folder, top = folder_name(cwd), Path(project.path)
             stored = partial(stored_path, cwd=cwd, project=top)
         else:
-            # Of another system: its name is all that is known of it.
+            # A folder of another system: only its name is known.
             project = project_of_folder(Path(folder), known, now=self._now)
             stored = partial(str)
         if project not in known:
@@ -366,16 +369,16 @@ class Importer:
         return folder, project, stored
 
     def registrations(self, project: Project) -> Sequence[Write]:
-        """What makes it known, with whichever of its sessions is stored first."""
+        """Return the writes that register the project, to go with its first session."""
         return registrations(project) if project.project_id in self._new_projects else ()
 
 
 class _Unreadable(Exception):
-    """A file that can't be read, or not to its end: of this the store knows nothing."""
+    """A file that can't be read, or not to its end; raised before the store is involved."""
 
 
 class _Session:
-    """One session on its way into the store."""
+    """One session while it is imported."""
 
     def __init__(
         self, importer: Importer, agent: AgentFiles, found: FoundFile, parser: SessionParser
@@ -396,18 +399,18 @@ class _Session:
             last_activity_at=started_at,
         )
         self._parents: list[tuple[str, str]] = []
-        """What was said in the session that it was forked from, while it may share that."""
+        """Messages of the session that it was forked from, while its turns may be shared ones."""
         self._shared = 0
-        """Of its turns so many are its parent's."""
+        """Number of its first turns that are its parent's."""
         self._position = 0
-        """Of the turn that is looked at, in the file."""
+        """Number of turns read from the file so far."""
         self._is_new = True
         self._held: dict[str, tuple[int, str]] = {}
         self._next = 1
         self._added = self._changed = self._known = self._calls = 0
 
     async def look_up(self) -> None:
-        """What is in the store of it."""
+        """Read what the store has of the session, or of its parent."""
         if self._store is None:
             return
         for held in await self._store.get(Session, [self.session.session_id]):
@@ -422,8 +425,8 @@ class _Session:
             self._parents = [(turn.user_message, turn.assistant_message) for turn in turns]
 
     async def add(self, batch: Sequence[PutTurn]) -> None:
-        """Store those that are new, or more complete than they were."""
-        ready = [await self._ready(put) for put in batch]
+        """Store those turns that are new, or more complete than the stored ones."""
+        ready = [await self._to_put(put) for put in batch]
         writes: list[Write] = [put for put in ready if put is not None]
         if not writes or self._importer.is_dry or self._store is None:
             return
@@ -436,16 +439,16 @@ class _Session:
         self._is_new = False
 
     async def complete(self) -> None:
-        """Its title, which may stand at the end of the file, and when it was last active."""
+        """Store the title, which may be at the end of the file, and the last activity's time."""
         held, facts = self.session, self._facts
         title = held.title
         first = redact(one_line(facts.first_prompt, TITLE_LIMIT))
-        if title in (DEFAULT_TITLE, first):  # Nobody has named it here.
+        if title in (DEFAULT_TITLE, first):  # it was not renamed here
             title = facts.title or first or title
         went_on = self._added or self._changed
         self.session = msgspec.structs.replace(held, title=title)
         if self._importer.is_dry or self._store is None or self._is_new:
-            return  # One that is new here still has no turn of its own.
+            return  # without new turns of its own it is not stored
         if not went_on and title == held.title:
             return
         last_at = max(facts.last_at, held.last_activity_at) if went_on else held.last_activity_at
@@ -455,7 +458,7 @@ class _Session:
         await self._store.apply([redacted(PutSession(session=self.session))])
 
     def outcome(self, refused: str = "") -> Outcome:
-        """What became of it."""
+        """Return the result."""
         state: State = "grown" if self._held else "new"
         if not (self._added or self._changed):
             state = "unchanged"
@@ -471,8 +474,8 @@ class _Session:
             reason=refused,
         )
 
-    async def _ready(self, put: PutTurn) -> PutTurn | None:
-        """The turn in its place, as the store is to hold it; None when it does so already."""
+    async def _to_put(self, put: PutTurn) -> PutTurn | None:
+        """Return the turn as it is to be stored; None if it is stored like this already."""
         self._position += 1
         if self._is_shared(put):
             self._known += 1
@@ -533,7 +536,7 @@ class _Session:
 
 
 def _comparable(put: PutTurn) -> PutTurn:
-    """With its accesses in one order: the log has another one than the stores."""
+    """Return the turn with sorted accesses, as the file has them in another order than stores."""
     accesses = {
         call_id: tuple(sorted(found, key=lambda each: (each.path, each.access_type)))
         for call_id, found in put.accesses.items()
@@ -544,7 +547,7 @@ def _comparable(put: PutTurn) -> PutTurn:
 def _batches(
     agent: AgentFiles, parser: SessionParser, found: FoundFile, tally: Tally
 ) -> Iterator[list[PutTurn]]:
-    """Turns as they come, some at a time: a file is never in memory as a whole."""
+    """Yield turns in batches while they are read: a file is never in memory as a whole."""
     turns = _turns(agent, parser, found, tally)
     while True:
         batch: list[PutTurn] = []

@@ -1,4 +1,4 @@
-"""Sessions of kimi-cli, and of Kimi Code, which came after it and has taken over some of them."""
+"""Sessions of kimi-cli and of its successor Kimi Code, which has taken over some of them."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,12 +24,12 @@ _KEY_CHARS = 200
 
 
 def _key(words: str, at: datetime) -> str:
-    """Prompts have no names: the time is theirs."""
+    """Return a prompt's key, made of its time, as prompts have no ids."""
     return f"{at.isoformat()} {words[:_KEY_CHARS]}"
 
 
 class KimiCliParser(MessagesParser):
-    """A session of kimi-cli: its events in `wire.jsonl`, of older versions `context.jsonl`."""
+    """Parser of kimi-cli's sessions: events in `wire.jsonl`, formerly `context.jsonl`."""
 
     agent = "kimi-cli"
 
@@ -41,7 +41,7 @@ class KimiCliParser(MessagesParser):
         for name, title in (("metadata.json", "title"), ("state.json", "custom_title")):
             told = text(document(folder / name), title)
             self.entitle("" if told == "Untitled" else told)
-        # The folder's name is made of the one that the session was held in.
+        # The parent folder's name is a hash of the session's working directory.
         known = document(folder.parent.parent.parent / "kimi.json")
         for each in map(fields, items(known, "work_dirs")):
             path = text(each, "path")
@@ -50,7 +50,7 @@ class KimiCliParser(MessagesParser):
         self._step = ""
 
     def feed(self, record: Fields) -> Iterator[PutTurn]:
-        """Take one record; the turns that it completes."""
+        """Process one record; yield the turns that it completes."""
         if "role" in record:
             yield from super().feed(record)
             return
@@ -97,7 +97,7 @@ class KimiCliParser(MessagesParser):
         elif kind in _EVENTS_LEFT_OUT or (not kind):
             self.leave_out("the agent's bookkeeping")
         else:
-            self.wonder("message", kind)
+            self.count_unknown("message", kind)
 
 
 _EVENTS_LEFT_OUT = {
@@ -112,26 +112,26 @@ _COMMANDS = {
     "skill_activation": ("skillName", "skillArgs"),
     "plugin_command": ("commandName", "commandArgs"),
 }
-"""Origins of what stands for a command that the person typed, with the fields that name it."""
+"""Origins of prompts that stand for a typed command, with the fields that name it."""
 _LEFT_OUT_ORIGINS = {
     "shell_command": "commands of the person",
     "compaction_summary": "summaries of the agent",
 }
-_KNOWN = {
+_KNOWN_PREFIXES = {
     "config", "context", "cron", "forked", "full_compaction", "goal", "interaction",
     "interruptionReminder", "llm", "mcp", "metadata", "micro_compaction", "permission", "plan",
     "plan_mode", "plugin", "profile", "prompt", "runtime", "staleGuard", "swarm_mode", "task",
     "token_counting", "tools", "tower_mode", "turn", "usage",
 }  # fmt: skip
-"""What the names of records begin with, up to a dot, that are no part of the conversation."""
-_GOES_ON = ("", "tool_use", "tool_calls", "interrupted", "error")
-"""What a step ends with after which its turn goes on."""
+"""Prefixes, up to a dot, of the kinds of records that are no part of the conversation."""
+_NOT_FINAL = ("", "tool_use", "tool_calls", "interrupted", "error")
+"""Finish reasons of a step after which its turn goes on."""
 
 
 class KimiCodeParser(MessagesParser):
-    """A session of Kimi Code: `<session>/agents/main/wire.jsonl`, with `state.json` above it.
+    """Parser of Kimi Code's sessions: `<session>/agents/main/wire.jsonl` with `state.json`.
 
-    One that it has taken over from kimi-cli begins with the turns of that session.
+    One that was taken over from kimi-cli begins with the turns of that session.
     """
 
     agent = "kimi-code"
@@ -156,14 +156,14 @@ class KimiCodeParser(MessagesParser):
         self.time({"timestamp": state.get("createdAt")})
         self._step = ""
         self._meanwhile: set[str] = set()
-        """What the person typed while a turn went on, and what has not come up in it yet."""
+        """What the user typed while a turn was running, until it occurs as a message."""
 
     def time(self, record: Fields) -> tuple[datetime, bool]:
-        """When it was written, and whether it says so itself."""
+        """Return the time of a record, and whether it is the record's own."""
         return super().time({"timestamp": record.get("time", record.get("timestamp"))})
 
     def feed(self, record: Fields) -> Iterator[PutTurn]:
-        """Take one record; the turns that it completes."""
+        """Process one record; yield the turns that it completes."""
         at, _ = self.time(record)
         match kind := text(record, "type"):
             case "context.append_message":
@@ -180,21 +180,21 @@ class KimiCodeParser(MessagesParser):
                 self._ended(text(record, "reason"))
             case "context.apply_compaction":
                 self.leave_out("summaries of the agent")
-            case _ if kind.split(".")[0] in _KNOWN:
+            case _ if kind.split(".")[0] in _KNOWN_PREFIXES:
                 if kind == "config.update" and not self.facts.cwd:
                     self.facts.cwd = text(record, "cwd")
                 self.leave_out("the agent's bookkeeping")
             case _:
-                self.wonder("", kind)
+                self.count_unknown("", kind)
 
     def _message(self, message: Fields, at: datetime) -> Iterator[PutTurn]:
         if text(message, "role") != "user":
-            yield from super().feed(_as_before(message))
+            yield from super().feed(_in_old_form(message))
             return
         origin = fields(message, "origin")
         kind = text(origin, "kind")
         if kind in ("", "user"):
-            # The texts of skills that the person named stand before what they wrote.
+            # The texts of named skills come before what the user wrote.
             parts = items(message, "content")[len(items(origin, "skillActivations")) :]
             yield from self._prompt(words_of({"content": list(parts)}).strip(), at)
         elif kind in _COMMANDS and origin.get("trigger") == "user-slash":
@@ -234,12 +234,12 @@ class KimiCodeParser(MessagesParser):
             case "tool.call":
                 call_id, name = text(event, "toolCallId"), text(event, "name")
                 self.call(self._step, call_id, name, event.get("args"), at)
-            case "step.end" if text(event, "finishReason") not in _GOES_ON:
+            case "step.end" if text(event, "finishReason") not in _NOT_FINAL:
                 self.complete()
             case "step.end":
                 pass
             case _:
-                self.wonder("event", kind)
+                self.count_unknown("event", kind)
 
     def _spent(self, record: Fields) -> None:
         if self.turn is None:
@@ -256,8 +256,8 @@ class KimiCodeParser(MessagesParser):
             self.turn.status = "interrupted" if reason == "cancelled" else "failed"
 
 
-def _as_before(message: Fields) -> Fields:
-    """A message of the model or of a tool, by the names that kimi-cli has for its fields."""
+def _in_old_form(message: Fields) -> Fields:
+    """Return a message of the model or of a tool with kimi-cli's field names."""
     calls = [
         {"id": each.get("id"), "function": fields(each, "function") or each}
         for each in map(fields, items(message, "toolCalls"))
@@ -266,7 +266,7 @@ def _as_before(message: Fields) -> Fields:
 
 
 def _listed_folder(found: FoundFile, name: str) -> str:
-    """The folder of a session by the list beside all of them: `session_index.jsonl`."""
+    """Return a session's folder from the list of all sessions, `session_index.jsonl`."""
     index = found.file.parents[min(5, len(found.file.parents) - 1)] / "session_index.jsonl"
     folders: dict[str, str] = {}
     with suppress(OSError), opened(index) as source:

@@ -1,6 +1,6 @@
-"""Sessions of agents that keep messages: mistral-vibe, Gemini CLI and opencode.
+"""Sessions of agents that store messages: mistral-vibe, Gemini CLI and opencode.
 
-opencode has them in its SQLite database or, of earlier versions, in files of JSON.
+opencode has them in a SQLite database or, in earlier versions, in JSON files.
 """
 
 import re
@@ -34,10 +34,10 @@ _FAILED = re.compile(r"<tool_error>|<user_cancellation>|<system>ERROR:")
 
 
 class MessagesParser(SessionParser):
-    """Turns of messages with a `role`, a `content` and `tool_calls`."""
+    """Parser of messages with a `role`, a `content` and `tool_calls`."""
 
     def feed(self, record: Fields) -> Iterator[PutTurn]:
-        """Take one record; the turns that it completes."""
+        """Process one record; yield the turns that it completes."""
         at, _ = self.time(record)
         words = words_of(record)
         match text(record, "role"):
@@ -56,7 +56,7 @@ class MessagesParser(SessionParser):
             case kind if kind.startswith("_"):
                 self.leave_out("the agent's bookkeeping")
             case kind:
-                self.wonder("message", kind)
+                self.count_unknown("message", kind)
 
     def _assistant(self, record: Fields, words: str, at: datetime) -> None:
         if (turn := self.answered()) is None:
@@ -71,9 +71,9 @@ class MessagesParser(SessionParser):
 
 
 class MistralVibeParser(MessagesParser):
-    """A session of mistral-vibe: `messages.jsonl` with `meta.json` beside it; once one file.
+    """Parser of mistral-vibe's sessions: `messages.jsonl` and `meta.json`, formerly one file.
 
-    Its messages have no times: they have the session's.
+    Its messages have no times of their own, so they get the session's.
     """
 
     agent = "mistral-vibe"
@@ -82,18 +82,18 @@ class MistralVibeParser(MessagesParser):
         """See `SessionParser.start`."""
         self._model = ""
         if found.file.suffix != ".json":
-            self._note(document(found.file.parent / "meta.json"))
+            self._read_metadata(document(found.file.parent / "meta.json"))
 
     def feed(self, record: Fields) -> Iterator[PutTurn]:
-        """Take one record; the turns that it completes."""
+        """Process one record; yield the turns that it completes."""
         if "role" not in record and "metadata" in record:
-            self._note(fields(record, "metadata"))
+            self._read_metadata(fields(record, "metadata"))
             return
         yield from super().feed(record)
         if self.turn and self._model:
             self.turn.model = self._model
 
-    def _note(self, metadata: Fields) -> None:
+    def _read_metadata(self, metadata: Fields) -> None:
         facts = self.facts
         if foreign_id := text(metadata, "session_id"):
             self.identify(foreign_id)
@@ -106,7 +106,7 @@ class MistralVibeParser(MessagesParser):
         self._model = text(fields(metadata, "config"), "active_model")
 
     def time(self, record: Fields) -> tuple[datetime, bool]:
-        """Return when the session began."""
+        """Return the time when the session began."""
         return self.facts.started_at or self.facts.last_at, False
 
 
@@ -117,7 +117,7 @@ _PATH_BYTES = 4096
 
 
 class GeminiCliParser(SessionParser):
-    """Turns of one session file, from the last that it says of each message."""
+    """Parser of Gemini CLI's sessions, in which the last record of each message counts."""
 
     agent = "gemini-cli"
 
@@ -128,24 +128,24 @@ class GeminiCliParser(SessionParser):
         self._messages: dict[str, Fields] = {}
 
     def feed(self, record: Fields) -> Iterator[PutTurn]:
-        """Take one record; nothing is complete before the last one."""
+        """Process one record; no turn is complete before the end."""
         yield from ()
         if "$set" in record or ("sessionId" in record and "type" not in record):
-            self._note(fields(record, "$set") or record)
+            self._read_metadata(fields(record, "$set") or record)
         elif "$rewindTo" in record:
             self.leave_out("the agent's bookkeeping")
         elif message_id := text(record, "id"):
             self._messages[message_id] = record
         else:
-            self.wonder("", text(record, "type"))
+            self.count_unknown("", text(record, "type"))
 
     def finish(self) -> Iterator[PutTurn]:
-        """The file has ended: its turns."""
+        """Yield the turns at the end of the file."""
         for message_id, record in self._messages.items():
             yield from self._message(message_id, record)
         yield from super().finish()
 
-    def _note(self, told: Fields) -> None:
+    def _read_metadata(self, told: Fields) -> None:
         facts = self.facts
         if foreign_id := text(told, "sessionId"):
             self.identify(foreign_id)
@@ -172,7 +172,7 @@ class GeminiCliParser(SessionParser):
                 if self.turn and kind == "error":
                     self.turn.status = "failed"
             case kind:
-                self.wonder("message", kind)
+                self.count_unknown("message", kind)
 
     def _answered(self, key: str, record: Fields, at: datetime) -> None:
         if (turn := self.answered()) is None:
@@ -193,7 +193,7 @@ class GeminiCliParser(SessionParser):
 
 
 def _gemini_words(record: Fields, name: str) -> str:
-    """A text, a part, or parts."""
+    """Return the words of a text, a part, or a list of parts."""
     content = record.get(name)
     return words_of({name: [content] if isinstance(content, dict) else content}, name).strip()
 
@@ -207,7 +207,7 @@ def _gemini_result(call: Fields) -> str:
 
 
 def _gemini_folder(place: Path) -> str:
-    """The folder whose sessions lie here: named by its path's hash, or by a name of its own."""
+    """Return the project folder of a session folder, whose name is its path's hash, or its own."""
     try:
         with opened(place / ".project_root") as source:
             return text({"": source.read(_PATH_BYTES).decode("utf-8", "replace").strip()}, "")
@@ -237,12 +237,12 @@ _MESSAGES_LEFT_OUT = {
 
 
 class OpencodeParser(SessionParser):
-    """Turns of one session."""
+    """Parser of opencode's sessions."""
 
     agent = "opencode"
 
     def feed(self, record: Fields) -> Iterator[PutTurn]:
-        """Take the session itself, or a message with its parts; the turns that it completes."""
+        """Process the session's own record, or a message with its parts; yield completed turns."""
         if session := fields(record, "session"):
             facts = self.facts
             facts.cwd = text(session, "directory")
@@ -266,7 +266,7 @@ class OpencodeParser(SessionParser):
             case kind if kind in _MESSAGES_LEFT_OUT:
                 self.leave_out(_MESSAGES_LEFT_OUT[kind])
             case kind:
-                self.wonder("message", kind)
+                self.count_unknown("message", kind)
 
     def _prompt(self, key: str, parts: list[Fields], at: datetime) -> Iterator[PutTurn]:
         said = []
@@ -332,27 +332,27 @@ class OpencodeParser(SessionParser):
         if kind in _PARTS_LEFT_OUT:
             self.leave_out(_PARTS_LEFT_OUT[kind])
         else:
-            self.wonder(where, kind)
+            self.count_unknown(where, kind)
 
 
-# --- where they lie ------------------------------------------------------------
+# --- finding and reading opencode's sessions -----------------------------------
 
 
 def sessions_of(file: Path) -> list[FoundFile]:
-    """The sessions of a database. OSError where it is none of opencode's."""
+    """Return the sessions in a database; OSError if it is none of opencode's."""
     with _Database(file) as database:
         size = file.stat().st_size
         updated: dict[str, datetime] = {}
         for table in database.tables:
             for row in database.rows(f"SELECT id, time_updated FROM {table}"):
-                name, at = str(row["id"]), _at(row["time_updated"], file)
+                name, at = str(row["id"]), _time_of(row["time_updated"], file)
                 updated[name] = max(at, updated.get(name, at))
         found = [FoundFile(file, size, at, session=name) for name, at in updated.items()]
         return sorted(found, key=lambda each: (each.changed_at, each.session))
 
 
 def records_of(found: FoundFile, tally: Tally) -> Iterator[Fields]:
-    """The session, then its messages, each with its parts. OSError."""
+    """Yield the session's record, then its messages, each with its parts; raises OSError."""
     yield from _of_database(found, tally) if found.session else _of_files(found, tally)
 
 
@@ -364,8 +364,10 @@ def _of_database(found: FoundFile, tally: Tally) -> Iterator[Fields]:
             for table in database.tables
             for row in database.rows(f"SELECT * FROM {table} WHERE id = ?", found.session)
         }
-        # Of two the one that was changed last, version 2's where that can't be told.
-        by_age = sorted(sessions.values(), key=lambda row: _at(row["time_updated"], found.file))
+        # The table whose row was changed last counts, or version 2's if that can't be told.
+        by_age = sorted(
+            sessions.values(), key=lambda row: _time_of(row["time_updated"], found.file)
+        )
         for session in by_age[-1:]:
             yield {"session": session}
         told = [read[table](database, found.session, tally) for table in sessions]
@@ -377,7 +379,7 @@ _Turn = list[Fields]
 
 
 def _turns(messages: Iterator[Fields]) -> list[_Turn]:
-    """The messages by turns; the first list has what stands before a prompt."""
+    """Group the messages by turn; the first list has those before any prompt."""
     turns: list[_Turn] = [[]]
     for message in messages:
         if text(fields(message, "info"), "role") == "user":
@@ -387,17 +389,17 @@ def _turns(messages: Iterator[Fields]) -> list[_Turn]:
 
 
 def _merged(first: list[_Turn], second: list[_Turn]) -> list[_Turn]:
-    """What version 2 has of a session, with what version 1 has gone on with since.
+    """Merge version 2's turns of a session with those that version 1 has added since.
 
-    Version 2 takes over what version 1 has, with the ids of its prompts, and both can go on.
-    What comes after the last prompt that both have is new; that turn is read where it ended
-    later.
+    Version 2 takes over version 1's session, with the ids of its prompts, and both can add to it.
+    What comes after the last shared prompt is new; the turn of that prompt is taken from where it
+    ended later.
     """
     before, *turns = second
     there = {_id(turn): place for place, turn in enumerate(turns)}
     shared = [place for place, turn in enumerate(first) if turn and _id(turn) in there]
     if there and not shared:
-        return second  # Nothing tells what of the first it has taken over.
+        return second  # It can't be told which of the first it has taken over.
     for turn in first[shared[-1] if shared else 1 :]:
         place = there.get(_id(turn))
         if place is None:
@@ -417,7 +419,7 @@ def _created(message: Fields) -> datetime:
 
 
 def _of_version_1(database: "_Database", session: str, tally: Tally) -> Iterator[Fields]:
-    """Messages of `message`, each with its parts."""
+    """Yield the messages of table `message`, each with its parts."""
     messages = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
     parts = "SELECT data FROM part WHERE message_id = ? ORDER BY id"
     for row in database.rows(messages, session):
@@ -428,7 +430,7 @@ def _of_version_1(database: "_Database", session: str, tally: Tally) -> Iterator
 
 
 def _of_version_2(database: "_Database", session: str, tally: Tally) -> Iterator[Fields]:
-    """Messages of `session_message`, each with its parts within, as version 1 has them."""
+    """Yield the messages of table `session_message` in version 1's form, with their parts."""
     messages = "SELECT id, type, data FROM session_message WHERE session_id = ? ORDER BY seq"
     for row in database.rows(messages, session):
         told = _decoded(row["data"], tally)
@@ -454,7 +456,7 @@ def _part(part: Fields) -> Fields:
 
 
 def _of_files(found: FoundFile, tally: Tally) -> Iterator[Fields]:
-    """`session/<project>/<id>.json`, with `message/<id>/` and `part/<id of a message>/` beside."""
+    """Yield what is in `session/<project>/<id>.json`, `message/<id>/` and `part/<message id>/`."""
     told = dict(document(found.file))
     if not told:
         tally.broken["no JSON"] += 1
@@ -477,19 +479,19 @@ def _decoded(data: object, tally: Tally) -> Fields:
     return fields(found)
 
 
-def _at(value: object, file: Path) -> datetime:
+def _time_of(value: object, file: Path) -> datetime:
     told = moment(value, datetime.now(UTC))
     return told or datetime.fromtimestamp(file.stat().st_mtime, UTC)
 
 
 class _Database:
-    """Another program's database, only read: nothing is written beside it either."""
+    """Another program's database, opened read-only, without creating files next to it."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def __enter__(self) -> "_Database":
-        # Without a log beside it nobody has it open, and no file need be made to share it.
+        # Without a log next to it nobody has it open, and no file for sharing it need be created.
         file = self._file.parent.resolve() / self._file.name
         log = file.with_name(f"{file.name}-wal")
         how = "mode=ro" if log.exists() else "immutable=1"
@@ -506,7 +508,7 @@ class _Database:
             for names in (("session", "message", "part"), ("session_v2", "session_message"))
             if {kinds.get(name) for name in names} == {"table"}
         ]
-        """Those of sessions, by version of opencode: one or both."""
+        """The tables with sessions, by opencode's version: one or both."""
         if not self.tables:
             self._db.close()
             raise OSError(0, _FOREIGN, str(self._file))
@@ -516,7 +518,7 @@ class _Database:
         self._db.close()
 
     def rows(self, sql: str, *given: object) -> Iterator[dict[str, object]]:
-        """The rows of a query by their columns' names. OSError where it can't be read."""
+        """Yield the rows of a query by column name; OSError if it can't be read."""
         try:
             cursor = self._db.execute(sql, given)
             for row in cursor:

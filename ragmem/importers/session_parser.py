@@ -1,4 +1,4 @@
-"""A session from the records of any agent: turns, their tool calls, and the files these touched."""
+"""Assembles a session from an agent's records: turns, tool calls, and the files these touched."""
 
 import json
 import os
@@ -47,21 +47,24 @@ _SHELLS = (
 )
 _READERS = {"cat", "head", "tail", "nl", "less", "bat", "sed"}
 _PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\s*$", re.MULTILINE)
-_STEERING = re.compile(r"[|;&<>$`*?(){}\n\\~!\[\]]")
+_SHELL_SYNTAX = re.compile(r"[|;&<>$`*?(){}\n\\~!\[\]]")
 _MOST = 200
-"""Files of one call that are noted."""
+"""Maximum number of files recorded for one call."""
 _LONGEST_PATH = 4096
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """A file, as the tool was given it, and what was done with it."""
+    """A file, by the path given to the tool, and the kind of access."""
 
     path: str
     access: AccessType
 
 
 def touched(name: str, arguments: Fields, cwd: str) -> list[Touched]:
-    """What the arguments name; relative paths are those of `cwd`, or of the call's own folder."""
+    """Return the files named in the arguments of a call.
+
+    Relative paths are joined with the call's own folder, or else with `cwd`.
+    """
     folder = text(arguments, "workdir") or text(arguments, "cwd") or cwd
     found: list[Touched] = []
     if name in _ACCESSES:
@@ -77,7 +80,7 @@ def touched(name: str, arguments: Fields, cwd: str) -> list[Touched]:
 
 
 def listed(found: Iterable[Touched], folder: str) -> list[Touched]:
-    """Return each once, from the folder that it is relative to."""
+    """Return each file once, with its path joined to the folder."""
     whole = (
         Touched(os.path.join(folder, each.path), each.access)
         for each in found
@@ -87,7 +90,7 @@ def listed(found: Iterable[Touched], folder: str) -> list[Touched]:
 
 
 def found_by(name: str, answer: Fields) -> list[Touched]:
-    """The files that a search of Claude Code has found, as its structured answer lists them."""
+    """Return the files that a search of Claude Code found, as its structured result lists them."""
     if name not in ("Grep", "Glob"):
         return []
     access: AccessType = "search" if name == "Grep" else "list"
@@ -96,7 +99,7 @@ def found_by(name: str, answer: Fields) -> list[Touched]:
 
 
 def script_of(arguments: Fields) -> str:
-    """What a shell was told to run."""
+    """Return the script that a shell was told to run."""
     for name in ("command", "cmd", "script"):
         words = [word for word in items(arguments, name) if isinstance(word, str)]
         if len(words) == 3 and words[1] in ("-c", "-lc"):
@@ -115,8 +118,8 @@ def _patched(patch: str) -> list[Touched]:
 
 
 def _read(script: str) -> Sequence[str]:
-    """Files that a plain command reads; of all that is more than plain, nothing is known."""
-    if len(script) > _LONGEST_PATH or _STEERING.search(script.strip()):
+    """Return the files that a plain command reads; anything more than plain counts as unknown."""
+    if len(script) > _LONGEST_PATH or _SHELL_SYNTAX.search(script.strip()):
         return ()
     try:
         words = shlex.split(script)
@@ -127,7 +130,7 @@ def _read(script: str) -> Sequence[str]:
     program, rest = words[0], [word for word in words[1:] if not word.startswith("-")]
     if program == "sed":
         return rest[1:] if "-n" in words and "-i" not in words else ()
-    # The number of `head -n 20 FILE` is no file.
+    # the number in `head -n 20 FILE` is no file
     return [word for word in rest if not re.fullmatch(r"\+?[0-9]+[a-zA-Z]?", word)]
 
 
@@ -136,18 +139,18 @@ _ERROR_LIMIT = 500
 
 
 def session_id_of(agent: AgentName, foreign_id: str) -> str:
-    """The id of a session here: the same whenever it is imported."""
-    return _made_of(str(uuid.NAMESPACE_URL), f"ragmem:import/{agent}/{foreign_id}")
+    """Return our id of a session: the same for each import."""
+    return _derived_id(str(uuid.NAMESPACE_URL), f"ragmem:import/{agent}/{foreign_id}")
 
 
-def _made_of(namespace: str, name: str) -> str:
-    """An id, the same for the same name; that of a file may be no text."""
+def _derived_id(namespace: str, name: str) -> str:
+    """Return a UUID derived from a name; file names may contain invalid UTF-8."""
     spelled = name.encode("utf-8", "backslashreplace").decode()
     return str(uuid.uuid5(uuid.UUID(namespace), spelled))
 
 
 class _Message(msgspec.Struct):
-    """What the model said in one go."""
+    """One message of the model."""
 
     key: str | None
     texts: list[str] = []
@@ -155,7 +158,7 @@ class _Message(msgspec.Struct):
 
 
 class TurnBuilder:
-    """One prompt and all that followed from it."""
+    """A turn under construction: one prompt and everything that followed from it."""
 
     def __init__(self, session_id: str, turn_id: str, prompt: str, at: datetime) -> None:
         self.turn_id = turn_id
@@ -164,50 +167,50 @@ class TurnBuilder:
         self.last_at = at
         self.model: str | None = None
         self.status: TurnStatus | None = None
-        """How it ended, where the records say so."""
+        """How it ended, if the records say so."""
         self._session_id = session_id
         self._messages: list[_Message] = []
         self._calls: dict[str, ToolCall] = {}
         self._files: dict[str, list[Touched]] = {}
         self._meanwhile: list[tuple[str, str]] = []
-        """What else the person typed while the model worked on it, and the call before that."""
+        """Further messages that the user typed while the turn ran, each with the call before it."""
         self._answered = False
         self._thoughts: list[str] = []
         self._usage: dict[str, Usage] = {}
 
     @property
     def is_bare(self) -> bool:
-        """Whether the model has not answered to it in any way."""
+        """Whether the model has not answered in any way yet."""
         return not self._messages
 
     def say(self, key: str | None, words: str, at: datetime) -> None:
-        """The model said something; `key` names its message, where messages have names."""
+        """Add text of the model; `key` identifies its message, where messages have ids."""
         self._message(key, at)
         if words.strip():
             self._messages[-1].texts.append(words.strip())
 
     def hear(self, words: str) -> None:
-        """The person said something while the model worked on it."""
+        """Add a message that the user typed while the model worked."""
         self._meanwhile.append((words, next(reversed(self._calls), "")))
 
     def think(self, words: str) -> None:
-        """The model thought something."""
+        """Add reasoning of the model."""
         if words.strip():
             self._thoughts.append(words.strip())
 
     def spend(self, key: str, usage: Usage) -> None:
-        """What a call of the model took; the last word on each counts."""
+        """Set the usage of one model call; the last value for a key counts."""
         self._usage[key] = usage
 
     def ask(
         self, key: str | None, call_id: str, name: str, arguments: str, files: list[Touched]
     ) -> None:
-        """The model calls a tool; a call that was seen already changes nothing."""
+        """Add a tool call of the model; a known call id changes nothing."""
         if call_id in self._calls:
             return
         self._message(key, self.last_at)
         self._calls[call_id] = ToolCall(
-            tool_call_id=_made_of(self.turn_id, call_id),
+            tool_call_id=_derived_id(self.turn_id, call_id),
             turn_id=self.turn_id,
             order=len(self._calls),
             tool_name=_NAME.sub("_", name)[:64] or "tool",
@@ -220,7 +223,7 @@ class TurnBuilder:
         self._messages[-1].calls.append(call_id)
 
     def tool_of(self, call_id: str) -> str | None:
-        """The name of a tool that was called; None for a call that this turn does not know."""
+        """Return the name of the called tool; None if this turn has no such call."""
         held = self._calls.get(call_id)
         return held.tool_name if held else None
 
@@ -233,9 +236,9 @@ class TurnBuilder:
         failed: bool,
         files: list[Touched] | None = None,
     ) -> bool:
-        """The tool has answered; false when this turn has not called it.
+        """Add the result of a tool call; return whether this turn has the call.
 
-        `files` are those that the answer names; they are known better than by the arguments.
+        `files` are those named in the result, which is more reliable than the arguments.
         """
         held = self._calls.get(call_id)
         if held is None:
@@ -256,7 +259,7 @@ class TurnBuilder:
         return True
 
     def build(self, *, over: bool) -> PutTurn:
-        """The turn, without its place; `over`: nothing can follow any more."""
+        """Return the turn, without an index; `over`: no further records can belong to it."""
         said, preambles = self._said()
         for words, call_id in self._meanwhile:
             if held := self._calls.get(call_id):
@@ -294,14 +297,14 @@ class TurnBuilder:
     def _status(self, said: str, calls: list[ToolCall], *, over: bool) -> TurnStatus:
         if self.status in ("failed", "interrupted"):
             return self.status
-        # What may go on is not complete yet: a turn that is so is never changed again.
+        # A completed turn is never changed again, so one that may go on is not completed.
         ended = over or self.status == "completed"
         answered = all(call.result for call in calls)
         whole = bool(said) or self.status == "completed"
         return "completed" if ended and answered and whole else "interrupted"
 
     def _said(self) -> tuple[str, list[str]]:
-        """The answer, and what was said before the calls of each message that has some."""
+        """Return the answer, and the texts before the calls of each message that has calls."""
         preambles: list[str] = []
         waiting: list[str] = []
         for message in self._messages:
@@ -312,14 +315,14 @@ class TurnBuilder:
         return "\n\n".join(waiting), preambles
 
     def _message(self, key: str | None, at: datetime) -> None:
-        """The message that comes next is that of the key; without keys, one goes to an answer."""
+        """Select the message with this key; without keys a new one begins after each result."""
         self._touch(at)
         last = self._messages[-1] if self._messages else None
         if last is None or (last.key != key if key else self._answered):
             self._messages.append(_Message(key))
         self._answered = False
         if self.status == "failed":
-            self.status = None  # It was tried again, and here it goes on.
+            self.status = None  # the agent has tried again, and the turn goes on
 
     def _touch(self, at: datetime) -> None:
         self.last_at = max(self.last_at, at)
@@ -327,7 +330,7 @@ class TurnBuilder:
 
 def _accesses(call: ToolCall, files: list[Touched]) -> tuple[FileAccess, ...]:
     if not call.success:
-        return ()  # A failed call touched nothing.
+        return ()  # a failed call touched nothing
     return tuple(
         FileAccess(
             path=each.path,
@@ -341,7 +344,7 @@ def _accesses(call: ToolCall, files: list[Touched]) -> tuple[FileAccess, ...]:
 
 
 def words_of(item: Fields, name: str = "content") -> str:
-    """The text of a message, or of an answer in parts."""
+    """Return the text of a message or a result, which may consist of parts."""
     if isinstance(item.get(name), str):
         return text(item, name)
     said = []
@@ -352,12 +355,12 @@ def words_of(item: Fields, name: str = "content") -> str:
 
 
 def decoded(arguments: str) -> Fields:
-    """An object that stands as JSON in a text; an empty one for anything else."""
+    """Decode a JSON object from a text; an empty one for anything else."""
     return fields(decoded_line(arguments.encode("utf-8", "replace")))
 
 
 def arguments_json(value: object) -> str:
-    """Arguments as they can be stored and replayed: a JSON object, whatever they were."""
+    """Encode arguments so that they can be stored and replayed: as a JSON object, in any case."""
     if isinstance(value, str):
         told = decoded_line(value.encode("utf-8", "replace"))
         value = told if isinstance(told, dict) else {"input": value} if value.strip() else {}
@@ -368,14 +371,14 @@ def arguments_json(value: object) -> str:
     except (ValueError, OverflowError, RecursionError):
         pass
     try:
-        # Half an emoji, or a number without end.
+        # lone surrogates, infinite numbers
         return clean(json.dumps(value, ensure_ascii=False, allow_nan=False))
     except (ValueError, RecursionError):
         return "{}"
 
 
 def tokens(given: Fields, fresh: Sequence[str], out: Sequence[str], cached: str) -> Usage | None:
-    """Tokens of one call, added up by their names; None where the first of a sum isn't told."""
+    """Return the usage of one call from its fields; None if the first field of a sum is missing."""
     if count(given, fresh[0]) is None or count(given, out[0]) is None:
         return None
     went_in, came = (sum(count(given, name) or 0 for name in names) for names in (fresh, out))
@@ -388,20 +391,20 @@ def tokens(given: Fields, fresh: Sequence[str], out: Sequence[str], cached: str)
 
 
 _SETTLED_S = 3600
-"""After so long without a record, nothing more is expected of the last turn."""
+"""After this long without a record, nothing more is expected of the last turn."""
 TITLE_LIMIT = 120
 _KEY_CHARS = 200
 
 
 class SessionParser(ABC):
-    """The state of reading one file: what is known of the session, and the turn that goes on."""
+    """Base of the parsers of one file, with what is known of its session and the current turn."""
 
     agent: ClassVar[AgentName]
 
     def __init__(
         self, found: FoundFile, tally: Tally, *, now: datetime, titles: Mapping[str, str]
     ) -> None:
-        """`titles` are those that stand elsewhere, by what the agent names them by."""
+        """`titles` are those found elsewhere, by the key that the agent uses there."""
         self.facts = FileFacts(foreign_id="", last_at=found.changed_at)
         self.tally = tally
         self.now = now
@@ -409,19 +412,19 @@ class SessionParser(ABC):
         self._titles = titles
         self._unnamed = 0
         self._is_beginning = True
-        """Whether no prompt has come yet."""
+        """Whether no prompt has been read yet."""
         self.identify(found.session or found.file.stem)
         self.start(found)
 
     def start(self, found: FoundFile) -> None:  # noqa: B027 - not every agent tells any
-        """What is known of a session before its records are read."""
+        """Set what is known of a session before its records are read."""
 
     @abstractmethod
     def feed(self, record: Fields) -> Iterator[PutTurn]:
-        """Take one record; the turns that it completes, without their places in the session."""
+        """Process one record; yield the turns that it completes, without their indexes."""
 
     def finish(self) -> Iterator[PutTurn]:
-        """The file has ended: the last turn, complete when nothing more is expected of it."""
+        """End the last turn with the file; it is complete if nothing more is expected of it."""
         yield from self.end(over=self.is_quiet)
 
     @property
@@ -430,31 +433,31 @@ class SessionParser(ABC):
         return (self.now - self.facts.last_at).total_seconds() > _SETTLED_S
 
     def end(self, *, over: bool) -> Iterator[PutTurn]:
-        """The turn that went on, if there is one; `over`: nothing can follow in it."""
+        """End the current turn, if there is one; `over`: no further records can belong to it."""
         turn, self.turn = self.turn, None
         if turn is not None:
             self.facts.first_prompt = self.facts.first_prompt or turn.prompt
             yield turn.build(over=over)
 
     def identify(self, foreign_id: str) -> None:
-        """Say which session it is; before its first turn."""
+        """Set the session's foreign id; to be called before its first turn."""
         self.facts.foreign_id = foreign_id
         self._session_id = session_id_of(self.agent, foreign_id)
         self._keys: Counter[str] = Counter()
 
     def begin(self, words: str, at: datetime, key: str = "") -> TurnBuilder:
-        """A prompt; `key` is what the file calls it, else its words stand for it."""
+        """Begin a turn; `key` is the prompt's id in the file, or else its beginning is used."""
         self._is_beginning = False
         key = key or words[:_KEY_CHARS]
         self._keys[key] += 1
-        # Of the second turn with the same key the id is another one.
+        # The second turn with the same key gets another id.
         own = key if self._keys[key] == 1 else f"{key}#{self._keys[key]}"
-        turn_id = _made_of(self._session_id, own)
+        turn_id = _derived_id(self._session_id, own)
         self.turn = TurnBuilder(self._session_id, turn_id, words, at)
         return self.turn
 
     def call(self, key: str | None, call_id: str, name: str, given: object, at: datetime) -> str:
-        """The model calls a tool in the turn that goes on; the id of the call."""
+        """Add a tool call to the current turn; return the call's id."""
         call_id = call_id or self.next_name()
         if turn := self.turn:
             arguments = arguments_json(given)
@@ -472,28 +475,28 @@ class SessionParser(ABC):
         failed: bool = False,
         files: list[Touched] | None = None,
     ) -> None:
-        """A tool has answered."""
+        """Add the result of a tool call."""
         turn = self.turn
         if not turn or not turn.answer(call_id, words, at, failed=failed, files=files):
             self.leave_out("answers to unknown calls")
 
     def answered(self) -> TurnBuilder | None:
-        """The turn to which the model answers; None, which is counted, where there is none."""
+        """Return the turn that the model answers; None, and counted, without a prompt."""
         if self.turn is None:
             self.leave_out("answers without a prompt")
         return self.turn
 
     def complete(self) -> None:
-        """The file says that the turn has ended, unless it has told already how."""
+        """Mark the current turn as completed, unless the file has said how it ended."""
         if self.turn and self.turn.status is None and not self.turn.is_bare:
             self.turn.status = "completed"
 
     def entitle(self, title: str) -> None:
-        """Say what the session is called."""
+        """Set the session's title."""
         self.facts.title = one_line(title, TITLE_LIMIT) or self.facts.title
 
     def time(self, record: Fields) -> tuple[datetime, bool]:
-        """When it was written, and whether it says so itself."""
+        """Return the time of a record, and whether it is the record's own."""
         facts = self.facts
         at = moment(record.get("timestamp"), self.now)
         if at is None:
@@ -504,7 +507,7 @@ class SessionParser(ABC):
         return at, True
 
     def next_name(self) -> str:
-        """Return a name for what has none of its own."""
+        """Return a key for what has none of its own."""
         self._unnamed += 1
         return f"unnamed {self._unnamed}"
 
@@ -512,6 +515,6 @@ class SessionParser(ABC):
         """Count something that is no part of the conversation."""
         self.tally.left_out[what] += 1
 
-    def wonder(self, where: str, kind: str) -> None:
-        """Count a kind of record that is not known."""
+    def count_unknown(self, where: str, kind: str) -> None:
+        """Count a record of an unknown kind."""
         self.tally.unknown[f"{where} {one_line(kind, 60) or '(none)'}".strip()] += 1

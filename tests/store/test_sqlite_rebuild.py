@@ -132,8 +132,8 @@ async def test_damaged_pages_cost_what_is_on_them(
 
 async def test_what_is_lost_comes_from_a_backup(tmp_path: Path, database: Path) -> None:
     """What was said since it was made is taken from what can be read, the rest from it."""
-    assert repair.keep(database, tmp_path / "home/locks", utc_now())
-    [backup] = schema.newest_first(database)
+    assert repair.keep_copy(database, tmp_path / "home/locks", utc_now())
+    [backup] = schema.daily_copies(database)
     store = await sqlite(tmp_path / "home")
     await store.apply(whole_turn("root", "late", "Said after the backup."))
     await store.aclose()
@@ -152,8 +152,8 @@ async def test_what_is_lost_comes_from_a_backup(tmp_path: Path, database: Path) 
 
 async def test_without_its_first_page_nothing_is_read(tmp_path: Path, database: Path) -> None:
     """It is left as it is; a backup alone takes its place."""
-    assert repair.keep(database, tmp_path / "home/locks", utc_now())
-    [backup] = schema.newest_first(database)
+    assert repair.keep_copy(database, tmp_path / "home/locks", utc_now())
+    [backup] = schema.daily_copies(database)
     content = bytearray(database.read_bytes())
     content[:PAGE] = bytes(PAGE)
     database.write_bytes(content)
@@ -174,9 +174,9 @@ async def test_backups_are_one_a_day_and_the_newest_three(tmp_path: Path, databa
     days = [now + timedelta(days=each, minutes=each) for each in range(6)]
 
     def keep(at: datetime) -> bool:
-        made = repair.keep(database, tmp_path / "home/locks", at)
+        made = repair.keep_copy(database, tmp_path / "home/locks", at)
         if made:
-            os.utime(schema.newest_first(database)[0], (at.timestamp(), at.timestamp()))
+            os.utime(schema.daily_copies(database)[0], (at.timestamp(), at.timestamp()))
         return made
 
     assert keep(days[0])
@@ -185,26 +185,26 @@ async def test_backups_are_one_a_day_and_the_newest_three(tmp_path: Path, databa
     for day in days[1:]:
         os.utime(database, (day.timestamp(), day.timestamp()))
         assert keep(day)
-    there = schema.newest_first(database)
+    there = schema.daily_copies(database)
     assert len(there) == 3
     assert {stat.S_IMODE(each.stat().st_mode) for each in there} == {0o600}
     assert not list(there[0].parent.glob(".*"))
     store = await sqlite(tmp_path / "home")
     await store.delete_session("deep")
-    assert schema.newest_first(database) == []
+    assert schema.daily_copies(database) == []
     await store.aclose()
 
 
 async def test_a_damaged_database_takes_no_backups_place(tmp_path: Path, database: Path) -> None:
-    assert repair.keep(database, tmp_path / "home/locks", utc_now())
-    before = schema.newest_first(database)
+    assert repair.keep_copy(database, tmp_path / "home/locks", utc_now())
+    before = schema.daily_copies(database)
     content = bytearray(database.read_bytes())
     at = roots_end(database) * PAGE
     content[at : at + 40 * PAGE] = random.Random(1).randbytes(40 * PAGE)
     database.write_bytes(content)
     with pytest.raises(apsw.Error):
-        repair.keep(database, tmp_path / "home/locks", utc_now() + timedelta(days=2))
-    assert schema.newest_first(database) == before
+        repair.keep_copy(database, tmp_path / "home/locks", utc_now() + timedelta(days=2))
+    assert schema.daily_copies(database) == before
 
 
 async def test_cut_in_the_middle(tmp_path: Path, database: Path) -> None:

@@ -1,22 +1,21 @@
 """The graph store: sessions, turns, tool calls, summaries and memories as nodes in Neo4j.
 
-gateway.py     where a server is, the driver, bounded transactions, its errors in plain words
-schema.py      constraints and indexes, made once and mended when missing
-shapes.py      how each kind of record stands in the graph: properties, and what is wrong of them
+gateway.py     addresses, the driver, transactions with a deadline, its errors in plain words
+schema.py      constraints and indexes, created once and again when missing
+shapes.py      how each kind of record is represented: properties, their types, type checks
 writes.py      each Write as Cypher, from one table of kinds
-read.py        sessions, turns and summaries, and everything, to be moved
-search.py      the search, over entries.py (what is found by words) and vectors.py
-vectors.py     vectors as they are stored and looked through, what is still to be done, leases
-memories.py    memories, profiles and owners, read and written
-code.py        files, scopes and references, read and written
-belonging.py   Projects and Owners, what hangs on them; a project split off again
-repair.py      whether a graph keeps its promises, and one that does not read out and emptied
-salvage.py     what can be read of that, as the rows of a SQLite memory
+read.py        queries for sessions, turns and summaries, and for everything to be moved
+search.py      the search, over entries.py (full-text entries) and vectors.py
+vectors.py     vectors as they are stored and read, pending work, leases
+memories.py    memories, profiles and owners
+code.py        files, scopes and references
+belonging.py   links from Projects and Owners; splitting off a project
+repair.py      integrity checks; reading out and emptying a graph that fails them
+salvage.py     what can be recovered of it, as the rows of a SQLite database
 *.cypher       the statements
 
-The Store itself is here; see `ragmem.store` for what it promises. What a room reads or writes is a
-function of a running transaction; the store's methods of the same names run them in transactions of
-their own.
+The Store itself is here; see `ragmem.store` for what it guarantees. The modules' functions take a
+running transaction; the store's methods of the same names run each in a transaction of its own.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -55,7 +54,7 @@ __all__ = ["Connection", "Neo4jStore"]
 
 
 LEASE_S = 30
-"""An owner that was not heard of for so long, in seconds by the server's clock, lives no more."""
+"""An owner without a heartbeat for this long, in seconds by the server's clock, is dead."""
 _BY_ID: dict[type, Callable[..., Awaitable[list[Any]]]] = {
     Session: read.sessions_by_id,
     Turn: read.turns_by_id,
@@ -71,7 +70,7 @@ Method = Callable[Concatenate["Neo4jStore", P], Coroutine[Any, Any, T]]
 
 
 def _reads(work: Work[P, T]) -> Method[P, T]:
-    """A method that runs the function in a read transaction."""
+    """Return a method that runs the function in a read transaction."""
 
     async def method(store: "Neo4jStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await store._gateway.read(lambda tx: work(tx, *args, **kwargs))
@@ -80,7 +79,7 @@ def _reads(work: Work[P, T]) -> Method[P, T]:
 
 
 def _writes(work: Work[P, T]) -> Method[P, T]:
-    """A method that runs the function in a write transaction: all or nothing."""
+    """Return a method that runs the function in a write transaction: all or nothing."""
 
     async def method(store: "Neo4jStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await store._gateway.write(lambda tx: work(tx, *args, **kwargs))
@@ -109,12 +108,13 @@ class Neo4jStore:
         brief: bool = False,
         fills: bool = False,
     ) -> "Neo4jStore":
-        """Connect and complete the schema; `say` is told of what takes long, or is left out.
+        """Connect and complete the schema.
 
-        One that is open only `brief`ly believes the graph that its schema is whole, if it says so.
-        StoreUnavailable when nothing answers, StoreRefused for a wrong address,
-        password, database or version, StoreDamaged while it is repaired, but to the repair, which
-        `fills` it. `timeout_s` bounds every later call too.
+        `say` is told what takes long, and what is left out because it can't be read. A store opened
+        only `brief`ly skips checking the schema if the graph records that it was found complete.
+        Raises StoreUnavailable when nothing answers; StoreRefused for a wrong address, password,
+        database or version; StoreDamaged during a repair, except for the repair itself, which
+        `fills` the graph. `timeout_s` limits every later call too.
         """
         sees = "" if everyone else owner
         gateway = Gateway(connection, timeout_s, say, owner=owner, sees=sees, clock=clock)
@@ -246,7 +246,7 @@ class Neo4jStore:
 
         others, any_unowned = await self._gateway.write(work)
         if any_unowned:
-            # By itself: it locks sessions in an order of its own.
+            # In a transaction of its own: it locks sessions in another order.
             await self._gateway.write(self._interrupt_unowned)
         return others
 
@@ -263,12 +263,12 @@ class Neo4jStore:
         await self._gateway.write(work)
 
     async def _interrupt_unowned(self, tx: Transaction) -> None:
-        """End the running turns that no living owner runs."""
+        """Interrupt the running turns that have no living owner."""
         rows = await tx.run(STATEMENTS["sessions_with_unowned_turns"])
         session_ids = sorted(row["sessionId"] for row in rows)
         if not session_ids:
             return
-        # Locked first and looked at again: one of them may be finishing at this moment.
+        # Locked first and then read again: one of them may just be finishing.
         batch = Batch(tx)
         for session_id in session_ids:
             await batch.lock(session_id)

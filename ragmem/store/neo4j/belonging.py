@@ -1,12 +1,12 @@
-"""What hangs on the Projects and the Owners, so that whoever explores the graph can start there.
+"""Links from Projects and Owners to what is theirs, as starting points for exploring the graph.
 
-All of it is derived: a node says itself, in a property, whose it is, and here the relationship
-follows. Owners are made where somebody has something; projects are registered, and only of a
-session that says its folder one is made again.
+All of them are derived: a node names its project or owner in a property, and the relationship
+follows from that. Owners are created with the first node of theirs; projects are registered, and
+recreated only for a session that has the project's directory.
 
-A project is joined to another by `statements.cypher`, and split off again here, with what is its
-own: the sessions of its folder with all that hangs on them, the files that they touched, what was
-known in it before it was joined, and what was learned in its sessions alone.
+Joining a project to another is done in `statements.cypher`, splitting it off again here, with what
+is its own: the sessions of its directory with all that is linked to them, the files that they
+touched, what was known in the project before the join, and what was learned only in its sessions.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,32 +36,32 @@ _AT_ONCE = 2_000
 
 
 class Belonging(NamedTuple):
-    """Nodes of a label, and the node on which each of them is to hang."""
+    """Nodes of a label, and the parent that each of them is linked to."""
 
     label: str
     key: str
-    """What one is told by."""
+    """The property that identifies a node of the label."""
     whose: str
-    """The id of the other, in Cypher on `n`; null or empty where it hangs on none."""
+    """The parent's id, as a Cypher expression on `n`; null or empty if there is no parent."""
     parent: str
     relationship: str
 
     @property
     def parent_key(self) -> str:
-        """The property by which the other one is found."""
+        """The property that identifies the parent."""
         return "projectId" if self.parent == "Project" else "ownerId"
 
     @property
     def what(self) -> str:
-        """The promise, in words."""
+        """The guarantee, in words."""
         return f"{self.label} hangs on its {self.parent}"
 
     def wrong(self, told: str) -> str:
-        """The statement that lists those that hang on another node, on none, or twice.
+        """Return a statement that lists nodes linked to another parent, to none, or twice.
 
-        `told` is what of them, in Cypher on `n`.
+        `told` is what to list of them, as a Cypher expression on `n`.
         """
-        # An Owner is made; a Project has to be there.
+        # An Owner is created if missing; a Project has to exist.
         there = (
             f"EXISTS {{ (:Project {{projectId: {self.whose}}}) }}"
             if self.parent == "Project"
@@ -76,10 +76,10 @@ class Belonging(NamedTuple):
             """
 
     def link(self, which: str) -> str:
-        """The statement that hangs those on theirs that `which` finds as `n`.
+        """Return a statement that links the nodes that `which` finds as `n` to their parents.
 
-        With `$anew` all that held them before goes; else what is right already stays untouched,
-        since who makes or removes a relationship holds both of its ends.
+        With `$anew` all previous links are deleted; otherwise correct ones are left untouched,
+        since creating or deleting a relationship locks both of its nodes.
         """
         return f"""
             UNWIND $ids AS id
@@ -98,17 +98,17 @@ class Belonging(NamedTuple):
             """
 
 
-_OWN = "CASE WHEN n.projectId IS NULL THEN n.owner END"
+_MEMORY_OWNER = "CASE WHEN n.projectId IS NULL THEN n.owner END"
 BELONGINGS = (
     Belonging("ConversationSession", "sessionId", "n.projectId", "Project", "HAS_SESSION"),
     Belonging("Memory", "uuid", "n.projectId", "Project", "HAS_MEMORY"),
     Belonging("File", "path", "n.projectId", "Project", "HAS_FILE"),
     Belonging("Scope", "scopeId", "n.projectId", "Project", "HAS_SCOPE"),
     Belonging("ConversationSession", "sessionId", "n.owner", "Owner", "HAS_SESSION"),
-    Belonging("Memory", "uuid", _OWN, "Owner", "HAS_MEMORY"),
+    Belonging("Memory", "uuid", _MEMORY_OWNER, "Owner", "HAS_MEMORY"),
     Belonging("UserProfile", "userId", "nullIf(n.userId, 'local')", "Owner", "HAS_PROFILE"),
 )
-"""A memory of a project hangs on that; one about a person on its owner."""
+"""A memory of a project is linked to that, one about a person to its owner."""
 _FILES = "MATCH (n:File {projectId: id[0], path: id[1]})"
 _TOUCHED = """
     MATCH (s:ConversationSession {sessionId: id[0]})
@@ -126,14 +126,15 @@ _MAKE_PROJECTS = f"""
     SET p.path = sessions[0].projectPath, p.createdAt = sessions[0].startTime
     """
 LOST_PROJECTS = f"{_LOST_PROJECTS} RETURN collect(id) AS found"
-"""The statement that lists those that sessions say their folders of, and that are not there."""
+"""Lists the projects that are missing although sessions have their directory."""
 
 
-async def keep(tx: Transaction, writes: Sequence[Write], projects: Sequence[str]) -> None:
-    """Hang what these have written on what it belongs to, last in their transaction.
+async def link_written(tx: Transaction, writes: Sequence[Write], projects: Sequence[str]) -> None:
+    """Link what these writes have put to its parents; comes last in their transaction.
 
-    `projects` are those that are new, were joined, or split: what there is of them already may hang
-    elsewhere. Their nodes are held from here on only, by who writes many files for a moment.
+    `projects` are those that are new, were joined, or split: their existing nodes may be linked
+    elsewhere. Projects' nodes are locked only from here on, so that a writer of many files holds
+    them for a moment.
     """
     found: dict[str, dict[Any, None]] = {}
     for write in writes:
@@ -155,7 +156,7 @@ async def _link(tx: Transaction, each: Belonging, which: str, ids: Sequence[Valu
 
 
 def _written(write: Write) -> Mapping[str, Sequence[Any]]:
-    """Ids of what a write has put into the graph, by label; `touched`: session and path."""
+    """Return the ids of what a write has put, by label; `touched`: pairs of session and path."""
     if isinstance(write, CreateSession | PutSession):
         return {"ConversationSession": [clean(write.session.session_id)]}
     if isinstance(write, RecordToolCall):
@@ -181,8 +182,8 @@ def _touched(session_id: str, accesses: Sequence[FileAccess]) -> list[tuple[str,
     return [(clean(session_id), path_key(each.path)) for each in accesses]
 
 
-async def mend(gateway: Gateway) -> None:
-    """Hang everything where it belongs, in portions, as before schema 8 nothing was."""
+async def link_all(gateway: Gateway) -> None:
+    """Link everything to its parents, in batches, since before schema 8 nothing was linked."""
     await gateway.write(partial(Transaction.run, statement=_MAKE_PROJECTS))
     for each in BELONGINGS:
         statement = each.wrong("elementId(n)")
@@ -196,7 +197,7 @@ async def mend(gateway: Gateway) -> None:
 
 STATEMENTS = named_statements("joining.cypher")
 _ENTRIES_AT_ONCE = 500
-"""Entries whose terms are in memory at a time."""
+"""Number of entries whose terms are in memory at a time."""
 
 
 async def split(
@@ -204,9 +205,9 @@ async def split(
     write: RegisterProject,
     lock_sessions: Callable[[set[str]], Awaitable[object]],
 ) -> list[str]:
-    """Split a project off from the one that it was joined to; the ids of both where anything moved.
+    """Split a project off from the one it was joined to; return both ids if anything moved.
 
-    Without a person's word only one that was never joined is marked so.
+    Without the user's choice, only a project that was never joined is marked as separate.
     """
     project_id = clean(write.project.project_id)
     given: dict[str, Value] = {"projectId": project_id}
@@ -221,7 +222,7 @@ async def split(
     await tx.run(STATEMENTS["lock_known_code"], ids=sorted(family))
     ids = sorted(await tx.found(STATEMENTS["sessions_to_split"], root=root, **given))
     await lock_sessions(set(ids))
-    # Whoever holds vectors in memory reads anew, by the project that they are of now.
+    # Vectors cached by other processes must be read again, by the project they now belong to.
     await tx.run(RECALL["lock_vectors"])
     await tx.run(RECALL["count_epoch"])
     await tx.run(STATEMENTS["stay_apart"], **given)
@@ -273,7 +274,7 @@ async def _split_memories(
 async def _successor(
     tx: Transaction, project_id: str, by: str | None, *, is_own: bool
 ) -> str | None:
-    """The first successor, from `by` on, that is on the same side of the split."""
+    """Return the first successor, from `by` on, that is on the same side of the split."""
     seen = set()
     while by is not None and by not in seen:
         seen.add(by)

@@ -1,4 +1,4 @@
-"""The store's part of code: see `ragmem.store` for what each of these promises."""
+"""The store's part for code: see `ragmem.store` for what each of these guarantees."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -28,17 +28,17 @@ from ragmem.text import clean
 
 
 def qualified_key(name: str) -> str:
-    """What a qualified name is compared by."""
+    """Return the key a qualified name is compared by."""
     return clean(name).casefold()
 
 
 def tail_key(name: str) -> str:
-    """What stands after the last dot of a name: what its scopes are looked up by."""
+    """Return the last dotted part of a name as a key, by which scopes are looked up."""
     return title_key(qualified_key(name).rpartition(".")[2])
 
 
 def scope_row(scope: CodeScope) -> list[Value]:
-    """A scope as `put_scopes` takes it."""
+    """Return a scope in the form that `put_scopes` takes."""
     return [
         *msgspec.structs.astuple(scope),
         title_key(scope.name),
@@ -48,14 +48,14 @@ def scope_row(scope: CodeScope) -> list[Value]:
 
 
 def to_scope(text: str) -> CodeScope:
-    """A scope from its fields in their order, parted by NUL."""
+    """Return the scope of its fields, in order and separated by NUL."""
     held: dict[str, Any] = dict(zip(CodeScope.__struct_fields__, text.split("\0"), strict=True))
     held |= {name: int(held[name]) for name in ("start_line", "end_line")}
     return CodeScope(**held)
 
 
 def to_file(project_id: str, columns: tuple[str, str, str, list[str], list[str]]) -> CodeFile:
-    """Make one of a row of `code_files`."""
+    """Return the file of a row of `code_files`."""
     path, language, digest, scopes, imports = columns
     return CodeFile(
         project_id=project_id,
@@ -68,7 +68,7 @@ def to_file(project_id: str, columns: tuple[str, str, str, list[str], list[str]]
 
 
 def to_found(columns: tuple[str, str, bool, str]) -> FoundScope:
-    """Make one of a row of `find_scopes`."""
+    """Return the scope of a row of `find_scopes`."""
     project_id, path, defined, text = columns
     return FoundScope(project_id=project_id, path=path, defined=defined, scope=to_scope(text))
 
@@ -77,18 +77,18 @@ STATEMENTS = named_statements("code.cypher")
 
 
 async def put_files(tx: Transaction, puts: Sequence[CodeFile]) -> None:
-    """Write files as they are now, one after the other, without the scopes that they lost."""
+    """Put files as they are now, one after the other, and delete the scopes that they lost."""
     last: dict[tuple[str, str], CodeFile] = {}
     for file in puts:
         last.pop(_key(file), None)
         last[_key(file)] = file
     await _lock(tx, {project_id for project_id, _ in last})
-    # Of two files that define a scope, it is the later one's.
+    # If two files define a scope, it belongs to the later one.
     owners = {clean(scope.scope_id): key for key, file in last.items() for scope in file.scopes}
-    # By path, as tool calls lock the files that they touched.
+    # Sorted by path, as tool calls lock the files that they touch.
     files = [_file_row(key, last[key], owners) for key in sorted(last)]
     places: list[Properties] = [_without(row, "scopes") for row in files]
-    # What takes longest first: who touches one of the files waits for the rest.
+    # The slowest statement first: it does not lock the files yet, which others wait for.
     await tx.run(STATEMENTS["put_scopes"], files=files)
     await tx.run(STATEMENTS["put_files"], files=places)
     lost = await tx.found(STATEMENTS["let_scopes_go"], files=places)
@@ -128,7 +128,7 @@ def _without(row: Properties, name: str) -> Properties:
 
 
 async def drop_files(tx: Transaction, writes: Sequence[DropCodeFiles]) -> None:
-    """Remove files that are no more, and the scopes that no turn has to do with."""
+    """Delete files that no longer exist, and scopes of theirs that no turn refers to."""
     keys = sorted(
         {(clean(write.project_id), path_key(path)) for write in writes for path in write.paths}
     )
@@ -149,7 +149,7 @@ async def put_references(
     writes: Sequence[PutReferences],
     lock_sessions: Callable[[set[str]], Awaitable[object]],
 ) -> None:
-    """Write the references of turns to code; of several for one turn the last counts."""
+    """Put the references of turns to code; of several for one turn the last one counts."""
     last = {clean(write.turn_id): write for write in writes}
     turn_ids = sorted(last)
     rows: list[Properties] = [
@@ -169,14 +169,14 @@ async def put_references(
 
 
 async def hold_scopes_of(tx: Transaction, session_id: str) -> list[str]:
-    """The scopes that a session's turns have to do with; nobody else changes them meanwhile."""
+    """Return the scopes that a session's turns refer to, locked against changes by others."""
     found = await tx.found(STATEMENTS["scopes_of_session"], sessionId=session_id)
     await _lock(tx, {project_id for _, project_id in found})
     return [scope_id for scope_id, _ in found]
 
 
 async def forget_scopes(tx: Transaction, scope_ids: Sequence[str]) -> None:
-    """Remove those of the scopes that no file defines and no turn has to do with."""
+    """Delete those of the scopes that no file defines and no turn refers to."""
     await tx.run(STATEMENTS["forget_scopes"], ids=sorted(scope_ids))
 
 
@@ -192,10 +192,9 @@ _SCOPES_AT_ONCE = 5_000
 async def code_files(
     gateway: Gateway, project_id: str, paths: Sequence[str] = ()
 ) -> list[CodeFile]:
-    """The files that define scopes, with those, by path; of these paths, or all.
+    """Return the files with these paths, or all, that define scopes, with those; by path.
 
-    A part of them in each transaction: of a large project all together would take longer than the
-    deadline.
+    In several reads: all files of a large project would take longer than the deadline.
     """
     files: list[CodeFile] = []
     if paths:
@@ -223,7 +222,7 @@ async def _files(
 
 
 async def find_scopes(gateway: Gateway, query: ScopeQuery) -> list[FoundScope]:
-    """Find those that match, those that no file defines any more too; in parts, as files."""
+    """Find the scopes that match, including those no file defines any more; in several reads."""
     ids = await gateway.read(lambda tx: _scope_ids(tx, query))
     found: list[FoundScope] = []
     for start in range(0, len(ids), _SCOPES_AT_ONCE):
@@ -236,7 +235,7 @@ async def find_scopes(gateway: Gateway, query: ScopeQuery) -> list[FoundScope]:
 
 
 async def code_turns(tx: Transaction, query: TurnsQuery) -> list[CodeTurn]:
-    """Newest first; a turn once, with all that it has to do with what was asked for."""
+    """Return turns, newest first; each once, with all its relations to what was asked for."""
     [[found]] = await tx.values(
         STATEMENTS["code_turns"],
         scopeIds=sorted(set(query.scope_ids)),
@@ -260,9 +259,10 @@ async def code_turns(tx: Transaction, query: TurnsQuery) -> list[CodeTurn]:
 async def changed_with(
     tx: Transaction, project_ids: Sequence[str], path: str, *, limit: int = 20
 ) -> list[ChangedTogether]:
-    """Other files that turns wrote to which wrote to this one; most turns first, then newest.
+    """Return other files written to in the turns that wrote to this one.
 
-    Of turns that wrote to more than 50 files nothing is learned: they are left out.
+    Those with the most turns first, then the newest. Turns that wrote to more than 50 files are
+    ignored: nothing can be learned from them.
     """
     [[found]] = await tx.values(
         STATEMENTS["changed_with"],
@@ -283,20 +283,20 @@ async def changed_with(
 
 
 async def references_of(tx: Transaction, ids: Sequence[str]) -> list[PutReferences]:
-    """Return those of the turns that have some, in this order; the strongest references first."""
+    """Return references of those turns that have some, in this order; the strongest first."""
     order = [clean(each) for each in dict.fromkeys(ids)]
     [[found]] = await tx.values(STATEMENTS["references_of"], ids=order)
     return store.references_of(found)
 
 
 async def code_projects(tx: Transaction) -> list[str]:
-    """Every project whose files define scopes."""
+    """Return every project whose files define scopes."""
     [[found]] = await tx.values(STATEMENTS["code_projects"])
     return list(found)
 
 
 async def _scope_ids(tx: Transaction, query: ScopeQuery) -> list[str]:
-    """Those that match, in order."""
+    """Return the ids of the scopes that match, in order."""
     projects = await _family(tx, query.project_ids)
     conditions = those_given(
         (True, "s.projectId IN $projects" if projects else "s.projectId IS NOT NULL"),
@@ -319,7 +319,7 @@ async def _scope_ids(tx: Transaction, query: ScopeQuery) -> list[str]:
 
 
 async def _family(tx: Transaction, project_ids: Sequence[str]) -> list[str]:
-    """These projects with all that were joined to the same; none for none."""
+    """Return these projects with all that are joined to the same ones; none for none."""
     if not project_ids:
         return []
     found = await tx.found(STATEMENTS["family"], projectIds=sorted(set(project_ids)))

@@ -1,8 +1,8 @@
-"""What turns and summaries are found by: a node beside each, with its terms.
+"""Search entries: a node next to each turn and summary, with its terms.
 
-A term stands there twice: marked with the project, so that its frequency is that of the
-project, and marked as any turn's (or summary's), for what is searched beyond a project.
-Both are one full-text index; the marks can't be mistaken for terms (see `ragmem.terms`).
+Each term is in an entry twice: prefixed with the project, so that its frequency is that of the
+project, and with the prefix of any turn (or summary), for searches beyond a project. Both are in
+one full-text index; the prefixes can't be mistaken for terms (see `ragmem.terms`).
 """
 
 import asyncio
@@ -24,21 +24,21 @@ TURNS, SUMMARIES = "t", "s"
 
 
 def mark(kind: str, project_id: str | None = None) -> str:
-    """What stands before each term of a project's turns or summaries; without one, of any."""
-    return f"{kind}{'' if project_id is None else _short(project_id)}|"
+    """Return the prefix of terms of a project's turns or summaries; without a project, of all."""
+    return f"{kind}{'' if project_id is None else _short_hash(project_id)}|"
 
 
 def session_mark(kind: str, session_id: str) -> str:
-    """A word of its own in all that a session's turns or summaries are found by."""
-    return f"{kind}={_short(session_id)}"
+    """Return a word that is in all entries of a session's turns or summaries, and in no others."""
+    return f"{kind}={_short_hash(session_id)}"
 
 
 def level_mark(level: int) -> str:
-    """A word of its own in all summaries of a level."""
+    """Return a word that is in all entries of summaries of a level, and in no others."""
     return f"l={level}"
 
 
-def _short(text: str) -> str:
+def _short_hash(text: str) -> str:
     return hashlib.blake2b(clean(text).encode(), digest_size=6).hexdigest()
 
 
@@ -56,7 +56,7 @@ def entry(
 
 
 def of_another_project(row: Row, project_id: str) -> Properties:
-    """Properties of an entry that goes to this project; of its row the id, project and terms."""
+    """Return the properties of an entry moved to this project; `row`: its id, project, terms."""
     kinds, before = (SUMMARIES, TURNS), row["projectId"]
     text = str(row["terms"])
     for kind in kinds:
@@ -86,16 +86,16 @@ def summary_entry(summary: Summary, project_id: str) -> Properties:
 
 
 async def write_turns(tx: Transaction, entries: Sequence[Properties]) -> None:
-    """Put entries beside turns that end now: they have none yet."""
+    """Write entries of turns that end now and have none yet."""
     await tx.run(STATEMENTS["write_turn_entries"], entries=entries)
 
 
 async def write_summaries(
     tx: Transaction, summaries: Sequence[Summary], projects: Mapping[str, str]
 ) -> None:
-    """Put entries beside summaries; `projects` by session.
+    """Write entries of summaries; `projects` are by session.
 
-    Vectors of what they said before are dropped.
+    Vectors of entries whose text has changed are dropped.
     """
     entries = [summary_entry(each, projects[each.session_id]) for each in summaries]
     await _drop_outdated(tx, entries)
@@ -105,7 +105,7 @@ async def write_summaries(
 async def index_turns(
     tx: Transaction, ids: Sequence[str], *, keep_vectors: bool = False
 ) -> list[str]:
-    """Bring the entries of turns in step with what is stored; ids of those that were not."""
+    """Write those entries of turns that differ from what is stored; return their ids."""
     entries = await turn_entries(tx, ids)
     if not keep_vectors:
         await _drop_outdated(tx, entries)
@@ -114,7 +114,7 @@ async def index_turns(
 
 
 async def index_summaries(tx: Transaction, ids: Sequence[str]) -> None:
-    """Write the entries of summaries, and what waits of them; vectors stay."""
+    """Write the entries of summaries, and mark their pending work; vectors are kept."""
     entries = await summary_entries(tx, ids)
     await tx.run(STATEMENTS["write_summary_entries"], entries=entries)
     await tx.run(STATEMENTS["note_what_waits"], ids=ids)
@@ -123,20 +123,20 @@ async def index_summaries(tx: Transaction, ids: Sequence[str]) -> None:
 
 
 async def turn_terms(turn: Turn) -> list[str]:
-    """What a turn is found by."""
+    """Return the terms that a turn is found by."""
     from ragmem import terms
 
-    # Longer ones would hold up everything else that runs in this process.
+    # Longer turns would block everything else that runs in this process.
     if turn.char_count + 1000 * len(turn.tool_calls) < 10_000:
         return terms.turn_terms(turn)
     return await asyncio.to_thread(terms.turn_terms, turn)
 
 
 async def turn_entries(tx: Transaction, turn_ids: Sequence[str]) -> list[Properties]:
-    """Return the entries that the ended ones of these turns should have."""
+    """Return the entries that the ended ones among these turns should have."""
     found = await tx.found(STATEMENTS["turn_sources"], ids=turn_ids)
     return [
-        entry(row["uuid"], row["sessionId"], row["projectId"], await turn_terms(_source(row)))
+        entry(row["uuid"], row["sessionId"], row["projectId"], await turn_terms(_turn_source(row)))
         for row in found
     ]
 
@@ -153,8 +153,8 @@ async def summary_entries(tx: Transaction, summary_ids: Sequence[str]) -> list[P
     ]
 
 
-def _source(row: Row) -> Turn:
-    """As far as its words need it."""
+def _turn_source(row: Row) -> Turn:
+    """Return the parts of a turn that its terms are made from."""
     at = utc_now()
     calls = (
         salvaged(ToolCall, call, at, turn_id=row["uuid"], order=order)
@@ -173,14 +173,14 @@ async def _drop_outdated(tx: Transaction, entries: Sequence[Properties]) -> None
 
 
 async def drop_vectors(tx: Transaction, record_ids: Sequence[str]) -> None:
-    """Drop those of these records, to be made anew; who holds them in memory reads anew."""
+    """Drop the vectors of these records, which are pending then, and invalidate caches."""
     await tx.run(STATEMENTS["lock_vectors"])
     await tx.run(STATEMENTS["drop_vectors"], ids=record_ids)
     await tx.run(STATEMENTS["count_epoch"])
 
 
 async def lock_vectors(tx: Transaction) -> tuple[str | None, int, int]:
-    """Let no other change vectors until the end; their embedder, dimension and last sequence."""
+    """Lock the vectors until the end; return their embedder, dimension and last sequence number."""
     await tx.run(STATEMENTS["lock_vectors"])
     [row] = await tx.run(STATEMENTS["state_of_vectors"])
     return row["embedder"], row["dimension"] or 0, row["sequence"]

@@ -1,11 +1,11 @@
-"""The one module that speaks to the Neo4j driver.
+"""The only module that talks to the Neo4j driver.
 
-Write transactions are the driver's managed ones, run once each; trying again is done
-here, in one loop bounded by one deadline, so that a commit whose answer was lost
-(`IncompleteCommit`, which the driver leaves alone) is run again too. That is safe
-because every statement is idempotent. A statement that reads is a transaction by itself,
-which the server begins and ends: one around several would show them no other graph, as
-each sees what was committed by then, and would cost a further round trip.
+Write transactions are the driver's managed ones, run once each. Retries happen here, in one loop
+with one deadline, so that a commit whose answer was lost (`IncompleteCommit`, which the driver does
+not retry) is run again too. That is safe because every statement is idempotent. A statement that
+reads is a transaction of its own, which the server begins and ends: one transaction around several
+would not show them the same graph, as each sees what was committed by then, and would cost another
+round trip.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _SCHEMES = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """One database of one server; its text form never holds the password."""
+    """One database of one server; its repr never contains the password."""
 
     url: str
     username: str = "neo4j"
@@ -44,10 +44,10 @@ class Connection(msgspec.Struct, frozen=True):
     database: str | None = None
     """None: the user's home database."""
     is_local: bool = False
-    """Whether `ragmem neo4j up` has started it."""
+    """Whether `ragmem neo4j up` started it."""
 
     def __repr__(self) -> str:
-        """As any struct, with the password hidden."""
+        """Like that of any struct, with the password hidden."""
         return (
             f"Connection(url={self.location!r}, username={self.username!r}, "
             f"password='…', database={self.database!r})"
@@ -55,18 +55,18 @@ class Connection(msgspec.Struct, frozen=True):
 
     @property
     def location(self) -> str:
-        """The address without credentials, for messages."""
+        """The URL without credentials, for messages."""
         scheme, mark, rest = self.url.partition("://")
         return f"{scheme}{mark}{rest.rpartition('@')[2]}"
 
     def check(self) -> "Connection":
-        """Itself; StoreRefused when no memory can be kept there."""
+        """Return itself; StoreRefused if no memory can be kept there."""
         try:
             parts = urlsplit(self.url)
             host = (parts.hostname or "").encode("idna")
             usable = parts.scheme in _SCHEMES and host != b"" and parts.port != 0
             usable = usable and self.url.isprintable()
-        except ValueError:  # Which an address that no name server knows how to write is too.
+        except ValueError:  # also raised for a host name that can't be encoded
             usable = False
         if not usable:
             raise StoreRefused(
@@ -87,17 +87,17 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 def was_utc(at: datetime) -> datetime:
-    """Return the moment as it was read; one without a zone, which others wrote, is UTC."""
+    """Return a time from the graph in UTC; one without a zone, which others wrote, is UTC."""
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def to_text(at: datetime) -> str:
-    """Write a time as statements take it where the driver would be too slow."""
+    """Format a time for statements where the driver's own conversion would be too slow."""
     return at.astimezone(UTC).isoformat()
 
 
 def from_text(text: str) -> datetime:
-    """Read a time as `toString` tells it: with the name of its zone, if it has one."""
+    """Parse a time as `toString` formats it: with the name of its zone, if it has one."""
     return was_utc(datetime.fromisoformat(text.partition("[")[0]))
 
 
@@ -105,7 +105,7 @@ _FOLDER = Path(__file__).parent
 
 
 _MOST_CHARS = 16 << 20
-"""Of one text that is read: an older version's turn may be of any length."""
+"""Maximum size of one text read: an older version's turn may have any length."""
 _LONG = {
     "t": ("userMessage", "assistantMessage", "reasoning"),
     "c": ("toolArgs", "toolResult", "error", "preamble"),
@@ -114,7 +114,7 @@ _LONG = {
 
 
 def _bounded(node: re.Match[str]) -> str:
-    # What is too long the server itself leaves out, with a mark.
+    # The server itself cuts a text that is too long, and appends a mark.
     texts = {name: f"{node[1]}.{name}" for name in _LONG[node[1]]}
     return ", ".join(
         f"{name}: CASE WHEN {text} IS :: STRING AND size({text}) > {_MOST_CHARS} "
@@ -125,10 +125,10 @@ def _bounded(node: re.Match[str]) -> str:
 
 
 def named_statements(file: str) -> dict[str, str]:
-    """Statements by the name that stands before each as `// :name`.
+    """Read the statements of a file, by the name in the line `// :name` before each.
 
-    `bounded(t)` and `bounded(c)` stand for the long texts of a turn and of a tool call, cut where
-    they are longer than is ever read.
+    `bounded(t)` and `bounded(c)` expand to the long texts of a turn and of a tool call, cut to the
+    maximum size that is read.
     """
     text = (_FOLDER / file).read_text("utf-8")
     text = re.sub(r"bounded\(([tc])\)", _bounded, text)
@@ -137,7 +137,7 @@ def named_statements(file: str) -> dict[str, str]:
 
 
 def listed_statements(file: str) -> list[str]:
-    """Statements one after the other, each ended by a semicolon."""
+    """Read the statements of a file, each ended by a semicolon."""
     lines = (_FOLDER / file).read_text("utf-8").splitlines()
     text = "\n".join(line for line in lines if not line.startswith("//"))
     return [statement.strip() for statement in text.split(";") if statement.strip()]
@@ -149,22 +149,22 @@ STATEMENTS = named_statements("statements.cypher")
 T = TypeVar("T")
 
 CONNECT_S = 3.0
-"""Longest wait for a connection to open, in seconds."""
+"""Timeout for opening a connection, in seconds."""
 IDLE_CHECK_S = 30.0
-"""A connection that was idle for longer is tried before it is used."""
+"""A connection that was idle for longer is tested before it is used."""
 _MOST_CONNECTIONS = 4
-"""What is read at once waits for one of these: to open another takes longer than most reads."""
+"""Concurrent reads share these connections: opening another takes longer than most reads."""
 FIRST_PAUSE_S = 0.05
-"""Before the second attempt; doubled for each further one."""
+"""Pause before the second attempt, doubled for each further one."""
 _NO_INDEX = "There is no such fulltext schema index:"
-_WAY_OUT = "`ragmem store check` tells what, `ragmem store repair` mends it."
+_REPAIR_HINT = "`ragmem store check` tells what, `ragmem store repair` mends it."
 _NAMES = ("uuid", "sessionId", "projectId", "path")
-"""What a row that can't be read is told by."""
+"""Properties that identify a row that can't be decoded, in messages."""
 
 Value = (
     str | int | float | bool | bytes | datetime | None | Sequence["Value"] | Mapping[str, "Value"]
 )
-"""What a statement takes as a parameter."""
+"""The type of a statement's parameters."""
 
 
 class Row(dict[str, Any]):
@@ -172,9 +172,9 @@ class Row(dict[str, Any]):
 
 
 class Reading:
-    """Rows made into records; one that can't be is left out, and the first of them told of.
+    """Decodes rows; skips those that can't be decoded, and reports the first of them.
 
-    Where nobody can be told, as in a move, it is refused: what is left out would be lost.
+    Without anybody to report to, as in a move, it refuses instead: skipped rows would be lost.
     """
 
     def __init__(self, say: Callable[[str], None] | None) -> None:
@@ -182,16 +182,16 @@ class Reading:
         self._said = False
 
     def records(self, make: Callable[[Any], T], rows: Sequence[Any]) -> list[T]:
-        """Return the records that can be made."""
+        """Return the records of those rows that can be decoded."""
         found = []
         for row in rows:
             try:
                 found.append(make(row))
             except (MsgspecError, KeyError, TypeError, ValueError):
-                self._left_out(row)
+                self._report(row)
         return found
 
-    def _left_out(self, row: Any) -> None:
+    def _report(self, row: Any) -> None:
         if self._said:
             return
         self._said = True
@@ -200,17 +200,17 @@ class Reading:
         of = f" ({short_id(name)})" if name else ""
         if self._say is None:
             raise StoreRefused(
-                f"Something in the graph is not as it was written{of}.", hint=_WAY_OUT
+                f"Something in the graph is not as it was written{of}.", hint=_REPAIR_HINT
             )
         self._say(
-            f"Something in the graph is not as it was written{of}, and is left out: {_WAY_OUT}"
+            f"Something in the graph is not as it was written{of}, and is left out: {_REPAIR_HINT}"
         )
 
 
 class Transaction:
-    """What runs the statements of one piece of work: the only place where they run.
+    """Runs the statements of one piece of work: they run nowhere else.
 
-    In a write all of them are one transaction, in a read each is one of its own.
+    For a write, all of them are one transaction; for a read, each is one of its own.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class Transaction:
         self.now = gateway.clock()
 
     async def run(self, statement: str, **parameters: Value) -> list[Row]:
-        """Run one statement to its end."""
+        """Run a statement and return all of its rows."""
         result = await self._runner.run(statement, stored(parameters))
         columns = result.keys()
         return [
@@ -232,7 +232,7 @@ class Transaction:
         ]
 
     async def values(self, statement: str, **parameters: Value) -> list[list[Any]]:
-        """The rows as the driver gives them: for much that holds no times."""
+        """Return the rows as the driver's own values: faster for many rows without times."""
         result = await self._runner.run(statement, stored(parameters))
         return [record.values() async for record in result]
 
@@ -242,21 +242,21 @@ class Transaction:
         return rows[0] if rows else None
 
     async def found(self, statement: str, **parameters: Value) -> list[Any]:
-        """The one value, a list, of a statement that returns `found`."""
+        """Return the list `found` from a statement with that one column."""
         [row] = await self.run(statement, **parameters)
         found: list[Any] = row["found"]
         return found
 
 
 def keep_driver_off_the_terminal() -> None:
-    """Errors are raised and told; the driver's log goes to our log only, never to stderr."""
+    """Send the driver's log to ragmem's own log only, never to stderr: errors are raised."""
     log = logging.getLogger("neo4j")
     if not log.handlers:
         log.addHandler(logging.NullHandler())
 
 
 def driver_of(connection: Connection, timeout_s: float) -> "AsyncDriver":
-    """A driver, whose first transaction opens the first connection; StoreRefused for no address."""
+    """Return a driver, which connects on its first transaction; StoreRefused for a bad URL."""
     from neo4j import AsyncGraphDatabase, NotificationMinimumSeverity
     from neo4j.exceptions import ConfigurationError
 
@@ -280,7 +280,7 @@ def driver_of(connection: Connection, timeout_s: float) -> "AsyncDriver":
 
 
 class Gateway:
-    """A driver with a deadline on everything that it does."""
+    """A driver with a deadline on everything it does."""
 
     def __init__(
         self,
@@ -294,8 +294,8 @@ class Gateway:
     ) -> None:
         """Prepare the driver; the first transaction opens the first connection.
 
-        `say` is told of what is left out in reading; without it, that is refused. StoreRefused for
-        what is no address.
+        `say` is told what is left out on reading; without it, StoreRefused is raised for that.
+        Raises StoreRefused for a bad address.
         """
         from neo4j import AsyncGraphDatabase
 
@@ -310,7 +310,7 @@ class Gateway:
         self._bookmarks = AsyncGraphDatabase.bookmark_manager()
 
     def patient(self, timeout_s: float) -> "Gateway":
-        """Return the same connections for what takes longer; who has them closes them."""
+        """Return a copy with another timeout over the same connections, which this one closes."""
         other = copy(self)
         other._timeout_s = timeout_s
         return other
@@ -322,7 +322,7 @@ class Gateway:
         return self._connection.location + (f" ({database})" if database else "")
 
     async def read(self, work: Callable[[Transaction], Awaitable[T]], *, patient: bool = True) -> T:
-        """Run `work`, which only reads; not `patient`: a server that is away fails at once."""
+        """Run `work`, which only reads; unless `patient`, an unreachable server fails at once."""
         from neo4j import READ_ACCESS
 
         async def once(session: "AsyncSession") -> T:
@@ -332,7 +332,7 @@ class Gateway:
         return await self._bounded(lambda: self._attempts(READ_ACCESS, once, patient))
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """Run `work` in a write transaction: all or nothing; `work` may run more than once."""
+        """Run `work` in a write transaction: all or nothing. It may run more than once."""
         from neo4j import WRITE_ACCESS
 
         async def whole(tx: "AsyncManagedTransaction") -> T:
@@ -349,7 +349,7 @@ class Gateway:
         return await self._bounded(lambda: self._attempts(WRITE_ACCESS, once, True))
 
     async def aclose(self) -> None:
-        """Close every connection; a server that doesn't answer is not waited for."""
+        """Close every connection, without waiting for a server that does not answer."""
         self._closed = True
         with suppress(TimeoutError, OSError):
             await within(min(1.0, self._timeout_s), self._driver.close())
@@ -406,10 +406,11 @@ class Gateway:
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """What comes of work of the driver, in a task of its own; TimeoutError.
+    """Run a driver's coroutine in a task of its own with a timeout; raises TimeoutError.
 
-    Where a cancellation meets the driver while it can't stop, it asks its task for another, which
-    `asyncio.timeout` takes for somebody else's: the first would get out of it, or stay behind.
+    When a cancellation reaches the driver where it can't stop, it cancels its task again later,
+    which `asyncio.timeout` takes for a cancellation by somebody else: either would escape or be
+    left behind.
     """
     task = asyncio.create_task(work)
     try:
@@ -424,7 +425,7 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
 
 
 def translate(error: Exception, location: str, *, is_local: bool) -> StoreError | None:
-    """A driver's error in plain words; None for one that is a bug of ours."""
+    """Translate a driver's error; None for one that is a bug of ours."""
     from neo4j import exceptions as raised
 
     server = f"Neo4j at {location}"
@@ -433,7 +434,7 @@ def translate(error: Exception, location: str, *, is_local: bool) -> StoreError 
         set_it = "Put its password into the file `neo4j/password` of ragmem's data folder."
     code = getattr(error, "code", None) or ""
     reason = (getattr(error, "message", None) or str(error)).strip().rstrip(".")
-    # Of several lines only the first, and not how the name was resolved.
+    # Of several lines only the first, without how the name was resolved.
     first = reason.partition("\n")[0].partition(" (resolved")[0] or "no answer"
     away = (raised.ServiceUnavailable, raised.SessionExpired, raised.ConnectionPoolError, OSError)
     routed = (raised.NotALeader, raised.WriteServiceUnavailable)
@@ -477,7 +478,7 @@ def translate(error: Exception, location: str, *, is_local: bool) -> StoreError 
         (isinstance(error, raised.ConfigurationError), StoreRefused,
          f"{server}: {reason}.", "Correct store.url or NEO4J_URI."),
         (isinstance(error, raised.CypherTypeError), StoreRefused,
-         f"{server} holds something of another type than was written: {reason}.", _WAY_OUT),
+         f"{server} holds something of another type than was written: {reason}.", _REPAIR_HINT),
         (_NO_INDEX in reason, StoreRefused,
          f"{server} lacks the index {reason.rpartition(_NO_INDEX)[2].strip()}.",
          "`ragmem store check` makes it anew."),
@@ -494,13 +495,13 @@ def translate(error: Exception, location: str, *, is_local: bool) -> StoreError 
 
 
 def _was_ended(error: Exception) -> bool:
-    """Whether somebody has ended the transaction, which may be run again."""
+    """Whether somebody has terminated the transaction, which may be run again."""
     code = getattr(error, "code", None) or ""
     return code.endswith((".Terminated", ".LockClientStopped"))
 
 
 def _is_too_large(error: Exception) -> bool:
-    """Whether the transaction by itself needs more memory than the server gives to one."""
+    """Whether the transaction alone needs more memory than the server allows for one."""
     return "db.memory.transaction.max" in str(error)
 
 

@@ -1,4 +1,4 @@
-"""The store's part of memories: see `ragmem.store` for what each of these promises."""
+"""The store's part for memories: see `ragmem.store` for what each of these guarantees."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
@@ -24,18 +24,18 @@ from ragmem.store.neo4j.shapes import Properties
 from ragmem.text import clean
 
 _TIMES = ("createdAt", "updatedAt", "at", "expiresAt", "validUntil")
-"""They are read as text: the driver takes 0.1 ms for each of its own."""
+"""Times are read as text: the driver takes 0.1 ms for each of its own."""
 
 
 class _Loose(msgspec.Struct, frozen=True):
-    """Evidence of no turn that is there, as it stands on its memory."""
+    """Evidence without a turn in this store, as it is kept on its memory."""
 
     position: int
     evidence: Evidence
 
 
 def memory_row(memory: MemoryRecord) -> Properties:
-    """A memory without its evidence, among many."""
+    """Return the row of a memory without its evidence, for an UNWIND."""
     found = shapes.properties(memory) | {"scope": memory.scope}
     apart = ("projectId", "joinedFrom", "supersededBy", "validUntil")
     return {
@@ -47,18 +47,18 @@ def memory_row(memory: MemoryRecord) -> Properties:
 
 
 def evidence_row(memory_id: str, position: int, evidence: Evidence) -> Properties:
-    """What stands on the relationship from the turn to the memory."""
+    """Return the row of a relationship from a turn to a memory."""
     found = shapes.properties(evidence) | {"position": position}
     return {"memoryId": memory_id, "turnId": evidence.turn_id, "properties": found}
 
 
 def loose_text(position: int, evidence: Evidence) -> str:
-    """Evidence to stand on the memory itself."""
+    """Encode evidence for the memory itself."""
     return msgspec.json.encode(_Loose(position, stored(evidence))).decode()
 
 
 def loose_evidence(texts: Sequence[str]) -> list[tuple[int, Evidence]]:
-    """Read evidence with its positions; what can't be read is `check`'s matter."""
+    """Decode evidence with its positions; what can't be decoded is reported by `check`."""
     return [(each.position, each.evidence) for each in map(_loose, texts) if each is not None]
 
 
@@ -70,7 +70,7 @@ def _loose(text: str) -> _Loose | None:
 
 
 def to_memory(row: Row) -> MemoryRecord:
-    """Make one of a node's properties, with what stands on its relationships as `said`."""
+    """Return the memory of a node's properties, with its relationships' as `said`."""
     evidence = loose_evidence(row["evidence"]) + [
         (each["position"], shapes.to_record(Evidence, _timed(each), turn_id=each["turnId"]))
         for each in row["said"]
@@ -86,11 +86,11 @@ def _timed(row: Row) -> Row:
 
 STATEMENTS = named_statements("memories.cypher")
 NOBODY = "local"
-"""As the profile of a store that was opened for nobody is called."""
+"""User id of the profile in a store opened without an owner."""
 
 
 async def memories_changed(tx: Transaction) -> None:
-    """Count the revision of memories up, once in a transaction: who holds some reads anew."""
+    """Count up the revision of memories, once per transaction, to invalidate what was read."""
     await tx.run(STATEMENTS["memories_changed"])
 
 
@@ -99,9 +99,9 @@ async def put_memories(
     puts: Sequence[PutMemory],
     lock_sessions: Callable[[set[str]], Awaitable[object]],
 ) -> None:
-    """Memories with their evidence and what they take the place of; one after the other.
+    """Put memories with their evidence and what they supersede, one after the other.
 
-    StoreRefused for one that is about another person than the store is of.
+    Raises StoreRefused for one about another person than the store's owner.
     """
     evidence = [each for put in puts for each in put.memory.evidence]
     turn_ids = sorted({clean(each.turn_id) for each in evidence if each.turn_id})
@@ -114,14 +114,14 @@ async def put_memories(
     ids = [clean(put.memory.memory_id) for put in puts]
     if theirs := await tx.found(STATEMENTS["not_theirs"], ids=ids, owner=tx.sees):
         raise anothers(theirs[0])
-    # Looked for again: one of these sessions may have been deleted before it was held.
+    # Read again: one of these sessions may have been deleted before it was locked.
     homes_of_turns = dict(await tx.found(STATEMENTS["sessions_of_turns"], ids=turn_ids))
-    for part in _apart(puts):
+    for part in _without_repeats(puts):
         await _put(tx, part, homes_of_turns)
 
 
-def _apart(puts: Sequence[PutMemory]) -> Iterator[Sequence[PutMemory]]:
-    """Parts in which no memory comes twice, or after what takes its place."""
+def _without_repeats(puts: Sequence[PutMemory]) -> Iterator[Sequence[PutMemory]]:
+    """Split into parts in which no memory occurs twice, or after the one that supersedes it."""
     part: list[PutMemory] = []
     named: set[str] = set()
     for put in puts:
@@ -160,7 +160,7 @@ async def _put(tx: Transaction, puts: Sequence[PutMemory], homes_of_turns: dict[
 
 
 def _row(memory: MemoryRecord, homes_of_turns: dict[str, str]) -> Properties:
-    """As `memory_row`, with the evidence that has no turn here, and the sessions of all of it."""
+    """Like `memory_row`, with evidence that has no turn here, and the sessions of all of it."""
     loose = [
         loose_text(position, each)
         for position, each in enumerate(memory.evidence)
@@ -178,7 +178,10 @@ def _row(memory: MemoryRecord, homes_of_turns: dict[str, str]) -> Properties:
 
 
 async def forget_memories(tx: Transaction, memory_ids: Sequence[str]) -> int:
-    """Remove these, and all that stands behind them, of what this person sees; how many."""
+    """Delete these memories and all that they superseded; return how many.
+
+    Those that the store's owner does not see are left.
+    """
     await tx.run(RECALL["lock_vectors"])
     gone = await tx.found(STATEMENTS["chains"], ids=memory_ids, owner=tx.sees)
     await tx.run(STATEMENTS["forget_memories"], ids=gone)
@@ -188,10 +191,10 @@ async def forget_memories(tx: Transaction, memory_ids: Sequence[str]) -> int:
 
 
 async def forget_session(tx: Transaction, session_id: str) -> int:
-    """Remove what was said in a session, which is locked, and what comes of it alone.
+    """Delete what was said in a session, which is locked, and the memories with no other evidence.
 
-    How many memories went. What one of them took the place of has the next one for its
-    successor, or is current again.
+    Returns how many memories were deleted. What one of them superseded is superseded by its
+    successor from now on, or current again.
     """
     await tx.run(RECALL["lock_vectors"])
     gone = []
@@ -216,13 +219,13 @@ async def forget_session(tx: Transaction, session_id: str) -> int:
             }
         )
     await tx.run(STATEMENTS["keep_memories"], kept=kept, sessionId=session_id)
-    await _take_out(tx, gone)
+    await _delete(tx, gone)
     await memories_changed(tx)
     return len(gone)
 
 
-async def _take_out(tx: Transaction, gone: Sequence[str]) -> None:
-    """Unlink memories that go, and link what they superseded with their successors."""
+async def _delete(tx: Transaction, gone: Sequence[str]) -> None:
+    """Unlink memories that are deleted, and link what they superseded to their successors."""
     after = dict(await tx.found(STATEMENTS["successors"], ids=gone))
     rows: list[Properties] = []
     for old_id, by in await tx.found(STATEMENTS["superseded_by_these"], ids=gone):
@@ -264,19 +267,19 @@ async def _put_profile(tx: Transaction, owner: str, writes: Sequence[PutProfile]
 
 
 async def put_owners(tx: Transaction, writes: Sequence[PutOwner]) -> None:
-    """Write the names of owners; a name that was set later stays."""
+    """Set the names of owners; a name that was set later stays."""
     for write in sorted(writes, key=lambda each: each.owner):
         await tx.run(STATEMENTS["put_owner"], owner=write.owner, name=write.name, at=write.at)
 
 
 async def take(tx: Transaction, owner: str) -> None:
-    """Give the owner whatever was stored before there were owners."""
+    """Give the owner whatever was stored before stores knew owners."""
     for statement in ("take_sessions", "take_memories", "take_profile"):
         await tx.run(STATEMENTS[statement], owner=owner)
 
 
 async def profile(tx: Transaction, owner: str) -> Profile:
-    """The profile of an owner, as it is stored."""
+    """Return the stored profile of an owner."""
     owner = "" if owner == NOBODY else clean(owner)
     row = await tx.first_row(STATEMENTS["profile"], owner=owner or NOBODY)
     if row is None or row["json"] is None:
@@ -298,21 +301,21 @@ def _values(json: str) -> dict[str, str] | None:
 
 
 async def unreadable(tx: Transaction) -> list[str]:
-    """Ids of memories of whose evidence some can't be read, and the profile's."""
+    """Return ids of memories with undecodable evidence, and "profile" for each such profile."""
     [row] = await tx.run(STATEMENTS["what_is_json"])
     found = [name for name, texts in row["evidence"] if not all(map(_loose, texts))]
     return [*found, *("profile" for json in row["profiles"] if _values(json) is None)]
 
 
 async def summaries_before(tx: Transaction, session_ids: Sequence[str]) -> dict[str, str]:
-    """Return the summaries of sessions that are about to change, which are locked by that."""
+    """Return the summaries of sessions that are about to change; this locks the sessions."""
     return dict(await tx.found(STATEMENTS["summaries_of_sessions"], ids=session_ids))
 
 
 async def note_summaries(
     tx: Transaction, session_ids: Sequence[str], before: dict[str, str]
 ) -> None:
-    """After the change: a summary that is another one lost its vector, and waits for a new one."""
+    """Drop the vectors of summaries that have changed; new ones are pending then."""
     after = await summaries_before(tx, session_ids)
     changed = [each for each, text in before.items() if after.get(each) != text]
     if changed:
@@ -326,7 +329,7 @@ _ALL = 2**31 - 1
 
 
 async def memories_revision(tx: Transaction) -> int:
-    """Goes up when memories or their vectors change."""
+    """Return a number that goes up when memories or their vectors change."""
     [[found]] = await tx.values(STATEMENTS["memories_revision"])
     return int(found)
 
@@ -357,7 +360,7 @@ async def memories_by_id(tx: Transaction, ids: Sequence[str]) -> list[MemoryReco
 
 
 async def find_memories(tx: Transaction, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
-    """Find those whose id, without its dashes, is or ends with the reference; newest first."""
+    """Find memories whose id, without dashes, is or ends with the reference; newest first."""
     tail = clean(reference).replace("-", "")
     if not tail:
         return []
@@ -366,7 +369,7 @@ async def find_memories(tx: Transaction, reference: str, *, limit: int = 20) -> 
 
 
 async def superseded_by(tx: Transaction, memory_id: str) -> list[MemoryRecord]:
-    """What this one took the place of, and what that did, and so on; newest first."""
+    """Return all that this memory superseded, directly or through others; newest first."""
     given: Properties = {"id": memory_id, "owner": tx.sees}
     return _newest_first(await _read(tx, STATEMENTS["superseded"], given))
 
@@ -374,7 +377,7 @@ async def superseded_by(tx: Transaction, memory_id: str) -> list[MemoryRecord]:
 async def small_vectors(
     tx: Transaction, record_ids: Sequence[str], level: int, embedder: str
 ) -> dict[str, bytes]:
-    """Vectors of memories (MEMORY_LEVEL) or sessions (SESSION_LEVEL), float32 little-endian."""
+    """Return vectors of memories (MEMORY_LEVEL) or sessions (SESSION_LEVEL), by id."""
     kind = "memories" if level == MEMORY_LEVEL else "sessions"
     [[ids, vectors]] = await tx.values(
         STATEMENTS[f"small_vectors_of_{kind}"], ids=record_ids, embedder=embedder
@@ -383,32 +386,32 @@ async def small_vectors(
 
 
 async def own_profile(tx: Transaction) -> Profile:
-    """Return that of the person for whom the store was opened; empty before anything was said."""
+    """Return the profile of the owner that the store was opened for; empty at first."""
     return await profile(tx, tx.owner)
 
 
 async def profiles(tx: Transaction) -> list[Profile]:
-    """The profile of every owner, whoever the store was opened for."""
+    """Return the profile of every owner, whoever the store was opened for."""
     owners = await tx.found(STATEMENTS["profile_owners"])
     found = [await profile(tx, owner) for owner in owners]
     return [each for each in found if each.values]
 
 
 async def owners(tx: Transaction) -> list[Owner]:
-    """Everybody who has something here, or a name, by id."""
+    """Return everybody who owns something here, or has a name, by id."""
     found = await tx.found(STATEMENTS["owners"])
     return shapes.records(tx, Owner, found)
 
 
 async def others(tx: Transaction) -> list[Owner]:
-    """The owners but the one for whom the store was opened; none where that is everyone."""
+    """Return the owners except the one that the store was opened for; none if that is everyone."""
     if not tx.sees:
         return []
     return [each for each in await owners(tx) if each.owner_id != tx.sees]
 
 
 async def memory_ids(tx: Transaction) -> list[str]:
-    """Every memory; one stands after those that it superseded."""
+    """Return the id of every memory, each after those that it superseded."""
     [[found]] = await tx.values(STATEMENTS["memory_ages"])
     return oldest_first([(str(each), by) for each, by in found])
 

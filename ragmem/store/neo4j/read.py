@@ -1,4 +1,4 @@
-"""Sessions, turns, summaries and projects, read: see `ragmem.store` for the promises."""
+"""Queries for sessions, turns, summaries and projects: see `ragmem.store` for the guarantees."""
 
 from collections.abc import Sequence
 
@@ -36,7 +36,7 @@ _ALL_CHARS = 2**62
 
 
 async def session(tx: Transaction, session_id: str) -> Session:
-    """Return one session; SessionNotFound when there is none."""
+    """Return one session; SessionNotFound if there is none."""
     found = await _sessions(tx, "s.sessionId = $id", limit=1, id=session_id)
     if not found:
         raise not_found("session", session_id)
@@ -44,7 +44,7 @@ async def session(tx: Transaction, session_id: str) -> Session:
 
 
 async def sessions(tx: Transaction, query: SessionQuery) -> list[Session]:
-    """The sessions that match, newest activity first."""
+    """Return the sessions that match, newest activity first."""
     owner = tx.owner if query.mine else ""
     conditions = those_given(
         (query.cwd is not None, "s.cwd = $cwd"),
@@ -56,8 +56,8 @@ async def sessions(tx: Transaction, query: SessionQuery) -> list[Session]:
     given = msgspec.structs.asdict(query) | {"owner": owner}
     if query.cwd is not None or query.project_ids:
         return await _sessions(tx, conditions, **given)
-    # Of all that there are, the newest come from their index, unsorted; then those that a
-    # wrong clock has put into the future.
+    # Without a folder or project the newest come from an index, unsorted; then those that a wrong
+    # clock has put into the future.
     found = await _sessions(tx, f"{conditions} AND s.lastActivity <= $horizon", **given)
     if len(found) < query.limit:
         given["limit"] = query.limit - len(found)
@@ -68,7 +68,7 @@ async def sessions(tx: Transaction, query: SessionQuery) -> list[Session]:
 async def find_sessions(
     tx: Transaction, reference: str, *, limit: int = 20, mine: bool = False
 ) -> list[Session]:
-    """Find those whose id is, or ends with, the reference, or whose title equals it, casefolded."""
+    """Find sessions by their id, the end of it, or their casefolded title."""
     if not reference:
         return []
     conditions = those_given(
@@ -82,8 +82,8 @@ async def find_sessions(
 
 
 async def turns(tx: Transaction, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
-    """Turns in order, each with its tool calls in order."""
-    found = await _of_turns(
+    """Return turns in order, each with its tool calls in order."""
+    found = await _from_turns(
         tx, session_id, query, STATEMENTS["turns"], withToolCalls=query.with_tool_calls
     )
     return tx.read.records(shapes.to_turn, found)
@@ -92,14 +92,14 @@ async def turns(tx: Transaction, session_id: str, query: TurnQuery = ALL_TURNS) 
 async def file_accesses(
     tx: Transaction, session_id: str, *, max_turn_chars: int
 ) -> list[FileAccess]:
-    """Accesses of the newest turns that sum to at most so many characters, newest first."""
+    """Return file accesses of the newest turns, up to this many characters; newest first."""
     query = TurnQuery(max_chars=max_turn_chars)
-    found = await _of_turns(tx, session_id, query, STATEMENTS["file_accesses"])
+    found = await _from_turns(tx, session_id, query, STATEMENTS["file_accesses"])
     return shapes.records(tx, FileAccess, found)
 
 
 async def find_tool_call(tx: Transaction, session_id: str, reference: str) -> ToolCall | None:
-    """The newest call of a session whose id, without its dashes, ends with the reference."""
+    """Return the newest call of a session whose id, without dashes, ends with the reference."""
     spans = await _spans(tx, session_id)
     found = await tx.run(
         STATEMENTS["find_tool_call"], spans=spans, reference=reference.replace("-", "")
@@ -116,7 +116,7 @@ async def summaries(
     not_rolled_up: bool = False,
     limit: int | None = None,
 ) -> list[Summary]:
-    """Newest first. `not_rolled_up`: those that no higher summary covers."""
+    """Return summaries, newest first; with `not_rolled_up`, those that no higher one covers."""
     await _spans(tx, session_id)
     found = await tx.found(
         STATEMENTS["summaries"],
@@ -129,7 +129,7 @@ async def summaries(
 
 
 async def raw_history_chars(tx: Transaction, session_id: str) -> int:
-    """Characters of completed turns that no level-1 summary covers; 0 for none."""
+    """Count the characters of completed turns that no level-1 summary covers."""
     spans = await _spans(tx, session_id)
     [row] = await tx.run(STATEMENTS["raw_history_chars"], spans=spans)
     return int(row["chars"])
@@ -143,9 +143,9 @@ async def projects(tx: Transaction) -> list[Project]:
 async def _sessions(
     tx: Transaction, conditions: str, *, limit: int, **parameters: Value
 ) -> list[Session]:
-    # Only the conditions that are asked for: `$x IS NULL OR …` would keep indexes unused.
+    # Only the conditions that apply: `$x IS NULL OR …` would prevent the use of indexes.
     statement = STATEMENTS["sessions"].replace("/* conditions */", f"WHERE {conditions}")
-    if "$horizon" in conditions:  # All are on the same side of it.
+    if "$horizon" in conditions:  # all are on the same side of it
         statement = statement.replace("ORDER BY s.lastActivity > $horizon, ", "ORDER BY ")
     horizon = tx.now + AHEAD
     found = await tx.found(statement, limit=limit, horizon=horizon, **parameters)
@@ -159,10 +159,10 @@ async def _spans(tx: Transaction, session_id: str) -> list[dict[str, Value]]:
     return spans
 
 
-async def _of_turns(
+async def _from_turns(
     tx: Transaction, session_id: str, query: TurnQuery, statement: str, **parameters: Value
 ) -> list[Row]:
-    """What a statement finds of the turns that a query asks for, whose ids it calls `ids`."""
+    """Run a statement on the ids, as `ids`, of the turns that a query asks for."""
     chosen = STATEMENTS["choose_turns"]
     row = await tx.first_row(
         f"{chosen} CALL (ids) {{ {statement} }} RETURN exists, found",
@@ -180,7 +180,7 @@ async def _of_turns(
 
 
 async def by_id(tx: Transaction, kind: type[AnyRecord], ids: Sequence[str]) -> list[AnyRecord]:
-    """Return those records that exist of a kind that is a node by itself, in this order."""
+    """Return those records that exist, of a kind stored as one node, in this order."""
     shape = shapes.shape_of(kind)
     statement = f"""
         UNWIND range(0, size($ids) - 1) AS i
@@ -199,7 +199,7 @@ ARCHIVE = named_statements("archive.cypher")
 
 
 async def spans(tx: Transaction) -> list[Span]:
-    """Every session with all of its own turns."""
+    """Return a span for every session, of all its own turns."""
     return tx.read.records(_span, await tx.found(ARCHIVE["spans"]))
 
 
@@ -220,14 +220,14 @@ async def sessions_by_id(tx: Transaction, ids: Sequence[str]) -> list[Session]:
 
 
 async def own_turns(tx: Transaction, wanted: Sequence[Span]) -> list[PutTurn]:
-    """The turns in these spans, each with its tool calls and their accesses."""
+    """Return the turns in these spans, each with its tool calls and their accesses."""
     given: list[shapes.Properties] = [
         {"sessionId": each.session_id, "first": each.first, "last": each.last} for each in wanted
     ]
-    return tx.read.records(_whole, await tx.found(ARCHIVE["own_turns"], spans=given))
+    return tx.read.records(_to_put_turn, await tx.found(ARCHIVE["own_turns"], spans=given))
 
 
-def _whole(row: Row) -> PutTurn:
+def _to_put_turn(row: Row) -> PutTurn:
     for held in (row, *row["calls"], *row["accesses"]):
         for name in ("timestamp", "finishedAt", "at"):
             if text := held.get(name):
@@ -262,18 +262,18 @@ async def summaries_by_id(tx: Transaction, ids: Sequence[str]) -> list[Summary]:
 
 
 async def summary_ids(tx: Transaction) -> list[str]:
-    """Every summary; one stands after those that it covers."""
+    """Return the id of every summary, each after those that it covers."""
     return await tx.found(ARCHIVE["summary_ids"])
 
 
 async def branches(tx: Transaction, session_id: str) -> list[Session]:
-    """The sessions that were forked from this one, oldest first."""
+    """Return the sessions forked from this one, oldest first."""
     found = await tx.found(ARCHIVE["branches"], sessionId=session_id)
     return await sessions_by_id(tx, found)
 
 
 async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
-    """Remove a session and all that belongs to it alone; counts of what went, by kind."""
+    """Delete a session and all that belongs to it alone; return counts of the deleted, by kind."""
     scopes = await code.hold_scopes_of(tx, session_id)
     await Batch(tx).lock(session_id)
     if forks := await branches(tx, session_id):
@@ -284,7 +284,7 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     ids = await tx.found(ARCHIVE["records_of"], sessionId=session_id)
     await tx.run(ARCHIVE["delete_leases_of"], ids=ids)
     await tx.run(RECALL["forget_attempts"], sessionId=session_id, item="")
-    # Whoever holds its vectors in memory reads anew.
+    # Vectors cached by other processes must be read again.
     await tx.run(RECALL["count_epoch"])
     await tx.run(ARCHIVE["delete_entries_of"], sessionId=session_id)
     covered = await tx.found(ARCHIVE["covered_elsewhere"], sessionId=session_id)
@@ -301,7 +301,7 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
         [row] = await tx.run(ARCHIVE[statement], sessionId=session_id)
         gone[kind] = int(row["gone"])
     await code.forget_scopes(tx, scopes)
-    # Turns that a fork shared and summed up are to be summed up again.
+    # Turns of its parents that this session, a fork, had summarized need a summary again.
     await index_turns(tx, covered, keep_vectors=True)
     kinds = ("sessions", "turns", "tool_calls", "summaries", "memories")
     return {kind: gone[kind] for kind in kinds}

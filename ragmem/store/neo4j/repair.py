@@ -1,4 +1,7 @@
-"""Whether a graph keeps its promises; and one that does not read out, see `salvage.py`."""
+"""Checks whether a graph keeps its guarantees, and reading out one that does not.
+
+What is read out is recovered by `salvage.py`.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
@@ -26,11 +29,11 @@ from ragmem.store.neo4j.shapes import Properties
 WORDS = "what is found by words is what is said"
 _PAGE_OF_ENTRIES = 200
 _ALL_UP_TO = 5_000
-"""Turns or summaries whose words are all compared; of more every sixteenth is."""
+"""Up to this many turns or summaries the words of all are compared; of more, every sixteenth's."""
 Expected = Callable[[Transaction, Sequence[str]], Awaitable[list[Properties]]]
 
 
-async def _other_words(gateway: Gateway) -> list[str]:
+async def _wrong_words(gateway: Gateway) -> list[str]:
     found: list[str] = []
     for name, expected in (
         ("turn_entry_ids", turn_entries),
@@ -54,7 +57,7 @@ async def _other_words(gateway: Gateway) -> list[str]:
 
 
 LABELS = (*(each.label for each in shapes.SHAPES if not each.label.isupper()), "Process", "Lease")
-"""Of all nodes that are ragmem's."""
+"""Labels of all of ragmem's nodes."""
 _SHOWN = 3
 
 
@@ -63,7 +66,7 @@ def _named(file: str) -> dict[str, str]:
 
 
 def _promises() -> dict[str, str]:
-    """The statements that list what breaks a promise, by the promise in words."""
+    """Return the statements that list what breaks a guarantee, by its name."""
     found = _named("checks.cypher")
     for each in shapes.NODES:
         told = f"RETURN collect(coalesce(n.{each.key}, '?')) AS found"
@@ -74,7 +77,7 @@ def _promises() -> dict[str, str]:
                 WHERE COUNT {{ (n)<-[:{each.held_by}]-() }} <> 1 OR NOT EXISTS {{ {home} }}
                 {told}
                 """
-        # The Community edition can't ask for properties to be there.
+        # The Community edition has no property existence constraints.
         if each.needs:
             missing = f"MATCH (n:{each.label}) WHERE {each.lacking} {told}"
             found[f"{each.called} has all of its fields"] = missing
@@ -97,19 +100,20 @@ DERIVED = {
     **{each.what: each.wrong(f"coalesce(n.{each.key}, '?')") for each in belonging.BELONGINGS},
     **_named("recall_checks.cypher"),
 }
-"""The same of what an older schema has nothing of."""
+"""The same, for what graphs of older schemas don't have."""
 
 
 async def check(gateway: Gateway, *, derived: bool = True) -> list[Finding]:
-    """What is broken: links, indexes of turns, counters, and what is searched."""
+    """Find broken links, turn indexes, counters and search entries."""
     found: dict[str, list[Any]] = {shapes.TYPES: await shapes.mistyped(gateway)}
-    # What compares or counts such values tells nothing.
+    # Comparing or counting values of a wrong type would show nothing.
     if not found[shapes.TYPES]:
         for promise, statement in (PROMISES | (DERIVED if derived else {})).items():
-            # Each by itself: the deadline is for one, and together they would be no snapshot.
+            # One read for each: the deadline applies to one, and together they would be no
+            # snapshot.
             found[promise] = await gateway.read(partial(Transaction.found, statement=statement))
         found["what stands on a memory can be read"] = await gateway.read(memories.unreadable)
-        found[WORDS] = await _other_words(gateway) if derived else []
+        found[WORDS] = await _wrong_words(gateway) if derived else []
     return [
         Finding(what, ", ".join(sorted(map(str, ids))[:_SHOWN]), len(ids))
         for what, ids in found.items()
@@ -123,20 +127,20 @@ _WIPED_AT_ONCE = 2_000
 
 
 class Repair:
-    """A graph that may lack its constraints: looked through, read out, and emptied."""
+    """A graph that may lack its constraints: checked, read out, and emptied."""
 
     def __init__(self, gateway: Gateway, server: schema.Server) -> None:
         self.store_id = server.store_id
         self.cut_off = server.repairs
-        """The file that one which was cut off has read out the graph into."""
+        """The file that an interrupted repair has read out the graph into."""
         self._gateway = gateway
         self._is_current = server.schema_version == schema.VERSION
-        self._read = 0
-        """The sum of the hashes of all that was read out last, in whichever order."""
+        self._read_hash = 0
+        """Sum of the hashes of all rows that were read out last, independent of their order."""
 
     @classmethod
     async def open(cls, connection: Connection, *, timeout_s: float) -> "Repair":
-        """Connect, and change nothing; StoreRefused for a newer schema, as the store does."""
+        """Connect without changing anything; StoreRefused for a newer schema, as for the store."""
         gateway = Gateway(connection, timeout_s)
         try:
             return cls(gateway, await schema.look(gateway))
@@ -145,11 +149,11 @@ class Repair:
             raise
 
     async def findings(self) -> list[Finding]:
-        """What is broken; of what an older schema has nothing of, nothing."""
+        """Find what is broken, except in what graphs of older schemas don't have."""
         return await check(self._gateway, derived=self._is_current)
 
     async def graph(self) -> AsyncIterator[Sequence[Row]]:
-        """Every node and relationship of ragmem's, as it is, in portions."""
+        """Yield every node and relationship of ragmem's, unchecked, in batches."""
         ids, read = await self._found("node_ids", labels=LABELS), 0
         for name in ("nodes", "relationships"):
             for start in range(0, len(ids), _PAGE):
@@ -157,10 +161,10 @@ class Repair:
                 told = (msgspec.json.encode(row, order="sorted") for row in rows)
                 read += sum(int.from_bytes(sha256(row).digest()) for row in told)
                 yield rows
-        self._read = read
+        self._read_hash = read
 
     async def refuse_while_used(self) -> None:
-        """StoreRefused while a process works in a session: what it writes would be lost."""
+        """Raise StoreRefused while a process works in a session: its writes would be lost."""
         if await self._found("live_processes"):
             raise StoreRefused(
                 "The graph can't be repaired while a process works in a session of it.",
@@ -169,14 +173,17 @@ class Repair:
             )
 
     async def empty(self, kept: Path) -> None:
-        """Delete all of ragmem's, but the graph's id; StoreRefused where it was written to since
-        it was read out into that file. Until `end` the graph says that it is being repaired."""
+        """Delete all of ragmem's nodes, except the graph's id.
+
+        Raises StoreRefused if the graph was written to since it was read out into that file. Until
+        `end`, the graph records that it is being repaired.
+        """
         if not self.cut_off:
             await self.refuse_while_used()
-            before = self._read
+            before = self._read_hash
             async for _ in self.graph():
                 pass
-            if self._read != before:
+            if self._read_hash != before:
                 raise StoreRefused(
                     "The graph was written to while it was read out.", hint="Run this again."
                 )
@@ -191,13 +198,13 @@ class Repair:
             await self._gateway.write(partial(schema.set_store_id, store_id=self.store_id))
 
     async def end(self, due: Sequence[str] = ()) -> None:
-        """Let the graph be used again; these turns are to be looked through for memories."""
+        """Release the graph for use; mark these turns as to be looked through for memories."""
         note = partial(Transaction.run, statement=STATEMENTS["memories_due"], ids=due)
         await self._gateway.write(note)
         await self._gateway.write(partial(Transaction.run, statement=_GRAPH["end"]))
 
     async def aclose(self) -> None:
-        """Let go of the server."""
+        """Close the connections to the server."""
         await self._gateway.aclose()
 
     async def _found(self, name: str, **parameters: Value) -> list[Any]:

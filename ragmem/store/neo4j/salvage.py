@@ -1,8 +1,8 @@
-"""What can be read of a graph that is not whole, as the rows of a SQLite memory.
+"""Recovers what can be read of a damaged graph, as the rows of a SQLite database.
 
-All nodes and relationships were written into a file before; that is read once. A SQLite memory is
-made whole of such rows as it is of those of a damaged database (`ragmem.store.sqlite.repair`), and
-moved into the graph, which was emptied. What turns have to do with code is found out again.
+All nodes and relationships were written to a file before, which is read once. As for a damaged
+database (`ragmem.store.sqlite.repair`), an intact SQLite database is built from such rows; it is
+then moved into the emptied graph. References of turns to code are found again later.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,44 +31,44 @@ from ragmem.store.sqlite.apply import apply
 from ragmem.store.sqlite.connection import Database, Row, columns
 from ragmem.store.sqlite.read import TABLES
 
-_TOLD_APART = frozenset((Turn, ToolCall, Summary, MemoryRecord))
-"""Of two under one id the second one gets another; of other kinds the first one stays."""
+_KEPT_DOUBLES = frozenset((Turn, ToolCall, Summary, MemoryRecord))
+"""Kinds where the second record with an id gets another id; for other kinds the first one stays."""
 _KINDS = {shape_of(kind).label: kind for kind in TABLES}
 _UNREADABLE = (apsw.Error, msgspec.MsgspecError, KeyError, TypeError, ValueError)
-_LATER: Mapping[type, Row] = {ToolCall: {"turn_id": "", "order": 0}, Summary: {"covers": ()}}
-"""What relationships tell: it is filled in when they come."""
+_FROM_LINKS: Mapping[type, Row] = {ToolCall: {"turn_id": "", "order": 0}, Summary: {"covers": ()}}
+"""Fields that are read from relationships, which come after all nodes."""
 
 
 class GraphCopy:
     """A file of a graph's nodes, then its relationships; `lost` counts those that can't be read."""
 
     def __init__(self, file: Path, store_id: str, at: datetime) -> None:
-        """`at` is the time of whatever has lost its own."""
+        """`at` replaces missing times."""
         self.lost = 0
         self._file = file
         self._store_id = store_id
         self._at = at
         self._salvaged_id = new_id()
-        """Of a session for turns that say of none."""
+        """Id of a session for turns that have lost theirs."""
         self._keys: dict[str, str] = {}
-        """Ids of records, and paths of files, by the ids of nodes."""
+        """Ids of records, and paths of files, by the element ids of nodes."""
         self._seen: set[tuple[type, str]] = set()
         self._places: dict[str, set[int]] = {}
-        """Of each session the places that are taken."""
+        """The turn indexes in use, by session."""
         self.due: list[str] = []
-        """Turns that are to be looked through for memories."""
+        """Turns to be looked through for memories."""
 
     def store_id(self) -> str:
         """Return the graph's own id."""
         return self._store_id
 
     def rows(self, table: str, _: Sequence[str] = ()) -> Iterator[Row]:
-        """Yield of `documents` which turns are to be looked through for memories; else nothing."""
+        """Yield, for `documents`, the turns to be looked through for memories; else nothing."""
         for turn_id in self.due if table == "documents" else ():
             yield {"record_id": turn_id, "to_extract": 1}
 
     def copy_into(self, db: Database) -> None:
-        """Write all that can be read."""
+        """Write everything that can be read."""
         with self._file.open("rb") as lines:
             for line in lines:
                 try:
@@ -104,11 +104,11 @@ class GraphCopy:
         prop = shape_of(kind).key
         key = held[prop] if isinstance(held.get(prop), str) else new_id()
         is_double = (kind, key) in self._seen
-        if is_double and kind in _TOLD_APART:
+        if is_double and kind in _KEPT_DOUBLES:
             key = new_id()
         self._seen.add((kind, key))
         self._keys[node] = key
-        if is_double and kind not in _TOLD_APART:
+        if is_double and kind not in _KEPT_DOUBLES:
             return
         table, column = TABLES[kind]
         db.put(table, self._row(kind, held | {prop: key}), column)
@@ -117,7 +117,7 @@ class GraphCopy:
                 self._put_evidence(db, key, position, evidence)
 
     def _row(self, kind: type[Record], held: Row) -> Row:
-        record = salvaged(kind, held, self._at, **_LATER.get(kind, {}))
+        record = salvaged(kind, held, self._at, **_FROM_LINKS.get(kind, {}))
         row = columns(record)
         match record:
             case Session():
@@ -141,7 +141,7 @@ class GraphCopy:
         return row
 
     def _place(self, session_id: str, index: int) -> int:
-        """The place of a turn; the next one behind all others for one that has lost its own."""
+        """Return the index of a turn; the session's next one for a turn that has lost its own."""
         taken = self._places.setdefault(session_id, set())
         if index in taken or index < 1:
             index = max(taken, default=0) + 1

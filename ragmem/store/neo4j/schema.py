@@ -1,4 +1,4 @@
-"""Constraints and indexes: looked at on opening, made where they are missing."""
+"""Constraints and indexes: checked on opening, created where they are missing."""
 
 import asyncio
 import re
@@ -27,42 +27,43 @@ from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES, take
 from ragmem.store.neo4j.shapes import OF_A_SESSION, bring_into_utc
 
 VERSION = 8
-"""2: a project may be joined to another, which a session's writer has to look up. 3: beside
-each turn and summary stands what it is found by, which whoever ends or adds one has to write.
-4: memories; whoever ends a turn says that it is to be looked through for them, and whoever changes
-a session's summary that it is to be embedded. 5: code; an ended turn's entry says whether it is to
-be found out what the turn has to do with it. 6: every time is in UTC; none bears a zone's name.
-7: owners of sessions, memories and profiles, which whoever writes one has to say. 8: Projects
-and Owners hold what is theirs, which whoever writes something has to hang on them."""
+"""What an older ragmem would break, by the version that brought it. 2: a project may be joined to
+another, which the writer of a session has to look up. 3: each turn and summary has a search entry,
+which whoever ends or adds one has to write. 4: memories; whoever ends a turn marks it as to be
+looked through for them, and whoever changes a session's summary as to be embedded. 5: code; an
+ended turn's entry says whether its references to code are still to be found. 6: every time is in
+UTC; none has a zone's name. 7: owners of sessions, memories and profiles, which their writers have
+to set. 8: Projects and Owners are linked to what is theirs, and whoever writes something has to
+link it."""
 _FIRST_WITH_OWNERS = 7
 _AT_ONCE = 100
 """Turns or summaries whose entries are written in one transaction."""
 _NOTED_AT_ONCE = 2_000
 _AWAITED = "CALL db.awaitIndex($name, 60)"
 MAKING_S = 120.0
-"""Longest wait for one step of the schema's making, in seconds."""
+"""Timeout for one step of creating the schema, in seconds."""
 OLDEST_SERVER = (5, 26)
-"""The first with scoped subqueries and vector indexes as used here."""
+"""The first version with scoped subqueries and vector indexes as used here."""
 
 
 class Server(msgspec.Struct, frozen=True):
-    """What was found behind the address."""
+    """What was found at the address."""
 
     version: str
     schema_version: int
     names: frozenset[str] = frozenset()
-    """Of the constraints and indexes that are there, or are being made."""
+    """Constraints and indexes that exist, or are being created."""
     store_id: str = ""
     repairs: str = ""
-    """The file with all that was in the graph, while a repair fills it anew."""
+    """The file with everything that was in the graph, while a repair fills it again."""
     terms_version: int = 0
-    """Of the words of all that is stored; 0 too where some of them wait to be taken away."""
+    """Version of the terms of all entries; also 0 while some of them wait to be dropped."""
     dimension: int = 0
-    """Of its vectors."""
+    """Dimension of its vectors."""
     vector_indexes: Mapping[str, int] = MappingProxyType({})
-    """The dimension of each, by name."""
+    """The dimension of each index, by name."""
     found_whole: str = ""
-    """The `print_of` the schema that whoever looked last found whole."""
+    """`fingerprint` the schema that was last found complete."""
 
 
 async def prepare(
@@ -73,12 +74,13 @@ async def prepare(
     believes: bool = False,
     fills: bool = False,
 ) -> Server:
-    """Make the schema complete; what there was before. Safe to run again, and at the same time.
+    """Complete the schema; return what there was before.
 
-    What is to be made is waited for as long as it takes, and `say` told of it before. What stands
-    without an owner is `owner`'s from here on. Who `believes` does not look where the graph says
-    that this schema was found whole: to list its parts takes a server longer than most questions.
-    StoreDamaged, with nothing changed, while it is repaired, but to the repair, which `fills` it.
+    Safe to run again, and concurrently. It waits for as long as the schema takes to create, and
+    tells `say` before. What is stored without an owner becomes `owner`'s. With `believes`, it does
+    not check a schema that the graph says was found complete: listing its parts takes a server
+    longer than most queries. Raises StoreDamaged, with nothing changed, during a repair, except for
+    the repair itself, which `fills` the graph.
     """
     from ragmem.terms import TERMS_VERSION
 
@@ -88,34 +90,34 @@ async def prepare(
     has_all_words = server.terms_version >= TERMS_VERSION
     if statements or server.schema_version < VERSION or not has_all_words:
         if say:
-            say(_to_do(server, gateway.location))
+            say(_progress(server, gateway.location))
         gateway = gateway.patient(MAKING_S)
     if "attempt_item" in statements:
-        # Two processes may have begun to count one item's before there was the constraint.
+        # Two processes may have counted attempts at one item before the constraint existed.
         double = partial(Transaction.run, statement=STATEMENTS["drop_double_attempts"])
         await gateway.write(double)
     for name, statement in statements.items():
-        await _make(gateway, name, statement)
-    for name in statements.keys() - _constraints():  # Their indexes are whole from the start.
+        await _create(gateway, name, statement)
+    for name in statements.keys() - _constraints():  # their indexes are complete from the start
         await _wait_for(gateway, name)
     filled = not has_all_words and await fill(gateway)
     if 0 < server.schema_version < VERSION:
         await bring_into_utc(gateway)
     if server.schema_version < VERSION:
-        await _note_summaries(gateway)
+        await _mark_summaries(gateway)
     if owner and server.schema_version < _FIRST_WITH_OWNERS:
         await gateway.write(partial(take, owner=owner))
     if 0 < server.schema_version < VERSION:
-        await belonging.mend(gateway)
+        await belonging.link_all(gateway)
     if filled or server.schema_version < VERSION:
-        await gateway.write(_complete)
+        await gateway.write(_mark_complete)
     if not (server.store_id or await store_id(gateway)):
         with suppress(StoreRefused):
             await gateway.write(partial(set_store_id, store_id=new_id()))
     lacks_vectors = vectors.lacks_indexes(server.dimension, server.vector_indexes)
     if lacks_vectors:
         await vectors.keep_indexes(gateway)
-    whole = print_of(server.dimension)
+    whole = fingerprint(server.dimension)
     if not statements and not lacks_vectors and server.found_whole != whole:
         found = partial(Transaction.run, statement=STATEMENTS["set_found_whole"], whole=whole)
         with suppress(StoreRefused):
@@ -133,7 +135,7 @@ def _refuse_while_repaired(server: Server, location: str, *, fills: bool) -> Non
 
 
 async def store_id(gateway: Gateway) -> str:
-    """The graph's own id; empty while it has none."""
+    """Return the graph's own id; empty while it has none."""
     found = await gateway.read(lambda tx: tx.first_row(STATEMENTS["store_id"]))
     return str(found["storeId"] or "") if found else ""
 
@@ -143,7 +145,7 @@ async def set_store_id(tx: Transaction, store_id: str) -> None:
     await tx.run(STATEMENTS["set_store_id"], storeId=store_id)
 
 
-def _to_do(server: Server, location: str) -> str:
+def _progress(server: Server, location: str) -> str:
     if not server.schema_version:
         return f"The memory in Neo4j at {location} is set up, once: this may take a minute."
     done = "is brought up to date"
@@ -152,15 +154,15 @@ def _to_do(server: Server, location: str) -> str:
     return f"The memory in Neo4j at {location} {done}: this may take some minutes."
 
 
-async def _note_summaries(gateway: Gateway) -> None:
-    """Say of sessions' summaries that they wait for vectors, as was not said before schema 4."""
+async def _mark_summaries(gateway: Gateway) -> None:
+    """Mark sessions' summaries as pending for vectors, which was not done before schema 4."""
     ids = await gateway.read(partial(Transaction.found, statement=MEMORIES["sessions_to_embed"]))
     for start in range(0, len(ids), _NOTED_AT_ONCE):
         note = partial(Transaction.run, statement=MEMORIES["note_vectors_due"])
         await gateway.write(partial(note, ids=ids[start : start + _NOTED_AT_ONCE]))
 
 
-async def _complete(tx: Transaction) -> None:
+async def _mark_complete(tx: Transaction) -> None:
     from ragmem.terms import TERMS_VERSION
 
     await tx.run(STATEMENTS["name_processes"])
@@ -169,9 +171,9 @@ async def _complete(tx: Transaction) -> None:
 
 
 async def fill(gateway: Gateway) -> bool:
-    """Write the entries that are missing or of older terms, in portions; go on where it ended.
+    """Write entries that are missing or have older terms, in batches; resumes where it stopped.
 
-    False when it was said before that all are there.
+    Returns False if the graph says that all of them exist.
     """
     from ragmem.terms import TERMS_VERSION, WITHOUT_PREAMBLES
 
@@ -196,15 +198,15 @@ async def fill(gateway: Gateway) -> bool:
 
 
 async def look(gateway: Gateway, *, believes: bool = False) -> Server:
-    """What is there, and fit for this version: else StoreRefused. Changes nothing.
+    """Return what there is, if this version can use it, else raise StoreRefused; changes nothing.
 
-    Who `believes` takes what was found whole for whole.
+    With `believes`, a schema that was found complete counts as complete.
     """
-    # By itself: each connection shows the password, and three wrong ones at once close a server
-    # to everybody for some seconds.
+    # Not concurrently: each connection sends the password, and three wrong ones at once lock
+    # everybody out for some seconds.
     server = await gateway.read(_server, patient=False)
     check(server, gateway.location)
-    if believes and server.found_whole == print_of(server.dimension):
+    if believes and server.found_whole == fingerprint(server.dimension):
         dimensions = dict.fromkeys(vectors.EMBEDDED, server.dimension)
         return msgspec.structs.replace(
             server, names=frozenset(_wanted()), vector_indexes=dimensions
@@ -219,14 +221,14 @@ async def look(gateway: Gateway, *, believes: bool = False) -> Server:
     )
 
 
-def print_of(dimension: int) -> str:
-    """A few signs that change with what is to be there, and with the vectors' dimension."""
+def fingerprint(dimension: int) -> str:
+    """Return a checksum of the schema's statements and the vectors' dimension."""
     wanted = "\n".join((*_wanted().values(), str(dimension)))
     return f"{zlib.crc32(wanted.encode()):08x}"
 
 
 def missing(server: Server) -> dict[str, str]:
-    """The statements that make what is not there, by the names of what they make."""
+    """Return the statements for what is missing, by the names of what they create."""
     return {name: made for name, made in _wanted().items() if name not in server.names}
 
 
@@ -245,8 +247,8 @@ def _constraints() -> set[str]:
 
 
 async def _made_constraints(tx: Transaction) -> set[str]:
-    # A constraint's index is there before the constraint, and stays without it where its maker
-    # was cut off: of constraints only SHOW CONSTRAINTS tells.
+    # A constraint's index exists before the constraint, and stays without it if its creation was
+    # cut off: only SHOW CONSTRAINTS is reliable.
     return {row["name"] for row in await tx.run("SHOW CONSTRAINTS YIELD name RETURN name")}
 
 
@@ -254,25 +256,25 @@ async def _server(tx: Transaction) -> Server:
     found: dict[str, Any] = await tx.first_row(STATEMENTS["server"]) or {}
     return Server(
         version=found.get("server") or "",
-        # Of another type only by another's hand: then all is looked through as in an old one.
-        schema_version=_number(found.get("version")),
+        # Another type is set only by hand: then everything is checked as in an old graph.
+        schema_version=_int_or_zero(found.get("version")),
         store_id=str(found.get("storeId") or ""),
         repairs=str(found.get("repairs") or ""),
-        terms_version=0 if found.get("dropping") else _number(found.get("terms")),
-        dimension=_number(found.get("dimension")),
+        terms_version=0 if found.get("dropping") else _int_or_zero(found.get("terms")),
+        dimension=_int_or_zero(found.get("dimension")),
         found_whole=str(found.get("foundWhole") or ""),
     )
 
 
-def _number(value: object) -> int:
+def _int_or_zero(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
 async def _indexes(gateway: Gateway) -> dict[str, int]:
-    """Those of no constraint, with the dimension of one of vectors, else 0.
+    """Return indexes without a constraint, each with its vectors' dimension, or 0.
 
-    None where the server can't list them, as it can't while values that a new constraint forbids
-    are written beside its making: each is then made if missing.
+    Empty if the server can't list them, as happens while values are written that violate a
+    constraint being created: each is then created if missing.
     """
     statement = """
         SHOW INDEXES YIELD name, state, owningConstraint, options
@@ -287,7 +289,7 @@ async def _indexes(gateway: Gateway) -> dict[str, int]:
 
 
 def check(server: Server, location: str) -> None:
-    """StoreRefused for a server that is too old, or a schema that is too new."""
+    """Raise StoreRefused for a server that is too old, or a schema that is too new."""
     numbers = tuple(int(part) for part in re.findall(r"\d+", server.version)[:2])
     if numbers < OLDEST_SERVER:
         raise StoreRefused(
@@ -303,8 +305,8 @@ def check(server: Server, location: str) -> None:
         )
 
 
-async def _make(gateway: Gateway, name: str, statement: str) -> None:
-    """Run one statement of the schema; that another process made it meanwhile is fine."""
+async def _create(gateway: Gateway, name: str, statement: str) -> None:
+    """Run one statement of the schema; another process may create the same at once."""
 
     async def work(tx: Transaction) -> None:
         failpoint("neo4j.schema")
@@ -314,8 +316,8 @@ async def _make(gateway: Gateway, name: str, statement: str) -> None:
         try:
             await gateway.write(work)
         except StoreRefused as error:
-            # Who makes a constraint holds its name until the end, so an index that has the name
-            # is what a maker who was cut off left behind.
+            # Creating a constraint holds its name until the end, so an index with that name was
+            # left behind by a creation that was cut off.
             if "IndexWithNameAlreadyExists" not in str(error):
                 raise
             await gateway.write(lambda tx: tx.run(f"DROP INDEX {name} IF EXISTS"))
@@ -329,7 +331,7 @@ async def _make(gateway: Gateway, name: str, statement: str) -> None:
 
 
 async def _wait_for(gateway: Gateway, name: str) -> None:
-    """Return once the index answers: of a million entries that is after most of an hour."""
+    """Wait until the index is online: with a million entries this takes most of an hour."""
     while True:
         try:
             await gateway.read(partial(Transaction.run, statement=_AWAITED, name=name))

@@ -1,7 +1,7 @@
-"""Search: words in the full-text index, vectors in memory, then what stands around the hits.
+"""Search: words in the full-text index, vectors in memory, then the neighbours of the hits.
 
 One read transaction of three or four small statements. Measured on a quiet machine, words and
-vectors together, medians: 11 ms in a project of 1,000 turns, 14 of 10,000, 23 of 100,000.
+vectors together, medians: 11 ms in a project of 1,000 turns, 14 ms of 10,000, 23 ms of 100,000.
 """
 
 import asyncio
@@ -33,40 +33,40 @@ from ragmem.store.neo4j.vectors import Area as VectorArea, index_of, level_of, n
 from ragmem.text import clean
 
 SAMPLE = 256
-"""Turns that are looked at, about."""
+"""Approximate number of turns in a sample."""
 _CHANGED = 1.1
-"""By so much more or fewer entries in the store, and a sample is out of date."""
+"""When the store's size changes by more than this factor, a sample is out of date."""
 _LARGE = 50_000
-"""Turns of a project in which the commonest words are not looked for."""
+"""In a project with this many turns, the commonest words are not searched for."""
 _COMMON = 0.1
-_MOSTLY = 0.8
-"""Of the store: its own words count as they do in a project that is so much of it."""
-_BEFORE = timedelta(seconds=1)
-"""The server's times are finer than Python's."""
+_DOMINANT = 0.8
+"""A project with this share of the store has the same word frequencies as the store."""
+_RESOLUTION = timedelta(seconds=1)
+"""The server's times have a finer resolution than Python's."""
 _POINTS = 16
-"""In time, from each of which the next few turns are looked at."""
+"""Number of points in time, from each of which the next few turns are sampled."""
 _LEAST_TERMS = 3
 
 
 class Commonness(msgspec.Struct, frozen=True):
-    """How common the words of one project are."""
+    """How common words are in one project."""
 
     total: int
-    """Entries of the whole store, then."""
+    """Entries in the whole store at that time."""
     documents: int
-    """Turns and summaries of the project; 0 when its words need no other weights."""
+    """Turns and summaries of the project; 0 if its words need no other weights."""
     sampled: int
     counts: Counter[str]
-    """By term, turns of the sample that hold it."""
+    """Number of sampled turns that contain each term."""
 
     def is_current(self, total: int) -> bool:
-        """Whether the store is still about as large; a small one must be exactly."""
+        """Whether the store still has about the same size; exactly the same, if it is small."""
         if total < SAMPLE:
             return total == self.total
         return self.total / _CHANGED < total < self.total * _CHANGED
 
     def weighted(self, terms: Sequence[WeightedTerm]) -> list[WeightedTerm]:
-        """The terms with the weights that Lucene must be given; the commonest may be left out."""
+        """Return the terms with the weights to give to Lucene; the commonest may be left out."""
         if not self.documents:
             return list(terms)
         if self.documents >= _LARGE:
@@ -79,30 +79,30 @@ class Commonness(msgspec.Struct, frozen=True):
         return self.counts[term] > _COMMON * self.sampled
 
     def _factor(self, term: str) -> float:
-        # One that is not in the sample is in less than one of it: half is a guess.
+        # A term that is not in the sample occurs in less than one of its turns: half is a guess.
         each = self.documents / self.sampled
         count = max(self.counts[term] * each, each / 2 if each > 1 else 0)
         return _rarity(self.documents, count) / _rarity(max(self.total, self.documents), count)
 
 
 def _rarity(documents: float, count: float) -> float:
-    """Inverse document frequency, as BM25 has it."""
+    """Inverse document frequency, as in BM25."""
     return math.log(1 + max(0.0, documents - count + 0.5) / (count + 0.5))
 
 
 async def sample(tx: Transaction, project_id: str, total: int) -> Commonness:
-    """Look at some of a project's turns, spread over its time."""
+    """Sample a project's turns, spread over its time."""
     [row] = await tx.run(STATEMENTS["documents_of_project"], id=project_id)
     documents: int = row["documents"]
-    if documents < _LARGE and documents >= _MOSTLY * total:
-        # Its words are as common as in the whole store, or nearly.
+    if documents < _LARGE and documents >= _DOMINANT * total:
+        # Its words are about as common as in the whole store.
         return Commonness(total, 0, 0, Counter())
     points: list[datetime] = []
     if documents > SAMPLE:
         step = (row["last"] - row["first"]) / _POINTS
-        points = [row["first"] - _BEFORE + n * step for n in range(_POINTS)]
+        points = [row["first"] - _RESOLUTION + n * step for n in range(_POINTS)]
     elif documents:
-        points = [row["first"] - _BEFORE]
+        points = [row["first"] - _RESOLUTION]
     each = SAMPLE // max(1, len(points))
     texts = await tx.found(STATEMENTS["sample_of_project"], id=project_id, points=points, each=each)
     start = mark(TURNS, project_id)
@@ -119,9 +119,9 @@ async def newest(
     projects: Sequence[str] | None,
     lasts: Mapping[str, int],
 ) -> list[tuple[str, int | None]]:
-    """Ids of the interval's newest with the numbers of their vectors, newest first.
+    """Return an interval's newest turns, newest first, each with the number of its vector.
 
-    `projects`: None for everywhere; `lasts`: of other projects' sessions the last turns seen.
+    `projects`: None for everywhere; `lasts`: the last turn seen of each session of other projects.
     """
     bounds: Properties = {
         "start": interval.start_at,
@@ -143,20 +143,20 @@ async def newest(
 
 
 class Area(NamedTuple):
-    """Where to look, as it is stored."""
+    """The scope of a search, resolved to what is stored."""
 
     projects: Sequence[str]
     lasts: Mapping[str, int]
-    """Sessions that are not of these projects: the last turn that is seen of each."""
+    """Sessions outside of these projects, each with the last turn that is seen of it."""
     own: frozenset[str]
-    """Those of them that were asked for themselves: their summaries count too."""
+    """Sessions that were asked for themselves, whose summaries count too."""
     everywhere: bool
     total: int
-    """Entries of the whole store."""
+    """Entries in the whole store."""
 
 
 class Entry(msgspec.Struct):
-    """A record that was found, or stands beside one."""
+    """A record that was found, or is the neighbour of one."""
 
     record_id: str
     level: int
@@ -175,11 +175,11 @@ async def around(
     timely: Mapping[str, Entry | None],
     is_partial: bool,
 ) -> tuple[list[Entry], dict[int, bytes]]:
-    """The hits by words, those near, the turns before and after both, and turns of a time.
+    """Return the hits by words and by vector, their neighbours, and turns of intervals.
 
-    And their vectors by number, where there may be some that were not compared: `is_partial`.
-    `near`: by number; `timely`: by id, with what is known of them; what stands around these is not
-    looked for.
+    Also returns their vectors by number, if `is_partial`: some may not have been compared yet.
+    `near` are numbers; `timely` are ids with what is known of them, whose neighbours are not looked
+    up.
     """
     [[found]] = await tx.values(
         STATEMENTS["around"],
@@ -202,31 +202,31 @@ async def around(
     return list(entries.values()), packs
 
 
-_OF_AN_INDEX = 2
-"""For each that is wanted so many are asked of an index, which knows nothing of projects."""
-_ASKED_AGAIN_S = 60.0
-"""So long after an index has refused none is asked."""
+_INDEX_FACTOR = 2
+"""An index is asked for this many times the wanted number, as it knows nothing of projects."""
+_INDEX_RETRY_S = 60.0
+"""After an index has refused, none is asked for this long."""
 _MOST_TERMS = 64
 _MOST_SAMPLES = 16
 _LEAST_WEIGHT = 0.0001
 _MOST_CLAUSES = 900
-"""Of a question to Lucene, which refuses more than 1,024."""
+"""Maximum clauses of a Lucene query; Lucene refuses more than 1,024."""
 
 
 class Searcher:
-    """Searches one store; holds vectors in memory between searches."""
+    """Searches one store; caches vectors in memory between searches."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._vectors = VectorCache()
         self._comparing = asyncio.Lock()
         self._oldest: dict[VectorArea, int] = {}
-        """The sequence of the oldest vector in memory; 0 where none is before it."""
+        """The sequence number of the oldest vector in memory; 0 if there are no older ones."""
         self._reading: dict[VectorArea, asyncio.Task[None]] = {}
-        """What is older, beside searches."""
+        """Tasks that read older vectors in the background."""
         self._samples: dict[str, Commonness] = {}
         self._refused_at = float("-inf")
-        """When an index of vectors did so: it may be missing, or not be made yet."""
+        """When a vector index last refused: it may be missing, or not be online yet."""
 
     async def search(self, query: SearchQuery) -> list[Candidate]:
         """See `ragmem.store`."""
@@ -234,7 +234,7 @@ class Searcher:
         if not (terms or query.vector or query.intervals) or query.limit < 1:
             return []
         search = partial(self._search, query=query, terms=terms)
-        asks = monotonic() - self._refused_at > _ASKED_AGAIN_S
+        asks = monotonic() - self._refused_at > _INDEX_RETRY_S
         try:
             found = await self._gateway.read(partial(search, asks_indexes=asks))
         except StoreRefused:
@@ -261,27 +261,27 @@ class Searcher:
         numbers = [*best_of_both(near.records, near.best, levels, query.levels, query.limit)]
         if is_partial and version and asks_indexes:
             numbers += await _by_index(tx, query, area, version)
-        timely = await self._of_times(tx, query, area, terms, near)
+        timely = await self._by_interval(tx, query, area, terms, near)
         if not entries and not numbers and not timely:
             return []
         found, packs = await around(tx, area, entries, numbers, timely, is_partial)
-        told = _told(near, filter(None, (each.number for each in found)))
+        told = _similarities_of(near, filter(None, (each.number for each in found)))
         if version and (late := {each: packs[each] for each in packs.keys() - told.keys()}):
             matrix = Matrix(version.dimension)
             matrix.add([*late], [*late.values()])
             told |= matrix.similarities(query.vector).told
-        wanted = [each for each in found if each.level != TURN_LEVEL or _turns(query)]
+        wanted = [each for each in found if each.level != TURN_LEVEL or _wants_turns(query)]
         return tx.read.records(partial(_candidate, told), wanted)
 
     async def _by_words(
         self, tx: Transaction, query: SearchQuery, area: Area, terms: Sequence[WeightedTerm]
     ) -> dict[str, Entry]:
-        """The best by text."""
+        """Return the best by text."""
         commonness = await self._commonness(tx, area) if terms else {}
         texts = _texts(query, area, terms, commonness)
         return await _search_text(tx, texts, query.limit) if texts else {}
 
-    async def _of_times(
+    async def _by_interval(
         self,
         tx: Transaction,
         query: SearchQuery,
@@ -289,11 +289,11 @@ class Searcher:
         terms: Sequence[WeightedTerm],
         near: Similarities,
     ) -> dict[str, Entry | None]:
-        """Turns of the intervals, by id; those found by text with what is known of them."""
+        """Return turns of the intervals, by id; those found by text with what is known of them."""
         import numpy as np
 
         chosen: dict[str, Entry | None] = {}
-        if not _turns(query) or not query.intervals:
+        if not _wants_turns(query) or not query.intervals:
             return chosen
         commonness = await self._commonness(tx, area) if terms else {}
         of_turns = msgspec.structs.replace(query, levels=(TURN_LEVEL,), limit=LOOKED_THROUGH)
@@ -304,21 +304,21 @@ class Searcher:
             )
             names = {number: name for name, number in latest if number is not None}
             places = np.flatnonzero(np.isin(near.records, np.fromiter(names, np.int64)))
-            alike = best_of(near.records, near.best, places, query.of_interval)
+            interval_near = best_of(near.records, near.best, places, query.of_interval)
             chosen |= dict.fromkeys(name for name, _ in latest[: query.of_interval])
-            chosen |= dict.fromkeys(names[each] for each in alike)
+            chosen |= dict.fromkeys(names[each] for each in interval_near)
             if not texts:
                 continue
-            # The interval's best by text, so far as they are among the best of all.
-            spoken = await _search_text(tx, texts, query.of_interval, interval)
-            for name, entry in spoken.items():
+            # The interval's best by text, if they are among the best of all.
+            interval_text = await _search_text(tx, texts, query.of_interval, interval)
+            for name, entry in interval_text.items():
                 known = chosen.get(name)
                 if known is None or known.text < entry.text:
                     chosen[name] = entry
         return chosen
 
     async def _commonness(self, tx: Transaction, area: Area) -> Mapping[str, Commonness]:
-        """Of words, by project; of a few projects."""
+        """Return how common words are in each of the first few projects."""
         found = {}
         for project_id in area.projects[:_MOST_SAMPLES]:
             known = self._samples.get(project_id)
@@ -332,7 +332,7 @@ class Searcher:
     async def _by_vector(
         self, tx: Transaction, query: SearchQuery, area: Area, version: Version | None
     ) -> tuple[Similarities, bool]:
-        """All of the area with their cosines, and whether there may be more than are in memory."""
+        """Return the cosines of the whole area, and whether vectors may be missing in memory."""
         if not query.vector or version is None or len(query.vector) != 4 * version.dimension:
             return Similarities.joined([]), False
         areas = [("project", each) for each in area.projects]
@@ -344,7 +344,7 @@ class Searcher:
                 part = await self._compared(tx, which, version, query.vector)
                 if self._oldest[which]:
                     is_partial = True
-                    self._read_on(which, version)
+                    self._read_in_background(which, version)
                 if which[0] == "session":
                     seen = index_of(part.records) <= area.lasts[which[1]]
                     if which[1] not in area.own:
@@ -356,7 +356,7 @@ class Searcher:
     async def _compared(
         self, tx: Transaction, which: VectorArea, version: Version, vector: bytes
     ) -> Similarities:
-        """The records of an area that are in memory, with their cosines."""
+        """Return the cosines of those records of an area whose vectors are in memory."""
         place = self._vectors.place(which, version)
         page = await page_of(tx, which, version, after=place)
         if not place:
@@ -366,14 +366,14 @@ class Searcher:
             [*self._vectors.similarities(which, version, vector, lambda _: came)]
         )
 
-    def _read_on(self, which: VectorArea, version: Version) -> None:
-        """Begin to read what is older, unless that goes on already."""
+    def _read_in_background(self, which: VectorArea, version: Version) -> None:
+        """Start reading older vectors, unless a task already does."""
         if which not in self._reading:
             task = self._reading[which] = asyncio.create_task(self._read_older(which, version))
             task.add_done_callback(lambda _: self._reading.pop(which))
 
     async def _read_older(self, which: VectorArea, version: Version) -> None:
-        # Where it fails the next search begins it again.
+        # If it fails, the next search starts it again.
         with suppress(StoreError):
             while before := self._oldest[which]:
                 read = partial(page_of, area=which, version=version, before=before)
@@ -385,7 +385,7 @@ class Searcher:
                     self._oldest[which] = page.oldest
 
     async def aclose(self) -> None:
-        """Stop reading."""
+        """Stop the background reads."""
         for task in (reading := [*self._reading.values()]):
             task.cancel()
         await asyncio.gather(*reading, return_exceptions=True)
@@ -394,7 +394,7 @@ class Searcher:
 async def _search_text(
     tx: Transaction, texts: Sequence[Properties], limit: int, interval: Interval | None = None
 ) -> dict[str, Entry]:
-    """The best of these questions to the index, or of those of a time, by id."""
+    """Return the best results of these full-text queries, of an interval or of all, by id."""
     start, end = (interval.start_at, interval.end_at) if interval else (None, None)
     [[rows]] = await tx.values(
         STATEMENTS["search_text"], texts=texts, limit=limit, start=start, end=end
@@ -406,18 +406,18 @@ async def _search_text(
     return found
 
 
-def _turns(query: SearchQuery) -> bool:
+def _wants_turns(query: SearchQuery) -> bool:
     return not query.levels or TURN_LEVEL in query.levels
 
 
 def _summary_levels(query: SearchQuery) -> tuple[int, ...] | None:
-    """Levels of summaries that are looked for, empty for any; None when none is."""
+    """Return the levels of summaries to search, empty for any; None for no summaries."""
     levels = tuple(level for level in query.levels if level != TURN_LEVEL)
     return levels if levels or not query.levels else None
 
 
 async def _area(tx: Transaction, query: SearchQuery) -> tuple[Area, Version | None]:
-    """The scope, and of what vectors the question may be compared with."""
+    """Resolve the scope, and find the version of the vectors to compare the question with."""
     scope = query.scope
     [row] = await tx.run(
         STATEMENTS["scope"],
@@ -451,11 +451,11 @@ def _texts(
     terms: Sequence[WeightedTerm],
     commonness: Mapping[str, Commonness],
 ) -> list[Properties]:
-    """Questions to the full-text index: of turns and of summaries, in projects and sessions."""
+    """Return the full-text queries: for turns and for summaries, in projects and in sessions."""
     if not terms:
         return []
     levels = _summary_levels(query)
-    kinds = [TURNS] if _turns(query) else []
+    kinds = [TURNS] if _wants_turns(query) else []
     kinds += [] if levels is None else [SUMMARIES]
     texts: list[Properties] = []
     for kind in kinds:
@@ -477,7 +477,8 @@ def _texts(
             part = sessions[start : start + _MOST_CLAUSES]
             which = needed + _any_of(session_mark(kind, each) for each in part)
             text = _text(query, _words(terms, mark(kind)), which)
-            # All hits of these few turns: those beyond what a fork shares are left out after.
+            # All hits in these few turns: those that a fork doesn't share are filtered out
+            # afterwards.
             texts.append(text | {"options": {}, "lasts": dict(area.lasts)})
     return texts
 
@@ -496,7 +497,7 @@ def _any_of(marks: Iterable[str]) -> str:
 
 
 def _quoted(term: str) -> str:
-    """As one term, whatever of Lucene's syntax is in it."""
+    """Quote as one term, whatever Lucene syntax it contains."""
     escaped = term.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
@@ -505,11 +506,11 @@ def _quoted(term: str) -> str:
 
 
 async def _by_index(tx: Transaction, query: SearchQuery, area: Area, version: Version) -> list[int]:
-    """The best of the server's own indexes, approximately: of vectors that are not in memory."""
+    """Return the approximate best of the server's vector indexes, for vectors not in memory."""
     import numpy as np
 
     levels = _summary_levels(query)
-    wanted = {"turn_embedding": _turns(query), "summary_embedding": levels is not None}
+    wanted = {"turn_embedding": _wants_turns(query), "summary_embedding": levels is not None}
     found = await tx.values(
         STATEMENTS["nearest_by_index"],
         given={
@@ -517,7 +518,7 @@ async def _by_index(tx: Transaction, query: SearchQuery, area: Area, version: Ve
             "vector": np.frombuffer(query.vector, "<f4").tolist(),
             "embedder": version.model_id,
             "dimension": version.dimension,
-            "most": _OF_AN_INDEX * query.limit,
+            "most": _INDEX_FACTOR * query.limit,
             "limit": query.limit,
             "levels": [TURN_LEVEL, *levels] if levels else [],
             "everywhere": area.everywhere,
@@ -529,8 +530,8 @@ async def _by_index(tx: Transaction, query: SearchQuery, area: Area, version: Ve
     return [number for [number] in found]
 
 
-def _told(near: Similarities, numbers: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """What is told of the vectors of those of these records that are in memory, by number."""
+def _similarities_of(near: Similarities, numbers: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """Return the similarities of those of these records whose vectors are in memory, by number."""
     import numpy as np
 
     return near.those(np.isin(near.records, np.fromiter(numbers, np.int64))).told

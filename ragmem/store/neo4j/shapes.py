@@ -1,9 +1,9 @@
-"""How each kind of record stands in the graph: its label, its properties, what each of them holds.
+"""How each kind of record is represented in the graph: label, properties, and their types.
 
-A property bears its field's name in camelCase, where `_NAMES` has no other. From this one
-description follow the properties of a record and the record of a node, what is checked, and what
-is put right: community servers can't be told types, and whoever writes into the graph by hand may
-give any, or leave any out.
+A property has its field's name in camelCase, unless `_NAMES` has another one. From this one
+description follow the conversions between records and nodes, the checks, and the repairs: community
+servers don't support type constraints, and whoever edits the graph by hand may set a property to
+any type, or omit it.
 """
 
 import hashlib
@@ -39,13 +39,13 @@ from ragmem.text import clean, clip_middle
 Properties = dict[str, Value]
 R = TypeVar("R", bound=msgspec.Struct)
 
-# Neo4j refuses to index more than about 8,100 bytes, and with that the whole transaction.
+# Neo4j can't index more than about 8,100 bytes, and rejects the whole transaction then.
 _INDEXED_CHARS = 1700
 _INDEXED_BYTES = 4 * _INDEXED_CHARS
 
 
 def title_key(title: str) -> str:
-    """What a title is found by: casefolded, and short enough for an index."""
+    """Return the key a title is found by: casefolded, and short enough for an index."""
     folded = clean(title).casefold()
     if len(folded) <= _INDEXED_CHARS:
         return folded
@@ -53,7 +53,7 @@ def title_key(title: str) -> str:
 
 
 def path_key(path: str) -> str:
-    """The path; one that is longer than any system opens is clipped in its middle."""
+    """Return the path; one longer than any system opens is clipped in its middle."""
     path = clean(path)
     return path if len(path.encode()) <= _INDEXED_BYTES else clip_middle(path, _INDEXED_CHARS)
 
@@ -75,7 +75,7 @@ _NAMES: dict[type, dict[str, str]] = {
     MemoryRecord: {"memory_id": "uuid"},
     Owner: {"named_at": "updatedAt"},
 }
-"""Properties by field, where they are called otherwise."""
+"""Names of properties that differ from their field's, by field."""
 _ELSEWHERE: dict[type, frozenset[str]] = {
     Session: frozenset(("turn_count", "message_count", "first_message", "last_message")),
     ToolCall: frozenset(("turn_id", "order")),
@@ -83,7 +83,7 @@ _ELSEWHERE: dict[type, frozenset[str]] = {
     Summary: frozenset(("covers",)),
     Evidence: frozenset(("turn_id",)),
 }
-"""Fields that are read with a node, but counted, or told by its relationships."""
+"""Fields that are not properties of the node, but counted, or read from its relationships."""
 
 
 _types = cache(get_type_hints)
@@ -94,13 +94,13 @@ class _Field(NamedTuple):
     name: str
     prop: str
     kind: "Kind | None"
-    """What it holds; None for what is a record of its own."""
+    """The type of its value; None for a nested record."""
     part: type[msgspec.Struct] | None = None
-    """The record whose fields stand among this one's."""
+    """The nested record, whose fields are properties of the same node."""
     is_elsewhere: bool = False
     is_optional: bool = False
     words: tuple[str, ...] = ()
-    """What a text may be, where it is one of a few."""
+    """The allowed values of a text, if it is one of a few."""
 
 
 @cache
@@ -125,7 +125,7 @@ def _fields(record: type[msgspec.Struct]) -> tuple[_Field, ...]:
 
 
 def properties(record: msgspec.Struct, kind: type[msgspec.Struct] | None = None) -> Properties:
-    """What of a record stands on its node; of a write of some of its fields: as in its `kind`."""
+    """Return a record's properties; for a write of some of a record's fields, as in its `kind`."""
     found: Properties = {}
     for field in _fields(kind or type(record)):
         value = getattr(record, field.name, msgspec.UNSET)
@@ -139,9 +139,9 @@ def properties(record: msgspec.Struct, kind: type[msgspec.Struct] | None = None)
 
 
 def to_record(kind: type[R], node: Mapping[str, Any], **given: Any) -> R:
-    """The record of a node's properties, with fields that are `given`.
+    """Return the record of a node's properties, with the fields in `given`.
 
-    A ValidationError where a property holds something else than it says, or is missing.
+    Raises ValidationError if a property has another type, or is missing.
     """
     for prop in _needed(kind):
         if node.get(prop) is None:
@@ -150,13 +150,13 @@ def to_record(kind: type[R], node: Mapping[str, Any], **given: Any) -> R:
 
 
 def records(tx: Transaction, kind: type[R], nodes: Sequence[Any]) -> list[R]:
-    """The records of these nodes, as far as they can be read."""
+    """Return the records of these nodes, without those that can't be decoded."""
     return tx.read.records(partial(to_record, kind), nodes)
 
 
 @cache
 def _needed(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Properties without which a node is no such record, whatever its fields are by default."""
+    """Return the properties that a node must have, even where its field has a default."""
     needs = next((each.needs for each in SHAPES if each.record is kind), frozenset[str]())
     return tuple(field.prop for field in _fields(kind) if field.prop in needs)
 
@@ -172,7 +172,7 @@ def _values(kind: type[msgspec.Struct], node: Mapping[str, Any]) -> dict[str, An
 
 
 def session_properties(session: Session) -> Properties:
-    """Return the properties of a new session; what is derived starts empty."""
+    """Return the properties of a new session; those that are derived start empty."""
     return properties(session) | {
         "titleFolded": title_key(session.title),
         "owner": session.owner or None,
@@ -183,7 +183,7 @@ def session_properties(session: Session) -> Properties:
 
 
 def turn_properties(turn: Turn) -> Properties:
-    """Return the properties of a turn as it is elsewhere, whole, with its index."""
+    """Return the properties of a whole turn from elsewhere, with its index."""
     ended = turn.status != "running"
     said = len(clean(turn.user_message))
     found = properties(turn) | _token_count(turn.usage)
@@ -198,14 +198,14 @@ def turn_properties(turn: Turn) -> Properties:
 
 
 def begun_turn_properties(write: BeginTurn) -> Properties:
-    """Return the properties of a turn that starts; its index is the store's matter."""
+    """Return the properties of a turn that starts; its index is assigned by the store."""
     found = turn_properties(Turn(**msgspec.structs.asdict(write)))
     del found["turnIndex"]
     return found
 
 
 def finished_turn_properties(write: FinishTurn) -> Properties:
-    """What the end of a turn adds; the model that it says is the writer's matter."""
+    """Return the properties that the end of a turn sets, except the model."""
     found = properties(write, Turn) | _token_count(write.usage) | {"ownerId": None}
     del found["model"]
     return found
@@ -217,24 +217,24 @@ def _token_count(usage: Usage) -> Properties:
 
 
 def to_turn(node: Row) -> Turn:
-    """Make one of a node's properties with its `calls` in order."""
+    """Return the turn of a node's properties, with its `calls` in order."""
     of_turn = {"turnId": node["uuid"]}
     calls = tuple(to_record(ToolCall, call | of_turn) for call in node["calls"])
     return to_record(Turn, node, tool_calls=calls)
 
 
 def tool_call_properties(call: ToolCall) -> Properties:
-    """Return a tool call's properties, with its result; its order stands on the relationship."""
+    """Return a tool call's properties; its order is on the relationship."""
     return properties(call) | {"resultSizeBytes": len(clean(call.result).encode())}
 
 
 def access_properties(access: FileAccess) -> Properties:
-    """Return the properties of one access; the turn and the order come from its tool call."""
+    """Return the properties of one access; turn and order come from its tool call."""
     return properties(access) | {"path": path_key(access.path)}
 
 
 def summary_row(summary: Summary) -> Properties:
-    """A summary among many; what it covers are its relationships."""
+    """Return the row of a summary for an UNWIND; what it covers are its relationships."""
     return {
         "summaryId": summary.summary_id,
         "sessionId": summary.session_id,
@@ -244,7 +244,7 @@ def summary_row(summary: Summary) -> Properties:
 
 
 def cover_rows(summary: Summary) -> list[Properties]:
-    """What a summary covers, in order."""
+    """Return the rows of what a summary covers, in order."""
     return [
         {
             "summaryId": summary.summary_id,
@@ -256,7 +256,7 @@ def cover_rows(summary: Summary) -> list[Properties]:
     ]
 
 
-# --- what stands on nodes and relationships ---------------------------------------------
+# --- nodes and relationships ------------------------------------------------------------
 
 Kind = Literal["text", "texts", "whole", "number", "flag", "time"]
 _TYPES: Mapping[Kind, str] = MappingProxyType(
@@ -277,48 +277,48 @@ _KINDS: dict[Any, Kind] = {
     bool: "flag",
     datetime: "time",
 }
-"""By the type of a field."""
+"""By the type of the field."""
 
 
 class Shape(NamedTuple):
-    """Nodes of a label, or relationships of a type, and what is known of them."""
+    """A label of nodes, or a type of relationships, with its properties."""
 
     label: str
     key: str
-    """What it is told by; of a node also what nothing else may have."""
+    """The property that identifies it; unique among nodes of the label."""
     kinds: Mapping[str, Kind]
-    """What each property holds."""
+    """The type of each property."""
     words: Mapping[str, list[str]]
-    """What a property's text may be, where it is one of a few."""
+    """The allowed values of a property, if it is one of a few."""
     record: type[msgspec.Struct] | None = None
     called: str = ""
-    """What one is called, with its article."""
+    """The noun for one of them, with its article."""
     needs: frozenset[str] = frozenset()
-    """Properties that have to be there, beside the key."""
+    """Required properties, besides the key."""
     held_by: str = ""
-    """The relationship from the session that it says."""
+    """The relationship from the session whose id it has."""
     also_wrong: str = ""
-    """What else, in Cypher on `n`, counts as a field that is missing."""
+    """A condition on `n`, in Cypher, that counts as a missing field too."""
 
     @property
     def matched(self) -> str:
-        """The pattern, in Cypher, of all that bear the label or the type, as `n`."""
+        """The pattern, in Cypher, of all nodes or relationships of the label or type, as `n`."""
         return f"()-[n:{self.label}]->()" if self.label.isupper() else f"(n:{self.label})"
 
     @property
     def lacking(self) -> str:
-        """The condition, in Cypher on `n`, that something of it is not there."""
+        """The condition on `n`, in Cypher, that a required field is missing."""
         found = [f"n.{name} IS NULL" for name in sorted({self.key, *self.needs})]
         return " OR ".join([*found, self.also_wrong] if self.also_wrong else found)
 
     @property
     def times(self) -> list[str]:
-        """Return the properties that hold times."""
+        """Return the names of the properties that hold times."""
         return [name for name, kind in self.kinds.items() if kind == "time"]
 
     @property
     def mistyped(self) -> str:
-        """The statement that lists those with properties that are of another type."""
+        """The statement that lists those with properties of another type."""
         names = " + ".join(
             f"CASE WHEN n.{name} IS :: {_TYPES[kind]}"
             + (f" AND coalesce(n.{name} IN {self.words[name]}, true)" if name in self.words else "")
@@ -336,7 +336,7 @@ class Shape(NamedTuple):
 
     @property
     def in_utc(self) -> str:
-        """The statement that writes the times of other zones in UTC."""
+        """The statement that converts times of other zones to UTC."""
         changes = ", ".join(
             f"n.{name} = CASE WHEN n.{name} IS :: ZONED DATETIME NOT NULL"
             f" THEN datetime({{datetime: n.{name}, timezone: 'Z'}}) ELSE n.{name} END"
@@ -349,9 +349,10 @@ class Shape(NamedTuple):
 def _shape(
     label: str, key: str, record: type[msgspec.Struct] | None = None, more: str = "", **told: Any
 ) -> Shape:
-    """`more`: properties that are in no field, after the name of what they hold and a colon.
+    """Make the shape of a record, with properties that are not fields from `more`.
 
-    Of one that is `whole` all fields have to be there that are not optional, but what it `lacks`.
+    These are given as `type: names; type: names`. With `whole`, all fields that are not optional
+    are required, except those in `lacks`.
     """
     named = {name: told.pop(name, "").split() for name in ("without", "needs", "lacks")}
     needs, is_whole = set(named["needs"]), told.pop("whole", False)
@@ -372,7 +373,7 @@ def _shape(
 
 
 def _of_a_session(kind: OfASession) -> Shape:
-    """Its nodes bear the record's name, and hang on their session."""
+    """Return the shape of a kind that a session has one of: labelled with the record's name."""
     label = kind.record.__name__
     hangs = f"HAS_{label.upper()}"
     return _shape(label, "sessionId", kind.record, called=kind.called, held_by=hangs, whole=True)
@@ -447,26 +448,26 @@ SHAPES = (
     _shape("REMEMBERS", "quote", Evidence, "whole: position", without="turnId"),
 )  # fmt: skip
 NODES = tuple(each for each in SHAPES if each.called)
-"""Those of which a second one under the same id breaks a promise."""
+"""Nodes of which two with the same id break a guarantee."""
 
 
 def shape_of(record: type) -> Shape:
-    """What is known of the nodes of a kind of record."""
+    """Return the shape of the nodes of a kind of record."""
     return next(each for each in SHAPES if each.record is record)
 
 
 OF_A_SESSION = tuple(shape_of(each.record) for each in OF_SESSIONS)
-"""The nodes of which a session has one of each label."""
+"""The nodes of which a session has one per label."""
 
 
-# --- what stands there otherwise --------------------------------------------------------
+# --- wrong types ------------------------------------------------------------------------
 
 TYPES = "properties are of their types"
 
 
 async def mistyped(gateway: Gateway) -> list[str]:
-    """What is of a wrong type."""
-    # Each by itself: the deadline is for one.
+    """List the properties of a wrong type."""
+    # One read for each shape: the deadline applies to one.
     return [
         each
         for shape in SHAPES
@@ -475,37 +476,37 @@ async def mistyped(gateway: Gateway) -> list[str]:
 
 
 async def bring_into_utc(gateway: Gateway) -> None:
-    """Write the times of other zones in UTC, as graphs of before schema 6 may have them."""
+    """Convert times of other zones to UTC, as graphs older than schema 6 may have."""
     for shape in SHAPES:
         if shape.times:
             await gateway.write(partial(Transaction.run, statement=shape.in_utc))
 
 
-_EMPTY: Mapping[Kind, Any] = MappingProxyType(
+_DEFAULTS: Mapping[Kind, Any] = MappingProxyType(
     {"text": "", "texts": (), "whole": 0, "number": 0, "flag": False}
 )
-"""What stands for a property that has to be there, where nothing is known of it."""
-_CAUTIOUS: Mapping[type, Mapping[str, Any]] = MappingProxyType({
+"""The value of a required property that is unknown."""
+_SAFER_DEFAULTS: Mapping[type, Mapping[str, Any]] = MappingProxyType({
     Session: {"cwd": "/", "project_id": "salvaged"},
     Turn: {"status": "interrupted"},
     FileAccess: {"access_type": "read"},
     Summary: {"level": 1},
-    # Nobody knows any more who vouches for it.
+    # It is unknown who vouches for it.
     MemoryRecord: {"trust": "tool"},
 })  # fmt: skip
-"""The same, by field."""
+"""The same for single fields, where another value is safer."""
 
 
 def salvaged(kind: type[R], node: Mapping[str, Any], at: datetime, **given: Any) -> R:
-    """The record of a node, whatever is wrong with it, with fields that are `given`.
+    """Return the record of a node, whatever is wrong with it, with the fields in `given`.
 
-    What can't be read of it counts as missing; `at` stands for a time that has to be there.
+    What can't be decoded counts as missing; `at` replaces a missing required time.
     """
     return msgspec.convert(_readable(kind, node, at) | given, kind)
 
 
 def _readable(kind: type[msgspec.Struct], node: Mapping[str, Any], at: datetime) -> dict[str, Any]:
-    found: dict[str, Any] = dict(_CAUTIOUS.get(kind, {}))
+    found: dict[str, Any] = dict(_SAFER_DEFAULTS.get(kind, {}))
     types = _types(kind)
     for field, info in zip(_fields(kind), _infos(kind), strict=True):
         if field.part is not None:
@@ -520,5 +521,5 @@ def _readable(kind: type[msgspec.Struct], node: Mapping[str, Any], at: datetime)
             found[field.name] = msgspec.convert(value, types[field.name])
         except msgspec.ValidationError:
             if info.required:
-                found.setdefault(field.name, _EMPTY.get(field.kind, at))
+                found.setdefault(field.name, _DEFAULTS.get(field.kind, at))
     return found

@@ -1,7 +1,8 @@
-"""Vectors of a project, a session or all, held in memory: Neo4j takes 18 ms for 1,000 cosines.
+"""Vectors of a project, a session or everything, compared in memory, not by the server.
 
-The newest are read at first, from then on what is new (`sequence`), and beside searches what is
-older. Until that is there, it is found by the server's own index of vectors, approximately.
+Neo4j takes 18 ms for 1,000 cosines. The newest vectors are read first, from then on new ones (by
+`sequence`), and older ones in the background of searches. Until these are read, they are found by
+the server's own vector index, approximately.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,45 +28,45 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 PAGE = 20_000
-"""Vectors that are read at a time."""
+"""Maximum number of vectors read at once."""
 _END = 2**62
 _INDEX_BITS, _LEVEL_BITS = 24, 8
-"""A record's number, its level and its place, in one number: by that it is known here."""
+"""A record is identified here by one integer of its entry's number, its level and its index."""
 
 
 Area = tuple[str, str]
-"""`project` or `session` with an id, or `all`."""
+"""`project` or `session` with an id, or `all` with an empty one."""
 
 
 def number_of(records: "Numbers") -> "Numbers":
-    """The number that its entry has."""
+    """Return the numbers of the entries."""
     return records >> _LEVEL_BITS + _INDEX_BITS
 
 
 def level_of(records: "Numbers") -> "Numbers":
-    """0 of a turn, 1 and up of a summary."""
+    """Return the levels: 0 for a turn, 1 and up for a summary."""
     return records >> _INDEX_BITS & (1 << _LEVEL_BITS) - 1
 
 
 def index_of(records: "Numbers") -> "Numbers":
-    """Return the index of a turn; -1 of a summary."""
+    """Return the indexes of turns; -1 for a summary."""
     return (records & (1 << _INDEX_BITS) - 1) - 1
 
 
 class Page(NamedTuple):
-    """Some of an area's vectors, side by side."""
+    """Some of an area's vectors, as parallel lists."""
 
     records: list[int]
     packs: list[bytes]
     oldest: int
-    """The sequence of the oldest of them; 0 where none is before it."""
+    """The sequence number of the oldest of them; 0 if there are no older ones."""
     newest: int
 
 
 async def page_of(
     tx: Transaction, area: Area, version: Version, *, after: int = 0, before: int = _END
 ) -> Page:
-    """The newest vectors of an area between two places; all of what comes after one."""
+    """Return an area's newest vectors between two sequence numbers, or all after one."""
     limit = _END if after else PAGE
     [values] = await tx.values(
         STATEMENTS[f"vectors_of_{area[0]}"],
@@ -93,10 +94,10 @@ EMBEDDED: Mapping[str, tuple[str, str]] = MappingProxyType(
         "session_embedding": ("ConversationSession", "summaryEmbedding"),
     }
 )
-"""By an index's name the label and the property that it is on."""
+"""Label and property of each vector index, by its name."""
 _LARGEST = 4096
-"""Numbers of a vector that a server takes into an index."""
-_FOUND = """
+"""The largest dimension that a server can index."""
+_SHOW_INDEXES = """
 SHOW VECTOR INDEXES YIELD name, state, options
 WHERE state <> 'FAILED'
 RETURN name, options.indexConfig['vector.dimensions'] AS dimension
@@ -105,19 +106,19 @@ _DIMENSION = "MATCH (v:RagmemSchema {name: 'ragmem'}) RETURN v.dimension AS dime
 
 
 def lacks_indexes(dimension: int, found: Mapping[str, int]) -> bool:
-    """Whether one is missing or of another dimension than the store's vectors are."""
+    """Whether an index is missing, or has another dimension than the store's vectors."""
     return 0 < dimension <= _LARGEST and any(found.get(name) != dimension for name in EMBEDDED)
 
 
 async def keep_indexes(gateway: Gateway) -> None:
-    """Have those of the dimension that the store's vectors are of; what fails is left so."""
+    """Create or replace indexes to have the dimension of the store's vectors; ignores failures."""
     with suppress(StoreError):
         dimension, found = await gateway.read(_look, patient=False)
         if not lacks_indexes(dimension, found):
             return
         for name, (label, key) in EMBEDDED.items():
             if found.get(name) != dimension:
-                await _make(gateway, name, label, key, dimension)
+                await _create_index(gateway, name, label, key, dimension)
 
 
 async def _look(tx: Transaction) -> tuple[int, dict[str, int]]:
@@ -125,10 +126,10 @@ async def _look(tx: Transaction) -> tuple[int, dict[str, int]]:
     dimension = row["dimension"] if row else None
     if not isinstance(dimension, int):
         return 0, {}
-    return dimension, {row["name"]: row["dimension"] for row in await tx.run(_FOUND)}
+    return dimension, {row["name"]: row["dimension"] for row in await tx.run(_SHOW_INDEXES)}
 
 
-async def _make(gateway: Gateway, name: str, label: str, key: str, dimension: int) -> None:
+async def _create_index(gateway: Gateway, name: str, label: str, key: str, dimension: int) -> None:
     made = (
         f"CREATE VECTOR INDEX {name} IF NOT EXISTS FOR (n:{label}) ON (n.{key}) "
         f"OPTIONS {{indexConfig: {{`vector.dimensions`: {dimension}, "
@@ -138,16 +139,16 @@ async def _make(gateway: Gateway, name: str, label: str, key: str, dimension: in
     await gateway.write(lambda tx: tx.run(made))
 
 
-# --- as they are stored, and what is still to be done -----------------------------------
+# --- stored vectors, and pending work ---------------------------------------------------
 
 
-_MOST = 1000
+_COUNT_LIMIT = 1000
 _DROPPED_AT_ONCE = 500
 _FLOAT_BYTES = 4
 
 
 async def put_vectors(tx: Transaction, writes: Sequence[PutVectors]) -> None:
-    """Put those that are of the store's embedder, of records that there are."""
+    """Put the vectors that are of the store's embedder and of existing records."""
     embedder, dimension, sequence = await lock_vectors(tx)
     size = dimension * _FLOAT_BYTES
     fitting = [
@@ -175,22 +176,22 @@ def _row(write: PutVectors) -> Properties:
         "recordId": write.record_id,
         "textHash": write.text_hash,
         "vectors": packed(write.vectors),
-        "embedding": _middle(write.vectors),
+        "embedding": _mean(write.vectors),
     }
 
 
 def _small_row(write: PutVectors) -> Properties:
-    """Of a memory or a session: the one vector, exactly; empty where there was nothing to embed."""
+    """Return the row of a memory or a session: its one vector, or empty if there was no text."""
     return {
         "recordId": write.record_id,
         "textHash": write.text_hash,
         "vector": write.vectors[0] if write.vectors else b"",
-        "embedding": _middle(write.vectors[:1]),
+        "embedding": _mean(write.vectors[:1]),
     }
 
 
-def _middle(vectors: Sequence[bytes]) -> list[float] | None:
-    """One for the whole text, for whoever else reads the graph."""
+def _mean(vectors: Sequence[bytes]) -> list[float] | None:
+    """Return one unit vector for the whole text, for other readers of the graph."""
     import numpy as np
 
     if not vectors:
@@ -202,7 +203,7 @@ def _middle(vectors: Sequence[bytes]) -> list[float] | None:
 
 
 async def vectors_of(tx: Transaction, ids: Sequence[str]) -> list[PutVectors]:
-    """Return the vectors that these records have, in this order, as they are written."""
+    """Return the vectors of those of these records that have some, in this order."""
     mark = await embedder(tx)
     if mark is None:
         return []
@@ -226,13 +227,13 @@ def _small_vectors(held: bytes) -> tuple[bytes, ...]:
 
 
 async def embedder(tx: Transaction) -> EmbedderMark | None:
-    """Return the embedder of which the store's vectors are."""
+    """Return the embedder of the store's vectors."""
     row = await tx.first_row(STATEMENTS["embedder"])
     return EmbedderMark(row["embedder"], row["dimension"]) if row else None
 
 
 async def use_embedder(gateway: Gateway, mark: EmbedderMark) -> None:
-    """Drop the vectors of another one, a part at a time: a crash in between is made good later."""
+    """Drop the vectors of another embedder, in batches; opening the store resumes after a crash."""
 
     async def begin(tx: Transaction) -> None:
         embedder, dimension, _ = await lock_vectors(tx)
@@ -247,7 +248,7 @@ async def use_embedder(gateway: Gateway, mark: EmbedderMark) -> None:
 
 
 async def finish_dropping(gateway: Gateway) -> None:
-    """Nothing is left that could not be compared with what is to come."""
+    """Drop what is left of vectors that can't be compared with those to come."""
     row = await gateway.read(lambda tx: tx.first_row(STATEMENTS["embedder"]))
     if row is None or not row["dropping"]:
         return
@@ -263,7 +264,7 @@ async def finish_dropping(gateway: Gateway) -> None:
 
 
 async def pending(tx: Transaction, work: Work, *, limit: int) -> list[Pending]:
-    """Work that nobody has leased, that of the latest activity first."""
+    """Return work that is not leased, latest activity first."""
     found = await tx.found(STATEMENTS[f"pending_{work}"], limit=limit, owner=tx.sees)
     return [
         Pending(work=work, session_id=session, record_id=record, level=level)
@@ -272,17 +273,17 @@ async def pending(tx: Transaction, work: Work, *, limit: int) -> list[Pending]:
 
 
 async def count_pending(tx: Transaction) -> dict[Work, int]:
-    """Count how much of each waits."""
-    return {work: len(await pending(tx, work, limit=_MOST)) for work in WORK}
+    """Count the pending work of each kind, up to a thousand."""
+    return {work: len(await pending(tx, work, limit=_COUNT_LIMIT)) for work in WORK}
 
 
 async def claim(
     tx: Transaction, keys: Sequence[str], owner_id: str, *, seconds: float
 ) -> list[str]:
-    """The keys that are now this owner's."""
+    """Lease the keys that are free or this owner's; return those it holds now."""
     if not keys:
         return []
-    # In order: two who claim the same wait for each other, and not forever.
+    # Sorted, so that two processes that claim the same keys can't deadlock.
     wanted = sorted({clean(key) for key in keys})
     await tx.run(STATEMENTS["make_leases"], keys=wanted)
     ms = round(seconds * 1000)
@@ -292,18 +293,18 @@ async def claim(
 
 
 async def release(tx: Transaction, keys: Sequence[str], owner_id: str) -> None:
-    """Give back what was claimed."""
+    """Release what was claimed."""
     await tx.run(STATEMENTS["release"], keys=sorted(set(keys)), ownerId=owner_id)
 
 
 async def attempts(tx: Transaction, item: str = "", *, least: int = 1) -> list[Attempts]:
-    """Return those about an item, or about any; the latest last."""
+    """Return the attempts at an item, or at all; the latest last."""
     found = await tx.found(STATEMENTS["attempts"], item=item, least=least)
     return shapes.records(tx, Attempts, found)
 
 
 async def keep_attempts(tx: Transaction, attempts: Attempts) -> None:
-    """Keep these in place of what was known of their item."""
+    """Store these attempts in place of those known of their item."""
     kept = shapes.properties(attempts)
     await tx.run(STATEMENTS["keep_attempts"], item=attempts.item, properties=kept)
 

@@ -1,4 +1,4 @@
-"""Each Write as Cypher, inside a transaction that the store has opened."""
+"""Each Write as Cypher, inside a transaction opened by the store."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
@@ -45,9 +45,9 @@ _CHANGEABLE = ("summary", "summarizedCount", "status", "updatedAt")
 
 
 async def put_sessions(tx: Transaction, sessions: Sequence[Session]) -> None:
-    """Sessions with their own times; of those that are there, what was changed later is kept.
+    """Put sessions with their own times; of existing ones, keep what was changed later here.
 
-    To be called with those that are there locked.
+    The caller must hold locks on the existing ones.
     """
     ids = [clean(each.session_id) for each in sessions]
     before = await memories.summaries_before(tx, ids)
@@ -60,7 +60,7 @@ async def put_turns(
     puts: Sequence[PutTurn],
     held: Mapping[str, Row],
 ) -> None:
-    """Turns at their own indexes; `held` are their sessions, locked."""
+    """Put turns at their own indexes; `held` are the rows of their sessions, which are locked."""
     known = await tx.found(STATEMENTS["places"], ids=[put.turn.turn_id for put in puts])
     known_ids = {row["uuid"] for row in known}
     puts = _changing(puts, {row["uuid"]: row for row in known}, held)
@@ -73,13 +73,13 @@ async def put_turns(
     await tx.run(STATEMENTS["put_turns"], turns=[_turn_row(put.turn) for put in puts])
     await tx.run(STATEMENTS["put_tool_calls"], calls=calls)
     accesses = [row for put in puts for row in _access_rows(put, held)]
-    # By path, so that two writers that touch the same files lock them in the same order.
+    # Sorted by path, so that two writers of the same files lock them in the same order.
     accesses.sort(key=lambda row: (str(row["projectId"]), str(row["path"])))
     await tx.run(STATEMENTS["put_accesses"], accesses=accesses)
     await tx.run(STATEMENTS["count_turns"], lasts=[_place(put.turn) for put in puts])
     ended = [_place(put.turn) for put in puts if put.turn.status == "completed"]
     await tx.run(STATEMENTS["count_completed"], completed=ended)
-    # Of those that were there, tool calls may be there that came with no put.
+    # Turns that existed may have tool calls that are in none of these puts.
     new = [put.turn for put in puts if clean(put.turn.turn_id) not in known_ids]
     found = [stored(turn) for turn in new if turn.status != "running"]
     await write_turns(tx, [await _entry(turn, held) for turn in found])
@@ -90,7 +90,7 @@ async def put_turns(
 def _changing(
     puts: Sequence[PutTurn], known: Mapping[str, Row], held: Mapping[str, Row]
 ) -> list[PutTurn]:
-    """Those whose turn does not stay as it is; StoreRefused when a place is not free."""
+    """Return those that change a turn; StoreRefused if an index is not free."""
     changing = []
     counts = {session_id: int(session["turnCount"]) for session_id, session in held.items()}
     for put in puts:
@@ -178,44 +178,44 @@ def _place(turn: Turn) -> shapes.Properties:
 
 
 def not_found(kind: str, record_id: str) -> SessionNotFound:
-    """No such session, turn or summary."""
+    """Return the error for a session, turn or summary that does not exist."""
     return SessionNotFound(
         f"There is no {kind} {short_id(record_id)!r}.", hint="`ragmem sessions list` shows them."
     )
 
 
 class Batch:
-    """The writes of one transaction: which sessions it holds locked, which indexes it gave."""
+    """The writes of one transaction, with the sessions it locked and the turn indexes it gave."""
 
     def __init__(self, tx: Transaction) -> None:
         self.tx = tx
         self._horizon = tx.now + AHEAD
-        """Later times are a wrong clock's."""
+        """Later times come from a wrong clock."""
         self._locked: set[str] = set()
-        """Sessions."""
+        """Ids of sessions."""
         self._projects: list[str] = []
-        """Those that are new, were joined, or were split."""
+        """Ids of projects that are new, were joined, or were split."""
         self.turn_indexes: dict[str, int] = {}
 
     async def apply(self, writes: Sequence[Write]) -> None:
         """Run all of them in order; SessionNotFound undoes the transaction.
 
-        Neighbours of a kind that comes in great numbers run as one.
+        Adjacent writes of a kind that comes in large numbers run as one.
         """
         for kind, run in groupby(writes, type):
-            if together := _TOGETHER.get(kind):
+            if together := _BATCHED.get(kind):
                 await together(self, list(run))
             else:
                 for write in run:
                     await _ONE_BY_ONE[kind](self, write)
-        await belonging.keep(self.tx, writes, self._projects)
+        await belonging.link_written(self.tx, writes, self._projects)
 
     async def _put_turns(self, puts: Sequence[PutTurn]) -> None:
         held = await self._lock_all({put.turn.session_id for put in puts})
         await put_turns(self.tx, puts, held)
 
     async def _put_of_sessions(self, puts: Sequence[Write]) -> None:
-        """Of each session the last record of a kind of which it has one."""
+        """Put records of a kind that a session has one of: the last one for each session."""
         last = {clean(put.record.session_id): put.record for put in puts}
         await self._lock_all(set(last))
         shape = shapes.shape_of(type(puts[0].record))
@@ -233,7 +233,7 @@ class Batch:
         await self.tx.run(memories.STATEMENTS["mark_extracted"], ids=ids)
 
     async def lock(self, session_id: str) -> None:
-        """Hold the session's node until the end: what is read of it from here on is the latest."""
+        """Lock the session's node until the transaction ends, so that reads see the latest."""
         if session_id not in self._locked:
             if not await self._run("lock_session", sessionId=session_id):
                 raise not_found("session", session_id)
@@ -250,7 +250,7 @@ class Batch:
         if project.joined_into is None:
             return
         if project.joined_into == project.project_id:
-            self._projects += await belonging.split(self.tx, write, self.lock_those_there)
+            self._projects += await belonging.split(self.tx, write, self.lock_existing)
             return
         rows = await self._run("join_projects", **given, chosen=write.chosen)
         self._projects += [each for row in rows for each in row["joined"]]
@@ -261,7 +261,9 @@ class Batch:
             return
         properties = shapes.session_properties(session)
         if session.parent_session_id is not None:
-            properties |= await self._shared(session.parent_session_id, session.forked_at_index)
+            properties |= await self._fork_properties(
+                session.parent_session_id, session.forked_at_index
+            )
         await self._run("create_session", sessionId=session.session_id, properties=properties)
         if session.summary:
             await memories.note_summaries(self.tx, [clean(session.session_id)], {})
@@ -272,9 +274,11 @@ class Batch:
                 sessionId=session.session_id,
             )
 
-    async def _shared(self, parent_id: str, forked_at_index: int | None) -> shapes.Properties:
-        """What a fork has from its parent on the day that it is made."""
-        # All of its line: a turn of any of them may be ending at this moment.
+    async def _fork_properties(
+        self, parent_id: str, forked_at_index: int | None
+    ) -> shapes.Properties:
+        """Return the properties that a new fork takes from its parent."""
+        # Its whole lineage is locked: a turn of any of them may just be ending.
         for span in await lineage(self.tx, parent_id):
             await self.lock(str(span["sessionId"]))
         await self.lock(parent_id)
@@ -317,7 +321,7 @@ class Batch:
 
     async def _record_tool_call(self, write: RecordToolCall) -> None:
         call = write.call
-        # By path, so that two turns that touch the same files lock them in the same order.
+        # Sorted by path, so that two turns that touch the same files lock them in the same order.
         accesses = sorted(write.accesses, key=lambda access: access.path)
         rows = await self._run(
             "record_tool_call",
@@ -331,7 +335,7 @@ class Batch:
         if not rows:
             raise not_found("turn", call.turn_id)
         if rows[0]["status"] != "running":
-            # Late: of a turn that was ended on its behalf.
+            # It came late, after the turn was interrupted for it.
             await entries_of.index_turns(self.tx, [call.turn_id])
 
     async def _record_answer(self, write: RecordAnswer) -> None:
@@ -370,7 +374,7 @@ class Batch:
             if put.session.parent_session_id is not None:
                 await self._create_session(put)
         sessions = [put.session for put in puts]
-        await self.lock_those_there({session.session_id for session in sessions})
+        await self.lock_existing({session.session_id for session in sessions})
         await put_sessions(self.tx, sessions)
 
     async def _add_summaries(self, writes: Sequence[AddSummary]) -> None:
@@ -381,7 +385,7 @@ class Batch:
         if stand_ins := [summary.summary_id for summary in summaries if summary.extractive]:
             statement = entries_of.STATEMENTS["summaries_that_stay"]
             made = await self.tx.found(statement, ids=stand_ins)
-        # The last of each id; after one that was made, no stand-in.
+        # The last one of each id, but an extractive one never replaces a model's.
         kept: dict[str, Summary] = {}
         for summary in map(stored, summaries):
             known = kept.get(summary.summary_id)
@@ -411,13 +415,13 @@ class Batch:
                         raise not_found(kind, each)
 
     async def _lock_all(self, session_ids: set[str]) -> dict[str, Row]:
-        """Hold these sessions' nodes, in order; the latest of them by id."""
-        held = await self.lock_those_there(session_ids)
+        """Lock these sessions' nodes in order; return their current rows by id."""
+        held = await self.lock_existing(session_ids)
         for session_id in {clean(each) for each in session_ids} - held.keys():
             raise not_found("session", session_id)
         return held
 
-    async def lock_those_there(self, session_ids: set[str]) -> dict[str, Row]:
+    async def lock_existing(self, session_ids: set[str]) -> dict[str, Row]:
         ids = sorted({clean(each) for each in session_ids})
         rows = await self.tx.found(STATEMENTS["lock_sessions"], ids=ids)
         held = {row["sessionId"]: row for row in rows}
@@ -436,15 +440,13 @@ _ONE_BY_ONE: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = Mappi
         FinishTurn: Batch._finish_turn,
     }
 )
-_TOGETHER: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = MappingProxyType(
+_BATCHED: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = MappingProxyType(
     {
         AddSummary: Batch._add_summaries,
         PutSession: Batch._put_sessions,
         PutTurn: Batch._put_turns,
         PutVectors: lambda batch, writes: put_vectors(batch.tx, writes),
-        PutMemory: lambda batch, puts: memories.put_memories(
-            batch.tx, puts, batch.lock_those_there
-        ),
+        PutMemory: lambda batch, puts: memories.put_memories(batch.tx, puts, batch.lock_existing),
         PutProfile: lambda batch, writes: memories.put_profile(batch.tx, writes),
         PutOwner: lambda batch, writes: memories.put_owners(batch.tx, writes),
         **{each.put: Batch._put_of_sessions for each in OF_SESSIONS},
@@ -452,19 +454,19 @@ _TOGETHER: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = Mapping
         PutCodeFile: lambda batch, puts: code.put_files(batch.tx, [put.file for put in puts]),
         DropCodeFiles: lambda batch, drops: code.drop_files(batch.tx, drops),
         PutReferences: lambda batch, writes: code.put_references(
-            batch.tx, writes, batch.lock_those_there
+            batch.tx, writes, batch.lock_existing
         ),
     }
 )
-"""Kinds that come in great numbers: neighbours of one kind run as one."""
+"""Kinds that come in large numbers: adjacent writes of one kind run as one."""
 
 
 async def lineage(
     tx: Transaction, session_id: str, *, last: int | None = None
 ) -> list[dict[str, Value]]:
-    """The session and those that it was forked from, each with the last index seen of it.
+    """Return the session and its ancestors, each with the last turn index seen of it.
 
-    `last` cuts further. Empty when there is no such session.
+    `last` limits these further. Empty if there is no such session.
     """
     rows = await tx.run(STATEMENTS["lineage"], sessionId=session_id)
     return [

@@ -1,10 +1,10 @@
-"""A local Neo4j in one command: found, started, stopped; one for all processes of this user.
+"""A local Neo4j server in one command: found, started, stopped; shared by the user's processes.
 
-`ways.py` has how one can run here; `pom.xml` says what Maven fetches.
+`ways.py` has the ways to run one; `pom.xml` lists what Maven fetches.
 
-Everything lies under `Paths.neo4j_dir`. It listens on 127.0.0.1 alone, on two free
-ports that it keeps from one start to the next (Bolt's, and the Browser's), with a random
-password that is kept in a file of mode 0600.
+Everything lies under `Paths.neo4j_dir`. The server listens only on 127.0.0.1, on two free ports
+(Bolt's and the Browser's) that it keeps across starts, with a random password stored in a file of
+mode 0600.
 """
 
 import asyncio
@@ -32,40 +32,40 @@ __all__ = ["LocalNeo4j", "ServerStatus"]
 USERNAME = "neo4j"
 _FIRST_PASSWORD = "neo4j"
 READY_S = 120.0
-"""How long a server may take to be ready, in seconds; 5 to 20 are usual."""
+"""Timeout for a server to be ready, in seconds; 5 to 20 are usual."""
 SIGN_IN_S = 120.0
-"""How long the first sign-in may take after that, in seconds: seldom more than 2, but a busy
-machine may take 30 to plan a first statement."""
+"""Timeout for the first sign-in after that, in seconds: seldom more than 2, but a busy machine may
+take 30 to plan its first statement."""
 STOP_S = 60.0
-"""How long it may take for a clean stop, in seconds."""
+"""Timeout for a clean stop, in seconds."""
 WAIT_S = 600.0
-"""How long another process may take to start or stop it, in seconds."""
+"""Timeout for another process to start or stop the server, in seconds."""
 _PORTS_TRIED = 3
 
 Progress = Callable[[str], None]
 Way = Container | Installed | Jars
-"""How a server can run on this machine."""
+"""The ways in which a server can run on this machine."""
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
-    """What `ragmem neo4j up` and `status` tell."""
+    """What `ragmem neo4j up` and `status` show."""
 
     running: bool
     way: str = ""
-    """`configured`, `path`, `docker`, `podman` or `java`; empty when nothing is there."""
+    """`configured`, `path`, `docker`, `podman` or `java`; empty if there is none."""
     url: str = ""
     pid: int = 0
     detail: str = ""
-    """One sentence for the person."""
+    """One sentence for the user."""
     browser: str = ""
-    """Where to open the Browser; empty where that is not known."""
+    """URL of the Browser; empty if unknown."""
     username: str = ""
     cypher_shell: str = ""
-    """A line that opens cypher-shell."""
+    """A command line that opens cypher-shell."""
 
 
 class LocalNeo4j:
-    """The server of a home; or the one that NEO4J_URI or `store.url` names in its place."""
+    """The server of a home directory, or the one that NEO4J_URI or `store.url` names instead."""
 
     def __init__(self, paths: Paths, config: Config, environ: Mapping[str, str]) -> None:
         self._paths = paths
@@ -76,14 +76,14 @@ class LocalNeo4j:
 
     @property
     def log(self) -> Path:
-        """Return the file of the local server's log."""
+        """Return the local server's log file."""
         return self._layout.log
 
     async def up(self, on_progress: Progress) -> ServerStatus:
-        """Have a server running; nothing is started when one is configured or runs already.
+        """Make sure that a server runs; starts none if one is configured or already running.
 
-        StoreRefused when this machine has no way to run one, StoreUnavailable when
-        it could not be fetched or did not come up.
+        Raises StoreRefused if this machine has no way to run one, StoreUnavailable if it could not
+        be fetched or did not start.
         """
         if url := self._configured:
             on_progress(f"NEO4J_URI or store.url names {url}: nothing is started.")
@@ -93,30 +93,30 @@ class LocalNeo4j:
         layout.make()
         async with alone(layout, on_progress):
             running = layout.running()
-            if running and await _lives(running, environ):
-                # Who started it may have been killed before it was ready.
+            if running and await _is_alive(running, environ):
+                # The process that started it may have been killed before it was ready.
                 await _ready(running, layout, environ)
-                return self._told_of(running)
+                return self._status_of(running)
             layout.forget()
             way = await _choose(environ)
             await way.prepare(layout, on_progress)
-            return self._told_of(await start(way, layout, environ, on_progress))
+            return self._status_of(await start(way, layout, environ, on_progress))
 
     async def down(self, on_progress: Progress = lambda _: None) -> bool:
-        """Stop the server that `up` started, cleanly; False when none runs."""
+        """Stop the server that `up` started, cleanly; return False if none was running."""
         layout = self._layout
         if layout.running() is None:
             return False
         async with alone(layout, on_progress):
             running = layout.running()
-            lives = running is not None and await _lives(running, self._environ)
+            lives = running is not None and await _is_alive(running, self._environ)
             if running:
                 await _stop(running, self._environ)
             layout.forget()
             return lives
 
     async def status(self) -> ServerStatus:
-        """Whether a server runs, and which; starts nothing."""
+        """Return whether a server is running, and which; starts nothing."""
         if url := self._configured:
             answers = await asyncio.to_thread(_accepts, url)
             user = self._environ.get("NEO4J_USERNAME") or USERNAME
@@ -130,14 +130,14 @@ class LocalNeo4j:
                 + ("answers." if answers else "does not answer."),
             )
         running = self._layout.running()
-        if running and await _lives(running, self._environ):
-            return self._told_of(running)
+        if running and await _is_alive(running, self._environ):
+            return self._status_of(running)
         return ServerStatus(
             running=False, detail="No local Neo4j runs; `ragmem neo4j up` starts one."
         )
 
     def password(self) -> str:
-        """Return the local server's; StoreRefused where another is configured or none started."""
+        """Return the local server's password; StoreRefused if there is no local server."""
         if url := self._configured:
             raise StoreRefused(
                 f"{url} is configured: its password is not ragmem's to keep.",
@@ -150,9 +150,9 @@ class LocalNeo4j:
         return self._paths.neo4j_password
 
     def connection(self) -> Connection:
-        """Return how to reach the configured server, else the local one.
+        """Return how to connect to the configured server, or else the local one.
 
-        StoreUnavailable when that is not running, StoreRefused when there is neither.
+        Raises StoreUnavailable if the local one is not running, StoreRefused if there is neither.
         """
         environ = self._environ
         if url := self._configured:
@@ -163,7 +163,7 @@ class LocalNeo4j:
                 database=self._database,
             ).check()
         running = self._layout.running()
-        if running and (running.container or _lives_as_process(running)):
+        if running and (running.container or _process_is_alive(running)):
             password = self._layout.password()
             return Connection(
                 url=running.url, password=password, database=self._database, is_local=True
@@ -177,8 +177,8 @@ class LocalNeo4j:
             hint="`ragmem neo4j up` starts one here; NEO4J_URI names one elsewhere.",
         )
 
-    def _told_of(self, running: Running) -> ServerStatus:
-        # In the line for a shell the password is named by the command that prints it.
+    def _status_of(self, running: Running) -> ServerStatus:
+        # The command line has the command that prints the password, not the password itself.
         program, url = "cypher-shell", running.url
         if running.container:
             program = f"{running.way} exec -it -e NEO4J_PASSWORD {running.container} cypher-shell"
@@ -201,7 +201,7 @@ class LocalNeo4j:
 
 
 def _accepts(url: str) -> bool:
-    """Whether something accepts connections there."""
+    """Whether something accepts connections at the URL."""
     try:
         parts = urlsplit(url)
         with socket.create_connection((parts.hostname or "", parts.port or 7687), timeout=2):
@@ -212,14 +212,15 @@ def _accepts(url: str) -> bool:
 
 @asynccontextmanager
 async def alone(layout: Layout, on_progress: Progress) -> AsyncIterator[None]:
-    """Let one process at a time start or stop the server; the kernel frees the lock at death.
+    """Hold a lock for starting or stopping the server; the kernel frees it when a process dies.
 
-    Who has it stands in it. StoreUnavailable where that one does not come to an end.
+    The lock file has the process id of its holder. Raises StoreUnavailable if that one does not
+    finish.
     """
     loop = asyncio.get_running_loop()
     began, said = loop.time(), False
     while not take(layout.lock, handle := os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o600)):
-        await asyncio.sleep(0.1)  # Meanwhile it has written who it is.
+        await asyncio.sleep(0.1)  # By then the other process has written its id.
         other = layout.lock.read_text("utf-8", "replace")
         if not said:
             on_progress(f"process {other} is starting or stopping it; waiting…")
@@ -231,7 +232,7 @@ async def alone(layout: Layout, on_progress: Progress) -> AsyncIterator[None]:
                 hint=f"See what it does, or end it (`kill {other}`), and run this again.",
             )
     try:
-        with suppress(OSError):  # A full disk keeps nobody from stopping a server.
+        with suppress(OSError):  # a full disk must not prevent stopping a server
             os.truncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
@@ -239,14 +240,14 @@ async def alone(layout: Layout, on_progress: Progress) -> AsyncIterator[None]:
         os.close(handle)
 
 
-async def _lives(running: Running, environ: Mapping[str, str]) -> bool:
+async def _is_alive(running: Running, environ: Mapping[str, str]) -> bool:
     if running.container:
         engine = ways.engine_named(running.way, environ)
         return engine is not None and await engine.runs(running.container)
-    return _lives_as_process(running)
+    return _process_is_alive(running)
 
 
-def _lives_as_process(running: Running) -> bool:
+def _process_is_alive(running: Running) -> bool:
     return bool(running.started) and ways.started_at(running.pid) == running.started
 
 
@@ -259,7 +260,7 @@ async def _stop(running: Running, environ: Mapping[str, str]) -> None:
 
 
 async def _choose(environ: Mapping[str, str]) -> Way:
-    """The first way that works here."""
+    """Return the first way that works on this machine."""
     if installed := shutil.which("neo4j", path=environ.get("PATH")):
         return Installed(installed, environ)
     if engine := await ways.find_engine(environ):
@@ -280,7 +281,7 @@ async def _choose(environ: Mapping[str, str]) -> Way:
 async def start(
     way: Way, layout: Layout, environ: Mapping[str, str], on_progress: Progress
 ) -> Running:
-    """Start a server and wait until it answers to its password."""
+    """Start a server and wait until it accepts its password."""
     on_progress("starting Neo4j…")
     ports = _choose_ports(layout, on_progress)
     for _ in range(_PORTS_TRIED):
@@ -293,7 +294,7 @@ async def start(
         except BaseException as error:
             await _stop(running, environ)
             layout.forget()
-            # Someone took the port after we had found it free: another one then.
+            # Somebody took the port after it was found free: use another one.
             if isinstance(error, StoreError) and "already in use" in layout.last_words():
                 ports = Ports(free_port(), free_port())
                 on_progress(f"a port was taken meanwhile: {ports.bolt} and {ports.http} then")
@@ -309,9 +310,9 @@ async def start(
 async def _ready(running: Running, layout: Layout, environ: Mapping[str, str]) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + READY_S
-    # By its own log, not by its port: that may be another's, who would be told the password.
+    # By its log, not its port: that may be another program's, which would get the password.
     while not layout.says_started():
-        lives = await _lives(running, environ)
+        lives = await _is_alive(running, environ)
         if not lives or loop.time() > deadline:
             why = (
                 f"was not ready within {READY_S:.0f} seconds" if lives else "ended while it started"
@@ -325,7 +326,7 @@ async def _ready(running: Running, layout: Layout, environ: Mapping[str, str]) -
 
 
 async def sign_in(url: str, given: str) -> None:
-    """Wait until the server takes this password and answers; set it on a fresh one."""
+    """Wait until the server accepts this password; set it on a fresh server."""
     from neo4j.exceptions import AuthError, DriverError, Neo4jError
 
     async def ask(password: str, statement: str, database: str | None = None) -> None:
@@ -362,7 +363,7 @@ async def sign_in(url: str, given: str) -> None:
 
 
 def _choose_ports(layout: Layout, on_progress: Progress) -> Ports:
-    """Those of the last start, so that what knows an address finds it again; else free ones."""
+    """Return the ports of the last start if they are free, so that addresses stay valid."""
     last = layout.running()
     if last is None:
         return Ports(free_port(), free_port())
@@ -370,7 +371,7 @@ def _choose_ports(layout: Layout, on_progress: Progress) -> Ports:
     def chosen(port: int, of: str) -> int:
         if _is_free(port):
             return port
-        # What was told the old address has to be told the new one.
+        # Clients that were given the old address need the new one.
         other = free_port()
         on_progress(
             f"the port {port} ({of}) is taken by another program: {other} is used from here on"
@@ -381,7 +382,7 @@ def _choose_ports(layout: Layout, on_progress: Progress) -> Ports:
 
 
 def _is_free(port: int) -> bool:
-    """Whether a server can listen there, connections that have ended beside it."""
+    """Whether a server can listen there; connections in TIME_WAIT don't matter."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -392,7 +393,7 @@ def _is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on at this moment."""
+    """Return a port of 127.0.0.1 that nobody listens on right now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

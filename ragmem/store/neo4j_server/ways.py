@@ -1,7 +1,7 @@
-"""The ways in which a Neo4j can be run here: in a container, as installed, or from Maven's jars.
+"""The ways to run Neo4j here: in a container, as installed, or from Maven's jars.
 
-First what lies where under `Paths.neo4j_dir`, the server's settings, and a detached child that only
-its own record can stop.
+Also the files under `Paths.neo4j_dir`, the server's settings, and detached processes that are
+identified by their start time.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from ragmem.text import counted
 HEAP_MAX = "512m"
 PAGE_CACHE = "64m"
 
-# Loopback only; nothing reported; no log of statements, which would hold conversations.
+# Loopback only; no telemetry; no query log, which would contain conversations.
 _SETTINGS = {
     "server.default_listen_address": "127.0.0.1",
     "server.http.enabled": "true",
@@ -45,35 +45,35 @@ _SETTINGS = {
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """The ports of a server on 127.0.0.1: kept from one start to the next."""
+    """The ports of a server on 127.0.0.1, kept across starts."""
 
     bolt: int
     http: int
-    """The Browser's."""
+    """Port of the Browser."""
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A server that was started, or its ports alone: the content of its record on disk."""
+    """The content of a record on disk: a server that was started, or only its ports."""
 
     way: str
     """`path`, `docker`, `podman` or `java`."""
     port: int
-    """Bolt's."""
+    """Port of Bolt."""
     http: int
-    """The Browser's."""
+    """Port of the Browser."""
     pid: int = 0
     started: str = ""
-    """Of the process, see `started_at`."""
+    """When the process started, see `started_at`."""
     container: str = ""
 
     @property
     def url(self) -> str:
-        """Return the address that it listens at."""
+        """Return the address that it listens on."""
         return f"bolt://127.0.0.1:{self.port}"
 
 
 class Layout:
-    """The folder of the local server."""
+    """The directory of the local server."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -87,7 +87,7 @@ class Layout:
         self._password = folder / "password"
 
     def make(self) -> None:
-        """Create the folders, for this user alone."""
+        """Create the directories, accessible to this user only."""
         try:
             make_private(self.folder)
             self.folder.chmod(0o700)
@@ -100,7 +100,7 @@ class Layout:
             ) from None
 
     def password(self) -> str:
-        """The server's password, made at the first call."""
+        """Return the server's password, generated on the first call."""
         try:
             return self._password.read_text("utf-8").strip()
         except FileNotFoundError:
@@ -108,7 +108,7 @@ class Layout:
             return self._password.read_text("utf-8").strip()
 
     def running(self) -> Running | None:
-        """The server's record; None when there is none, or none that can be read."""
+        """Return the server's record; None if there is none, or it can't be read."""
         try:
             return msgspec.json.decode(self._record.read_bytes(), type=Running)
         except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
@@ -119,7 +119,7 @@ class Layout:
         replace_private(self._record, msgspec.json.encode(running), sync=True)
 
     def forget(self) -> None:
-        """Keep of the record the ports alone, for the next start."""
+        """Reduce the record to the ports, for the next start."""
         if last := self.running():
             self.remember(Running(last.way, last.port, last.http))
 
@@ -139,23 +139,23 @@ class Layout:
         replace_private(self.settings / "neo4j.conf", "".join(lines).encode(), sync=True)
 
     def says_started(self) -> bool:
-        """Whether the server has written that it is up."""
+        """Whether the server's log says that it has started."""
         return self.log.exists() and "Started." in self.log.read_text("utf-8", "replace")
 
     def last_words(self) -> str:
-        """The last lines that the server wrote while it started."""
+        """Return the last lines that the server logged while it started."""
         logs = [log for log in (self.log, self.startup_log) if log.exists()]
         return "\n".join(_last_lines(log.read_text("utf-8", "replace")) for log in logs)
 
 
-# Names that look like this stay out of a child's environment.
+# Variables with one of these in their names are removed from a child's environment.
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH")
-_LOOK_AGAIN_S = 0.05
+_POLL_S = 0.05
 _SHOWN_LINES = 12
 
 
 def harmless(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what looks like a secret."""
+    """Return the environment without what looks like a secret."""
     return {
         name: value
         for name, value in environ.items()
@@ -164,7 +164,7 @@ def harmless(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def start_detached(command: Sequence[str], environ: Mapping[str, str], log: Path) -> int:
-    """Start a program in a session of its own, its output appended to `log`; its process id."""
+    """Start a program in a session of its own, appending its output to `log`; return its pid."""
     with log.open("ab") as output:
         child = subprocess.Popen(
             command,
@@ -174,7 +174,7 @@ def start_detached(command: Sequence[str], environ: Mapping[str, str], log: Path
             stderr=output,
             start_new_session=True,
         )
-    child.returncode = 0  # It outlives this process, and is waited for by its id, if at all.
+    child.returncode = 0  # It outlives this process; if it is waited for at all, then by its pid.
     return child.pid
 
 
@@ -185,11 +185,11 @@ async def run(
     timeout_s: float = 30.0,
     heard: Callable[[bytes], None] = lambda _: None,
 ) -> tuple[int, str]:
-    """Run a program to its end: its exit status and output; 124 when it took too long, and 126
-    where it is no program.
+    """Run a program to its end; return its exit status and output.
 
-    `heard` is told, each time that more comes, all that has come. The program sees nothing secret
-    in its environment but what it is given.
+    The status is 124 after a timeout, and 126 if the program can't be run. `heard` is called with
+    all output so far, each time that more arrives. The environment has no secrets except those
+    given.
     """
     try:
         process = await asyncio.create_subprocess_exec(
@@ -224,13 +224,15 @@ def _last_lines(text: str) -> str:
 
 
 def started_at(pid: int) -> str:
-    """When the process with this id began, in the system's own terms; "" when there is none.
+    """Return when the process with this pid started; "" if there is none.
 
-    Together with the id it names one process for ever, across restarts of the machine.
+    The text is in the system's own terms. Together with the pid this identifies a process for good,
+    even across reboots.
     """
     _reap(pid)
     try:
-        # After the name, which may hold anything in its parentheses: state is field 3, start 22.
+        # After the name, which may contain anything within its parentheses; state is field 3, start
+        # 22.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except FileNotFoundError:
@@ -243,19 +245,19 @@ def started_at(pid: int) -> str:
 
 
 async def stop(pid: int, start: str, *, timeout_s: float) -> None:
-    """End exactly this process, politely for `timeout_s`, then by force; none of that is fine."""
+    """Terminate exactly this process, by SIGTERM for `timeout_s`, then by SIGKILL, if it exists."""
     for number, patience_s in ((signal.SIGTERM, timeout_s), (signal.SIGKILL, 10.0)):
         if started_at(pid) != start:
             return
         os.kill(pid, number)
-        for _ in range(int(patience_s / _LOOK_AGAIN_S)):
+        for _ in range(int(patience_s / _POLL_S)):
             if started_at(pid) != start:
                 return
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_POLL_S)
 
 
 def _reap(pid: int) -> None:
-    # A child of this very process stays as a zombie until it is waited for.
+    # A child of this process remains a zombie until it is waited for.
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -272,13 +274,13 @@ def _started_at_by_ps(pid: int) -> str:
 IMAGE = "neo4j:5.26-community"
 ENGINES = ("docker", "podman")
 ANSWER_S = 3.0
-"""How long an engine may take to say that it is there, in seconds."""
+"""Timeout for a container engine to answer, in seconds."""
 FETCH_S = 1200.0
-"""How long it may take to fetch what is missing (an image, or jars), in seconds."""
+"""Timeout for fetching what is missing (an image, or jars), in seconds."""
 
 
 class Container:
-    """One container of one engine."""
+    """A container engine that runs the server."""
 
     def __init__(self, program: str, name: str, environ: Mapping[str, str]) -> None:
         self.name = name
@@ -286,11 +288,11 @@ class Container:
         self._environ = environ
 
     async def answers(self) -> bool:
-        """Whether its daemon is there, soon."""
+        """Whether its daemon answers soon."""
         return (await self._run("info", timeout_s=ANSWER_S))[0] == 0
 
     async def prepare(self, layout: Layout, on_progress: Callable[[str], None]) -> None:
-        """Remove a container of ours that has ended; the image comes with the start."""
+        """Remove our stopped container; the image is fetched when it is started."""
         await self._run("rm", container_name(layout))
         on_progress(f"starting Neo4j in {self.name} (its image, about 500 MB, is fetched once)…")
 
@@ -298,7 +300,7 @@ class Container:
         """Start it; it is ready some seconds later."""
         code, words = await self._run(
             *self._start_arguments(layout, ports),
-            # By name in the arguments, by value here: a password among arguments is public.
+            # The arguments have only its name, as a password in arguments is public.
             secret={"NEO4J_AUTH": f"neo4j/{layout.password()}"},
             timeout_s=FETCH_S,
         )
@@ -311,7 +313,7 @@ class Container:
         return Running(self.name, ports.bolt, http=ports.http, container=name)
 
     def _start_arguments(self, layout: Layout, ports: Ports) -> list[str]:
-        """Of `run`; nothing secret among them."""
+        """Return the arguments of `run`, without secrets."""
         user = ["--user", f"{os.getuid()}:{os.getgid()}"]
         return [
             "run",
@@ -338,7 +340,7 @@ class Container:
         return code == 0 and words.strip() == "true"
 
     async def stop(self, container: str, *, timeout_s: float) -> None:
-        """Stop and remove it; its data stays."""
+        """Stop and remove the container; its data stays."""
         await self._run("stop", "--time", f"{timeout_s:.0f}", container, timeout_s=timeout_s + 30)
         await self._run("rm", container)
 
@@ -352,7 +354,7 @@ class Container:
 
 
 async def find_engine(environ: Mapping[str, str]) -> Container | None:
-    """The first engine whose daemon answers."""
+    """Return the first engine whose daemon answers."""
     for name in ENGINES:
         if (engine := engine_named(name, environ)) and await engine.answers():
             return engine
@@ -360,25 +362,25 @@ async def find_engine(environ: Mapping[str, str]) -> Container | None:
 
 
 def engine_named(name: str, environ: Mapping[str, str]) -> Container | None:
-    """The engine, if it is installed."""
+    """Return the engine, if it is installed."""
     program = shutil.which(name, path=environ.get("PATH"))
     return Container(program, name, environ) if program else None
 
 
 def container_name(layout: Layout) -> str:
-    """Return one name per folder, so that two homes have two servers."""
+    """Return a name per directory, so that two homes have two servers."""
     return f"ragmem-neo4j-{hashlib.sha256(str(layout.folder).encode()).hexdigest()[:12]}"
 
 
 POM = Path(__file__).with_name("pom.xml")
 OLDEST_JAVA = 17
-# Of this very version, hence not in the settings for any: 0.5 s for a stop instead of 10 s.
+# Internal to this version, hence not in `_SETTINGS`: a stop takes 0.5 s instead of 10 s.
 _QUICK_STOP = {"internal.dbms.bolt.netty_server_shutdown_quiet_period": "0"}
 _OPEN_PACKAGES = ("java.nio", "java.io", "sun.nio.ch", "java.util.concurrent")
 
 
 class Installed:
-    """`neo4j` on PATH, run with settings and data of our own."""
+    """The `neo4j` on PATH, run with settings and data of our own."""
 
     name = "path"
 
@@ -387,7 +389,7 @@ class Installed:
         self._environ = environ
 
     async def prepare(self, layout: Layout, on_progress: Callable[[str], None]) -> None:
-        """Nothing to fetch."""
+        """Do nothing: there is nothing to fetch."""
         on_progress(f"using {self._program}")
 
     async def start(self, layout: Layout, ports: Ports) -> Running:
@@ -401,11 +403,11 @@ class Installed:
 TELL_EACH_S = 5.0
 _JARS_MB = 140
 _FETCHED = re.compile(rb"Downloaded from \S+ \S+ \(([\d.]+) ([kM]?)B")
-_TOLD = re.compile(r"^\[INFO\].*\n?", re.MULTILINE)
+_INFO_LINES = re.compile(r"^\[INFO\].*\n?", re.MULTILINE)
 
 
-def _telling(on_progress: Callable[[str], None]) -> Callable[[bytes], None]:
-    """Tell every few seconds how much Maven has fetched, by what it has printed."""
+def _fetch_reporter(on_progress: Callable[[str], None]) -> Callable[[bytes], None]:
+    """Return a callback that reports every few seconds how much Maven's output says it fetched."""
     due = time.monotonic() + TELL_EACH_S
 
     def heard(printed: bytes) -> None:
@@ -421,7 +423,7 @@ def _telling(on_progress: Callable[[str], None]) -> Callable[[bytes], None]:
 
 
 class Jars:
-    """Neo4j's jars, run by Java."""
+    """Neo4j's jars, run with Java."""
 
     name = "java"
 
@@ -431,7 +433,7 @@ class Jars:
         self.version = server_version()
 
     async def prepare(self, layout: Layout, on_progress: Callable[[str], None]) -> None:
-        """Fetch the jars unless they are there."""
+        """Fetch the jars unless they exist."""
         jars = self._jars(layout)
         if jars.exists():
             return
@@ -442,7 +444,7 @@ class Jars:
         on_progress(f"fetching Neo4j {short} (about {_JARS_MB} MB, once)…")
         partial = layout.folder / "fetching"
         shutil.rmtree(partial, ignore_errors=True)
-        # Maven may write beside its pom: ours lies among the installed files.
+        # Maven may write next to its pom, and ours is among the installed files.
         pom = layout.folder / "pom.xml"
         shutil.copyfile(POM, pom)
         code, words = await run(
@@ -450,10 +452,10 @@ class Jars:
             f"-DoutputDirectory={partial}",
             environ=self._environ,
             timeout_s=FETCH_S,
-            heard=_telling(on_progress),
+            heard=_fetch_reporter(on_progress),
         )
         if code != 0 or not any(partial.glob("*.jar")):
-            words = _last_lines(_TOLD.sub("", words))
+            words = _last_lines(_INFO_LINES.sub("", words))
             raise StoreUnavailable(
                 f"Maven could not fetch Neo4j. Its last lines:\n{words}",
                 hint="Check the network, and Maven's own settings (~/.m2/settings.xml) for a "
@@ -473,7 +475,8 @@ class Jars:
             f"{self._jars(layout)}/*",
             "-Xms64m",
             f"-Xmx{HEAP_MAX}",
-            # Half the processor time of a start, 170 MB less, and as fast for one person's memory.
+            # Starting takes half the CPU time and 170 MB less, and it is as fast for one user's
+            # memory.
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-XX:+ExitOnOutOfMemoryError",
@@ -498,7 +501,7 @@ WHAT_TO_INSTALL = (
 
 
 def find_java(environ: Mapping[str, str]) -> str | None:
-    """JAVA_HOME's java, else the one on PATH."""
+    """Return JAVA_HOME's java, else the one on PATH."""
     home = environ.get("JAVA_HOME")
     if home and os.access(java := str(Path(home) / "bin" / "java"), os.X_OK):
         return java
@@ -506,15 +509,15 @@ def find_java(environ: Mapping[str, str]) -> str | None:
 
 
 async def java_version(java: str, environ: Mapping[str, str]) -> int:
-    """The major version, such as 17; 0 when it does not say."""
+    """Return the major version, such as 17; 0 if it can't be told."""
     _, words = await run(java, "-version", environ=environ)
-    # 1.8.0 is the old way to write 8.
+    # 1.8.0 is the old notation for 8.
     found = re.search(r'version "(?:1\.)?(\d+)', words)
     return int(found[1]) if found else 0
 
 
 def server_version() -> str:
-    """The version of Neo4j that the pom names."""
+    """Return the Neo4j version in the pom."""
     version = ElementTree.parse(POM).findtext("properties/neo4j.version")
     assert version is not None, "pom.xml names the version"
     return version

@@ -1,12 +1,10 @@
-"""The outage spool, a Store whose writes are never lost because it is away.
+"""The outage spool: a Store that loses no writes while the underlying store is unavailable.
 
-While the store answers, writes go to it. When it fails, or is silent for longer
-than `Patience.stall_s`, they go to this process' file of the spool and are
-acknowledged by its sync. From then on all writes go there, so that their order
-holds, until those that wait are in the store: this process tries again by
-itself, and the next process to open the store takes over what a dead one left.
-A write may reach the store twice that way; being idempotent it has the effect
-of once.
+While the store answers, writes go to it. When it fails, or does not answer within
+`Patience.stall_s`, they go to this process's spool file, and its fsync acknowledges them. From then
+on all writes go there, to keep their order, until the waiting ones are in the store: this process
+retries in the background, and the next process to open the store takes over what a dead one left. A
+write may reach the store twice that way; being idempotent, it has the effect of once.
 """
 
 import asyncio
@@ -44,46 +42,46 @@ T = TypeVar("T")
 
 _log = logging.getLogger("ragmem")
 
-_SOON_S = 0.02
+_REPLAY_AGAIN_S = 0.02
 _LONG_STALL_S = 1.0
-"""A write that is silent for so long is told of."""
+"""A write without an answer for this long is reported to the user."""
 _LONG_OPENING_S = 3.0
-"""The same for a store that opens: a graph's driver takes its time."""
+"""The same for opening the store: a graph's driver takes its time."""
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long what is waited for, in seconds."""
+    """Timeouts and pauses, in seconds."""
 
     stall_s: float = 0.2
     """A write that takes longer is acknowledged by the spool."""
     read_s: float = 2.0
-    """Before a read gives up on writes that still wait."""
+    """How long a read waits for this process's spooled writes."""
     left_s: float = 10.0
-    """Before a read gives up on those that a dead process has left."""
+    """How long a read waits for the writes that a dead process left."""
     retry_s: float = 1.0
-    """Before a store that was away is tried again; doubled for each further time."""
+    """Pause before the first retry of an unavailable store, doubled for each further one."""
     longest_retry_s: float = 10.0
     closing_s: float = 1.0
-    """For a last try when the process ends."""
+    """How long a last try may take when the process ends."""
 
 
 class Waiting(Applied, frozen=True):
     """The writes are accepted, but not in the store yet."""
 
     lost: str = ""
-    """Why they are lost, where the disk can't be written either; the person is told."""
+    """Why they are lost, if the disk can't be written to either; the user is told."""
 
 
 _OF_TURN = (CreateSession, BeginTurn, RecordToolCall, RecordAnswer, FinishTurn)
-"""A session is written with its first turn."""
+"""The writes of a turn; its session is created with its first one."""
 
 P = ParamSpec("P")
 
 
-def asked(
+def forwarded(
     method: Callable[Concatenate[Store, P], Awaitable[T]],
 ) -> Callable[Concatenate["SpooledStore", P], Coroutine[Any, Any, T]]:
-    """The store's own method, asked when nothing waits any more; with its docstring."""
+    """Return the store's own method, called once no writes wait; keeps its docstring."""
     name = method.__name__
 
     @wraps(method)
@@ -94,9 +92,10 @@ def asked(
 
 
 class SpooledStore:
-    """See the module's text. `open_store` opens the store when it is first needed.
+    """See the module's docstring. `open_store` opens the store when it is first needed.
 
-    `folder` bears the store's address, `older` are the spools that earlier versions had for it.
+    `folder` is named after the store's address; `older` are the folders that earlier versions used
+    for it.
     """
 
     def __init__(
@@ -115,14 +114,14 @@ class SpooledStore:
         self._on_disk = self._replay.on_disk
         self._store: Store | None = None
         self._met = ""
-        """Id of the store that was open."""
+        """Id of the store that this process has had open."""
         self._opening: asyncio.Task[Store] | None = None
         self._opening_since = 0.0
         self._is_made = False
         self._known = KnownProjects(folder.with_name(f"{folder.name}-projects.json"))
         self._running: set[asyncio.Task[Any]] = set()
-        """They are held until they end."""
-        self._order = asyncio.Lock()
+        """Running tasks, held until they end."""
+        self._order_lock = asyncio.Lock()
         self._in_flight: asyncio.Task[Applied] | None = None
         """A write that has stalled."""
         self._stalled_at = 0.0
@@ -135,7 +134,7 @@ class SpooledStore:
         self._looked = False
         self._said = self._said_kept = False
         self._said_lost: Literal["", "session", "more"] = ""
-        """What was told to be lost last: the session that a turn is to be of, or what followed."""
+        """The last loss reported: `session`, whose turn is still to come, or `more`."""
         self._lost_some = False
         """Whether anything could not be kept."""
         self._notices: list[str] = []
@@ -144,13 +143,13 @@ class SpooledStore:
     # --- writing ----------------------------------------------------------------
 
     async def apply(self, writes: Sequence[Write]) -> Applied:
-        """Apply the writes, or keep them until the store is back: then the answer is `Waiting`."""
+        """Apply the writes, or spool them until the store answers: the result is `Waiting` then."""
         if not writes:
             return Applied()
         if self._closed:
             raise _closed()
         given = tuple(writes)
-        # One that is interrupted goes on, and what is begun next comes after it.
+        # An interrupted call goes on in its task, and later ones come after it.
         applied = await asyncio.shield(self._hold(self._in_order(given)))
         if isinstance(applied, Waiting):
             projects = [write.project for write in given if isinstance(write, RegisterProject)]
@@ -158,7 +157,7 @@ class SpooledStore:
         return applied
 
     def _hold(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Start a task and hold it until it ends; its error is raised to those who wait for it."""
+        """Start a task and hold it until it ends; its error is raised where it is awaited."""
 
         def ended(task: "asyncio.Task[T]") -> None:
             self._running.discard(task)
@@ -171,14 +170,14 @@ class SpooledStore:
         return task
 
     async def _in_order(self, writes: Sequence[Write]) -> Applied:
-        async with self._order:
+        async with self._order_lock:
             if self._waiting or self._in_flight or time.monotonic() < self._retry_at:
                 return await self._append(writes)
             attempt = self._hold(self._write_through(writes))
             done, _ = await asyncio.wait({attempt}, timeout=self._patience.stall_s)
             if not done:
                 self._stalled_at, self._in_flight = time.monotonic(), attempt
-                attempt.add_done_callback(self._landed)
+                attempt.add_done_callback(self._stalled_write_ended)
                 return await self._append(writes, attempt)
             try:
                 applied = attempt.result()
@@ -186,14 +185,14 @@ class SpooledStore:
                 self.went_away(error)
                 return await self._append(writes)
             if self._away:
-                self._came_back(0, 0)
+                self._mark_back(0, 0)
             return applied
 
     async def _write_through(self, writes: Sequence[Write]) -> Applied:
         return await (await self.inner()).apply(writes)
 
-    def _landed(self, attempt: "asyncio.Task[Applied]") -> None:
-        """A write that stalled has ended; the spool holds it too, and replaying it is harmless."""
+    def _stalled_write_ended(self, attempt: "asyncio.Task[Applied]") -> None:
+        """Handle the end of a stalled write; the spool has it too, and replaying it is harmless."""
         self._in_flight = None
         if attempt.cancelled() or self._closed:
             return
@@ -218,13 +217,13 @@ class SpooledStore:
                     return await asyncio.wait_for(asyncio.shield(attempt), self._patience.left_s)
             self._lost_some = True
             unwritable = f"{self._spool.folder} can't be written: {error.strerror or error}."
-            self._say_lost(writes, unwritable)
+            self._report_lost(writes, unwritable)
             return Waiting(lost=self.why_away() or unwritable)
         self._said_lost = ""
         return Waiting()
 
-    def _say_lost(self, writes: Sequence[Write], unwritable: str) -> None:
-        """Note, once a turn, that writes could not be kept."""
+    def _report_lost(self, writes: Sequence[Write], unwritable: str) -> None:
+        """Report, once per turn, that writes could not be kept."""
         creates = any(isinstance(write, CreateSession) for write in writes)
         begins = any(isinstance(write, BeginTurn) for write in writes)
         is_of_turn = any(isinstance(write, _OF_TURN) for write in writes)
@@ -237,13 +236,13 @@ class SpooledStore:
 
     # --- catching up ------------------------------------------------------------
 
-    async def _caught_up(self, limit_s: float) -> bool:
-        """Whether the store answers and nothing waits; what does is written now if it can be."""
+    async def _catch_up(self, limit_s: float) -> bool:
+        """Whether the store answers and no writes wait; tries to replay those that do."""
         deadline = time.monotonic() + limit_s
         if self._in_flight:
             left_s = self._stalled_at + limit_s - time.monotonic()
             await asyncio.wait({self._in_flight}, timeout=max(0, left_s))
-        if not self._waiting and self._away is None and await self._nothing_was_left():
+        if not self._waiting and self._away is None and await self._no_others():
             return True
         running = self._replaying
         if running is None:
@@ -251,12 +250,12 @@ class SpooledStore:
                 return False
             running = self._start_replay()
         elif not self._replay.count:
-            # Nothing of this pass has come through: it gets no more than its time once.
+            # No line of this pass has been stored yet: count the limit from its start, not again.
             deadline = min(deadline, self._replay.started_at + limit_s)
         await asyncio.wait({running}, timeout=max(0, deadline - time.monotonic()))
         return not self._waiting and self._away is None and self._looked
 
-    async def _nothing_was_left(self) -> bool:
+    async def _no_others(self) -> bool:
         """Whether there is no spool file of another process."""
         if not self._looked and not await self._on_disk(self._spool.others):
             self._looked = True
@@ -266,17 +265,17 @@ class SpooledStore:
         if self._replaying is None:
             self._cancel_timer()
             self._replay.begin()
-            self._replaying = self._hold(self._pass())
+            self._replaying = self._hold(self._replay_once())
         return self._replaying
 
-    async def _pass(self) -> None:
-        """Try once to write all that waits to the store."""
+    async def _replay_once(self) -> None:
+        """Try once to write all spooled lines to the store."""
         left = 0
         try:
             if self._in_flight:
                 await asyncio.wait({self._in_flight})
             store = await self.inner()
-            await self._meet(store)
+            await self._check_id(store)
             async for count in self._replay.lines(store, self._spool):
                 self._waiting -= count
             left = await self._replay.left(store)
@@ -289,24 +288,24 @@ class SpooledStore:
         else:
             self._looked = True
             if self._replay.count or not (self._away and self._away.can_be_read):
-                self._came_back(self._replay.count, left)
+                self._mark_back(self._replay.count, left)
             else:
-                # That it can be read shows nothing: the next write is tried at once.
+                # Being readable proves nothing about writing: retry with the next write.
                 self._retry_at = 0.0
         finally:
             self._replaying = None
         if self._waiting and self._away is None and not self._closed:
-            # Some came while this pass ended.
-            self._timer = asyncio.get_running_loop().call_later(_SOON_S, self._start_replay)
+            # Some were spooled while this pass ended.
+            self._timer = asyncio.get_running_loop().call_later(_REPLAY_AGAIN_S, self._start_replay)
 
     def _unreadable(self, error: OSError) -> StoreUnavailable:
         return StoreUnavailable(f"{self._spool.folder}: {error.strerror or error}.")
 
     def went_away(self, error: StoreError) -> None:
-        """Take note that the store is away: writes are spooled until a later try succeeds."""
+        """Record that the store is unavailable: writes are spooled until a retry succeeds."""
         self._away = error
         if isinstance(error, StoreDamaged) and self._store is not None:
-            # Once it is put in order it has to be opened anew.
+            # It has to be opened again after the repair.
             self._hold(self._store.aclose())
             self._store = None
         self._retry_at = time.monotonic() + self._pause_s
@@ -324,7 +323,7 @@ class SpooledStore:
             self._timer.cancel()
             self._timer = None
 
-    def _came_back(self, count: int, left: int) -> None:
+    def _mark_back(self, count: int, left: int) -> None:
         self._away, self._retry_at, self._pause_s = None, 0.0, self._patience.retry_s
         if self._said:
             self._said = False
@@ -341,10 +340,10 @@ class SpooledStore:
             )
 
     def take_notices(self) -> list[str]:
-        """What the person should be told, each once: it is away, it is back."""
+        """Return what to tell the user, each once: memory is unavailable, it is back."""
         busy = self._waiting or self._in_flight or self._opening or self._replaying
         if self._said and self._store is not None and not (busy or self.why_away()):
-            # It was only slow, and nothing had to wait for it.
+            # It was only slow, and nothing had to be spooled.
             self._said = False
             self._notices.append("Memory is back.")
         notices, self._notices = self._notices, []
@@ -353,13 +352,14 @@ class SpooledStore:
             self._said, self._said_kept = True, False
             notices.append(f"Memory is away: {anew}")
         if self._said and self._waiting and not self._said_kept:
-            # Often nothing waits yet when it is told of, and where nothing is recorded never will.
+            # Often nothing is spooled yet when this is reported, and without recording never will
+            # be.
             self._said_kept, kept = True, "What happens meanwhile is kept on this disk."
             notices.append(f"{notices.pop()} {kept}" if anew else kept)
         return notices
 
     def why_away(self) -> str:
-        """Why the store is away, for what is written at least; empty while it answers, or may."""
+        """Return why the store is unavailable, for writing at least; "" while it may answer."""
         if self._away:
             return f"{self._away} {self._away.hint}".strip()
         slow = self._opening is not None and self._is_overdue(_LONG_OPENING_S)
@@ -370,7 +370,7 @@ class SpooledStore:
     # --- the store ---------------------------------------------------------------
 
     async def inner(self) -> Store:
-        """The store itself, opened; its errors are the caller's."""
+        """Open the store if necessary and return it; errors are left to the caller."""
         if self._closed:
             raise _closed()
         if self._store is not None:
@@ -386,9 +386,9 @@ class SpooledStore:
         return await asyncio.shield(self._opening)
 
     async def opened(self) -> None:
-        """Wait for the store to open, no longer than a read would unless it is being made.
+        """Wait for the store to open, no longer than a read would unless it is being created.
 
-        Why it does not, who reads next is told.
+        An error is raised by the next read.
         """
         if self._closed or (self._opening_since and self._opening is None):
             return
@@ -398,7 +398,7 @@ class SpooledStore:
             await asyncio.wait({opening})
 
     def is_made(self) -> None:
-        """Note that the store is made before it opens, and waited for as long as that takes."""
+        """Record that opening creates the store, which is waited for as long as it takes."""
         self._is_made = self._opening is not None
 
     def _is_overdue(self, limit_s: float) -> bool:
@@ -408,7 +408,7 @@ class SpooledStore:
         try:
             store = await self._open_store()
             try:
-                await self._meet(store)
+                await self._check_id(store)
             except BaseException:
                 await store.aclose()
                 raise
@@ -422,10 +422,10 @@ class SpooledStore:
         """Whether this process has had the store open."""
         return bool(self._met)
 
-    async def _meet(self, store: Store) -> None:
-        """What waits is for one store, and no other gets it, though its address be the same.
+    async def _check_id(self, store: Store) -> None:
+        """Check the store's id, and leave writes that are for another store at its address.
 
-        Nor does what this process goes on to say of the store that it had open.
+        Further writes of this process are for the store that it had open, too.
         """
         store_id = await store.store_id()
         if self._met and store_id and store_id != self._met:
@@ -447,15 +447,15 @@ class SpooledStore:
             )
 
     async def read(self, query: Callable[[Store], Awaitable[T]]) -> T:
-        """What the query finds; StoreUnavailable while writes wait, of dead processes too."""
+        """Return the query's result; StoreUnavailable while writes wait, even a dead process's."""
         if self._closed:
             raise _closed()
         if not self._looked and time.monotonic() >= self._retry_at:
-            # However long it takes to open: only then can what was left be stored.
+            # Without a limit: only an open store can take what was left.
             await self._ask(self.inner())
         patience = self._patience
-        is_whole = await self._caught_up(patience.read_s if self._looked else patience.left_s)
-        # What is read must not lack what waits; where nothing could be kept, it lacks nothing.
+        is_whole = await self._catch_up(patience.read_s if self._looked else patience.left_s)
+        # A read must not miss spooled writes; if nothing could be spooled, it misses nothing.
         if not is_whole and (self._waiting or not (self._away and self._away.can_be_read)):
             raise self._unavailable()
         store = await self._ask(self.inner())
@@ -470,7 +470,7 @@ class SpooledStore:
         except RagmemError:
             raise
         except Exception as error:
-            # A bug, or a record that can't be read: who asked goes on as without an answer.
+            # A bug, or a record that can't be read: the caller treats it as an error of the store.
             _log.warning("The memory could not be asked: %s", error, exc_info=True)
             raise StoreError(f"The memory could not be asked: {error!r}.") from error
 
@@ -484,14 +484,16 @@ class SpooledStore:
         return type(self._away)(str(self._away), hint=self._away.hint)
 
     async def look_for_others(self) -> None:
-        """Take over what processes that died meanwhile have left."""
+        """Take over what processes that died have left in the meantime."""
         others = await self._on_disk(self._spool.others)
         if any(path.name not in self._replay.known for path in others):
             self._start_replay()
 
     async def waits_elsewhere(self, session_id: str) -> bool:
-        """Whether a living process still has something of a session to store, while this one is
-        answered; what dead ones left of it is being stored.
+        """Whether a living process still has spooled writes of a session.
+
+        False while this process's store does not answer. The writes of dead processes are being
+        stored from now on.
         """
         if self.answering is None:
             return False
@@ -502,18 +504,19 @@ class SpooledStore:
 
     @property
     def answering(self) -> Store | None:
-        """The store, if it is open and was not silent or away last."""
+        """The store, if it is open and its last write neither stalled nor failed."""
         return None if self._away or self._in_flight else self._store
 
     async def aclose(self) -> None:
-        """A last try for what waits, unless the store is away; then release everything.
+        """Release everything, after a last try to store spooled writes.
 
-        Raises why, where something is lost with this process.
+        Nothing is tried while the store is unavailable. Raises why if writes of this process are
+        lost.
         """
         if self._closed:
             return
         if self._waiting and self._away is None:
-            await self._caught_up(self._patience.closing_s)
+            await self._catch_up(self._patience.closing_s)
         self._closed = True
         self._cancel_timer()
         for task in (self._replaying, self._opening, self._in_flight):
@@ -529,45 +532,45 @@ class SpooledStore:
             away = self._away or StoreUnavailable("The memory was away.")
             raise type(away)(f"Not all of this is kept: {away}", hint=away.hint)
 
-    # --- what others ask of a store ----------------------------------------------
+    # --- forwarded to the store ----------------------------------------------------
 
-    store_id = asked(Store.store_id)
-    get = asked(Store.get)
-    session = asked(Store.session)
-    sessions = asked(Store.sessions)
-    find_sessions = asked(Store.find_sessions)
-    turns = asked(Store.turns)
-    file_accesses = asked(Store.file_accesses)
-    find_tool_call = asked(Store.find_tool_call)
-    summaries = asked(Store.summaries)
-    raw_history_chars = asked(Store.raw_history_chars)
-    search = asked(Store.search)
-    embedder = asked(Store.embedder)
-    use_embedder = asked(Store.use_embedder)
-    pending = asked(Store.pending)
-    count_pending = asked(Store.count_pending)
-    claim = asked(Store.claim)
-    release = asked(Store.release)
-    attempts = asked(Store.attempts)
-    keep_attempts = asked(Store.keep_attempts)
-    forget_attempts = asked(Store.forget_attempts)
-    memories_revision = asked(Store.memories_revision)
-    memories = asked(Store.memories)
-    find_memories = asked(Store.find_memories)
-    superseded_by = asked(Store.superseded_by)
-    small_vectors = asked(Store.small_vectors)
-    forget_memories = asked(Store.forget_memories)
-    profile = asked(Store.profile)
-    others = asked(Store.others)
-    code_files = asked(Store.code_files)
-    find_scopes = asked(Store.find_scopes)
-    code_turns = asked(Store.code_turns)
-    changed_with = asked(Store.changed_with)
-    attach = asked(Store.attach)
-    detach = asked(Store.detach)
+    store_id = forwarded(Store.store_id)
+    get = forwarded(Store.get)
+    session = forwarded(Store.session)
+    sessions = forwarded(Store.sessions)
+    find_sessions = forwarded(Store.find_sessions)
+    turns = forwarded(Store.turns)
+    file_accesses = forwarded(Store.file_accesses)
+    find_tool_call = forwarded(Store.find_tool_call)
+    summaries = forwarded(Store.summaries)
+    raw_history_chars = forwarded(Store.raw_history_chars)
+    search = forwarded(Store.search)
+    embedder = forwarded(Store.embedder)
+    use_embedder = forwarded(Store.use_embedder)
+    pending = forwarded(Store.pending)
+    count_pending = forwarded(Store.count_pending)
+    claim = forwarded(Store.claim)
+    release = forwarded(Store.release)
+    attempts = forwarded(Store.attempts)
+    keep_attempts = forwarded(Store.keep_attempts)
+    forget_attempts = forwarded(Store.forget_attempts)
+    memories_revision = forwarded(Store.memories_revision)
+    memories = forwarded(Store.memories)
+    find_memories = forwarded(Store.find_memories)
+    superseded_by = forwarded(Store.superseded_by)
+    small_vectors = forwarded(Store.small_vectors)
+    forget_memories = forwarded(Store.forget_memories)
+    profile = forwarded(Store.profile)
+    others = forwarded(Store.others)
+    code_files = forwarded(Store.code_files)
+    find_scopes = forwarded(Store.find_scopes)
+    code_turns = forwarded(Store.code_turns)
+    changed_with = forwarded(Store.changed_with)
+    attach = forwarded(Store.attach)
+    detach = forwarded(Store.detach)
 
     async def projects(self) -> list[Project]:
-        """Every known project; while the store is away, those that were known before."""
+        """Return every known project; while the store is unavailable, those known before."""
         try:
             found = await self.read(lambda store: store.projects())
         except StoreError:
@@ -578,7 +581,7 @@ class SpooledStore:
         return found
 
     async def info(self) -> StoreInfo:
-        """What it is, where, and how much is in it, `waiting_writes` too if there are any."""
+        """Return the store's info; in its counts `waiting_writes` and `set_aside`, if any."""
         try:
             found = await self.read(lambda store: store.info())
         except StoreError as error:
@@ -595,7 +598,7 @@ class SpooledStore:
         return msgspec.structs.replace(found, counts=counts)
 
     async def heartbeat(self, owner_id: str) -> None:
-        """Renew the lease, and look for what processes that died have left."""
+        """Renew the lease, and take over what dead processes have left."""
         if store := self.answering:
             try:
                 await store.heartbeat(owner_id)

@@ -1,11 +1,11 @@
-"""The spool's files, one for each process and locked while it lives, and their way back.
+"""The spool's files, one per process and locked while it is alive, and their replay.
 
-Each is lines of JSON, private (0600), synced before it is spoken of. A torn last
-line was never acknowledged and costs only itself.
+Each consists of JSON lines, is private (0600), and is synced before writes are acknowledged. A torn
+last line was never acknowledged, and only that is lost.
 
-They lie in a folder that bears the address of the database, and the name of each ends with the id
-of the store that its lines are for (`…@ID.jsonl`), as soon as that is known. Such a file is that
-store's alone, whatever its address; one without an id belongs to whichever store is found there.
+They lie in a folder named after the address of the database, and each name ends with the id of the
+store that its lines are for (`…@ID.jsonl`), once that is known. Such a file is for that store
+alone, whatever its address; one without an id is for whichever store is found there.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ _encoder = msgspec.json.Encoder()
 
 
 def to_lines(writes: Sequence[Write]) -> list[bytes]:
-    """Write one line each, without its end; none for vectors, which are made anew."""
+    """Encode each write as a line without its newline, except vectors, which can be remade."""
     return [_to_line(write) for write in writes if not isinstance(write, PutVectors)]
 
 
 def from_line(line: bytes) -> Write | None:
-    """Read a write; None for what this version can't store: torn, damaged, too long, newer."""
+    """Decode a write; None for one this version can't store: torn, damaged, too long, newer."""
     try:
         return write_decoder.decode(line) if len(line) < MOST_IN_A_LINE else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -52,7 +52,7 @@ def from_line(line: bytes) -> Write | None:
 
 
 def damage(line: bytes) -> str:
-    """Why no version can store a line; empty for one that a newer version can."""
+    """Return why no version can store a line; empty for one that a newer version can."""
     if len(line) >= MOST_IN_A_LINE:
         return f"a write of it is larger than {MOST_IN_A_LINE >> 20} MB."
     try:
@@ -74,38 +74,38 @@ _FOR = "@"
 _CHUNK = 1 << 20
 _ASIDE = "set-aside"
 MOST_IN_A_LINE = 24 << 20
-"""Bytes, twice and more what a turn stores: what is longer would be read and stored for minutes."""
+"""Bytes; more than twice what a turn stores: a longer line would take minutes to read and store."""
 
 
 class SpoolFile:
-    """One file, locked; read from its start, appended to at its end."""
+    """One locked file, read from its start and appended to at its end."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self.path = path
         self.store_id = store_of(path)
-        """Of whom its lines are; empty while that is not known."""
+        """Id of the store that its lines are for; empty while that is unknown."""
         self._handle = handle
-        # Who takes it over may be cancelled before it has it: the lock goes with the object.
-        self._let_go = weakref.finalize(self, os.close, handle)
+        # If whoever adopts it is cancelled before getting it, the lock is released with the object.
+        self._release = weakref.finalize(self, os.close, handle)
         self._size = os.fstat(handle).st_size
         self._offset = 0
 
     @classmethod
     def create(cls, folder: Path, store_id: str = "") -> "SpoolFile":
-        """A new file of this process."""
+        """Create a file of this process."""
         make_private(folder)
         failpoint("spool.create")
         while True:
             path = folder / _new_name(store_id)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            # Another process may take a new file for one that was left, and remove it.
+            # Another process may take a new file for an abandoned one, and remove it.
             if file := cls._locked(path, os.open(path, flags, 0o600)):
                 sync_folder(folder)
                 return file
 
     @classmethod
     def adopt(cls, path: Path) -> "SpoolFile | None":
-        """A file that a process has left; None while its process lives."""
+        """Take over an abandoned file; None while its process is alive."""
         try:
             failpoint("spool.adopt")
             handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -118,7 +118,7 @@ class SpoolFile:
         return cls(path, handle) if take(path, handle) else None
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Append all of the lines, on the disk when this returns; none of them on an OSError."""
+        """Append all of the lines and sync; none of them on an OSError."""
         try:
             failpoint("spool.write")
             _write(self._handle, _joined(lines), self._size)
@@ -132,7 +132,7 @@ class SpoolFile:
         self._size = os.fstat(self._handle).st_size
 
     def read(self, count: int) -> list[bytes]:
-        """The next whole lines, about a megabyte at most or one; the same until `advance`."""
+        """Return the next whole lines, about a megabyte, at least one; the same until `advance`."""
         data = bytearray()
         while b"\n" not in (more := os.pread(self._handle, _CHUNK, self._offset + len(data))):
             if not more:
@@ -142,22 +142,22 @@ class SpoolFile:
         return bytes(data[: data.rfind(b"\n")]).split(b"\n")[:count]
 
     def advance(self, lines: Sequence[bytes]) -> None:
-        """Mark the lines that were read last as dealt with."""
+        """Mark the lines of the last read as done."""
         failpoint("spool.advance")
         self._offset += sum(len(line) + 1 for line in lines)
         if self._offset == self._size:
-            with contextlib.suppress(OSError):  # then it goes with a later one, or at closing
+            with contextlib.suppress(OSError):  # then a later call or `close` does it
                 failpoint("spool.truncate")
                 os.ftruncate(self._handle, 0)
                 self._offset = self._size = 0
 
     def count(self) -> int:
-        """Count the lines that wait in it."""
+        """Count the lines that wait in the file."""
         data = os.pread(self._handle, self._size - self._offset, self._offset)
         return data.count(b"\n")
 
     def close(self) -> None:
-        """Leave what waits to another process; what was dealt with goes."""
+        """Leave waiting lines to another process; remove the file if all are done."""
         try:
             failpoint("spool.close")
             if not self.read(1):
@@ -169,26 +169,27 @@ class SpoolFile:
                     set_aside(self.path.parent, lines, self.store_id)
                     self.path.unlink()
         finally:
-            self._let_go()
+            self._release()
 
 
 class Spool:
-    """This process' waiting lines, in order.
+    """This process's waiting lines, in order.
 
-    `folder` is the address's, `older` are those that earlier versions used for it. Everything here
-    blocks; it is called from one thread.
+    `folder` is named after the address; `older` are those that earlier versions used for it. All
+    methods block, and are called from one thread.
     """
 
     def __init__(self, folder: Path, *, older: Sequence[Path] = ()) -> None:
         self.folder = folder
         self._older = older
         self.store_id = met(folder)
-        """Of the store that was last met at this address; empty before one was."""
+        """Id of the store last met at this address; empty before the first."""
         self._file: SpoolFile | None = None
 
     def meet(self, store_id: str) -> int:
-        """This store is at the address now. How many lines of this process are another's: they
-        are left for it.
+        """Record that this store is at the address; return how many lines are left for another one.
+
+        These are lines of this process's file, which it closes.
         """
         if not store_id:
             return 0
@@ -204,46 +205,46 @@ class Spool:
         return count
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Keep the lines: all of them, or none on an OSError."""
+        """Spool the lines: all of them, or none on an OSError."""
         if self._file and self._file.store_id != self.store_id and not self._file.count():
-            self.close()  # It was begun before the store was known.
+            self.close()  # it was created before the store was known
         if self._file is None:
             self._file = SpoolFile.create(self.folder, self.store_id)
         self._file.append(lines)
 
     def read(self, count: int) -> list[bytes]:
-        """The lines that have waited longest; the same again until `advance`."""
+        """Return the lines that have waited longest; the same until `advance`."""
         return self._file.read(count) if self._file else []
 
     def advance(self, lines: Sequence[bytes]) -> None:
-        """Mark the lines that were read last as dealt with."""
+        """Mark the lines of the last read as done."""
         if self._file:
             self._file.advance(lines)
 
     def others(self) -> list[Path]:
-        """Files for this store that other processes have left or are using, oldest first."""
+        """Return the files for this store of other processes, alive or dead, oldest first."""
         return [path for path in self._ours() if not self._file or path != self._file.path]
 
     def elsewhere(self, text: str, *, but: Collection[str]) -> bool:
-        """Whether a file of another process, but one of these names, holds a text."""
+        """Whether another process's file contains a text; files named in `but` are skipped."""
         wanted = text.encode()
         for path in self.others():
-            # One that is not there any more is stored.
+            # A file that has disappeared is stored.
             with contextlib.suppress(OSError):
                 if path.name not in but and wanted in path.read_bytes():
                     return True
         return False
 
     def count_waiting(self) -> int:
-        """Writes that wait for this store, of every process."""
+        """Count the writes that wait for this store, of all processes."""
         return sum(map(_count, self._ours()))
 
     def count_aside(self) -> int:
-        """Lines that were damaged, or too long, and wait no more."""
+        """Count lines set aside as damaged or too long, which no longer wait."""
         return sum(map(_count, _files(self.folder / _ASIDE)))
 
     def _ours(self) -> list[Path]:
-        """The store's files, oldest first: without an id those of its address, else of any."""
+        """Return the store's files, oldest first: with its id anywhere, without at its address."""
         here = {path for each in (self.folder, *self._older) for path in _files(each)}
         found = {path for path in here if store_of(path) in ("", self.store_id)}
         if self.store_id:
@@ -253,16 +254,16 @@ class Spool:
         return sorted(found, key=lambda path: path.name)
 
     def close(self) -> None:
-        """Leave what waits to the next process."""
+        """Leave waiting lines to the next process."""
         if self._file:
-            # Of a disk that fails, what was dealt with may be replayed: no harm.
+            # On a failing disk, lines that are done may be replayed: no harm.
             with contextlib.suppress(OSError):
                 self._file.close()
             self._file = None
 
 
 def met(folder: Path) -> str:
-    """The id of the store that was last met at an address, whose folder this is; else empty."""
+    """Return the id of the store last met at the address with this folder, or ""."""
     try:
         return _note(folder).read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -274,14 +275,15 @@ def _note(folder: Path) -> Path:
 
 
 def store_of(path: Path) -> str:
-    """The id of the store that a file is for; empty while that is not known."""
+    """Return the id of the store that a file is for; empty while that is unknown."""
     return path.stem.partition(_FOR)[2]
 
 
 def keep_leftover(folder: Path, lines: Sequence[bytes], store_id: str = "") -> str | None:
-    """Keep what the store did not take, what is damaged for itself: the file of what still waits.
+    """Keep lines that the store refused; return the name of the file of those that still wait.
 
-    A line that no version stores would be tried by each process to come.
+    Damaged ones are set aside in a folder of their own: no version can store them, and each later
+    process would try them again.
     """
     if damaged := [line for line in lines if damage(line)]:
         set_aside(folder / _ASIDE, damaged)
@@ -290,7 +292,7 @@ def keep_leftover(folder: Path, lines: Sequence[bytes], store_id: str = "") -> s
 
 
 def set_aside(folder: Path, lines: Sequence[bytes], store_id: str = "") -> str:
-    """A new file of these lines, whole or not at all; its name."""
+    """Write these lines to a new file, atomically; return its name."""
     make_private(folder)
     path = folder / _new_name(store_id)
     failpoint("spool.set_aside")
@@ -301,7 +303,7 @@ def set_aside(folder: Path, lines: Sequence[bytes], store_id: str = "") -> str:
 
 
 def count_waiting(folder: Path, *, deep: bool = False) -> int:
-    """Writes that wait in this folder, or in all folders in it, of every process and store."""
+    """Count the writes that wait in this folder, or `deep` in the folders in it, for any store."""
     found = folder.glob(f"*/*{_SUFFIX}") if deep else _files(folder)
     return sum(map(_count, found))
 
@@ -335,56 +337,56 @@ def _write(handle: int, data: bytes, offset: int) -> None:
         view = view[written:]
 
 
-# --- back into the store ----------------------------------------------------------------
+# --- replay -------------------------------------------------------------------------------
 
 
 _MOST_AT_ONCE = 64
 
 
 class Replay:
-    """What this process has brought back into the store."""
+    """Writes spooled lines to the store."""
 
     def __init__(self, spool: Spool, disk_thread: Executor) -> None:
         self._spool = spool
         self._disk_thread = disk_thread
         self.batch = _MOST_AT_ONCE
-        """Lines in one transaction: halved when one took too long, doubled when it did not."""
+        """Lines per transaction: halved when one took too long, doubled when it did not."""
         self.known: set[str] = set()
-        """Files whose lines the store did not take: not tried again by this process."""
+        """Names of files whose lines the store refused: not tried again by this process."""
         self._refused = ""
         self.begin()
 
     def begin(self) -> None:
-        """Start counting anew."""
+        """Restart the counts."""
         self.started_at = time.monotonic()
         self.count = 0
-        """Lines that the store took."""
+        """Lines that the store has accepted."""
 
     def take_refusal(self) -> str:
-        """Why the store did not take a write, the last time; empty once that was told."""
+        """Return why the store last refused a write, once; then ""."""
         why, self._refused = self._refused, ""
         return why
 
     async def left(self, store: Store) -> int:
-        """Write what dead processes have left; how many lines the store took."""
+        """Store what dead processes have left; return how many lines the store accepted."""
         before = self.count
         for path in await self.on_disk(self._spool.others):
             if path.name not in self.known and (
                 file := await self.on_disk(partial(SpoolFile.adopt, path))
             ):
-                # What one store has begun to take is no other's.
+                # What one store has begun to take is for no other.
                 file.store_id = self._spool.store_id
                 try:
                     async for _ in self.lines(store, file):
                         pass
                 finally:
-                    # Also when cut short: what is in the store need not be written again, and a
-                    # slow store is done with it in the end, however short the processes.
+                    # Also when interrupted: stored lines need not be written again, so that even a
+                    # slow store and short-lived processes finish in the end.
                     await self.on_disk(file.close)
         return self.count - before
 
     async def lines(self, store: Store, source: Spool | SpoolFile) -> AsyncIterator[int]:
-        """Write what waits there, in order; yields of how many lines each batch was."""
+        """Store the waiting lines in order; yield the number of lines in each batch."""
         while lines := await self.on_disk(partial(source.read, self.batch)):
             failpoint("spool.replay")
             unknown = [line for line in lines if from_line(line) is None]
@@ -401,7 +403,7 @@ class Replay:
             yield len(lines)
 
     def on_disk(self, work: Callable[[], T]) -> "asyncio.Future[T]":
-        """Do what blocks on a thread of its own."""
+        """Run blocking work on the disk thread."""
         return asyncio.get_running_loop().run_in_executor(self._disk_thread, work)
 
     async def _apply_known(self, store: Store, lines: Sequence[bytes]) -> list[bytes]:
@@ -416,7 +418,8 @@ class Replay:
             if len(lines) > 1:
                 return [rest for line in lines for rest in await self._apply_known(store, [line])]
             if isinstance(error, StoreRefused):
-                # Is it this write, or any? An owner that nobody is has nothing to give up.
+                # Is it this write, or any? Detaching an unknown owner is a write that changes
+                # nothing.
                 await store.detach(new_id())
             self._refused = str(error)
             return list(lines)
@@ -426,20 +429,20 @@ class Replay:
 
 
 class KnownProjects:
-    """A private file beside the spool. What can't be read or written costs only this comfort."""
+    """The projects of a store, cached in a private file next to the spool; errors are ignored."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def load(self) -> list[Project]:
-        """Read them; none where there is no file."""
+        """Return the projects; none if there is no file."""
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=list[Project])
         except (OSError, msgspec.MsgspecError):
             return []
 
     def save(self, projects: list[Project]) -> None:
-        """Replace the file, if it says something else."""
+        """Replace the file, if its content has changed."""
         if projects == self.load():
             return
         with contextlib.suppress(OSError, UnicodeEncodeError):
@@ -447,6 +450,6 @@ class KnownProjects:
             replace_private(self._file, msgspec.json.encode(projects), sync=False)
 
     def add(self, projects: Iterable[Project]) -> None:
-        """Know those that wait in the spool too."""
+        """Add the projects of spooled writes."""
         every = (*self.load(), *projects)
         self.save(list({project.project_id: project for project in every}.values()))

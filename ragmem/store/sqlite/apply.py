@@ -108,7 +108,7 @@ def _create_session(db: Database, write: CreateSession) -> None:
     vectors.summary_written(db, row["session_id"], vectors.summary_of(db, row["session_id"]))
 
 
-_OF_THE_FIRST = (
+_KEPT_COLUMNS = (
     *("started_at", "owner", "project_id", "turn_count", "parent_session_id", "forked_at_index"),
 )
 
@@ -122,7 +122,7 @@ def _put_session(db: Database, write: PutSession) -> None:
     )
     row["last_activity_at"] = max(row["last_activity_at"], held or "")
     where = "WHERE excluded.updated_at >= updated_at"
-    db.put("sessions", row, "session_id", keep=_OF_THE_FIRST, where=where)
+    db.put("sessions", row, "session_id", keep=_KEPT_COLUMNS, where=where)
     vectors.summary_written(db, row["session_id"], before)
 
 
@@ -151,7 +151,7 @@ def _update_session(db: Database, write: UpdateSession) -> None:
 
 # --- turns ------------------------------------------------------------------------------
 
-_ACTIVE = """
+_ACTIVITY = """
     last_activity_at = iif(last_activity_at > horizon(), :at, max(last_activity_at, :at)),
     updated_at = max(updated_at, :at)
 """
@@ -175,7 +175,7 @@ def _begin_turn(db: Database, write: BeginTurn) -> int:
         )
         return index
     index = db.get(
-        f"UPDATE sessions SET turn_count = turn_count + 1, {_ACTIVE} WHERE session_id = :id"
+        f"UPDATE sessions SET turn_count = turn_count + 1, {_ACTIVITY} WHERE session_id = :id"
         " RETURNING turn_count",
         id=write.session_id,
         at=write.started_at,
@@ -248,7 +248,7 @@ def _finish_turn(db: Database, write: FinishTurn) -> None:
     )
     is_complete = write.status == "completed"
     db.query(
-        f"UPDATE sessions SET completed_count = completed_count + :more, {_ACTIVE}"
+        f"UPDATE sessions SET completed_count = completed_count + :more, {_ACTIVITY}"
         " WHERE session_id = :id",
         id=write.session_id,
         more=is_complete,
@@ -256,10 +256,10 @@ def _finish_turn(db: Database, write: FinishTurn) -> None:
     )
     text_index.turn_changed(db, row["turn_id"])
     if is_complete:
-        _is_due(db, "to_extract = 1, to_link = 1", row["turn_id"])
+        _mark_due(db, "to_extract = 1, to_link = 1", row["turn_id"])
 
 
-def _is_due(db: Database, flags: str, turn_id: str) -> None:
+def _mark_due(db: Database, flags: str, turn_id: str) -> None:
     db.query(f"UPDATE documents SET {flags} WHERE record_id = :id AND level = 0", id=turn_id)
 
 
@@ -275,7 +275,7 @@ def _status_of_turn(db: Database, turn_id: str, session_id: str) -> str:
 def _put_turn(db: Database, write: PutTurn) -> None:
     """Put a turn at its own index, with its tool calls and their accesses."""
     row = columns(write.turn)
-    held = _held_in_place(db, row)
+    held = _stored_turn(db, row)
     if held and turn_stays(write.turn, *held):
         return
     row["char_count"] = len(row["user_message"]) + len(row["assistant_message"])
@@ -296,10 +296,10 @@ def _put_turn(db: Database, write: PutTurn) -> None:
         _write_tool_call(db, call, write.accesses.get(call.tool_call_id, ()))
     text_index.turn_changed(db, row["turn_id"])
     if is_complete:
-        _is_due(db, "to_link = 1", row["turn_id"])
+        _mark_due(db, "to_link = 1", row["turn_id"])
 
 
-def _held_in_place(db: Database, turn: Row) -> tuple[str, int] | None:
+def _stored_turn(db: Database, turn: Row) -> tuple[str, int] | None:
     """Return the status and message length of the turn stored under this id, if any.
 
     Raises StoreRefused if the turn's index in its session is not free.
@@ -433,7 +433,7 @@ def _mark_extracted(db: Database, write: MarkExtracted) -> None:
     )
 
 
-def _put_whole(db: Database, write: Write) -> None:
+def _put_session_record(db: Database, write: Write) -> None:
     """Write the one record of its kind that a session has."""
     need_session(db, write.record.session_id)
     table, key = TABLES[type(write.record)]
@@ -520,21 +520,21 @@ def _unlink(db: Database, memory_id: str, gone: set[str]) -> None:
     """Let what this memory superseded be superseded by its nearest successor that stays."""
     by = _successor(db, memory_id, lambda each: each not in gone)
     for old in db.column("SELECT memory_id FROM memories WHERE superseded_by = :id", id=memory_id):
-        _succeed(db, old, by)
+        _set_successor(db, old, by)
 
 
-def _successor(db: Database, by: str | None, is_one: Callable[[str], bool]) -> str | None:
+def _successor(db: Database, by: str | None, matches: Callable[[str], bool]) -> str | None:
     """Return the first match among a memory and its successors; a cycle counts as their end."""
     seen: set[str] = set()
     while by is not None and by not in seen:
-        if is_one(by):
+        if matches(by):
             return by
         seen.add(by)
         by = db.get("SELECT superseded_by FROM memories WHERE memory_id = :id", id=by)
     return None
 
 
-def _succeed(db: Database, memory_id: str, by: str | None) -> None:
+def _set_successor(db: Database, memory_id: str, by: str | None) -> None:
     """Set the successor of a memory; with None it is current again."""
     db.query(
         "UPDATE memories SET superseded_by = :by,"
@@ -555,7 +555,7 @@ def _remove(db: Database, gone: list[str]) -> None:
     vectors.memories_changed(db)
 
 
-_OWN = """
+_OWN_SESSIONS = """
     project_id = :root AND (
         coalesce(project_path, cwd) = (SELECT path FROM projects WHERE project_id = :id)
         OR session_id IN (
@@ -600,7 +600,7 @@ def register_project(db: Database, write: RegisterProject) -> None:
 def _split(db: Database, project_id: str, root: str) -> None:
     """Take a project's own sessions, memories and code out of the root that it was joined to."""
     moved = db.column(
-        f"UPDATE sessions SET project_id = :id WHERE {_OWN} RETURNING session_id",
+        f"UPDATE sessions SET project_id = :id WHERE {_OWN_SESSIONS} RETURNING session_id",
         id=project_id,
         root=root,
     )
@@ -617,11 +617,11 @@ def _split(db: Database, project_id: str, root: str) -> None:
         id=project_id,
         root=root,
     )
-    _part_memories(db, project_id)
-    code.part(db, project_id)
+    _split_memories(db, project_id)
+    code.split_off(db, project_id)
 
 
-def _part_memories(db: Database, project_id: str) -> None:
+def _split_memories(db: Database, project_id: str) -> None:
     """Unlink memories of the project from their successors in other projects, and vice versa.
 
     Each gets the next successor on its own side instead, if there is one.
@@ -634,11 +634,11 @@ def _part_memories(db: Database, project_id: str) -> None:
     side = "SELECT coalesce(project_id = :project, :own) FROM memories WHERE memory_id = :id"
     for memory_id, own, by in db.tuples(parted, id=project_id):
 
-        def is_beside(other: str, own: int = own) -> bool:
+        def is_same_side(other: str, own: int = own) -> bool:
             return bool(db.get(side, id=other, project=project_id, own=own) == own)
 
-        other = _successor(db, by, is_beside)
-        _succeed(db, memory_id, other if other != memory_id else None)
+        other = _successor(db, by, is_same_side)
+        _set_successor(db, memory_id, other if other != memory_id else None)
 
 
 # `Any`: each function takes only the kind of write that is its key.
@@ -656,7 +656,7 @@ _APPLY: dict[type, Callable[[Database, Any], object]] = {
     PutMemory: _put_memory,
     PutProfile: _put_profile,
     PutOwner: _put_owner,
-    **{each.put: _put_whole for each in OF_SESSIONS},
+    **{each.put: _put_session_record for each in OF_SESSIONS},
     MarkExtracted: _mark_extracted,
     PutCodeFile: code.put_file,
     DropCodeFiles: code.drop_files,

@@ -92,7 +92,7 @@ def code_files(db: Database, project_id: str, paths: Sequence[str] = ()) -> list
     ]
 
 
-_CALLED_SO = """
+_NAMED = """
     scope IN (
         SELECT scope FROM code_scopes WHERE name_key = :name
         UNION SELECT scope FROM code_scopes WHERE tail_key = :tail
@@ -105,7 +105,7 @@ def find_scopes(db: Database, query: ScopeQuery) -> list[FoundScope]:
     """Find the scopes that match, by path, then by first line."""
     tail = _tail_key(query.name)
     conditions = those_given(
-        (query.name, _CALLED_SO),
+        (query.name, _NAMED),
         (query.project_ids, "project_id IN (SELECT value FROM json_each(:projects))"),
         (query.path, "path = :path"),
         (query.defined is not None, "defined = :defined"),
@@ -135,7 +135,7 @@ def find_scopes(db: Database, query: ScopeQuery) -> list[FoundScope]:
     ]
 
 
-_TO_KEEP = "EXISTS (SELECT 1 FROM code_references AS r WHERE r.scope = code_scopes.scope)"
+_IS_REFERENCED = "EXISTS (SELECT 1 FROM code_references AS r WHERE r.scope = code_scopes.scope)"
 """Whether a turn refers to the scope."""
 
 
@@ -175,11 +175,11 @@ def _undefine(db: Database, scopes: Iterable[int]) -> None:
     """Mark scopes as no longer defined, and delete those that no turn refers to."""
     for scope in scopes:
         db.query("UPDATE code_scopes SET defined = 0 WHERE scope = :scope", scope=scope)
-        _forget(db, scope)
+        _delete_unused(db, scope)
 
 
-def _forget(db: Database, scope: int) -> None:
-    unknown = f"scope = :scope AND NOT defined AND NOT {_TO_KEEP}"
+def _delete_unused(db: Database, scope: int) -> None:
+    unknown = f"scope = :scope AND NOT defined AND NOT {_IS_REFERENCED}"
     db.query(f"DELETE FROM code_scopes WHERE {unknown}", scope=scope)
 
 
@@ -207,7 +207,7 @@ def put_references(db: Database, write: PutReferences) -> None:
             scope_id=scope_id,
         )
     for scope in before:
-        _forget(db, scope)
+        _delete_unused(db, scope)
 
 
 def references_of(db: Database, ids: Sequence[str]) -> list[PutReferences]:
@@ -302,7 +302,7 @@ def changed_with(
     )
 
 
-def part(db: Database, project_id: str) -> None:
+def split_off(db: Database, project_id: str) -> None:
     """Unlink the code of a project that was split off from that of the others.
 
     Turns of the project may refer to its own code only, other turns not to it. A turn with a
@@ -325,7 +325,7 @@ def part(db: Database, project_id: str) -> None:
         due = "UPDATE documents SET to_link = 1 WHERE level = 0 AND record_id = :id"
         db.query(due, id=turn_id)
     for scope in gone:
-        _forget(db, scope)
+        _delete_unused(db, scope)
 
 
 def forget_session(db: Database, session_id: str) -> None:
@@ -337,4 +337,4 @@ def forget_session(db: Database, session_id: str) -> None:
     )
     failpoint("sqlite.delete")
     for scope in set(gone):
-        _forget(db, scope)
+        _delete_unused(db, scope)

@@ -1,8 +1,8 @@
 """A connection as the queries use it, and the thread that owns one.
 
-A column bears its field's name. Text is stored cleaned, a time as ISO 8601 in UTC, so that text
-order is time order, an integer in 64 bits, a tuple or a struct as JSON. Records within a record
-have a table of their own.
+A column has its field's name. Text is stored cleaned, a time as ISO 8601 in UTC, so that text order
+is time order, an integer in 64 bits, a tuple or a struct as JSON. Records within a record have a
+table of their own.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ T = TypeVar("T")
 
 
 def iso(at: datetime) -> str:
-    """A time as it is stored."""
+    """Format a time as it is stored."""
     return at.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def value(field: object) -> Value:
-    """A field as it is stored."""
+    """Convert a field to the value of its column."""
     match stored(field):
         case None | int() | float() | str() as plain:
             return plain
@@ -52,7 +52,7 @@ def _is_struct(kind: object) -> bool:
 
 @cache
 def stored_fields(kind: type[msgspec.Struct]) -> dict[str, Callable[[Any], object] | None]:
-    """The fields of a record that are columns, each with what reads it where that takes more."""
+    """Return the fields that are columns, each with its decoder, or None if it needs none."""
     found: dict[str, Callable[[Any], object] | None] = {}
     types = get_type_hints(kind)
     for name in kind.__struct_fields__:
@@ -66,12 +66,12 @@ def stored_fields(kind: type[msgspec.Struct]) -> dict[str, Callable[[Any], objec
 
 
 def columns(record: msgspec.Struct) -> Row:
-    """Return a record's fields by column."""
+    """Return a record's fields as column values."""
     return {name: value(getattr(record, name)) for name in stored_fields(type(record))}
 
 
 def record(kind: type[R], row: Mapping[str, Any]) -> R:
-    """The record that a row holds; columns that are no fields of it are left out."""
+    """Return the record in a row; columns that are not among its fields are ignored."""
     readers = stored_fields(kind)
     read = {
         name: held if held is None or (reader := readers.get(name)) is None else reader(held)
@@ -84,13 +84,13 @@ def record(kind: type[R], row: Mapping[str, Any]) -> R:
 
 
 class Access(NamedTuple):
-    """Who opens a database, by which clock, and where processes tell that they live."""
+    """The owner a database is opened for, its clock, and the locks that show living processes."""
 
     locks: OwnerLocks
     owner: str = ""
-    """Whose is what is written."""
+    """The owner of what is written."""
     sees: str = ""
-    """Whose profile and memories about a person are shown; everybody's where it is empty."""
+    """Whose profile and memories about a person are shown; everybody's if it is empty."""
     clock: Callable[[], datetime] = utc_now
 
 
@@ -108,7 +108,7 @@ def _upsert(
 
 
 class Database(apsw.Connection):
-    """A connection whose queries take fields as they are, by name, and give records."""
+    """A connection whose queries take field values by name, and can return records."""
 
     def __init__(self, file: str, flags: int, access: Access) -> None:
         super().__init__(file, flags)
@@ -116,7 +116,7 @@ class Database(apsw.Connection):
 
     @property
     def now(self) -> datetime:
-        """The time by the clock that the database was opened with."""
+        """The time, by the clock that the database was opened with."""
         return self.access.clock()
 
     def query(self, sql: str, /, **given: object) -> apsw.Cursor:
@@ -124,7 +124,7 @@ class Database(apsw.Connection):
         return self.execute(sql, {name: value(each) for name, each in given.items()})
 
     def get(self, sql: str, /, **given: object) -> Any:
-        """The one row of a query, its value where it has one column; None where there is none."""
+        """Return the first row of a query, or its value if it has one column; None without rows."""
         return self.query(sql, **given).get
 
     def tuples(self, sql: str, /, **given: object) -> list[tuple[Any, ...]]:
@@ -132,11 +132,11 @@ class Database(apsw.Connection):
         return self.query(sql, **given).fetchall()
 
     def column(self, sql: str, /, **given: object) -> list[Any]:
-        """The first values of all rows."""
+        """Return the first value of every row."""
         return [row[0] for row in self.tuples(sql, **given)]
 
     def rows(self, sql: str, /, **given: object) -> Iterator[Row]:
-        """The rows of a query, read as they are asked for."""
+        """Yield the rows of a query as they are fetched."""
         cursor = self.query(sql, **given)
         names: list[str] = []
         for held in cursor:
@@ -144,25 +144,25 @@ class Database(apsw.Connection):
             yield dict(zip(names, held, strict=True))
 
     def records(self, kind: type[R], sql: str, /, **given: object) -> list[R]:
-        """The records that the rows of a query hold."""
+        """Return the records in the rows of a query."""
         return [record(kind, row) for row in self.rows(sql, **given)]
 
     def put(
         self, table: str, row: Row, key: str, *, keep: tuple[str, ...] = (), where: str = ""
     ) -> None:
-        """Insert a row, or replace that of its key, but for the columns to `keep`.
+        """Insert a row, or replace the one with its key except for the columns to `keep`.
 
-        `where` bounds what is replaced, `excluded` being the new row.
+        `where` restricts which rows are replaced; `excluded` is the new row.
         """
         self.execute(_upsert(table, tuple(row), key, keep, where), row)
 
 
 class ConnectionThread:
-    """One thread that owns one connection; jobs run on it one after the other.
+    """One thread that owns one connection, and runs jobs on it one at a time.
 
-    The connection opens with the first job. `timeout_s` counts from when a job is handed in: one
-    that waits for others of this process has less left to wait for other processes. `translate`
-    gives the error in plain words, or None.
+    The connection is opened by the first job. `timeout_s` counts from when a job is submitted: one
+    that has waited for other jobs of this process has less left to wait for other processes.
+    `translate` returns the error in plain words, or None.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class ConnectionThread:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ragmem-store")
 
     async def run(self, job: Callable[[Database], T]) -> T:
-        """Return the job's result."""
+        """Run the job on the thread and return its result."""
         if self._closed:
             raise StoreUnavailable("The memory is closed.", hint="Open it again.")
         deadline = time.monotonic() + self._timeout_s
@@ -189,7 +189,7 @@ class ConnectionThread:
         )
 
     async def aclose(self, last: Callable[[Database], object] | None = None) -> None:
-        """Wait for what was handed in, run a last job if a connection is open, and close it."""
+        """Wait for submitted jobs, run a last one if a connection is open, and close it."""
         if self._closed:
             return
         self._closed = True
@@ -199,7 +199,7 @@ class ConnectionThread:
             self._thread.shutdown(wait=False)
 
     async def let_go(self) -> None:
-        """Close the connection, and with it its locks; the next job opens another."""
+        """Close the connection, which frees its locks; the next job opens another."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close, None)
 
     def _do(self, job: Callable[[Database], T], deadline: float) -> T:

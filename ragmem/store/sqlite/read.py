@@ -200,10 +200,10 @@ def branches(db: Database, session_id: str) -> list[Session]:
 
 def _sessions(db: Database, rest: str, **given: object) -> Iterator[Session]:
     for row in list(db.rows(f"{_SESSION} {rest}", **given)):
-        yield _whole_session(db, row)
+        yield _session_from_row(db, row)
 
 
-def _whole_session(db: Database, row: Row) -> Session:
+def _session_from_row(db: Database, row: Row) -> Session:
     if row["parent_session_id"] is None:
         return record(Session, row)
     # Shared turns may still change (one was running at the fork), so they are counted on read.
@@ -223,7 +223,7 @@ def _whole_session(db: Database, row: Row) -> Session:
 
 def turns(db: Database, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
     """Return turns in order, with their tool calls."""
-    chosen = list(_chosen(db, session_id, query))[::-1]
+    chosen = list(_matching_rows(db, session_id, query))[::-1]
     return _with_calls(db, chosen) if query.with_tool_calls else [record(Turn, r) for r in chosen]
 
 
@@ -277,7 +277,7 @@ def _with_calls(db: Database, rows: Iterable[Row]) -> list[Turn]:
     ]
 
 
-def _chosen(db: Database, session_id: str, query: TurnQuery) -> Iterator[Row]:
+def _matching_rows(db: Database, session_id: str, query: TurnQuery) -> Iterator[Row]:
     """Yield the rows of the turns that a query asks for, newest first, up to its limits."""
     count = chars = 0
     for row in _newest_first(db, session_id, query.before_index):
@@ -305,7 +305,7 @@ def _newest_first(db: Database, session_id: str, before_index: int | None) -> It
 
 def file_accesses(db: Database, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
     """Return accesses of the newest turns, newest first."""
-    chosen = _chosen(db, session_id, TurnQuery(max_chars=max_turn_chars))
+    chosen = _matching_rows(db, session_id, TurnQuery(max_chars=max_turn_chars))
     ids = [row["turn_id"] for row in chosen]
     found = _accesses(db, ids, 't.turn_index DESC, c."order" DESC, a.path')
     return [record(FileAccess, row) for row in found]
@@ -424,7 +424,7 @@ def memories(db: Database, query: MemoryQuery) -> list[MemoryRecord]:
         " WHERE session_id IN (SELECT value FROM json_each(:session_ids)))"
     )
     conditions = those_given(
-        (not query.everywhere, f"({_whose(query)})"),
+        (not query.everywhere, f"({_scope_condition(query)})"),
         (query.kinds, "m.kind IN (SELECT value FROM json_each(:kinds))"),
         (query.subjects, of_subjects),
         (query.session_ids, of_sessions),
@@ -439,7 +439,7 @@ def memories(db: Database, query: MemoryQuery) -> list[MemoryRecord]:
     return _memories(db, f"WHERE {conditions} {_NEWEST_MEMORY} LIMIT :limit", **asked)
 
 
-def _whose(query: MemoryQuery) -> str:
+def _scope_condition(query: MemoryQuery) -> str:
     """Return the condition for memories of the query's projects and for user-wide ones.
 
     A project counts with all that were joined to it.

@@ -29,7 +29,7 @@ from ragmem.store.sqlite.text_index import words_of
 
 WORDS = "what was said is found by its words"
 _SHOWN = 3
-_EXPANDED = 2000
+_SAMPLE = 2000
 """Number of turns and of summaries whose words are checked, evenly spread over all of them."""
 
 
@@ -42,7 +42,7 @@ def check(db: Database) -> list[Finding]:
     if said != ["ok"]:
         return [Finding("the file is whole", str(line)) for line in said]
     found = [(promise, db.column(query)) for promise, query in PROMISES]
-    found.append((WORDS, _other_words(db)))
+    found.append((WORDS, _wrong_words(db)))
     return [
         Finding(promise, ", ".join(map(str, broken[:_SHOWN])), len(broken))
         for promise, broken in found
@@ -50,7 +50,7 @@ def check(db: Database) -> list[Finding]:
     ]
 
 
-def _other_words(db: Database) -> list[str]:
+def _wrong_words(db: Database) -> list[str]:
     """Return records whose words in the text index differ from their text, of a sample."""
     broken = []
     for table, key in (("turns", "turn_id"), ("summaries", "summary_id")):
@@ -60,7 +60,7 @@ def _other_words(db: Database) -> list[str]:
             ) JOIN documents ON record_id = {key} WHERE place % :each = 0
         """
         count = db.get(f"SELECT count(*) FROM {table}")
-        for record_id, digest in db.tuples(sample, each=-(-count // _EXPANDED) or 1):
+        for record_id, digest in db.tuples(sample, each=-(-count // _SAMPLE) or 1):
             try:
                 [found] = (turns_by_id if table == "turns" else summaries_by_id)(db, [record_id])
                 if words_of(found).digest != digest:
@@ -211,8 +211,8 @@ _LAST_ROW = 1 << 40
 _TIMEOUT_S = 60.0
 _RECORDS = {table: kind for kind, (table, _) in TABLES.items()}
 """A row of these tables that can't be decoded as its record counts as lost."""
-_KEPT_ELSEWHERE = {"covers": "[]"}
-_MADE_ANEW = frozenset((
+_OTHER_COLUMNS = {"covers": "[]"}
+_NOT_COPIED = frozenset((
     "migrations", "identity", "attempts", "leases", "owners", "documents", "vectors",
     "small_vectors", "project_numbers", "recall_state",
 ))  # fmt: skip
@@ -259,7 +259,7 @@ class DamagedDatabase:
             row.pop("row_number", None)
             try:
                 if kind is not None:
-                    record(kind, row | _KEPT_ELSEWHERE)
+                    record(kind, row | _OTHER_COLUMNS)
             except (msgspec.MsgspecError, ValueError):
                 self.lost += 1
             else:
@@ -359,11 +359,11 @@ def rebuild(
             for source in sources:
                 source.copy_into(db)
             lost_turns = _lost_turns(db)
-            _make_up_what_is_referred_to(db)
+            _recreate_parents(db)
             _renumber(db)
             _remove_orphans(db)
-            _count(db)
-            _file(sources, db)
+            _recount(db)
+            _index_all(sources, db)
             schema.take(db, owner)
             its_ids = (*(source.store_id() for source in sources), store_id)
             if its_id := next(filter(None, its_ids), ""):
@@ -388,7 +388,7 @@ def _tables(db: Database) -> list[tuple[str, list[str]]]:
     return [
         (name, _key(db, name) if has_no_numbers else [])
         for name, has_no_numbers in found
-        if name not in _MADE_ANEW
+        if name not in _NOT_COPIED
     ]
 
 
@@ -409,7 +409,7 @@ def _lost_turns(db: Database) -> list[LostTurns]:
     return [LostTurns(*row) for row in found]
 
 
-def _make_up_what_is_referred_to(db: Database) -> None:
+def _recreate_parents(db: Database) -> None:
     """Recreate lost sessions of turns, projects of sessions, and files of scopes."""
     db.execute(
         """
@@ -483,7 +483,7 @@ def _remove_orphans(db: Database) -> None:
         )
 
 
-def _count(db: Database) -> None:
+def _recount(db: Database) -> None:
     """Recompute counters and the columns derived from other rows."""
     db.execute(
         f"""
@@ -503,7 +503,7 @@ def _count(db: Database) -> None:
     )
 
 
-def _file(sources: Sequence[RowSource], db: Database) -> None:
+def _index_all(sources: Sequence[RowSource], db: Database) -> None:
     """Build the text index; vectors are pending again."""
     db.execute("UPDATE recall_state SET terms_version = 0")
     text_index.build(db)
@@ -520,32 +520,32 @@ def _file(sources: Sequence[RowSource], db: Database) -> None:
 # --- daily copies -----------------------------------------------------------------------
 
 
-_MOST = 3
-_EACH = timedelta(days=1)
-_ROOM = 3
+_COPIES = 3
+_INTERVAL = timedelta(days=1)
+_FREE_FACTOR = 3
 """The free space must be this many times the size of the database."""
 _WAIT_S = 5.0
 
 
-def drop(database: Path) -> None:
+def drop_copies(database: Path) -> None:
     """Delete all daily copies, since they hold what was just deleted."""
-    for backup in schema.newest_first(database):
+    for backup in schema.daily_copies(database):
         backup.unlink(missing_ok=True)
 
 
-def keep(database: Path, locks_dir: Path, now: datetime) -> bool:
+def keep_copy(database: Path, locks_dir: Path, now: datetime) -> bool:
     """Make today's copy if it is due, and delete all but the newest three.
 
     Returns False if nothing has changed since the last one, or there is no room for it. Raises
     OSError or what apsw raises if the database can't be read or the copy not written; a damaged
     database never replaces an older copy.
     """
-    there = schema.newest_first(database)
+    there = schema.daily_copies(database)
     if there and not _is_due(database, there[0], now):
         return False
     folder = database.parent / schema.BACKUPS
     folder.mkdir(mode=0o700, exist_ok=True)
-    if shutil.disk_usage(folder).free < _ROOM * schema.size_bytes(database):
+    if shutil.disk_usage(folder).free < _FREE_FACTOR * schema.size_bytes(database):
         return False
     alone = lock(locks_dir / "backup.lock", timeout_s=_WAIT_S)
     part = folder / ".daily.part"
@@ -559,7 +559,7 @@ def keep(database: Path, locks_dir: Path, now: datetime) -> bool:
     finally:
         part.unlink(missing_ok=True)
         os.close(alone)
-    for old in schema.newest_first(database)[_MOST:]:
+    for old in schema.daily_copies(database)[_COPIES:]:
         old.unlink(missing_ok=True)
     return True
 
@@ -571,7 +571,7 @@ def _is_due(database: Path, last: Path, now: datetime) -> bool:
         for path in (database, database.with_name(f"{database.name}-wal"))
         if path.exists() and path.stat().st_size  # an empty log is no change
     ]
-    return now.timestamp() - made >= _EACH.total_seconds() and max(changed, default=0.0) > made
+    return now.timestamp() - made >= _INTERVAL.total_seconds() and max(changed, default=0.0) > made
 
 
 def _checked_copy(database: Path, to: Path, locks_dir: Path) -> None:

@@ -135,15 +135,15 @@ def inode_of(database: Path) -> int:
     except (FileNotFoundError, NotADirectoryError):
         raise lost(database, "was moved or deleted while in use") from None
     except OSError as error:
-        raise _failing(database, error.strerror or str(error)) from None
+        raise _io_failure(database, error.strerror or str(error)) from None
 
 
-def newest_first(database: Path) -> list[Path]:
+def daily_copies(database: Path) -> list[Path]:
     """Return the daily copies of a database, newest first."""
     return sorted(database.parent.glob(f"{BACKUPS}/daily-*.db"), reverse=True)
 
 
-def newest_made(database: Path) -> Path | None:
+def newest_backup(database: Path) -> Path | None:
     """Return the newest of the user's own backups in their default directory."""
     made = database.parent.glob(f"{BACKUPS}/memory-*.db")
     return max(made, key=lambda file: file.stat().st_mtime, default=None)
@@ -152,9 +152,9 @@ def newest_made(database: Path) -> Path | None:
 def lost(database: Path, how: str) -> StoreDamaged:
     """Return the error for a database that existed and is gone."""
     way = ""
-    if copies := newest_first(database):
+    if copies := daily_copies(database):
         way = f": `ragmem store repair` takes {copies[0]}"
-    elif made := newest_made(database):
+    elif made := newest_backup(database):
         way = f": copy {made} to its place"
     return StoreDamaged(
         f"The memory's database {database} {how}, but it held something before.",
@@ -199,7 +199,7 @@ def unwritable(database: Path, why: str) -> StoreRefused:
     )
 
 
-def _failing(database: Path, why: str) -> StoreUnavailable:
+def _io_failure(database: Path, why: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"The memory's database {database}, on the file system {_mount_point(database)}, "
         f"could not be read or written: {why}.",
@@ -207,7 +207,7 @@ def _failing(database: Path, why: str) -> StoreUnavailable:
     )
 
 
-def _of_the_system(number: int | None, database: Path) -> RagmemError | None:
+def _from_errno(number: int | None, database: Path) -> RagmemError | None:
     """Return the error for an errno, such as a full disk; None for any other number."""
     match number:
         case errno.ENOSPC | errno.EDQUOT:
@@ -217,7 +217,7 @@ def _of_the_system(number: int | None, database: Path) -> RagmemError | None:
                 hint="Free some space; what was stored before is safe.",
             )
         case errno.EIO:
-            return _failing(database, os.strerror(number))
+            return _io_failure(database, os.strerror(number))
         case errno.EMFILE | errno.ENFILE:
             return StoreUnavailable(
                 f"The memory's database {database} can't be opened: {os.strerror(number)}.",
@@ -243,7 +243,7 @@ def translated(
     `number`: the errno behind it, as its connection knows it.
     """
     if isinstance(error, apsw.IOError | apsw.CantOpenError) and (
-        known := _of_the_system(number or _tried(database), database)
+        known := _from_errno(number or _folder_errno(database), database)
     ):
         return known
     match error:
@@ -254,9 +254,9 @@ def translated(
                 hint="Try again; nothing is damaged.",
             )
         case apsw.FullError():
-            return _of_the_system(errno.ENOSPC, database)
+            return _from_errno(errno.ENOSPC, database)
         case apsw.NoMemError():
-            return _of_the_system(errno.ENOMEM, database)
+            return _from_errno(errno.ENOMEM, database)
         case apsw.NotADBError():
             return damaged(database, "it is not a SQLite database")
         case apsw.CorruptError():
@@ -270,19 +270,19 @@ def translated(
                 "A text of more than 1 GB can't be stored.", hint="Store it as a file."
             )
         case apsw.IOError():
-            return _failing(database, str(error))
+            return _io_failure(database, str(error))
         case OSError():
             why = error.strerror or str(error)
             if isinstance(error, FileExistsError | NotADirectoryError):
                 why = "a file stands where a folder should be"
-            return _of_the_system(error.errno, database) or StoreRefused(
+            return _from_errno(error.errno, database) or StoreRefused(
                 f"The memory can't use {error.filename or database}: {why}.",
                 hint="Make it writable, or set RAGMEM_HOME to a folder that is.",
             )
     return None
 
 
-def _tried(database: Path) -> int:
+def _folder_errno(database: Path) -> int:
     """Return the errno of opening its directory; never the file, whose locks that would free."""
     try:
         os.close(os.open(database.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -349,7 +349,7 @@ def _mount_point(path: Path) -> Path:
 _WRITE_VERSION = 18
 """Offset of the header's file format version: 2 is a write-ahead log."""
 _NO_SHARED_MEMORY = (apsw.CantOpenError, apsw.IOError, apsw.ProtocolError)
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_TEMPORARY = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Temporary reasons for having no shared memory, on a disk that could provide it."""
 
 NETWORK_NOTICE = (
@@ -373,7 +373,7 @@ def choose_journal(connection: apsw.Connection) -> None:
     try:
         connection.pragma("journal_mode", "wal")
     except _NO_SHARED_MEMORY:
-        if connection.system_errno in _PASSING:
+        if connection.system_errno in _TEMPORARY:
             raise
         connection.pragma("journal_mode", "delete")
 
@@ -474,8 +474,8 @@ def open_for_reading(database: Path, access: Access, *, timeout_s: float) -> Dat
 def open_alone(database: Path, access: Access, *, timeout_s: float) -> Database:
     """Open a reading connection with exclusive access, where nothing can be shared.
 
-    Other processes wait until it is closed. Raises StoreRefused, or the reason for having no room,
-    if this version can't read the database as it is.
+    Other processes wait until it is closed. Raises StoreRefused if this version can't read the
+    database as it is.
     """
     name, flags = str(database), apsw.SQLITE_OPEN_READWRITE
     if never_changes(database):

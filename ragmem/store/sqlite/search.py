@@ -82,15 +82,15 @@ def search(db: Database, query: SearchQuery, cache: VectorCache) -> list[Candida
     text = _best(*by_text, query)
     near = (by_vector.records, by_vector.best.astype("f8"))
     hits = {*text, *_best(*near, query)}
-    timely: set[int] = set()
+    of_intervals: set[int] = set()
     for interval in query.intervals if with_turns else ():
         newest = _of_interval(db, interval, area)
-        spoken = _best_among(*by_text, newest, query.of_interval)
-        alike = _best_among(*near, newest, query.of_interval)
-        text |= spoken
-        timely |= {*newest[: query.of_interval].tolist(), *spoken, *alike}
+        interval_text = _best_among(*by_text, newest, query.of_interval)
+        interval_near = _best_among(*near, newest, query.of_interval)
+        text |= interval_text
+        of_intervals |= {*newest[: query.of_interval].tolist(), *interval_text, *interval_near}
     chosen = "SELECT {} FROM documents WHERE document IN (SELECT value FROM json_each(:ids))"
-    rows = db.query(chosen.format(_DOCUMENT), ids=sorted(hits | timely))
+    rows = db.query(chosen.format(_DOCUMENT), ids=sorted(hits | of_intervals))
     found = {row.document: row for row in (_Row(*row) for row in rows)}
     if with_turns:
         around = [row for row in found.values() if row.document in hits]
@@ -121,7 +121,7 @@ def _area(db: Database, scope: Scope) -> _Area:
 
     held = "SELECT number, document_count, term_count FROM project_numbers"
     if not scope.session_ids and not scope.project_ids:
-        return _measured(True, db.tuples(held), {})
+        return _area_of(True, db.tuples(held), {})
     whole = db.tuples(f"{held} WHERE project_id IN ({FAMILY})", project_ids=scope.project_ids)
     known = {number for number, _, _ in whole}
     parts: dict[int, list[int]] = {}
@@ -130,10 +130,10 @@ def _area(db: Database, scope: Scope) -> _Area:
             if number not in known:
                 parts.setdefault(number, []).append(document)
     sorted_parts = {number: np.unique(np.array(some)) for number, some in parts.items()}
-    return _measured(False, whole, sorted_parts)
+    return _area_of(False, whole, sorted_parts)
 
 
-def _measured(
+def _area_of(
     everything: bool, whole: Sequence[tuple[Any, ...]], parts: "dict[int, Numbers]"
 ) -> _Area:
     count = sum(held[1] for held in whole) + sum(map(len, parts.values()))
@@ -155,8 +155,8 @@ def _of_session(db: Database, session_id: str) -> Iterator[tuple[Any, ...]]:
         yield from db.query(f"{of_session} level = 0 AND turn_index <= :last", id=each, last=last)
 
 
-_CHOSEN = "level = 0 AND at >= :start_at AND at < :end_at ORDER BY at DESC, document DESC"
-OF_PROJECT = f"SELECT at, document FROM documents WHERE number = :number AND {_CHOSEN} LIMIT :limit"
+_WITHIN = "level = 0 AND at >= :start_at AND at < :end_at ORDER BY at DESC, document DESC"
+OF_PROJECT = f"SELECT at, document FROM documents WHERE number = :number AND {_WITHIN} LIMIT :limit"
 
 
 def _of_interval(db: Database, interval: Interval, area: _Area) -> "Numbers":
@@ -170,7 +170,7 @@ def _of_interval(db: Database, interval: Interval, area: _Area) -> "Numbers":
     for part in area.parts.values():
         found += db.tuples(
             "SELECT at, document FROM json_each(:ids) AS chosen"
-            f" CROSS JOIN documents ON document = chosen.value WHERE {_CHOSEN} LIMIT :limit",
+            f" CROSS JOIN documents ON document = chosen.value WHERE {_WITHIN} LIMIT :limit",
             ids=part.tolist(),
             **span,
         )
@@ -194,7 +194,7 @@ def _by_text(db: Database, terms: Sequence[WeightedTerm], area: _Area) -> "tuple
     documents: list[Numbers] = []
     scores: list[Floats] = []
     for term_text in _rare(db, weights, area):
-        held, counts = _places(db, term_text, area)
+        held, counts = _postings(db, term_text, area)
         idf = math.log(1 + (area.document_count - len(held) + 0.5) / (len(held) + 0.5))
         shape = K1 * (1 - B + B * length_of(held) / max(1.0, area.mean_length))
         documents.append(held)
@@ -211,7 +211,7 @@ def _by_text(db: Database, terms: Sequence[WeightedTerm], area: _Area) -> "tuple
 def _rare(db: Database, terms: Iterable[str], area: _Area) -> list[str]:
     """Return the terms to read: the rarest, up to the maximum of postings."""
     left = max(_LEAST_HITS, int(_SHARE_OF_HITS * area.document_count))
-    counted = sorted((_count(db, term, area), term) for term in terms)
+    counted = sorted((_document_frequency(db, term, area), term) for term in terms)
     chosen: list[str] = []
     for count, term in counted:
         left -= count
@@ -220,15 +220,15 @@ def _rare(db: Database, terms: Iterable[str], area: _Area) -> list[str]:
     return chosen
 
 
-def _count(db: Database, term: str, area: _Area) -> int:
+def _document_frequency(db: Database, term: str, area: _Area) -> int:
     """Count the documents with a term, including those of a project's other sessions."""
     counted = "SELECT coalesce(sum(doc), 0) FROM text_terms WHERE"
     return sum(
-        db.get(f"{counted} {condition}", **given) for condition, given, _ in _asked(term, area)
+        db.get(f"{counted} {condition}", **given) for condition, given, _ in _lookups(term, area)
     )
 
 
-def _asked(term: str, area: _Area) -> "list[tuple[str, dict[str, str], Numbers | None]]":
+def _lookups(term: str, area: _Area) -> "list[tuple[str, dict[str, str], Numbers | None]]":
     """Return the lookups of a term: conditions, bindings, and the documents to restrict them to."""
     if area.everything:
         # In every project: from the separator up to the character after it.
@@ -241,12 +241,12 @@ def _asked(term: str, area: _Area) -> "list[tuple[str, dict[str, str], Numbers |
     ]
 
 
-def _places(db: Database, term: str, area: _Area) -> "tuple[Numbers, Numbers]":
+def _postings(db: Database, term: str, area: _Area) -> "tuple[Numbers, Numbers]":
     """Return the documents with a term, and how often each contains it."""
     import numpy as np
 
     lists: list[Numbers] = [np.empty(0, np.int64)]
-    for condition, given, part in _asked(term, area):
+    for condition, given, part in _lookups(term, area):
         # Reading one string of numbers is much faster than reading as many rows.
         joined = db.get(f"SELECT group_concat(doc) FROM text_places WHERE {condition}", **given)
         if joined:

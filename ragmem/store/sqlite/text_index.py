@@ -195,7 +195,7 @@ def _index(db: Database, number: int, documents: Sequence[tuple[int, Words]]) ->
     for document, words in documents:
         marked = f"{words.text} ".replace(" ", f"|{number} ") if words.text else ""
         db.execute("INSERT INTO texts (rowid, terms) VALUES (?, ?)", (document, marked))
-    _count(db, number, len(documents), sum(words.length for _, words in documents))
+    _add_counts(db, number, len(documents), sum(words.length for _, words in documents))
 
 
 def _unindex(db: Database, documents: Sequence[int]) -> None:
@@ -205,10 +205,10 @@ def _unindex(db: Database, documents: Sequence[int]) -> None:
         f" WHERE document {AMONG_IDS} GROUP BY number"
     )
     for number, count, term_count in db.tuples(held, ids=documents):
-        _count(db, number, -count, -term_count)
+        _add_counts(db, number, -count, -term_count)
 
 
-def _count(db: Database, number: int, documents: int, terms: int) -> None:
+def _add_counts(db: Database, number: int, documents: int, terms: int) -> None:
     db.query(
         "UPDATE project_numbers SET document_count = document_count + :documents,"
         " term_count = term_count + :terms WHERE number = :number",
@@ -304,7 +304,7 @@ def build(db: Database) -> None:
     summaries = "SELECT summary_id FROM summaries WHERE :of_all ORDER BY level, rowid"
     for query in (turns, summaries):
         for ids in _batches(db, query, of_all=of_all):
-            _take_in(db, ids)
+            _index_records(db, ids)
     # Caches of other processes have vectors by document numbers, which may have changed.
     db.execute("UPDATE project_numbers SET epoch = epoch + 1")
     db.query(
@@ -330,10 +330,10 @@ def catch_up(db: Database) -> None:
             )
         ) WHERE record_id NOT IN (SELECT record_id FROM documents)
     """
-    _take_in(db, db.column(lacking))
+    _index_records(db, db.column(lacking))
 
 
-def _take_in(db: Database, ids: Sequence[str]) -> None:
+def _index_records(db: Database, ids: Sequence[str]) -> None:
     for turn in turns_by_id(db, ids):
         turn_changed(db, turn.turn_id, words_of(turn), keep_vectors=True)
     for summary in summaries_by_id(db, ids):

@@ -12,8 +12,8 @@ from ragmem.store.sqlite import code, text_index
 from ragmem.store.sqlite.connection import Database, Row, columns
 from ragmem.store.sqlite.read import need_session, session
 
-_COUNTED = 1000
-_LONGEST = timedelta(days=1)
+_COUNT_LIMIT = 1000
+_MAX_LEASE = timedelta(days=1)
 """A lease that ends later than this was given by a wrong clock."""
 
 
@@ -24,22 +24,22 @@ _DOCUMENTS = """
     WHERE {flag} ORDER BY at {order}, document {order}
 """
 # Only processes of the user who said it extract memories: they compare it with the user's others.
-_OWN = """
+_BY_OWNER = """
     (:person = '' OR EXISTS (
         SELECT 1 FROM sessions AS s
         WHERE s.session_id = documents.session_id AND s.owner IN ('', :person)
     ))
 """
-_SUMS_UP = f"s.tags NOT LIKE '%\"{UNSUMMARIZED}\"%'"
-_OF_SUMMED_UP = f"""
-    EXISTS (SELECT 1 FROM sessions AS s WHERE s.session_id = documents.session_id AND {_SUMS_UP})
+_SUMMARIZED = f"s.tags NOT LIKE '%\"{UNSUMMARIZED}\"%'"
+_OF_SUMMARIZED_SESSION = f"""
+    EXISTS (SELECT 1 FROM sessions AS s WHERE s.session_id = documents.session_id AND {_SUMMARIZED})
 """
 _MEMORIES = """
     SELECT updated_at AS at, '' AS session_id, memory_id AS record_id, -1 AS level FROM memories
     WHERE to_embed AND (:person = '' OR project_id IS NOT NULL OR owner = :person)
     ORDER BY updated_at DESC, memory_id DESC
 """
-_SUMMARIZED = """
+_SESSION_SUMMARIES = """
     SELECT last_activity_at AS at, session_id, session_id AS record_id, -2 AS level FROM sessions
     WHERE to_embed ORDER BY last_activity_at DESC, session_id DESC
 """
@@ -60,21 +60,21 @@ _TO_LINK = """
 # The conditions of partial indexes are spelled as in 0003_recall.sql and 0004_memories.sql:
 # otherwise the indexes aren't used.
 QUERIES: dict[Work, tuple[str, ...]] = {
-    "vectors": (_DOCUMENTS.format(flag="to_embed", order="DESC"), _MEMORIES, _SUMMARIZED),
-    "level1": (_DOCUMENTS.format(flag=f"to_summarize AND {_OF_SUMMED_UP}", order="DESC"),),
-    "memories": (_DOCUMENTS.format(flag=f"to_extract AND {_OWN}", order="ASC"),),
+    "vectors": (_DOCUMENTS.format(flag="to_embed", order="DESC"), _MEMORIES, _SESSION_SUMMARIES),
+    "level1": (_DOCUMENTS.format(flag=f"to_summarize AND {_OF_SUMMARIZED_SESSION}", order="DESC"),),
+    "memories": (_DOCUMENTS.format(flag=f"to_extract AND {_BY_OWNER}", order="ASC"),),
     "roll_up": (
         _SESSIONS.format(
             more=_LEVELS,
             condition="EXISTS (SELECT 1 FROM documents AS d"
-            f" WHERE to_roll_up AND d.session_id = s.session_id) AND {_SUMS_UP}",
+            f" WHERE to_roll_up AND d.session_id = s.session_id) AND {_SUMMARIZED}",
         ),
     ),
     "thread": (
         _SESSIONS.format(
             more="parent_session_id",
             condition="(2 * completed_count > summarized_count OR parent_session_id IS NOT NULL)"
-            f" AND {_SUMS_UP}",
+            f" AND {_SUMMARIZED}",
         ),
     ),
 }
@@ -91,7 +91,7 @@ def pending(db: Database, work: Work, *, limit: int) -> list[Pending]:
 
 def count_pending(db: Database) -> dict[Work, int]:
     """Count the pending work of each kind, up to a thousand."""
-    return {work: len(pending(db, work, limit=_COUNTED)) for work in WORK}
+    return {work: len(pending(db, work, limit=_COUNT_LIMIT)) for work in WORK}
 
 
 def _items(db: Database, work: Work) -> Iterator[Pending]:
@@ -134,7 +134,7 @@ def claim(db: Database, keys: Sequence[str], owner_id: str, *, seconds: float) -
     db.query(
         "DELETE FROM leases WHERE until <= :now OR until > :last",
         now=db.now,
-        last=db.now + _LONGEST,
+        last=db.now + _MAX_LEASE,
     )
     mine = []
     for key in keys:

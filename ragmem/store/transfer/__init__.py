@@ -1,9 +1,8 @@
-"""Everything in a store as a stream of Writes, in memory that does not grow with it.
+"""Everything in a store as a stream of Writes, with bounded memory.
 
-In the order in which a store takes them: projects, their code, sessions before those that
-were forked from them, turns by index, summaries after what they cover, memories after what
-they took the place of, and vectors and references to code after what they are of. One session
-alone is a document: see `document.py`.
+In an order in which a store accepts them: projects, their code, sessions before their forks, turns
+by index, summaries after what they cover, memories after what they superseded, and vectors and
+references to code after what they belong to. `document.py` has single sessions as documents.
 """
 
 import hashlib
@@ -53,18 +52,18 @@ from ragmem.store import Archive, fitted, turn_stays
 
 T = TypeVar("T")
 BATCH = 200
-"""Writes in a batch, about: with its tool calls a turn is some ten records."""
+"""Approximate number of writes in a batch; with its tool calls a turn is some ten records."""
 _ALL = 2**31 - 1
 
 OnProgress = Callable[[Literal["copying", "comparing"], int], None]
-"""What is done, and how many more records of it."""
+"""Called with the phase, and the number of records done since the last call."""
 
 Stream = Callable[[], AsyncIterator[Sequence[Write]]]
-"""Starts from the beginning each time that it is called."""
+"""Starts from the beginning each time it is called."""
 
 
 def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
-    """Stream all that the store holds."""
+    """Stream everything that the store holds."""
 
     async def stream() -> AsyncIterator[Sequence[Write]]:
         if projects := await source.projects():
@@ -116,24 +115,24 @@ def _fitted(put: PutTurn) -> PutTurn:
 
 
 def is_as_it_is(write: PutCodeFile) -> bool:
-    """Whether the write puts the file as it is, and not with scopes that it has lost."""
+    """Whether the write puts the file as it is, without scopes that it has lost."""
     return write.file.hash != ""
 
 
 async def _code_of(
     source: Archive, projects: Sequence[Project], *, after_turns: bool
 ) -> AsyncIterator[list[PutCodeFile | DropCodeFiles]]:
-    """The files of each folder, one folder after the other.
+    """Yield the files of each project, one project after the other.
 
-    A scope that no file defines any more is there for the turns that have to do with it. So it is
-    put as if its last file defined it still, which then bears no hash; then come the turns with
-    their references, and `after_turns` that file as it is.
+    A scope that no file defines any more exists only for the turns that refer to it. So it is put
+    as if its last file still defined it, without the file's hash; then come the turns with their
+    references, and `after_turns` that file as it is.
     """
     with_code = await source.code_projects()
     for project_id in dict.fromkeys([*(each.project_id for each in projects), *with_code]):
         failpoint("transfer.read")
         lost: dict[str, list[CodeScope]] = {}
-        # Of a project that was joined: the whole family's.
+        # For a joined project this returns the scopes of the whole family.
         for found in await source.find_scopes(ScopeQuery(project_ids=(project_id,), limit=_ALL)):
             if found.project_id == project_id and not found.defined:
                 lost.setdefault(found.path, []).append(found.scope)
@@ -159,14 +158,14 @@ def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def owner_write(owner: Owner) -> PutOwner | None:
-    """The write of an owner's name; None for one who has none."""
+    """Return the write of an owner's name; None for one without a name."""
     if not owner.name:
         return None
     return PutOwner(owner=owner.owner_id, name=owner.name, at=owner.named_at or utc_now())
 
 
 def profile_writes(profile: Profile) -> list[PutProfile]:
-    """The profile, a write for each key."""
+    """Return the writes of a profile, one for each key."""
     at = profile.updated_at or utc_now()
     return [
         PutProfile(key=key, value=value, at=at, owner=profile.owner)
@@ -175,7 +174,7 @@ def profile_writes(profile: Profile) -> list[PutProfile]:
 
 
 def generations(spans: Sequence[Span]) -> Iterator[list[Span]]:
-    """First those that were not forked, then their forks, then the forks of these."""
+    """Yield sessions that were not forked, then their forks, then the forks of these."""
     by_parent: dict[str | None, list[Span]] = {}
     known = {span.session_id for span in spans}
     for span in spans:
@@ -191,13 +190,13 @@ class Portion(msgspec.Struct, frozen=True):
     """Sessions and spans of turns that make about one batch."""
 
     session_ids: list[str]
-    """Of sessions that begin here."""
+    """Sessions that begin in this portion."""
     spans: list[Span]
-    """Of turns; of sessions that begin here, or did before."""
+    """Turns of sessions that begin in this portion, or in an earlier one."""
 
 
 def portions(spans: Sequence[Span], size: int) -> Iterator[Portion]:
-    """Whole sessions together while they are short, a long one in parts."""
+    """Yield portions: short sessions together, a long one in several parts."""
     portion, room = Portion([], []), size
     for span in spans:
         portion.session_ids.append(span.session_id)
@@ -228,11 +227,11 @@ _LONGEST_HEAD = 1000
 
 class _End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     end: int
-    """Writes before this line."""
+    """The number of writes before this line."""
 
 
 async def write_lines(stream: Stream, out: BinaryIO, on_progress: OnProgress) -> None:
-    """Write the whole stream; the caller makes it durable."""
+    """Write the whole stream; making it durable is left to the caller."""
     count = 0
     out.write(msgspec.json.encode(_Head("ragmem.writes", 1)) + b"\n")
     async for batch in stream():
@@ -244,14 +243,16 @@ async def write_lines(stream: Stream, out: BinaryIO, on_progress: OnProgress) ->
 
 
 def count_lines(file: Path) -> int:
-    """How many writes are in it, about."""
+    """Return the approximate number of writes in the file."""
     with file.open("rb") as lines:
         return max(0, sum(1 for _ in lines) - 2)
 
 
 def stream_of_lines(file: Path) -> Stream:
-    """What is in the file, UsageError for no backup; in reading StoreDamaged at the first line that
-    can't be read, or at a cut end."""
+    """Return a stream of the writes in a backup; UsageError if the file is none.
+
+    Reading it raises StoreDamaged at the first line that can't be decoded, or at a missing end.
+    """
     with file.open("rb") as beginning:
         try:
             msgspec.json.decode(beginning.readline(_LONGEST_HEAD), type=_Head)
@@ -275,7 +276,7 @@ def stream_of_lines(file: Path) -> Stream:
                         break
                     write = write_decoder.decode(line)
                     if isinstance(write, PutMemory):
-                        # What took the place of what is said by the records themselves.
+                        # The records themselves have what superseded them.
                         write = replace(write, supersedes=())
                     batch.append(write)
                 except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -296,7 +297,7 @@ def stream_of_lines(file: Path) -> Stream:
     return stream
 
 
-# --- into a store, and compared with it -------------------------------------------------
+# --- copying into a store, and comparing with it ----------------------------------------
 
 
 KINDS = (
@@ -321,7 +322,7 @@ async def _held_files(target: Archive, writes: Sequence[PutCodeFile]) -> list[Co
 
 
 def _spans(puts: Sequence[PutTurn]) -> list[Span]:
-    """Few spans that hold these turns: neighbours together."""
+    """Return few spans that contain these turns, adjacent ones together."""
     spans: list[Span] = []
     for put in puts:
         turn = put.turn
@@ -346,13 +347,14 @@ class _Moved(NamedTuple):
 
     kind: str
     words: str
-    """What such a record is called before its id."""
+    """The noun for such a record before its id."""
     ids: str
-    """The fields of the record that name it among all of its kind, joined with ` of `."""
+    """Names of the fields that identify the record among its kind; their values are joined by ` of
+    `."""
     held: Callable[[Archive, list[Any]], Awaitable[Iterable[Any]]] | None = None
-    """What a store has in the place of such writes; else what it gets by their ids."""
+    """Returns what a store has in place of such writes; without it, they are looked up by id."""
     later: Callable[[Any, Any], bool] = lambda ours, theirs: False
-    """Whether the target's record went on after the source's was written."""
+    """Whether the target's record was changed after the source's was written."""
 
 
 def _memory_went_on(ours: MemoryRecord, theirs: MemoryRecord) -> bool:
@@ -407,7 +409,7 @@ _MOVED: dict[type[Write], _Moved] = {
 
 
 def key_of(write: Write) -> tuple[str, str]:
-    """What names a record among all: its kind in words, and its id."""
+    """Return what identifies a record among all: its kind in words, and its id."""
     if isinstance(write, DropCodeFiles):
         return "no files", " ".join(write.paths)
     moved = _MOVED[type(write)]
@@ -416,7 +418,7 @@ def key_of(write: Write) -> tuple[str, str]:
 
 
 async def held_in(batch: Sequence[Write], target: Archive) -> list[Write | None]:
-    """What the target holds in the place of each."""
+    """Return what the target holds in place of each write."""
     found: dict[tuple[str, str], Write] = {}
     for kind, moved in _MOVED.items():
         if writes := [write for write in batch if type(write) is kind]:
@@ -433,13 +435,13 @@ async def held_in(batch: Sequence[Write], target: Archive) -> list[Write | None]
 
 
 class Counter(msgspec.Struct, frozen=True):
-    """Records of a kind: how many, and the sum of their digests, whatever their order."""
+    """Records of a kind: their number, and the sum of their digests, independent of their order."""
 
     count: int = 0
     checksum: int = 0
 
     def with_record(self, record: msgspec.Struct) -> "Counter":
-        """Count one more."""
+        """Return a counter with this record added."""
         encoded = msgspec.json.encode(record, order="deterministic")
         digest = hashlib.blake2b(encoded, digest_size=8).digest()
         return Counter(self.count + 1, (self.checksum + int.from_bytes(digest, "big")) % _MODULUS)
@@ -457,15 +459,15 @@ class Comparison:
         self.source = dict.fromkeys(KINDS, Counter())
         self.target = dict.fromkeys(KINDS, Counter())
         self.later = 0
-        """Records of the target that were changed after the source's: they are left as they are."""
+        """Records that were changed in the target after the source's: they are left as they are."""
         self.differing_count = 0
-        """Records that are missing in the target, or different."""
+        """Number of records that are missing in the target, or different."""
         self.differing: list[str] = []
         """The first of them, in words."""
 
     @property
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Return of each kind its name, how many there are, and the checksums of both sides."""
+        """Return a row for each kind: its name, the count, and the checksums of both sides."""
         return [
             (
                 kind.replace("_", " "),
@@ -482,7 +484,7 @@ class Comparison:
         return not self.differing_count and self.source == self.target
 
     def add(self, write: Write, held: Write | None) -> None:
-        """A record of the source, and what the target holds in its place."""
+        """Add a record of the source, and what the target holds in its place."""
         if held is not None and _changed_later(write, held):
             self.later += 1
             return
@@ -498,13 +500,13 @@ class Comparison:
 
 
 async def copy(stream: Stream, target: Archive, on_progress: OnProgress) -> None:
-    """Apply the whole stream; what is there already stays, so that it can be run again.
+    """Apply the whole stream; existing records stay, so that it can be run again.
 
-    Vectors come along to a target that has none, or those of the same embedder.
+    Vectors are copied to a target that has none, or vectors of the same embedder.
     """
     mark = await target.embedder()
     async for batch in stream():
-        if mark is None and (mark := _mark(batch)):
+        if mark is None and (mark := _embedder_of(batch)):
             await target.use_embedder(mark)
         failpoint("transfer.apply")
         await target.apply(await _without_older(batch, target))
@@ -512,8 +514,8 @@ async def copy(stream: Stream, target: Archive, on_progress: OnProgress) -> None
         on_progress("copying", len(batch))
 
 
-def _mark(batch: Sequence[Write]) -> EmbedderMark | None:
-    """The embedder of the vectors in it, if there are any."""
+def _embedder_of(batch: Sequence[Write]) -> EmbedderMark | None:
+    """Return the embedder of the vectors in the batch, if there are any."""
     for write in batch:
         if isinstance(write, PutVectors) and write.vectors:
             return EmbedderMark(write.embedder, len(write.vectors[0]) // 4)
@@ -521,7 +523,7 @@ def _mark(batch: Sequence[Write]) -> EmbedderMark | None:
 
 
 async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]:
-    """The batch without writes that would undo a later change of the target, or a split in it."""
+    """Return the batch without writes that would undo a later change in the target, or a split."""
     embedded = {each.record_id for each in batch if isinstance(each, PutVectors)}
     changeable = [
         each
@@ -532,14 +534,14 @@ async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]
     if not changeable:
         return list(batch)
     held = await held_in(changeable, target)
-    later = _later(changeable, held)
+    later = _later_keys(changeable, held)
     texts = {record_id for _, record_id in later}
     there = {key_of(write): each for write, each in zip(changeable, held, strict=True)}
     projects = {each.project_id: each for each in await target.projects()}
     return [
-        _where_it_was_split_off(write, there.get(key_of(write)), projects)
+        _in_split_project(write, there.get(key_of(write)), projects)
         for write in batch
-        if isinstance(write, PutSession)  # the store itself keeps what is newer of it
+        if isinstance(write, PutSession)  # the store itself keeps the newer one
         or (
             write.record_id not in texts
             if isinstance(write, PutVectors)
@@ -549,8 +551,10 @@ async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]
 
 
 async def changes(batch: Sequence[Write], target: Archive) -> list[tuple[Write, Write | None]]:
-    """The memories and the entries of a profile that a copy of the batch would add or change, each
-    with what the target holds in its place."""
+    """Return the memories and profile entries that a copy of the batch would add or change.
+
+    Each comes with what the target holds in its place.
+    """
     known = [write for write in batch if isinstance(write, PutMemory | PutProfile)]
     if not known:
         return []
@@ -569,8 +573,8 @@ _CHANGEABLE: tuple[type[Any], ...] = (
 )
 
 
-def _later(batch: Sequence[Write], held: Sequence[Write | None]) -> set[tuple[str, str]]:
-    """The keys of the writes whose record was changed in the target later."""
+def _later_keys(batch: Sequence[Write], held: Sequence[Write | None]) -> set[tuple[str, str]]:
+    """Return the keys of the writes whose record was changed later in the target."""
     return {
         key_of(write)
         for write, there in zip(batch, held, strict=True)
@@ -586,27 +590,27 @@ async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> C
     async for batch in stream():
         failpoint("transfer.compare")
         there = await held_in(batch, target)
-        texts = {record_id for _, record_id in _later(batch, there)}
+        texts = {record_id for _, record_id in _later_keys(batch, there)}
         for write, held in zip(batch, there, strict=True):
             if isinstance(write, PutVectors) and (
                 not mark or mark.model_id != write.embedder or write.record_id in texts
             ):
-                continue  # The target has another embedder, or another text: they were left out.
+                continue  # not copied: the target has another embedder, or another text
             if isinstance(write, DropCodeFiles) or (
                 isinstance(write, PutCodeFile) and not is_as_it_is(write)
             ):
-                continue  # Not what is there, but a step on the way to it.
+                continue  # no final state, but a step on the way to it
             comparison.add(_as_held(write, held, projects), held)
         on_progress("comparing", len(batch))
     return comparison
 
 
 def _as_held(write: Write, held: Write | None, projects: dict[str, Project]) -> Write:
-    """The write as a target holds it that has joined projects, or an owner for what had none."""
+    """Return the write as the target stores it, with its joined projects and its owner."""
     record, there = write.record, held.record if held is not None else None
     project = projects.get(getattr(record, "project_id", None) or "")
     if isinstance(write, RegisterProject):
-        # What a person split or joined stays so, whatever the source knows of it.
+        # A split or join by the target's user is kept, whatever the source has.
         if project and project.joined_into is not None:
             write = changed(write, joined_into=project.joined_into)
     elif isinstance(write, PutMemory):
@@ -615,9 +619,9 @@ def _as_held(write: Write, held: Write | None, projects: dict[str, Project]) -> 
             is_joined = own.root_id != own.project_id
             joined_from = own.project_id if is_joined else None
             write = changed(write, project_id=own.root_id, joined_from=joined_from)
-        write = _where_it_was_split_off(write, held, projects)
+        write = _in_split_project(write, held, projects)
     elif isinstance(write, PutSession) and there is not None:
-        # The first message is its first turn's; a backup of an earlier version has none.
+        # It is the message of the first turn; a backup of an earlier version lacks it.
         first_message = record.first_message or there.first_message
         write = changed(write, project_id=there.project_id, first_message=first_message)
     if there is not None and getattr(record, "owner", None) == "":
@@ -625,12 +629,10 @@ def _as_held(write: Write, held: Write | None, projects: dict[str, Project]) -> 
     return write
 
 
-def _where_it_was_split_off(
-    write: Write, held: Write | None, projects: dict[str, Project]
-) -> Write:
-    """The write of a memory, with the target's project where a person has split that off there.
+def _in_split_project(write: Write, held: Write | None, projects: dict[str, Project]) -> Write:
+    """Return the write of a memory in the target's project, if the user has split that off there.
 
-    The source may still know the two as one project, under whose id it has the memory.
+    The source may still have the two as one project, under whose id it has the memory.
     """
     if not isinstance(write, PutMemory) or not isinstance(held, PutMemory):
         return write
@@ -641,16 +643,16 @@ def _where_it_was_split_off(
 
 
 def _changed_later(write: Write, held: Write) -> bool:
-    """Whether the target's record went on after the source's was written."""
+    """Whether the target's record was changed after the source's was written."""
     return _MOVED[type(write)].later(write.record, held.record)
 
 
 def _records(write: Write) -> list[tuple[str, msgspec.Struct]]:
-    """What is counted and summed up: tool calls by themselves, with their accesses."""
+    """Return the records to count and checksum: tool calls separately, with their accesses."""
     moved = _MOVED[type(write)]
     record, day = write.record, _ANY_DAY
     more: list[tuple[str, msgspec.Struct]] = []
-    # A known project keeps the day on which it became so; a profile has one for all keys.
+    # A project keeps the time of its first registration; a profile has one time for all its keys.
     if isinstance(write, RegisterProject):
         record = replace(record, created_at=day)
     elif isinstance(write, PutProfile):
@@ -662,11 +664,11 @@ def _records(write: Write) -> list[tuple[str, msgspec.Struct]]:
             more.append(("tool_calls", whole))
         usage = record.usage
         if usage.cost_usd is not None and not math.isfinite(usage.cost_usd):
-            # What is no number equals nothing, itself included, and is none in JSON.
+            # NaN is not equal to itself, and neither NaN nor infinity can be written as JSON.
             usage = replace(usage, cost_usd=None)
         record = replace(record, tool_calls=(), usage=usage)
     elif isinstance(write, PutVectors):
-        # A store may keep them packed: so far they are the same in both.
+        # A store may keep vectors packed, which loses precision: they are compared that way.
         record = replace(record, vectors=(similarity.packed(write.vectors),))
     elif isinstance(write, PutCodeFile):
         more += [("scopes", each) for each in record.scopes]

@@ -1,7 +1,7 @@
-"""One session as a JSON document, and back: nothing is lost on the way.
+"""One session as a JSON document, and back, without loss.
 
-Ids are kept. A fork's document has the turns that it shares too: where the
-session that it was forked from is not known, it stands by itself.
+Ids are kept. A fork's document also has the turns that it shares: it becomes independent where the
+session that it was forked from is not known.
 """
 
 import re
@@ -56,14 +56,14 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class MemoryDocument(MemoryRecord, frozen=True, kw_only=True):
-    """A memory, and what it took the place of."""
+    """A memory, with what it superseded."""
 
     supersedes: tuple[MemoryId, ...] = ()
-    """Directly."""
+    """Only directly."""
 
 
 async def memories_of(store: Archive, session_id: str) -> tuple[MemoryDocument, ...]:
-    """Return those that were said in the session, oldest first."""
+    """Return the memories with evidence in the session, oldest first."""
     query = MemoryQuery(everywhere=True, with_superseded=True, session_ids=(session_id,))
     found = []
     for memory in reversed(await store.memories(query)):
@@ -76,14 +76,14 @@ async def memories_of(store: Archive, session_id: str) -> tuple[MemoryDocument, 
 
 
 def _as(kind: type[T], record: msgspec.Struct) -> T:
-    """The fields that both kinds of record have, those of records within it too."""
+    """Convert a record to another kind by their common fields, including nested records."""
     return msgspec.convert(record, kind, from_attributes=True)
 
 
 async def memory_writes(
     store: Archive, memories: Sequence[MemoryDocument], session_id: str
 ) -> list[Write]:
-    """The writes that store them. One that is here keeps what it says, and is said here too."""
+    """Return the writes that store memories; an existing one is kept, and gets the new evidence."""
     held = {
         memory.memory_id: memory
         for memory in await store.get(MemoryRecord, [memory.memory_id for memory in memories])
@@ -91,13 +91,13 @@ async def memory_writes(
     writes: list[Write] = []
     for memory in memories:
         if here := held.get(memory.memory_id):
-            evidence = _together(here.evidence, memory.evidence, session_id)
+            evidence = _merged_evidence(here.evidence, memory.evidence, session_id)
             writes.append(PutMemory(memory=replace(here, evidence=evidence)))
             continue
-        # Its evidence says where it is from, and a split finds it by that.
+        # Its evidence tells the project that it came from, and a split finds it by that.
         record, supersedes = replace(_as(MemoryRecord, memory), joined_from=None), memory.supersedes
         if supersedes and record.superseded_by:
-            # What is superseded takes nothing's place any more: it does so before.
+            # A superseded memory supersedes nothing any more, so that is stored first.
             current = replace(record, superseded_by=None, valid_until=None)
             writes.append(PutMemory(memory=current, supersedes=supersedes))
             supersedes = ()
@@ -105,30 +105,32 @@ async def memory_writes(
     return writes
 
 
-def _together(
+def _merged_evidence(
     here: Sequence[Evidence], given: Sequence[Evidence], session_id: str
 ) -> tuple[Evidence, ...]:
-    """The stored evidence, and of the given evidence the places in this session."""
-    if set(map(_place, here)) <= set(map(_place, given)):
-        known = set(map(_place, here))
+    """Return the stored evidence, and the given evidence in this session."""
+    if set(map(_encoded_evidence, here)) <= set(map(_encoded_evidence, given)):
+        known = set(map(_encoded_evidence, here))
         return tuple(
-            each for each in given if each.session_id == session_id or _place(each) in known
+            each
+            for each in given
+            if each.session_id == session_id or _encoded_evidence(each) in known
         )
     return (*here, *(each for each in given if each.session_id == session_id))
 
 
-def _place(evidence: Evidence) -> bytes:
+def _encoded_evidence(evidence: Evidence) -> bytes:
     return msgspec.json.encode(evidence)
 
 
 _AN_ID = re.compile(r"[\w-]+")
 _MOST_ID_BYTES = 1_000
-"""Far more than any has; what a graph can index ends at 8,000."""
+"""Far more than any id has; a graph can't index more than 8,000."""
 _SHOWN_CHARS = 80
 
 
 class CallDocument(ToolCall, frozen=True, kw_only=True):
-    """A tool call with the files that it touched."""
+    """A tool call with the files it accessed."""
 
     file_accesses: tuple[FileAccess, ...] = ()
 
@@ -140,7 +142,7 @@ class TurnDocument(Turn, frozen=True, kw_only=True):
 
 
 class BranchDocument(msgspec.Struct, frozen=True):
-    """A session that was forked from this one; it has a document of its own."""
+    """A session that was forked from this one, and has a document of its own."""
 
     session_id: SessionId
     title: str
@@ -148,7 +150,10 @@ class BranchDocument(msgspec.Struct, frozen=True):
 
 
 class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A session with all that belongs to it; of `OF_SESSIONS` under their tables' names."""
+    """A session with everything that belongs to it.
+
+    Records of `OF_SESSIONS` are in fields named after their tables.
+    """
 
     format: Literal["ragmem.session"] = "ragmem.session"
     version: Literal[1] = 1
@@ -156,16 +161,16 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[TurnDocument, ...] = ()
     summaries: tuple[Summary, ...] = ()
     memories: tuple[MemoryDocument, ...] = ()
-    """What was said in it, oldest first."""
+    """Memories with evidence in it, oldest first."""
     branches: tuple[BranchDocument, ...] = ()
     insights: tuple[Insight, ...] = ()
-    """What a look over it has found: one, if there was any. Older versions pass it over."""
+    """The insight into it, if there is one. Older versions ignore it."""
     owners: tuple[Owner, ...] = ()
-    """Whose the session and its memories are, by name where they have one."""
+    """The owners of the session and its memories, of those that have a name."""
 
 
 async def document_of(store: Archive, session_id: str) -> SessionDocument:
-    """A session as it is stored; SessionNotFound when there is none."""
+    """Return a session's document; SessionNotFound if there is none."""
     session = await store.session(session_id)
     turns: list[TurnDocument] = []
     for span in await _lineage(store, session):
@@ -192,7 +197,7 @@ async def document_of(store: Archive, session_id: str) -> SessionDocument:
 
 
 async def _lineage(store: Archive, session: Session) -> list[Span]:
-    """The spans of turns that a session sees, its parents' first."""
+    """Return the spans of turns that a session sees, its ancestors' first."""
     spans: list[Span] = []
     last = session.turn_count
     current: Session | None = session
@@ -215,12 +220,12 @@ def _turn_document(put: PutTurn) -> TurnDocument:
 
 
 def encoded(document: msgspec.Struct) -> bytes:
-    """The document as JSON, indented by 2."""
+    """Encode the document as JSON, indented by 2."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
 def decoded(data: bytes) -> SessionDocument:
-    """Read one from a file; UsageError for what is none of ours, or not whole."""
+    """Decode a document; UsageError if it is none of ragmem's, or incomplete."""
     try:
         document = msgspec.json.decode(data, type=SessionDocument)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -274,19 +279,19 @@ def _is_of_another(document: SessionDocument, kind: OfASession) -> bool:
 
 @cache
 def _of_ids(kind: type[msgspec.Struct]) -> Mapping[str, bool]:
-    """The fields of a kind of record, each with whether its texts are ids."""
+    """Return the fields of a kind of record, each with whether its texts are ids."""
     types = get_type_hints(kind, include_extras=True)
     return {name: _holds_ids(types[name]) for name in kind.__struct_fields__}
 
 
 def _holds_ids(held: Any) -> bool:
-    """Whether texts of this type are ids, or those in a tuple of it, or where there is one."""
+    """Whether texts of this type are ids, also within a tuple or an optional type."""
     marks = getattr(held, "__metadata__", ())
     return any(isinstance(each, IdOf) for each in marks) or any(map(_holds_ids, get_args(held)))
 
 
 def _leaves(value: object, *, is_id: bool = False) -> Iterator[tuple[bool, object]]:
-    """All texts, numbers and times that a document holds, each with whether it is an id."""
+    """Yield all texts, numbers and times in a document, each with whether it is an id."""
     match value:
         case msgspec.Struct():
             for name, holds_ids in _of_ids(type(value)).items():
@@ -299,7 +304,7 @@ def _leaves(value: object, *, is_id: bool = False) -> Iterator[tuple[bool, objec
 
 
 def renamed(record: T, ids: Mapping[str, str]) -> T:
-    """A record, and those within it, with other ids, by whatever names its fields are called."""
+    """Return a record, with those within it, with other ids, whatever their fields are called."""
     return cast("T", _renamed(record, ids, is_id=False))
 
 
@@ -311,7 +316,7 @@ def _renamed(value: Any, ids: Mapping[str, str], *, is_id: bool) -> Any:
                 for name, holds_ids in _of_ids(type(value)).items()
             }
             if isinstance(value, ToolCall) and value.is_undo:
-                # It names the turns whose edits were taken back, within what it says.
+                # Its text names the turns whose edits were undone.
                 other["result"] = _AN_ID.sub(lambda each: ids.get(each[0], each[0]), value.result)
             return replace(value, **other)
         case tuple():
@@ -324,11 +329,11 @@ def _renamed(value: Any, ids: Mapping[str, str], *, is_id: bool) -> Any:
 async def without_others_standing(
     store: Archive, document: SessionDocument, owner: str, *, was_asked: bool
 ) -> SessionDocument:
-    """The document as a home of that owner takes it in.
+    """Return the document as this owner's home may take it in.
 
-    Of the person's own, by the ids of owners in it, all stays where the person was asked: whoever
-    has had a file of theirs can name the id. Of somebody else, and of all where nobody was asked,
-    nothing speaks for the person, nor takes the place of what is here.
+    The user's own memories, by the owner ids in the document, are kept as they are if the user was
+    asked: whoever had a file of theirs may know the id. Memories of others, and all of them if
+    nobody was asked, neither speak for the user nor supersede what is here.
     """
     theirs = {
         each.memory_id for each in document.memories if not (was_asked and is_own(each, owner))
@@ -350,9 +355,9 @@ async def without_others_standing(
 
 
 async def claims(store: Archive, document: SessionDocument, owner: str, *, as_new: bool) -> Claims:
-    """What a document's memories claim in the home of that owner; with new ids, all of them.
+    """Return what a document's memories claim in the home of that owner; all of them, if `as_new`.
 
-    What is here gives way to the person's own alone, and to none with a new id.
+    Only the user's own can supersede what is here, and none with a new id.
     """
     if as_new:
         return claims_of(document.memories, owner, known=(), now=utc_now())
@@ -368,7 +373,7 @@ async def claims(store: Archive, document: SessionDocument, owner: str, *, as_ne
 
 
 async def import_document(store: Archive, document: SessionDocument, *, as_new: bool) -> Session:
-    """Store it, all or nothing; UsageError for an id that exists, unless all ids are to be new."""
+    """Store the document, all or nothing; UsageError if an id exists, unless all ids are new."""
     session_id = document.session.session_id
     if not as_new and await store.get(Session, [session_id]):
         raise UsageError(
@@ -376,10 +381,10 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
             hint="--as-new imports it as another one.",
         )
     if as_new or not await _shares_turns(store, document):
-        document = _by_itself(document, as_new=as_new)
-    document, writes = await _in_its_project(store, document)
+        document = _without_parent(document, as_new=as_new)
+    document, writes = await _in_local_project(store, document)
     if as_new:
-        document = await _with_those_here(store, document)
+        document = await _with_stored_ids(store, document)
     summaries = await _coverable(store, document)
     if known := await store.get(Summary, [summary.summary_id for summary in summaries]):
         raise UsageError(
@@ -400,7 +405,7 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
 
 
 async def _coverable(store: Archive, document: SessionDocument) -> list[Summary]:
-    """The document's summaries, lower levels first, covering only what is stored or comes along."""
+    """Return the summaries, lower levels first, covering only what is stored or comes along."""
     ids = {turn.turn_id for turn in document.turns}
     ids |= {summary.summary_id for summary in document.summaries}
     others = {each for summary in document.summaries for each in summary.covers if each not in ids}
@@ -413,7 +418,7 @@ async def _coverable(store: Archive, document: SessionDocument) -> list[Summary]
 
 
 async def _shares_turns(store: Archive, document: SessionDocument) -> bool:
-    """Whether a fork's parent is here, with the very turns that it shared."""
+    """Whether a fork's parent is here, with exactly the turns that it shared."""
     session = document.session
     if session.parent_session_id is None:
         return True
@@ -425,8 +430,8 @@ async def _shares_turns(store: Archive, document: SessionDocument) -> bool:
     return [turn.turn_id for turn in shared] == given
 
 
-def _by_itself(document: SessionDocument, *, as_new: bool) -> SessionDocument:
-    """The document without a parent: with new ids for shared turns, `as_new` for everything."""
+def _without_parent(document: SessionDocument, *, as_new: bool) -> SessionDocument:
+    """Return the document without a parent: with new ids for shared turns, or `as_new` for all."""
     before = document.session.session_id
     ids: dict[str, str] = {}
     for turn in document.turns:
@@ -464,16 +469,18 @@ def _by_itself(document: SessionDocument, *, as_new: bool) -> SessionDocument:
     )
 
 
-async def _with_those_here(store: Archive, document: SessionDocument) -> SessionDocument:
-    """The document with the ids of stored memories that say the same as its own.
+async def _with_stored_ids(store: Archive, document: SessionDocument) -> SessionDocument:
+    """Return the document with the ids of stored memories that have the same content.
 
-    So a second copy of a session says a fact a second time, and makes no second memory, nor takes
-    the place of one.
+    So a second copy of a session adds evidence to a memory, but no second memory, and supersedes
+    none.
     """
     query = MemoryQuery(everywhere=True, with_superseded=True)
-    here = {_saying(each): each.memory_id for each in await store.memories(query)}
+    here = {_content_key(each): each.memory_id for each in await store.memories(query)}
     memories = document.memories
-    ids = {each.memory_id: here[_saying(each)] for each in memories if _saying(each) in here}
+    ids = {
+        each.memory_id: here[_content_key(each)] for each in memories if _content_key(each) in here
+    }
     memories = tuple(
         replace(each, supersedes=tuple(older for older in each.supersedes if older not in ids))
         for each in memories
@@ -481,15 +488,15 @@ async def _with_those_here(store: Archive, document: SessionDocument) -> Session
     return renamed(replace(document, memories=memories), ids)
 
 
-def _saying(memory: MemoryRecord) -> tuple[str | None, str, str, bool]:
+def _content_key(memory: MemoryRecord) -> tuple[str | None, str, str, bool]:
     words = " ".join(memory.content.casefold().split())
     return memory.project_id, memory.kind, words, memory.superseded_by is None
 
 
-async def _in_its_project(
+async def _in_local_project(
     store: Archive, document: SessionDocument
 ) -> tuple[SessionDocument, list[Write]]:
-    """The document in the project of its folder here, with the writes that register its own."""
+    """Return the document in the project of its directory here, with the writes to register it."""
     session = document.session
     path = session.project_path or session.cwd
     known: Sequence[Project] = await store.projects()
@@ -503,7 +510,7 @@ async def _in_its_project(
 
 
 def _put(turn: TurnDocument) -> PutTurn:
-    """The write of a turn; one that ran when it was exported counts as interrupted."""
+    """Return the write of a turn; one that was running on export counts as interrupted."""
     whole = _as(Turn, turn)
     calls = tuple(replace(call, turn_id=turn.turn_id) for call in whole.tool_calls)
     if turn.status == "running":
