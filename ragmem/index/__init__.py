@@ -1,6 +1,6 @@
-"""The code of a project: cut into scopes, found by words and meaning, kept current.
+"""The code index of a project: files cut into scopes, searched by words and by meaning.
 
-Here: the values that pass between the parts of the index, and out of it.
+This module defines the values that the parts of the index exchange and return.
 """
 
 import msgspec
@@ -8,47 +8,47 @@ import msgspec
 from ragmem.records import ScopeKind
 
 HOLDERS = ("class", "type", "section")
-"""The kinds of scopes that other scopes are in."""
+"""The kinds of scopes that contain other scopes."""
 
 
 MEANING = "meaning"
-"""What `why` says of a scope that is near by its vector."""
+"""The entry in `CodeHit.why` of a scope that was found by its vector."""
 _OWN = ("name: ", "file: ", "folder: ", "words: ")
 
 
 class CutScope(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a file, as it was cut out of it."""
+    """A scope as it was cut out of a file."""
 
     kind: ScopeKind
     name: str
     qualified_name: str
-    """See `CodeScope`; a second one of that kind and name in a file is `name#2`."""
+    """As in `CodeScope`; the second scope of a kind and name in a file is `name#2`."""
     signature: str = ""
     docstring: str = ""
     start_line: int
     end_line: int
     text: str
-    """All its lines, but of each scope inside of it only the first line or its signature."""
+    """All its lines, with each nested scope reduced to its signature or first line."""
     calls: tuple[str, ...] = ()
-    """Last names of what it calls, each once (`validate` of `self.auth.validate(…)`)."""
+    """The unqualified names that it calls, each once (`validate` for `self.auth.validate(…)`)."""
     hash: str
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """A file, cut. Every line that holds more than white space is in at least one scope."""
+    """A file cut into scopes. Every line that isn't blank is in at least one scope."""
 
     language: str
     scopes: tuple[CutScope, ...] = ()
     imports: tuple[str, ...] = ()
-    """As the language writes them, made plain: `ragmem.store`, `./util`, `../a/b.js`,
-    `net/http`, `crate::store::base`, `java.util.List`; a relative Python one with its dots."""
+    """Module names in the notation of the language: `ragmem.store`, `./util`, `../a/b.js`,
+    `net/http`, `crate::store::base`, `java.util.List`; relative Python imports keep their dots."""
     line_count: int = 0
     generated: bool = False
-    """Whether it says of itself that a program has written it."""
+    """Whether the file is generated code; see `parser.is_generated`."""
 
 
 class CodeHit(msgspec.Struct, frozen=True, kw_only=True):
-    """A scope that bears on a question."""
+    """A scope that is relevant to a question."""
 
     scope_id: str
     kind: ScopeKind
@@ -61,23 +61,23 @@ class CodeHit(msgspec.Struct, frozen=True, kw_only=True):
     start_line: int
     end_line: int
     score: float
-    """The number that the order goes by; comparable within one search only."""
+    """The sort key; comparable within one search only."""
     similarity: float | None = None
-    """Raw cosine of its best vector with the question's."""
+    """Raw cosine similarity of its vector and the question's; None if either is missing."""
     why: tuple[str, ...] = ()
-    """What it was found by, in words, the most telling first: `name: validate`,
+    """Why it was found, as phrases, the strongest reason first: `name: validate`,
     `words: token, expired`, `meaning`, `called by login`, `imported by app.py`."""
     text: str = ""
-    """Its lines as they are on the disk now; empty where they were not read."""
+    """Its current lines on disk; empty if they were not read."""
 
     def is_close(self, floor: float | None) -> bool:
-        """Return whether it has a word or name of the question, or is more alike than `floor`."""
+        """Return whether it matches a name or word of the question, or is over `floor`."""
         alike = self.similarity is not None and floor is not None and self.similarity > floor
         return alike or any(each.startswith(_OWN) for each in self.why)
 
     @property
     def reasons(self) -> str:
-        """Return `why` as a phrase: what it was found by itself, then what others say for it."""
+        """Return `why` as one phrase: matches of the scope itself, then those of related scopes."""
         own = [each for each in self.why if each == MEANING or each.startswith(_OWN)]
         lent = [each for each in self.why if each not in own]
         said = [f"its {each.replace(': ', ' ', 1)}" for each in own]
@@ -85,35 +85,35 @@ class CodeHit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at the disk came to."""
+    """The outcome of a refresh of the index."""
 
     files: int
-    """How many files are indexed now."""
+    """The number of files in the index."""
     scopes: int
     changed: tuple[str, ...] = ()
-    """The paths of files that are new or other than they were."""
+    """The paths of new and modified files."""
     removed: tuple[str, ...] = ()
     left_out: dict[str, int] = {}
-    """Files that are not indexed, by the reason: `binary`, `generated`, `too large`, `secret`,
-    `unreadable`, `too many` …"""
+    """Numbers of files that are not indexed, by reason: `binary`, `generated`, `too large`,
+    `secret`, `unreadable`, `too many` …"""
     seconds: float = 0.0
     elsewhere: bool = False
-    """Whether another process is at it, so that nothing was done here."""
+    """Whether another process holds the lock for refreshing, so that nothing was done."""
 
 
 class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How an index stands, as `ragmem index --status` shows it."""
+    """The state of an index, as `ragmem index --status` shows it."""
 
     path: str
     """The project's folder."""
     files: int
     scopes: int
     languages: dict[str, int] = {}
-    """How many files are in each language, the most first."""
+    """Numbers of files by language, the largest first."""
     left_out: dict[str, int] = {}
     without_vectors: int = 0
     refreshed_at: str = ""
-    """When it was refreshed last, ISO 8601; empty if never."""
+    """The time of the last refresh, ISO 8601; empty if there was none."""
     size_bytes: int = 0
     watched: bool = False
-    """Whether a process follows the files as they change."""
+    """Whether a process is watching the files for changes."""

@@ -1,8 +1,9 @@
-"""The code of the projects that this process works in, as the agent knows it.
+"""The code indexes of all projects of this process, as the agent uses them.
 
-An index for each project's folder, looked at in the background and kept current in a chat; what
-of it bears on a prompt; and what turns have to do with it. All of it is an extra: what can't be
-had in time is left out, and the turn goes on.
+Each project folder has an index, which is refreshed in the background, and watched for changes
+during a chat. It is searched for code that is relevant to a prompt, and turns are linked with the
+scopes that they touched. All of this is optional: what isn't ready in time is left out, and the
+turn continues without it.
 """
 
 import asyncio
@@ -35,20 +36,20 @@ if TYPE_CHECKING:
 
 _LEAST_WORDS = 2
 _LEAST_SHARE = 0.3
-"""The share of a question's words that a scope without its meaning or name must hold."""
+"""The share of a question's words that a scope must contain if neither vector nor name match."""
 _FAR = 0.5
-"""The share of the threshold below which a scope has its words by chance."""
+"""The share of the similarity threshold below which matching words are considered chance."""
 _NAME = "name: "
 _RARE = 3
-"""Hits that have a rare word in their names, at most."""
+"""The most hits whose names may contain a word that still counts as rare."""
 
 
 class PromptWords(msgspec.Struct, frozen=True):
-    """The words and names of a question, which its hits are compared with."""
+    """The words and names of a question, for comparison with its hits."""
 
     words: frozenset[str]
     names: frozenset[str] = frozenset()
-    """Names of pieces of code in it, in lower case."""
+    """The identifiers in it, casefolded."""
 
     @classmethod
     def of(cls, text: str) -> "PromptWords":
@@ -60,7 +61,7 @@ class PromptWords(msgspec.Struct, frozen=True):
 
 
 def rare_words(hits: Sequence[CodeHit]) -> frozenset[str]:
-    """The words of a question that few of its hits have in their names."""
+    """Return the words of a question that few of its hits have in their names."""
     words = [_found(reason) for hit in hits for reason in hit.why if reason.startswith(_NAME)]
     counted = Counter(word for each in words for word in each)
     return frozenset(word for word, count in counted.items() if count <= _RARE)
@@ -69,11 +70,11 @@ def rare_words(hits: Sequence[CodeHit]) -> frozenset[str]:
 def bears(
     hit: CodeHit, asked: PromptWords, floor: float | None, rare: Collection[str] = ()
 ) -> bool:
-    """Whether a hit has to do with a question beyond doubt.
+    """Return whether a hit is certainly relevant to a question.
 
-    It, its file or its folder is named, or it is as alike as a past turn would have to be, or it
-    holds several of the words and is not about something else. One that has no vector yet bears
-    on it by a `rare` word in its name as well.
+    It is if the question names it, its file or its folder; if its similarity is over `floor`, the
+    threshold for past turns; or if it contains several of the words and its similarity isn't so
+    low that they are chance. For a scope without a vector, one `rare` word in its name is enough.
     """
     from ragmem.index.names import is_named
 
@@ -101,7 +102,7 @@ def _found(reason: str) -> list[str]:
 
 
 def passage_of(hit: CodeHit) -> CodePassage:
-    """Return the hit as the request shows it."""
+    """Return a hit in the form that goes into a request's context."""
     return CodePassage(
         scope_id=hit.scope_id,
         path=hit.path,
@@ -127,34 +128,35 @@ _UNFINISHED = (
 OpenStore = Callable[[], Awaitable[CodeStore]]
 
 _HITS = 12
-"""Hits that are asked for; the context shows those that bear on the prompt and find room."""
+"""The number of hits to ask for; the context shows the relevant ones within its token budget."""
 _FEW_TEXTS = 32
-"""The most vectors that a chat makes itself; more are left to the detached process."""
+"""The most texts that a chat embeds itself; more are left to the detached process."""
 _EMBEDDED_S = 20.0
-"""The longest that one piece of background work embeds."""
+"""The time limit for embedding in one piece of background work."""
 
 
 CODE = "code"
-"""What a service is asked for, by a `CodeRequest`; it answers with a list of `CodeHit`s."""
+"""The service's method that takes a `CodeRequest` and returns a list of `CodeHit`s."""
 
 
 class CodeRequest(msgspec.Struct, frozen=True):
-    """What `Codebase.search` is asked."""
+    """The arguments of `Codebase.search`, as sent to a service."""
 
     project: Project
     text: str
     limit: int
     near: tuple[str, ...] = ()
     writes: bool = True
-    """Whether what is new on the disk is indexed, or the index only read."""
+    """Whether the index may be refreshed from disk, or only read."""
 
 
 class Codebase:
-    """The indexes of the projects of this process, and what is done with them.
+    """The code indexes of this process's projects: refreshing, searching, linking with turns.
 
-    `open_store`: where scopes are made known to; None where nothing is stored. `writes`: false
-    where the index is only read. `service` is asked first, and looks at the disk where it may.
-    `leave_vectors` is called in a chat where many vectors are to be made: for another process.
+    `open_store` opens the store that scopes are mirrored to; None if nothing is stored. Without
+    `writes` the indexes are only read. If there is a `service`, searches are sent to it first, and
+    it refreshes the index. `leave_vectors` is called during a chat when there are too many texts
+    to embed in this process, so that another process embeds them.
     """
 
     def __init__(
@@ -183,7 +185,7 @@ class Codebase:
         self._following: dict[str, asyncio.Task[None]] = {}
         self._done_with: set[str] = set()
         self.made = 0
-        """Vectors that `catch_up` has made."""
+        """The number of vectors that `catch_up` has computed."""
         self._told_store: set[str] = set()
         self._ours: set[str] = set()
         self._met: dict[str, Project] = {}
@@ -200,15 +202,16 @@ class Codebase:
         )
 
     def index_of(self, project: Project, *, stores: bool = True) -> "CodeIndex | None":
-        """Return the index of a project's own folder; None where no code is indexed.
+        """Return the index of one of this process's projects; None if code is not indexed.
 
-        Without `stores` what is found is kept from the store, unless it was opened for that before.
+        Without `stores` the index isn't mirrored to the store, unless it was opened for that
+        earlier.
         """
         self._ours.add(project.project_id)
         return self._known_index_of(project, stores=stores)
 
     def _known_index_of(self, project: Project, *, stores: bool = True) -> "CodeIndex | None":
-        """Return the index of any session's project, also of one that is seen to in passing."""
+        """Return a project's index without counting the project as one of this process's own."""
         if not self._config.code.enabled or self._paths == NO_HOME:
             return None
         if (known := self._indexes.get(project.project_id)) is not None:
@@ -228,7 +231,7 @@ class Codebase:
         return index
 
     def has(self, folder: Path) -> bool:
-        """Return whether the code of a folder is indexed at all."""
+        """Return whether a folder's code may be indexed."""
         if not self._config.code.enabled or self._paths == NO_HOME:
             return False
         return not refusal(folder)
@@ -236,7 +239,7 @@ class Codebase:
     # --- keeping it current -------------------------------------------------------
 
     def begin(self, project: Project, *, stores: bool = True) -> None:
-        """Look at the disk from now on; once at a time."""
+        """Start a refresh in the background, unless one is running or a service does it."""
         if not self._asks(project):
             self._look(project, stores=stores)
 
@@ -256,7 +259,7 @@ class Codebase:
 
     @property
     def is_looking(self) -> bool:
-        """Return whether it looks at a project's files: the first time that takes long."""
+        """Return whether a refresh is running; a project's first one takes long."""
         return any(not looking.done() for looking in self._refreshing.values())
 
     def meet(self, project: Project) -> None:
@@ -266,7 +269,7 @@ class Codebase:
             self._follow(project)
 
     def keep_current(self) -> None:
-        """Follow the projects of agents from now on, as a chat does."""
+        """Watch the files of agents' projects from now on, as a chat does."""
         self._keeps_current = True
         for project in self._met.values():
             self._follow(project)
@@ -279,12 +282,12 @@ class Codebase:
             self._following[key] = asyncio.create_task(kept)
 
     def _asks(self, project: Project) -> bool:
-        """Whether somebody else may look for it: not where this process keeps the index current."""
+        """Return whether to ask the service: not if this process watches the files itself."""
         is_there = self._service is not None and self._service.may_answer
         return is_there and not self._is_followed(project.project_id)
 
     def _is_followed(self, key: str) -> bool:
-        """Whether changes are seen; what watched has ended where the folder went, say."""
+        """Return whether the files are watched; the task ends when the folder is removed, say."""
         following = self._following.get(key)
         return following is not None and not following.done()
 
@@ -330,7 +333,10 @@ class Codebase:
     async def search(
         self, project: Project, text: str, limit: int, *, near: Collection[str] = ()
     ) -> list[CodeHit]:
-        """Return the scopes that bear on a text, as the files are now, best first. RagmemError."""
+        """Return the scopes relevant to a text, with their current lines, best first.
+
+        Raises RagmemError.
+        """
         if self._asks(project) and self._service:
             asked = CodeRequest(project, text, limit, tuple(near), self._writes)
             within_s = SEARCH_S + self._config.code.wait_s
@@ -342,7 +348,7 @@ class Codebase:
             return []
         self._look(project, stores=False)
         wait_s = self._config.code.wait_s
-        # At once, so that the search itself has all the time that its vector leaves.
+        # Started now, so that embedding and refreshing wait side by side.
         vector = asyncio.ensure_future(index.vector_of(text, wait_s))
         try:
             if running := self._refreshing.get(project.project_id):
@@ -354,7 +360,7 @@ class Codebase:
     async def passages(
         self, project: Project, prompt: str, *, near: Collection[str] = ()
     ) -> ProjectCode:
-        """Return the scopes that bear on a prompt for sure."""
+        """Return the scopes that are certainly relevant to a prompt, as `bears` decides."""
         from ragmem.memory.facts.words import is_greeting
 
         if is_greeting(prompt):
@@ -375,7 +381,7 @@ class Codebase:
         return ProjectCode(passages=found, left_out=late, files_so_far=so_far)
 
     async def _files_so_far(self, project: Project) -> int | None:
-        """Count the files that are indexed while they are looked at for the first time."""
+        """Return the number of files indexed so far during the first refresh; None after it."""
         index = self._known_index_of(project)
         return await index.files_so_far() if self._may_look(index) else None
 
@@ -386,18 +392,18 @@ class Codebase:
     ) -> frozenset[str]:
         """Link these turns with the code that they edited, read, found and named.
 
-        Keys of those that nobody else is at; of what this process has no index it is left to
-        others. StoreError.
+        Returns the keys of the items that this process leased or can't link, since it has no
+        index of the project: those are left to other processes. Raises StoreError.
         """
         return await self._links.look_through(store, items, owner_id)
 
     # --- for the detached process -------------------------------------------------
 
     async def catch_up(self, store: CodeStore, *, everywhere: bool = True) -> bool:
-        """Do a piece of what any project's index still lacks; return whether there was something.
+        """Do one piece of work that a project's index lacks; return whether there was any.
 
-        First it is made whole and the store is told, then vectors are made. Not `everywhere`: only
-        for the projects that this process was asked about.
+        A project is first refreshed and mirrored to the store, then its texts are embedded.
+        Without `everywhere` only projects whose index this process has used are considered.
         """
         for project in await store.projects() if self._config.code.enabled else ():
             key = project.project_id
@@ -434,11 +440,11 @@ class Codebase:
             self.made = before + done
 
         await index.embed(_EMBEDDED_S, count)
-        # What was added meanwhile may be more than what was made: that is progress all the same.
+        # Compared by count: more texts may have been added meanwhile than were embedded.
         return self.made > before
 
     def _lasting(self, project: Project) -> "CodeIndex | None":
-        """Return its index, if that was ever begun and the folder is there."""
+        """Return a project's index, if it exists on disk or is open, and the folder exists."""
         from ragmem.index.database import database_of
 
         known = project.project_id in self._indexes
@@ -449,7 +455,7 @@ class Codebase:
         return index if index and not index.refusal else None
 
     async def aclose(self) -> None:
-        """Stop; what is left is found by whoever comes next."""
+        """Stop all work and close the indexes; the next process does what is left."""
         tasks = [*self._following.values(), *self._refreshing.values()]
         for task in tasks:
             task.cancel()
@@ -458,7 +464,7 @@ class Codebase:
             try:
                 await index.aclose()
             except Exception as error:
-                # A full disk, say: nothing is lost that the files don't say again.
+                # A full disk, say. Nothing is lost: the index is derived from the files.
                 self._failed("The code index was not closed in order", error)
         self._indexes.clear()
         if self._own:
@@ -466,9 +472,9 @@ class Codebase:
 
 
 def _own_embedder(config: Config, of_memory: Embedder | None) -> Embedder | None:
-    """Return the embedder that comes with ragmem, if the memory uses another one or none.
+    """Return the embedder that ships with ragmem, if the memory uses another one or none.
 
-    The lines of a whole project are sent to nobody, and cost nothing.
+    A whole project's code is thus never sent to a provider, nor paid for.
     """
     local = of_memory is not None and config.model.embedding in ("", SHIPPED)
     if local or not config.code.vectors or not config.memory.embeddings.enabled:

@@ -1,7 +1,7 @@
-"""The file of the index: opened for each piece of work, and made anew where it is not sound.
+"""The index's SQLite database: opened for each operation, and rebuilt if it is damaged.
 
-All of it follows from the project's files, so it is written without waiting for the disk, and a
-damaged one is thrown away.
+All its contents are derived from the project's files, so commits don't wait for the disk
+(`synchronous = NORMAL`), and a damaged database is discarded.
 """
 
 import atexit
@@ -27,9 +27,9 @@ from ragmem.files import lock, make_private
 SCHEMA_VERSION = 5
 """The version of the tables."""
 CUT_VERSION = 3
-"""Goes up if the same file would be cut otherwise, or scopes would get other names."""
+"""To be raised when a file is cut differently, or scopes get different names."""
 WORDS_VERSION = 1
-"""Goes up if the same scope gets other terms or another text to embed."""
+"""To be raised when a scope gets different terms or a different text to embed."""
 
 
 _APPLICATION_ID = 0x72616763
@@ -40,20 +40,20 @@ _SCHEMA = Path(__file__).with_name("schema.sql")
 
 
 def version() -> int:
-    """Return the version of all that the rows depend on; an index of another one is made anew."""
+    """Return one number for all versions that rows depend on; other indexes are rebuilt."""
     from ragmem.terms import TERMS_VERSION
 
     return int(f"{SCHEMA_VERSION}{CUT_VERSION:03}{WORDS_VERSION:03}{TERMS_VERSION:03}")
 
 
 def open_for_writing(database: Path) -> apsw.Connection:
-    """Open an index of this version; what is none of it is emptied, and made anew."""
+    """Open an index of this version, emptying and rebuilding any other file."""
     make_private(database.parent)
     if stat.S_IMODE(database.parent.stat().st_mode) & 0o077:
         database.parent.chmod(0o700)
-    # One that is there is not opened here: closing it would free this process' locks on it.
+    # An existing file is not opened here: closing it would release this process's POSIX locks.
     with suppress(FileExistsError):
-        # SQLite gives its log the same mode.
+        # SQLite creates the write-ahead log with the same mode.
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = _connected(database)
     try:
@@ -63,10 +63,10 @@ def open_for_writing(database: Path) -> apsw.Connection:
                     _make_anew(connection)
         connection.pragma("journal_mode", "WAL")
         connection.pragma("synchronous", "NORMAL")
-        # What is deleted is overwritten where its page is written anyway.
+        # Deleted content is overwritten if its page is written anyway.
         connection.pragma("secure_delete", "FAST")
         connection.pragma("cache_size", -_CACHE_KIB)
-        # Pages of the log before it is moved into the file: a first run makes many.
+        # In pages; more than the default of 1,000, since a first run writes many.
         connection.pragma("wal_autocheckpoint", 8_000)
         connection.pragma("journal_size_limit", 0)
     except BaseException:
@@ -76,7 +76,7 @@ def open_for_writing(database: Path) -> apsw.Connection:
 
 
 def make_anew(database: Path) -> None:
-    """Empty the file in its place, once nobody else is at it."""
+    """Empty the database in place, once no other process is emptying it."""
     connection = open_for_writing(database)
     try:
         with _alone(database):
@@ -87,7 +87,7 @@ def make_anew(database: Path) -> None:
 
 @contextmanager
 def _alone(database: Path) -> Iterator[None]:
-    """Keep other processes from emptying it meanwhile."""
+    """Hold the lock for emptying the database, for the duration of the block."""
     handle = lock(database.with_suffix(".open.lock"), timeout_s=_ALONE_WITHIN_S)
     try:
         yield
@@ -102,7 +102,7 @@ def _connected(database: Path) -> apsw.Connection:
 
 
 def _is_ours(connection: apsw.Connection) -> bool:
-    """Whether it is an index of this version: not a damaged, an older or a foreign file."""
+    """Return whether it is an index of this version, not a damaged, older or foreign file."""
     try:
         if connection.pragma("application_id") != _APPLICATION_ID:
             return False
@@ -112,7 +112,7 @@ def _is_ours(connection: apsw.Connection) -> bool:
 
 
 def _make_anew(connection: apsw.Connection) -> None:
-    """Empty whatever the file holds, however damaged, and make the tables."""
+    """Empty the file, however damaged it is, and create the tables."""
     connection.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
     try:
         connection.execute("VACUUM")
@@ -132,7 +132,7 @@ def _make_anew(connection: apsw.Connection) -> None:
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """Write all of the block or nothing of it."""
+    """Run the block in a transaction: all its writes are committed, or none."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -149,14 +149,14 @@ _NO_HARM = "Nothing is lost: the index follows from the files, and your memory i
 
 
 def database_of(data_dir: Path, project_id: str) -> Path:
-    """Return where the index of a project's folder is."""
+    """Return the path of a project's index."""
     return data_dir / "code" / f"{project_id}.sqlite"
 
 
 def read(database: Path, query: Callable[[apsw.Connection], T], otherwise: T) -> T:
-    """Run a query that sees the index as it is at one moment; `otherwise` where there is none.
+    """Run a query in one read transaction; return `otherwise` if there is no index.
 
-    Errors are in plain words. A damaged index is made anew.
+    SQLite's errors are raised as RagmemErrors. A damaged index is emptied.
     """
     with _in_plain_words(database):
         if not database.exists():
@@ -164,7 +164,8 @@ def read(database: Path, query: Callable[[apsw.Connection], T], otherwise: T) ->
         try:
             return _asked(database, query, otherwise)
         except (apsw.CantOpenError, apsw.ReadOnlyError):
-            # Its log takes a file beside it, which can't be made: a copy is read instead.
+            # In WAL mode reading needs a -shm file in the same folder, which can't be created
+            # there: read a copy instead.
             with _copying:
                 return _asked(_copy_of(database), query, otherwise)
         except (apsw.CorruptError, apsw.NotADBError):
@@ -173,9 +174,9 @@ def read(database: Path, query: Callable[[apsw.Connection], T], otherwise: T) ->
 
 
 def write(database: Path, job: Callable[[apsw.Connection], T], *, anew: bool = False) -> T:
-    """Run a job on the index, which is made where there is none; `anew`: made anew for it.
+    """Run a job on the index, which is created if missing, and emptied first with `anew`.
 
-    Errors are in plain words. A damaged index is made anew.
+    SQLite's errors are raised as RagmemErrors. A damaged index is emptied, and the job run again.
     """
     with _in_plain_words(database):
         if anew:
@@ -189,11 +190,12 @@ def write(database: Path, job: Callable[[apsw.Connection], T], *, anew: bool = F
 
 _copying = Lock()
 _copies: dict[Path, tuple[list[tuple[int, int, int]], Path]] = {}
-"""Of a database how its files were when they were copied, none until all are, and where to."""
+"""By database, the stats of its files when they were copied (empty until all are), and the folder
+of the copy."""
 
 
 def _copy_of(database: Path) -> Path:
-    """Return a copy of it as it is, which stays for as long as this process and it do."""
+    """Return a current copy, kept in a temporary folder until this process ends."""
     log = database.with_name(f"{database.name}-wal")
     files = [file for file in (database, log) if file.exists()]
     seen = [(s.st_ino, s.st_size, s.st_mtime_ns) for s in map(Path.stat, files)]
@@ -224,18 +226,21 @@ def _done(database: Path, job: Callable[[apsw.Connection], T]) -> T:
 
 
 def raise_epoch(connection: apsw.Connection) -> int:
-    """Mark what is held in memory as old; return the new epoch. In the caller's transaction."""
+    """Invalidate what processes have in memory; return the new epoch.
+
+    Runs in the caller's transaction.
+    """
     connection.execute("UPDATE state SET epoch = epoch + 1")
     return int(str(connection.execute("SELECT epoch FROM state").get))
 
 
 def column(connection: apsw.Connection, query: str, *bound: object) -> list[Any]:
-    """Return the first column of what a query finds."""
+    """Return the first column of a query's rows."""
     return [row[0] for row in connection.execute(query, bound)]
 
 
 def listed(values: Iterable[int | str]) -> str:
-    """Return values as a query binds many at once, for `json_each`."""
+    """Return values as a JSON array, to bind many as one parameter with `json_each`."""
     return msgspec.json.encode(list(values)).decode()
 
 
@@ -262,7 +267,7 @@ def _in_plain_words(database: Path) -> Iterator[None]:
 
 
 def refused(database: Path, error: OSError) -> RagmemError:
-    """Return the error for a file or folder of the index that can't be used."""
+    """Return the error to raise for an index file or folder that can't be used."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return _full(database)
     return _unwritable(database, error.strerror or str(error))
@@ -283,12 +288,15 @@ def _unwritable(database: Path, why: str) -> StoreRefused:
     )
 
 
-# --- who follows the project's files ---------------------------------------------------------
+# --- which process watches the project's files -----------------------------------------------
 
 
 @contextmanager
 def following(file: Path) -> Iterator[None]:
-    """Note that this process follows them inside of this; where that fails, nobody is told."""
+    """Hold a shared lock that tells other processes that this one watches the project's files.
+
+    If the lock can't be taken, the block runs all the same.
+    """
     handle = -1
     with suppress(OSError):
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -301,7 +309,7 @@ def following(file: Path) -> Iterator[None]:
 
 
 def is_followed(file: Path) -> bool:
-    """Return whether a process follows them now."""
+    """Return whether a process is watching the project's files."""
     with suppress(OSError):  # No such file, or a file system without locks.
         handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:

@@ -1,8 +1,8 @@
-"""The project's files: which are indexed, how they are read, and their lines as they are now.
+"""The project's files: listing those to index, reading them safely, and resolving their imports.
 
-Files are listed by ripgrep, never by git, which runs what a folder says. They are opened component
-by component without following links: what is swapped in between the listing and the reading is
-refused, so that nothing outside of the project is ever read.
+Files are listed with ripgrep, never with git, which runs commands that a folder's configuration
+names. They are opened component by component without following symbolic links, so that a path
+that is replaced between listing and reading is refused, and nothing outside the project is read.
 """
 
 import codecs
@@ -35,14 +35,14 @@ _TIMEOUT_S = 300.0
 
 
 class ProjectFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of a project that are to be indexed."""
+    """The files of a project that should be indexed."""
 
     paths: list[str]
-    """Paths relative to the project's folder, with `/`, in the order of their bytes."""
+    """Paths relative to the project's folder, with `/`, sorted."""
     left_out: Counter[str]
-    """How many files are left out, by the reason."""
+    """Numbers of files left out, by reason."""
     whole: bool
-    """Whether all files were listed, so that one that is missing is gone."""
+    """Whether the listing is complete, so that a file missing from it no longer exists."""
 
 
 def _names(text: str) -> frozenset[str]:
@@ -95,7 +95,7 @@ _BINARY_SUFFIXES = _names("""
 
 
 def left_out_by_name(path: str) -> str:
-    """Return why a file of this path is not indexed, whatever is in it; empty where it may be."""
+    """Return why a path is not indexed, whatever its content; empty if it may be."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -126,9 +126,10 @@ def list_project(
     private: Iterable[Path] = (),
     stop: threading.Event,
 ) -> ProjectFiles:
-    """List the files below the folder that a descriptor holds; RagmemError where that fails.
+    """List the files below `folder`, which the descriptor `root` holds open.
 
-    Of too many the shallowest are kept: what is deep down in a tree is rarely a project's own.
+    If there are more than `max_files`, the shallowest are kept: files deep in a tree are rarely
+    a project's own. Raises RagmemError if ripgrep is missing or fails.
     """
     program = find_ripgrep([folder])
     if program is None:
@@ -170,14 +171,14 @@ _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
 _FOLDER = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LOOKED_AT = 8192
-"""The bytes at a file's start that are looked at: one with a NUL there is no text."""
+"""The number of bytes at a file's start that are searched for a NUL, which means binary."""
 _RACY_NS = 2_000_000_000
 
 Unread = Literal["vanished", "unreadable", "not a regular file", "too large"]
 
 
 class Content(msgspec.Struct, frozen=True, dict=True):
-    """A file's bytes, and how it stood when they were read."""
+    """A file's bytes, its size and modification time, and when it was read."""
 
     data: bytes
     size: int
@@ -186,12 +187,12 @@ class Content(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def hash(self) -> str:
-        """The hash of the bytes."""
+        """The BLAKE2b hash of the bytes, in hexadecimal."""
         return hashlib.blake2b(self.data, digest_size=16).hexdigest()
 
 
 class NotRead(Exception):
-    """A file can't be read; `why` says so in a word or two."""
+    """A file can't be read; `why` is the reason in a word or two."""
 
     def __init__(self, why: Unread) -> None:
         super().__init__(why)
@@ -199,7 +200,10 @@ class NotRead(Exception):
 
 
 def read(root: int, path: str, most: int) -> Content:
-    """Read a file below the folder that a descriptor holds; NotRead where that fails."""
+    """Read a file of at most `most` bytes below the folder that the descriptor `root` holds.
+
+    Raises NotRead.
+    """
     try:
         with _opened(root, path) as handle:
             seen_ns = time.time_ns()
@@ -231,21 +235,21 @@ def _opened(root: int, path: str) -> Iterator[int]:
 
 
 def is_binary(data: bytes) -> bool:
-    """Return whether it is no text."""
+    """Return whether data isn't text: it has a NUL near its start."""
     return b"\0" in data[:_LOOKED_AT]
 
 
 def as_utf8(data: bytes) -> bytes:
-    """Return a file in UTF-8, where it is in Latin-1, so that its letters can be read."""
+    """Return a file's data, converted to UTF-8 if it is in Latin-1."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or not is_latin_1(data):
         return data
     return data.decode("latin-1").encode()
 
 
 def without_secrets(data: bytes) -> bytes:
-    """Redact a file before it is cut, or half of a secret would be left; its lines stay.
+    """Redact a file's secrets, keeping its line numbers; Latin-1 is converted to UTF-8.
 
-    What is in Latin-1 comes back in UTF-8.
+    To be called before cutting, which might leave half of a secret in a scope.
     """
     data = as_utf8(data)
     text = data.decode("utf-8", "replace")
@@ -270,7 +274,7 @@ def opened_folder(root: Path) -> Iterator[int]:
 
 
 class FileStamp(NamedTuple):
-    """How a file was when it was indexed."""
+    """The state of a file when it was indexed."""
 
     size: int
     mtime_ns: int
@@ -279,13 +283,17 @@ class FileStamp(NamedTuple):
     left_out: str = ""
 
     def is_of(self, size: int, mtime_ns: int) -> bool:
-        """Return whether it is the same for sure: nothing is within the clock's tick."""
+        """Return whether a file with this stat is certainly unchanged.
+
+        It isn't certain for a file that was read within 2 s of its modification: a later write
+        may have got the same timestamp (as in git's "racy" entries).
+        """
         is_racy = abs(self.seen_ns - self.mtime_ns) < _RACY_NS
         return (size, mtime_ns) == (self.size, self.mtime_ns) and not is_racy
 
 
 def hashes_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str, str]:
-    """Return the hashes of their files as they were indexed, by the ids of the scopes."""
+    """Return by scope id the hash that the scope's file had when it was indexed."""
     rows = connection.execute(
         "SELECT s.scope_id, f.hash FROM scopes AS s JOIN files AS f USING (file)"
         " WHERE s.scope_id IN (SELECT value FROM json_each(?))",
@@ -297,9 +305,9 @@ def hashes_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str,
 def with_texts(
     root: Path, hits: Sequence[CodeHit], hashes: Mapping[str, str], most: int
 ) -> list[CodeHit]:
-    """Return the hits with their lines of now, cut anew if the file changed, without what is gone.
+    """Return the hits with their current lines, dropping those that no longer exist.
 
-    Blocks.
+    Files that changed since they were indexed are cut again. Blocks.
     """
     files: dict[str, _ShownFile | None] = {}
     found: list[CodeHit | None] = []
@@ -324,7 +332,7 @@ def _shown_file(folder: int, path: str, most: int) -> "_ShownFile | None":
 
 
 class _ShownFile:
-    """A file that hits are in, read once, and cut where it has to be."""
+    """A file that contains hits: read once, and cut again only if it changed."""
 
     def __init__(self, path: str, content: Content) -> None:
         self._path = path
@@ -343,12 +351,15 @@ class _ShownFile:
 
     @cached_property
     def _shown(self) -> bytes:
-        """As it is indexed and shown: without its secrets."""
+        """The redacted data, as it is indexed and shown."""
         return without_secrets(self._content.data)
 
     @cached_property
     def _lines(self) -> tuple[list[str], bool]:
-        """Its lines, and whether they are redacted already: a whole file takes far longer."""
+        """The lines, and whether they are redacted already.
+
+        A whole file is redacted only if a secret may span lines: it takes far longer.
+        """
         text = as_utf8(self._content.data).decode("utf-8", "replace")
         if is_redacted := reaches_over_lines(text):
             text = self._shown.decode("utf-8", "replace")
@@ -362,7 +373,7 @@ class _ShownFile:
 
 
 _MOST_OF_A_FOLDER = 20
-"""The most files that the import of a whole package or folder stands for."""
+"""The most files that an import of a whole package or folder resolves to."""
 _SOURCE_FOLDERS = ("", "src/", "lib/", "python/", "app/")
 _SCRIPT_SUFFIXES = (".ts", ".tsx", ".d.ts", ".js", ".jsx", ".mjs", ".cjs", ".mts", ".cts", ".vue",
                     ".svelte")  # fmt: skip
@@ -374,13 +385,13 @@ Read = Callable[[str], str]
 
 
 class Resolver:
-    """The project's paths, so arranged that imports are found among them."""
+    """Resolves imports to paths of the project."""
 
     def __init__(self, paths: Iterable[str], read: Read) -> None:
         self._paths = frozenset(paths)
         self._by_name: defaultdict[str, list[str]] = defaultdict(list)
         self._by_end: defaultdict[str, list[str]] = defaultdict(list)
-        """By the name with that of its folder."""
+        """Paths by their last two components."""
         self._folders: defaultdict[str, list[str]] = defaultdict(list)
         for path in sorted(self._paths):
             folder, name = posixpath.split(path)
@@ -391,7 +402,7 @@ class Resolver:
         self._modules: list[tuple[str, str]] | None = None
 
     def resolve(self, path: str, language: str, imports: Sequence[str]) -> tuple[str, ...]:
-        """Return the paths of what a file imports, each once, without itself; sorted."""
+        """Return the paths that a file imports, each once, sorted, without its own."""
         ways: dict[str, Callable[[str, str], Iterable[str]]] = {
             "python": self._python,
             "javascript": self._script,
@@ -429,7 +440,7 @@ class Resolver:
         if not parts:
             return
         here = posixpath.dirname(path)
-        # Beside it where that is no package: a script, or a test of one.
+        # Also its own folder, if that is not a package: scripts, and tests, import their siblings.
         beside = here and f"{here}/__init__.py" not in self._paths
         for root in (*_SOURCE_FOLDERS, *([f"{here}/"] if beside else [])):
             for name in _python_files(parts, whole=False):
@@ -440,7 +451,7 @@ class Resolver:
             yield from self._below(path, _python_files(parts, whole=False))
 
     def _below(self, path: str, tails: Iterable[str]) -> Iterator[str]:
-        """A file that ends so, with a folder at least: the nearest to the one that imports it."""
+        """Yield the path nearest to `path` that ends with one of the tails of two or more parts."""
         for tail in tails:
             if "/" not in tail:
                 continue
@@ -482,7 +493,7 @@ class Resolver:
                 return
 
     def _go_modules(self) -> list[tuple[str, str]]:
-        """Names of modules with their folders, the longest first."""
+        """Return the names of modules with their folders, the longest name first."""
         if self._modules is None:
             found = [
                 (match[1], posixpath.dirname(path))
@@ -531,7 +542,7 @@ class Resolver:
                 files = [each for each in self._folders[folder] if each.endswith(".java")]
                 yield from files[:_MOST_OF_A_FOLDER]
             return
-        # A nested class or a static member is in the file of what it is in.
+        # A nested class or a static member is in the file of its outer class.
         ends = range(len(parts), max(1, len(parts) - 2), -1)
         yield from self._below(path, (f"{'/'.join(parts[:end])}.java" for end in ends))
 
@@ -549,7 +560,10 @@ class Resolver:
 
 
 def _python_files(parts: Sequence[str], *, whole: bool) -> Iterator[str]:
-    """Where a module may be; of `a.b.c` the last may be a name in `a.b`, unless that is whole."""
+    """Yield the paths that a module may have.
+
+    The last part of `a.b.c` may be a name that the module `a.b` defines, unless `whole`.
+    """
     ends = [len(parts)] if whole or len(parts) < 2 else [len(parts), len(parts) - 1]
     for end in ends:
         stem = "/".join(parts[:end])
@@ -573,20 +587,20 @@ def _script_files(base: str) -> Iterator[str]:
 
 
 def _rust_module(path: str) -> str:
-    """The folder of a module's own modules."""
+    """Return the folder of a module's submodules."""
     stem = path.removesuffix(".rs")
     folder, name = posixpath.split(stem)
     return folder if name in ("mod", "lib", "main") else stem
 
 
 def _joined(path: str, written: str) -> str | None:
-    """Relative to a file's folder; None where it leads out of the project."""
+    """Resolve a path relative to a file's folder; None if it leads out of the project."""
     base = posixpath.normpath(posixpath.join(posixpath.dirname(path), written))
     return None if base.startswith(("..", "/")) else "" if base == "." else base
 
 
 def _distance(path: str, other: str) -> tuple[int, int, str]:
-    """How far apart two files are in the tree."""
+    """Return a sort key for how far apart two files are in the tree."""
     one, two = path.split("/"), other.split("/")
     common = 0
     for left, right in zip(one, two, strict=False):
@@ -597,7 +611,7 @@ def _distance(path: str, other: str) -> tuple[int, int, str]:
 
 
 def stems_of(paths: Iterable[str]) -> set[str]:
-    """Return words of which an import has at least one if it means one of these files."""
+    """Return words of which any import of one of these files contains at least one."""
     found = set()
     for path in paths:
         folder, name = posixpath.split(path)

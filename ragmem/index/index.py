@@ -1,4 +1,4 @@
-"""The code index of one project's folder: made from the files, searched, kept current."""
+"""The code index of one project: refreshing it from files, mirroring it, searching it."""
 
 import asyncio
 import logging
@@ -46,9 +46,9 @@ _STOPS_WITHIN_S = 10.0
 _EMBEDDED_AT_ONCE = 32
 _PAUSE_S = 0.05
 _TOLD_WITHIN_S = 2.0
-"""The longest that a store is waited for at the end; the next process tells the rest."""
+"""How long to wait for the store when closing; the next process mirrors the rest."""
 _MOST_OF_A_NAME = 5
-"""The most scopes of a name: one that more have tells nothing."""
+"""The most scopes that may share a name: a commoner name identifies none of them."""
 _LOOKED_THROUGH = 2_000
 
 
@@ -60,14 +60,15 @@ class QuestionVector(NamedTuple):
 
 
 NO_VECTOR = QuestionVector(b"", "")
-"""What is searched for by words alone."""
+"""Stands for a question without a vector, which is searched for by words alone."""
 
 
 class CodeIndex:
-    """The index of a project: text is found without vectors, and before the store knows of it.
+    """The code index of a project.
 
-    Everything but `refresh`, `mirror` and `embed` reads only; where nothing was ever indexed,
-    nothing is found.
+    Scopes are found by words as soon as they are indexed, before they are embedded or mirrored to
+    the store. Only `refresh`, `mirror` and `embed` write; the other methods find nothing if
+    nothing was ever indexed.
     """
 
     def __init__(
@@ -81,9 +82,10 @@ class CodeIndex:
         metrics: Metrics | None = None,
         private: tuple[Path, ...] = (),
     ) -> None:
-        """`private` are ragmem's own folders: they are never indexed.
+        """Open an index; nothing is read or written yet.
 
-        Without `open_store` the store is told nothing.
+        `private` are ragmem's own folders, which are never indexed. Without `open_store` nothing
+        is mirrored to the store.
         """
         self.project = project
         self._root = Path(os.path.realpath(project.path))
@@ -100,17 +102,17 @@ class CodeIndex:
         self._to_tell = False
         self._closing = False
         self._running: asyncio.Future[Refreshed] | None = None
-        """The last refresh, in its thread."""
+        """The latest refresh, which runs in a thread."""
         self._stop = threading.Event()
-        """Of that refresh."""
+        """Stops that refresh."""
         self._grew = False
 
     @property
     def refusal(self) -> str:
-        """The reason why this folder is not indexed; empty if it is."""
+        """The reason why this folder may not be indexed; empty if it may."""
         return refusal(self._root)
 
-    # --- making it ----------------------------------------------------------------------
+    # --- refreshing ---------------------------------------------------------------------
 
     async def refresh(
         self,
@@ -118,10 +120,11 @@ class CodeIndex:
         show: Callable[[int, int], None] | None = None,
         rebuild: bool = False,
     ) -> Refreshed:
-        """Bring it up to date with the disk; what changed is found by its words from then on.
+        """Bring the index up to date with the disk; changes are then found by their words.
 
-        `show` is told of how many files are done. The store hears of it afterwards, in the
-        background.
+        `show` is called with the numbers of files done and in all. Afterwards the changes are
+        mirrored to the store in the background. Raises UsageError if the folder is not to be
+        indexed.
         """
         self.refuse()
         async with self._one_refresh:
@@ -162,18 +165,18 @@ class CodeIndex:
             write, self._database, lambda found: refresh(found, plan, stop, told), anew=rebuild
         )
         running = self._running = loop.run_in_executor(None, work)
-        # Not before: cancelled, it goes on for a moment.
+        # The lock is held until the thread ends, which is shortly after a cancellation.
         running.add_done_callback(lambda _: os.close(lock))
         return await _ended(running, stop)
 
     async def as_it_is(self) -> Refreshed:
-        """Return what there is, where nothing can be done about it."""
+        """Return the current counts, as the result of a refresh that another process does."""
         nothing: tuple[int, int, dict[str, int]] = (0, 0, {})
         files, scopes, left_out = await self._read(counts, nothing)
         return Refreshed(files=files, scopes=scopes, left_out=left_out, elsewhere=True)
 
     def refuse(self) -> None:
-        """Raise UsageError if the folder is none to be indexed."""
+        """Raise UsageError if the folder may not be indexed."""
         if why := self.refusal:
             raise UsageError(
                 f"The folder {visible(str(self._root))} is not indexed: {why}.",
@@ -181,7 +184,7 @@ class CodeIndex:
             )
 
     def _locked(self, what: str) -> int | None:
-        """Take a lock that one process at a time has; None while another one has it."""
+        """Take an interprocess lock; return its descriptor, or None if another process holds it."""
         file = self._database.with_suffix(f".{what}.lock")
         try:
             make_private(file.parent)
@@ -190,12 +193,13 @@ class CodeIndex:
             raise refused(self._database, error) from error
         return handle if take(file, handle) else None
 
-    # --- telling the store ----------------------------------------------------------------
+    # --- mirroring to the store -----------------------------------------------------------
 
     async def mirror(self) -> bool:
-        """Tell the store of scopes and imports that it does not know; return whether it knows all.
+        """Write new scopes and imports to the store; return whether the store has all of them.
 
-        Not where another process is at it, nor while the store is away: then it is done later.
+        Returns False if another process holds the lock, or the store is unavailable: a later call
+        does it then.
         """
         if self._open_store is None:
             return False
@@ -215,10 +219,10 @@ class CodeIndex:
                 return False
 
     async def _tell_all(self, store: CodeStore) -> bool:
-        """Tell all that is marked; StoreError where the store is away."""
+        """Write all marked files to the store; raises StoreError if it is unavailable."""
         project_id = self.project.project_id
         if not await self._read(_state("refreshed_at != ''"), False):
-            # What is not there yet would be taken for gone.
+            # Until the first refresh is complete, files not indexed yet would look deleted.
             return False
         path, content = await self._read(mirror.told_file, ("", ""))
         if path and [f.hash for f in await store.code_files(project_id, [path])] != [content]:
@@ -231,7 +235,7 @@ class CodeIndex:
             batch = await self._read(
                 partial(mirror.next_batch, project_id=project_id), mirror.MirrorBatch()
             )
-            # Files first: a scope that was moved must not go with the file that it was in.
+            # Files first: a scope that moved must not be deleted along with its former file.
             writes: list[PutCodeFile | DropCodeFiles] = [PutCodeFile(file=f) for f in batch.files]
             if batch.gone:
                 writes.append(DropCodeFiles(project_id=project_id, paths=batch.gone))
@@ -247,13 +251,13 @@ class CodeIndex:
         return False
 
     async def _tell(self) -> None:
-        """Tell in the background; what changes meanwhile is told after that."""
+        """Mirror in the background, again if a refresh ends meanwhile."""
         while self._to_tell and not self._closing:
             self._to_tell = False
             try:
                 await self.mirror()
             except Exception:
-                # A bug: it must not end what goes on beside it.
+                # A bug, which must not end the other tasks.
                 logging.getLogger(LOGGER).exception("The store was not told of code")
 
     # --- vectors ---------------------------------------------------------------------------
@@ -263,9 +267,10 @@ class CodeIndex:
         limit_s: float | None = None,
         show: Callable[[int, int], None] | None = None,
     ) -> bool:
-        """Make the vectors that wait, the newest first; return whether none waits any more.
+        """Embed the texts that have no vector, the newest first; return whether none is left.
 
-        `show` is told how many are done, of how many. EmbedderError.
+        Stops after the batch that reaches `limit_s`. `show` is called with the numbers of vectors
+        done and in all. Raises EmbedderError.
         """
         embedder = self._embedder
         if embedder is None or not await self._read(vectors.has_texts, False):
@@ -292,7 +297,7 @@ class CodeIndex:
                     break
             return not await self._read(vectors.waiting_count, 0)
 
-    # --- asking it --------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------
 
     async def search(
         self,
@@ -303,10 +308,10 @@ class CodeIndex:
         vector: QuestionVector | None = None,
         near: Collection[str] = (),
     ) -> list[CodeHit]:
-        """Find the scopes that bear on a question, best first, with their lines as they are now.
+        """Find the scopes most relevant to a question, best first, with their current lines.
 
-        `vector` is the question's, if that was made before. `near` are paths that the conversation
-        is about.
+        `vector` is that of the question, if it is computed already; without `semantic` none is.
+        `near` are paths that the conversation has touched.
         """
         if not text.strip() or limit < 1 or not await self.exists():
             return []
@@ -336,9 +341,9 @@ class CodeIndex:
             return await asyncio.to_thread(with_texts, self._root, hits, hashes, most)
 
     async def vector_of(self, text: str, patience_s: float | None = None) -> QuestionVector:
-        """Embed a question; empty if the index has no vectors of this embedder.
+        """Embed a question; return NO_VECTOR if the index has no vectors of this embedder.
 
-        Empty as well where that takes longer than `patience_s`: a search goes by words then.
+        Also if embedding fails or takes longer than `patience_s`: the search then uses words only.
         """
         if self._embedder is None:
             return NO_VECTOR
@@ -354,13 +359,13 @@ class CodeIndex:
         return QuestionVector(rows[0].astype("<f4").tobytes(), model_id)
 
     async def scopes_at(self, path: str, lines: Sequence[tuple[int, int]]) -> list[CodeScope]:
-        """Return the innermost scopes of a file that these ranges of lines touch."""
+        """Return the innermost scopes of a file that intersect these ranges of lines."""
         return await self._read(lambda found: _scopes_at(found, path, lines), [])
 
     async def scopes_named(self, names: Collection[str]) -> dict[str, list[FoundScope]]:
-        """Return by name (`validate`, `AuthService.validate`) the scopes that are called so.
+        """Return the scopes by name (`validate`, `AuthService.validate`).
 
-        What nothing is called, or more than five, is left out.
+        Names that no scope has, or more than five, are left out.
         """
         project_id = self.project.project_id
         return await self._read(lambda found: _scopes_named(found, project_id, names), {})
@@ -376,7 +381,7 @@ class CodeIndex:
         )
 
     async def status(self) -> IndexStatus:
-        """Return how the index stands."""
+        """Return the state of the index."""
         log = self._database.with_name(f"{self._database.name}-wal")
         return msgspec.structs.replace(
             await self._read(_status, IndexStatus(path="", files=0, scopes=0)),
@@ -390,7 +395,7 @@ class CodeIndex:
         return bool(await self._read(_state("sequence"), 0))
 
     async def files_so_far(self) -> int | None:
-        """Count the files that are indexed, until all were looked at once; None from then on."""
+        """Return the number of indexed files until the first refresh is complete; then None."""
         counted = "CASE refreshed_at WHEN '' THEN (SELECT count(*) FROM files) END"
         found: int | None = await self._read(_state(counted), 0)
         return found
@@ -398,9 +403,9 @@ class CodeIndex:
     # --- keeping it current -------------------------------------------------------------------
 
     def watch(self) -> AsyncGenerator[Refreshed, None]:
-        """Refresh as files change; yields what each look found, until closed, or the folder goes.
+        """Refresh as files change; yields each outcome, until closed or the folder is removed.
 
-        UsageError where the folder is not indexed.
+        Raises UsageError if the folder may not be indexed.
         """
         from ragmem.index.watch import keep_current
 
@@ -408,7 +413,7 @@ class CodeIndex:
         return keep_current(self, self._root, followers=self._followers)
 
     def grew(self) -> bool:
-        """Return whether refreshes found, since this was asked last, what may have no vectors."""
+        """Return whether a refresh since the last call found changed files, which need vectors."""
         grew, self._grew = self._grew, False
         return grew
 
@@ -417,17 +422,17 @@ class CodeIndex:
         return self._database.with_suffix(".watch.lock")
 
     async def folders(self) -> set[str]:
-        """Return the paths of the folders that indexed files are in; empty for the project's."""
+        """Return the paths of the folders with indexed files; the empty string is the root."""
         none: list[str] = []
         paths = await self._read(lambda found: column(found, "SELECT path FROM files"), none)
         return set(map(os.path.dirname, paths))
 
     async def aclose(self) -> None:
-        """Release everything; safe to call twice."""
+        """Stop all work and release resources; safe to call twice."""
         self._closing = True
         self._stop.set()
         if self._telling:
-            # It stops after what is being told just now, or where that takes long.
+            # It stops after the batch being written; if that takes long, it is cancelled.
             await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
             self._telling.cancel()
             await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
@@ -446,14 +451,14 @@ class CodeIndex:
 
 
 async def _ended(running: asyncio.Future[Refreshed], stop: threading.Event) -> Refreshed:
-    """Return its result; when cancelled, it is told to stop and given some time to."""
+    """Await a refresh; when cancelled, stop it and give it some time to end."""
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         stop.set()
         await asyncio.wait([running], timeout=_STOPS_WITHIN_S)
         if running.done() and not running.cancelled():
-            # Looked at, so that asyncio does not report it as forgotten.
+            # Retrieved, so that asyncio does not log "exception was never retrieved".
             running.exception()
         raise
     except Stopped:
@@ -465,7 +470,7 @@ def _closed() -> StoreUnavailable:
 
 
 def _state(column: str) -> Callable[[apsw.Connection], Any]:
-    """Return the query of something of the index as a whole."""
+    """Return a query for one column of the table `state`."""
     return lambda connection: connection.execute(f"SELECT {column} FROM state").get
 
 
@@ -476,13 +481,13 @@ def _size(file: Path) -> int:
         return 0
 
 
-# --- what it is asked, within one transaction ----------------------------------------------
+# --- queries, in one read transaction ------------------------------------------------------
 
 
 def _scopes_at(
     connection: apsw.Connection, path: str, lines: Sequence[tuple[int, int]]
 ) -> list[CodeScope]:
-    """The innermost scopes of a file that these ranges (1-based, included) touch, in order."""
+    """Return the innermost scopes that intersect these 1-based inclusive ranges, in file order."""
     scopes = [
         code_scope(row)
         for row in connection.execute(
@@ -499,7 +504,7 @@ def _scopes_at(
 def _scopes_named(
     connection: apsw.Connection, project_id: str, names: Collection[str]
 ) -> dict[str, list[FoundScope]]:
-    """By each of the names those that are called so, by path and line."""
+    """Return the scopes by name, each list in the order of paths and lines."""
     columns = ", ".join(f"s.{column}" for column in SCOPE_COLUMNS.split(", "))
     found: dict[str, list[FoundScope]] = {}
     for name in dict.fromkeys(names):

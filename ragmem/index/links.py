@@ -1,4 +1,4 @@
-"""Turns linked with the code that they edited, read, found and named."""
+"""Links from turns to the scopes that they edited, read, found and named, and code's history."""
 
 import asyncio
 import logging
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 MOST_REFERENCES = 100
 """The most references of one turn; the strongest are kept."""
 MOST_READ = 20
-"""The most scopes of one read: those that are spoken of, then those at the file's top."""
+"""The most scopes linked for one read or edit: those named in the turn first, then top-level
+ones."""
 _MOST_LINES = 200
 _LAST_LINE = 10_000_000
 
@@ -52,17 +53,17 @@ Lines = tuple[int, int]
 
 
 class TouchedLines(msgspec.Struct, frozen=True):
-    """Lines of a file that a call was about."""
+    """The lines of a file that a tool call edited, read or found."""
 
     how: ReferenceHow
     path: str
     """The path as the tool gave it."""
     lines: tuple[Lines, ...]
     replaced: tuple[int, ...] = ()
-    """How many lines each of those took the place of, in an edit; empty where not known."""
+    """For an edit, the number of lines that each range replaced; empty if unknown."""
 
     def later(self, edit: "TouchedLines") -> "TouchedLines":
-        """Return where its lines are after a later edit of the same file."""
+        """Return its lines as shifted by a later edit of the same file."""
         if len(edit.replaced) != len(edit.lines):
             return self
         moved = [(min(_moved(first, edit)), max(_moved(last, edit))) for first, last in self.lines]
@@ -70,7 +71,7 @@ class TouchedLines(msgspec.Struct, frozen=True):
 
 
 def _moved(line: int, edit: TouchedLines) -> Lines:
-    """Where a line is after an edit: itself, or all that took its place."""
+    """Return the position of a line after an edit: its new number, or the range replacing it."""
     grown = 0
     for (first, last), replaced in zip(edit.lines, edit.replaced, strict=True):
         begins = first - grown
@@ -99,7 +100,10 @@ class _Result(msgspec.Struct, frozen=True):
 async def references_of(
     turn: Turn, scopes: "CodeIndex", locate: Callable[[str], str]
 ) -> tuple[CodeReference, ...]:
-    """Return the turn's references, strongest first; `locate` gives a path its stored form."""
+    """Return a turn's references, strongest first.
+
+    `locate` converts a path, as a tool gave it, to its stored form.
+    """
     named = await _named(turn, scopes)
     hows: dict[str, ReferenceHow] = {}
     for place in sorted(places_of(turn), key=lambda p: ("edited", "read", "found").index(p.how)):
@@ -122,12 +126,15 @@ async def references_of(
 
 
 def edited_paths(turn: Turn) -> list[str]:
-    """Return the files that the turn wrote to, as its tools named them."""
+    """Return the paths of files that the turn edited, as its tool calls gave them."""
     return list(dict.fromkeys(place.path for place in places_of(turn) if place.how == "edited"))
 
 
 def places_of(turn: Turn) -> list[TouchedLines]:
-    """Return what its finished calls were about, in order, with the lines as the turn left them."""
+    """Return the lines that successful calls touched, in order of the calls.
+
+    Line numbers are those at the end of the turn.
+    """
     places: list[TouchedLines] = []
     for call in turn.tool_calls:
         now = list(_places(call)) if call.success else []
@@ -139,7 +146,7 @@ def places_of(turn: Turn) -> list[TouchedLines]:
 
 
 def searched_scopes(calls: Iterable[ToolCall]) -> list[str]:
-    """Return the scopes that brain_search has found."""
+    """Return the ids of scopes that calls of `brain_search` found."""
     found = [
         item.scope_id
         for call in calls
@@ -151,7 +158,7 @@ def searched_scopes(calls: Iterable[ToolCall]) -> list[str]:
 
 
 async def _named(turn: Turn, scopes: "CodeIndex") -> dict[str, None]:
-    """Ids of the scopes that the person or the agent named, the first named first."""
+    """Return the ids of scopes that the user or the agent named, in order of first mention."""
     names = list(dict.fromkeys([*names_in(turn.user_message), *names_in(turn.said)]))
     asked = {suffix: None for name in names for suffix in _suffixes(name)}
     found = await scopes.scopes_named(list(asked)) if asked else {}
@@ -165,7 +172,7 @@ async def _named(turn: Turn, scopes: "CodeIndex") -> dict[str, None]:
 
 
 def _suffixes(name: str) -> Iterator[str]:
-    """`auth.Service.validate`, `Service.validate`, and `validate` where that alone tells much."""
+    """Yield `auth.Service.validate`, `Service.validate`, and `validate` if that is distinctive."""
     yield name
     while "." in name:
         name = name.partition(".")[2]
@@ -189,9 +196,9 @@ def _places(call: ToolCall) -> Iterator[TouchedLines]:
 
 
 def _matches(text: str) -> Iterator[TouchedLines]:
-    """A page of matches: a path on a line of its own, below it `12:text` for each match.
+    """Yield the lines in a page of grep results: a path, and below it `12:text` for each match.
 
-    A path stands first, or behind an empty line, whatever it looks like (`[id]/page.tsx`).
+    Blank lines separate the files, so that a path may look like anything (`[id]/page.tsx`).
     """
     left = _MOST_LINES
     for block in re.split(r"\n\n+", text.strip("\n")):
@@ -218,11 +225,11 @@ def _result(call: ToolCall) -> _Result | None:
 
 _LEASE_S = 60.0
 _READY_WITHIN_S = 5.0
-"""How long a look at a project's files is waited for; what is too early the next process links."""
+"""How long to wait for a running refresh; after that the turns are linked later."""
 
 
 class TurnLinks:
-    """Links turns with code; of what this process has no index they are left to others."""
+    """Links turns with code; turns of projects without an index here are left to others."""
 
     def __init__(
         self,
@@ -232,18 +239,21 @@ class TurnLinks:
         writes: bool,
         metrics: Metrics,
     ) -> None:
-        """Link turns; `looking` gives by a project's id the look at its files that is under way."""
+        """`looking` returns by project id the refresh that is running, if any."""
         self._index_of = index_of
         self._looking = looking
         self._writes = writes
         self._metrics = metrics
         self._without: set[str] = set()
-        """Sessions whose project has no index here: they cost nothing any more."""
+        """Sessions whose project has no index here, and which are skipped from then on."""
 
     async def look_through(
         self, store: CodeStore, items: Sequence[Pending], owner_id: str
     ) -> frozenset[str]:
-        """Link turns; return keys of those seen to, or not to be tried again. StoreError."""
+        """Link turns; return the keys of those leased, and of those whose project has no index.
+
+        Raises StoreError.
+        """
         others = {item.key for item in items if item.session_id in self._without}
         todo = [item for item in items if item.key not in others]
         if not todo:
@@ -270,7 +280,7 @@ class TurnLinks:
                 self._without.add(session.session_id)
 
     async def _is_looked_at(self, project_id: str) -> bool:
-        """Whether the files are being looked at just now, and will be for some seconds more."""
+        """Return whether a refresh is running that doesn't end within some seconds."""
         running = self._looking(project_id)
         if running is None or running.done():
             return False
@@ -285,9 +295,9 @@ class TurnLinks:
         index: "CodeIndex",
         looked: set[str],
     ) -> None:
-        """Not where the store does not know of the code yet, or the index can't be written.
+        """Link a turn, unless the index can't be refreshed or mirrored to the store.
 
-        The files are looked at once for all turns that are linked together, in `looked` by project.
+        A project is refreshed once for all turns linked together: `looked` has the projects' ids.
         """
         locate = locator(session)
         with self._metrics.time("code.link"):
@@ -298,7 +308,7 @@ class TurnLinks:
                     await index.refresh()
                     looked.add(key)
                 except RagmemError as error:
-                    # A full disk, say: it must not keep all other work waiting.
+                    # A full disk, say, which must not block all other background work.
                     logging.getLogger(LOGGER).warning("Turns wait to be linked: %s", error)
                     self._metrics.count("code.failures")
                     return
@@ -308,52 +318,52 @@ class TurnLinks:
 
 
 def _is_there(project: Project) -> bool:
-    """Whether its folder can be looked at; of one that is gone what the index knew last counts."""
+    """Return whether a project's folder exists; if not, its turns are linked by the old index."""
     return os.path.isdir(project.path)
 
 
 async def _project_of(store: CodeStore, session: Session) -> Project | None:
-    """The folder that a session worked in, as a project of its own."""
+    """Return the project of the folder that a session worked in, else the session's own project."""
     known = await store.projects()
     own = [p for p in known if p.path == session.project_path and p.root_id == session.project_id]
     return next(iter([*own, *(p for p in known if p.project_id == session.project_id)]), None)
 
 
 _SPARE = 20
-"""How many hits are asked for beyond those shown: what is named may be among them."""
+"""The number of hits to ask for beyond the limit: named scopes may be among them."""
 
 
 class FoundCode(msgspec.Struct, frozen=True, kw_only=True):
-    """A scope, and its past."""
+    """A scope with its history."""
 
     hit: CodeHit
     defined: bool = True
-    """Whether a file still has it; else path and lines are where it was last."""
+    """Whether it still exists; otherwise path and lines are its last known ones."""
     named: bool = False
     """Whether the question names it."""
     past: CodePast = NO_PAST
 
     @property
     def similarity(self) -> float | None:
-        """The raw cosine of the scope."""
+        """The scope's raw cosine similarity."""
         return self.hit.similarity
 
     def is_close(self, floor: float | None) -> bool:
-        """Return whether it has to do with the question beyond doubt."""
+        """Return whether it is certainly relevant to the question."""
         return not self.defined or self.hit.is_close(floor)
 
     def is_further(self, floor: float | None) -> bool:
-        """Return whether it comes near the question, though it is not close."""
+        """Return whether its similarity is near `floor`, if not over it; see `comes_near`."""
         return comes_near(self.similarity, floor)
 
 
 class Finds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a question finds."""
+    """The result of `find_code`."""
 
     found: tuple[FoundCode, ...]
-    """The scopes that it names, then the best."""
+    """The scopes that the question names, then the most relevant others."""
     problem: str = ""
-    """The reason why the memory's part is missing, for people; empty if it isn't."""
+    """Why the store's part of the result is missing, as a message to show; empty if it isn't."""
 
 
 async def find_code(
@@ -365,19 +375,19 @@ async def find_code(
     limit: int = 10,
     semantic: bool = True,
 ) -> Finds:
-    """Find at most `limit` scopes; without `open_store` nothing is told of their past."""
+    """Find at most `limit` scopes; without `open_store` their history is left out."""
     names = frozenset(name.casefold() for name in names_in(query, alone=True))
     hits = await code.search(query, limit=limit + (_SPARE if names else 0), semantic=semantic)
     found = [
         FoundCode(hit=hit, named=is_named(hit.name, hit.qualified_name, names)) for hit in hits
     ]
-    # What is called exactly so is what is meant, however much the others have to say of it.
+    # A scope with exactly that name is what is meant, however relevant the others are.
     found.sort(key=lambda each: not each.named)
     if open_store is None:
         return Finds(found=tuple(found[:limit]))
     try:
         store = await open_store()
-        # The store may not have heard yet of what came back.
+        # The store may not know yet that a scope exists again.
         there = {hit.scope_id for hit in hits}
         gone = await _gone(store, project_id, names, limit + _SPARE)
         gone = [each for each in gone if each.hit.scope_id not in there]
@@ -391,7 +401,7 @@ async def find_code(
 async def _gone(
     store: CodeStore, project_id: str, names: Collection[str], most: int
 ) -> list[FoundCode]:
-    """What is called so and no file defines any more: it may have been spoken of all the same."""
+    """Return scopes of these names that no longer exist: past turns may be about them."""
     went: dict[str, FoundScope] = {}
     for name in sorted(names):
         if len(went) >= most:

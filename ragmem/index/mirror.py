@@ -1,7 +1,7 @@
-"""What the store is told of the index: what can't be made anew from the files.
+"""The part of the index that is mirrored to the store, since turns refer to it.
 
-Scopes with their ids, and imports; in small batches, so that a conversation's writes get through
-in between. What could not be told stays marked.
+Scopes with their ids, and imports, are written in small batches, so that a conversation's writes
+get through in between. Files that could not be written stay marked.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ SCOPE_COLUMNS = (
 
 
 def new_scope_id(connection: apsw.Connection, *place: str) -> str:
-    """Make an id of project, path, kind and qualified name: the same one on all machines.
+    """Derive an id from project, path, kind and qualified name: the same one on all machines.
 
-    Unless another scope has it, which took it along when its file was renamed.
+    If the id is taken, by a scope that kept it when its file was renamed, the next one is used.
     """
     ids = (_uuid5("\0".join((*place, str(number)))) for number in count())
     taken = "SELECT 1 FROM scopes WHERE scope_id = ?"
@@ -34,23 +34,23 @@ def new_scope_id(connection: apsw.Connection, *place: str) -> str:
 
 
 def _uuid5(name: str) -> str:
-    """Make an id of a name as `uuid.uuid5` does, in a quarter of its time."""
+    """Return the same as `uuid.uuid5`, in a quarter of the time."""
     digest = hashlib.sha1(_NAMESPACE + name.encode(), usedforsecurity=False).hexdigest()
     variant = "89ab"[int(digest[16], 16) & 3]
     return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
 
 
 class MirrorBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store is told at once."""
+    """What is written to the store at once: changed files, or paths of deleted ones."""
 
     files: tuple[CodeFile, ...] = ()
     marks: tuple[tuple[int, int], ...] = ()
-    """The rows of those files, and since when they are marked."""
+    """The row of each of those files, and the epoch in which it was marked."""
     gone: tuple[str, ...] = ()
 
 
 def next_batch(connection: apsw.Connection, project_id: str) -> MirrorBatch:
-    """Return what is marked; empty if nothing is."""
+    """Return the next files that the store lacks; empty if there are none."""
     rows = connection.execute(
         "SELECT file, to_mirror, path, language, hash FROM files WHERE to_mirror"
         " ORDER BY file LIMIT ?",
@@ -75,7 +75,10 @@ def next_batch(connection: apsw.Connection, project_id: str) -> MirrorBatch:
 
 
 def told(connection: apsw.Connection, batch: MirrorBatch) -> None:
-    """Unmark what the store knows now; what changed meanwhile stays marked. In a transaction."""
+    """Unmark what the store has now, except files that changed meanwhile.
+
+    Runs in the caller's transaction.
+    """
     connection.executemany(
         "UPDATE files SET to_mirror = 0 WHERE file = ? AND to_mirror = ?", batch.marks
     )
@@ -85,7 +88,7 @@ def told(connection: apsw.Connection, batch: MirrorBatch) -> None:
 
 
 def _scopes_of(connection: apsw.Connection, file: int) -> Iterator[CodeScope]:
-    """Return a file's scopes, in the order of their first lines."""
+    """Yield a file's scopes, in the order of their first lines."""
     for row in connection.execute(
         f"SELECT {SCOPE_COLUMNS} FROM scopes WHERE file = ? ORDER BY start_line, end_line, scope",
         (file,),
@@ -94,7 +97,7 @@ def _scopes_of(connection: apsw.Connection, file: int) -> Iterator[CodeScope]:
 
 
 def _without_value(scope: CodeScope) -> CodeScope:
-    """A constant's first line is its value: that stays on this machine."""
+    """Return the scope without a constant's value in its signature: that stays on this machine."""
     if scope.kind != "constant":
         return scope
     left = scope.signature.partition("=")[0]
@@ -104,7 +107,7 @@ def _without_value(scope: CodeScope) -> CodeScope:
 
 
 def code_scope(row: Sequence[object]) -> CodeScope:
-    """Return the scope of a row of SCOPE_COLUMNS."""
+    """Convert a row of SCOPE_COLUMNS to a scope."""
     names = SCOPE_COLUMNS.split(", ")
     return msgspec.convert(dict(zip(names, row, strict=True)), CodeScope)
 
@@ -115,9 +118,10 @@ def imports_of(connection: apsw.Connection, file: int) -> list[str]:
 
 
 def told_file(connection: apsw.Connection) -> tuple[str, str]:
-    """Return a file that the store was told of, the last one if any, and its hash.
+    """Return the path and hash of the last file mirrored to the store, else of any mirrored one.
 
-    A store that was emptied or restored, or is another one, does not know it as it is.
+    If the store has a different hash, it was emptied, restored or replaced. Empty strings if none
+    was mirrored.
     """
     found = connection.execute(
         "SELECT path, hash FROM files WHERE left_out = '' AND NOT to_mirror"
@@ -127,16 +131,16 @@ def told_file(connection: apsw.Connection) -> tuple[str, str]:
 
 
 def forget_store(connection: apsw.Connection) -> None:
-    """Mark all as not told yet, to begin with the ids that the store has."""
+    """Mark all files as missing in the store, and their ids as not yet taken over from it."""
     epoch = raise_epoch(connection)
     connection.execute("UPDATE files SET to_mirror = ? WHERE left_out = ''", (epoch,))
     connection.execute("UPDATE state SET seeded = 0")
 
 
 def seed(connection: apsw.Connection, stored: Sequence[CodeFile]) -> None:
-    """Take over the ids that the store has for these files, also for those renamed since.
+    """Take over the scope ids that the store has for these files, also for those renamed since.
 
-    In the caller's transaction.
+    Runs in the caller's transaction.
     """
     here = dict(connection.execute("SELECT path, hash FROM files WHERE left_out = ''"))
     new = here.keys() - {file.path for file in stored}
@@ -159,7 +163,7 @@ def seed(connection: apsw.Connection, stored: Sequence[CodeFile]) -> None:
 
 
 def _give_ids(connection: apsw.Connection, wanted: dict[int, str]) -> None:
-    """Give these scopes these ids; who has one of them in its place gets another."""
+    """Assign these ids to these scopes; a scope that has one of them already gets another."""
     taken = set(wanted.values())
     changes: list[tuple[str, int]] = []
     for scope, scope_id in connection.execute("SELECT scope, scope_id FROM scopes"):

@@ -1,7 +1,7 @@
-"""What a text names as code is named: identifiers, and places (lines of a file, files, folders).
+"""References to code in a text: identifiers, and places (lines of a file, files, folders).
 
-One reading for all that ask: the search of the index, the linking of turns, what bears on a
-prompt, and the commands.
+They are recognised in the same way for searching the index, linking turns, choosing the code for
+a prompt, and the commands.
 """
 
 import re
@@ -26,7 +26,7 @@ _CHUNK = re.compile(
 )
 _OF_A_URL = ("://", ":/")
 _OF_LINES = re.compile(r"#L(\d{1,7})(?:-L?(\d{1,7}))?$")
-"""Matches lines as code hosts write them."""
+"""Matches line numbers in the notation of code hosts."""
 _QUOTED = re.compile(r"(?<!`)`{1,3}([^`\n]{1,200})`{1,3}")
 _JOINT = re.compile(r"\.|::|->|#")
 _SLASH = re.compile(r"[/\\]")
@@ -34,7 +34,7 @@ _IDENTIFIER = re.compile(r"[^\W\d][\w$]*")
 _HYPHENATED = re.compile(r"[^\W\d][\w$]*(?:-[\w$]+)*")
 _INNER_CAPITAL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
 _ACRONYMS = re.compile(r"[A-Z]+s")
-"""Matches `URLs`: a word of a sentence."""
+"""Matches plurals such as `URLs`, which are words of a sentence."""
 _FILE = re.compile(r"[\w.~/\\$-]*[\w$-]\.[A-Za-z]\w{0,7}")
 _EXTENSIONS = re.compile(
     "pyi?|[mc]?jsx?|tsx?|go|rs|java|[ch](pp|xx|h|c)?|cs|rb|php|sh|bash|zsh|md|rst|txt|toml|ya?ml|json"
@@ -42,33 +42,33 @@ _EXTENSIONS = re.compile(
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(r"#\d+$")
-"""Matches the number of the second scope of a name in its file."""
+"""Matches the number behind a qualified name that occurs more than once in its file."""
 
 
 class Mention(NamedTuple):
-    """One of the things that a text names."""
+    """A reference to code in a text."""
 
     text: str
-    """The text as it is written, without `()` and line numbers; a folder has a slash at its end."""
+    """The text as written, without `()` and line numbers; a folder ends with a slash."""
     parts: tuple[str, ...] = ()
-    """The parts of an identifier: `("Auth", "validate")`; empty if it is a place only."""
+    """The parts of an identifier: `("Auth", "validate")`; empty if it is only a place."""
     place: str = ""
-    """A path with slashes, whole or the end of one; empty where it is no path."""
+    """A path with slashes, or the end of one; empty if it isn't a path."""
     lines: tuple[int, int] | None = None
-    """The lines of the file."""
+    """The first and last line, if the text gives them."""
 
     @property
     def name(self) -> str:
-        """The parts with dots between them."""
+        """The parts joined with dots."""
         return ".".join(self.parts)
 
 
 def said_in(text: str, *, alone: bool = False) -> list[Mention]:
-    """Return what a text names, each once, quoted things first.
+    """Return the references to code in a text, each once, those in backticks first.
 
-    A word counts where nothing but code is written so: with an underscore or a capital inside,
-    dots and the like between its parts, or `()` behind it; any word in backticks; and with
-    `alone` the only word of a text, as of a search.
+    A word counts as an identifier if its form is that of code: with an underscore or a capital
+    inside, parts joined with dots and the like, or `()` behind it. So does any word in backticks,
+    and, with `alone`, a word that is the whole text, as in a search.
     """
     text = text[:_LOOKED_AT_CHARS]
     found = dict.fromkeys(_quoted(text))
@@ -81,12 +81,15 @@ def said_in(text: str, *, alone: bool = False) -> list[Mention]:
 
 
 def names_in(text: str, *, alone: bool = False) -> list[str]:
-    """Return the identifiers that a text names, as written, with dots between their parts."""
+    """Return the identifiers in a text, with dots between their parts; see `said_in`."""
     return list(dict.fromkeys(said.name for said in said_in(text, alone=alone) if said.parts))
 
 
 def is_named(name: str, qualified_name: str, names: Collection[str]) -> bool:
-    """Return whether one of the (casefolded) names is a scope's, whole or as far as it goes."""
+    """Return whether one of the casefolded names is a scope's name, plain or qualified.
+
+    It may also be the end of the qualified name, or end with that.
+    """
     own, whole = name.casefold(), _NUMBERED.sub("", qualified_name).casefold()
     return bool(own) and any(
         asked in (own, whole) or whole.endswith(f".{asked}") or asked.endswith(f".{whole}")
@@ -95,7 +98,7 @@ def is_named(name: str, qualified_name: str, names: Collection[str]) -> bool:
 
 
 def is_telling(name: str) -> bool:
-    """Return whether only names are written so: `a_b`, `aB`, `_a`; not `__init__` or `_so_`."""
+    """Return whether a name has the form of an identifier: `a_b`, `aB`, `_a`; not `__init__`."""
     bare = name.strip("_$")
     if name.startswith("_") and not name.endswith("_"):
         return bool(bare)
@@ -112,7 +115,7 @@ def _quoted(text: str) -> Iterator[Mention]:
 
 
 def _read(match: re.Match[str], *, sure: bool) -> Iterator[Mention]:
-    """What one chunk of a text says: a name, a path, or a file and a name in it."""
+    """Yield what one chunk of a text refers to: a name, a path, or a file and a name in it."""
     said, end = match["said"], match["end"] or ""
     if len(said) > _MOST_CHARS:
         return
@@ -135,7 +138,7 @@ def _read(match: re.Match[str], *, sure: bool) -> Iterator[Mention]:
 
 
 def _place(said: str, *, is_folder: bool = False) -> str:
-    """The path that a chunk is, a folder's with a slash at its end; empty where it is none."""
+    """Return a chunk as a path, a folder's with a slash at its end; empty if it isn't a path."""
     path = re.sub(r"^(?:\.{0,2}/)+|^~/", "", said.replace("\\", "/"))
     if not (is_folder or "/" in said or "\\" in said or _is_file(said)):
         return ""
@@ -152,14 +155,14 @@ def _is_file(said: str) -> bool:
 
 
 def _parts(said: str, *, sure: bool) -> tuple[str, ...]:
-    """Of an identifier, empty where it is none; `sure`: where it stands says that it is one."""
+    """Return an identifier's parts, empty if it isn't one; `sure`: the context says that it is."""
     parts = tuple(part.lstrip("$~") for part in _JOINT.split(said) if part.strip("$~"))
     pattern = _HYPHENATED if sure else _IDENTIFIER
     if not parts or not all(map(pattern.fullmatch, parts)):
         return ()
     if sure or any(map(is_telling, parts)):
         return parts
-    # "e.g", "i.e" and a sentence without a space behind it are none.
+    # Not "e.g", "i.e", or the end of a sentence without a space behind it.
     joined = "::" in said or "->" in said or "#" in said or len(parts) > 2
     is_lower = parts[-1].lstrip("_")[:1].islower()
     return parts if len(parts) > 1 and min(map(len, parts)) > 1 and (joined or is_lower) else ()
@@ -169,7 +172,7 @@ S = TypeVar("S", bound="CodeScope | _Span")
 
 
 def innermost(scopes: Sequence[S], first: int, last: int) -> Iterable[S]:
-    """Yield for each line in the range the shortest scope that it is in."""
+    """Yield for each line in the range the shortest scope that contains it."""
     near = [scope for scope in scopes if scope.start_line <= last and scope.end_line >= first]
     starts = {first, *(s.start_line for s in near), *(s.end_line + 1 for s in near)}
     # Between two of these lines the scopes are the same.
@@ -180,34 +183,34 @@ def innermost(scopes: Sequence[S], first: int, last: int) -> Iterable[S]:
 
 
 _SURE = 0.7
-"""How surely a name alone counts, if few have it; with what it is in before it, it is 1."""
+"""The confidence for an unqualified name that few scopes have; a qualified one has 1."""
 _SURE_CASELESS = 0.4
 _SURE_PLACE = 0.5
 _SURE_IN_PASSING = 0.15
-"""How surely a module `a.b` counts, and a folder without a slash at its end."""
+"""The confidence for a module `a.b`, and for a folder without a slash at its end."""
 _FEW = 4
-"""How many scopes or files may have a name before it says less and less."""
+"""The number of scopes or files of a name above which the confidence falls."""
 _MOST_OF_NAME = 40
-"""How many may have it before it says too little."""
+"""The number of scopes or files of a name above which it is ignored."""
 _MOST_SAID = 24
 _MOST_ENDINGS = 8
-"""How many ends of a folder's whole path are looked for in the project."""
+"""The most ends of a folder's absolute path that are looked for in the project."""
 _MOST_IN_A_PLACE = 20_000
 _FIRST_OF_A_PLACE = 12
-"""How many scopes of a file or folder are looked at whatever they hold."""
+"""The number of scopes of a file or folder that are ranked whatever they contain."""
 
 
 class Named(NamedTuple):
-    """Why a scope counts as named."""
+    """How a question refers to a scope."""
 
     what: Literal["name", "file", "folder", "inside"]
-    """How it is named; `inside` is what is in a named scope, and not named itself."""
+    """By its name, its file or its folder; `inside` for a member of a class that is named."""
     text: str
-    """The words of the question."""
+    """The reference in the question."""
     surely: float
-    """How surely it is named, from 0 to 1; 0 for what is inside."""
+    """The confidence that the scope is meant, from 0 to 1; 0 for `inside`."""
     first: bool = True
-    """Whether it is ranked whatever else speaks for it, not only if good among its place's."""
+    """Whether to rank it in any case, rather than only if it is among the best of its place."""
 
 
 class _NamedFile(NamedTuple):
@@ -216,7 +219,7 @@ class _NamedFile(NamedTuple):
 
 
 def named_in(connection: apsw.Connection, question: str) -> dict[int, Named]:
-    """Return rows of scopes that the question names as an identifier, or by their place."""
+    """Return the scopes (by row id) that a question refers to, by identifier or by place."""
     found: dict[int, Named] = {}
     for said in said_in(question, alone=True)[:_MOST_SAID]:
         places = dict(_by_place(connection, said))
@@ -235,7 +238,10 @@ def named_in(connection: apsw.Connection, question: str) -> dict[int, Named]:
 
 
 def _together(before: Named | None, one: Named) -> Named:
-    """Named by both its name and its place it is the surer; of two names the surer one counts."""
+    """Combine two references to a scope.
+
+    The confidences of a name and a place are added; of two names, or two places, the higher counts.
+    """
     if before is None:
         return one
     sure, other = sorted((before, one), key=lambda each: (each.what != "name", -each.surely))
@@ -250,7 +256,7 @@ def _together(before: Named | None, one: Named) -> Named:
 def _by_name(
     connection: apsw.Connection, said: Mention, *, sure_only: bool
 ) -> Iterator[tuple[int, Named]]:
-    """`sure_only`: what is said is a place too, so that only the whole name counts."""
+    """Yield the scopes of a name; with `sure_only`, since it may be a place, only certain ones."""
     parts = said.parts
     name = parts[-1]
     rows = connection.execute(
@@ -276,7 +282,10 @@ def _by_name(
 
 
 def _of_qualified(parts: Sequence[str], qualified: str, path: str, surely: float) -> float:
-    """How well `a.b.C.method` fits: all its parts in the name, or before it in the path."""
+    """Return the confidence for a qualified name such as `a.b.C.method`.
+
+    It is 1 if each part occurs in the scope's qualified name or, before that, in its path.
+    """
     own = qualified.partition("#")[0].split(".")
     length = 0
     while length < min(len(own), len(parts)) and own[-1 - length] == parts[-1 - length]:
@@ -287,12 +296,12 @@ def _of_qualified(parts: Sequence[str], qualified: str, path: str, surely: float
     places = path.replace("/", ".").split(".")
     if not before or all(part in places for part in before):
         return 1.0
-    # `self.auth.validate`: what stands before it may be a variable.
+    # In `self.auth.validate` the parts before the name may be variables.
     return surely if length > 1 else surely / 2
 
 
 def _inside(connection: apsw.Connection, scope: int) -> Iterator[int]:
-    """The scopes that are in this one; of a type also those in other files of its folder."""
+    """Yield the members of a class or type, also those in other files of its folder."""
     row = connection.execute(
         "SELECT s.qualified_name, f.path, s.kind FROM scopes AS s JOIN files AS f USING (file)"
         " WHERE scope = ? AND s.kind IN ('class', 'type')",
@@ -325,7 +334,7 @@ def _inside(connection: apsw.Connection, scope: int) -> Iterator[int]:
 
 
 def _by_place(connection: apsw.Connection, said: Mention) -> Iterator[tuple[int, Named]]:
-    """Scopes of the file or folder that is meant; those at its line before all."""
+    """Yield the scopes of the file or folder that is meant, first those at the given lines."""
     files, what = _files(connection, said)
     if not files:
         return
@@ -376,7 +385,7 @@ class _Span(NamedTuple):
 def _files(
     connection: apsw.Connection, said: Mention
 ) -> tuple[list[_NamedFile], Literal["file", "folder"]]:
-    """The files that a place or a dotted module means, and how it means them."""
+    """Return the files that a path or a dotted module stands for, and whether as file or folder."""
     if not said.place:
         return _modules(connection, "/".join(said.parts)) if len(said.parts) > 1 else ([], "file")
     path, last = said.place.strip("/"), said.place.rpartition("/")[2]
@@ -397,7 +406,11 @@ def _files(
 
 
 def _endings(path: str, *, whole: bool) -> Iterator[str]:
-    """The path, then without its first folders: of a whole one, or `a/` and `b/` of a diff."""
+    """Yield the path, then its ends.
+
+    Of an absolute one (`whole`) all ends; of another, only without the first folder, which may be
+    the `a/` or `b/` of a diff.
+    """
     yield path
     rest = path
     while "/" in rest and (whole or (rest is path and path.count("/") > 1)):
@@ -408,7 +421,7 @@ def _endings(path: str, *, whole: bool) -> Iterator[str]:
 def _modules(
     connection: apsw.Connection, module: str
 ) -> tuple[list[_NamedFile], Literal["file", "folder"]]:
-    """Files that are so called but for what follows the dot; else those of a folder."""
+    """Return the files of a module's name, whatever their suffix; else those in its folder."""
     begun = _listed(connection, "instr('/' || path, '/' || :said) > 0", module)
     ends = [f for f in begun if f"/{f.path}".rpartition(".")[0].endswith(f"/{module}")]
     whole = [file for file in ends if file.path.rpartition(".")[0] == module]
@@ -423,7 +436,7 @@ def _in_folder(connection: apsw.Connection, folder: str) -> list[_NamedFile]:
 
 
 def _below(files: Sequence[_NamedFile], folder: str) -> list[_NamedFile]:
-    """Those in a folder and below it; in one of the project's folder before others."""
+    """Return the files below a folder: the one at the project's root, if there is one there."""
     found = [file for file in files if f"/{folder}/" in f"/{file.path}"]
     return [file for file in found if file.path.startswith(f"{folder}/")] or found
 
@@ -433,7 +446,7 @@ def _unless_many(files: list[_NamedFile]) -> list[_NamedFile]:
 
 
 def _listed(connection: apsw.Connection, where: str, said: str) -> list[_NamedFile]:
-    """The files for which that is true of what was said, by path."""
+    """Return the indexed files that satisfy a condition on `:said`, by path."""
     rows = connection.execute(
         f"SELECT file, path FROM files WHERE left_out = '' AND {where} ORDER BY path",
         {"said": said},

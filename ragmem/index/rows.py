@@ -1,9 +1,8 @@
-"""The rows that files become in the index: their scopes with words and a text to embed.
+"""Conversion of files to rows of the index: scopes with their terms and the text to embed.
 
-Where there are many files they are cut in child processes, a few at a time. A child ends with the
-line to its parent, so that none outlives it, however that ends. It runs in a session of its own:
-Ctrl-C in a terminal is the parent's affair. What a file does to a parser (a crash, no end) costs
-that file alone.
+Many files are cut in a few child processes. A child exits when the pipe to its parent closes, so
+that none outlives the parent, however that ends. It has its own process session, so that Ctrl-C in
+a terminal reaches only the parent. A file that crashes a parser or never ends loses only itself.
 """
 
 import math
@@ -36,24 +35,24 @@ if TYPE_CHECKING:
 
 LENGTH_BITS = 8
 _STEPS = 16
-"""How many lengths are told apart between one and its double."""
+"""The number of encoded lengths per doubling."""
 _MOST_OF_A_TERM = 8
-"""How often a term counts in one field at most."""
+"""The most occurrences of a term that count in one field."""
 _MOST_TERMS = 400
 """The most distinct terms of a scope's lines, the commonest: more is a table of data."""
 _BODY_CHARS = 60_000
 _ABOUT_CHARS = 4_000
 _TEXTS = ("name", "qualified_name", "signature", "docstring")
 _PATH_PARTS = 3
-"""How many names at the end of a path are found as one: `store/base.py`."""
+"""The most components at the end of a path that are indexed as one term: `store/base.py`."""
 
 _STOPS = STOP_WORDS["english"]
 _NUMBERED = re.compile(r"#\d+$")
-"""Of the second scope of a name in its file."""
+"""Matches the number behind a qualified name that occurs more than once in its file."""
 
 
 def _names(scope: CutScope) -> list[str]:
-    """The qualified name's terms; those of the last name twice: that of its class is context."""
+    """Return the qualified name's terms, those of the name itself twice: its class is context."""
     return terms(_NUMBERED.sub("", scope.qualified_name), language="english") + terms(
         scope.name, language="english"
     )
@@ -71,7 +70,7 @@ def _telling(text: str) -> list[str]:
 
 
 def _capped(found: list[str], most: int = 0) -> list[str]:
-    """Each term so often at most, and the commonest of them where there are many."""
+    """Limit the occurrences of each term, and, with `most`, the number of distinct terms."""
     counted = Counter(found)
     if most and len(counted) > most:
         counted = Counter(dict(counted.most_common(most)))
@@ -81,16 +80,16 @@ def _capped(found: list[str], most: int = 0) -> list[str]:
 # --- what is embedded -------------------------------------------------------------------
 
 _EMBEDDED_CHARS = 480
-"""The most that is embedded: some 120 tokens of code and words."""
+"""The length limit of the text to embed: some 120 tokens of code and words."""
 _DOCSTRING_CHARS = 280
 _SIGNATURE_CHARS = 140
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
 
 
 def embedded(path: str, scope: CutScope) -> str:
-    """Return its name and place in words, what is said of it, its signature, how it begins.
+    """Return the text to embed: name and path as words, docstring, signature, and first lines.
 
-    Nothing of a block that only imports.
+    It is empty for a block of imports.
     """
     name = _NUMBERED.sub("", scope.qualified_name)
     if scope.kind == "block" and name == "imports":
@@ -113,7 +112,7 @@ def _in_words(name: str) -> str:
 
 
 def _beginning(scope: CutScope, room: int) -> str:
-    """Its first lines that say something, without what the signature and the docstring say."""
+    """Return the first lines with words, without those in the signature or the docstring."""
     known = f"{' '.join(scope.signature.split())} {' '.join(scope.docstring.split())}"
     found: list[str] = []
     for line in islice(scope.text.splitlines(), 200):
@@ -128,7 +127,7 @@ def _beginning(scope: CutScope, room: int) -> str:
 
 
 def _bare(line: str) -> str:
-    """A line without the marks of a comment or a string around it."""
+    """Strip the marks of a comment or a string from a line."""
     return line.strip("\"'/*#!;-<> ")
 
 
@@ -136,45 +135,45 @@ def _bare(line: str) -> str:
 
 
 def numbered(sequence: int, length: int) -> int:
-    """Make the number of a scope's row: with its length in it, which a search need not look up."""
+    """Return the row id of a scope, with its length encoded so that searches needn't look it up."""
     code = min(round(_STEPS * math.log2(length + 1)), (1 << LENGTH_BITS) - 1)
     return sequence << LENGTH_BITS | code
 
 
 def length_of(scopes: "NDArray[np.int64]") -> "NDArray[np.float64]":
-    """Return how many terms each has, within 3 %."""
+    """Decode the numbers of terms from row ids, within 3 %."""
     lengths: NDArray[np.float64] = 2.0 ** ((scopes & (1 << LENGTH_BITS) - 1) / _STEPS) - 1
     return lengths
 
 
 class ScopeRow(msgspec.Struct, frozen=True, array_like=True):
-    """A scope with its words."""
+    """A scope with its terms, by the field that they are indexed in."""
 
     scope: CutScope
-    """Without its text."""
+    """The scope without its text."""
     names: str
     paths: str
     about: str
     body: str
     length: int
-    """Terms of what is said about it and of its lines: the names of all are about as long."""
+    """The number of terms in `about` and `body`; names and paths are about equally long for all."""
     embedded: str
-    """The text that is embedded; empty where there is nothing to embed."""
+    """The text to embed; empty if there is none."""
     embed_hash: str
 
 
 class FileRow(msgspec.Struct, frozen=True, array_like=True):
-    """A file that was read, or could not be."""
+    """A file to be written to the index."""
 
     path: str
     unread: Unread | None = None
-    """The reason why there is nothing of it."""
+    """The reason why it could not be read; the other fields are empty then."""
     size: int = 0
     mtime_ns: int = 0
     seen_ns: int = 0
     hash: str = ""
     left_out: str = ""
-    """The reason why it is not cut though it was read; empty if it is."""
+    """The reason why it was read but not cut; empty if it was cut."""
     language: str = ""
     line_count: int = 0
     imports: tuple[str, ...] = ()
@@ -182,7 +181,7 @@ class FileRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 def row_of(root: int, path: str, most: int) -> FileRow:
-    """Read and cut one file; what is in it never makes this fail."""
+    """Read and cut one file; no content makes this raise."""
     from ragmem.index.cut import cut
 
     try:
@@ -211,7 +210,7 @@ def row_of(root: int, path: str, most: int) -> FileRow:
 
 
 def scope_row(path: str, language: str, scope: CutScope) -> ScopeRow:
-    """Return a scope with its words, terms joined with spaces, and its text for the embedder."""
+    """Return a scope with its terms, joined with spaces, and its text to embed."""
     from ragmem.index.vectors import embed_hash
 
     about = _capped(_telling(f"{scope.docstring}\n{scope.signature}"[:_ABOUT_CHARS]))
@@ -231,13 +230,13 @@ def scope_row(path: str, language: str, scope: CutScope) -> ScopeRow:
 
 
 _HERE_AT_MOST = 64
-"""The most files that are cut here: a child would take longer to start than they take."""
+"""The most files to cut in this process: starting a child would take longer."""
 _BATCH = 100
 _MOST_CHILDREN = 4
-"""At most one a core; they yield to whoever has work, and this process hardly has any meanwhile."""
+"""The most children, and at most one per core: they are niced, and this process is mostly idle."""
 _NICENESS = 10
 _PATIENCE_S = 120.0
-"""How long a child may take to start, and for one batch."""
+"""The time limit for a child to start, and for each batch."""
 _TICK_S = 0.1
 _PROGRAM = "from ragmem.index.rows import serve; serve()"
 
@@ -245,12 +244,12 @@ _PROGRAM = "from ragmem.index.rows import serve; serve()"
 def cut_files(
     root: int, paths: Sequence[str], *, most: int, stop: threading.Event
 ) -> Iterator[list[FileRow]]:
-    """Yield the rows of these files, in batches, in any order; ends early when told to stop."""
+    """Yield the rows of these files, in batches, in any order; ends early if `stop` is set."""
     if len(paths) > _HERE_AT_MOST:
         try:
             yield from _cut_by_children(root, paths, most, stop)
             return
-        except OSError:  # No process can be started: then it takes longer.
+        except OSError:  # No process can be started: cut here, which takes longer.
             pass
     for start in range(0, len(paths), _BATCH):
         if not stop.is_set():
@@ -261,7 +260,7 @@ def cut_files(
 def _cut_by_children(
     root: int, paths: Sequence[str], most: int, stop: threading.Event
 ) -> Iterator[list[FileRow]]:
-    """Keep some children busy; what one dies of is tried again, file by file."""
+    """Cut files in child processes; a batch that kills a child is tried again, file by file."""
     from multiprocessing.connection import wait
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -282,7 +281,7 @@ def _cut_by_children(
                     done.append(rows or [])
                 elif child.works and time.monotonic() - child.since > _PATIENCE_S:
                     child.process.kill()
-                # It goes on while what it has made is written.
+                # The child works on while the caller writes these rows.
                 if waiting and child.is_started and not child.asked:
                     child.ask(waiting.popleft())
             yield from filter(None, done)
@@ -292,7 +291,7 @@ def _cut_by_children(
 
 
 class _Child:
-    """A process that cuts files, started anew where it has died."""
+    """A child process that cuts files, restarted if it dies."""
 
     asked: Sequence[str]
 
@@ -324,11 +323,11 @@ class _Child:
 
     @property
     def works(self) -> bool:
-        """Whether it is to say something: that it has started, or what it was asked."""
+        """Whether a message from it is due: that it has started, or an answer."""
         return bool(self.asked) or not self.is_started
 
     def ask(self, paths: Sequence[str]) -> None:
-        """Hand it files; whether it has died meanwhile is seen by its answer."""
+        """Send it files; if it has died, `rows` finds out."""
         self.asked, self.since = paths, time.monotonic()
         self._send(paths)
 
@@ -337,9 +336,9 @@ class _Child:
             self.line.send_bytes(msgspec.msgpack.encode(message))
 
     def rows(self) -> list[FileRow] | None:
-        """Read the answer; None where it died of the question, and another is started.
+        """Read the answer; if the child died instead, start another one and return None.
 
-        OSError where it can't even be started.
+        Raises OSError if it died before it had started.
         """
         with suppress(EOFError, OSError):
             answer = self.line.recv_bytes()
@@ -352,14 +351,17 @@ class _Child:
         return None
 
     def close(self) -> None:
-        """End it."""
+        """Kill the child and close the pipe."""
         self.process.kill()
         self.process.wait()
         self.line.close()
 
 
 def serve() -> None:
-    """Answer requests until there are no more; arguments: the project's open folder, the line."""
+    """Run a child: answer requests until the pipe closes.
+
+    Its command-line arguments are the descriptors of the project's folder and of the pipe.
+    """
     from multiprocessing.connection import Connection
 
     root, line = int(sys.argv[1]), Connection(int(sys.argv[2]))

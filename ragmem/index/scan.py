@@ -1,7 +1,7 @@
-"""The index brought up to date with the disk: only what changed is read, cut and written.
+"""Refreshing the index from disk: only files that changed are read, cut and written.
 
-All of it runs in one thread, on a connection of its own. Killed or stopped at any time it leaves
-whole transactions behind, and the next refresh does the rest.
+A refresh runs in one thread, on a connection of its own. If it is killed or stopped, complete
+transactions remain, and the next refresh does the rest.
 """
 
 import os
@@ -35,20 +35,20 @@ from ragmem.records import utc_now
 
 
 class ScopeWriter:
-    """What one refresh changes, transaction by transaction."""
+    """Writes the changes of one refresh, and collects the paths that changed."""
 
     def __init__(self, connection: apsw.Connection, project_id: str) -> None:
         self.changed: list[str] = []
         self.removed: list[str] = []
         self.unread: list[FileRow] = []
-        """Files that could not be read, or are left out for what is in them."""
+        """Files that could not be read, or are left out because of their content."""
         self._connection = connection
         self._project_id = project_id
         self._epoch = self._sequence = self._documents = self._terms = 0
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write all that is done in the block or nothing of it."""
+        """Run the block in a transaction, in a new epoch, and update the counts at its end."""
         with transaction(self._connection):
             self._epoch = raise_epoch(self._connection)
             self._sequence = int(str(self._connection.execute("SELECT sequence FROM state").get))
@@ -61,7 +61,7 @@ class ScopeWriter:
             )
 
     def put(self, row: FileRow) -> None:
-        """Write a file as it was read; in a transaction, as all that follows."""
+        """Write a file as it was read. Like the methods below, call it within `transaction`."""
         if row.unread is not None or row.left_out:
             self.unread.append(row)
             self.remove(row.path)
@@ -92,7 +92,7 @@ class ScopeWriter:
         self._connection.execute("DELETE FROM gone WHERE path = ?", (row.path,))
 
     def remove(self, path: str) -> None:
-        """Take a file out that is no more."""
+        """Delete a file and its scopes from the index."""
         found = self._connection.execute(
             "SELECT file, left_out FROM files WHERE path = ?", (path,)
         ).fetchone()
@@ -106,7 +106,7 @@ class ScopeWriter:
             self._tell_gone(path)
 
     def rename(self, path: str, new: str) -> None:
-        """Take a file's scopes with their ids along; it is to be cut again, for their paths."""
+        """Move a file's scopes, with their ids, to a new path, and mark it to be cut again."""
         self._connection.execute(
             "UPDATE files SET path = ?, size = -1, hash = '' WHERE path = ?", (new, path)
         )
@@ -117,7 +117,7 @@ class ScopeWriter:
         self._connection.execute("INSERT OR IGNORE INTO gone (path) VALUES (?)", (path,))
 
     def _drop_scopes(self, file: int) -> dict[tuple[str, str], str]:
-        """Take the scopes of a file out; return their ids by kind and qualified name."""
+        """Delete a file's scopes; return their ids by kind and qualified name."""
         old = self._connection.execute(
             "SELECT scope, term_count, kind, qualified_name, scope_id FROM scopes WHERE file = ?",
             (file,),
@@ -158,7 +158,7 @@ class ScopeWriter:
 
 
 _MANY_STEMS = 200
-"""Words of paths that came or went, beyond which all imports are looked at."""
+"""The number of stems of added and removed paths above which all imports are resolved again."""
 
 
 class Stopped(Exception):
@@ -166,7 +166,7 @@ class Stopped(Exception):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is refreshed, and how."""
+    """What to refresh, and with which settings."""
 
     root: Path
     project_id: str
@@ -180,7 +180,7 @@ def refresh(
     stop: threading.Event,
     show: Callable[[int, int], None] = lambda done, of: None,
 ) -> Refreshed:
-    """Bring the index up to date; Stopped when told to stop before the end."""
+    """Bring the index up to date; raises Stopped if `stop` is set before the end."""
     started = time.monotonic()
     with opened_folder(plan.root) as root:
         writer = _Refresh(connection, plan, root, stop, show).run()
@@ -196,7 +196,7 @@ def refresh(
 
 
 def counts(connection: apsw.Connection) -> tuple[int, int, dict[str, int]]:
-    """Count files and scopes that are indexed, and by reason the files that are not, most first."""
+    """Return the numbers of files and scopes, and by reason, most first, of files left out."""
     files = connection.execute("SELECT count(*) FROM files WHERE left_out = ''").get
     scopes, listed = connection.execute("SELECT document_count, left_out FROM state").get
     left_out: Counter[str] = Counter(msgspec.json.decode(str(listed), type=dict[str, int]))
@@ -208,7 +208,7 @@ def counts(connection: apsw.Connection) -> tuple[int, int, dict[str, int]]:
 
 
 class _Refresh:
-    """One refresh of the folder that the descriptor `root` holds."""
+    """One refresh of the folder that the descriptor `root` holds open."""
 
     def __init__(
         self,
@@ -228,10 +228,10 @@ class _Refresh:
         self._present: dict[str, os.stat_result] = {}
         self._removed: list[str] = []
         self._left_out: Counter[str] | None = None
-        """Files by the reason; None where the project was not listed to its end."""
+        """Numbers of files left out, by reason; None if the listing is incomplete."""
 
     def run(self) -> ScopeWriter:
-        """Look at the disk, cut what changed, write it."""
+        """List the files, and cut and write those that changed."""
         columns = "SELECT path, size, mtime_ns, seen_ns, hash, left_out FROM files"
         rows = self._connection.execute(columns)
         seen = {str(path): FileStamp(*rest) for path, *rest in rows}
@@ -253,7 +253,7 @@ class _Refresh:
             self._finish(seen.keys())
         return self._writer
 
-    # --- what the disk says -----------------------------------------------------------------
+    # --- comparison with the disk -----------------------------------------------------------
 
     def _look_at_all(self, seen: Collection[str]) -> None:
         plan = self._plan
@@ -272,7 +272,7 @@ class _Refresh:
             self._removed = [path for path in seen if path not in self._present]
 
     def _note(self, path: str) -> str:
-        """Add a file to those that are there; why not, where it can't be read."""
+        """Add a file to those present; return why not if it can't be indexed, else nothing."""
         try:
             found = os.stat(path, dir_fd=self._root, follow_symlinks=False)
             if not stat.S_ISREG(found.st_mode):
@@ -291,7 +291,7 @@ class _Refresh:
     def _compared(
         self, seen: Mapping[str, FileStamp]
     ) -> tuple[list[str], list[tuple[int, int, int, str]]]:
-        """Return files whose content is new or other, the latest last, and those only touched."""
+        """Return new and modified files, the latest last, and the new stats of unmodified ones."""
         to_cut: list[str] = []
         touched: list[tuple[int, int, int, str]] = []
         for path, found in self._present.items():
@@ -304,12 +304,12 @@ class _Refresh:
                 touched.append((content.size, content.mtime_ns, content.seen_ns, path))
             else:
                 to_cut.append(path)
-        # What comes last gets its vectors first: what people work on is to be found soon.
+        # The last ones cut are embedded first, so that what people work on is found soon.
         to_cut.sort(key=lambda path: self._present[path].st_mtime_ns)
         return to_cut, touched
 
     def _renamed(self, seen: Mapping[str, FileStamp]) -> dict[str, str]:
-        """Return by the paths of new files what went and had the same content."""
+        """Return by the path of a new file the path of a removed one with the same content."""
         went = {
             before.hash: path
             for path in self._removed
@@ -350,12 +350,12 @@ class _Refresh:
         self._stop_if_told()
 
     def _finish(self, known: Set[str]) -> None:
-        """Do what takes all files: imports, what is left out."""
+        """Do the work that needs all files: resolve imports, count the files left out."""
         changed = set(self._writer.changed)
         self._resolve((changed - known) | set(self._writer.removed))
         left_out = ""
         if self._left_out is not None:
-            # It looks at all texts: not with each edit of a file.
+            # Pruning reads all texts: it is left out if nothing changed.
             if changed or self._writer.removed:
                 vectors.prune(self._connection)
             unread = Counter(row.unread for row in self._writer.unread if row.unread)
@@ -367,7 +367,7 @@ class _Refresh:
         )
 
     def _resolve(self, came_or_went: Set[str]) -> None:
-        """Resolve imports of files that changed, or that may mean a file that came or went."""
+        """Resolve imports of files that changed, or that may import an added or removed file."""
         rows = self._connection.execute(
             "SELECT file, path, language, written, resolved FROM files"
             " WHERE left_out = '' AND written != '[]'"

@@ -1,9 +1,8 @@
-"""Search over scopes: words in four fields, vectors, names, and those that call each other.
+"""Search over scopes: by words in four fields, by vectors, by names, and along calls and imports.
 
-As over turns (ragmem/store/sqlite/search.py) the lists of scopes that have a word are read alone,
-with the field of each place in the same number, and scored together. All scores are put on one
-scale (distances from the mean in standard deviations, among the candidates) and added, as over
-turns (ragmem/memory/ranking.py).
+As in the search over turns (ragmem/store/sqlite/search.py), the postings of each term are read
+from the text index, each with its field encoded in the same number, and scored here (BM25). All
+scores are standardised (z-scores among the candidates) and added, as in ragmem/memory/ranking.py.
 """
 
 import math
@@ -34,30 +33,30 @@ if TYPE_CHECKING:
 
 
 class ScopeCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A scope with what speaks for it."""
+    """A scope with the evidence that it is relevant."""
 
     scope: int
-    """Its row."""
+    """The row id."""
     path: str
     kind: ScopeKind
     text: float = 0.0
-    """BM25 over its four fields; 0 where it has none of the words."""
+    """The BM25 score over the four fields; 0 if it has none of the words."""
     similarity: float | None = None
-    """The cosine of its vector with the question's, where both are there."""
+    """The cosine similarity of its vector and the question's; None if either is missing."""
     held: float = 0.0
-    """The share of the question's words that it has, the rare ones counting more; 0 to 1."""
+    """The share, from 0 to 1, of the question's words that it has, weighted by rarity (IDF)."""
     lent: float = 0.0
     """The best text score of a scope that calls it."""
     told: float = 0.0
-    """The best text score of a section of a text that names it."""
+    """The best text score of a section of prose that names it."""
     named: float = 0.0
-    """From 0 to 1, how surely the question names it."""
+    """The confidence, from 0 to 1, that the question names it."""
     meant: bool = False
-    """Whether the question names it, its file, or a scope that it is in."""
+    """Whether the question names it, its file, or a scope that contains it."""
 
 
 class RankedScope(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate with what it is worth; comparable within one search only."""
+    """A candidate with its score, which is comparable within one search only."""
 
     candidate: ScopeCandidate
     score: float
@@ -66,53 +65,54 @@ class RankedScope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScopeWeights(msgspec.Struct, frozen=True, kw_only=True):
-    """How much each ingredient counts, in standard deviations of the scores.
+    """Weights of the parts of a score, in standard deviations.
 
     Chosen with `scripts/bench --only code` on one code base and this repository, and reported on
     another (docs/measurements.md).
     """
 
     words: float = 0.9
-    """Of the words, where the cosine counts 1."""
+    """Weight of the text score, relative to 1 for the cosine similarity."""
     own: float = 0.4
-    """So much of them goes by what a scope has itself; the rest by what is said for it too."""
+    """The share of the text score that goes by a scope's own words alone; the rest also counts
+    those of its callers and of prose that names it."""
     share_lent: float = 0.9
-    """Of its best caller's words, that count as its own where they are more than it has."""
+    """The factor by which the best caller's text score counts as the scope's own, if higher."""
     share_told: float = 1.0
-    """The same of the best text that names it."""
+    """The same factor for the best section of prose that names it."""
     lent: float = 0.6
-    """Of the best text score among its callers, besides; not above the best of all."""
+    """Additional weight of the best caller's text score; it lifts no scope above the best one."""
     told: float = 0.25
-    """The same of the texts that name it."""
+    """Additional weight of the best score of prose that names it."""
     held: float = 3.0
-    """Of the share of the question's words that it has, as far as that is over `much_held`."""
+    """Weight of the share of the question's words that it has, minus `much_held`."""
     much_held: float = 0.8
     vector: float = 1.0
-    """Of the cosine."""
+    """Weight of the cosine similarity."""
     foreign_vector: float = 0.6
-    """The same for a question in a language that the embedder knows badly."""
+    """The same for a question in a language that the embedder handles badly."""
     file: float = 0.35
-    """Of its file: the mean of the three best in it, by text and by vector."""
+    """Weight of its file: the mean of the three best scopes in it, by text and vector."""
     imports: float = 0.1
-    """Of the files that import its own, or that it imports: the best of them."""
+    """Weight of the best file among those that its file imports or is imported by."""
     near: float = 0.3
-    """Of a scope in a file that the conversation has touched."""
+    """Bonus for a scope in a file that the conversation has touched."""
     test: float = 1.2
-    """Taken from tests, where the question does not speak of them."""
+    """Penalty for tests, unless the question is about tests."""
     block: float = 0.6
-    """Taken from what has no name of its own."""
+    """Penalty for scopes without a name."""
     section: float = 0.6
-    """Taken from a section of a text: what is asked about is mostly code."""
+    """Penalty for sections of prose: most questions are about code."""
     named: float = 20.0
-    """Of a scope that the question names: before all others."""
+    """Weight of being named by the question, which ranks a scope before all others."""
 
 
 DEFAULT_WEIGHTS = ScopeWeights()
 WITHOUT_VECTORS = ScopeWeights(words=1.0, own=0.6, told=0.4)
-"""Where words must say all: those that a scope has itself say more."""
+"""The weights if no candidate has a vector: a scope's own words count for more."""
 _BEST_OF_FILE = 3
 _MOST_LENT = 5.0
-"""The most standard deviations that a lent score is worth: where few have one, it would be many."""
+"""The limit of a lent z-score: if few candidates have one, it would be huge."""
 _FIRST = 10
 _OF_ONE_FILE = 3
 """The most scopes of one file among the first hits, unless the question names more."""
@@ -128,7 +128,7 @@ _OF_TESTS = re.compile(
 
 
 def is_test(path: str) -> bool:
-    """Return whether a file's place or name says that it tests others."""
+    """Return whether a file's folder or name is that of tests."""
     return _TEST_PATH.search(path) is not None
 
 
@@ -181,9 +181,9 @@ def rank(
 def _by_words(
     candidates: Sequence[ScopeCandidate], weights: ScopeWeights
 ) -> tuple[list[float], list[float], list[float]]:
-    """Return what their own words are worth, and what callers and texts add to that.
+    """Return the score of each candidate's own words, and what callers and prose add to it.
 
-    What callers lend lifts none above the best that has the words itself.
+    Callers lift no candidate above the best one, as scored without the additional weight.
     """
     own = [c.text for c in candidates]
     lent = [max(c.text, weights.share_lent * c.lent) for c in candidates]
@@ -206,7 +206,7 @@ def _by_words(
 
 
 def mixed(ranked: Sequence[RankedScope]) -> list[RankedScope]:
-    """Let no more than three of a file be among the first few, unless they are meant."""
+    """Move scopes beyond three of one file behind the first ten hits, unless they are meant."""
     first: list[RankedScope] = []
     later: list[RankedScope] = []
     seen: Counter[str] = Counter()
@@ -232,7 +232,7 @@ def _less(kind: ScopeKind, weights: ScopeWeights) -> float:
 def _by_imports(
     paths: Sequence[str], scores: Sequence[float], imports: Mapping[str, Collection[str]]
 ) -> dict[str, float]:
-    """For each file the best score in one that it imports, or that imports it; 0 at least."""
+    """Return by file the best score in files that it imports or that import it, at least 0."""
     best: dict[str, float] = {}
     for path, score in zip(paths, scores, strict=True):
         best[path] = max(score, best.get(path, 0.0))
@@ -246,13 +246,13 @@ def _by_imports(
 
 
 _DEFINED = 3
-"""The most scopes of one name: a call of a name that more have tells nothing."""
+"""The most scopes that may share a called name: with more, the call identifies none of them."""
 TEXTS = ("section", "text")
-"""The kinds of scopes that call nothing, but speak of others."""
+"""The kinds of scopes that are prose: they call nothing, but may name other scopes."""
 
 
 class LentScore(NamedTuple):
-    """A score that another scope lends, and that scope."""
+    """The score of a scope that calls or names another, and that lending scope."""
 
     score: float
     lender: int
@@ -261,9 +261,9 @@ class LentScore(NamedTuple):
 def loans(
     connection: apsw.Connection, scores: Mapping[int, float]
 ) -> tuple[dict[int, LentScore], dict[int, LentScore]]:
-    """Return the best score among its callers of each scope that is called, and among texts.
+    """Return the best-scoring caller of each scope called, and the same for prose that names it.
 
-    Names that many have are left out.
+    `scores` has the text scores of possible callers. Names that many scopes share are left out.
     """
     lenders = listed(scores)
     texts = column(
@@ -308,21 +308,21 @@ _CHARS = 120
 
 
 class Reasons(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search knows of all that it has found."""
+    """What explains the hits of a search."""
 
     terms: "Sequence[tuple[QueryTerm, NDArray[np.int64], NDArray[np.float64]]]"
-    """Of each of the question's terms the scopes that have it, sorted, and what it is worth."""
+    """For each term of the question the scopes that contain it, sorted, and their scores."""
     named: Mapping[int, Named]
-    """What the question names, by scope."""
+    """The question's references, by scope."""
     lent: Mapping[int, str]
-    """The name of a caller, by scope."""
+    """The name of the best caller, by scope."""
     told: Mapping[int, str]
-    """The text that names it, by scope."""
+    """The path of the prose that names it, by scope."""
     importers: Mapping[str, str]
-    """A file that imports it and that something was found in too, by path."""
+    """By path, a file with hits that imports it."""
 
     def why(self, ranked: RankedScope, qualified_name: str) -> tuple[str, ...]:
-        """Say why, the most telling first: that the question names it, then by what each adds."""
+        """Return the reasons for a hit: that the question names it, then by their parts' scores."""
         one, parts = ranked.candidate, ranked.parts
         said = self.named.get(one.scope)
         inside = said is not None and said.what == "inside"
@@ -348,7 +348,7 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(one_line(text, _CHARS) for text in first + ordered)
 
     def _words(self, scope: int) -> list[str]:
-        """Terms of the question that it has, the most telling first; no stem beside its word."""
+        """Return the question's terms in a scope, best-scoring first, without stems of others."""
         import numpy as np
 
         found = []
@@ -365,13 +365,13 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _whole(words: Sequence[str]) -> str:
-    """The first of these terms; a path or a compound name as a whole, and not its parts too."""
+    """Join the first of these terms, dropping parts of paths and compound names in the list."""
     whole = [word for word in words if not any(word in each for each in words if each != word)]
     return ", ".join(whole[:_WORDS])
 
 
 class CodeQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of the code."""
+    """The arguments of a search over scopes."""
 
     text: str
     vector: bytes = b""
@@ -385,28 +385,28 @@ class CodeQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 _K1 = 1.2
 _B = 0.6
-"""How much the words of a long scope count less."""
+"""BM25's k1 (saturation of term frequency) and b (normalisation by length)."""
 _FIELDS = (3.0, 1.5, 1.5, 1.0)
-"""What a word counts among the names, in the path, in what is said about it, in its lines."""
+"""The weights of an occurrence in names, paths, docstring and signature, and body."""
 _CANDIDATES = 100
-"""How many of the best by text are ranked, and as many by vector."""
+"""The number of candidates by text score, and by vector, that are ranked."""
 _LEAST_HITS = 6_000
-"""The most scopes that are looked at for a question's words, in a small project."""
+"""The most postings that are read for a question in a small project."""
 _SHARE_OF_HITS = 0.3
-"""The same in a large one, as a share of its scopes: the commonest words are left out."""
+"""The same in a large project, as a share of its scopes: the commonest terms are left out."""
 _COLUMNS = "npab"
 """The first letters of the text index's columns: names, paths, about, body."""
 _COLUMN_BITS = 7
 _CALLERS = 100
 _LENT = 50
 _OF_A_PLACE = 30
-"""How many scopes of a place that the question names are ranked, by text and by vector."""
+"""The number of scopes by text score, and by vector, that are ranked for places in a question."""
 
 
 def search(
     connection: apsw.Connection, question: CodeQuestion, resident: ScopeVectors
 ) -> list[CodeHit]:
-    """Find the best scopes, without their texts; in the caller's transaction."""
+    """Find the best scopes, without their texts. Runs in the caller's transaction."""
     held = connection.execute("SELECT document_count, term_count FROM state").fetchone()
     if held is None or not held[0] or question.limit < 1:
         return []
@@ -467,7 +467,7 @@ def search(
 
 
 class _List(NamedTuple):
-    """The scopes that have a term, sorted, and what it is worth: at all, and in each."""
+    """The postings of a term: its worth (weight by IDF), scopes sorted, and their BM25 scores."""
 
     term: QueryTerm
     worth: float
@@ -491,7 +491,7 @@ def _lists(
         places = _places(connection, term.term)
         scopes, field = places >> _COLUMN_BITS, column[places & (1 << _COLUMN_BITS) - 1]
         shape = 1 - _B + _B * length_of(scopes) / max(1.0, mean_length)
-        # Names and paths are about as long in all: only the rest is held against its length.
+        # Names and paths are about equally long for all: only the other fields are normalised.
         each = fields[field] / np.where(field >= 2, shape, 1.0)
         starts = np.flatnonzero(np.diff(scopes, prepend=-1))
         counts = np.add.reduceat(each, starts)
@@ -505,7 +505,7 @@ def _lists(
 def _rare(
     connection: apsw.Connection, asked: Sequence[QueryTerm], count: int
 ) -> list[tuple[QueryTerm, int]]:
-    """The terms and how many scopes have each, rarest first, as many as may be read."""
+    """Return terms with the numbers of scopes that have them, rarest first, up to the limit."""
     left = max(_LEAST_HITS, int(_SHARE_OF_HITS * count))
     counted = []
     for term in asked:
@@ -522,10 +522,10 @@ def _rare(
 
 
 def _places(connection: apsw.Connection, term: str) -> "Numbers":
-    """Where a term stands: rows of scopes, each with its column's letter, sorted by scope."""
+    """Return a term's occurrences: row ids of scopes, with the column's letter in the low bits."""
     import numpy as np
 
-    # One string of numbers is read far faster than so many rows.
+    # Reading one string of numbers is far faster than reading as many rows.
     joined = connection.execute(
         "SELECT group_concat(doc * ? + unicode(col)) FROM text_places WHERE term = ?",
         (1 << _COLUMN_BITS, term),
@@ -540,7 +540,7 @@ def _summed(lists: Sequence[_List]) -> "tuple[Numbers, Floats]":
         return np.empty(0, np.int64), np.empty(0)
     merged = np.concatenate([each.scopes for each in lists])
     together = np.concatenate([each.scores for each in lists])
-    # Each list is sorted: a stable sort merges them.
+    # Each list is sorted, so that a stable sort merges them.
     order = np.argsort(merged, kind="stable")
     merged = merged[order]
     starts = np.flatnonzero(np.diff(merged, prepend=-1))
@@ -548,13 +548,13 @@ def _summed(lists: Sequence[_List]) -> "tuple[Numbers, Floats]":
 
 
 class _Scores:
-    """Scopes, sorted, with a score each."""
+    """Scopes, sorted by row id, with their scores."""
 
     def __init__(self, scopes: "Numbers", scores: "NDArray[np.floating]") -> None:
         self._scopes, self._scores = scopes, scores
 
     def best(self, limit: int) -> list[int]:
-        """Return the best, best first; of equals the newest."""
+        """Return the scopes with the highest scores, best first, of equal ones the newest first."""
         import numpy as np
 
         places = np.arange(len(self._scopes))
@@ -566,7 +566,7 @@ class _Scores:
         return found
 
     def of(self, wanted: Iterable[int]) -> dict[int, float]:
-        """Return the scores of those of these scopes that have one."""
+        """Return the scores of these scopes, without those that have none."""
         import numpy as np
 
         if not len(self._scopes):
@@ -582,7 +582,7 @@ class _Scores:
 
 
 def _of_places(named: Mapping[int, Named], text: _Scores, near: _Scores) -> set[int]:
-    """Of what the question names by its name all; of what is in a place the first, and the best."""
+    """Return the named scopes to rank: those marked `first`, and the best of the others."""
     first = {scope for scope, one in named.items() if one.first}
     others = sorted(named.keys() - first)
     found = (best_of(scores.of(others), _OF_A_PLACE) for scores in (text, near))
@@ -590,7 +590,7 @@ def _of_places(named: Mapping[int, Named], text: _Scores, near: _Scores) -> set[
 
 
 def _held(lists: Sequence[_List], scopes: Sequence[int]) -> dict[int, float]:
-    """Of each scope the share of what the question's words are worth that it has."""
+    """Return for each scope the share of the total worth of the question's words that it has."""
     import numpy as np
 
     telling = [each for each in lists if each.term.kind not in ("stop", "edge")]
@@ -606,9 +606,9 @@ def _held(lists: Sequence[_List], scopes: Sequence[int]) -> dict[int, float]:
 
 
 def _imports(connection: apsw.Connection, paths: Collection[str]) -> dict[str, list[str]]:
-    """Among these files, who imports whom."""
+    """Return the imports among these files."""
     found: dict[str, list[str]] = {}
-    # With both ends given SQLite would look each one up with each other.
+    # If both ends were constrained, SQLite would look up every pair.
     for path, imported in connection.execute(
         """
         SELECT f.path, i.imported FROM json_each(?) AS chosen
@@ -626,7 +626,7 @@ def _imports(connection: apsw.Connection, paths: Collection[str]) -> dict[str, l
 
 
 def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, CodeHit]:
-    """Return these scopes by their rows, without what speaks for them."""
+    """Return these scopes by row id, as hits without scores and reasons."""
     found = connection.execute(
         """
         SELECT s.scope, s.scope_id, s.kind, f.path, s.name, s.qualified_name, s.signature,
@@ -646,19 +646,19 @@ def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, Cod
 def _lenders(
     connection: apsw.Connection, scopes: Collection[int], given: Mapping[int, LentScore]
 ) -> dict[int, str]:
-    """Of these scopes that something has lent to, what that is called."""
+    """Return by scope the name of its lender, without scopes that have none."""
     chosen = {scope: given[scope].lender for scope in scopes if scope in given}
     rows = _rows(connection, set(chosen.values()))
     return {scope: _called(rows[lender]) for scope, lender in chosen.items() if lender in rows}
 
 
 def _called(hit: CodeHit) -> str:
-    """Its name in a file of code, else the file's."""
+    """Return how to refer to a lender: a path for prose, else its qualified name."""
     return hit.path if hit.kind in TEXTS else hit.qualified_name or hit.path
 
 
 def _importers(imports: Mapping[str, Collection[str]], found: Collection[str]) -> dict[str, str]:
-    """Of a file one of the others that were found, which imports it."""
+    """Return for each file one of the files with hits that imports it."""
     return {
         imported: path
         for path in sorted(found, reverse=True)

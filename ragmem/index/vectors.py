@@ -1,7 +1,7 @@
-"""Vectors of scopes: those that wait for one, those that have one, and all of them in memory.
+"""Vectors of scopes: the queue of texts to embed, the stored vectors, and a cache in memory.
 
-They are kept by the hash of what was embedded. So a scope that moves keeps its vector, and one
-that comes back with another branch has it at once.
+Vectors are stored by the hash of the embedded text. So a scope that moves keeps its vector, and
+one that returns when the branch is switched back has it at once.
 """
 
 import hashlib
@@ -30,15 +30,15 @@ _WAITING = """to_embed AS t WHERE waits
 
 
 def embed_hash(text: str) -> str:
-    """Return the hash by which a text's vector is kept; empty for an empty text, which has none."""
+    """Return the hash that a text's vector is stored by; empty for an empty text."""
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest() if text else ""
 
 
-# --- what waits -------------------------------------------------------------------------
+# --- texts to embed ---------------------------------------------------------------------
 
 
 def want(connection: apsw.Connection, rows: Sequence[tuple[str, str]]) -> None:
-    """Note the texts that scopes have now, by hash; those without a vector wait for one."""
+    """Store texts by their hashes, and queue those without a vector."""
     given = {key: text for key, text in rows if key}
     if not given:
         return
@@ -60,7 +60,7 @@ def has_texts(connection: apsw.Connection) -> bool:
 
 
 def waiting(connection: apsw.Connection, limit: int) -> list[tuple[str, str]]:
-    """Return hashes and texts without a vector, the last that came first."""
+    """Return hashes and texts without a vector, those added last first."""
     found = connection.execute(
         f"SELECT embed_hash, text FROM {_WAITING} ORDER BY place DESC LIMIT ?", (limit,)
     )
@@ -68,15 +68,15 @@ def waiting(connection: apsw.Connection, limit: int) -> list[tuple[str, str]]:
 
 
 def waiting_count(connection: apsw.Connection) -> int:
-    """Count the texts of scopes that have no vector yet."""
+    """Return the number of scopes' texts without a vector."""
     return int(connection.execute(f"SELECT count(*) FROM {_WAITING}").get)
 
 
-# --- what has one -------------------------------------------------------------------------
+# --- stored vectors -----------------------------------------------------------------------
 
 
 def use_embedder(connection: apsw.Connection, model_id: str, dimension: int) -> None:
-    """Drop the vectors of another embedder; all texts wait for new ones then."""
+    """If the embedder has changed, delete all vectors and queue all texts again."""
     if _mark(connection) == _Mark(model_id, dimension):
         return
     connection.execute("DELETE FROM vectors")
@@ -89,7 +89,10 @@ def use_embedder(connection: apsw.Connection, model_id: str, dimension: int) -> 
 def put(
     connection: apsw.Connection, mark: tuple[str, int], rows: Sequence[tuple[str, bytes]]
 ) -> None:
-    """Keep vectors (float32) of texts, by their hashes; not those of another model than `mark`."""
+    """Store vectors (float32) by the hashes of their texts.
+
+    `mark` is the model and dimension; if the index has others by now, nothing is stored.
+    """
     sound = [(key, vector) for key, vector in rows if key and len(vector) == 4 * mark[1]]
     if not sound or _mark(connection) != mark:
         return
@@ -106,7 +109,7 @@ def put(
 
 
 def prune(connection: apsw.Connection) -> None:
-    """Let texts go that no scope has, and of their vectors the oldest where they are many."""
+    """Delete texts that no scope uses, and the oldest of their vectors if there are too many."""
     unused = "NOT EXISTS (SELECT 1 FROM scopes AS s WHERE s.embed_hash = v.embed_hash)"
     connection.execute(f"DELETE FROM to_embed AS v WHERE {unused}")
     held = connection.execute("SELECT count(*) FROM vectors").get
@@ -133,7 +136,7 @@ def _mark(connection: apsw.Connection) -> _Mark:
 
 
 class ScopeVectors:
-    """The vectors of an index in memory, and which scopes they are of since it last changed."""
+    """The vectors of an index in memory, mapped to scopes as of the current epoch."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -141,12 +144,15 @@ class ScopeVectors:
         self._epoch = -1
         self._scopes: Numbers
         self._places: Numbers
-        """Of their vectors."""
+        """The row ids of those scopes' vectors."""
 
     def similarities(
         self, connection: apsw.Connection, vector: bytes, model_id: str
     ) -> "tuple[Numbers, Floats]":
-        """Return rows of scopes with a vector of this model, sorted, and their cosines."""
+        """Return the row ids of scopes with a vector, sorted, and their cosine similarities.
+
+        Both are empty if the question has no vector, or one of another model.
+        """
         import numpy as np
 
         mark = _mark(connection)
@@ -164,10 +170,10 @@ class ScopeVectors:
 
 
 def _places(connection: apsw.Connection) -> "tuple[Numbers, Numbers]":
-    """Return the scopes that have a vector, sorted, and the places of these."""
+    """Return the row ids of scopes with a vector, sorted, and those of the vectors."""
     import numpy as np
 
-    # One string of numbers is read far faster than so many rows.
+    # Reading one string of numbers is far faster than reading as many rows.
     found = connection.execute(
         "SELECT group_concat(scope), group_concat(place) FROM"
         " (SELECT scope, place FROM scopes JOIN vectors USING (embed_hash) ORDER BY scope)"

@@ -1,4 +1,4 @@
-"""The index kept current: a project's files are looked at when the system tells of changes."""
+"""Watching a project's files, and refreshing the index when they change."""
 
 import asyncio
 import logging
@@ -24,31 +24,31 @@ if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex
 
 _TOGETHER_MS = 800
-"""How long changes that follow one another are told together."""
+"""The longest time for which successive changes are reported together."""
 _QUIET_MS = 150
-"""How long nothing changes before what came is told."""
+"""The time without changes after which those before it are reported."""
 _TICK_MS = 1_000
-"""How long nothing changes before it is looked whether the folder is still there."""
+"""The time without changes after which to check that the folder still exists."""
 _POLL_S = 5.0
-"""The pause between looks where the system can't watch."""
+"""The pause between refreshes if the system can't watch the files."""
 _RETRY_S = 0.5
-"""The pause after a look that failed; each time that it fails again twice as long."""
+"""The pause after a refresh that failed; it doubles with each further failure."""
 _LONGEST_AGAIN_S = 60.0
 _REST = 10
-"""A look that finds nothing is followed by a pause of so many times its length; the second in turn
-by twice as long a pause, the third by three times as long …"""
+"""The pause after a refresh that found no change, as a multiple of its duration; after the second
+in a row it is twice as long, after the third three times …"""
 _LONGEST_REST = 100
-"""So it becomes, where a log is written all the time."""
+"""The limit of that multiple, reached for example where a log is written all the time."""
 _WHOLE = sys.platform == "darwin"
-"""Whether a tree is watched at once, and without following links."""
+"""Whether the system watches a whole tree at once, without following symbolic links."""
 
 
 async def keep_current(
     index: "CodeIndex", root: Path, *, followers: Path
 ) -> AsyncGenerator[Refreshed, None]:
-    """Refresh the index when files have changed, until the folder goes; yields what a look found.
+    """Refresh the index when files change, until the folder is removed; yields each outcome.
 
-    Others see by the file `followers` that it is done.
+    Meanwhile it holds a lock on the file `followers`, so that other processes know.
     """
     not_before, again_s, idle = 0.0, _RETRY_S, 0
     with following(followers):
@@ -68,7 +68,7 @@ async def keep_current(
                         not_before = time.monotonic() + again_s
                         again_s = min(2 * again_s, _LONGEST_AGAIN_S)
                         continue
-                    # Another process may have begun its look before what is told of.
+                    # Another process's refresh may have begun before this change.
                     due, again_s = looked.elsewhere, _RETRY_S
                     idle = 0 if looked.changed or looked.removed else idle + 1
                     rest = min(_REST * idle, _LONGEST_REST)
@@ -78,10 +78,10 @@ async def keep_current(
 
 
 async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
-    """Yield, about once a second, whether files may have changed, until the folder goes.
+    """Yield, about once a second, whether files may have changed, until the folder is removed.
 
-    Where the system can't watch, they may have whenever it is asked. Files are to be looked at
-    before it is asked again: what is to be watched follows from what is indexed.
+    If the system can't watch them, it yields True every few seconds. The caller must refresh
+    before asking for the next value, since the folders to watch depend on what is indexed.
     """
     is_known = False
     while _is_folder(root):
@@ -97,7 +97,7 @@ async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
                 yield_on_timeout=True,
                 recursive=_WHOLE,
             )
-            # What changed until it listens is not told, folders that came meanwhile neither.
+            # Changes before it listens are not reported, nor folders added meanwhile.
             is_new = True
             async with aclosing(listening):
                 async for changes in listening:
@@ -105,16 +105,16 @@ async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
                         return
                     yield is_new or bool(changes)
                     if not _WHOLE and any(c == Change.added and _is_folder(p) for c, p in changes):
-                        break  # It is to be watched too.
+                        break  # A new folder has to be watched too.
                     if is_new and await _watchable(index, root) != folders:
                         break
                     is_new = False
             continue
-        except Exception as error:  # the system's, or the library's own kind
-            # A file may have a strange name, and the system may watch no more folders: what the
-            # library passes over as asked to would be passed over in silence.
+        except Exception as error:  # OSError, or the library's own kind
+            # A file name isn't UTF-8, say, or the system's limit of watched folders is reached.
+            # The library could be told to ignore such errors, but then nobody would know.
             if not all(map(_is_folder, folders)):
-                continue  # One has gone just then.
+                continue  # A folder was removed just then.
             if not is_known:
                 told = "The files of %s can't be watched (%s); they are looked at now and then."
                 logging.getLogger(LOGGER).warning(told, root, one_line(str(error), 200))
@@ -134,9 +134,10 @@ def _is_folder(path: str | Path) -> bool:
 
 
 def folders_of(root: str, indexed: Collection[str]) -> list[Path]:
-    """Find what to watch of a folder, without following links: what has indexed files, or none yet.
+    """Return the folders to watch below `root`: those with indexed files, or with no files yet.
 
-    A folder is ignored where it has files, and none that is in it is indexed.
+    A folder with files of which none is indexed is taken to be ignored. Symbolic links are not
+    followed.
     """
     around = {""}
     for folder in indexed:

@@ -1,6 +1,7 @@
-"""A file cut into scopes: functions, classes, sections; what no parser reads, by lines.
+"""Cutting a file into scopes: functions, classes and sections, or runs of lines without a parser.
 
-Definitions are made scopes: which of them, inside of what, under which names, with what is said.
+This module decides which definitions become scopes, how they nest, and what their names,
+signatures and docstrings are.
 """
 
 import re
@@ -55,7 +56,7 @@ _LONGEST_COMMENT = 20_000
 
 
 class Above(NamedTuple):
-    """The lines above a definition that belong to it."""
+    """The comments and attributes above a definition that belong to it."""
 
     first: int
     docstring: str
@@ -64,7 +65,7 @@ class Above(NamedTuple):
 def above(
     source: SourceText, row: int, floor: int, comment: str, attributes: dict[int, int]
 ) -> Above:
-    """Find comments and attributes that end right above `row`, none of them before row `floor`."""
+    """Find the comments and attributes directly above `row`, not going above row `floor`."""
     lines = source.lines
     first = row
     said: list[tuple[int, int]] = []
@@ -92,12 +93,12 @@ def above(
         first = start
     text = "\n".join("\n".join(lines[a : b + 1]) for a, b in reversed(said))
     plain = comment_text(text)
-    # A licence at the top says nothing about what stands below it.
+    # A licence at the top of a file is not about the definition below it.
     return Above(first, "" if first == 0 and _LICENCE.search(plain) else plain)
 
 
 def comment_text(text: str) -> str:
-    """Return what a comment says, without its marks and what only tools read."""
+    """Return a comment's text, without comment marks and directives for tools."""
     if not text:
         return ""
     lines = []
@@ -116,7 +117,7 @@ def _matched(line: str) -> int:
 
 
 def plain_text(text: str) -> str:
-    """Strip the indentation of all lines but the first, and the empty lines around."""
+    """Dedent all lines but the first, and strip blank lines at both ends, as for a docstring."""
     first, _, rest = text.partition("\n")
     lines = [line.rstrip() for line in rest.split("\n")] if rest else []
     margin = min((len(indent_of(line)) for line in lines if line), default=0)
@@ -124,13 +125,13 @@ def plain_text(text: str) -> str:
 
 
 def string_text(text: str) -> str:
-    """Return what the string says that `text` begins with; empty if it begins with none."""
+    """Return the text of the string literal that `text` begins with; empty if there is none."""
     found = _STRING.match(text[:_LONGEST_COMMENT])
     return plain_text(next((part for part in found.groups() if part), "")) if found else ""
 
 
 def module_docstring(source: SourceText, first: int, last: int, comment: str, python: bool) -> str:
-    """Return what a file says about itself at its top, in rows `first` to `last` (included)."""
+    """Return a file's docstring or top comment, in rows `first` to `last` (inclusive)."""
     row, run = first, 0
     said: list[str] = []
     while row <= last and len(said) < 40:
@@ -167,7 +168,7 @@ _ENDS = " \t{:=;,"
 
 
 def signature_of(source: SourceText, definition: Definition, comment: str) -> str:
-    """Return a definition from its first word to its body, white space collapsed."""
+    """Return the text from a definition's first word to its body, with white space collapsed."""
     start = definition.header
     end = definition.body if definition.body > start else definition.end
     text = source.between(start, min(end, start + 4 * LONGEST_SIGNATURE))
@@ -191,7 +192,7 @@ def signature_of(source: SourceText, definition: Definition, comment: str) -> st
 
 
 def _words_before(source: SourceText, definition: Definition) -> str:
-    # `export default`, `public static`: what a grammar puts around the definition itself.
+    # `export default`, `public static`: words that the grammar has outside the definition's node.
     before = source.between(max(definition.start, definition.header - 80), definition.header)
     words = before.rpartition("\n")[2]
     return words if words.replace(" ", "").isalpha() else ""
@@ -201,7 +202,7 @@ _LONGEST_BLOCK = 120
 _BLOCK_ROWS = 80
 _MOST_BLOCKS = 40
 IMPORTS = "imports"
-# Lines that only close what is open, and that guard imports.
+# Lines that only close a bracket or block, and lines that guard imports.
 _CLOSING = re.compile(r"\s*(?:[\W_]*|\}.*|#\s*(?:endif|else)\b.*|end\b.*|fi|done|esac|\?>)\s*$")
 _GUARD = re.compile(
     r"\s*(?:try:|except (?:ImportError|ModuleNotFoundError).*:|if (?:\w+\.)?TYPE_CHECKING:|else:"
@@ -217,7 +218,10 @@ def add_blocks(
     calls: list[tuple[int, str]],
     comment: str,
 ) -> list[Piece]:
-    """Return the blocks between the outermost scopes, which take lines that only close."""
+    """Return blocks for the lines between the outermost scopes.
+
+    Lines that only close a bracket or block are added to the scope above instead.
+    """
     skipped = bytearray(len(source.lines))
     for first, last in aside:
         skipped[first : last + 1] = b"\1" * (min(last + 1, len(skipped)) - first)
@@ -239,7 +243,7 @@ def add_blocks(
 
 
 def _gaps(source: SourceText, top: list[Piece]) -> list[tuple[int, int, Piece | None]]:
-    """Rows that no scope covers, without blank ones around them, and the scope before them."""
+    """Return the ranges of rows that no scope covers, trimmed, each with the scope before it."""
     gaps: list[tuple[int, int, Piece | None]] = []
     row, before = 0, None
     for piece in sorted(top, key=lambda one: (one.first, -one.last)):
@@ -255,7 +259,7 @@ def _gaps(source: SourceText, top: list[Piece]) -> list[tuple[int, int, Piece | 
 def _belongs_above(source: SourceText, start: int, end: int, comment: str) -> bool:
     lines = [line for line in source.lines[start:end] if line and not line.isspace()]
     if comment == "#" and all(line[0] in " \t" for line in lines):
-        return True  # a comment at the end of a body
+        return True  # indented: a comment at the end of a body
     return len(lines) <= 10 and all(_CLOSING.match(line) for line in lines)
 
 
@@ -306,7 +310,7 @@ _KINDS: dict[str, ScopeKind] = {
 
 
 class _Open:
-    """A definition that what follows may be in."""
+    """A definition that may contain the ones that follow."""
 
     __slots__ = ("definition", "last_row", "path", "piece", "within")
 
@@ -314,15 +318,15 @@ class _Open:
         self.definition = definition
         self.piece = piece
         self.path = path
-        """What the names of those in it begin with."""
+        """The prefix of the qualified names of definitions in it."""
         self.within = within
-        """What it is to them: `top`, `class`, `suite`, `function` or `leaf`."""
+        """The kind of container that it is: `top`, `class`, `suite`, `function` or `leaf`."""
         self.last_row = definition.first
-        """The last row that is taken by what is in it."""
+        """The last row of the scopes in it so far."""
 
 
 class _Cutter:
-    """The definitions of one file, taken in their order."""
+    """Makes scopes of the definitions of one file, taken in order."""
 
     def __init__(self, source: SourceText, language: str, found: ParsedFile) -> None:
         self.source = source
@@ -332,7 +336,7 @@ class _Cutter:
         self.pieces: list[Piece] = []
         self.top: list[Piece] = []
         self.places: list[tuple[int, int, Piece]] = []
-        """Bytes of each scope, for the calls."""
+        """The first and last byte of each scope, for assigning calls."""
         self._open: list[_Open] = []
         self._prefix = ""
         self._last_row = -1
@@ -342,7 +346,7 @@ class _Cutter:
         )
 
     def take(self, one: Definition) -> None:
-        """Make a scope of it, or leave it a part of what it is in."""
+        """Make a scope of a definition, or leave its lines to the scope that contains it."""
         while self._open and self._open[-1].definition.end <= one.start:
             self._open.pop()
         outer = self._open[-1] if self._open else None
@@ -409,7 +413,7 @@ class _Cutter:
         return kind is not None
 
     def give_calls(self) -> list[tuple[int, str]]:
-        """Give each call to the innermost scope that it is in; return the others."""
+        """Assign each call to the innermost scope that contains it; return the others."""
         common = COMMON[self.language]
         around: list[tuple[int, Piece]] = []
         outside: list[tuple[int, str]] = []
@@ -431,7 +435,7 @@ class _Cutter:
 
 
 def code_pieces(source: SourceText, language: str, found: ParsedFile) -> list[Piece]:
-    """Return the scopes of a file of code; every line that isn't blank is in one."""
+    """Return the scopes of a parsed file; every line that isn't blank is in at least one."""
     if language == "python":
         for one in found.definitions:
             if one.role == "constant" and _CAMEL.match(one.name) and _is_alias(source, one):
@@ -446,7 +450,7 @@ def code_pieces(source: SourceText, language: str, found: ParsedFile) -> list[Pi
         first.docstring = module_docstring(
             source, first.first, first.last, cutter.comment, language == "python"
         )
-        if first.docstring and first.name:  # more than imports
+        if first.docstring and first.name:  # with a docstring it is more than imports
             first.name = first.qualified = ""
     return cutter.pieces + blocks
 
@@ -456,7 +460,7 @@ def _is_alias(source: SourceText, one: Definition) -> bool:
 
 
 def _kind_of(one: Definition, language: str) -> ScopeKind | None:
-    # What its role and its name make of it; None: nothing worth a scope.
+    # By role and name; None if the definition isn't worth a scope.
     if one.role != "constant":
         return _KINDS.get(one.role, "function")
     if _UPPER.match(one.name) or (language == "go" and one.name[:1].isupper()):
@@ -481,7 +485,7 @@ def _within(one: Definition) -> str:
 
 
 def _names_of(one: Definition, language: str) -> tuple[str, str]:
-    """Return its own name, and the type that the definition itself says it belongs to."""
+    """Return a definition's name, and the owner that it names itself (`C` in `C::method`)."""
     name, owner = " ".join(one.name.split()), ""
     if one.role == "tested" or name[:1] in "\"'`":
         return name.strip("\"'`"), ""
@@ -509,7 +513,7 @@ _JS_HOLDERS = frozenset(("module", "exports", "prototype", "this", "window", "se
 
 
 def _bare(name: str) -> str:
-    # Type arguments away, from the inside out; names of files have few.
+    # Remove type arguments, from the inside out; they are rarely nested deeply.
     for _ in range(8):
         shorter = _GENERIC.sub("", name)
         if shorter == name:
@@ -525,14 +529,14 @@ def _joined(*names: str) -> str:
 __all__ = ["cut", "language_of"]
 
 _MOST = 4000
-"""The most scopes of one file: more are a table, and no one looks for its rows by name."""
+"""The most scopes of one file: more are a table of data, whose rows nobody looks up by name."""
 
 
 def cut(path: str, data: bytes) -> Cut:
-    """Cut a file into scopes; any bytes are taken, none makes it fail.
+    """Cut a file into scopes; no data makes this raise.
 
-    A language without a parser, a file of more than a megabyte, one that a parser
-    can't make sense of in its time and one of thousands of scopes are cut by lines.
+    A file is cut by lines if there is no parser for its language, if it is larger than a
+    megabyte, if parsing takes too long, or if it has thousands of scopes.
     """
     language = language_of(path, data)
     source = SourceText(data)

@@ -6,7 +6,7 @@
 (type_spec name: (_) @name type: (interface_type)) @interface
 (type_spec name: (_) @name) @type
 (type_alias name: (_) @name) @type
-; A group of types has each of its own.
+; Only a declaration of a single type: in a group, each type has its own lines.
 (type_declaration . "type" . [(type_spec name: (_) @name) (type_alias name: (_) @name)] .) @outer
 (source_file (const_declaration . "const" . "("? . (const_spec . name: (_) @name)) @exported)
 (source_file (var_declaration . "var" . (var_spec . name: (_) @name) .) @constant)

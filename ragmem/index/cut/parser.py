@@ -1,4 +1,4 @@
-"""Which language a file is in, and what its parser finds: definitions, calls, imports."""
+"""Detecting a file's language, and parsing it for definitions, calls and imports (tree-sitter)."""
 
 import re
 import sys
@@ -18,13 +18,13 @@ _FOLDER = Path(__file__).parent
 
 
 class Grammar(NamedTuple):
-    """A language's parser, and the queries that find what it defines."""
+    """A language's tree-sitter grammar, and its queries (*.scm files)."""
 
     module: str
     function: str
     queries: tuple[str, ...]
     comment: str = "//"
-    """The characters that a comment to the end of the line begins with."""
+    """The start of a line comment."""
 
 
 _ECMA = "tree_sitter_javascript"
@@ -112,13 +112,13 @@ _CPP_SIGNS = re.compile(
 
 
 def language_of(path: str, data: bytes) -> str:
-    """Return a file's language, by its name or its interpreter; `text` where none is known."""
+    """Return a file's language, by its name or its shebang; `text` if it is unknown."""
     name = PurePosixPath(path).name.casefold()
     extension = name.rpartition(".")[2] if "." in name[1:] else ""
     if extension == "h":
         return "cpp" if _CPP_SIGNS.search(data, 0, 200_000) else "c"
     if extension == "ts" and data[:200].lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<"):
-        return "xml"  # a translation of Qt
+        return "xml"  # a Qt translation file
     language = _NAMES.get(name) or _EXTENSIONS.get(extension)
     if language is None and data.startswith(b"#!"):
         named = _SHEBANG.match(data[:200])
@@ -128,7 +128,7 @@ def language_of(path: str, data: bytes) -> str:
 
 @cache
 def loaded(language: str) -> "tuple[tree_sitter.Language, tree_sitter.Query] | None":
-    """Return a compiled grammar and query; None where its wheel is missing or another one."""
+    """Return a compiled grammar and query; None if its package is missing or incompatible."""
     from importlib import import_module
 
     import tree_sitter
@@ -209,7 +209,7 @@ COMMON: dict[str, frozenset[str]] = {
 
 _HEAD_LINES = 60
 _COMMENT_LINE = re.compile(r'\s*(?:#|//|/\*|\*|--|;|<!--|"{3}|\'{3}|%|REM\b|dnl\b)', re.IGNORECASE)
-# What may stand before the comment that says so.
+# Lines that may precede the comment that says that a file is generated.
 _BEFORE = re.compile(
     r"\s*(?:$|<\?|<!DOCTYPE|package\b|namespace\b|import\b|from\b|using\b|use\b|@file:|\{|option\b"
     r"""|syntax\b|["']use strict)"""
@@ -235,7 +235,7 @@ _MINIFIED_LINE = 400
 
 
 def is_generated(text: str, line_count: int, language: str) -> bool:
-    """Return whether it says so in a comment at its top, is minified, or a map of such code."""
+    """Return whether a file is generated: by a comment at its top, minified, or a source map."""
     if language in _NOT_CODE:
         return False
     if language == "json":
@@ -262,37 +262,38 @@ def _says_so(head: str) -> bool:
 
 
 LARGEST = 1_000_000
-# A parser takes 0.2 s of a processor for a megabyte of code. What it can't make sense of may take
-# time and memory that grow with the square of the file.
+# Parsing takes 0.2 s of CPU time per megabyte of code. With syntax errors, time and memory may
+# grow with the square of the file's size.
 _LIMIT_S, _LIMIT_S_PER_BYTE = 0.25, 1e-6
 _LIMIT_BYTES = 256_000_000
 _WIDEST_ERROR = 4000
-# Where the same goes wrong thousands of times over, parsers take gigabytes between two looks at
-# their limits. Code is packed to a third or a tenth, tables to a thirtieth, these to a sixtieth.
+# If the same syntax error occurs thousands of times, parsers take gigabytes between two checks of
+# the limits. zlib compresses code to a third or a tenth, tables to a thirtieth, such files to a
+# sixtieth.
 _REPEATED, _REPEATED_FROM = 40, 1500
 
-# What a definition may be, by the names of the captures in *.scm. Where two patterns find the same
-# name the first of these counts; `outer` only lends the lines around it.
+# The roles of definitions: names of captures in *.scm. If two patterns match the same name, the
+# role that comes first here counts; `outer` only extends a definition by the lines around it.
 ROLES = (
     "class",  # functions in it are methods
-    "interface",  # the same: what others have to keep to
+    "interface",  # likewise
     "impl",  # of a type that is defined elsewhere
     "module",
     "tested",  # describe("…", () => …)
-    "namespace",  # lends its name to what is in it, and is no scope
-    "prefix",  # the same, for all that follows
+    "namespace",  # not a scope, but part of the qualified names in it
+    "prefix",  # likewise, for everything that follows
     "function",
-    "inline",  # a function where it isn't a short one
-    "declaration",  # a function without a body: worth a scope where something is said about it
+    "inline",  # a function expression: a scope if it isn't short
+    "declaration",  # a function without a body: a scope if it is documented
     "type",
     "exported",  # a constant
-    "constant",  # where its name is written like one
+    "constant",  # a scope if its name has the form of a constant's
     "outer",
 )
 
 
 class Definition:
-    """Something with a name, and where it stands, in bytes and rows from 0 (both rows included)."""
+    """A definition and its position, in bytes and in rows (from 0, inclusive)."""
 
     __slots__ = (
         "body", "end", "first", "header", "last", "name", "owner", "role", "start", "tester",
@@ -303,33 +304,33 @@ class Definition:
         self.name = name
         self.start: int = node.start_byte
         self.header = self.start
-        """Where its own words begin, behind decorators."""
+        """The byte where the definition itself begins, after decorators."""
         self.end: int = node.end_byte
         self.body = -1
-        """Where its body begins; -1 where it has none."""
+        """The byte where its body begins; -1 if it has none."""
         self.first: int = node.start_point[0]
         self.last = _last_row(node)
         self.owner = ""
-        """The type that it is a method of, or the trait that it implements."""
+        """The type that a method belongs to, or the trait that an `impl` implements."""
         self.tester = ""
 
 
 class ParsedFile(NamedTuple):
-    """All that a parser finds in a file."""
+    """What parsing finds in a file."""
 
     definitions: list[Definition]
     calls: list[tuple[int, str]]
-    """The bytes where something is called, each with its last name."""
+    """The byte of each call, with the unqualified name that is called."""
     imports: list[tuple[str, str]]
-    """The kinds of what imports (`import`, `module`, `required …`), each with its text."""
+    """The kind (`import`, `module`, `required …`) and the text of each import."""
     aside: list[tuple[int, int]]
-    """Rows of imports and the like, which are not worth a scope of their own."""
+    """The first and last rows of imports and the like, which don't get scopes of their own."""
     above: dict[int, int]
-    """The first row of each attribute, by its last one."""
+    """The first row of each attribute, by its last row."""
 
 
 def parse(source: SourceText, language: str) -> ParsedFile | None:
-    """Parse a file; None where there is no parser, or it would take too long."""
+    """Parse a file; return None if there is no parser, or it would take too long."""
     if len(source.data) > LARGEST or (known := loaded(language)) is None:
         return None
     size = len(source.data)
@@ -364,18 +365,19 @@ def _tree(data: bytes, grammar: "tree_sitter.Language") -> "tree_sitter.Tree | N
 
     def read(offset: int, _: object) -> bytes | memoryview:
         nonlocal is_over
-        # Where each token is looked for to the end of the file, nothing else is called for long.
+        # If the lexer scans to the end of the file for each token, the progress callback isn't
+        # called for long, but this is.
         is_over = is_over or time.thread_time() > until
         if is_over:
             return b""
         views.append(whole[offset : offset + 65536])
         return views[-1]
 
-    # The binding (0.26) never gives back what it has read: a view costs it little, bytes all.
+    # The binding (0.26) leaks what this returns: a released memoryview is small, bytes are not.
     whole, views = memoryview(data), list[memoryview]()
     try:
         tree = Parser(grammar).parse(read, progress_callback=is_enough)
-    except ValueError:  # it was stopped
+    except ValueError:  # the progress callback stopped it
         return None
     finally:
         for view in [*views, whole]:
@@ -384,7 +386,8 @@ def _tree(data: bytes, grammar: "tree_sitter.Language") -> "tree_sitter.Tree | N
 
 
 def _is_hopeless(root: "tree_sitter.Node") -> bool:
-    # A query takes the square of what lies side by side in an error (0.1 s for 10,000).
+    # A query's time grows with the square of the number of children of an error node (0.1 s for
+    # 10,000).
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -447,7 +450,7 @@ def _define(
         return
     if ROLES.index(old.role) < ROLES.index(role):
         old, new = new, old
-    # `new` is now what it is, `old` lends its lines, and what it knows besides.
+    # `new` has the role that counts; `old` extends its lines, and fills in what it lacks.
     new.start, new.end = min(old.start, new.start), max(old.end, new.end)
     new.first, new.last = min(old.first, new.first), max(old.last, new.last)
     if old.role != "outer":
@@ -477,12 +480,13 @@ def _set_aside(
 
 
 def _text(source: SourceText, node: "tree_sitter.Node") -> str:
-    # Never `node.text`, nor a predicate in a query: both read the file anew, and it isn't there.
+    # Never use `node.text`, nor a predicate in a query: both read the source again through the
+    # callback, whose views are released by then.
     return source.between(node.start_byte, node.end_byte)
 
 
 def _last_row(node: "tree_sitter.Node") -> int:
-    # A node that ends with its line feed ends before the first column of the next row.
+    # A node that includes its line feed ends at column 0 of the next row.
     row, column = node.end_point
     return row - 1 if column == 0 and row > node.start_point[0] else row
 
@@ -534,7 +538,7 @@ def _python(text: str) -> Iterator[str]:
         return
     module = source[1] + source[2].strip(".")
     yield module
-    # What is imported from a package may be a module of it.
+    # A name imported from a package may be a submodule.
     for part in source[3].strip(" \t\n()").split(","):
         if name := _PYTHON_NAME.match(part.strip()):
             yield f"{module}{name[1]}" if module.endswith(".") else f"{module}.{name[1]}"
@@ -546,7 +550,7 @@ def _rust(text: str) -> Iterator[str]:
         yield f"self::{module[1]}"
         return
     text = re.sub(r"^.*?\buse ", "", text).strip(" ;")
-    # Braces from the inside out would need a tree: a path grows and shrinks as they open and close.
+    # Braces nest: a stack of prefixes grows and shrinks as they open and close.
     prefixes, path = [""], ""
     for token in re.findall(r"[{},]|[^{},]+", text)[: 2 * _MOST_IMPORTS]:
         if token == "{":

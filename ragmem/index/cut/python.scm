@@ -3,7 +3,7 @@
 (decorated_definition definition: (_ name: (identifier) @name)) @outer
 (type_alias_statement left: (type [(identifier) @name (generic_type (identifier) @name)])) @type
 (module (expression_statement (assignment left: (identifier) @name)) @constant)
-; What is said below a constant belongs to it.
+; A docstring below a constant belongs to it.
 (module (expression_statement (assignment left: (identifier) @name)) @outer
   . (expression_statement . (string) @tail .))
 

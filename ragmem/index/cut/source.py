@@ -1,4 +1,4 @@
-"""A file's text and lines, and its pieces made scopes: a text, a hash and a name for each."""
+"""A file's decoded text, its pieces turned into scopes, and cutting prose by headings or lines."""
 
 import codecs
 import re
@@ -15,7 +15,7 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class SourceText:
-    """A file, decoded. Rows count from 0 and end at line feeds, as a parser counts them."""
+    """A decoded file. Rows are numbered from 0 and end at line feeds, as in tree-sitter."""
 
     __slots__ = ("_ascii", "data", "lines", "text")
 
@@ -24,7 +24,7 @@ class SourceText:
             text = data.decode("utf-16", "replace")
         else:
             text = data.decode("utf-8", "replace").removeprefix("\ufeff")
-        # No store takes a NUL, and parsers take one for the end.
+        # Stores refuse a NUL, and parsers take it for the end of the file.
         text = text.replace("\r\n", "\n").replace("\0", " ")
         self.text = text
         self.data = text.encode()
@@ -40,14 +40,14 @@ class SourceText:
         return self.data[start:end].decode("utf-8", "replace")
 
     def row_starts(self) -> list[int]:
-        """Return the byte that each row begins at."""
+        """Return the byte offsets at which rows begin."""
         starts = [0]
         for line in self.lines:
             starts.append(starts[-1] + (len(line) if self._ascii else len(line.encode())) + 1)
         return starts
 
     def is_blank(self, row: int) -> bool:
-        """Return whether nothing but white space stands there."""
+        """Return whether a row is empty or only white space."""
         line = self.lines[row]
         return not line or line.isspace()
 
@@ -58,13 +58,13 @@ def indent_of(line: str) -> str:
 
 
 def windows(source: SourceText, start: int, end: int, size: int) -> list[tuple[int, int]]:
-    """Cut rows `start` to `end` (not included) at blank lines, in pieces of about that size.
+    """Cut rows `start` to `end` (exclusive) into pieces of about `size` rows, at blank lines.
 
-    Pieces begin and end with lines that are not blank; a piece without one is none.
+    Blank lines at both ends of a piece are stripped, and empty pieces dropped.
     """
     cuts, row = [start], start
     while end - row > size * 3 // 2:
-        # The blank line nearest to the size that is wanted, from a half to one and a half of it.
+        # The blank line nearest to the wanted size, between half and one and a half times of it.
         row = next(
             (
                 place
@@ -79,7 +79,7 @@ def windows(source: SourceText, start: int, end: int, size: int) -> list[tuple[i
 
 
 def trimmed(source: SourceText, start: int, end: int) -> tuple[int, int] | None:
-    """Strip blank rows at both ends; `end` is not included. None if all are blank."""
+    """Strip blank rows at both ends of a range (`end` is exclusive); None if all are blank."""
     while start < end and source.is_blank(start):
         start += 1
     while end > start and source.is_blank(end - 1):
@@ -94,26 +94,26 @@ LONGEST_DOCSTRING = 500
 
 
 class Piece(msgspec.Struct, eq=False):
-    """A scope in the making. Rows count from 0, both included."""
+    """A scope under construction. Rows are numbered from 0, and inclusive."""
 
     kind: ScopeKind
     first: int
     last: int
     name: str = ""
     qualified: str = ""
-    """The name with those around it; the name itself where nothing else is given."""
+    """The qualified name; the name itself if none is given."""
     signature: str = ""
     docstring: str = ""
     calls: dict[str, None] = {}
     parts: list["Piece"] = []
-    """The scopes directly inside of it, in their order."""
+    """The scopes directly inside it, in order."""
 
     def __post_init__(self) -> None:
         self.qualified = self.qualified or self.name
 
 
 def scopes_of(source: SourceText, pieces: list[Piece]) -> tuple[CutScope, ...]:
-    """Return the scopes, in the order of their first lines, outer ones first."""
+    """Return pieces as scopes, in the order of their first lines, outer ones first."""
     pieces.sort(key=lambda piece: (piece.first, -piece.last))
     names = _Names()
     scopes = []
@@ -137,19 +137,19 @@ def scopes_of(source: SourceText, pieces: list[Piece]) -> tuple[CutScope, ...]:
 
 
 def clipped(text: str, limit: int) -> str:
-    """Return at most `limit` characters of it."""
+    """Return a text, shortened to `limit` characters with an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 class _Names:
-    """The names of a file's scopes, each once within its kind."""
+    """The qualified names of a file's scopes, unique within a kind."""
 
     def __init__(self) -> None:
         self._taken: set[tuple[str, str]] = set()
         self._count: dict[tuple[str, str], int] = {}
 
     def take(self, kind: str, name: str) -> str:
-        """Return this name; if it is taken, with the first number that is free behind it."""
+        """Return a name, with the first free number appended if it is taken."""
         own, key = name, (kind, name)
         while (kind, own) in self._taken:
             self._count[key] = number = self._count.get(key, 1) + 1
@@ -164,7 +164,7 @@ def _text(source: SourceText, piece: Piece) -> str:
     lines: list[str] = []
     row = piece.first
     for part in piece.parts:
-        # What shares a line with what it is in can't be told apart by lines.
+        # A part that begins on its container's first line can't be separated by lines.
         if part.first <= piece.first or part.first < row:
             continue
         lines += source.lines[row : part.first]
@@ -176,7 +176,7 @@ def _text(source: SourceText, piece: Piece) -> str:
 
 
 def first_words(source: SourceText, start: int, end: int) -> str:
-    """Return the first line there that isn't blank."""
+    """Return the first line of a range that isn't blank, with white space collapsed."""
     for row in range(start, end):
         if not source.is_blank(row):
             words = " ".join(source.lines[row][: 4 * LONGEST_SIGNATURE].split())
@@ -191,7 +191,10 @@ _MOST_MENTIONS = 200
 
 
 def mentions(source: SourceText, start: int, end: int) -> dict[str, None]:
-    """Return last names, each once: `validate` of `AuthService.validate(…)` in backticks."""
+    """Return the unqualified names in backticks: `validate` for `AuthService.validate(…)`.
+
+    Each occurs once, as a key of the dict.
+    """
     found: dict[str, None] = {}
     text = "\n".join(source.lines[start:end])
     if "`" not in text:
@@ -222,7 +225,7 @@ class _Heading(NamedTuple):
 
 
 def section_pieces(source: SourceText, language: str) -> list[Piece]:
-    """Cut at each heading up to the next one; what stands before the first is a text."""
+    """Cut prose into sections, from each heading to the next; the text before them is a `text`."""
     start = _front_matter(source) if language == "markdown" else 0
     pieces = []
     if start and (rows := trimmed(source, 0, start)):
@@ -244,7 +247,7 @@ def section_pieces(source: SourceText, language: str) -> list[Piece]:
         piece.name = heading.name
         piece.qualified = ".".join(one.name for one in path if one.name)
         if not any(char.isalnum() for char in piece.signature):
-            piece.signature = heading.name  # it has a line above it
+            piece.signature = heading.name  # the first line is an overline
         pieces.append(piece)
     return pieces
 
@@ -259,7 +262,7 @@ def _section(source: SourceText, kind: str, start: int, end: int) -> Piece:
 
 
 def _fewer(headings: list[_Heading]) -> list[_Heading]:
-    # A book of thousands is cut at its higher headings only.
+    # A book with thousands of headings is cut at the higher levels only.
     for level in (5, 4, 3, 2, 1):
         if len(headings) <= _MOST_SECTIONS:
             break
@@ -273,7 +276,7 @@ def _plain(heading: str) -> str:
 
 
 def _front_matter(source: SourceText) -> int:
-    """Return the row behind it; 0 if there is none."""
+    """Return the row after the front matter; 0 if there is none."""
     lines = source.lines
     if not lines or lines[0].rstrip() not in ("---", "+++"):
         return 0
@@ -298,7 +301,7 @@ def _markdown(source: SourceText, start: int) -> list[_Heading]:
         elif heading := _ATX.match(line) if line.lstrip(" ")[:1] == "#" else None:
             headings.append(_Heading(row, len(heading[1]), _plain(heading[2] or "")))
         elif (under := _SETEXT.match(line)) and row > start:
-            # Only one line above it counts: a longer paragraph over a rule is not a heading here.
+            # Only a single line counts: a longer paragraph above a rule is no heading here.
             above = lines[row - 1]
             if not _NO_PARAGRAPH.match(above) and (
                 row - 1 == start or source.is_blank(row - 2) or _ends_heading(headings, row - 2)
@@ -321,7 +324,7 @@ def _rst(source: SourceText, start: int) -> list[_Heading]:
         if not under or not title.strip() or len(lines[row].rstrip()) < len(title.strip()):
             continue
         over = row > 1 and lines[row - 2].rstrip() == lines[row].rstrip()
-        # Only a title with a line above it too may be indented, or stand right below other text.
+        # Only a title with an overline too may be indented, or directly follow other text.
         is_title = not title[0].isspace() and (row == 1 or source.is_blank(row - 2))
         if _RST_LINE.match(title) or not (over or is_title):
             continue
@@ -343,7 +346,7 @@ _MOST_WINDOWS = 40
 
 
 def text_pieces(source: SourceText, language: str) -> list[Piece]:
-    """Cut a text by its lines, into at most 40 pieces."""
+    """Cut a file by its lines, into at most 40 pieces."""
     count = len(source.lines)
     size = max(_WINDOW, -(-count * 3 // (2 * _MOST_WINDOWS)))
     pieces = []
