@@ -357,7 +357,7 @@ def create_agent(
         ],
     )
     if strange := rules.for_no_tool(toolset.names):
-        shared.say(f"Rules for tools that are not there do nothing: {', '.join(strange)}")
+        shared.say(f"Rules for unknown tools have no effect: {', '.join(strange)}")
     return Agent(
         session,
         Dependencies(

@@ -42,9 +42,9 @@ _REPEAT_LIMIT = 10
 what to do instead, and goes on all the same.
 """
 _SAME_ANSWER = (
-    "The same call has had the same answer {count} times. If you wait for something, wait longer "
-    "between two calls, or have one command wait until it is so; else try something else, or tell "
-    "the person what stands in the way."
+    "The same call has had the same answer {count} times. If you are waiting for something, wait "
+    "longer between calls, or run one command that waits for it; otherwise try something else, or "
+    "tell the person what is in the way."
 )
 _WHOLE_ENDS = {
     "tool_calls", "tool_call", "tool_use", "function_call",
@@ -179,8 +179,8 @@ class CallRunner:
             return None
         if outcome.image:
             if sum(len(each.data) for each in (*self.images, outcome.image)) > _IMAGES_BYTES:
-                most = f"the pictures of a prompt may have {_IMAGES_BYTES // 1_000_000} MB together"
-                self._warn_unread(path, f"{most}. Ask about it in another one.")
+                most = f"the images of a prompt may have {_IMAGES_BYTES // 1_000_000} MB together"
+                self._warn_unread(path, f"{most}. Ask about it in another prompt.")
                 return None
             self.images.append(outcome.image)
         call = self._new_call(use, iteration, origin="mention")
@@ -259,10 +259,10 @@ class CallRunner:
         if not may_repeat and (count := self._guard.count(use, read_only=read_only)):
             await self._refuse(
                 call,
-                f"The same {use.name} call was made {count} times, and each answer was the same: "
-                "it was not run again. Use the earlier answer, try something else, or tell the "
-                "person what stands in the way.",
-                f"not run: the same call {count} times",
+                f"The same {use.name} call was made {count} times, and each answer was the same, "
+                "so it was not run again. Use the earlier answer, try something else, or tell the "
+                "person what is in the way.",
+                f"not run: the same call was made {count} times",
             )
             return
         self._emit(self._started(call))
@@ -346,9 +346,9 @@ def cut_short(end_reason: str) -> str:
         case reason if reason in _WHOLE_ENDS:
             return ""
         case "length" | "max_tokens":
-            return "the message reached the model's limit of output and may be cut: be shorter."
+            return "the message reached the model's output limit and may be cut off: be shorter."
         case _:
-            return f"the message was ended by {one_line(end_reason, 40)} and may be cut."
+            return f"the message was ended by {one_line(end_reason, 40)} and may be cut off."
 
 
 def with_note(messages: Sequence[Message], note: str) -> list[Message]:

@@ -29,7 +29,7 @@ class AnswerSchema(msgspec.Struct, frozen=True):
         try:
             schema = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"--json-schema is no JSON: {error}.", hint=_HINT) from None
+            raise UsageError(f"--json-schema is not JSON: {error}.", hint=_HINT) from None
         from jsonschema.exceptions import SchemaError
         from jsonschema.validators import validator_for
 
@@ -37,9 +37,9 @@ class AnswerSchema(msgspec.Struct, frozen=True):
             validator_for(schema).check_schema(schema)
         except (SchemaError, AttributeError, TypeError) as error:
             reason = one_line(str(getattr(error, "message", error)), _REASON_CHARS)
-            raise UsageError(f"--json-schema is no JSON Schema: {reason}.") from None
+            raise UsageError(f"--json-schema is not a valid JSON Schema: {reason}.") from None
         if not isinstance(schema, dict):
-            raise UsageError("--json-schema is no object.")
+            raise UsageError("--json-schema must be a JSON object.")
         return cls(schema)
 
     @property

@@ -169,7 +169,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         knows of it.
         """
         is_bound = self.subtype in ("error_max_turns", "error_max_budget_usd")
-        return f"\n\n[This turn was ended before it was finished: {self.error}]" * is_bound
+        return f"\n\n[This turn ended before it was finished: {self.error}]" * is_bound
 
 
 def interrupted_with(text: str) -> Ending:
@@ -275,8 +275,8 @@ class TurnRun:
         mentions = await self._mentions(prompt)
         info = self._parts.llm.info
         if self._calls.images and info.supports_images is False:
-            told = f"{info.name} can't see pictures: it is told their names alone."
-            self._warn(f"{told} /model and -m choose another.")
+            told = f"{info.name} can't see images: it gets only their names."
+            self._warn(f"{told} /model and -m choose another model.")
         self._images = tuple(self._calls.images)
         self._context = partial(self._build, prompt, mentions, await self._news())
         loop = self._loop(await self._context(self._builder))
@@ -301,7 +301,7 @@ class TurnRun:
                     subtype="error_max_budget_usd",
                     text=completion.text,
                     error=reason,
-                    hint="Raise --max-budget-usd or leave it out, or go on with `-c`.",
+                    hint="Raise --max-budget-usd or leave it out, or continue with `-c`.",
                 )
             if self._calls.stuck:
                 break
@@ -323,7 +323,7 @@ class TurnRun:
         if tokens and tokens < (llm.info.context_window or tokens + 1):
             llm.info = msgspec.structs.replace(llm.info, context_window=tokens)
             told = (
-                f"{llm.info.name} takes in {tokens:,} tokens, says its provider: it is sent less."
+                f"{llm.info.name} takes at most {tokens:,} tokens, says its provider: less is sent."
             )
             self._emit(Notice(level="info", text=told))
 
@@ -384,10 +384,10 @@ class TurnRun:
         completion = await self._ask(loop, (), user(prompt_text("final_answer")))
         most = counted(self._parts.limits.max_iterations, "model call")
         error = f"The limit of {most} was reached."
-        hint = "Ask it to go on (-c), or raise the limit (--max-turns)."
+        hint = "Ask it to continue (-c), or raise the limit (--max-turns)."
         if self._calls.stuck:
             error = "The model kept repeating itself."
-            hint = "Say what to do instead; if it waits for something, ask it to go on later."
+            hint = "Say what to do instead; if it is waiting for something, ask it again later."
         return Ending(subtype="error_max_turns", text=completion.text, error=error, hint=hint)
 
     def _answered(self, completion: Completion, value: Json, misfit: str) -> Ending:
@@ -397,7 +397,7 @@ class TurnRun:
             self._warn("The provider's content filter stopped the answer: it may be cut short.")
         is_cut = completion.end_reason == "length"
         if is_cut:
-            self._warn("The answer reached the model's limit of output and may be cut short.")
+            self._warn("The answer reached the model's output limit and may be cut short.")
         elif completion.end_reason != "content_filter" and cut_short(completion.end_reason):
             end = one_line(completion.end_reason, 40)
             self._warn(f"The provider ended the answer by {end!r}: it may be cut short.")
@@ -405,9 +405,9 @@ class TurnRun:
             return Ending(
                 subtype="error_during_execution",
                 text=completion.text,
-                error=f"The answer does not fit the schema. {misfit.rstrip('.')}. It was: "
+                error=f"The answer does not match the schema. {misfit.rstrip('.')}. It was: "
                 + (one_line(completion.text, 200) or "empty"),
-                hint="Ask in other words, or use another model (-m).",
+                hint="Rephrase the prompt, or use another model (-m).",
             )
         schema, text = self._parts.schema, completion.text
         return Ending(
@@ -504,7 +504,7 @@ class TurnRun:
                     raise
             reason = "the answer broke off"
             if "".join(words).strip():
-                self._warn("The answer broke off here: it is asked for again.")
+                self._warn("The answer broke off here; asking for it again.")
                 reason = "asking again"
             wait = wait_s(attempt, None)
             self._emit(RetryWaiting(reason=reason, attempt=attempt + 1, most=tries, wait_s=wait))
@@ -582,7 +582,7 @@ class TurnRun:
         if limit is None:
             return ""
         if self._unpriced:
-            return f"The provider reported no usage, so the budget of ${limit:g} can't be kept."
+            return f"The provider reported no usage, so the budget of ${limit:g} can't be enforced."
         spent = (self._usage.cost_usd or 0) >= limit
         return f"The budget of ${limit:g} is spent." if spent else ""
 

@@ -416,23 +416,23 @@ class _Collecting:
             turns = sum(session.turn_count for session in left)
             until = f" (before about {oldest:%Y-%m-%d})" if oldest else ""
             self.left_out.append(
-                f"{counted(turns, 'turn')} of {counted(len(left), 'session')}{until}: of these "
-                "sessions only the name is here. `ragmem graph -r ID` shows one of them whole."
+                f"{counted(turns, 'turn')} of {counted(len(left), 'session')}{until}, of which "
+                "only the name is shown. `ragmem graph -r ID` shows one of them in full."
             )
         if sessions > _SESSIONS:
             self.left_out.append(
-                f"Sessions beyond the newest {_SESSIONS:,}. `ragmem graph --project` in another "
-                "folder, -r, --file and --memory show less at once."
+                f"Sessions beyond the newest {_SESSIONS:,}. To show less at once, use -r, --file, "
+                "--memory, or --project in another folder."
             )
         if self._wanted.since:
             self.left_out.append(
-                f"What was before {self._wanted.since:%Y-%m-%d}. An earlier --since shows it."
+                f"Everything before {self._wanted.since:%Y-%m-%d}. An earlier --since shows it."
             )
         if self._chars < _MOST_CHARS:
             self.left_out.append(
-                f"Words beyond {self._chars:,} characters of each text, and beyond "
+                f"Text beyond {self._chars:,} characters of each message, and beyond "
                 f"{self._chars // 3:,} of a tool's result. `ragmem sessions show ID --results` "
-                "prints them whole."
+                "prints them in full."
             )
 
 

@@ -64,8 +64,8 @@ _TELLING_CHARS = 60
 _LINE_CHARS = 160
 _TITLE_CHARS = 60
 _CHANGED_SINCE = " (changed since)"
-_THEN = "(as it was then; taken further since) "
-_TAKEN_BACK = "(its edits were taken back since) "
+_THEN = "(as it was then; revisited since) "
+_TAKEN_BACK = "(its edits were undone since) "
 
 
 def sessions_wanted(prompt: str, turn_index: int) -> int:
@@ -145,7 +145,7 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
             *(("Before that", each) for each in news(*self.before)),
             ("Decided", _listed(news(*self.decided))),
             ("Changed", ", ".join(self.changed)),
-            ("Failed last", _listed(self.failed)),
+            ("Still failing", _listed(self.failed)),
             ("Open", _listed(self.open)),
         )
         return [f"{name}: {text}" for name, text in told if text]
@@ -236,7 +236,8 @@ def _outcome(turn: Turn, after: Aftermath, past: Mapping[str, Replaced]) -> str:
     """What came of it, and whether that still holds."""
     told = in_short(turn, _ASKED_CHARS, _ANSWER_CHARS)
     if turn.turn_id in past:
-        return f"(as it was then; since: {one_line(past[turn.turn_id].by, _LINE_CHARS)}) {told}"
+        by = one_line(past[turn.turn_id].by, _LINE_CHARS)
+        return f"(as it was then; replaced since by: {by}) {told}"
     if after.is_taken_back(turn):
         return f"{_TAKEN_BACK}{told}"
     return f"{_THEN if after.of_turn(turn) else ''}{told}"
@@ -268,7 +269,7 @@ def _tasks_open(turns: Sequence[Turn], after: Aftermath) -> dict[str, None]:
 
 def unfinished(turn: Turn) -> str:
     """What is still open of a turn that did not come to its end; empty for one that did."""
-    ended = {"interrupted": "cut off", "failed": "ended with an error"}.get(turn.status, "")
+    ended = {"interrupted": "interrupted", "failed": "ended with an error"}.get(turn.status, "")
     return f"“{one_line(turn.asked, _CUT_OFF_CHARS)}” ({ended})" if ended else ""
 
 

@@ -133,7 +133,7 @@ def marks(
     return [
         *(["pinned"] if memory.pinned else []),
         *(["superseded"] if memory.superseded_by else []),
-        *(["said otherwise since"] if memory.memory_id in since else []),
+        *(["possibly outdated"] if memory.memory_id in since else []),
         *(["expired"] if expired else []),
         *([f"due {dated(memory.at)}"] if memory.at and memory.kind == "deadline" else []),
         *([f"until {dated(memory.expires_at)}"] if memory.expires_at and not expired else []),
@@ -188,14 +188,14 @@ def told(chain: Chain, now: datetime) -> list[Line]:
     lines = [*about(chain, now), (0, ""), (0, "Where it comes from")]
     lines += _evidence(memory.evidence, chain.titles, _STEP)
     if not memory.evidence:
-        lines.append((_STEP, "Nothing of that is kept any more."))
+        lines.append((_STEP, "No source of it is kept any more."))
     if chain.earlier:
-        lines += [(0, ""), (0, "What it took the place of")]
+        lines += [(0, ""), (0, "What it replaced")]
     for each in chain.earlier:
         lines += _other(each, chain.people)
         lines += _evidence(each.evidence, chain.titles, 2 * _STEP)
     if chain.later:
-        lines += [(0, ""), (0, "What took its place"), *_other(chain.later, chain.people)]
+        lines += [(0, ""), (0, "What replaced it"), *_other(chain.later, chain.people)]
     return lines
 
 
@@ -224,7 +224,7 @@ def _place(evidence: Evidence, titles: dict[str, str]) -> str:
         return "told by another agent" if evidence.tool_name else "told by you directly"
     title = titles.get(evidence.session_id)
     if title is None:
-        name = ", which is gone"
+        name = ", which no longer exists"
     else:
         name = "" if title == DEFAULT_TITLE else f" “{one_line(title, _TITLE_CHARS)}”"
     turn = f"turn {evidence.turn_index} of " if evidence.turn_index else ""
@@ -352,7 +352,7 @@ def forgotten_text(memory: MemoryRecord, count: int) -> str:
 
 _NEAREST = 3
 _MOST_FURTHER = 5
-_NONE_CLOSE = "Nothing shares a word with this or is clearly about the same. The nearest:"
+_NONE_CLOSE = "Nothing shares a word with this or is clearly about it. The closest:"
 _CONTENT_CHARS = 500
 _MANY = 100
 """Of a project so many are looked at for those of one session."""

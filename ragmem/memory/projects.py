@@ -48,7 +48,7 @@ def normalize_cwd(path: Path | str) -> Path:
     """
     if not is_a_path(path):
         shown = one_line(repr(os.fspath(path)), _SHOWN_CHARS)
-        raise UsageError(f"{shown} is no path.", hint="Name a folder.")
+        raise UsageError(f"{shown} is not a path.", hint="Name a folder.")
     return Path(os.path.realpath(path))
 
 
@@ -188,7 +188,7 @@ def project_to_split(folder: Path, known: Sequence[Project], *, now: datetime) -
     if others:
         raise UsageError(
             f"{visible(project.path)} is the project that others were joined to.",
-            hint="Split one of those: "
+            hint="Split one of the others: "
             + ", ".join(f"`ragmem sessions split {shlex.quote(visible(p.path))}`" for p in others),
         )
     return project
@@ -295,8 +295,8 @@ class Places:
 def joined_text(main: Project) -> str:
     """What the person should know of a worktree whose memory was made one with its repository's."""
     return (
-        f"This folder is a worktree of {visible(main.path)}: what is remembered in one of them is "
-        "known in both from now on. `ragmem sessions split` here undoes it."
+        f"This folder is a worktree of {visible(main.path)}: from now on, they share one memory. "
+        "`ragmem sessions split` here undoes it."
     )
 
 
@@ -305,10 +305,9 @@ def moved_text(located: Located) -> str:
     if not located.moved_from:
         return ""
     return (
-        f"This folder is taken for the project that was at {located.moved_from}: "
-        f"the same {'remote' if has_remote(located.project) else 'first commit'}, and that folder "
-        "is gone. Its memory goes on here; "
-        "`ragmem sessions list --project` shows its sessions."
+        f"This folder is taken for the project that was at {located.moved_from}: it has the same "
+        f"{'remote' if has_remote(located.project) else 'first commit'}, and that folder no longer "
+        "exists. Its memory continues here; `ragmem sessions list --project` shows its sessions."
     )
 
 

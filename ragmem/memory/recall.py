@@ -240,7 +240,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         """Add what took the place of something that it says, by turn; of a summary, by those that
         it digests."""
         told = (self.record_id, *(self.summary.covers if self.summary else ()))
-        since = next((f"Replaced since by: {replaced[i].by}" for i in told if i in replaced), "")
+        since = next((f"Since replaced by: {replaced[i].by}" for i in told if i in replaced), "")
         return msgspec.structs.replace(self, since=since)
 
     def quotes(self) -> list[str]:

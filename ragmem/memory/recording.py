@@ -243,7 +243,7 @@ async def surely(store: Store, writes: Sequence[Write]) -> None:
     """Apply them, or keep them for later; StoreUnavailable where neither can be done."""
     applied = await store.apply(writes)
     if isinstance(applied, Waiting) and applied.lost:
-        raise StoreUnavailable(f"This is not kept. {applied.lost}")
+        raise StoreUnavailable(f"This was not stored. {applied.lost}")
 
 
 R = TypeVar("R", bound=Record)
@@ -481,7 +481,7 @@ class Tail(_KeptFile):
         except OSError as error:
             raise StoreUnavailable(
                 f"Its last turns may still be in {self._file}: {error.strerror or error}.",
-                hint="Remove that file.",
+                hint="Delete that file.",
             ) from None
 
     def _keep(self, session: Session, turns: Sequence[Turn]) -> None:

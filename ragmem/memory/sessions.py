@@ -47,7 +47,7 @@ async def find_session(store: "Store | Tail", reference: str, *, mine: bool = Fa
         if mine and await store.find_sessions(reference):
             raise SessionNotFound(
                 f"Session {one_line(reference, 80)} is another person's.",
-                hint="--everyone, beside -c or -r of `ask` and `chat`, takes those of others too.",
+                hint="To use it, add --everyone (in `ask` and `chat`, to -c or -r).",
             )
         raise SessionNotFound(
             f"Session {one_line(reference, 80)} not found.",
@@ -66,7 +66,7 @@ def _ambiguous(reference: str, found: Sequence[Session]) -> AmbiguousSession:
     return AmbiguousSession(
         f"{len(found)} sessions match {one_line(reference, 80)!r}:\n{lines}",
         candidates=tuple(s.session_id for s in found),
-        hint="Name one by more of its id.",
+        hint="Give more of its id.",
     )
 
 
@@ -88,7 +88,9 @@ def _tag_of(text: str) -> str:
     if not tag:
         raise UsageError("A tag is empty.")
     if len(tag) > _MAX_TAG_CHARS:
-        raise UsageError(f"The tag {one_line(tag, 60)!r} is longer than {_MAX_TAG_CHARS}.")
+        raise UsageError(
+            f"The tag {one_line(tag, 60)!r} has more than {_MAX_TAG_CHARS} characters."
+        )
     return tag
 
 
@@ -162,7 +164,9 @@ async def _updated(memory: "Memory", session: Session, **fields: Any) -> Session
     write = UpdateSession(session_id=session.session_id, at=utc_now(), **fields)
     applied = await memory.record([write])
     if applied is None or not kept(applied):
-        raise StoreUnavailable("The memory is away: nothing was changed.", hint="Try again.")
+        raise StoreUnavailable(
+            "The memory is unavailable: nothing was changed.", hint="Try again later."
+        )
     return await memory.find_session(write.session_id)
 
 
@@ -262,8 +266,8 @@ async def newest_is_stored(store: "SpooledStore", tail: "Tail", cwd: Path, withi
     while await store.waits_elsewhere(session_id):
         if time.monotonic() > deadline:
             raise StoreUnavailable(
-                f"Another process has still to store session {short_id(session_id)}, the last of "
+                f"Another process is still storing session {short_id(session_id)}, the last in "
                 "this folder.",
-                hint="Try again in a moment, or name another one with -r.",
+                hint="Try again in a moment, or name another session with -r.",
             )
         await asyncio.sleep(_STORED_AGAIN_S)

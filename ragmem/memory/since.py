@@ -297,7 +297,7 @@ def _telling(turn: Turn, wrote: Collection[str]) -> str:
 
 
 def _beside(found: str, at: datetime) -> str:
-    return f"As it was on {at.astimezone():%Y-%m-%d}; said since: “{found}”" if found else ""
+    return f"As it was on {at.astimezone():%Y-%m-%d}; said later: “{found}”" if found else ""
 
 
 async def replaced_in(store: Store, session_ids: Iterable[str]) -> dict[str, Replaced]:
@@ -413,7 +413,7 @@ class Aftermath:
         was of; empty where nothing was."""
         texts, at = _stated(turn), turn.timestamp
         if self.is_taken_back(turn):
-            return f"Said on {at.astimezone():%Y-%m-%d}; the person has taken its edits back since"
+            return f"Said on {at.astimezone():%Y-%m-%d}; the person has undone its edits since"
         since = self._over(turn, _said(turn), _OVERWRITTEN) or self._choice_over(turn)
         return _beside(since or self.revised(texts, at) or self._on_the_same(turn), at)
 

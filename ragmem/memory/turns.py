@@ -48,7 +48,7 @@ _MARKS = {
     "running": "[This turn is still running in another process.]",
 }
 
-_OWN_COMMAND = "(The person ran this by themself; nothing was asked.)"
+_OWN_COMMAND = "(The person ran this themselves; nothing was asked.)"
 _OWN_OUTPUT_CHARS = 600
 """Of what it printed, for a model that gets the conversation as text."""
 

@@ -336,10 +336,10 @@ async def test_limit_of_model_calls(bench: Bench) -> None:
     assert finished.usage.model_calls == 4
     assert llm.requests[-1].tools == ()
     assert (reply.content, finished.hint) == (
-        "Cut short.", "Ask it to go on (-c), or raise the limit (--max-turns).",
+        "Cut short.", "Ask it to continue (-c), or raise the limit (--max-turns).",
     )  # fmt: skip
     turn = await bench.turn(agent)
-    told = "Cut short.\n\n[This turn was ended before it was finished: "
+    told = "Cut short.\n\n[This turn ended before it was finished: "
     assert turn.assistant_message == f"{told}The limit of 3 model calls was reached.]"
     assert turn.status == "completed"
 
@@ -436,7 +436,7 @@ async def test_an_answer_that_broke_off_in_its_midst_is_asked_for_again(bench: B
     events = await asked(agent, "go")
     said = [e.text for e in events if isinstance(e, TextDelta | Notice)]
     assert "".join(said) == (
-        "Now I makeThe answer broke off here: it is asked for again.Now I make it.Made."
+        "Now I makeThe answer broke off here; asking for it again.Now I make it.Made."
     )
     assert [e.reason for e in events if isinstance(e, RetryWaiting)] == ["asking again"]
     assert llm.requests[2] == llm.requests[1]

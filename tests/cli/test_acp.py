@@ -258,7 +258,7 @@ async def test_what_goes_wrong_is_an_answer(tmp_path: Path) -> None:
             assert refused.value.code == -32602
         assert server.requests == []
         assert await editor.ask("all of it") == "max_tokens"
-        assert "> ragmem: The answer reached the model's limit" in editor.answer
+        assert "> ragmem: The answer reached the model's output limit" in editor.answer
         with pytest.raises(RequestError, match="key"):
             await editor.ask("hello")
     (session,) = ragmem.sessions()

@@ -176,8 +176,8 @@ def test_said_again_it_is_known_said_better_replaced_and_forgotten_with_what_it_
     assert replaced == {tail: None, first: current["id"], kept: None}
     assert "superseded" in done(ragmem, "list", WITH_REPLACED).out
     why = done(ragmem, "why", tail).out
-    assert f"\nWhat it took the place of\n  {first} · written by you · " in why
-    assert "\nWhat took its place\n" in done(ragmem, "why", first).out
+    assert f"\nWhat it replaced\n  {first} · written by you · " in why
+    assert "\nWhat replaced it\n" in done(ragmem, "why", first).out
 
     refused = ragmem.run("memory", "forget", tail)
     assert (refused.code, refused.out) == (2, "")
@@ -380,7 +380,7 @@ Where it comes from
     file pom.xml
     “<release>21</release>”
 
-What it took the place of
+What it replaced
   {short_id(old.memory_id)} · told by you · {earlier}
     The build needs JDK 17.
 """

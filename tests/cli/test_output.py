@@ -131,7 +131,7 @@ def test_text_on_a_terminal_streams_and_tells_what_runs(capfd: pytest.CaptureFix
 def test_what_is_told_amid_an_answer_begins_on_a_line_of_its_own(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    told = Notice(level="warning", text="The answer broke off here: it is asked for again.")
+    told = Notice(level="warning", text="The answer broke off here; asking for it again.")
     half, whole = TextDelta(text="It prints "), TextDelta(text=FINISHED.result)
     events = [half, TextDelta(text="hel"), told, whole, MessageFinished(text=whole.text), FINISHED]
     show(TextOutput(Progress(live=True, paint=Paint("none")), live=True), events)

@@ -39,8 +39,11 @@ REFUSED = [
     ("ask Hello --allow nosuch", "there is no tool 'nosuch'"),
     ("ask ? --json-schema nowhere.json", "nowhere.json can't be read: No such file"),
     ("ask ? --json-schema .", "--json-schema: . can't be read: Is a directory."),
-    ("""ask ? --json-schema '{"type":'""", "--json-schema is no JSON: Expecting value: line 1 col"),
-    ("""ask ? --json-schema '{"type": "numbr"}'""", "--json-schema is no JSON Schema: "),
+    (
+        """ask ? --json-schema '{"type":'""",
+        "--json-schema is not JSON: Expecting value: line 1 col",
+    ),
+    ("""ask ? --json-schema '{"type": "numbr"}'""", "--json-schema is not a valid JSON Schema: "),
     ("ask ? --json-schema ''", "--json-schema is empty."),
     ("ask ? --json-schema bytes.json", "--json-schema: bytes.json can't be read: 'utf-8' codec"),
     # --- commands and options that there are not

@@ -143,9 +143,9 @@ def test_what_was_said_otherwise_since_is_marked(tmp_path: Path) -> None:
         ):
             ragmem.ok("ask", said, env={"RAGMEM_MEMORY__WORKER": "inline"})
         [decided] = [hit for hit in found(ragmem, "receipts") if hit["type"] == "memory"]
-        since = "said since: “Receipts are JSON now, no longer CSV.”"
+        since = "said later: “Receipts are JSON now, no longer CSV.”"
         assert decided["since"].endswith(since)
         assert since in ragmem.ok("search", "receipts").out
-        assert "said otherwise since" in ragmem.ok("memory", "list").out
+        assert "possibly outdated" in ragmem.ok("memory", "list").out
         assert since in ragmem.ok("memory", "why", decided["id"]).out
         assert since in ragmem.ok("context", "How are the receipts stored?").out

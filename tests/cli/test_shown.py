@@ -133,7 +133,7 @@ def test_a_find_says_what_took_the_place_of_its_decision_wherever_it_is_listed()
     """On a terminal, in a pipe, below its session, in JSON, and to the agent."""
     (hit, _) = hits()
     assert hit.turn
-    now = "Replaced since by: Ferns stand in the sun."
+    now = "Since replaced by: Ferns stand in the sun."
     hit = hit.judged({hit.turn.turn_id: Replaced("Ferns stand in the sun.")})
     below = [(a_session(), [hit])]
     listed = [

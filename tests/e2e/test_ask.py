@@ -183,7 +183,7 @@ def test_an_answer_that_broke_off_stands_once_on_stdout(tmp_path: Path) -> None:
         plain = ragmem.ok("ask", "Where?", env=again)
         told = ragmem.ok("ask", "Where?", "--output-format", "json", env=again).json
     assert plain.out == f"{whole.text}\n"
-    assert plain.err == "warning: The answer broke off here: it is asked for again.\n"
+    assert plain.err == "warning: The answer broke off here; asking for it again.\n"
     assert (told["result"], told["is_error"], told["num_turns"]) == (whole.text, False, 2)
 
 

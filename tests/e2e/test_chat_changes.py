@@ -28,7 +28,7 @@ def test_the_model_and_the_next_day_are_told_what_was_taken_back(house: House) -
     assert "new.txt: removed." in told
     assert "new.txt (via create_file" not in told
     context = house.ok("context", "where were we?").out
-    assert "(its edits were taken back since) write it down" in context
+    assert "(its edits were undone since) write it down" in context
     assert "Changed: new.txt" not in context
 
 

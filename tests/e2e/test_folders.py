@@ -133,7 +133,7 @@ def test_a_chat_joins_a_worktree_once_and_never_after_it_was_split(
 ) -> None:
     """It says so in a line, with how to undo it."""
     main, tree = apart(ragmem, tmp_path)
-    line = "what is remembered in one of them is known in both from now on. `ragmem sessions split`"
+    line = "from now on, they share one memory. `ragmem sessions split` here undoes it."
     assert line in chatted(ragmem, tree, "One")
     assert prompts(ragmem, main) == {"In main", "In tree", "One"}
     assert line not in chatted(ragmem, tree, "Two")
@@ -154,7 +154,7 @@ def test_a_chat_joins_a_worktree_once_and_never_after_it_was_split(
     assert prompts(ragmem, main) == {"In main", *own, "Three"}
     assert ragmem.refused("sessions", "split", cwd=main) == (
         f"error: {main} is the project that others were joined to.\n"
-        f"Split one of those: `ragmem sessions split {tree}`\n"
+        f"Split one of the others: `ragmem sessions split {tree}`\n"
     )
     shutil.rmtree(tree)
     ragmem.ok("sessions", "split", str(tree), cwd=main)
@@ -172,9 +172,9 @@ def test_a_moved_checkout_says_so_until_a_session_is_begun_there(
     ragmem.ok("ask", "Before", cwd=old)
     old.rename(new)
     said = snapshot(
-        "note: This folder is taken for the project that was at …/old: the same remote, and "
-        "that folder is gone. Its memory goes on here; `ragmem sessions list --project` shows "
-        "its sessions.\n"
+        "note: This folder is taken for the project that was at …/old: it has the same remote, and "
+        "that folder no longer exists. Its memory continues here; `ragmem sessions list "
+        "--project` shows its sessions.\n"
     )
     for asked in (["And", "-c"], ["Then", "-c"], ["After"]):
         assert ragmem.ok("ask", *asked, cwd=new).err.replace(str(tmp_path), "…") == said
@@ -304,7 +304,7 @@ def test_a_folder_that_goes_away_in_a_turn(tmp_path: Path) -> None:
         assert not call["success"], call
         said = call["result"]["text"]
         assert "Traceback" not in said
-        assert "gone" in said or "does not exist" in said, call
+        assert "no longer exists" in said or "does not exist" in said, call
     assert not ragmem.project.exists()
 
 

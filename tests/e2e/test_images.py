@@ -54,7 +54,7 @@ def test_a_model_that_can_not_see_is_told_the_name(house: Ragmem, server: LLMSer
     model = "openai/gpt-3.5-turbo"
     env = {"RAGMEM_API_BASE": "", "OPENAI_API_KEY": "k-1", "OPENAI_BASE_URL": server.url}
     done = house.ok("ask", "-m", model, 'What is on @"shot one.png"?', env=env)
-    assert f"{model} can't see pictures: it is told their names alone" in done.err
+    assert f"{model} can't see images: it gets only their names" in done.err
     told = str(server.requests[0].body["messages"])
     assert "image_url" not in told
     assert "shot one.png is a PNG image" in told
@@ -73,7 +73,7 @@ def test_what_is_no_picture_too_large_or_too_much_is_said(house: Ragmem, server:
     assert "image_url" not in told
     assert "only words" in told
     done = house.ok("ask", f"Compare {' '.join(f'@{name}' for name in names)}")
-    assert "@4.png was not read: the pictures of a prompt may have 14 MB together" in done.err
+    assert "@4.png was not read: the images of a prompt may have 14 MB together" in done.err
     assert "@2.png" not in done.err
     sent = server.requests[-1].body["messages"]
     assert str([part["type"] for part in sent[-1]["content"]]).count("image_url") == 3

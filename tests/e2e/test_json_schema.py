@@ -48,7 +48,7 @@ def test_an_answer_that_does_not_fit_is_exit_1_with_the_reason(tmp_path: Path) -
             done = ragmem.run(*ASKED, "--output-format", "json")
             assert len([r for r in server.requests if r.body.get("tools")]) == 2
         assert done.code == 1
-        assert "The answer does not fit the schema." in done.json["error"]
+        assert "The answer does not match the schema." in done.json["error"]
         assert done.json["structured_output"] is None
         (session,) = ragmem.sessions()
         assert session["turn_count"] == 1

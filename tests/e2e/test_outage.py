@@ -234,7 +234,7 @@ async def test_what_is_not_stored_in_time_is_not_passed_over(ragmem: Ragmem) -> 
     _, held = await asyncio.to_thread(left_in_an_outage, ragmem)
     paths = find_paths({"RAGMEM_HOME": str(ragmem.home)})
     async with App(Config(), paths, cwd=ragmem.project) as app:
-        with pytest.raises(StoreUnavailable, match="Another process has still to store"):
+        with pytest.raises(StoreUnavailable, match="Another process is still storing"):
             await app.continue_session(wait_s=0)
         held.close()
         last = await app.continue_session()

@@ -134,9 +134,7 @@ def test_what_is_close_comes_first_and_the_rest_under_a_line(
 def test_where_nothing_is_close_the_nearest_is_called_that(ragmem: Ragmem) -> None:
     """Likeness alone, below what the embedder calls alike, is no find: it is said."""
     done = ragmem.ok("search", "qzxw vvkk")
-    assert done.err == (
-        "Nothing shares a word with this or is clearly about the same. The nearest:\n"
-    )
+    assert done.err == ("Nothing shares a word with this or is clearly about it. The closest:\n")
     shown = re.findall(r"^Turn 1 · session (\w+)", done.out, re.MULTILINE)
     turns = found(ragmem, "qzxw vvkk", "--levels", "0")
     nearest = sorted(turns, key=lambda hit: -hit["similarity"])

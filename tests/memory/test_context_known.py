@@ -78,7 +78,7 @@ def test_a_fact_that_a_recalled_turn_tells_is_not_told_twice() -> None:
 
     assert shown(keys, rent) == [rent.memory.content]
     assert shown(other) == [other.memory.content]
-    replaced = msgspec.structs.replace(hit, since="Replaced since by: Bo has them")
+    replaced = msgspec.structs.replace(hit, since="Since replaced by: Bo has them")
     assert shown(keys, hit=replaced) == [keys.memory.content]
 
 
@@ -140,7 +140,7 @@ def test_pinned_memories_stand_behind_the_instructions() -> None:
     tag = f"instructions-{mark_for('Use tabs.')}"
     assert text.endswith(
         f"The project's instructions:\n\n<{tag}>\nUse tabs.\n</{tag}>\n\n"
-        "The person's rules, to be kept to in every answer:\n\n"
+        "The person's rules, to be followed in every answer:\n\n"
         "- Never push to main\n- Answer in French"
     )
 
@@ -187,7 +187,7 @@ def test_pinned_memories_are_capped_with_a_notice() -> None:
     assert "memory.context.pinned_percent" in notice
     one = build(max_chars=20_000, pinned=(a_memory(1, "z" * 990, pinned=True),))
     assert names(one) == ["System", "Prompt"]
-    assert one.notices[0].startswith("The model is not told of “zzz")
+    assert one.notices[0].startswith("“zzz")
 
 
 def test_the_tools_are_described_where_there_are_any() -> None:
@@ -206,10 +206,10 @@ def test_the_tools_are_described_where_there_are_any() -> None:
 
 def test_a_recalled_turn_is_one_block_that_begins_with_what_became_of_it() -> None:
     turn = a_turn(2, "Use JWT?\n\nOr sessions?", "JWT.\n \n\nThey live an hour.")
-    hit = msgspec.structs.replace(turn_hit(turn), since="As it was on 2026-01-10; said since: “No”")
+    hit = msgspec.structs.replace(turn_hit(turn), since="As it was on 2026-01-10; said later: “No”")
     [block] = [b for b in build(hits=(hit,)).messages[-1].text.split("\n\n") if "[Turn 2" in b]
     assert block.split("\n")[2:7] == [
-        "As it was on 2026-01-10; said since: “No”",
+        "As it was on 2026-01-10; said later: “No”",
         "User: Use JWT?",
         "  Or sessions?",
         "Assistant: JWT.",

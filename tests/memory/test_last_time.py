@@ -272,7 +272,7 @@ def test_what_a_later_turn_does_or_takes_back_is_told_as_it_was_then(said: str, 
     after = since(a_turn(2, later, "Done."))
     assert Aftermath([turn, apart]).of_turn(turn) == ""
     assert Aftermath([turn, after, apart]).of_turn(after) == ""
-    assert f"said since: “{later.rstrip('.')}" in Aftermath([turn, after, apart]).of_turn(turn)
+    assert f"said later: “{later.rstrip('.')}" in Aftermath([turn, after, apart]).of_turn(turn)
     assert "as it was then" in recap(SESSION, [turn], later=[after]).outcome
 
 
@@ -375,7 +375,7 @@ def test_a_deadline_says_that_a_later_turn_names_another_day_for_a_part_of_it(
         evidence=(told_in,),
     )
     found = Aftermath([turn, after]).of_memory(due)
-    assert (f"said since: “{later.rstrip('.')}" in found, bool(found)) == (is_moved, is_moved)
+    assert (f"said later: “{later.rstrip('.')}" in found, bool(found)) == (is_moved, is_moved)
 
 
 def test_a_failure_tells_what_worked_instead() -> None:
@@ -519,7 +519,7 @@ def test_of_the_agents_own_list_what_is_not_done_is_open() -> None:
 
 def test_a_turn_that_was_cut_short_is_open() -> None:
     turns = [a_turn(1, "Move the queue.", "I began", status="interrupted")]
-    assert recap(SESSION, turns).open == ("“Move the queue.” (cut off)",)
+    assert recap(SESSION, turns).open == ("“Move the queue.” (interrupted)",)
 
 
 # --- in a request -------------------------------------------------------------------------------
@@ -788,7 +788,7 @@ async def test_a_turn_of_which_something_was_replaced_is_told_with_what_took_its
     assert f": {said} — I read your inbox" in await last_time(chat)
     await chat.facts.supersede(after, before)
     found = await last_time(chat)
-    assert f"(as it was then; since: Guests fill in a form) {said}" in found
+    assert f"(as it was then; replaced since by: Guests fill in a form) {said}" in found
 
 
 async def test_a_preference_in_the_words_of_a_rule_is_told_once(chat: Chat) -> None:
@@ -855,10 +855,10 @@ async def test_a_turn_that_is_recalled_or_found_says_what_took_the_place_of_its_
     request = await chat.request("How long do tokens last?")
     found = await chat.memory.search(Question(text="How long do tokens last?"))
     outdated = request.split("User: Tokens last one hour")[0].split("\n\n")[-1]
-    assert "Replaced since by: Tokens last ten minutes" in outdated, "known before it is read"
-    assert request.count("Replaced since by") == 1
+    assert "Since replaced by: Tokens last ten minutes" in outdated, "known before it is read"
+    assert request.count("Since replaced by") == 1
     became = {hit.turn.turn_index: hit.since for hit in found if hit.turn}
-    assert became == {1: "Replaced since by: Tokens last ten minutes", 2: ""}
+    assert became == {1: "Since replaced by: Tokens last ten minutes", 2: ""}
 
 
 async def test_a_recalled_summary_says_what_took_the_place_of_its_decision(chat: Chat) -> None:
@@ -874,7 +874,7 @@ async def test_a_recalled_summary_says_what_took_the_place_of_its_decision(chat:
         new = await chat.knows(after, by, kind=kind)
         if not await chat.facts.history(new):
             assert await chat.facts.supersede(new, old)
-        return (await chat.request("How long do tokens last?")).count("Replaced since by")
+        return (await chat.request("How long do tokens last?")).count("Since replaced by")
 
     assert await replaced("failure", "`pytest` failed: one", "`pytest` failed: two") == 0
     # What is learned of the same turn in other words takes no place of what it says.

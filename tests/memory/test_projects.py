@@ -405,7 +405,7 @@ def test_what_others_were_joined_to_is_not_split_but_they_are(main: Path, tree: 
     joined = known("/the/old place", project_id="gone", joined_into=whole.project_id)
     with pytest.raises(UsageError, match="is the project that others were joined to") as caught:
         project_to_split(main, [whole, joined], now=NOW)
-    assert caught.value.hint == "Split one of those: `ragmem sessions split '/the/old place'`"
+    assert caught.value.hint == "Split one of the others: `ragmem sessions split '/the/old place'`"
     assert project_to_split(Path("/the/old place"), [whole, joined], now=NOW) == joined
     assert project_to_split(tree / "src", [whole], now=NOW).path == str(tree)
 

@@ -436,7 +436,7 @@ async def test_a_bad_answer_is_asked_for_again() -> None:
     found = await summarizer.summarize_turn(TURN)
     assert not found.extractive
     assert "could not be used" not in asked(llm.requests[0])
-    assert "could not be used: it holds no JSON object" in asked(llm.requests[1])
+    assert "could not be used: it contains no JSON object" in asked(llm.requests[1])
     assert "could not be used: its text is empty" in asked(llm.requests[2])
 
 
@@ -470,8 +470,10 @@ async def test_trouble_is_told_once_of_each_kind() -> None:
     for number in range(1, 5):
         await summarizer.summarize_turn(a_turn(number))
     assert len(told) == 2
-    assert "could not use what openai/scripted answered 3 times: it holds no JSON object" in told[0]
-    assert "does without openai/scripted until" in told[1]
+    assert (
+        "could not use what openai/scripted answered 3 times: it contains no JSON object" in told[0]
+    )
+    assert "continues without openai/scripted until" in told[1]
     assert told[1].endswith("It is away.")
 
 

@@ -310,7 +310,7 @@ async def test_nothing_is_stored_where_nothing_came(store: Store) -> None:
     summarizer, _ = a_summarizer(*[Says("no JSON")] * 3)
     assert await into(store, summarizer) is None
     assert await store.get(Insight, ["s"]) == []
-    assert summarizer.problem == "the answer could not be used: it holds no JSON object"
+    assert summarizer.problem == "the answer could not be used: it contains no JSON object"
 
 
 async def test_a_long_session_is_told_by_its_summaries(store: Store) -> None:

@@ -292,7 +292,7 @@ def test_it_is_replayed_as_the_persons_message() -> None:
     assert asked.role == "user"
     assert asked.text.startswith("!make check\n\n<output-")
     assert "Exit code 2\nno rule\n</output-" in asked.text
-    assert answered.text == "(The person ran this by themself; nothing was asked.)"
+    assert answered.text == "(The person ran this themselves; nothing was asked.)"
     assert not answered.tool_uses
 
 
@@ -327,8 +327,8 @@ def test_what_failed_is_learned_and_what_the_person_stopped_is_not() -> None:
     "why",
     [
         "Not executed: Another call of this message was not whole.",
-        "Not executed: The same run_command call was made 3 times, and each answer was the same: …",
-        "Not executed: the message reached the model's limit of output and may be cut: be shorter.",
+        "Not executed: The same run_command call was made 3 times, and each answer was the same, …",
+        "Not executed: the message reached the model's output limit and may be cut off: …",
         "The command was not allowed: the person refused. Nothing was done.",
         "The person's rule run_command(make *) denies this, and nothing was done. Only they can.",
         "sandbox.mode is `required`, and there is no sandbox here: not run.",

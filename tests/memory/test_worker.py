@@ -647,8 +647,8 @@ async def test_an_answer_that_can_not_be_used_is_asked_for_three_times_by_all_pr
     [given_up] = await (await open_store()).attempts(least=3)
     assert (given_up.model, given_up.session_id) == ("another", session_id)
     assert given_up_text([given_up]) == (
-        "Not asked about again, after 3 answers that could not be used: 1 summary. "
-        "The last of another: it holds no JSON object"
+        "Given up after 3 answers that could not be used: 1 summary. "
+        "The last, from another: it contains no JSON object"
     )
     await (await open_store()).forget_attempts(session_id)
     assert await asked_by_three_processes("another") == 3
@@ -680,7 +680,7 @@ async def test_what_was_refused_is_asked_for_again_after_pauses_that_all_process
     assert len(await requests_after(0)) == 1
     assert await requests_after(1) == []
     [second] = await requests_after(2)
-    assert "could not be used: it holds no JSON object" in second
+    assert "could not be used: it contains no JSON object" in second
     assert await requests_after(5) == []
     assert len(await requests_after(8)) == 1
     assert await requests_after(86_400) == []

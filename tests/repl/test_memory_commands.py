@@ -120,7 +120,7 @@ async def test_why_shows_where_it_comes_from(chat: Chat) -> None:
     await chat.put(memory)
     shown = await chat.said(f"/why {short_id(memory.memory_id)}")
     assert "The build needs JDK 21\n" in shown
-    assert f"turn 3 of session {short_id(read.session_id)}, which is gone\n" in shown
+    assert f"turn 3 of session {short_id(read.session_id)}, which no longer exists\n" in shown
     assert "    file pom.xml\n" in shown
     await chat.said(f"/pin {memory.memory_id}")
     confirmed = await chat.said(f"/why {memory.memory_id}")
@@ -149,7 +149,7 @@ async def test_pin_takes_an_id_or_a_text(chat: Chat) -> None:
     assert "· remembered fact, pinned " in await chat.said("/pin The staging host is pear")
     assert "· remembered rule, pinned " in await chat.said("/pin Always answer in French")
     assert "not found" in await chat.said("/pin cafe1234")
-    assert "a word alone says nothing" in await chat.said("/pin feed")
+    assert "a single word says too little" in await chat.said("/pin feed")
     assert "Pin what?" in await chat.said("/pin")
     assert {m.content for m in await chat.stored() if m.pinned} == {
         "The port is 5439",

@@ -505,9 +505,9 @@ def test_a_hint_names_the_command_of_the_chat() -> None:
     """What is a flag of `ask` is a command here."""
     end = finished("error_during_execution", error="500.", hint="Use another model (-m).")
     assert "Use another model (/model)." in plain(closing(end))
-    hint = "Ask it to go on (-c), or raise the limit (--max-turns)."
+    hint = "Ask it to continue (-c), or raise the limit (--max-turns)."
     told = plain(closing(finished("error_max_turns", error="The limit was reached.", hint=hint)))
-    here = 'go on (type "go on"), or raise the limit (/config tools.max_iterations).'
+    here = 'continue (type "go on"), or raise the limit (/config tools.max_iterations).'
     assert here in " ".join(told.split())
 
 

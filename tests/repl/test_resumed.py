@@ -46,7 +46,7 @@ def test_the_card_tells_what_was_done_cut_off_and_left_open() -> None:
         changed=("backlog.py", "store.py"),
         decided=("The spool is drained once.",),
         failed=("`pytest tests/test_outage.py` failed: exit code 1",),
-        open=("“look around” (cut off)", "the outage test"),
+        open=("“look around” (interrupted)", "the outage test"),
     )
     now = LONG_AGO + timedelta(minutes=20)
     shown = paint(card(held, recap, interrupted(READ, GREP), now), width=120, mode="none")

@@ -191,7 +191,7 @@ def test_the_half_of_an_answer_that_is_asked_for_again_stays_with_a_row_below_it
     view = TurnView()
     view.show(ModelCallStarted(number=1))
     view.show(TextDelta(text="It prints hel"))
-    told = Notice(level="warning", text="The answer broke off here: it is asked for again.")
+    told = Notice(level="warning", text="The answer broke off here; asking for it again.")
     printed = [*view.show(told)]
     view.show(RetryWaiting(reason="asking again", attempt=2, most=4, wait_s=1.0))
     assert live(view).startswith("asking again · try 2 of 4 in 1 s")

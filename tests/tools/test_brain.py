@@ -89,7 +89,7 @@ async def test_code_and_memory_together(brain: Desk) -> None:
   User: How long does a token live?
   Assistant: A token lives 15 minutes.
 
-[code] /p/lib/clock.py:3-32 function now — called by x (outside the working directory: reading it asks)
+[code] /p/lib/clock.py:3-32 function now — called by x (outside the working directory: reading it needs approval)
      3	line 0
      4	line 1
      5	line 2

@@ -59,12 +59,12 @@ _SQUEEZES = 3
 _LEAST_MENTIONED = 400
 """Characters that files named in the prompt get, however full the request is."""
 _UNFINISHED = (
-    "The project's code is being indexed for the first time, {:,} files so far: what is quoted of "
-    "it may not be all that bears on this. Your tools see every file."
+    "The project's code is being indexed for the first time, {:,} files so far: relevant code may "
+    "be missing here. Your tools see every file."
 )
 _CLIPPED = (
-    "The project's instructions are {0.dropped:,} characters longer than the {0.budget:,} that the "
-    "model is given (memory.context.instructions_percent)."
+    "The project's instructions are {0.dropped:,} characters over the limit of {0.budget:,}, so "
+    "their middle is left out (memory.context.instructions_percent)."
 )
 
 
@@ -383,7 +383,7 @@ CODE_HEADING = "## Relevant Code"
 MOST_PASSAGES = 8
 MOST_BRIEF = 2
 """For a model without tool calls: it takes each word for a part of the question."""
-OUTSIDE = "outside the working directory: reading it asks"
+OUTSIDE = "outside the working directory: reading it needs approval"
 _LEAST_CHARS = 160
 """A passage that would get less room than this says nothing."""
 _FIRST_SHARE = 0.6

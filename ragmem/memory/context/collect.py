@@ -55,10 +55,9 @@ T = TypeVar("T")
 
 FINISHED = ("completed", "interrupted", "failed")
 PINNED_UNKNOWN = (
-    "The memory could not be asked: rules and pinned memories, if there are any, are missing "
-    "from this request."
+    "The memory could not be read: any rules and pinned memories are missing from this request."
 )
-INCOMPLETE = "Something that may bear on this was not recalled."
+INCOMPLETE = "Something that may be relevant was not recalled."
 _FILES_CHARS = 5_000
 _FILES_LOOKBACK = 10
 """Accessed files come from turns of so many times the section's characters."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ragmem.memory.context.collect import ContextRequest, Material
     from ragmem.memory.recall import Hit
 
-PINNED_HEADING = "The person's rules, to be kept to in every answer:\n"
+PINNED_HEADING = "The person's rules, to be followed in every answer:\n"
 RELEVANT = {
     "turn": ("Relevant Turns", "## Relevant Past Context (Semantic Search - Turns)"),
     "summary": ("Relevant Summaries", "## Relevant Past Context (Semantic Search - Summaries)"),
@@ -580,10 +580,10 @@ def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -
 
 def _left_out_notice(left_out: Sequence[MemoryRecord], budget: int) -> str:
     named = one_line(left_out[0].content, 60)
-    several = f"{len(left_out):,} pinned memories (“{named}” is one)"
+    several = f"{len(left_out):,} pinned memories, such as “{named}”, are"
     return (
-        f"The model is not told of {f'“{named}”' if len(left_out) == 1 else several}: there are "
-        f"{budget:,} characters for what is pinned (memory.context.pinned_percent). "
+        f"{f'“{named}” is' if len(left_out) == 1 else several} left out: pinned memories have room "
+        f"for {budget:,} characters (memory.context.pinned_percent). "
         "`ragmem memory unpin` makes room."
     )
 

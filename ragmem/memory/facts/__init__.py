@@ -165,19 +165,19 @@ def expiry(ttl: str | None, now: datetime) -> tuple[datetime | None, str]:
     match = _TTL.fullmatch(ttl)
     count = int(match[1]) if match else 0
     if match is None or count == 0:
-        return None, f"{ttl[:40]!r} is no duration like 1h, 7d or 2w, so it is kept for good."
+        return None, f"{ttl[:40]!r} is not a duration like 1h, 7d or 2w, so it is kept for good."
     step = timedelta(hours=1) if match[2] else timedelta(days=1 if match[3] else 7)
     try:
         return now + count * step, ""
     except OverflowError:
-        return None, f"{ttl[:40]!r} is longer than time is counted, so it is kept for good."
+        return None, f"{ttl[:40]!r} is too long a time, so it is kept for good."
 
 
 def problem_with(content: str) -> str:
     """Why a text is not worth keeping as a memory, for people; empty where it is."""
     words = re.findall(r"\w+", content)
     if not any(any(map(str.isalpha, word)) for word in words):
-        return "there is nothing in it"
+        return "it is empty"
     if is_greeting(content):
         return "it is a greeting or a thank-you"
     if len(content) > _LONGEST_DRAFT:
@@ -187,7 +187,7 @@ def problem_with(content: str) -> str:
     if content.rstrip().endswith(("?", "？")):
         return "it is a question"
     if len(words) < 2 and len(content) < 8:
-        return "a word alone says nothing"
+        return "a single word says too little"
     return ""
 
 
@@ -218,9 +218,9 @@ def checked(draft: Draft, project_id: str | None) -> tuple[Draft, str]:
     if draft.trust == "person":
         return draft, ""
     if project_id is None:
-        return draft, "Not remembered: only you can say what holds in every project."
+        return draft, "Not remembered: only the person can say what holds in every project."
     if draft.trust == "tool" and draft.kind != "failure" and is_instruction(draft.content):
-        return draft, "Not remembered: it is an instruction that stood in a file or an output."
+        return draft, "Not remembered: it is an instruction from a file or a tool's output."
     kind: MemoryKind = "fact" if draft.kind in _PERSONAL else draft.kind
     if draft.trust == "tool" and kind != "failure":
         kind = "fact"

@@ -96,7 +96,7 @@ def _known(memories: Sequence[MemoryRecord], counts: Mapping[str, int]) -> str:
     lines = [f"- {one_line(m.content, _KNOWN_CHARS)}" for m in memories]
     if most:
         told = ", ".join(f"{subject}: {-count}" for count, subject in most)
-        lines.append(f"How many memories there are of each subject: {told}.")
+        lines.append(f"Number of memories about each subject: {told}.")
     return "\n".join(lines)
 
 
@@ -139,7 +139,7 @@ def _read_memories(answer: _MemoriesAnswer) -> tuple[Extracted, ...]:
         with suppress(msgspec.ValidationError, RecursionError):
             out.append(as_struct(item, Extracted))
     if answer.memories and not out:
-        raise ValueError("no memory in it has the keys that were asked for")
+        raise ValueError("no memory in it has the keys asked for")
     return tuple(out[:MOST])
 
 

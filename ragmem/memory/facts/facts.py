@@ -481,7 +481,7 @@ class Facts:
             raise AmbiguousMemory(
                 f"{len(found)} memories match {one_line(reference, 80)!r}:\n{lines}",
                 candidates=tuple(memory.memory_id for memory in found),
-                hint="Name one by more of its id.",
+                hint="Give more of its id.",
             )
         return (exact or found)[0]
 
@@ -567,8 +567,8 @@ class Facts:
         value = value and one_line(redact(clean(value)), _VALUE_CHARS)
         if not key or len(key) > _KEY_CHARS or not key.isprintable() or set(key) & set("=;"):
             raise UsageError(
-                f"{one_line(key, _KEY_CHARS)!r} is no name for a key of the profile.",
-                hint="Take a short word, like name or language, without = and ;",
+                f"{one_line(key, _KEY_CHARS)!r} is not a valid profile key.",
+                hint="Use a short word, like name or language, without = and ;",
             )
         store = await self._open_store()
         put = PutProfile(key=key, value=value or None, at=self._clock())
@@ -599,5 +599,5 @@ def _owner(memory: MemoryRecord, scope: MemoryScope | None, project_id: str | No
     if scope == "user":
         return None
     if project_id is None:
-        raise UsageError("To which project it is to belong was not said.")
+        raise UsageError("Say which project it should belong to.")
     return project_id

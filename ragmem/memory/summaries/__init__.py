@@ -352,7 +352,7 @@ def _found_object(answer: str, kind: type[T]) -> T:
     with suppress(msgspec.DecodeError, RecursionError):
         return msgspec.json.decode(answer, type=kind)
     # Around the object there may be a fence, thoughts, or a word of welcome: the last one counts.
-    problem = "it holds no JSON object"
+    problem = "it contains no JSON object"
     found, end = None, 0
     starts = [match.start() for match in re.finditer(r"\{", answer)][:_MOST_OBJECTS]
     for start in starts:

@@ -76,8 +76,8 @@ def given_up_text(found: Sequence[Attempts]) -> str:
     counts = ", ".join(counted(count, kind) for kind, count in kinds.most_common())
     last = found[-1]
     return (
-        f"Not asked about again, after {TRIES} answers that could not be used: {counts}. The last "
-        f"of {one_line(last.model, PROBLEM_CHARS)}: {one_line(last.problem, PROBLEM_CHARS)}"
+        f"Given up after {TRIES} answers that could not be used: {counts}. The last, from "
+        f"{one_line(last.model, PROBLEM_CHARS)}: {one_line(last.problem, PROBLEM_CHARS)}"
     )
 
 
@@ -156,7 +156,7 @@ async def _heard(llm: LLM, request: Request, answer: Assembler) -> LLMError | No
                     answer.feed(chunk)
                     length += len(chunk.text) if isinstance(chunk, TextChunk) else 0
                     if length > _LONGEST_ANSWER:
-                        return StreamCut("The model's answer was endless.")
+                        return StreamCut("The model's answer did not end.")
         answer.completion()
     except LLMError as error:
         return error
@@ -201,12 +201,12 @@ _USUAL_TOKENS = 300
 """Written in an answer."""
 _LATEST_ANSWERED = TurnQuery(limit=1, statuses=("completed",), with_tool_calls=False)
 _DAY_SPENT = (
-    "Background work has cost today what it may (${:,.2f}): until tomorrow summaries are cut from "
-    "the turns, and no facts are looked for. memory.summaries.max_cost_usd_per_day sets it."
+    "Background work has reached its limit for today (${:,.2f}): until tomorrow, summaries are cut "
+    "from the turns, and no facts are learned. memory.summaries.max_cost_usd_per_day sets it."
 )
 _UNUSABLE = (
-    "Background work could not use what {} answered {} times: {}. What it was asked for is done "
-    "without a model. Set model.summary to another one if that goes on."
+    "Background work could not use what {} answered {} times: {}. That work is done without a "
+    "model. If this goes on, set model.summary to another one."
 )
 
 K = TypeVar("K", bound=msgspec.Struct)
@@ -524,7 +524,7 @@ def away_text(away: Away) -> str:
     """What is wrong with a model, and when it is asked again."""
     until = f"{away.until.astimezone():%Y-%m-%d %H:%M}"
     return (
-        f"Background work does without {away.model} until {until}: "
+        f"Background work continues without {away.model} until {until}: "
         f"{one_line(away.problem, PROBLEM_CHARS)}"
     )
 

@@ -386,7 +386,7 @@ async def test_what_is_known_is_told(store: Store) -> None:
     await learner.learn()
     given = asked_of(learner.llm)
     assert "- David lives in Ordizan" in given
-    assert "How many memories there are of each subject: david: 3." in given
+    assert "Number of memories about each subject: david: 3." in given
     assert "PSG" not in given
 
 

@@ -98,7 +98,7 @@ async def test_an_edit_that_says_nothing(facts: Facts, store: Store, content: st
     memory = put(await told(facts, "The API listens on port 80"))
     with pytest.raises(UsageError, match="Not changed"):
         await facts.edit(memory, content=content)
-    with pytest.raises(UsageError, match="no duration"):
+    with pytest.raises(UsageError, match="not a duration"):
         await facts.edit(memory, ttl="soon")
     assert await kept(store) == ["The API listens on port 80"]
 
@@ -175,7 +175,7 @@ async def test_the_profile(facts: Facts) -> None:
     }
     assert (await facts.profile()).values == {"spoken_language": "French and English"}
     for key in ("", "a=b", "a;b", "x" * 100, "\x1b[2J"):
-        with pytest.raises(UsageError, match="no name for a key"):
+        with pytest.raises(UsageError, match="not a valid profile key"):
             await facts.set_profile(key, "x")
     token = "ghp_" + "a1B2" * 9
     assert token not in repr(await facts.set_profile("token", token))
