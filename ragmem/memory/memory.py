@@ -312,10 +312,14 @@ class Memory:
             parent_session_id=session.session_id,
             forked_at_index=session.turn_count,
         )
-        shared = self._local.get(session.session_id, ())
-        self._local[copy.session_id] = [t for t in shared if t.turn_index <= session.turn_count]
+        self.recollect(session)
+        known = self._local.get(session.session_id, ())
+        shared = [turn for turn in known if turn.turn_index <= session.turn_count]
+        self._local[copy.session_id] = shared
         if kept(await self.record([CreateSession(session=copy)])) and self.records:
             self._written.add(copy.session_id)
+            if self.tail:
+                self.tail.keep(copy, shared)
         return copy
 
     async def attach(self, session: Session) -> int:

@@ -201,6 +201,18 @@ def test_a_session_goes_on_in_a_new_process_while_the_database_is_not_there(
     assert ragmem.sessions() == []
 
 
+def test_a_fork_that_nobody_was_in_yet_goes_on_while_the_database_is_not_there(
+    ragmem: Ragmem, server: LLMServer
+) -> None:
+    first = ragmem.session_of("Wombats?")
+    ragmem.session_of("Numbats?", "-c")
+    ragmem.ok("sessions", "fork", first[-8:], "--at", "1", "-n", "burrow")
+    with lost(ragmem):
+        assert ragmem.session_of("And then?", "-r", "burrow") != first
+        assert "Wombats?" in said(server)
+        assert "Numbats?" not in said(server)
+
+
 def left_in_an_outage(ragmem: Ragmem) -> tuple[str, SpoolFile]:
     """A question and its answer, which a living process has still to store: this one."""
     with locked(ragmem.home):

@@ -198,6 +198,10 @@ Why JWT?\
     assert names(a_context("Why JWT?")) == ["System", "Prompt"]
 
 
+def test_no_frame_stands_around_nothing() -> None:
+    assert a_context("Why JWT?").messages[-1].text == "Today is Thursday, 2026-03-12.\n\nWhy JWT?"
+
+
 def test_a_whole_request_for_a_model_without_tools() -> None:
     """In short; the recent conversation is a section of the block."""
     place = msgspec.structs.replace(APP, memory_tools=True)

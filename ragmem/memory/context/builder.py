@@ -317,9 +317,10 @@ class ContextBuilder:
         if not self._native:
             recalled = "\n\n".join(texts)
             return f"<memory-{tag}>\n{recalled}\n</memory-{tag}>\n\n" if texts else ""
-        told = "" if files_so_far is None else _UNFINISHED.format(files_so_far)
         today = f"Today is {request.now:%A, %Y-%m-%d}."
-        return framed([*texts, *filter(None, [told]), today], tag) + "\n\n"
+        told = [today] if files_so_far is None else [_UNFINISHED.format(files_so_far), today]
+        # Around nothing that is quoted there is no frame.
+        return (framed([*texts, *told], tag) if texts else "\n\n".join(told)) + "\n\n"
 
     def _fitting_parts(
         self, request: ContextRequest, material: Material, pinned: Part, *, room: int
