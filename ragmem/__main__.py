@@ -48,6 +48,9 @@ def run() -> int:
 
         sys.stdout.write(f"ragmem {__version__}\n")
         return 0
+    from ragmem import cli
+
+    cli.leave_at_once()
     if not sys.warnoptions:
         import warnings
 

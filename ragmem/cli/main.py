@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from ragmem.cli import leave_in_order
 from ragmem.cli.command import option
 from ragmem.cli.output import say, secure_standard_streams, write
 from ragmem.config import environment, find_paths
@@ -101,6 +102,7 @@ class _Root(TyperGroup):
             built = typer.main.get_command(getattr(import_module(f"ragmem.cli.{module}"), group))
             built.name = cmd_name
             self.commands[cmd_name] = built
+            leave_in_order()
         return self.commands.get(cmd_name)
 
 

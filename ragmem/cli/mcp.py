@@ -5,12 +5,12 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import msgspec
 import typer
@@ -45,6 +45,7 @@ from ragmem.own_tools import Effect
 from ragmem.records import Evidence, Session, SessionQuery, Summary, Turn, utc_now
 from ragmem.text import clean, clip_middle, counted, one_line, visible
 from ragmem.tools.base import Arguments, Tool, ToolFailure, ToolOutput, Toolset, arg, number
+from ragmem.tools.mcp_client import LINE_BYTES, read_message
 from ragmem.tools.memory import Remember, fact_entry, hit_entry, memory_entry
 
 if TYPE_CHECKING:
@@ -491,21 +492,46 @@ async def _serve(folder: Path, *, read_only: bool, interruption: Interruption) -
     log.propagate = False
     late = LateApp(folder)
     server = server_of(late, read_only=read_only)
-    try:
-        async with stdio_server() as (read, write):
-            try:
-                await server.run(read, write, server.create_initialization_options())
-            except asyncio.CancelledError:
-                if interruption.exit_code:
-                    await late.aclose()
-                    # A thread waits for a line that need never come, and would be waited for.
-                    os._exit(interruption.exit_code)
-                raise
-    except* BrokenPipeError:
-        pass  # whoever asked is gone
-    finally:
-        await late.aclose()
+
+    async def serve() -> None:
+        async with stdio_server(cast(Any, _Requests())) as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    stopped = asyncio.Event()
+    with interruption.stopping(stopped.set):
+        stopping, serving = asyncio.create_task(stopped.wait()), asyncio.create_task(serve())
+        try:
+            await asyncio.wait({stopping, serving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await late.aclose()
+    has_left = interruption.exit_code != EXIT_DONE
+    if not has_left:
+        stopping.cancel()
+        try:
+            await serving
+        except* BrokenPipeError:
+            has_left = True  # whoever asked
+    if has_left:
+        # A thread waits for a line that need never come, and would be waited for.
+        os._exit(interruption.exit_code)
     return EXIT_DONE
+
+
+class _Requests:
+    """The lines of stdin in the form that the protocol's package reads.
+
+    It would leave one with half a character unanswered, and keep one of any length.
+    """
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        """Yield each; one that is no message, or too long, is none there either."""
+        is_rest = False
+        while line := await asyncio.to_thread(sys.stdin.buffer.readline, LINE_BYTES):
+            is_whole = line.endswith(b"\n")
+            if not is_rest and (is_whole or len(line) < LINE_BYTES):
+                message = read_message(line)
+                yield message.model_dump_json(by_alias=True, exclude_unset=True) if message else ""
+            is_rest = not is_whole
 
 
 def server_of(late: "LateApp", *, read_only: bool) -> "Server[Any]":

@@ -60,7 +60,7 @@ _MOST_SCHEMA_CHARS = 20_000
 _NO_SCHEMA = "its schema is not valid"
 _DESCRIPTION_CHARS = 2_000
 _RESULT_CHARS = 30_000
-_LINE_BYTES = 16_000_000
+LINE_BYTES = 16_000_000
 """Of one message: a server that sends a longer one is ended."""
 _HAS_ENDED = "it exited"
 _CONNECT_S = 10.0
@@ -591,7 +591,7 @@ async def _process(
         env=environ,
         cwd=cwd,
         start_new_session=True,
-        limit=_LINE_BYTES,
+        limit=LINE_BYTES,
     )
     assert process.stdin and process.stdout and process.stderr  # noqa: PT018 - they are pipes
     tell, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -636,16 +636,16 @@ async def _read(stdout: asyncio.StreamReader, tell: Any) -> str:
                 try:
                     line = await stdout.readline()
                 except ValueError:
-                    most = _LINE_BYTES // 1_000_000
+                    most = LINE_BYTES // 1_000_000
                     return f"it sent a message of more than {most} MB, and was stopped"
                 if not line:
                     break
-                if (message := _message(line)) is not None:
+                if (message := read_message(line)) is not None:
                     await tell.send(SessionMessage(message))
     return _HAS_ENDED
 
 
-def _message(line: bytes) -> Any:
+def read_message(line: bytes) -> Any:
     """A message of the protocol; None where it is none: programs print all sorts of things."""
     from mcp_types import jsonrpc_message_adapter
 

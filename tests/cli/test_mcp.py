@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -305,13 +306,50 @@ def test_the_protocol_alone_is_on_stdout_whatever_comes(ragmem: Ragmem) -> None:
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_it_while_it_waits(ragmem: Ragmem, number: int, code: int) -> None:
+@pytest.mark.parametrize("is_busy", [False, True], ids=["waiting", "busy"])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_ends_it(ragmem: Ragmem, number: int, code: int, is_busy: bool) -> None:
     with ragmem.start("mcp", stdin=subprocess.PIPE) as process:
         process.stdin.write(f"{HELLO}\n".encode())
         assert process.stdout.readline()
+        if is_busy:
+            process.stdin.write(b"".join(a_call(2 + each) for each in range(40)))
+            assert process.stdout.readline()
         process.send_signal(number)
-        assert process.wait() == code
+        assert process.wait(20) == code
+        assert process.stderr.read() == b""
+
+
+def a_call(number: int, query: str = "the pump") -> bytes:
+    """A call of `recall`, as a client sends it."""
+    params = {"name": "recall", "arguments": {"query": query}}
+    call = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+    return json.dumps(call).encode() + b"\n"
+
+
+def test_half_a_character_is_answered_and_a_line_without_end_is_passed_over(
+    ragmem: Ragmem,
+) -> None:
+    with ragmem.start("mcp", stdin=subprocess.PIPE) as process:
+        process.stdin.write(f"{HELLO}\n".encode() + a_call(2, "cut \ud83d"))
+        assert json.loads(process.stdout.readline())["id"] == 1
+        assert json.loads(process.stdout.readline())["id"] == 2
+        at_first = memory_peak(process.pid)
+        for _ in range(200):
+            process.stdin.write(b"x" * 1_000_000)
+        process.stdin.write(b"\n" + a_call(3))
+        assert json.loads(process.stdout.readline())["id"] == 3
+        assert memory_peak(process.pid) - at_first < 100
+        process.stdin.close()
+        assert process.wait(20) == 0
+
+
+def memory_peak(pid: int) -> int:
+    """The most that a process has held in memory, in MB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.findall(r"^VmHWM:\s+(\d+)", status, re.MULTILINE)[0]) // 1_000
 
 
 def test_what_is_too_long_alone_is_told_in_part() -> None:

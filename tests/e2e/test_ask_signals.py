@@ -61,6 +61,24 @@ def test_a_signal_ends_the_turn_recorded_with_what_came(
     assert turn["assistant_message"].startswith("word word")
 
 
+@pytest.mark.parametrize("module", ["typer", "msgspec", "ragmem.cli.sessions"])
+def test_ctrl_c_while_it_starts_is_quiet(tmp_path: Path, module: str) -> None:
+    ragmem, path = Ragmem(tmp_path, {}), tmp_path / "path"
+    path.mkdir()
+    (path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    ragmem.env["PYTHONPATH"] = str(path)
+    child = ragmem.start_fresh("sessions", "list")
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, out, err) == (130, b"", b"")
+
+
 def test_a_signal_while_stdin_is_read_leaves_nothing(slow: Ragmem) -> None:
     child = slow.start("ask", stdin=subprocess.PIPE)
     assert child.stderr
