@@ -101,7 +101,7 @@ class Session(Record, frozen=True, kw_only=True):
     project_path: str | None = None
     title: str = DEFAULT_TITLE
     summary: str | None = None
-    """The digest of the conversation so far."""
+    """The summary of the conversation so far."""
     summarized_count: int = 0
     """`message_count` when the summary was made."""
     tags: tuple[str, ...] = ()
@@ -328,7 +328,7 @@ class Turn(Record, frozen=True, kw_only=True):
 
 
 class Summary(Record, frozen=True, kw_only=True):
-    """A digest of turns (level 1) or of summaries of the level below."""
+    """A summary of turns (level 1) or of summaries of the level below."""
 
     texts = ("text", "key_findings", "topics")
     summary_id: SummaryId
@@ -376,7 +376,7 @@ class TurnQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which turns of a session, a fork's shared ones included; always returned in order."""
 
     limit: int | None = None
-    """The newest so many."""
+    """Only the newest ones."""
     max_chars: int | None = None
     """The newest whole turns whose `char_count` sums to at most this; at least one."""
     before_index: int | None = None
@@ -526,7 +526,7 @@ REFERENCE_HOWS: tuple[ReferenceHow, ...] = get_args(ReferenceHow)
 
 
 class CodeScope(Record, frozen=True, kw_only=True):
-    """A scope as it stands in its file, without its text, which stays in the file."""
+    """A scope as it is in its file, except for its text, which is only there."""
 
     texts = ("name", "qualified_name", "signature", "docstring")
     scope_id: str

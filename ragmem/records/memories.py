@@ -80,7 +80,7 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
 
     @property
     def scope(self) -> MemoryScope:
-        """Return where it is known."""
+        """Return `user` if it is known in all projects, else `project`."""
         return "user" if self.project_id is None else "project"
 
     @property
@@ -125,8 +125,8 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
     """The memories of a file that had standing where it was written, and are not here yet.
 
-    They are told apart by the owner ids in the file, which anybody can write who has seen one of
-    the user's.
+    They are told apart by the owner ids in the file, which anybody who has seen one of the user's
+    can write.
     """
 
     own: tuple[MemoryRecord, ...] = ()

@@ -140,7 +140,7 @@ class RecallStore(Protocol):
         """Return failed attempts with at least this count, of an item or of all; latest last."""
 
     async def keep_attempts(self, attempts: Attempts) -> None:
-        """Store these attempts in place of those known of their item."""
+        """Store these attempts, in place of earlier ones at their item."""
 
     async def forget_attempts(self, session_id: str, item: str = "") -> None:
         """Let one item of a session be tried again, or all of them."""
@@ -361,7 +361,7 @@ def in_use(session_id: str) -> StoreRefused:
 
 
 def those_given(*conditions: tuple[object, str]) -> str:
-    """Join the conditions whose value is given with AND; TRUE if there are none."""
+    """Join with AND the conditions that are paired with a true value; TRUE if there are none."""
     return " AND ".join(condition for given, condition in conditions if given) or "TRUE"
 
 

@@ -1,4 +1,4 @@
-// Everything that is stored, read by span and by id; and a session, deleted.
+// Everything that is stored, by span and by id; and the deletion of a session.
 
 // :spans
 MATCH (s:ConversationSession)

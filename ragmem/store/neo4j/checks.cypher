@@ -1,5 +1,5 @@
-// Each statement returns the ids of what breaks a promise; its name says the promise. What is said
-// of every kind of node alike is in repair.py.
+// Each statement returns the ids of what breaks a guarantee; its name is the guarantee. Checks that
+// are the same for every kind of node are in repair.py.
 
 // :turns_are_counted_from_1_without_gaps
 MATCH (s:ConversationSession)
@@ -76,7 +76,7 @@ WHERE t.charCount <> size(t.userMessage) + size(t.assistantMessage)
 RETURN collect(t.uuid) AS found;
 
 // :a_memory_says_what_took_its_place
-// What took it may be elsewhere: a chain can be moved in parts.
+// The memory that superseded it may be missing: a chain can be moved in parts.
 CALL () {
   MATCH (by:Memory)-[:SUPERSEDES]->(m:Memory)
   WHERE m.supersededBy IS NULL OR m.supersededBy <> by.uuid

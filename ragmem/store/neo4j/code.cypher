@@ -1,12 +1,13 @@
 // Code as the memory knows it: see `ragmem.store`.
 //
-// A File that has a `hash` is one of the code index; others are files that tools touched, or that
-// one of the index imports. A File of the index is that of the folder which it is in, itself, while
-// accesses are at the File of the project that the folder was joined to: of one that was not joined
-// to any, both are the same node. A Scope says of which file it is, or was last: with no DEFINES.
+// A File with a `hash` is one of the code index; others are files that tools touched, or that one
+// of the index imports. A File of the index belongs to the project of its own folder, while
+// accesses are at the File of the project that the folder was joined to; for a project that was
+// never joined both are the same node. A Scope has the path of the file that it is in or, without
+// DEFINES, was in last.
 //
-// Whoever changes what is known of a project's code holds its CodeProject, taken before the
-// sessions. `referencesKnown` on a turn, `referencesDue` on its entry: one or the other.
+// Whoever changes what is known of a project's code locks its CodeProject, before any sessions. A
+// turn has `referencesKnown`, or its entry has `referencesDue`: never both.
 
 // :lock_code
 UNWIND $ids AS id
@@ -33,7 +34,7 @@ DELETE r
 RETURN collect(DISTINCT [g.projectId, g.path]) AS found;
 
 // :put_scopes
-// Each as a list: half of the time went into the names of its fields.
+// Each as a list: names of fields took half of the time.
 UNWIND $files AS given
 UNWIND given.scopes AS v
 MERGE (s:Scope {scopeId: v[0]})
@@ -70,14 +71,14 @@ MATCH (f:File {projectId: given[0], path: given[1]})
 REMOVE f.hash, f.language;
 
 // :forget_scopes
-// Those that no file defines and no turn has to do with.
+// Those that no file defines and no turn refers to.
 UNWIND $ids AS id
 MATCH (s:Scope {scopeId: id})
 WHERE NOT EXISTS { (s)<-[:DEFINES]-() } AND NOT EXISTS { (s)<-[:REFERENCES_CODE]-() }
 DETACH DELETE s;
 
 // :forget_files
-// Those that are not of the index, that no turn touched, and that none imports.
+// Those that are not in the index, that no turn accessed, and that no file imports.
 UNWIND $files AS given
 MATCH (f:File {projectId: given[0], path: given[1]})
 WHERE f.hash IS NULL AND NOT EXISTS { (f)<-[:ACCESSED]-() } AND NOT EXISTS { (f)<-[:IMPORTS]-() }
@@ -127,7 +128,7 @@ ORDER BY id
 RETURN collect(id) AS found;
 
 // :family
-// The projects with all that were joined to the same.
+// The projects, with all that were joined to the same ones.
 UNWIND $projectIds AS given
 OPTIONAL MATCH (p:Project {projectId: given})
 WITH DISTINCT coalesce(p.joinedInto, given) AS root
@@ -152,7 +153,7 @@ ORDER BY f.path
 
 // :code_files
 /* which */
-// Each scope as one text, as a memory is: see memories.cypher.
+// Each scope as one text, as with memories: see memories.cypher.
 CALL (f) {
   MATCH (f)-[d:DEFINES]->(s:Scope)
   WITH d, s

@@ -102,15 +102,12 @@ async def write_summaries(
     await tx.run(STATEMENTS["write_summary_entries"], entries=entries)
 
 
-async def index_turns(
-    tx: Transaction, ids: Sequence[str], *, keep_vectors: bool = False
-) -> list[str]:
-    """Write those entries of turns that differ from what is stored; return their ids."""
+async def index_turns(tx: Transaction, ids: Sequence[str], *, keep_vectors: bool = False) -> None:
+    """Write the entries of those of these turns that have ended, and mark their pending work."""
     entries = await turn_entries(tx, ids)
     if not keep_vectors:
         await _drop_outdated(tx, entries)
     await tx.run(STATEMENTS["write_turn_entries"], entries=entries)
-    return [str(each["recordId"]) for each in entries]
 
 
 async def index_summaries(tx: Transaction, ids: Sequence[str]) -> None:

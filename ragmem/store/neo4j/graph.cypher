@@ -1,4 +1,4 @@
-// Nodes and relationships as they stand, whatever is in them.
+// Nodes and relationships as they are, even if they are invalid.
 
 // :node_ids
 MATCH (n)

@@ -1,4 +1,4 @@
-// A project that was joined to another is split off again: see `ragmem.store.neo4j.belonging`.
+// Splitting off a project that was joined to another: see `ragmem.store.neo4j.belonging`.
 
 // :joined_into
 MATCH (p:Project {projectId: $projectId})
@@ -14,7 +14,7 @@ MATCH (p:Project {projectId: $projectId})
 SET p.joinedInto = $projectId;
 
 // :sessions_to_split
-// Of its folder, or found by what was written before it was joined.
+// Of its folder, or with turns indexed before the join.
 MATCH (p:Project {projectId: $projectId})
 MATCH (s:ConversationSession {projectId: $root})
 WHERE coalesce(nullIf(s.projectPath, ''), s.cwd) = p.path
@@ -43,7 +43,7 @@ MATCH (e:SearchEntry {recordId: given.recordId})
 SET e += given;
 
 // :split_files
-// As joining does, the other way.
+// The reverse of joining.
 UNWIND $ids AS id
 MATCH (t:ConversationTurn {sessionId: id})-[a:ACCESSED]->(f:File)
 WHERE f.projectId <> $projectId
@@ -54,7 +54,7 @@ DELETE a
 RETURN collect(DISTINCT [f.projectId, f.path]) AS found;
 
 // :memories_to_split
-// Of its own from before it was joined, and what was said in its sessions.
+// What was its own before the join, and what was said in its sessions.
 MATCH (m:Memory {projectId: $root})
 WHERE m.joinedFrom = $projectId
    OR (m.joinedFrom IS NULL AND any(id IN m.sessionIds WHERE id IN $ids))
@@ -66,7 +66,7 @@ MATCH (m:Memory {uuid: id})
 SET m.projectId = $projectId, m.joinedFrom = null;
 
 // :parted_memories
-// Those whose place one of another project took.
+// Those superseded by one of another project.
 CALL () {
   MATCH (old:Memory {projectId: $projectId})
   MATCH (m:Memory {uuid: old.supersededBy})
@@ -90,7 +90,7 @@ MATCH (:Memory)-[r:SUPERSEDES]->(:Memory {uuid: id})
 DELETE r;
 
 // :part_references
-// Turns that have to do with code of the other side are looked through again.
+// Turns that refer to code of the other side lose their references, and are linked again later.
 CALL () {
   MATCH (:ConversationSession {projectId: $projectId})-[:HAS_TURN]->(t:ConversationTurn)
   WHERE EXISTS { MATCH (t)-[:REFERENCES_CODE]->(s:Scope) WHERE s.projectId <> $projectId }

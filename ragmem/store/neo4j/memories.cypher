@@ -1,10 +1,10 @@
-// Memories and the profile: see `ragmem.store`.
+// Memories and profiles: see `ragmem.store`.
 //
-// A memory hangs on the turns that it comes from (REMEMBERS, with the words and their place) and
-// on what it took the place of (SUPERSEDES: as `supersededBy` says, from the other end). Evidence
-// of no turn that is here stands on the memory itself, as JSON. `sessionIds` are those of all of
-// its evidence. Its vector is its own property: none of the search's entries is for memories.
-// All who change memories hold the lock of the vectors, so that none has to guess what another does.
+// A memory is linked to the turns that it comes from (REMEMBERS, with the quote and its position)
+// and to those that it superseded (SUPERSEDES: the reverse of `supersededBy`). Evidence without a
+// turn in this store is on the memory itself, as JSON. `sessionIds` are the sessions of all of its
+// evidence. Its vector is its own property: memories have no search entries. Whoever changes
+// memories holds the lock of the vectors, so that changes don't interleave.
 //
 // Times are read as text: the driver takes 0.1 ms for each of its own.
 
@@ -25,7 +25,7 @@ OPTIONAL MATCH (v:RagmemSchema {name: 'ragmem'})
 RETURN coalesce(v.memoriesRevision, 0) AS found;
 
 // :memories_changed
-// Once in a transaction that changes memories, after what it locks besides.
+// Once per transaction that changes memories, after all other locks.
 MATCH (v:RagmemSchema {name: 'ragmem'})
 SET v.memoriesRevision = coalesce(v.memoriesRevision, 0) + 1;
 
@@ -111,7 +111,7 @@ WITH o ORDER BY o.ownerId
 RETURN collect(o{.*}) AS found;
 
 // :take_sessions
-// What was kept before there were owners is whose home opens it first.
+// Records from before stores knew owners belong to the first owner who opens the store.
 MATCH (s:ConversationSession)
 WHERE s.owner IS NULL
 SET s.owner = $owner;
@@ -164,7 +164,7 @@ SET m += given.properties,
     m.sessionIds = given.sessionIds;
 
 // :supersede
-// Only what is current: else two could take each other's place.
+// Only current ones: otherwise two could supersede each other.
 MATCH (m:Memory {uuid: $id})
 WHERE m.supersededBy IS NULL
 UNWIND $olds AS old_id
@@ -175,7 +175,7 @@ SET old.supersededBy = m.uuid, old.validUntil = m.createdAt
 MERGE (m)-[:SUPERSEDES]->(old);
 
 // :link_superseded
-// What came before, or comes after, what took its place.
+// Links to predecessors, and to the successor, whichever of them was stored first.
 UNWIND $ids AS id
 MATCH (m:Memory {uuid: id})
 CALL (m) {
@@ -200,7 +200,7 @@ CREATE (t)-[r:REMEMBERS]->(m)
 SET r = given.properties;
 
 // :note_vectors_due
-// Of memories and of sessions; ids that are neither are no matter.
+// Of memories and of sessions; other ids are ignored.
 UNWIND $ids AS id
 CALL (id) {
   MATCH (m:Memory {uuid: id})
@@ -344,7 +344,7 @@ WHERE old.supersededBy IN $ids AND NOT old.uuid IN $ids
 RETURN collect([old.uuid, old.supersededBy]) AS found;
 
 // :succeed
-// Whose successor goes gets the one after that, or is current again.
+// A memory whose successor is deleted gets the next one, or is current again.
 UNWIND $rows AS given
 MATCH (old:Memory {uuid: given.id})
 SET old.supersededBy = given.by,

@@ -1,14 +1,13 @@
-// Search, and what is still to be done: see `ragmem.store`.
+// Search, and pending work: see `ragmem.store`.
 //
-// Beside each turn that has ended and each summary stands a SearchEntry, with its terms and
-// its vectors. `number` is given with its first vectors and stays; `sequence` grows with
-// all that come, so that who holds them in memory asks for what is new. Where some are replaced
-// or dropped, the store's `epoch` says so: then all are read anew.
-// `vectorsDue`, `summaryDue`, `referencesDue` are there only while that is to be done: so are their
-// indexes.
+// Each turn that has ended and each summary has a SearchEntry next to it, with its terms and its
+// vectors. `number` is assigned with its first vectors and stays; `sequence` grows with each new
+// vector, so that caches can ask for what is new. When some are replaced or dropped, the store's
+// `epoch` changes: then caches read everything again. `vectorsDue`, `summaryDue` and
+// `referencesDue` are set only while that work is pending, and so their indexes have nothing else.
 //
-// Statements whose lists are empty or not, each in its own way, take all as one map, `$given`: the
-// server keys plans by the types of parameters, and those of a map's items are no part of that.
+// Statements with several lists, any of which may be empty, take them as one map, `$given`: the
+// server caches plans by the types of parameters, in which the types within a map don't count.
 
 // :turn_sources
 UNWIND $ids AS id
@@ -79,7 +78,7 @@ MATCH (e:SearchEntry {recordId: t.uuid})
 REMOVE e.summaryDue;
 
 // :summaries_that_stay
-// A summary that was made is never replaced by a stand-in.
+// An extractive summary never replaces a model's.
 UNWIND $ids AS id
 MATCH (m:ConversationSummary {uuid: id, extractive: false})
 RETURN collect(m.uuid) AS found;
@@ -245,7 +244,7 @@ RETURN collect([
 ]) AS found;
 
 // :in_time_everywhere
-// Newest first, by an index, as the next two; a turn that runs has no entry.
+// Newest first, by an index, as in the next two; a running turn has no entry.
 MATCH (t:ConversationTurn)
 WHERE $start <= t.timestamp < $end
 WITH t
@@ -293,7 +292,7 @@ RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e
        collect(e.turnIndex) AS indexes, collect(e.vectors) AS packs;
 
 // :nearest_by_index
-// Of a store whose vectors are not all in memory: those of the area among the nearest of all.
+// For a store with vectors that are not in memory: those of the area among the nearest of all.
 UNWIND $given.indexes AS name
 CALL (name) {
   CALL db.index.vector.queryNodes(name, $given.most, $given.vector) YIELD node, score
@@ -310,7 +309,7 @@ RETURN number;
 
 // :vectors_of_session
 MATCH (e:SearchEntry)
-// Unsorted, else it would be read in the order of all that there is.
+// Unsorted; otherwise all entries would be read in order.
 WHERE e.sessionId = $id AND e.turnIndex >= -1 AND $after < e.sequence < $before
   AND e.vectors IS NOT NULL
   AND e.embedder = $embedder AND e.dimension = $dimension
@@ -328,8 +327,8 @@ RETURN collect(e.number) AS numbers, collect(e.sequence) AS sequences, collect(e
        collect(e.turnIndex) AS indexes, collect(e.vectors) AS packs;
 
 // :around
-// The hits, and of turns those before and after: before a fork's first comes the last shared one.
-// And those of a time, alone.
+// The hits, with the turns before and after each; before a fork's first turn is the last shared
+// one. Also the turns of intervals, without neighbours.
 CALL () {
   UNWIND $given.ids AS id
   MATCH (e:SearchEntry {recordId: id})
@@ -394,7 +393,7 @@ ORDER BY i
 RETURN collect(t{.*, bounded(t), embedding: null, memoriesDue: null, calls: calls}) AS found;
 
 // :pending_vectors
-// Of turns and summaries, of sessions' summaries (-2), of memories (-1), which are of no session.
+// Of turns and summaries, of sessions' summaries (-2), of memories (-1), which have no session.
 CALL () {
   MATCH (e:SearchEntry)
   WHERE e.vectorsDue IS NOT NULL
@@ -479,10 +478,11 @@ LIMIT $limit
 RETURN collect([e.sessionId, e.sessionId, 0]) AS found;
 
 // :pending_memories
-// What was said first comes first: what is learned later may take its place.
+// Oldest first: what is learned later may supersede it.
 MATCH (e:ConversationTurn)
 WHERE e.memoriesDue IS NOT NULL
-  // What one person said is compared with what is known of them: by their own processes.
+  // Only processes of the user who said it extract memories: they compare it with the user's
+  // others.
   AND ($owner = '' OR EXISTS {
     MATCH (s:ConversationSession {sessionId: e.sessionId})
     WHERE coalesce(s.owner, $owner) = $owner
@@ -496,7 +496,7 @@ LIMIT $limit
 RETURN collect([e.sessionId, e.uuid, 0]) AS found;
 
 // :pending_references
-// Of turns of projects with code, and of what was joined to the same: by an index, newest first.
+// Turns of projects with code, and of those joined to the same: by an index, newest first.
 MATCH (c:CodeProject)
 WHERE EXISTS { MATCH (f:File) WHERE f.projectId = c.projectId AND f.hash IS NOT NULL }
 OPTIONAL MATCH (p:Project {projectId: c.projectId})

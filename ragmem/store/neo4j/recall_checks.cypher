@@ -1,4 +1,4 @@
-// As checks.cypher, of what is derived for search: all of it can be made again.
+// Like checks.cypher, for what is derived for the search, all of which can be rebuilt.
 
 // :what_has_ended_can_be_found
 CALL () {

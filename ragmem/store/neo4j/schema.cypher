@@ -1,5 +1,5 @@
-// Constraints and indexes. Every statement is idempotent; append, never rename.
-// Only uniqueness: existence constraints are not in the Community edition.
+// Constraints and indexes. Every statement is idempotent; append, never rename. Only uniqueness:
+// the Community edition has no existence constraints.
 
 CREATE CONSTRAINT ragmem_schema_name IF NOT EXISTS FOR (n:RagmemSchema) REQUIRE n.name IS UNIQUE;
 CREATE CONSTRAINT session_id IF NOT EXISTS FOR (n:ConversationSession) REQUIRE n.sessionId IS UNIQUE;

@@ -57,7 +57,7 @@ class Server(msgspec.Struct, frozen=True):
     repairs: str = ""
     """The file with everything that was in the graph, while a repair fills it again."""
     terms_version: int = 0
-    """Version of the terms of all entries; also 0 while some of them wait to be dropped."""
+    """Version of the terms of all entries; also 0 while another embedder's vectors are left."""
     dimension: int = 0
     """Dimension of its vectors."""
     vector_indexes: Mapping[str, int] = MappingProxyType({})

@@ -1,9 +1,8 @@
 // The statements of the graph store, each after its name.
 //
-// A writer first locks the session's node, in a statement of its own: what the next
-// statement reads of the session is then the latest. Lock and count in one statement
-// would deadlock, or hand out an index twice; and only a value that really changes
-// takes the lock, hence the random one.
+// A writer first locks the session's node, in a statement of its own, so that the next statement
+// reads the session's latest state. Locking and counting in one statement would deadlock, or assign
+// an index twice; and only a value that really changes takes the lock, hence the random one.
 //
 // A reader returns its list as one value: the driver takes 0.1 ms for each row.
 
@@ -79,7 +78,7 @@ ON CREATE SET p.createdAt = $createdAt
 SET p.path = $path, p.remote = $remote;
 
 // :join_projects
-// Locked by what was registered before: a session that is being created sees it, or is seen.
+// Locked by the registration before: a session that is being created sees the join, or is seen.
 MATCH (p:Project {projectId: $projectId})
 WHERE p.joinedInto IS NULL OR ($chosen AND p.joinedInto = p.projectId)
 OPTIONAL MATCH (target:Project {projectId: $joinedInto})
@@ -90,12 +89,12 @@ WITH p.projectId AS id, into
 CALL (id, into) { MATCH (other:Project {joinedInto: id}) SET other.joinedInto = into }
 CALL (id, into) { MATCH (s:ConversationSession {projectId: id}) SET s.projectId = into }
 CALL (id, into) {
-  // A split finds by `joinedFrom` what was of the project before.
+  // A split finds the project's own memories by `joinedFrom`.
   MATCH (m:Memory {projectId: id})
   SET m.projectId = into, m.joinedFrom = coalesce(m.joinedFrom, id)
 }
 CALL (id, into) {
-  // What a file defines stays with the folder that it is in.
+  // What a file defines stays with the project of its own folder.
   MATCH (f:File {projectId: id})
   WHERE EXISTS { (f)<-[:ACCESSED]-() }
   MERGE (g:File {projectId: into, path: f.path})
@@ -156,7 +155,7 @@ ON CREATE SET
   s.lastTurnId = $turnId,
   t += $properties,
   t.turnIndex = s.turnCount
-// The person may say more while it runs.
+// The user may add to the message while it runs.
 FOREACH (
   _ IN CASE WHEN t.status = 'running' AND t.userCharCount < $properties.userCharCount
        THEN [1] ELSE [] END |
@@ -349,7 +348,7 @@ WHERE t.sessionId = span.sessionId AND t.turnIndex <= span.last AND t.status = '
 RETURN sum(t.charCount) AS chars;
 
 // :name_processes
-// Before there were people in the graph, what works on a session was called an Owner.
+// Before owners were nodes of the graph, processes attached to sessions were labelled Owner.
 MATCH (o:Owner)
 WHERE o.leaseUntil IS NOT NULL OR EXISTS { (o)-[:ATTACHED_TO]->() }
 REMOVE o:Owner
@@ -373,7 +372,7 @@ WHERE o.leaseUntil < datetime.realtime() - duration({days: 1})
 DETACH DELETE o;
 
 // :heartbeat
-// Made again, if others have forgotten it: a process may be stopped for days.
+// Created again if others have deleted it: a process may be suspended for days.
 MERGE (o:Process {ownerId: $ownerId})
 SET o.leaseUntil = datetime.realtime() + duration({seconds: $leaseSeconds});
 

@@ -304,7 +304,7 @@ async def attempts(tx: Transaction, item: str = "", *, least: int = 1) -> list[A
 
 
 async def keep_attempts(tx: Transaction, attempts: Attempts) -> None:
-    """Store these attempts in place of those known of their item."""
+    """Store these attempts, in place of earlier ones at their item."""
     kept = shapes.properties(attempts)
     await tx.run(STATEMENTS["keep_attempts"], item=attempts.item, properties=kept)
 

@@ -1,7 +1,6 @@
--- Columns bear the names of the records' fields. Times are ISO 8601 in UTC with
--- microseconds, so that text order is time order; lists and usage are JSON.
--- In `turns` and `tool_calls` the long texts come last: SQLite reads what stands
--- before them without touching their pages.
+-- Columns have the names of the records' fields. Times are ISO 8601 in UTC with microseconds, so
+-- that text order is time order; lists and usage are JSON. In `turns` and `tool_calls` the long
+-- texts come last: SQLite reads the columns before them without touching their pages.
 
 PRAGMA application_id = 0x7261676d;  -- "ragm"
 
@@ -105,7 +104,7 @@ CREATE TABLE summaries (
 
 CREATE INDEX summaries_by_session ON summaries (session_id, level, created_at);
 
--- What a level-1 summary digests, and what one of level 2 and up does.
+-- The turns that a level-1 summary covers, and the summaries that one of level 2 and up covers.
 CREATE TABLE summarized_turns (
     summary_id TEXT NOT NULL REFERENCES summaries,
     covered_id TEXT NOT NULL REFERENCES turns,
@@ -124,7 +123,7 @@ CREATE TABLE summarized_summaries (
 
 CREATE INDEX summarized_summaries_by_summary ON summarized_summaries (covered_id);
 
--- Which process works on which session; whether it lives, its lock file tells.
+-- Which processes are attached to which sessions; lock files show whether they are alive.
 CREATE TABLE owners (
     owner_id TEXT NOT NULL,
     session_id TEXT NOT NULL REFERENCES sessions,

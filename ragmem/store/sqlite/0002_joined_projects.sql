@@ -1,4 +1,4 @@
--- The project that the person joined this one to: the sessions of both are that one's.
--- Never a project that is joined itself.
+-- The project that the user joined this one to, which has the sessions of both. Never a project
+-- that is joined itself.
 
 ALTER TABLE projects ADD COLUMN joined_into TEXT;

@@ -1,10 +1,10 @@
--- What recall looks through, and what is still to be done for it. All of it follows from
--- the other tables, but for vectors, which take long to make.
+-- What recall searches, and its pending work. All of it is derived from the other tables, except
+-- vectors, which take long to compute.
 
 ALTER TABLE sessions ADD COLUMN summarized_count INTEGER NOT NULL DEFAULT 0;
 
--- Projects by small numbers, for the terms of the text index. What is written under one keeps
--- it when its project is joined to another.
+-- Small numbers for projects, for the terms of the text index. Documents keep theirs when their
+-- project is joined to another.
 CREATE TABLE project_numbers (
     number INTEGER PRIMARY KEY,
     project_id TEXT NOT NULL UNIQUE,
@@ -13,8 +13,8 @@ CREATE TABLE project_numbers (
     epoch INTEGER NOT NULL DEFAULT 0  -- goes up when vectors were removed
 ) STRICT;
 
--- One for each turn that has ended and each summary. `document` is its row in the text index:
--- a sequence number, then 3 bits of the level, then 8 of the length (see text_index.py).
+-- One for each turn that has ended and each summary. `document` is its row in the text index: a
+-- sequence number, then 3 bits of the level, then 8 of the length (see text_index.py).
 CREATE TABLE documents (
     document INTEGER PRIMARY KEY,
     record_id TEXT NOT NULL UNIQUE,
@@ -38,15 +38,15 @@ CREATE INDEX documents_to_roll_up ON documents (session_id, level) WHERE to_roll
 CREATE INDEX sessions_to_digest ON sessions (last_activity_at, session_id)
     WHERE 2 * completed_count > summarized_count OR parent_session_id IS NOT NULL;
 
--- Terms are made in Python, `term|project number` each, joined with spaces.
+-- Terms are made in Python, each as `term|project number`, joined with spaces.
 CREATE VIRTUAL TABLE texts USING fts5 (
     terms, content = '', contentless_delete = 1, tokenize = "ascii tokenchars '_./\:@+#-|'"
 );
 CREATE VIRTUAL TABLE text_terms USING fts5vocab (texts, row);
 CREATE VIRTUAL TABLE text_places USING fts5vocab (texts, instance);
 
--- `place` is the project number times 2^40, and a number that grows with each row of the
--- project: what is new since a place is one range of the table.
+-- `place` is the project number times 2^40, plus a number that grows with each row of the project:
+-- what is new since a place is one range of the table.
 CREATE TABLE vectors (
     place INTEGER PRIMARY KEY,
     document INTEGER NOT NULL UNIQUE REFERENCES documents,

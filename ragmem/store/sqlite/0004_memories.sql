@@ -1,5 +1,5 @@
--- What is known beyond the conversations, the person's profile, insights; and what follows
--- from them. `superseded_by` and evidence may name what is not here: moved later, or gone.
+-- What is known apart from the conversations, the users' profiles, insights; and what is derived
+-- from them. `superseded_by` and evidence may refer to missing records: moved later, or deleted.
 
 CREATE TABLE memories (
     memory_id TEXT PRIMARY KEY,
@@ -59,7 +59,7 @@ CREATE TABLE insights (
 ) STRICT;
 
 -- Of memories (level -1) and sessions (level -2), of the embedder of `recall_state`: one each,
--- float32; empty when there was no text.
+-- float32; empty if there was no text.
 CREATE TABLE small_vectors (
     level INTEGER NOT NULL,
     record_id TEXT NOT NULL,

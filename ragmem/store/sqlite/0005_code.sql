@@ -1,5 +1,5 @@
--- The code that turns have to do with, as the code index tells it, and which turns are still to
--- be linked with it. A scope is defined by its file or referred to by a turn, else it goes.
+-- The code that turns refer to, as in the code index, and the turns that are still to be linked
+-- with it. A scope is defined by its file or referred to by a turn; otherwise it is deleted.
 
 CREATE TABLE code_files (
     file INTEGER PRIMARY KEY,
@@ -43,11 +43,11 @@ CREATE TABLE code_references (
 
 CREATE INDEX code_references_by_scope ON code_references (scope, turn_id);
 
--- Which turns had to do with a file.
+-- For finding the turns that accessed a file.
 CREATE INDEX file_accesses_by_path ON file_accesses (path, access_type);
 
--- Completed turns, until it is known what they have to do with code: those of before this too.
--- Those of a project without code wait for it, out of the way of the others.
+-- Completed turns without known references to code, those from before this migration included.
+-- Turns of a project without code wait in their own range of the index, out of the others' way.
 ALTER TABLE documents ADD COLUMN to_link INTEGER NOT NULL DEFAULT 0;
 UPDATE documents SET to_link = 1
     WHERE level = 0 AND record_id IN (SELECT turn_id FROM turns WHERE status = 'completed');

@@ -1,1 +1,1 @@
--- Of the graph alone: here every time was written in UTC from the first.
+-- Only for the graph: here every time has always been written in UTC.

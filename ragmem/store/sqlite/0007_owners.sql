@@ -1,4 +1,4 @@
--- Whose sessions, memories and profiles are: the id of a person, empty while nobody has taken them.
+-- Owners of sessions, memories and profiles: a user's id, empty until somebody takes them.
 
 ALTER TABLE sessions ADD COLUMN owner TEXT NOT NULL DEFAULT '';
 ALTER TABLE memories ADD COLUMN owner TEXT NOT NULL DEFAULT '';

@@ -1,4 +1,4 @@
--- What the people are called whose sessions, memories and profiles there are.
+-- Names of the owners of sessions, memories and profiles.
 
 CREATE TABLE owner_names (
     owner TEXT PRIMARY KEY,

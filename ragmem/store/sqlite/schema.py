@@ -1,7 +1,7 @@
 """A database's files, its connections, and the schema that this version knows.
 
-Migrations are the numbered `*.sql` files beside this module. They are never changed, only added to,
-and each is applied in one transaction together with its record.
+Migrations are the numbered `*.sql` files beside this module. New ones are added, but none is ever
+changed; each is applied in one transaction together with its record.
 """
 
 import errno

@@ -202,7 +202,7 @@ def attempts(db: Database, item: str = "", *, least: int = 1) -> list[Attempts]:
 
 
 def keep_attempts(db: Database, attempts: Attempts) -> None:
-    """Store these attempts in place of those known of their item."""
+    """Store these attempts, in place of earlier ones at their item."""
     db.execute(_ATTEMPTS)
     db.put("refused", columns(attempts), "item")
 
