@@ -1,7 +1,7 @@
-"""Programs to run, what a child process inherits and sees, and ripgrep, which finds files.
+"""Finding programs, the environment of child processes, and running ripgrep.
 
-ripgrep runs without its configuration file and with patterns and paths behind `-e` and `--`:
-`--pre` and RIPGREP_CONFIG_PATH run programs otherwise.
+ripgrep runs without its configuration file, and with patterns and paths after `-e` and `--`, since
+`--pre` and RIPGREP_CONFIG_PATH could make it run programs.
 """
 
 import os
@@ -43,7 +43,7 @@ _NOBODY_WATCHES = {
 
 
 def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a command inherits: an allow-list without anything that looks like a secret."""
+    """Return the environment for commands: an allow-list, without anything like a secret."""
     kept = {
         name: value
         for name, value in (environment() if environ is None else environ).items()
@@ -55,7 +55,7 @@ def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str
 
 
 def find_program(name: str, not_in: Sequence[Path] = ()) -> Path | None:
-    """A program on PATH that lies outside of `not_in`, links followed too; None: there is none."""
+    """Return a program on PATH that is outside of `not_in`, also with links resolved, or None."""
     for folder in child_environment().get("PATH", "").split(os.pathsep):
         file = Path(folder, name)
         real = Path(os.path.realpath(file))
@@ -69,7 +69,7 @@ def find_program(name: str, not_in: Sequence[Path] = ()) -> Path | None:
 
 
 def is_program(file: Path) -> bool:
-    """Whether it is a file that can be run; not one in a folder that can't be looked into."""
+    """Return whether a file exists and is executable; False if its folder can't be searched."""
     return os.path.isfile(file) and os.access(file, os.X_OK)
 
 
@@ -77,16 +77,16 @@ _BASE = ("--no-config", "--hidden", "--no-require-git", "--color=never", "--glob
 _TICK_MS = 50
 _END_S = 1.0
 _SILENT_S = 10.0
-"""A listing that names no file for so long waits for an ignore file that never ends."""
+"""The time without output after which a listing is taken to hang on an endless ignore file."""
 _MAX_ERROR_BYTES = 4000
 _MAX_MEMORY_BYTES = 512 * 1024 * 1024
-"""Of ripgrep; one whose buffer doubles ends at half of it."""
+"""The limit of ripgrep's memory; since its buffer doubles, it fails at half of it."""
 IGNORE_FILES = (".gitignore", ".ignore", ".rgignore")
 _MAX_IGNORE_BYTES = 100_000
 
 
 def find_ripgrep(not_in: Sequence[Path] = ()) -> Path | None:
-    """The one installed with ragmem, else one on PATH that lies outside of `not_in`."""
+    """Return the ripgrep installed with ragmem, else one on PATH that is outside of `not_in`."""
     import sysconfig
 
     for scheme in (None, "posix_user"):
@@ -97,10 +97,10 @@ def find_ripgrep(not_in: Sequence[Path] = ()) -> Path | None:
 
 
 class Ripgrep:
-    """One run of it. Iterate `chunks`, then look at `failed` and `timed_out`.
+    """A run of ripgrep. Iterate over `chunks`, then check `failed` and `timed_out`.
 
-    Its memory is bounded where the system can do that (Linux): it follows an ignore file that is
-    a link to `/dev/zero`, say, and reads it to its end.
+    Its memory is limited on Linux: it would read an ignore file that is a link to `/dev/zero`,
+    say, without end.
     """
 
     _silent_s = float("inf")
@@ -115,10 +115,10 @@ class Ripgrep:
         stop: threading.Event,
         ignoring: bool = True,
     ) -> None:
-        """`folder` is a descriptor of where it runs: it can't be swapped for a link.
+        """`folder` is a descriptor of the working directory: a path could be swapped for a link.
 
-        Not `ignoring`: of all ignore files only those in the folder itself hold, and of them only
-        regular ones of no more than 100 kB.
+        Without `ignoring`, only ignore files in the folder itself are used, and only regular files
+        of at most 100 kB.
         """
         few = () if ignoring else ("--no-ignore", *_sound_ignore_files(folder))
         self._command = [str(program), *_BASE, *few, *arguments]
@@ -128,17 +128,17 @@ class Ripgrep:
         self._stop = stop
         self.timed_out = False
         self.failed = ""
-        """Its complaint, where it refused to search at all."""
+        """Its error message, if it failed as a whole."""
         self.unreadable = 0
-        """Files and folders that could not be read."""
+        """The number of files and folders that could not be read."""
         self._is_lost = False
-        """Whether it was ended from outside (for lack of memory), or hung."""
+        """Whether it was killed from outside (out of memory, say), or hung."""
 
     @classmethod
     def tries(cls, *given: Any, **more: Any) -> Iterator[Self]:
-        """Yield a run and, where that is lost once it was read, one not `ignoring`.
+        """Yield a run and, if that is lost after it was read, another one without `ignoring`.
 
-        The last one counts, in place of what the first one found.
+        The result of the last run replaces that of the first.
         """
         run = cls(*given, **more)
         yield run
@@ -146,7 +146,7 @@ class Ripgrep:
             yield cls(*given, **more, ignoring=False)
 
     def chunks(self) -> Generator[bytes, None, None]:
-        """Yield its output as it comes; the process is gone when this ends, however it ends."""
+        """Yield the output as it arrives; the process is killed when the generator ends."""
         here = f"/proc/self/fd/{self._folder}"
         process = subprocess.Popen(
             self._command,
@@ -203,11 +203,11 @@ class Ripgrep:
             process.wait(_END_S)
 
     def _judge(self, status: int | None, errors: str) -> None:
-        """`status` is None where it was ended from here: all of it was read, or no more wanted."""
+        """Set the outcome; `status` is None if it was stopped by us after enough output."""
         if status is None or 0 <= status <= 1:
             return
         if status != 2:
-            # Its output is not whole: somebody killed it, the system for lack of memory, say.
+            # The output is incomplete: it was killed, by the system for lack of memory, say.
             self._is_lost = True
             self.failed = errors.strip() or (
                 f"it was ended by signal {-status}" if status < 0 else f"it ended with {status}"
@@ -223,18 +223,18 @@ MADE_FOLDERS = frozenset({
     "__pycache__", "node_modules", ".venv", "site-packages", ".cache", ".mypy_cache",
     ".pytest_cache", ".ruff_cache", ".tox", ".gradle",
 })  # fmt: skip
-"""Names of folders of what is installed, cached or compiled: nobody works on it, also where no
-.gitignore says so."""
+"""Names of folders with installed, cached or compiled files, which are left out even without a
+.gitignore."""
 
 
 class FileList(Ripgrep):
-    """Every file below a folder, held by a descriptor, that .gitignore does not leave out.
+    """The files below a folder, given by a descriptor, that ignore files don't exclude.
 
-    Iterate once for paths relative to the folder; then what a run says of itself holds.
+    Iterate once for paths relative to the folder; then the attributes of the run are valid.
     """
 
     def __init__(self, program: Path, folder: int, **options: Any) -> None:
-        """`options` are those of a `Ripgrep`."""
+        """`options` are passed to `Ripgrep`."""
         super().__init__(program, ("--files", "--null"), folder=folder, **options)
         self._silent_s = _SILENT_S if self.is_ignoring else self._timeout_s
 
@@ -248,7 +248,7 @@ class FileList(Ripgrep):
 
 
 def _sound_ignore_files(folder: int) -> Iterator[str]:
-    """The arguments that name those of a folder that can be read; a later one goes first."""
+    """Yield arguments for the usable ignore files of a folder; later ones take precedence."""
     for name in IGNORE_FILES:
         with suppress(OSError):
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -259,8 +259,8 @@ def _sound_ignore_files(folder: int) -> Iterator[str]:
 def _bound_memory(pid: int) -> None:
     import resource
 
-    if hasattr(resource, "prlimit"):  # not on macOS, which bounds no memory either
-        with suppress(OSError):  # it has ended, or has a lower bound already
+    if hasattr(resource, "prlimit"):  # not on macOS, which doesn't enforce it either
+        with suppress(OSError):  # it has ended, or has a lower limit already
             resource.prlimit(pid, resource.RLIMIT_DATA, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
 
 

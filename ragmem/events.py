@@ -1,4 +1,4 @@
-"""What an interface sees of a running turn. The loop yields these and never prints."""
+"""The events of a running turn, for interfaces. The agent's loop yields them and never prints."""
 
 from datetime import datetime
 from typing import Literal
@@ -19,11 +19,11 @@ Subtype = Literal[
 
 
 class Event(msgspec.Struct, frozen=True, tag_field="event"):
-    """Something that happened in a turn; each kind has a class of its own."""
+    """Something that happened in a turn; each kind has its own subclass."""
 
 
 class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
-    """The person's message lasts (`recorded`), in the store or its spool, or can't be kept."""
+    """The turn has begun; `recorded` tells whether the prompt is in the store or its spool."""
 
     session_id: str
     turn_id: str
@@ -33,143 +33,143 @@ class TurnStarted(Event, frozen=True, kw_only=True, tag="turn_started"):
 
 
 class Recalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A turn, summary, memory or place in the code that goes to the model, and why."""
+    """A turn, summary, memory or code passage in a request, and the reason."""
 
     id: str
     section: str
     score: float | None
     why: str
     label: str = ""
-    """What it says, in a line."""
+    """Its content in one line."""
     chars: int = 0
-    """Of its text in the request."""
+    """The length of its text in the request."""
     source: str = ""
-    """Whose word it is, or where it was said."""
+    """Who said it, or where."""
     at: datetime | None = None
-    """When it was said or made known."""
+    """When it was said or recorded."""
     similarity: float | None = None
-    """Cosine to the prompt; None for what was found otherwise."""
+    """The cosine similarity to the prompt; None if it was found in another way."""
 
 
 class PromptAdded(Event, frozen=True, kw_only=True, tag="prompt_added"):
-    """What the person has said while the turn ran lasts, and goes to the model next."""
+    """A prompt typed during the turn is recorded, and goes to the model next."""
 
     text: str
 
 
 class ContextBuilt(Event, frozen=True, kw_only=True, tag="context"):
-    """What goes to the model with the prompt."""
+    """The context that goes to the model with the prompt."""
 
     sections: dict[str, int]
-    """Characters per section."""
+    """The characters in each section."""
     fallback: bool = False
-    """Pruned history, because the store could not answer."""
+    """Whether it is only a pruned history, because the store was unavailable."""
     recalled: tuple[Recalled, ...] = ()
     without_code: str = ""
-    """Why the project's code was left out, where looking for it took too long."""
+    """Why the project's code was left out, if the search took too long."""
 
 
 class ModelCallStarted(Event, frozen=True, kw_only=True, tag="model_call"):
-    """A request goes out; `number` counts from 1 within the turn."""
+    """A request is sent to the model; `number` counts from 1 within the turn."""
 
     number: int
     context_tokens: int = 0
-    """Of the request, estimated."""
+    """The estimated tokens of the request."""
 
 
 class RetryWaiting(Event, frozen=True, kw_only=True, tag="retry"):
-    """The model could not be asked, and is asked again after a while."""
+    """A request to the model failed, and will be sent again."""
 
     reason: str
-    """In a few words."""
+    """A few words to show to the user."""
     attempt: int
-    """Which try comes next, of `most`."""
+    """The number of the next attempt, of at most `most`."""
     most: int
     wait_s: float
 
 
 class TextDelta(Event, frozen=True, kw_only=True, tag="text"):
-    """More of the answer."""
+    """A piece of the answer."""
 
     text: str
 
 
 class ReasoningDelta(Event, frozen=True, kw_only=True, tag="reasoning"):
-    """More of the provider's own reasoning."""
+    """A piece of the model's reasoning."""
 
     text: str
 
 
 class MessageFinished(Event, frozen=True, kw_only=True, tag="message"):
-    """One whole message of the model: its words and the tools it asks for."""
+    """A complete message of the model: its text and tool calls."""
 
     text: str
     tool_uses: tuple[tuple[str, str, str], ...] = ()
-    """(id, name, JSON arguments) each."""
+    """The id, name and JSON arguments of each tool call."""
     context_tokens: int = 0
-    """Of the request and this answer; estimated where the provider reports none."""
+    """The tokens of the request and this answer; estimated if the provider reports none."""
 
 
 class ToolStarted(Event, frozen=True, kw_only=True, tag="tool_started"):
-    """A tool runs."""
+    """A tool has been started."""
 
     tool_call_id: str
     name: str
     title: str
-    """One line for the person, such as `read_file ragmem/app.py`."""
+    """One line to show, such as `read_file ragmem/app.py`."""
 
 
 class ToolProgress(Event, frozen=True, kw_only=True, tag="tool_progress"):
-    """What a tool that runs has printed so far; a few times a second at most."""
+    """The output of a running tool so far; at most a few times a second."""
 
     tool_call_id: str
     tail: str
-    """Its last lines."""
+    """The last lines."""
     lines: int
-    """In all."""
+    """The total number of lines."""
 
 
 class ToolFinished(Event, frozen=True, kw_only=True, tag="tool_finished"):
-    """A tool has answered and is recorded."""
+    """A tool call has ended and is recorded."""
 
     tool_call_id: str
     name: str
     success: bool
     text: str
-    """What the model reads."""
+    """The result for the model."""
     display: str
-    """What the person reads; may be several lines, or a diff."""
+    """The result for the user; may be several lines, or a diff."""
     duration_ms: int
     exit_code: int | None = None
-    """Of a command that ran to its end; negative: the signal that ended it."""
+    """The exit status of a command that has ended; negative for the signal that ended it."""
 
     @property
     def failed(self) -> bool:
-        """Whether a person would call it so: a command that ends with 1 has run, and failed."""
+        """Return whether it failed; a command with a nonzero exit status has, too."""
         return not self.success or bool(self.exit_code)
 
 
 class MemoryWritten(Event, frozen=True, kw_only=True, tag="memory_written"):
-    """Something was remembered while the answer was made: the person sees each time."""
+    """A memory was added or updated during the turn, which the user is always shown."""
 
     action: Literal["added", "updated"]
     kind: str
     content: str
     id: str
     trust: str = "model"
-    """Who vouches for it: person, model or tool."""
+    """Its origin: person, model or tool."""
     superseded: tuple[str, ...] = ()
-    """Ids of the memories that it took the place of."""
+    """The ids of the memories that it replaces."""
 
     @property
     def line(self) -> str:
-        """Tell it to a person in a few words, with the id that `/forget` and `/why` take."""
+        """Return a line to show, with the id that `/forget` and `/why` take."""
         anew = " anew" if self.action == "updated" else ""
         return f"remembered {self.kind} {short_id(self.id)}{anew}: {self.content}"
 
 
 class Notice(Event, frozen=True, kw_only=True, tag="notice"):
-    """Something the person should know; never part of the answer."""
+    """A message to show to the user that isn't part of the answer."""
 
     level: Literal["info", "warning", "error"]
     text: str
@@ -182,9 +182,9 @@ class PermissionDenial(msgspec.Struct, frozen=True):
     tool_use_id: str
     arguments: str
     final: bool = False
-    """Whether no `--allow` would have changed it."""
+    """Whether no `--allow` could have allowed it."""
     reason: str = ""
-    """What the model was told."""
+    """The reason, as the model was told."""
 
 
 class TurnFinished(Event, frozen=True, kw_only=True, tag="turn_finished"):
@@ -203,11 +203,11 @@ class TurnFinished(Event, frozen=True, kw_only=True, tag="turn_finished"):
     context: dict[str, int] = {}
     permission_denials: tuple[PermissionDenial, ...] = ()
     structured_output: Json = None
-    """The answer as a value, where one of a schema was wanted."""
+    """The answer as a value, if a schema was given."""
     is_cut: bool = False
-    """Whether the answer reached the model's limit of output."""
+    """Whether the answer reached the model's output limit."""
 
     @property
     def is_error(self) -> bool:
-        """Whether the answer is missing or cut short."""
+        """Return whether the answer is missing or incomplete."""
         return self.subtype != "success"

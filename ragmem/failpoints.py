@@ -1,12 +1,12 @@
 """Named points at which a test can make this process fail: `RAGMEM_FAILPOINT=name:action[@n]`.
 
-Several are joined with commas. The name `*` means any point. `n` (1-based) is the
-hit that fails; `n+` fails from there on; without it every hit does. While nothing
-is armed a point costs a look into an empty dictionary.
+Several are joined with commas. The name `*` means any point. `n` (1-based) is the hit that fails,
+`n+` means from that hit on; by default every hit fails. A point that isn't armed costs one lookup
+in an empty dictionary.
 
-Actions: `kill9`, `stop` (SIGSTOP), `sleep=SECONDS`, and `enospc`, `eio`, `erofs`,
-`eacces`, `emfile`, `enomem`, which raise that OSError. After
-etcd's gofail and SQLite's "fail the Nth call".
+Actions: `kill9`, `stop` (SIGSTOP), `sleep=SECONDS`, and `enospc`, `eio`, `erofs`, `eacces`,
+`emfile`, `enomem`, which raise that OSError. Modelled on etcd's gofail and SQLite's "fail the Nth
+call".
 """
 
 import errno
@@ -19,7 +19,7 @@ import time
 import msgspec
 
 _STEPS = {
-    # One turn, from the prompt on: each `…` before the step, its past after it.
+    # A turn: the present tense is before a step, the past tense after it.
     "turn": "begin begun finish finished",
     "model": "ask chunk answered",
     "call": "start start_kept result result_kept",
@@ -43,10 +43,10 @@ _STEPS = {
     "export": "written named",
 }
 POINTS = tuple(f"{area}.{step}" for area, steps in _STEPS.items() for step in steps.split())
-"""Every point that there is; a test compares them with the source."""
+"""All points; a test compares them with the source."""
 ANY = "*"
 _NO_DISK = ("turn.", "model.", "call.", "transfer.")
-"""Areas that touch no disk by themselves: there a process can die, but no file can fail."""
+"""Areas without disk access of their own: a process can die there, but an OSError can't occur."""
 _ERRNOS = {
     name: getattr(errno, name.upper())
     for name in ("enospc", "eio", "erofs", "eacces", "emfile", "enomem")
@@ -70,7 +70,7 @@ _counting = threading.Lock()
 
 
 def arm(text: str) -> None:
-    """Arm the points that the text names, and no others; ValueError for text of another form."""
+    """Arm the points that a text names, and no others; raises ValueError."""
     armed = dict(_parsed(part.strip()) for part in text.split(",") if part.strip())
     _armed.clear()
     _armed.update(armed)
@@ -93,7 +93,7 @@ def _parsed(part: str) -> tuple[str, _Armed]:
 
 
 def failpoint(name: str) -> None:
-    """Fail here, if that was asked for."""
+    """Fail here if this point is armed and the hit is due."""
     if not _armed:
         return
     for key in (name, ANY):
@@ -108,7 +108,7 @@ def failpoint(name: str) -> None:
 
 
 def hits(name: str) -> int:
-    """How often an armed point, or any, was reached."""
+    """Return how often an armed point was reached; `*` counts all points."""
     return _armed[name].hits if name in _armed else 0
 
 

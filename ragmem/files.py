@@ -1,7 +1,8 @@
-"""Ragmem's own files, for their user alone: where they are, replaced whole or not at all, locked.
+"""ragmem's own files: paths, private modes, atomic replacement, and locks.
 
-The kernel frees a lock when its process ends, however it ends. They are flock's, not POSIX's:
-those vanish when any descriptor of the file is closed, and never conflict within one process.
+Locks are taken with flock, not POSIX's fcntl: those are released when any descriptor of the file
+is closed, and never conflict within a process. The kernel releases a lock when its process ends,
+however that happens.
 """
 
 import fcntl
@@ -23,7 +24,7 @@ _SHOWN = 3
 
 
 class Paths(msgspec.Struct, frozen=True):
-    """Folders of this user: all under RAGMEM_HOME if set, else the platform's own."""
+    """The folders of this user: under RAGMEM_HOME if that is set, else the platform's own."""
 
     config_dir: Path
     data_dir: Path
@@ -31,56 +32,56 @@ class Paths(msgspec.Struct, frozen=True):
 
     @property
     def config_file(self) -> Path:
-        """Return the file of settings."""
+        """Return the settings file."""
         return self.config_dir / "ragmem.toml"
 
     @property
     def database(self) -> Path:
-        """Return the file of the embedded store."""
+        """Return the database file of the SQLite store."""
         return self.data_dir / "memory.db"
 
     @property
     def locks_dir(self) -> Path:
-        """Return the folder of the lock files of running processes."""
+        """Return the folder for lock files of running processes."""
         return self.data_dir / "locks"
 
     @property
     def embedder_socket(self) -> Path:
-        """Return the socket of the process that has the embedder loaded and answers the others."""
+        """Return the socket of the process that has loaded the embedder and serves the others."""
         return self.data_dir / "embedder.sock"
 
     @property
     def spool_dir(self) -> Path:
-        """What waits for a store that is away, a folder for each kind of store."""
+        """Return the folder for writes to a store that is unavailable, with one for each store."""
         return self.data_dir / "spool"
 
     @property
     def neo4j_dir(self) -> Path:
-        """The local Neo4j: server, data, password."""
+        """Return the folder of the local Neo4j: server, data, password."""
         return self.data_dir / "neo4j"
 
     @property
     def local_model_dir(self) -> Path:
-        """The small local model's weights, fetched, a folder a version."""
+        """Return the folder of the small local model's weights, with one for each version."""
         return self.data_dir / "local-model"
 
     @property
     def owner_file(self) -> Path:
-        """Return the file that says whose home it is: an id, and a name."""
+        """Return the file with the id and name of this home's owner."""
         return self.data_dir / "owner"
 
     @property
     def agreed_file(self) -> Path:
-        """What the person said of skills and commands that projects bring."""
+        """Return the file with the user's decisions on skills and commands of projects."""
         return self.data_dir / "agreed.json"
 
     @property
     def prompt_history(self) -> Path:
-        """Return the file of what was typed in `chat`."""
+        """Return the file with the prompts typed in `chat`."""
         return self.data_dir / "history"
 
     def make(self) -> "Paths":
-        """Create the folders, 0700 whatever the umask."""
+        """Create the folders with mode 0700, whatever the umask; raises ConfigError."""
         if self == NO_HOME:
             raise ConfigError(
                 "There is no home folder to keep the memory in: HOME is not set.",
@@ -102,7 +103,7 @@ class Paths(msgspec.Struct, frozen=True):
         return self
 
     def close_to_others(self) -> str:
-        """Repair modes that let others in; what was loose, in words, empty when nothing was."""
+        """Remove other users' rights; return a message about what they had, else nothing."""
         inside = [entry for folder in (self.data_dir, self.log_dir) for entry in _entries(folder)]
         loose = [
             f"{path} (was {mode:04o})"
@@ -116,24 +117,24 @@ class Paths(msgspec.Struct, frozen=True):
 
     @property
     def neo4j_password(self) -> str:
-        """Return that of the local Neo4j; empty where none was set up."""
+        """Return the password of the local Neo4j; empty if there is none."""
         with suppress(OSError, UnicodeDecodeError):
             return (self.neo4j_dir / "password").read_text("utf-8").strip()
         return ""
 
     @property
     def own_folders(self) -> tuple[Path, ...]:
-        """Return all of them: no tool reads or changes what is in them, and none is indexed."""
+        """Return all folders, which no tool reads or changes, and which are never indexed."""
         return (self.config_dir, self.data_dir, self.log_dir)
 
 
 def _is_of_use(folder: Path) -> bool:
-    """Whether memory can be kept there, or something was before, which can be read."""
+    """Return whether a folder is writable, or has data from before, which can be read."""
     return os.access(folder, os.W_OK | os.X_OK) or any(folder.iterdir())
 
 
 NO_HOME = Paths(*(Path(os.devnull, "no-home", name) for name in ("config", "data", "logs")))
-"""Where nothing can be: the user has no home, and RAGMEM_HOME is not set."""
+"""Paths that can't exist, for a user without a home folder if RAGMEM_HOME is not set."""
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -143,10 +144,10 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _closed(path: Path) -> int:
-    """Take the rights of others away; the mode as it was if there were any and they went."""
+    """Remove other users' rights; return the previous mode if there were any, else 0."""
     with suppress(OSError):
         mode = path.lstat().st_mode
-        # A sticky folder such as /tmp is everybody's: not ours to close. A link has no rights.
+        # A sticky folder such as /tmp is shared on purpose, and a symbolic link has no mode.
         ours = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
         if ours and mode & 0o077 and not mode & stat.S_ISVTX:
             path.chmod(stat.S_IMODE(mode) & 0o700)
@@ -155,13 +156,13 @@ def _closed(path: Path) -> int:
 
 
 def refusal(folder: Path) -> str:
-    """Return why a folder is no project to be indexed; empty where it may be one."""
+    """Return why a folder may not be indexed as a project; empty if it may."""
     real = Path(os.path.realpath(folder))
     if real == Path(real.anchor):
         return "it is the root of the file system"
     try:
         home = Path(os.path.realpath(Path.home()))
-    except RuntimeError:  # HOME is not set, and the system knows of none
+    except RuntimeError:  # HOME is not set, and the password database has no home folder
         return ""
     if real == home:
         return "it is your home folder"
@@ -169,23 +170,23 @@ def refusal(folder: Path) -> str:
 
 
 _PATH_MAX = 4096
-"""Bytes of a path with its end, which no system that ragmem runs on goes beyond."""
+"""The largest PATH_MAX of supported systems, in bytes with the final NUL."""
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and those that it is to be in, for this user alone."""
+    """Create a folder and its missing parents with mode 0700."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:
-        # `parents=True` would leave them open to others.
+        # `parents=True` would create them with the default mode.
         make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def replace_private(path: Path, data: bytes, *, sync: bool) -> None:
-    """Put the data in place of a file, readable by this user alone; an OSError leaves the old one.
+    """Replace a file atomically, with mode 0600; after an OSError the old one is still there.
 
-    With `sync` the data is on the disk before it bears the name; see `sync_folder` for the name.
+    With `sync` the data is flushed to disk before renaming; see `sync_folder` for the name.
     """
     draft = path.with_name(f".ragmem-{new_id()}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -203,7 +204,7 @@ def replace_private(path: Path, data: bytes, *, sync: bool) -> None:
 
 
 def write_new_private(path: Path, data: bytes) -> None:
-    """Make a file that this user alone can read, whole at once; FileExistsError if it is there."""
+    """Create a file atomically, with mode 0600; raises FileExistsError."""
     draft = path.with_name(f".ragmem-{new_id()}")
     replace_private(draft, data, sync=True)
     try:
@@ -217,7 +218,7 @@ def write_new_private(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in it outlast a power cut."""
+    """Flush a folder's entries to disk, so that new names in it survive a power failure."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -226,16 +227,16 @@ def sync_folder(folder: Path) -> None:
 
 
 def append_line(handle: int, line: bytes) -> int:
-    """Add a line to an open, locked file, on a line of its own; the file's size before it."""
+    """Append a line to an open, locked file; return the file's size before it."""
     size = os.lseek(handle, 0, os.SEEK_END)
-    # What a full disk has torn ends here.
+    # An incomplete last line, as a full disk leaves it, is terminated first.
     torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
     os.write(handle, b"\n" * torn + line + b"\n")
     return size
 
 
 def is_a_path(text: str | os.PathLike[str]) -> bool:
-    """Whether a system opens such a name: no NUL in it, no half of a character, not too long."""
+    """Return whether a text is a valid path: no NUL, no lone surrogate, not too long."""
     try:
         name = os.fsencode(text)
     except UnicodeEncodeError:
@@ -245,12 +246,15 @@ def is_a_path(text: str | os.PathLike[str]) -> bool:
 
 _PAUSE_S = 0.005
 _OWNER_TIMEOUT_S = 1.0
-"""Longer than another process takes to look whether an owner lives."""
+"""Longer than another process holds the lock to check whether an owner is alive."""
 _OWNERS = re.compile(r"[0-9a-f]+\.lock")
 
 
 def lock(path: Path, *, timeout_s: float) -> int:
-    """A descriptor that holds the file's lock until it is closed."""
+    """Lock a file, creating it if needed; return the descriptor, whose closing releases the lock.
+
+    Raises StoreUnavailable after `timeout_s`.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -265,7 +269,7 @@ def lock(path: Path, *, timeout_s: float) -> int:
 
 
 def take(path: Path, handle: int) -> bool:
-    """Lock an open file without waiting; where that fails, the descriptor is closed."""
+    """Lock an open file without waiting; return whether it is locked, else close the descriptor."""
     try:
         if _taken(path, handle):
             return True
@@ -279,21 +283,21 @@ def take(path: Path, handle: int) -> bool:
 def _taken(path: Path, handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A lock on a file that was removed meanwhile keeps nobody out.
+        # A lock on a file that was removed meanwhile excludes nobody.
         return path.stat().st_ino == os.fstat(handle).st_ino
     except (BlockingIOError, FileNotFoundError):
         return False
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds the file's lock; a file that nobody holds is removed."""
+    """Return whether a process holds a file's lock; if not, the file is removed."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        # By one alone of all that look: a name that is free again may be locked anew at once.
+        # Upgraded to an exclusive lock first: another process may create and lock the name anew.
         if _taken(path, handle):
             path.unlink(missing_ok=True)
     except BlockingIOError:
@@ -304,16 +308,16 @@ def is_held(path: Path) -> bool:
 
 
 def forget_prompts(history: Path, is_meant: Callable[[str], bool]) -> int:
-    """Take prompts out of the file of those that were typed, as prompt-toolkit writes it.
+    """Delete prompts from the history file of prompt-toolkit; return how many were deleted.
 
-    How many went; 0 where there is no such file. OSError where it can't be written.
+    0 if there is no such file. Raises OSError if it can't be written.
     """
     try:
         held = history.read_bytes()
     except FileNotFoundError:
         return 0
     lines = held.decode("utf-8", "surrogateescape").split("\n")
-    # Each entry is a blank line, a comment with the time, and its lines behind a plus sign.
+    # An entry is a blank line, a comment with the time, and its lines with a leading plus sign.
     entries: list[list[str]] = [[]]
     for line in lines:
         if not line.startswith("+") and entries[-1][-1:] and entries[-1][-1].startswith("+"):
@@ -326,7 +330,7 @@ def forget_prompts(history: Path, is_meant: Callable[[str], bool]) -> int:
         or not is_meant(prompt)
     ]
     if len(kept) < len(entries):
-        if history.stat().st_size != len(held):  # Another chat has written meanwhile.
+        if history.stat().st_size != len(held):  # Another chat has written to it meanwhile.
             return forget_prompts(history, is_meant)
         text = "\n".join(line for entry in kept for line in entry)
         replace_private(history, text.encode("utf-8", "surrogateescape"), sync=True)
@@ -334,42 +338,42 @@ def forget_prompts(history: Path, is_meant: Callable[[str], bool]) -> int:
 
 
 class OwnerLocks:
-    """A lock file per owner of sessions and leases: it is held while the owner's process lives."""
+    """Lock files for the owners of sessions and leases, held while the owner's process lives."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._held: dict[str, int] = {}
 
     def hold(self, owner_id: str) -> None:
-        """Show that this owner lives, until `release` or the end of the process."""
+        """Mark an owner as alive, until `release` or the end of this process."""
         if not self._held:
             self._sweep()
         if owner_id not in self._held:
             self._held[owner_id] = lock(self._path(owner_id), timeout_s=_OWNER_TIMEOUT_S)
 
     def lives(self, owner_id: str) -> bool:
-        """Whether some process, this one included, holds this owner's lock."""
+        """Return whether any process, this one included, holds an owner's lock."""
         return is_held(self._path(owner_id))
 
     def release(self, owner_id: str) -> None:
-        """Let this owner go."""
+        """Release an owner's lock and remove its file."""
         handle = self._held.pop(owner_id, None)
         if handle is not None:
             self._path(owner_id).unlink(missing_ok=True)
             os.close(handle)
 
     def release_all(self) -> None:
-        """Let every owner go."""
+        """Release all locks that this object holds."""
         for owner_id in tuple(self._held):
             self.release(owner_id)
 
     def _sweep(self) -> None:
-        # Files of the dead that nothing names any more: `is_held` removes them.
+        # `is_held` removes the files of owners whose process has ended.
         for path in self._folder.glob("*.lock"):
             if _OWNERS.fullmatch(path.name):
                 with suppress(OSError):
                     is_held(path)
 
     def _path(self, owner_id: str) -> Path:
-        # In hexadecimal and cut: an id from an imported file could be a path, or endless.
+        # Hexadecimal and truncated: an id from an imported file may contain a slash, or be huge.
         return self._folder / f"{owner_id.encode('utf-8', 'replace').hex()[:200]}.lock"

@@ -1,4 +1,4 @@
-"""Libraries: large ones without the parts that are not needed here, and what adds others."""
+"""Importing large libraries without the parts that are not needed, and installing extras."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 
 class _Absent(threading.local):
-    """A finder that says, to each thread of what that leaves out, that modules are not there."""
+    """An import finder that makes modules appear missing, with a list of names per thread."""
 
     names: tuple[str, ...] = ()
 
@@ -29,8 +29,8 @@ _absent = _Absent()
 
 @contextmanager
 def _without(*names: str) -> Iterator[None]:
-    """Let what this thread imports find none of these, unless they are imported already."""
-    # The finder stays: a thread that is in the midst of the list would miss the next if it went.
+    """Make these modules appear missing to imports in this thread, within the block."""
+    # Never removed: another thread that iterates over sys.meta_path would skip a finder.
     if _absent not in sys.meta_path:
         sys.meta_path.insert(0, _absent)
     _absent.names = names
@@ -41,21 +41,21 @@ def _without(*names: str) -> Iterator[None]:
 
 
 def load_httpcore() -> None:
-    """httpcore without HTTP/2 (h2, hpack), which takes half of its import's time."""
+    """Import httpcore without HTTP/2 (h2, hpack), which takes half of the import's time."""
     with _without("h2"):
         import httpcore  # noqa: F401
 
 
 def load_httpx() -> None:
-    """httpx without a command line (click, rich, pygments) and HTTP/2: litellm imports it."""
+    """Import httpx without its command line (click, rich, pygments) and HTTP/2, for litellm."""
     load_httpcore()
     with _without("httpx._main"):
         import httpx  # noqa: F401
 
 
-# Read by litellm while it is imported: DEV mode loads the current folder's `.env`, and each
-# table that is not the packaged one is fetched from the network. None is taken away: a thread
-# that copies the environment just then would fail at it.
+# Read by litellm while it is imported: DEV mode loads the current folder's `.env`, and tables are
+# fetched from the network unless the packaged ones are chosen. They are not removed from the
+# environment afterwards: a thread that is copying it would fail.
 _SETTINGS = {
     "LITELLM_MODE": "PRODUCTION",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -68,7 +68,10 @@ _loading = threading.Lock()
 
 
 def load_litellm() -> ModuleType:
-    """litellm, silent and off the network; may be called in a thread, as it takes 3 s."""
+    """Import litellm, silenced and without network access, and return it.
+
+    It takes 3 s, and may be called in a thread.
+    """
     with _loading:
         if (loaded := sys.modules.get("litellm")) and loaded.suppress_debug_info:
             return loaded
@@ -88,16 +91,16 @@ def load_litellm() -> ModuleType:
         litellm.modify_params = True
         litellm.num_retries = 0
         litellm.disable_streaming_logging = True
-        # Counting tokens would fetch a tokenizer from the network.
+        # Counting tokens would download a tokenizer.
         litellm.disable_token_counter = True
         litellm.disable_hf_tokenizer_download = True
-        # One HTTP library for all: the same proxies, timeouts and certificates.
+        # httpx everywhere, for the same proxies, timeouts and certificates.
         litellm.disable_aiohttp_transport = True
         return litellm
 
 
 async def close_litellm() -> None:
-    """Close the connections that litellm keeps, if it was ever used."""
+    """Close litellm's cached connections, if it was imported."""
     litellm = sys.modules.get("litellm")
     close = getattr(litellm, "close_litellm_async_clients", None)
     if close is not None:
@@ -107,13 +110,13 @@ async def close_litellm() -> None:
 
 
 def hush_litellm() -> None:
-    """Warnings meant for litellm's authors don't reach the person's terminal."""
+    """Suppress warnings of litellm and its dependencies, which are meant for developers."""
     for module in ("litellm", "pydantic", "openai"):
         warnings.filterwarnings("ignore", module=rf"{module}(\..*)?$")
 
 
 def _spare_loopback() -> None:
-    """A proxy of the environment never stands before this machine itself."""
+    """Exclude this machine itself from the environment's proxies."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return
     for variable in ("NO_PROXY", "no_proxy"):
@@ -122,19 +125,19 @@ def _spare_loopback() -> None:
 
 
 def load_neo4j() -> None:
-    """Neo4j's driver, without what it would take arrays and tables of: half of its time.
+    """Import Neo4j's driver without support for arrays and tables, which takes half of its time.
 
-    For a process of our own: in it nobody has any for the driver.
+    Only for ragmem's own processes, which pass none to the driver.
     """
     with _without("numpy", "pandas", "pyarrow"):
         import neo4j  # noqa: F401
 
 
 def load_numpy() -> None:
-    """numpy, if it is not there: half of the time that it takes is starting its threads.
+    """Import numpy without OpenBLAS's thread pool, whose start takes half of the time.
 
-    Nothing that is multiplied here is large enough for them (see ragmem/similarity.py). They are
-    read from the process' environment; `os.environ`, which other threads copy, stays as it is.
+    No product here is large enough for it (see ragmem/similarity.py). OpenBLAS reads the variable
+    from the process environment; `os.environ`, which other threads copy, is not changed.
     """
     if "numpy" in sys.modules or _THREADS in os.environ:
         return
@@ -146,21 +149,21 @@ def load_numpy() -> None:
 
 
 def pip_install() -> str:
-    """The words that install a package into this Python, which may have been made without pip."""
+    """Return the command to install a package into this Python, with uv if it has no pip."""
     if find_spec("pip"):
         return f"{sys.executable} -m pip install"
     return f"uv pip install --python {sys.executable}"
 
 
 _EXTRAS = {"acp": "acp", "local": "xllamacpp", "mcp": "mcp", "zstd": "backports"}
-"""The extras of the package, each by a module that it brings."""
+"""The package's extras, each with a module that it installs."""
 
 
 def install_command(extra: str, *, package: Path = Path(__file__).parent) -> str:
-    """What adds an extra to this installation: pinned by hash from a checkout, else by name.
+    """Return the command that adds an extra: pinned by hash in a checkout, else by name.
 
-    A tool of uv or pipx is made anew, with the extras that it has: what is put in beside them
-    goes with the next upgrade. One that did not come from an index stays what it is.
+    An installation by `uv tool` or pipx from a package index is reinstalled with all its extras,
+    since packages that are added to it are lost with the next upgrade.
     """
     pins = package.parent / "requirements" / f"{extra}.txt"
     if pins.is_file():

@@ -1,4 +1,4 @@
-"""The log: faults that end nothing, in files that only their owner reads."""
+"""Logging of warnings and non-fatal errors, to files of mode 0600."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ LOGGER = "ragmem"
 
 
 class _PrivateFile(logging.FileHandler):
-    """Made when something is first logged, 0600 whatever the umask; secrets are left out."""
+    """A log file, created on first use with mode 0600 whatever the umask; secrets are redacted."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(file, delay=True)
@@ -33,21 +33,21 @@ class _PrivateFile(logging.FileHandler):
         return redact(super().format(record))
 
     def emit(self, record: logging.LogRecord) -> None:
-        # A log that can't be written is no reason to disturb the person.
+        # A log that can't be written must not disturb the user.
         with suppress(OSError):
             super().emit(record)
 
     def close(self) -> None:
-        # What a full disk did not take is tried again here.
+        # Closing flushes again what a full disk refused, and may fail again.
         with suppress(OSError):
             super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Said nowhere, for the same reason."""
+        """Do nothing, for the same reason."""
 
 
 class _Bugs(logging.Handler):
-    """What is logged with a traceback is a bug: it gets a crash file, and is told once."""
+    """Writes a crash file for each record with a traceback, which is a bug, and reports it once."""
 
     def __init__(self, folder: Path, tell: Callable[[str], None], version: str) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class _Bugs(logging.Handler):
 
 
 def write_crash(folder: Path, error: BaseException, version: str) -> Path:
-    """Write the error's traceback, without secrets, into a new private file there; its path."""
+    """Write an error's traceback, redacted, to a new file of mode 0600; return its path."""
     log = folder / f"crash-{new_id()}.log"
     text = redact("".join(traceback.format_exception(error)))
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -86,9 +86,9 @@ def write_crash(folder: Path, error: BaseException, version: str) -> Path:
 def logging_to(
     folder: Path, tell: Callable[[str], None] = lambda _: None, *, version: str = ""
 ) -> Iterator[None]:
-    """While it lasts, warnings and faults go to `ragmem.log` there, and nowhere else.
+    """Log warnings and errors to `ragmem.log` in a folder, and nowhere else, within the block.
 
-    A bug that nothing ends for has a crash file beside it, and `tell` hears of it once.
+    For a logged bug a crash file is written beside it, and `tell` is called once with a message.
     """
     handler = _PrivateFile(folder / "ragmem.log")
     bugs = _Bugs(folder, tell, version)
@@ -101,13 +101,13 @@ def logging_to(
     finally:
         logger.removeHandler(bugs)
         logger.removeHandler(handler)
-        # Several may be open at once, and end in any order.
+        # Several such blocks may be active at once, and end in any order.
         logger.propagate = not any(isinstance(each, _PrivateFile) for each in logger.handlers)
         handler.close()
 
 
 def log_deletion(folder: Path, deletion: msgspec.Struct) -> None:
-    """Add a line to `deletions.log` there: nothing that a person had goes without one."""
+    """Append a line to `deletions.log` in a folder: no user data is deleted without one."""
     line = msgspec.json.encode(deletion) + b"\n"
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a model sees: messages of parts, in the shape every provider shares, and our own prompts."""
+"""Messages for models, in a form common to all providers, and ragmem's own prompts."""
 
 import json
 from base64 import b64encode
@@ -10,17 +10,17 @@ from typing import Any, Literal
 import msgspec
 
 Json = Any
-"""A value that JSON can hold; only where a schema or a tool's arguments cross a boundary."""
+"""A JSON-compatible value; used only for schemas and tools' arguments."""
 
 
 class TextPart(msgspec.Struct, frozen=True, tag="text"):
-    """Words."""
+    """A text."""
 
     text: str
 
 
 class ImagePart(msgspec.Struct, frozen=True, tag="image"):
-    """A picture, for models that can see; it is sent, and never stored."""
+    """An image, for models that take images; it is sent, but never stored."""
 
     media_type: str
     """image/png, image/jpeg, image/gif or image/webp."""
@@ -31,33 +31,33 @@ class ImagePart(msgspec.Struct, frozen=True, tag="image"):
 
     @property
     def base64(self) -> str:
-        """Return its bytes as requests carry them."""
+        """Return the bytes in base64."""
         return b64encode(self.data).decode()
 
     @property
     def data_url(self) -> str:
-        """Return its bytes with their type, as an address."""
+        """Return the bytes with their media type, as a data URL."""
         return f"data:{self.media_type};base64,{self.base64}"
 
 
 IMAGE_CHARS = 6_400
-"""What a picture counts as: 1,600 tokens, the most that Anthropic makes of one after it has been
-scaled; others make fewer. https://docs.anthropic.com/en/docs/build-with-claude/vision
+"""The estimated size of an image: 1,600 tokens, Anthropic's maximum after scaling; other providers
+count fewer. https://docs.anthropic.com/en/docs/build-with-claude/vision
 """
 
 
 class ToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
-    """The model asks for a tool. `arguments` is the JSON text exactly as it arrived."""
+    """A tool call of the model. `arguments` is the JSON text exactly as received."""
 
     id: str
     name: str
     arguments: str
     given_id: str = ""
-    """By the provider, where it is another: what led to the call is known by it."""
+    """The provider's id if it differs: the key of the reasoning before the call."""
 
 
 def named_arguments(arguments: str) -> dict[str, Json]:
-    """Return a call's arguments by name; none where they are no JSON object."""
+    """Return a call's arguments by name; empty if they aren't a JSON object."""
     with suppress(ValueError, RecursionError):
         if isinstance(value := json.loads(arguments), dict):
             return value
@@ -65,7 +65,7 @@ def named_arguments(arguments: str) -> dict[str, Json]:
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, tag="tool_result"):
-    """What the tool answered, as the model reads it."""
+    """The result of a tool call, as the model reads it."""
 
     tool_use_id: str
     text: str
@@ -76,29 +76,29 @@ Part = TextPart | ImagePart | ToolUse | ToolAnswer
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message. Tool answers travel in messages of role `tool`, one answer each."""
+    """A message. Tool results are in messages of role `tool`, one result each."""
 
     role: Literal["system", "user", "assistant", "tool"]
     parts: tuple[Part, ...]
 
     @property
     def text(self) -> str:
-        """Return its words alone."""
+        """Return the text parts, concatenated."""
         return "".join(p.text for p in self.parts if isinstance(p, TextPart))
 
     @property
     def images(self) -> tuple[ImagePart, ...]:
-        """Return the pictures that it shows."""
+        """Return the images."""
         return tuple(p for p in self.parts if isinstance(p, ImagePart))
 
     @property
     def tool_uses(self) -> tuple[ToolUse, ...]:
-        """The tools that it asks for."""
+        """Return the tool calls."""
         return tuple(p for p in self.parts if isinstance(p, ToolUse))
 
     @property
     def char_count(self) -> int:
-        """Characters it costs, names and arguments included."""
+        """Return the size in characters, including tools' names and arguments, and images."""
         total = 0
         for part in self.parts:
             match part:
@@ -122,17 +122,17 @@ def user(text: str) -> Message:
 
 
 def assistant(text: str, uses: tuple[ToolUse, ...] = ()) -> Message:
-    """An assistant message, with the tools that it asks for."""
+    """Make an assistant message with tool calls."""
     return Message("assistant", (*((TextPart(text),) if text else ()), *uses))
 
 
 def tool(tool_use_id: str, text: str, *, is_error: bool = False) -> Message:
-    """Make a message of one tool's answer."""
+    """Make a message with the result of a tool call."""
     return Message("tool", (ToolAnswer(tool_use_id, text, is_error),))
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """A tool as the model is told of it; `parameters` is a JSON schema of type object."""
+    """A tool's description for the model; `parameters` is a JSON schema of type object."""
 
     name: str
     description: str
@@ -141,11 +141,13 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 @cache
 def prompt(name: str) -> str:
-    """The text of `<name>.md`, without its final line feed."""
+    """Return the text of `prompts/<name>.md`, without its final line feed."""
     return (Path(__file__).parent / "prompts" / f"{name}.md").read_text("utf-8").rstrip("\n")
 
 
 def of_command(text: str, typed: str) -> str:
-    """A prompt that a person has asked for by a command, but has not written: its words are not
-    theirs (`ragmem.memory.facts.words.own_words`). They are shown what they typed for it."""
+    """Return the prompt of a command: the user is shown `typed`, but didn't write the text.
+
+    So it doesn't count as their own words (`ragmem.memory.facts.words.own_words`).
+    """
     return f"<command>\n<typed>\n{typed}\n</typed>\n{text}\n</command>"

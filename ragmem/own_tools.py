@@ -1,7 +1,6 @@
-"""The agent's own tools, a row each: all that is decided by a tool's name asks this table.
+"""The table of the agent's own tools, for all decisions that depend on a tool's name.
 
-A tool that is not in it is another's, a server's or an imported session's: what a call of it
-does is not known.
+Other tools belong to MCP servers or imported sessions, and the effects of their calls are unknown.
 """
 
 from typing import Literal
@@ -11,22 +10,22 @@ import msgspec
 from ragmem.records import AccessType
 
 Effect = Literal["read", "edit", "command", "memory"]
-"""What a call changes: nothing, files, whatever a command does, or what is remembered."""
+"""What a call changes: nothing, files, anything (a command), or the memory."""
 
 
 class OwnTool(msgspec.Struct, frozen=True):
-    """What is known of a tool by its name."""
+    """The properties of one of the agent's own tools."""
 
     name: str
     effect: Effect
     kind: Literal["read", "search", "edit", "execute", "other"] = "other"
-    """What the Agent Client Protocol calls tools like it."""
+    """The kind of tool in the Agent Client Protocol."""
     access: AccessType | None = None
-    """How it was with the files of a call: for a search those of its result, else its `path`."""
+    """The access to a call's files: for a search those in its result, else its `path`."""
     is_standard: bool = False
     """Whether every agent has it, so that `--allow` takes its name."""
     recalls: bool = False
-    """Whether it answers with what was said before, of which nothing is learned anew."""
+    """Whether it returns parts of earlier conversations, from which nothing is learned again."""
 
 
 READ_FILE, RUN_COMMAND = "read_file", "run_command"

@@ -1,11 +1,10 @@
-"""Secrets, replaced before anything is written to a file: `[redacted: kind]`; kept from children.
+"""Redaction of secrets before anything is written to a file, as `[redacted: kind]`.
 
-Three kinds are known: the very values of keys and passwords that this process was
-given (`know`), also in base64, hex and URLs; keys that show by their public format
-what they are; and what stands where secrets stand, such as behind DB_PASSWORD=. Every
-rule starts with a fixed text, which is looked for first, and looks at each character a
-bounded number of times: the time is linear in the text's length. The public formats
-follow the rules of gitleaks (MIT, see docs/licences.md).
+Three kinds are found: the values of keys and passwords that this process has (`know`), also in
+base64, hex and URLs; keys with a recognizable public format; and values in places where secrets
+are, such as after DB_PASSWORD=. Every rule starts with a fixed text, which is searched for first,
+and looks at each character a bounded number of times: the time is linear in the text's length. The
+public formats follow the rules of gitleaks (MIT, see docs/licences.md).
 """
 
 import binascii
@@ -40,7 +39,7 @@ _NAMES = {
     " key": "|".join(rf"(?<={word} key)|(?<={word.title()} key)" for word in (*_KEYS, "API")),
     "pikey": "(?<=apikey)",
 }
-"""Ends of names of what is secret, without the letter whose case differs, and what stands there."""
+"""Ends of the names of secrets, without the letter whose case varies, and lookbehinds for them."""
 _NAMES |= {name.upper(): _NAMES[name].upper() for name in tuple(_NAMES) if name != "pass"}
 _NAMES |= {"PASS": "(?<![A-Za-z]PASS)|(?<=SSHPASS)", "Pass": "", "Pwd": ""}
 _NAMES["Key"] = "|".join(
@@ -59,16 +58,16 @@ _IN_WORDS = (
     r"(?: {1,2}(?:is|was|ist|lautet|hei(?:ß|ss|\\u00df)t|war|est|es|è|é|was set to|is now)"
     r"|(?:['’]|\\u2019)s)(?:(?:[ \u00a0\u202f]|\\u00a0|\\u202f){0,2}:)? {1,2})"
 )
-"""What a sentence says behind the name of a secret."""
+"""The words between the name of a secret and its value in a sentence."""
 _BESIDE = r"(?P<after> {1,2})"
-"""The blank behind the name, where nothing is said in between."""
+"""The space after the name, if the value follows directly."""
 _SAID = (
     r"(?P<open>(?:__|[*(«“„‹ \u00a0\u202f]|\\u(?:00ab|00a0|202f|201c|201e|2039)|\\?[\"'`]){0,6})"
     r"(?P<value>[^\s\"'`\\]{6,200}+)"
 )
-"""A value behind that, also in Markdown and in quotation marks."""
+"""The value after that, also in Markdown emphasis and in quotation marks."""
 _CLOSED = Regex(r"(?:__|[*»“”›)])+[.,;:!?]*$|[.,;:)»“”›]+$")
-"""What stands behind a value that is emphasized or quoted."""
+"""The end of emphasis or quotation after a value."""
 _CREDENTIALS = r"(?P<value>[A-Za-z0-9_=~@.+/:-]{8,}+)(?![(\[{<])"
 _IN_HEADER = {
     "uthorization": (
@@ -83,7 +82,7 @@ _IN_ADDRESS = Regex(
     r"(?::(?P<value>[^/?#\s\"'`\\<>\[\]]{3,200}))?(?P<at>@)"
 )
 _CURL = Regex(r"curl[ \t](?:[^\n\\]|\\\\\\n|\\[^n])*")
-"""With the lines that continue it, also where JSON escapes their ends."""
+"""A command with its continuation lines, also if their ends are escaped in JSON."""
 _OF_CURL = Regex(
     r"(?<![A-Za-z0-9-])(?:-[A-Za-z]{0,8}[uU]|--(?:proxy-)?user)(?:=|[ \t]{0,5})"
     r"(?:(?P<quote>\\?[\"'])(?P<owner>[^:\"'\\\n]{0,100}):(?P<quoted>[^\"'\\\n\[\]]{3,200}+)(?=\\?[\"'])"
@@ -96,21 +95,21 @@ _REFERENCE = Regex(
     r"|test|token|string|optional|required|include)(?!\w)|your[-_]|\[redacted:"
     r"|(?:os|process|env|self|this|config|settings)\.)"
 )
-"""How a value begins that is no secret but says where one is, or that there is none."""
+"""The start of a value that is no secret but a reference to one, or a placeholder."""
 _NO_PASSWORD = Regex(
     r"(?i:[0-9]+-?[a-z]+\b|(?:sha|md|base|utf|argon|pbkdf|aes|rsa|oauth|v)-?[0-9])"
 )
-"""How a word with a digit begins that tells of a password what it is like."""
+"""The start of a word with a digit that describes a password (8-character, SHA256)."""
 _NO_VALUE = Regex(
     r"[A-Za-z][\w+.-]*://|[^/]*/.*\.[a-z][a-z0-9]{0,4}$"
     r"|[\w.-]+\.(?:pem|key|pub|crt|txt|env|json|ya?ml)$|[\w.]+\($"
     r"|[A-Z]{2,5}-v[0-9]+$|[A-Za-z0-9]+-(?:managed|issued|signed|signiert|hashed|encoded"
     r"|encrypted|protected|based|basiert|only|aware|style|like|compatible|specific)$"
 )
-"""An address, a file, a call, or a word of what a password is like; no password."""
+"""A URL, a file, a call, or a word that describes a password; no password."""
 _SIGN = Regex(r"[A-Za-z0-9][!#$%^&*?~@]+[A-Za-z0-9]")
 _MAIL = Regex(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[a-z][\w.-]*@[A-Za-z-]+[0-9]*")
-"""An address, also of a user on a machine."""
+"""An email address, or a user on a machine."""
 _AMONG = Regex(r"[a-z][0-9]{1,4}[a-z]")
 _APART = r"(?:[ \t\r\n]|\\[nrt]){1,8}"
 _WORD = rf"[^\s\\]{{1,60}}{_APART}"
@@ -119,21 +118,22 @@ _GIVEN = Regex(
     rf"|(?:\A|\n|\\n|(?:(?<!\w)|(?<=\\[nrt]))(?:default|machine{_APART}{_WORD}))(?:{_APART})?"
     rf"login{_APART}{_WORD}(?:account{_APART}{_WORD})?\w?)\Z"
 )
-"""What stands before the name in `--db-password x` and in `machine m login ana password x`, on
-one line or on several, also right behind the escape of a line's end in JSON."""
+"""The text before the name in `--db-password x` and in `machine m login ana password x` (.netrc),
+on one line or several, also directly after an escaped line feed in JSON."""
 _IN_CALL = Regex(r"""\w\((?:(?:[^()"'`;]|"[^"\n]*"|'[^'\n]*')*,\s*)?\w*$""")
-"""What stands before the name of an argument; within quotation marks there is none."""
+"""The text before the name of a keyword argument, which is not in quotation marks."""
 _CALL_CHARS = 200
 _DIGIT_WITHIN = Regex(r"[0-9](?=[A-Za-z]{2})(?!Token|Key|Secret|Password|Hash|Sum)")
 _LEAST_ENTROPY = 2.5
-"""Bits a character, of values of eight characters and more (gitleaks: 3.5, of ten and more)."""
+"""The least entropy, in bits per character, of values of eight or more characters (gitleaks: 3.5,
+of ten or more)."""
 
 Mark = Callable[[str, str], str]
-"""From what kind of secret it is, and the secret, to what stands there from then on."""
+"""Returns the replacement for a secret, by its kind and value."""
 
 
 def _without_placed(text: str, mark: Mark) -> str:
-    """The text with a mark for each secret that is known by its place."""
+    """Replace the secrets that are recognized by their place."""
     if "curl" in text:
         text = _CURL.sub(lambda curl: _OF_CURL.sub(partial(_of_curl, mark), curl[0]), text)
     if "://" in text:
@@ -165,7 +165,7 @@ def _of_curl(mark: Mark, found: re.Match[str]) -> str:
 
 
 def _in_address(mark: Mark, found: re.Match[str]) -> str:
-    """The password; where there is none, a user that looks like a token, as of git servers."""
+    """Replace a URL's password or, without one, a user that looks like a token (git servers)."""
     user, value = found["user"], found["value"]
     if value is None:
         is_token = len(user) >= 20 and _mixed(user) and not re.search(r"[^\w-]", user)
@@ -183,7 +183,7 @@ def _of_header(mark: Mark, found: re.Match[str]) -> str:
 
 
 def _is_credential(value: str, has_scheme: bool) -> bool:
-    """Whether it is more than a word: it has letters and digits, or is a user with a password."""
+    """Return whether a header's value is more than a word: with letters and digits, or Basic."""
     try:
         if b":" in b64decode(value, validate=True):
             return True
@@ -206,7 +206,7 @@ def _assigned(mark: Mark, found: re.Match[str]) -> str:
 
 
 def _told(mark: Mark, is_one: Callable[[str], bool], found: re.Match[str]) -> str:
-    """What a sentence says that a password is, less the sentence's own punctuation."""
+    """Replace a password in a sentence, but not the sentence's punctuation."""
     value = found["value"].rstrip(".,;:)»“”")
     if found["open"] and (closed := _CLOSED.search(found["value"])):
         value = found["value"][: closed.start()]
@@ -219,20 +219,22 @@ def _told(mark: Mark, is_one: Callable[[str], bool], found: re.Match[str]) -> st
 
 
 def _beside(mark: Mark, found: re.Match[str]) -> str:
-    """What stands right behind the name: as an option's value, or in a .netrc, whatever is no word;
-    elsewhere what looks like a password by itself.
+    """Replace a value directly after the name of a secret.
+
+    As an option's value or in a .netrc it may be anything but a word; elsewhere it has to look
+    like a password.
     """
     before = found.string[max(0, found.start() - _CALL_CHARS) : found.start()]
     return _told(mark, _is_given if _GIVEN.search(before) else _is_plain, found)
 
 
 def _is_given(value: str) -> bool:
-    """Whether it is the value of an option: one that names a file, such as `id=x`, is none."""
+    """Return whether an option's value may be a secret: not a reference such as `id=x`."""
     return _is_told(value) and "=" not in value.rstrip("=")
 
 
 def _is_told(value: str) -> bool:
-    """Whether a word of a sentence is no word, and no name of some code either."""
+    """Return whether a token in a sentence is neither a word nor an identifier."""
     if len(value) < 6 or not _mixed(value):
         return False
     is_name = re.fullmatch(r"[A-Za-z_][\w.]*", value) is not None and not value.isalnum()
@@ -240,10 +242,10 @@ def _is_told(value: str) -> bool:
 
 
 def _is_plain(value: str) -> bool:
-    """Whether a word is a password by its looks alone: no other word stands between them.
+    """Return whether a word looks like a password by itself.
 
-    It has letters, digits and a sign that no word or address has; or hyphens, capitals and small
-    letters with a digit among them, as no name of a standard has.
+    It has letters, digits and a sign that words and addresses don't have; or hyphens, upper and
+    lower case, and digits between letters, unlike names of standards.
     """
     if len(value) < 8 or not _mixed(value) or _MAIL.fullmatch(value):
         return False
@@ -254,10 +256,10 @@ def _is_plain(value: str) -> bool:
 
 
 def _is_secret(found: re.Match[str], value: str) -> bool:
-    """Whether what a name is given is a secret itself, rather than a word or a piece of code.
+    """Return whether an assigned value is a secret, rather than a word or an expression.
 
-    Of a variable of the environment (NAME=value) all is believed; elsewhere a value has letters
-    and digits and no blanks, as words and expressions seldom do, and enough different characters.
+    Any value of an environment variable (NAME=value) is; elsewhere it has letters and digits, no
+    spaces, which is rare in words and expressions, and enough entropy.
     """
     if found["name"].isupper() and found["after"] == "=":
         return True
@@ -265,8 +267,8 @@ def _is_secret(found: re.Match[str], value: str) -> bool:
         return False
     is_name = re.fullmatch(r"[A-Za-z_][\w.]*", value) is not None
     if not found["quote"] and "=" in found["after"] and is_name:
-        # On the right of an assignment in code it may be an identifier that has a digit, mostly
-        # at its end, between blanks or before a comma or a bracket.
+        # In an assignment in code it may be an identifier with a digit, mostly at its end, between
+        # spaces or before a comma or a bracket.
         if "_" in value or "." in value.rstrip("."):
             return False
         before = found.string[max(0, found.start() - _CALL_CHARS) : found.start()]
@@ -294,11 +296,11 @@ def _stands(name: str, behind: str, value: str) -> re.Pattern[str]:
 
 _URL_SAFE = str.maketrans("+/", "-_")
 _SHORTEST_SECRET = 8
-"""A value that is shorter would be found in innocent words."""
+"""The least length of known values: shorter ones would occur in ordinary words."""
 _SECRET_NAME = Regex(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)$")
 _ADDRESS = Regex(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@\s:]*:)?([^/?#@\s]+)@")
 
-# What may stand before a key although it is a letter or digit: the end of an escape.
+# A key may follow a letter or digit only if that is the end of an escape.
 _STARTS = (
     r"(?<![A-Za-z0-9_-]{0})",
     r"(?<=\\[nrtbf]{0})",
@@ -307,22 +309,22 @@ _STARTS = (
 )
 
 _NEVER = "\ud800"
-"""A character that no decoded text has."""
+"""A lone surrogate, which doesn't occur in decoded text."""
 _MARK = Regex(rf"\[redacted: [^\[{_NEVER}]*{_NEVER}([0-9]+){_NEVER}\]")
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One public format: any of the prefixes, then the pattern."""
+    """A public format of keys: one of the prefixes, followed by the pattern."""
 
     kind: str
     prefixes: tuple[str, ...]
     pattern: str
     over_lines: bool = False
-    """What it finds may reach over several lines."""
+    """Whether a match may span lines."""
 
 
-# Between the lines of a key: space, escapes, quotes of a diff or a mail, line numbers.
-# No group is possessive (`(…)*+`): before Python 3.11.5 one that fails half-way keeps what it took.
+# Between the lines of a key: white space, escapes, quote marks of a diff or an email, line numbers.
+# No group is possessive (`(…)*+`): before Python 3.11.5 one that fails half-way doesn't backtrack.
 _GAP = r"(?:[\s+|>]++|\\[nrt]|[0-9]{1,7}(?:[\t:|]|\\t)){0,200}"
 _PRIVATE_KEY = (
     r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
@@ -423,18 +425,18 @@ RULES = (
 )
 
 _RUN = Regex(r"[A-Za-z0-9_.+/=~-]{15,}")
-"""Where a key may stand: each that is known by its format is so long, without a blank."""
+"""Matches where keys may be: all public formats are at least so long, without spaces."""
 
 _known: dict[str, str] = {}
-"""Forms of the values that `know` was told, with the name of each; the longest first.
+"""The encoded forms of values given to `know`, with their names, the longest first.
 
-It is replaced, never changed: threads redact by it meanwhile.
+It is replaced, never changed in place, since other threads iterate over it.
 """
 _telling = threading.Lock()
 
 
 def know(secrets: Mapping[str, str]) -> None:
-    """Have `redact` replace these values too, by their names, from here on; short ones are left."""
+    """Make `redact` replace these values by their names from now on, except short ones."""
     global _known
     told = {
         shape: name
@@ -448,10 +450,10 @@ def know(secrets: Mapping[str, str]) -> None:
 
 
 def _shapes(secret: str) -> set[str]:
-    """The ways in which a value may be written: plainly, in JSON, a URL, hex, and base64.
+    """Return the encoded forms of a value: plain, in JSON, in a URL, in hex and base64.
 
-    In base64 a value looks in three ways, by where in a text it begins: the digits that it
-    shares with its neighbours are left out.
+    In base64 there are three forms, depending on the offset in the encoded text: digits that also
+    encode neighbouring bytes are left out.
     """
     data = secret.encode("utf-8", "surrogatepass")
     shapes = {secret, json.dumps(secret)[1:-1], quote(secret, safe=""), data.hex()}
@@ -465,14 +467,14 @@ def _shapes(secret: str) -> set[str]:
 
 
 def known() -> tuple[tuple[str, str], ...]:
-    """Names and values that `know` was told: a child process that writes has to know them too."""
+    """Return names and values given to `know`, to pass them to a child process that redacts."""
     return tuple((name, value) for value, name in _known.items())
 
 
 def secrets_among(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are named as keys, tokens and passwords are, but for paths to such.
+    """Return the variables with secrets: by their names, except those with paths as values.
 
-    And the passwords in addresses, whatever the variable's name.
+    Also the passwords in URLs, whatever the variable's name.
     """
     return passwords_in(environ) | {
         name: value
@@ -482,51 +484,51 @@ def secrets_among(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def passwords_in(addresses: Mapping[str, str]) -> dict[str, str]:
-    """What `scheme://user:password@host` and `scheme://token@host` keep secret, by name."""
+    """Return the secrets in `scheme://user:password@host` and `scheme://token@host`, by name."""
     found = {name: _ADDRESS.match(value) for name, value in addresses.items()}
     return {name: address[1] for name, address in found.items() if address}
 
 
 def redact(text: str) -> str:
-    """The text without the secrets that are known, or known by their format."""
+    """Replace all secrets in a text that are known or recognized by format or place."""
     return _redacted(text, lambda name, _: f"[redacted: {name}]")
 
 
 def redact_lines(text: str) -> str:
-    """Redact, with as many lines as before: what stands behind a secret keeps its number."""
+    """Redact a text, keeping the number of lines, so that line numbers after a secret hold."""
     return _redacted(text, lambda name, secret: f"[redacted: {name}]" + "\n" * secret.count("\n"))
 
 
 LONGEST_SECRET = 16 * 1024
-"""Characters of a secret that may lie across the place where a text is cut."""
+"""The maximum length of a secret that may span the place where a text is cut."""
 
 
 def first_of(text: str, limit: int) -> str:
-    """The first characters of a text, at whose end no part of a secret is left over."""
+    """Return the first `limit` characters of a text, without a part of a secret at their end."""
     return text if len(text) <= limit else redact(text[: limit + LONGEST_SECRET])[:limit]
 
 
 def last_of(text: str, limit: int) -> str:
-    """The last characters of a text, at whose beginning no part of a secret is left over."""
+    """Return the last `limit` characters of a text, without a part of a secret at their start."""
     return text if len(text) <= limit else redact(text[-limit - LONGEST_SECRET :])[-limit:]
 
 
 def ends_of(text: str, limit: int) -> str:
-    """A text's beginning and end as `clip_middle` cuts it, with no part of a secret left over."""
+    """Cut a text with `clip_middle`, redacted so that no part of a secret is left."""
     return text if len(text) <= limit else clip_middle(redact(text), limit)
 
 
 class Parted(msgspec.Struct, frozen=True):
-    """A text taken apart: what stands before, between and behind its secrets."""
+    """A text split at its secrets."""
 
     pieces: tuple[str, ...]
-    """One more than there are secrets."""
+    """The text before, between and after the secrets: one more than there are secrets."""
     secrets: tuple[tuple[str, str], ...]
-    """Kind and value of each, in order."""
+    """The kind and value of each secret, in order."""
 
 
 def parted(text: str) -> Parted | None:
-    """Take apart what `redact` would change; None where the parts don't give the text again."""
+    """Split a text at the secrets that `redact` replaces; None if the parts don't restore it."""
     found: list[tuple[str, str]] = []
 
     def whole(marked: str) -> str:
@@ -547,7 +549,7 @@ def parted(text: str) -> Parted | None:
 
 
 def reaches_over_lines(text: str) -> bool:
-    """Whether a secret in it may: then no lines of it can be redacted without the others."""
+    """Return whether a secret may span lines, so that lines can't be redacted separately."""
     return (
         any("\n" in value and value in text for value in _known)
         or any(prefix in text for rule in RULES if rule.over_lines for prefix in rule.prefixes)
@@ -565,7 +567,10 @@ def _redacted(text: str, mark: Mark) -> str:
 
 
 def _prefixes_in(text: str) -> list[tuple[Rule, str]]:
-    """They are looked for in what is long enough for a key: a tenth of a program, less of prose."""
+    """Return the rules whose prefix occurs in a run long enough for a key.
+
+    Such runs are a tenth of a program's text, and less of prose.
+    """
     runs = " ".join(_RUN.findall(text))
     return [
         (rule, prefix)
@@ -576,7 +581,7 @@ def _prefixes_in(text: str) -> list[tuple[Rule, str]]:
 
 
 def redact_all(texts: Iterable[str]) -> tuple[str, ...]:
-    """Redact each of them."""
+    """Redact each text."""
     return tuple(redact(text) for text in texts)
 
 
@@ -587,7 +592,7 @@ def _marked(mark: Mark, kind: str, found: re.Match[str]) -> str:
 @cache
 def _compiled(prefix: str, pattern: str) -> re.Pattern[str]:
     literal = re.escape(prefix)
-    # Where the prefix has an end of its own, such as a dash, what stands before it is no matter.
+    # A prefix of dashes delimits itself, so anything may precede it.
     starts = "|".join(start.format(literal) for start in _STARTS)
     before = "" if prefix.startswith("-----") else f"(?:{starts})"
     return re.compile(f"{literal}{before}(?:{pattern})")
@@ -597,10 +602,10 @@ _PR_SET_DUMPABLE = 4
 
 
 def protect_process() -> bool:
-    """Keep this process's memory and environment, keys among them, from its own children.
+    """Hide this process's memory and environment, with their keys, from its child processes.
 
-    True where the system can do it (Linux; it holds for everyone but root).
-    Core dumps and debuggers are off from then on.
+    Returns True if the system supports it (Linux; for everyone except root). It also disables
+    core dumps and debuggers.
     """
     import ctypes
 

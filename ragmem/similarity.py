@@ -1,9 +1,9 @@
-"""How near things are: vectors packed and compared, scores of different kinds on one scale.
+"""Packing and comparing vectors (int8 quantization), and standardizing scores (z-scores).
 
-A vector is packed as its numbers, scaled to a byte each, and one over the length of
-that (float32): what is unpacked has length 1 again, and packs to the same bytes.
-The cosine with a question's vector is within 0.002 of the exact one (at 384 dimensions;
-measured), and 100,000 vectors are 39 MB, compared in 7 ms.
+A packed vector consists of its numbers, scaled to one byte each, and the reciprocal of the length
+of those (float32): the unpacked vector has length 1, and packs to the same bytes again. The cosine
+similarity with a question is within 0.002 of the exact one (measured at 384 dimensions), and
+100,000 vectors take 39 MB and are compared in 7 ms.
 """
 
 import math
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 MOST_BYTES = 256 << 20
-"""Of vectors that stay in memory; what is beyond is read for each search."""
+"""The limit of the vectors kept in memory; others are read for each search."""
 _SCALE_BYTES = 4
 _CHUNK = 4096
-"""Records side by side in memory."""
+"""The number of records in one contiguous array."""
 _BLOCK_NUMBERS = 196_608
-"""Turned into floats at a time: they stay in the processor's cache, and are too few for the linear
-algebra library to wake its threads, which takes a hundred times longer when others work too."""
+"""How many numbers are converted to floats at a time: they fit into the CPU cache, and are too few
+for BLAS to wake its threads, which takes a hundred times longer on a busy machine."""
 
 
 def packed(vectors: Sequence[bytes]) -> bytes:
-    """Float32 vectors of one dimension, a row each; one without a direction is near to nothing."""
+    """Pack float32 vectors of one dimension; a zero or non-finite one is similar to nothing."""
     import numpy as np
 
     if not vectors:
@@ -46,7 +46,7 @@ def packed(vectors: Sequence[bytes]) -> bytes:
 
 
 def unpacked(rows: bytes, dimension: int) -> tuple[bytes, ...]:
-    """The vectors as float32, of length 1; of a record's few numpy is not loaded for that."""
+    """Unpack vectors to float32, of length 1; without numpy, if it isn't imported yet."""
     if not rows:
         return ()
     if "numpy" not in sys.modules and sys.byteorder == "little":
@@ -62,7 +62,7 @@ def _unpacked(row: bytes) -> bytes:
 
 
 def count(rows: bytes, dimension: int) -> int:
-    """How many vectors are packed there."""
+    """Return the number of packed vectors."""
     return len(rows) // (dimension + _SCALE_BYTES)
 
 
@@ -75,18 +75,19 @@ def _parts(rows: bytes, dimension: int) -> "tuple[NDArray[np.int8], Floats]":
 
 
 class Similarities(NamedTuple):
-    """Records and their cosines with a question, side by side."""
+    """Records and their cosine similarities with a question, as parallel arrays."""
 
     records: "Numbers"
     best: "Floats"
-    """Of the best of a record's vectors."""
+    """The similarity of a record's best vector."""
     first: "Floats"
+    """The similarity of a record's first vector."""
     counts: "Numbers"
-    """How many vectors a record has."""
+    """The number of a record's vectors."""
 
     @classmethod
     def joined(cls, parts: "Sequence[Similarities]") -> "Similarities":
-        """Join those of several parts; of no part none."""
+        """Concatenate several parts, or none."""
         import numpy as np
 
         if not parts:
@@ -95,14 +96,14 @@ class Similarities(NamedTuple):
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def those(self, chosen: "NDArray[np.bool_] | NDArray[np.intp] | slice") -> "Similarities":
-        """Choose some of them."""
+        """Select records by a mask, indexes or a slice."""
         return Similarities(
             self.records[chosen], self.best[chosen], self.first[chosen], self.counts[chosen]
         )
 
     @property
     def told(self) -> dict[int, dict[str, Any]]:
-        """What a candidate tells of its vectors, by record."""
+        """Return by record the fields of a candidate for ranking."""
         columns = (column.tolist() for column in self)
         return {
             record: {"similarity": best, "whole": first, "passages": count}
@@ -122,18 +123,18 @@ class _Chunk:
 
 
 class Matrix:
-    """Packed vectors in memory; records are known by numbers of the caller's."""
+    """Packed vectors in memory, by record numbers of the caller."""
 
     def __init__(self, dimension: int) -> None:
         self._dimension = dimension
         self._chunks: list[_Chunk] = []
         self._late: list[tuple[int, bytes]] = []
         self._last: _Chunk | None = None
-        """Made of `_late`."""
+        """The chunk of the records in `_late`; None if it has to be built."""
         self.size_bytes = 0
 
     def add(self, records: Sequence[int], packs: Sequence[bytes]) -> None:
-        """More records, each with its vectors; those that have none are left out."""
+        """Add records with their packed vectors; records without any are skipped."""
         added = [(record, pack) for record, pack in zip(records, packs, strict=True) if pack]
         self._late += added
         self.size_bytes += sum(len(pack) for _, pack in added)
@@ -144,7 +145,7 @@ class Matrix:
             self._late = self._late[_CHUNK:]
 
     def similarities(self, vector: bytes) -> Similarities:
-        """Every record, with its vectors' cosines with this one."""
+        """Compare all records with a vector (float32)."""
         import numpy as np
 
         query = np.frombuffer(vector, "<f4").astype(np.float32)
@@ -176,7 +177,7 @@ def _compared(chunk: _Chunk, query: "Floats") -> Similarities:
 def best_of(
     records: "Numbers", scores: "NDArray[np.floating[Any]]", places: "NDArray[np.intp]", limit: int
 ) -> dict[int, float]:
-    """Return the best of the records at these places, with their scores; of equals the newest."""
+    """Return the best records at these indexes, with their scores; of equal ones the newest."""
     import numpy as np
 
     if len(places) > limit:
@@ -194,7 +195,7 @@ def best_of_both(
     chosen: Sequence[int],
     limit: int,
 ) -> dict[int, float]:
-    """The best of level 0, and as many of the other levels; of the `chosen` alone, if any are."""
+    """Return the best records of level 0, and as many of other levels, or of `chosen` ones only."""
     import numpy as np
 
     wanted = np.isin(levels, chosen) if chosen else levels >= 0
@@ -205,7 +206,7 @@ def best_of_both(
 
 
 class Version(NamedTuple):
-    """While it stays the same, vectors only come: none of those that were read goes."""
+    """Identifies a state of stored vectors: while it is the same, vectors are only added."""
 
     model_id: str
     dimension: int
@@ -220,18 +221,18 @@ class _Area:
 
 
 class VectorCache:
-    """Vectors of areas (a project's, say) in memory between searches; the least used are let go.
+    """Keeps vectors of areas (such as projects) in memory; the least recently used are dropped.
 
-    What came since the last search is read when it is asked for; under another version all is.
+    A search reads the vectors that were added since the last one, or all if the version changed.
     """
 
     def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._areas: dict[Hashable, _Area] = {}
-        """The one that was used last is last."""
+        """In order of use, the latest last."""
 
     def place(self, key: Hashable, version: Version, *, start: int = 0) -> int:
-        """The place up to which an area was read; `start` for one that is to be read anew."""
+        """Return the place up to which an area was read; `start` if it isn't cached."""
         area = self._areas.get(key)
         return start if area is None or area.version != version else area.place
 
@@ -244,10 +245,10 @@ class VectorCache:
         *,
         start: int = 0,
     ) -> Iterator[Similarities]:
-        """Records of an area and their cosines with a vector, in parts.
+        """Yield an area's records and their similarities to a vector, in parts.
 
-        `read` gives what comes after a place, in portions: records, their packed vectors, and the
-        place of the last of them. `start` is the place before the first.
+        `read` yields batches of the vectors after a place: records, packed vectors, and the place
+        of the last one. `start` is the place before the first.
         """
         area = self._areas.pop(key, None)
         if area is None or area.version != version:
@@ -257,7 +258,7 @@ class VectorCache:
             area.matrix.add(records, packs)
             area.place = place
             if area.matrix.size_bytes > self._most_bytes:
-                # More than may stay: this part is compared, and let go.
+                # Too much to keep: compare this part, and drop it.
                 yield area.matrix.similarities(vector)
                 area, fits = _Area(version, place), False
         yield area.matrix.similarities(vector)
@@ -268,8 +269,8 @@ class VectorCache:
     def add(
         self, key: Hashable, version: Version, records: Sequence[int], packs: Sequence[bytes]
     ) -> bool:
-        """Add what is before all that was read of an area; false where it is not held, or there is
-        no room."""
+        """Add vectors from before an area's start; return False if it isn't cached or would be too
+        large."""
         area = self._areas.get(key)
         if area is None or area.version != version:
             return False
@@ -286,18 +287,21 @@ class VectorCache:
 
 
 WORDS_AS_COSINE = 0.8
-"""What a record that holds all of a question's words is nearer by, when it is judged whether it
-bears on it: fitted on turns and on memories, by each of them alone 0.6 to 0.9."""
+"""What is added to the similarity of a record that has all of a question's words, when judging
+whether it is relevant. Fitted on turns and memories; on either alone it is 0.6 to 0.9."""
 _LEAST_DEVIATION = 1e-9
 
 
 def z_scores(values: Sequence[float]) -> list[float]:
-    """Distances from the mean in standard deviations; zeros when all are alike."""
+    """Return distances from the mean in standard deviations; zeros if all values are equal."""
     return list(map(scale_of(values), values))
 
 
 def scale_of(values: Sequence[float]) -> Callable[[float], float]:
-    """What makes a z-score among these values of any value; zeros when all are alike."""
+    """Return a function that converts a value to its z-score among these values.
+
+    It returns 0 if all values are equal.
+    """
     mean = math.fsum(values) / len(values)
     deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
     if deviation < _LEAST_DEVIATION:
@@ -306,7 +310,7 @@ def scale_of(values: Sequence[float]) -> Callable[[float], float]:
 
 
 def middle_for_unknown(values: Sequence[float | None]) -> list[float]:
-    """What has no score yet is neither near nor far: it gets the mean of the others."""
+    """Replace unknown scores by the mean of the others, which is neither near nor far."""
     known = [v for v in values if v is not None]
     middle = math.fsum(known) / len(known) if known else 0.0
     return [middle if v is None else v for v in values]
@@ -315,7 +319,7 @@ def middle_for_unknown(values: Sequence[float | None]) -> list[float]:
 def group_z_scores(
     groups: Sequence[str], scores: Sequence[float], *, best_of: int
 ) -> dict[str, float]:
-    """Return for each group the mean of its best so many scores, as a z-score among the groups."""
+    """Return for each group the mean of its `best_of` highest scores, as a z-score among groups."""
     members: dict[str, list[float]] = {}
     for group, score in zip(groups, scores, strict=True):
         members.setdefault(group, []).append(score)

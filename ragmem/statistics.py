@@ -1,4 +1,4 @@
-"""What was measured and what is remembered, in numbers: documents of JSON, and text with bars."""
+"""Statistics of usage and of the store, as JSON documents and as text with bar charts."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ _TOKENS = {
     "background_output": "background.output_tokens",
     "embedded": "embedder.tokens",
 }
-"""As providers reported them, estimated for background calls where they did not."""
+"""Counters of tokens as reported by providers; for background calls estimated if missing."""
 _USED = (
     ("turns.input_tokens", "turns.output_tokens"),
     ("background.input_tokens", "background.output_tokens"),
@@ -51,7 +51,7 @@ _TIME_COLUMNS = ("MEAN", "P50", "P95", "MAX")
 
 
 def day_numbers(days: "list[Measured]") -> list[dict[str, Any]]:
-    """What was measured on each day, for charts."""
+    """Return the measurements of each day, for charts."""
     return [
         {
             "day": each.day.isoformat(),
@@ -73,18 +73,21 @@ def day_numbers(days: "list[Measured]") -> list[dict[str, Any]]:
 
 
 INDEXED = "files scopes without_vectors size_bytes"
-"""What is told of an index of code."""
+"""The fields of an index's status that are included."""
 
 
 def indexed_text(*, files: int, scopes: int, without_vectors: int, size_bytes: int) -> str:
-    """How much code is indexed, in few words."""
+    """Return the size of a code index in a few words."""
     missing = f", {without_vectors:,} without vectors" if without_vectors else ""
     counts = f"{counted(files, 'file')}, {counted(scopes, 'scope')}{missing}"
     return f"{counts}, {size_bytes / 1e6:,.1f} MB"
 
 
 async def stats_of(opened: "App", days: "list[Measured]") -> Document:
-    """What the store of an app tells, its code, and what was measured on those days. StoreError."""
+    """Return statistics of an app's store and code index, and of the measured days.
+
+    Raises StoreError.
+    """
     from ragmem.background import is_at_work
 
     store, code = await opened.store(), await opened.code()
@@ -109,13 +112,13 @@ def stats_document(
     spent_today_usd: float = 0.0,
     most_a_day_usd: float = 0.0,
 ) -> Document:
-    """What the store tells and what was measured, as one document.
+    """Return statistics of the store and the measurements as one document.
 
-    Times, tokens and costs are those since `since`, on this machine. Of `pending` at most a
-    thousand of each are counted: what waits for `vectors`, turns that no model has summed up
-    (`level1`), sessions that may be due for a `roll_up` or a summary of their own (`thread`),
-    turns that were not looked through for `memories`. A search was a success that found something
-    by a word of the question, or above the threshold of similarity.
+    Times, tokens and costs are those since `since`, on this machine. `pending` counts at most a
+    thousand of each kind of work: texts without `vectors`, turns without a summary (`level1`),
+    sessions that may be due for a `roll_up` or a summary of their own (`thread`), turns not yet
+    searched for `memories`. A search counts as successful if it found something by a word of the
+    question or above the threshold of similarity.
     """
     from ragmem.usage import Measured
 
@@ -163,12 +166,12 @@ def stats_document(
 
 
 def _cost(found: "Measured") -> float:
-    """Of models whose price is known, background calls among them."""
+    """Return the cost of all calls, without those of models with an unknown price."""
     return found.count("turns.cost_usd") + found.count("background.cost_usd")
 
 
 def _timing(found: "Timing") -> dict[str, float]:
-    """Percentiles are a tenth too high at worst."""
+    """Return a timing as a document; percentiles are at most a tenth too high."""
     return {
         "count": found.count,
         "mean_ms": round(found.total_ms / max(1, found.count), 3),
@@ -179,7 +182,7 @@ def _timing(found: "Timing") -> dict[str, float]:
 
 
 def stats_text(found: Document, *, width: int, today: date, days: "Sequence[Measured]" = ()) -> str:
-    """Tell people the numbers, with bars for what is compared; of `days` the tokens of each."""
+    """Return statistics as text, with bar charts; `days` are for the tokens of each day."""
     width = max(_NARROWEST, width)
     counts = ", ".join(counted(found["counts"].get(key, 0), name) for key, name in _COUNTED.items())
     size = found["database_size_bytes"]
@@ -192,7 +195,7 @@ def stats_text(found: Document, *, width: int, today: date, days: "Sequence[Meas
     if found["since"]:
         processes = f"{found['processes']:,} process{'es' * (found['processes'] != 1)}"
         lines += ["", f"Measured since {found['since']}, in {processes}:", ""]
-        # Not those that were imported, cut off, or held on another machine.
+        # Without turns that were imported, interrupted, or made on another machine.
         charts = [*_bars("turns done", _days(found, today), width)]
         charts += _tokens_a_day(days, width, today)
         lines += [*charts, ""] if charts else []
@@ -205,7 +208,7 @@ def stats_text(found: Document, *, width: int, today: date, days: "Sequence[Meas
 
 
 def _days(found: Document, today: date) -> list[tuple[str, int]]:
-    """The last days, the empty ones between them too."""
+    """Return the last days from the first with turns on, with the numbers of turns."""
     turns = {each["day"]: each["turns"] for each in found["days"]}
     shown = _last_days(today)
     first = next((i for i, day in enumerate(shown) if turns.get(day)), len(shown))
@@ -217,7 +220,7 @@ def _last_days(today: date) -> list[date]:
 
 
 def stats_parts(text: str) -> Iterator[list[tuple[str, str]]]:
-    """Yield rows as texts with their styles: names, bars, and in another the background's share."""
+    """Yield rows as pairs of text and style, for names, bars and the share of background work."""
     for row in text.splitlines():
         name = row[:11] if _NAME.fullmatch(row[:11]) else ""
         bars = _PIECES.findall(row[len(name) :])
@@ -225,7 +228,7 @@ def stats_parts(text: str) -> Iterator[list[tuple[str, str]]]:
 
 
 def _tokens_a_day(days: "Sequence[Measured]", width: int, today: date) -> list[str]:
-    """What each of the last days used, in and out, and how much of it was background work."""
+    """Return a bar chart of the last days' tokens, with the share of background work."""
     used = {each.day: [sum(map(each.count, names)) for names in _USED] for each in days}
     shown = [(day, *used.get(day, (0, 0))) for day in _last_days(today)]
     while shown and not sum(shown[0][1:]):

@@ -1,12 +1,11 @@
-"""Text into the terms that both stores index and search, so that both find the same.
+"""Tokenization of texts to the terms that both stores index and search, so that both find the same.
 
-A document gives, for each word, the word itself (NFKC, case-folded, without
-accents) and its stem in the text's language where that differs; for each
-identifier, path, version or date the whole and its parts. No built-in tokenizer
-of either store keeps identifiers whole and split. Terms hold letters, digits and
-the characters of `JOINTS` only, so that a store joins them with spaces and splits
-at spaces: FTS5's tokenizer `ascii` with `tokenchars`, Lucene's `whitespace`.
-The language is told by a text's commonest words.
+A word yields itself (NFKC, case-folded, without accents) and, if it differs, its stem in the
+text's language; an identifier, path, version or date yields the whole and its parts. No built-in
+tokenizer of either store keeps identifiers both whole and split. Terms consist of letters, digits
+and the characters of `JOINTS` only, so that a store can join them with spaces and split at spaces:
+FTS5's tokenizer `ascii` with `tokenchars`, Lucene's `whitespace`. The language is guessed by a
+text's stop words.
 """
 
 import math
@@ -22,8 +21,8 @@ import Stemmer
 from ragmem.records import Summary, ToolCall, Turn
 from ragmem.text import clean
 
-# As they are written after case folding; those of one language that are words of another's
-# topics ("die", "main", "son") count for the guess only.
+# In case-folded form. Those that are content words in another language ("die", "main", "son") count
+# for guessing the language only.
 STOP_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split())
     for language, words in {
@@ -95,7 +94,7 @@ STOP_WORDS: dict[str, frozenset[str]] = {
 
 _WORD = re.compile(r"[^\W\d_]+")
 _SAMPLE = 4000
-"""Characters at the start of a text's prose that are looked at."""
+"""The number of characters at the start of a text's prose that the guess is based on."""
 _LOOKED_AT = 4 * _SAMPLE
 _FENCED = re.compile(r"^ {0,3}(```+|~~~+)[^\n]*\n.*?(?:^ {0,3}\1|\Z)", re.DOTALL | re.MULTILINE)
 _SPELLED = re.compile(r"`[^`\n]*`")
@@ -108,13 +107,13 @@ _CODE = re.compile(
     """,
     re.VERBOSE,
 )
-"""Is found in a line of code, or of a difference between two files."""
+"""Matches in a line of code or of a diff."""
 _LEAST = 2
-"""Stop words below which a text says nothing about its language."""
+"""The least score of stop words for a guess."""
 _LEAD = 1.2
-"""How much the first language must be ahead of the second."""
+"""The least ratio of the first language's score to the second's."""
 
-# What decides between two languages that share their commonest words.
+# Stop words of one language only, which decide between languages that share their commonest ones.
 _OWN: dict[str, frozenset[str]] = {
     language: words
     - frozenset().union(*(w for other, w in STOP_WORDS.items() if other != language))
@@ -135,7 +134,7 @@ _VOTES = _votes()
 
 
 def guess_language(text: str) -> str | None:
-    """The language that the stop words of a text's prose speak for; None when they don't tell."""
+    """Guess a text's language by the stop words in its prose; None if it is unclear."""
     counts = dict.fromkeys(STOP_WORDS, 0.0)
     for word in _WORD.findall(_prose(text[:_LOOKED_AT])[:_SAMPLE].casefold()):
         for language, weight in _VOTES.get(word, ()):
@@ -147,9 +146,9 @@ def guess_language(text: str) -> str | None:
 
 
 def _prose(text: str) -> str:
-    """Without what is code: a loop's `do`, `es` or `se` are no words of a language.
+    """Remove code from a text: a loop's `do`, or a variable `es` or `se`, is no stop word.
 
-    Of a few lines, as a question has, each is kept whatever names stand in it.
+    Of a text of a few lines, such as a question, all lines are kept, whatever names they have.
     """
     text = _SPELLED.sub(" ", _FENCED.sub(" ", text))
     lines = text.split("\n")
@@ -159,25 +158,25 @@ def _prose(text: str) -> str:
 
 
 def is_stop_word(word: str, language: str | None) -> bool:
-    """Whether a case-folded word has no topic of its own; in no language known, in any."""
+    """Return whether a case-folded word is a stop word of a language; None means any language."""
     if language is None:
         return any(word in stops for stops in STOP_WORDS.values())
     return word in STOP_WORDS.get(language, ())
 
 
 TERMS_VERSION = 4
-"""Goes up with every change of what a text's terms are: stored rows depend on it."""
+"""To be raised with every change of a text's terms, since stored rows depend on them."""
 WITHOUT_PREAMBLES = 3
-"""The version before: its terms lack what agents said between their calls, and nothing else."""
+"""The previous version, whose only difference is that texts between tool calls are missing."""
 
 JOINTS = "_./\\:@+#-"
-"""What joins the parts of a whole term."""
+"""The characters that join the parts of a compound term."""
 
 LONGEST = 80
-"""Characters of a term; longer words are no one's question (base64, minified code)."""
+"""The maximum length of a term; nobody asks for longer words (base64, minified code)."""
 
 _SPLIT_UP_TO = 200
-"""Characters of what is still a name to be split at case and underscore, not encoded data."""
+"""The maximum length of a name that is split at case and underscore: longer ones are data."""
 
 TermKind = Literal[
     "word", "stem", "identifier", "part", "number", "name", "digits", "hint", "short", "stop"
@@ -185,11 +184,11 @@ TermKind = Literal[
 
 
 class QueryTerm(msgspec.Struct, frozen=True):
-    """A term to look for, and how much a hit on it counts.
+    """A term to search for, and the weight of a match.
 
-    `hint`: what a word may be part of, or may end in; where it is not, nothing is missed.
-    `short`: how people write a word shorter, or the whole of what is written short.
-    `stop`: looked for only where the others find fewer turns than are wanted.
+    `hint`: the beginning or end of a word, which compounds may share, or its stem in a language
+    that it may be of. `short`: a common abbreviation of a word, or the word for one. `stop`: only
+    used if the others find fewer turns than wanted.
     """
 
     term: str
@@ -197,7 +196,7 @@ class QueryTerm(msgspec.Struct, frozen=True):
     kind: TermKind
 
 
-# Runs of word characters with joints between them; bounded, so that no line is one chunk.
+# Runs of word characters with joints between them; bounded, so that no whole line is one chunk.
 _CHUNK = re.compile(
     r"\w{1,400}(?:(?:[./\\:@+'’-]{1,3}|,(?=\d{3}(?!\d)))\w{1,400}){0,12}(?:\+\+|#)?"
 )
@@ -209,11 +208,11 @@ _MEASURE = re.compile(r"(\d+)([^\W\d_]{1,3})")
 _RELEASE = re.compile(r"(\d{1,4}\.\d{1,4})\.\d{1,4}")
 _HASH = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,64}")
 _HASH_START = 7
-"""Of a commit, as git shortens it."""
+"""The length to which git abbreviates a commit's hash."""
 _LINE = re.compile(r"(?<=[^\W\d_])(?::\d{1,8}){1,2}$")
 _VERSION = re.compile(r"v(\d+(?:\.\d+)*(?:[.-]?\w+)?)", re.IGNORECASE)
 _ELISION = re.compile(r"['’,]")
-# Scripts written without spaces between words, and Hangul, whose particles stick to nouns.
+# Scripts without spaces between words, and Hangul, whose particles are attached to nouns.
 _UNSPACED = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+)"
@@ -234,10 +233,10 @@ _memos: dict[tuple[str, str | None], dict[str, tuple[str, ...]]] = {}
 
 
 def terms(text: str, *, language: str | None = None, beside: str | None = None) -> list[str]:
-    """A document's index terms, in its order; `language` spares the guess.
+    """Return a document's index terms, in order; `language` saves guessing it.
 
-    Latin text whose language can't be told is stemmed as English, the language of code;
-    the ends of its words are those of the language `beside` it.
+    Latin text of an unknown language is stemmed as English, the language of code. `beside` is the
+    language of the text around it, which then decides about terms for the edges of words.
     """
     text = _door(text)
     known = language or guess_language(text)
@@ -260,17 +259,16 @@ def _distinct(chunk: str, language: str, joining: str | None) -> tuple[str, ...]
     found = [term for term, _ in _expanded(chunk, language)]
     if joining:
         found += _edges(chunk, joining)
-    # A part that is its own stem counts once; neighbours in unspaced text as often as they stand.
+    # A part that is its own stem counts once; pairs in unspaced text count as often as they occur.
     return tuple(found if _UNSPACED.search(chunk) else dict.fromkeys(found))
 
 
 def query_terms(text: str) -> tuple[QueryTerm, ...]:
-    """What to look for, heaviest first.
+    """Return the terms to search for, heaviest first.
 
-    Words are stemmed in the question's language and in English, the language of code; a few
-    words, which have no language that could be told, in each that they may be of, as a hint.
-    Stop words come last, to fill up where the others find too little: looking for them costs
-    the most.
+    Words are stemmed in the question's language and in English, the language of code. A few words
+    of an unknown language are stemmed in all languages, as hints. Stop words come last, in case
+    the others find too little: searching for them costs the most.
     """
     text = _door(text)[:20_000]
     own = guess_language(text)
@@ -280,7 +278,7 @@ def query_terms(text: str) -> tuple[QueryTerm, ...]:
     for match in _CHUNK.finditer(text):
         chunk = match.group()
         before = text[max(0, match.start() - 8) : match.start()].rstrip(" \t\"'«“(¿¡-*>#")
-        # German writes every noun like a name.
+        # German capitalizes every noun, so a capital doesn't make a name.
         is_first = own == "german" or not before or before[-1] in ".!?:\n"
         kind_of_chunk = _kind(chunk, first=is_first)
         idle = all(is_stop_word(p, own) for p in _JOINT.split(chunk.casefold()) if p)
@@ -304,40 +302,40 @@ def query_terms(text: str) -> tuple[QueryTerm, ...]:
 
 
 _MOST = 48
-"""Terms of a question."""
+"""The maximum number of a question's terms."""
 _FEW_WORDS = 6
-"""Words that are looked for by whoever searches, and say nothing of their language."""
+"""The most words of a question that are stemmed in all languages if theirs is unknown."""
 
 
-# A person's name asked about counts double. Heavier identifiers and lighter stems were tried and
-# found no more; stop words that count as much as others find less.
+# A person's name counts double. Heavier identifiers and lighter stems were tried and found no
+# more; stop words with the weight of other words find less.
 _WEIGHTS: dict[TermKind, float] = {
     "name": 2, "digits": 0.5, "hint": 0.5, "short": 0.8, "stop": 0.5
 }  # fmt: skip
-"""Of the others it is 1."""
+"""By kind; other kinds have the weight 1."""
 _SHORT = (
     "prod production", "db database", "auth authentication", "config configuration",
     "repo repository", "env environment", "k8s kubernetes", "docs documentation",
     "perf performance", "deps dependencies", "infra infrastructure", "postgres postgresql",
     "js javascript", "ts typescript", "admin administrator", "dir directory", "params parameters",
 )  # fmt: skip
-"""What developers write short, and the whole word."""
+"""Developers' abbreviations, with the whole word."""
 _IN_SHORT = {one: other for pair in map(str.split, _SHORT) for one, other in (pair, pair[::-1])}
 _COMPOUNDING = frozenset(["german", "dutch"])
-"""Languages that write words together: Mahnlauf and Mahnung, Schritt and Berechnungsschritt."""
+"""Languages with compounds: Mahnlauf and Mahnung, Schritt and Berechnungsschritt."""
 _EDGE = 4
-"""Letters at both ends of a stem that are looked for too. In German five or more of its start
-alone, of both ends, or all runs of four or five letters found no more."""
+"""The number of letters at each end of a stem that are indexed too. In German, five or more at the
+start only, at both ends, or all runs of four or five letters found no more."""
 
 
 def _door(text: str) -> str:
-    # What no store or regular expression trips over, in one form of each character.
+    # Valid for stores and regular expressions, with one form for each character.
     text = clean(text)
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
 def _kind(chunk: str, *, first: bool) -> TermKind:
-    """What a chunk without parts is: a capital inside of a sentence makes a name."""
+    """Return the kind of a chunk without parts: a capital within a sentence makes it a name."""
     if chunk[0].isdigit():
         return "number"
     return "name" if chunk[0].isupper() and not first else "word"
@@ -372,7 +370,7 @@ def _word(word: str, language: str) -> list[tuple[str, TermKind]]:
 
 
 def _edges(chunk: str, language: str) -> list[str]:
-    """How a word's stem begins and ends, marked so that no word is mistaken for it."""
+    """Return the beginning and end of a word's stem, with a hyphen, so that no word equals them."""
     low = chunk.casefold()
     if language not in _COMPOUNDING or not low.isalpha() or is_stop_word(low, language):
         return []
@@ -454,7 +452,7 @@ def _piece(piece: str, language: str, *, alone: bool) -> list[tuple[str, TermKin
 
 
 def _unspaced(chunk: str, language: str) -> list[tuple[str, TermKind]]:
-    """Pairs of neighbouring characters; what stands between such runs as usual."""
+    """Return the bigrams of unspaced scripts, and the usual terms for the text between them."""
     out: list[tuple[str, TermKind]] = []
     for place, piece in enumerate(_UNSPACED.split(chunk)):
         if place % 2:
@@ -465,7 +463,7 @@ def _unspaced(chunk: str, language: str) -> list[tuple[str, TermKind]]:
 
 
 def _folded(word: str) -> str:
-    """Without accents: é and e find each other, ß is ss by case folding already."""
+    """Remove accents, so that é and e match; case folding has turned ß into ss already."""
     if word.isascii():
         return word
     parts = unicodedata.normalize("NFKD", word)
@@ -485,17 +483,17 @@ def _stem(word: str, language: str) -> str:
             if first <= word[0] <= last:
                 language = name
                 break
-    with _lock:  # A stemmer keeps its working memory in itself.
+    with _lock:  # A stemmer is not thread-safe.
         stem: str = _stemmer(language).stemWord(word)
     return stem
 
 
 RESULT_CHARS = 300
-"""Of a tool's result: its beginning says what it was; the rest is in files, and finds them."""
+"""The indexed part of a tool's result: its beginning says what it was; the rest is in files."""
 ARGUMENT_CHARS = 2_000
-"""Of each argument: a patch's lines count, a whole new file does not."""
+"""The indexed part of each argument: the lines of a patch, but not all of a new file."""
 MESSAGE_CHARS = 200_000
-"""Of a message: more is a file that was pasted."""
+"""The indexed part of a message: longer ones contain a pasted file."""
 
 
 class _Result(msgspec.Struct, frozen=True):
@@ -503,10 +501,10 @@ class _Result(msgspec.Struct, frozen=True):
 
 
 def turn_terms(turn: Turn) -> list[str]:
-    """The index terms of a turn: what was asked and answered, and once each what was done.
+    """Return the index terms of a turn: question, answer, and tool calls.
 
-    Each text in its own language; a French question can have an English answer. Tools
-    repeat themselves: counted as often as they say it, their words outweigh the talk.
+    Each text has its own language: a French question can have an English answer. Terms of tool
+    calls count once each, since repetitive output would outweigh the conversation.
     """
     asked, answered = turn.user_message[:MESSAGE_CHARS], turn.said[:MESSAGE_CHARS]
     of_question, of_answer = guess_language(asked), guess_language(answered)
@@ -517,14 +515,14 @@ def turn_terms(turn: Turn) -> list[str]:
 
 
 def summary_terms(summary: Summary) -> list[str]:
-    """The index terms of a summary: what it says and found, its topics, the files that it names."""
+    """Return the index terms of a summary: its text, findings, topics, and mentioned files."""
     texts = (summary.text, *summary.key_findings, *summary.topics, *summary.files_mentioned)
     beside = guess_language(summary.text)
     return [term for text in texts for term in terms(text[:MESSAGE_CHARS], beside=beside)]
 
 
 def condensed(call: ToolCall) -> str:
-    """A tool call as text: its name, its arguments' values, and how its result begins."""
+    """Return a tool call as text: its name, the arguments' values, and the result's beginning."""
     return "\n".join((call.tool_name, *_values(call.arguments), _result(call.result)))
 
 
@@ -547,5 +545,5 @@ def _result(result: str) -> str:
 
 
 def rarity(having: int, among: int) -> float:
-    """What a word tells that so many records have: its inverse document frequency, as in BM25."""
+    """Return the inverse document frequency (BM25) of a word in `having` of `among` records."""
     return math.log(1 + (among - having + 0.5) / (having + 0.5))

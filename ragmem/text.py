@@ -1,4 +1,4 @@
-"""Text at the doors: what enters the store, a request or the terminal passes here."""
+"""Cleaning, escaping, shortening and formatting of text for the store, requests and terminals."""
 
 import json
 import re
@@ -17,54 +17,53 @@ IN_SENTENCE = "".join(rf"(?<!\b(?i:{re.escape(each)}))" for each in _ABBREVIATIO
     r"(?!(?:(?<=\b\d\.)|(?<=\b\d\d\.))\s+(?i:jan(?:uar)?|feb(?:ruar)?|märz|mär|maerz|apr(?:il)?|mai|jun[io]?|"
     r"jul[i]?|aug(?:ust)?|sep(?:t|tember)?|okt(?:ober)?|nov(?:ember)?|dez(?:ember)?)\b)"
 )
-"""Behind a full stop: that it ends no abbreviation, nor the day of a date as it is in German."""
+"""Matches after a full stop that ends neither an abbreviation nor the day of a German date."""
 
 
 class LazyPattern:
-    """A `re.Pattern` that the first use of one of its methods compiles."""
+    """A `re.Pattern` that is compiled when one of its methods is first used."""
 
     def __init__(self, pattern: str, flags: int) -> None:
         self._source = pattern, flags
 
     def __getattr__(self, name: str) -> Any:
-        """A method of the pattern, kept for the next use."""
+        """Compile the pattern, and cache the requested method."""
         method = self.__dict__[name] = getattr(re.compile(*self._source), name)
         return method
 
 
 def Regex(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """A regular expression that the first use compiles.
+    """Return a regular expression that is compiled on first use.
 
-    To compile one takes up to 3 ms, and most processes use few of those that they import.
+    Compiling one takes up to 3 ms, and most processes use few of those that they import.
     """
     return cast("re.Pattern[str]", LazyPattern(pattern, flags))
 
 
-# Kept where a control character is shown in clear: line feed and tab.
+# Characters that are not escaped although they are not printable: line feed and tab.
 _LAYOUT = "\n\t"
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def clean(text: str) -> str:
-    """Text that every store, JSON encoder and driver accepts.
+    """Return a text that every store, JSON encoder and driver accepts.
 
-    Lone surrogates (undecodable file names, split emoji) become U+FFFD, NUL is
-    dropped; all else stays as it is.
+    Lone surrogates (undecodable file names, split emoji) become U+FFFD, and NULs are dropped.
     """
     if "\0" in text:
         text = text.replace("\0", "")
     try:
         text.encode()
     except UnicodeEncodeError:
-        # A surrogate pair that arrived as two code points is one character.
+        # A surrogate pair that arrived as two code points becomes one character.
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 
 
 def is_latin_1(data: bytes) -> bool:
-    """Whether bytes are to be read as Latin-1: no UTF-8, and none of their letters is.
+    """Return whether bytes are to be decoded as Latin-1: they contain no UTF-8 sequence.
 
-    A file in UTF-8 with a stray byte is none.
+    A file in UTF-8 with a stray byte is not Latin-1.
     """
     try:
         data.decode()
@@ -80,10 +79,10 @@ def _is_hidden(char: str) -> bool:
 
 
 def visible(text: str) -> str:
-    """Text that can't steer a terminal or hide: each such character as an escape.
+    """Escape the characters that control a terminal or are invisible.
 
-    Zero-width joiners stay between other printable characters (emoji), since
-    they move nothing; `reveal` shows them too.
+    Zero-width joiners between symbols (emoji) are kept, since they don't move anything; `reveal`
+    escapes them too.
     """
     if text.isprintable():
         return text
@@ -101,13 +100,13 @@ def _shown(text: str) -> Iterator[str]:
 
 
 def visible_draft(text: str) -> list[str]:
-    """Each character as `visible` shows it, for who writes the text: blanks stay themselves."""
+    """Return each character as by `visible`, for the text's author: all spaces are kept."""
     shown = text if text.isprintable() else _shown(text)
     return [char if _is_blank(char) else each for char, each in zip(text, shown, strict=True)]
 
 
 def count_hidden(text: str) -> int:
-    """How many characters don't show themselves to who writes the text; no joiner is counted."""
+    """Return the number of invisible characters in a draft, without spaces and joiners."""
     found = {char for char in set(text) - {"\u200d"} if _is_hidden(char) and not _is_blank(char)}
     return sum(map(text.count, found))
 
@@ -116,7 +115,7 @@ def _is_blank(char: str) -> bool:
     return unicodedata.category(char) == "Zs"
 
 
-# Letters, marks and symbols that draw nothing: fillers, variation selectors, a blank pattern.
+# Letters, marks and symbols without a glyph: fillers, variation selectors, a blank pattern.
 _BLANK = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
     + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
@@ -124,23 +123,23 @@ _BLANK = frozenset(
 
 
 def reveal(text: str) -> str:
-    """`visible` for what is approved: every hidden character shown, none kept."""
+    """Escape every invisible character, for texts that a user approves; stricter than `visible`."""
     return "".join(_escape(c) if _is_hidden(c) or c in _BLANK else c for c in text)
 
 
 def quoted(name: str) -> str:
-    """A name in quotes: it begins no line, hides nothing and can't end its quotes."""
+    """Return a name in quotes, on one line, with quotes and invisible characters escaped."""
     shown = reveal(name.replace("\\", "\\\\").replace('"', '\\"'))
     return '"' + shown.replace("\n", "\\n").replace("\t", "\\t") + '"'
 
 
 def plain_or_quoted(path: str) -> str:
-    """A path as it is, or in quotes where it holds more than printable characters."""
+    """Return a path as it is, or quoted if it has unprintable characters."""
     return path if path.isprintable() else quoted(path)
 
 
 def mark_for(text: str) -> str:
-    """A mark to set the text apart with: the same for the same text, and not to be found in it."""
+    """Return a delimiter that doesn't occur in a text, and is always the same for it."""
     mark = text
     while (mark := sha256(mark.encode("utf-8", "replace")).hexdigest()[:10]) in text:
         pass
@@ -148,12 +147,12 @@ def mark_for(text: str) -> str:
 
 
 def without_controls(text: str) -> str:
-    """Controls that a terminal would obey, as escapes; all else, also what hides, as it is."""
+    """Escape control characters only; other invisible characters are kept."""
     return _CONTROLS.sub(lambda found: _escape(found[0]), text)
 
 
 def printable_json(text: str) -> str:
-    """Return the JSON with an escape for each character that is not printable; lines stay."""
+    """Escape unprintable characters in JSON, except line feeds."""
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
@@ -172,23 +171,23 @@ def _escape(char: str) -> str:
 
 
 def fence_of(text: str, least: int = 1) -> str:
-    """Return the backticks that set a text as code in Markdown: more than stand together in it."""
+    """Return a Markdown code fence for a text: more backticks than any run in it."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     return "`" * max(least, longest + 1)
 
 
 def fenced(text: str, language: str = "") -> str:
-    """Return a text as a block of code in Markdown, which nothing in it can end."""
+    """Return a text as a Markdown code block, which nothing in it can close."""
     fence = fence_of(text, 3)
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 _CUT_CHARS = 20
-"""Of a line's end that may look otherwise where its text was cut: more than an escape has."""
+"""More than the length of an escape: the end of a cut text, which may be escaped differently."""
 
 
 def one_line(text: str, limit: int) -> str:
-    """The text's words on one line, at most `limit` characters, clipped at the end."""
+    """Return a text's words on one line, escaped as by `visible`, and cut to `limit` characters."""
     beginning = text[: 2 * max(0, limit) + _CUT_CHARS]
     line = " ".join(visible(beginning).split())
     if len(beginning) < len(text) and len(line) <= limit + _CUT_CHARS:
@@ -197,13 +196,13 @@ def one_line(text: str, limit: int) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line that says something, with an ellipsis behind it where others follow."""
+    """Return the first line that isn't blank, with an ellipsis if others follow."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     return f"{lines[0]} …" if len(lines) > 1 else "".join(lines)
 
 
 def folder_name(path: str, home: str, limit: int) -> str:
-    """Return a folder as a prompt names it: `~` for the home, its beginning left out if long."""
+    """Return a folder as a shell prompt shows it: with `~` for HOME, its beginning cut if long."""
     within = path == home or path.startswith(f"{home.rstrip('/')}/")
     named = visible(f"~{path[len(home.rstrip('/')) :]}" if home and within else path)
     named = " ".join(named.split())
@@ -211,9 +210,9 @@ def folder_name(path: str, home: str, limit: int) -> str:
 
 
 def clip_middle(text: str, limit: int) -> str:
-    """Cut a text to at most `limit` characters: start, end, and a marker that counts the rest.
+    """Cut out a text's middle to leave `limit` characters, with a marker that counts the rest.
 
-    What follows the marker begins with an ellipsis: it may be the end of any line.
+    The text after the marker begins with an ellipsis, since its first line may be incomplete.
     """
     if len(text) <= limit:
         return text
@@ -227,7 +226,7 @@ def clip_middle(text: str, limit: int) -> str:
 
 
 def fair_share(lengths: Sequence[int], room: int) -> int:
-    """Return to what length the longest are to be cut, so that all fit."""
+    """Return the length to cut the longest texts to, so that all fit into `room`."""
     share = 0
     for i, length in enumerate(sorted(lengths)):
         share = room // (len(lengths) - i)
@@ -237,20 +236,20 @@ def fair_share(lengths: Sequence[int], room: int) -> int:
 
 _BREAK = r"(?:\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])"
 _AT_MARGIN = re.compile(rf"{_BREAK}(?! {{2}}|\t| ?(?:{_BREAK}|\Z))")
-"""The end of a line behind which another begins that is not set in."""
+"""Matches a line break before a line that is not indented."""
 
 
 def set_in(text: str) -> str:
-    """The text with each further line set in by two blanks, if it is not yet.
+    """Indent each line but the first by two spaces, unless it is indented.
 
-    So nothing quoted looks like the headings and labels of what it is quoted in: those begin at
-    the left margin.
+    Nothing in a quoted text can thus pass for a heading or label around it: those begin at the
+    left margin.
     """
     return _AT_MARGIN.sub("\n  ", text)
 
 
 def clip_bytes(text: str, limit: int) -> str:
-    """Cut a text to so many bytes; the marker is there where nothing else has room."""
+    """Cut out a text's middle to leave `limit` bytes of UTF-8; the marker is always included."""
     if len(text) <= limit and (text.isascii() or len(text.encode()) <= limit):
         return text
     data = text.encode("utf-8", "replace")
@@ -261,7 +260,7 @@ def clip_bytes(text: str, limit: int) -> str:
 
 
 def estimate_tokens(char_count: int) -> int:
-    """Estimate a text's tokens: about four characters each."""
+    """Estimate the number of tokens in a text, at four characters each."""
     return -(-char_count // 4)
 
 
@@ -269,19 +268,19 @@ _DAY = 1_440
 
 
 def relevance(similarity: float | None) -> str:
-    """A similarity as it is shown: in percent, without one how such a hit is found."""
+    """Return a similarity in percent, to show; `text match` if there is none."""
     return "text match" if similarity is None else f"{max(0.0, similarity):.0%}"
 
 
 def ago(at: datetime, now: datetime) -> str:
-    """How long ago, in words; a clock that went back makes nothing come from the future.
+    """Return how long ago a time was, in words; a time in the future counts as now.
 
-    From a whole day on it is told by the calendar: what is of the day before yesterday is two days
-    old, whatever the hour.
+    From 24 hours on, calendar days count: the day before yesterday is two days ago, whatever the
+    hour.
     """
     minutes = max(0, int((now - at).total_seconds() // 60))
     if minutes >= _DAY:
-        # On the day when clocks go back 24 hours may lie within one date.
+        # On the day when clocks go back, 24 hours may lie within one date.
         minutes = _DAY * max(1, (now.astimezone().date() - at.astimezone().date()).days)
     for size, unit in ((525_600, "year"), (43_800, "month"), (_DAY, "day"), (60, "hour")):
         if count := minutes // size:
@@ -290,7 +289,7 @@ def ago(at: datetime, now: datetime) -> str:
 
 
 def duration(ms: int) -> str:
-    """Tell people how long it was: `12 ms`, `2.3 s`, `4 min 10 s`."""
+    """Format a duration: `12 ms`, `2.3 s`, `4 min 10 s`."""
     if ms < 1_000:
         return f"{ms} ms"
     if ms < 60_000:
@@ -299,7 +298,7 @@ def duration(ms: int) -> str:
 
 
 def counted(count: int, name: str, verb: str = "") -> str:
-    """Count in words: `1 turn`, `2,000 turns`; with a verb `1 turn waits`, `2,000 turns wait`."""
+    """Format a count: `1 turn`, `2,000 turns`; with a verb `1 turn waits`, `2,000 turns wait`."""
     if count != 1:
         name = f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
     elif verb:
@@ -308,7 +307,7 @@ def counted(count: int, name: str, verb: str = "") -> str:
 
 
 def in_short(count: int) -> str:
-    """A large number for people: `950`, `1.9k`, `25k`, `1.2M`."""
+    """Format a large number: `950`, `1.9k`, `25k`, `1.2M`."""
     for size, unit in ((1_000_000, "M"), (1_000, "k")):
         if count >= size:
             shown = f"{count / size:.1f}" if count < 10 * size else f"{count / size:.0f}"
@@ -317,22 +316,22 @@ def in_short(count: int) -> str:
 
 
 def bar(part: float, whole: float, width: int) -> str:
-    """How much of a whole, as a bar of so many columns; nothing at all is told from a little."""
+    """Return a bar of `width` columns for a share; it is empty only if the part is 0."""
     share = min(1.0, part / whole) if whole > 0 else 0.0
     filled = min(width, max(1, round(share * width))) if part > 0 else 0
     return "█" * filled + "·" * (width - filled)
 
 
 def line_range(first: int, last: int) -> str:
-    """Lines of a file, both included: `11-13`; `11` where it is one."""
+    """Format an inclusive range of lines: `11-13`, or `11` if it is a single one."""
     return str(first) if first == last else f"{first}-{last}"
 
 
-# --- on a terminal --------------------------------------------------------------------
+# --- terminals ------------------------------------------------------------------------
 
 
 def hanging(head: str, text: str, width: int | None = None) -> list[str]:
-    """A text behind its head, cut between words, the further rows below the first."""
+    """Wrap a text between words with a hanging indent as wide as its head; return the rows."""
     row, rows = head, []
     margin = " " * display_width(head)
     for word in text.split():
@@ -345,18 +344,18 @@ def hanging(head: str, text: str, width: int | None = None) -> list[str]:
 
 
 def display_width(text: str) -> int:
-    """Columns on a terminal; an emoji of several characters is one of two columns."""
+    """Return a text's width in terminal columns; an emoji of several characters has two."""
     if text.isascii():
         return len(text)
     from wcwidth import wcswidth
 
     cells = wcswidth(text)
-    # What is a control character has no width of its own, and its whole text none.
+    # wcswidth returns -1 for a text with a control character: these count as 0.
     return cells if cells >= 0 else sum(max(0, wcswidth(char)) for char in text)
 
 
 def clusters(text: str) -> Iterable[str]:
-    """What has a place of its own on a terminal: a character with all that combines with it."""
+    """Split a text into grapheme clusters: characters with all that combine with them."""
     if text.isascii():
         return text
     from wcwidth import iter_graphemes
@@ -365,7 +364,7 @@ def clusters(text: str) -> Iterable[str]:
 
 
 def clip_to_width(text: str, width: int) -> str:
-    """Cut to at most `width` columns, with an ellipsis where something is left out."""
+    """Cut a text to `width` columns, with an ellipsis if something is left out."""
     if display_width(text) <= width:
         return text
     kept, room = [], width - 1
@@ -378,7 +377,7 @@ def clip_to_width(text: str, width: int) -> str:
 
 
 def flowing(parts: Sequence[str], width: int) -> list[str]:
-    """Put as many as fit on a line, the further ones indented below."""
+    """Join parts with dots into lines of at most `width` columns, further lines indented."""
     lines = [""]
     for part in parts:
         longer = f"{lines[-1]} · {part}" if lines[-1].strip() else f"{lines[-1]}{part}"
@@ -389,7 +388,7 @@ def flowing(parts: Sequence[str], width: int) -> list[str]:
     return [clip_to_width(visible(line), width) for line in lines]
 
 
-# A sequence that never ends takes no more than its line with it.
+# An unterminated sequence ends with its line.
 _SEQUENCE = Regex(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS …
@@ -401,7 +400,7 @@ _UNPRINTED = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if code 
 
 
 def plain(text: str) -> str:
-    """Without escape sequences and control characters; overwritten lines as they ended."""
+    """Remove escape sequences and control characters, keeping the final state of lines."""
     text = _SEQUENCE.sub("", text)
     if "\x08" in text:
         text = _OVERSTRUCK.sub("", text)
@@ -411,7 +410,7 @@ def plain(text: str) -> str:
 
 
 def spelled(text: str, *, keep: str = "") -> str:
-    """Spell it on one line: control characters and undecodable bytes as `\n`, `\x1b`, `\xff`."""
+    """Escape control characters and undecodable bytes (`\n`, `\x1b`, `\xff`), for one line."""
     if text.isprintable():
         return text
     return "".join(char if char in keep else _spell(char) for char in text)
@@ -427,7 +426,7 @@ def _spell(char: str) -> str:
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else char
 
 
-# --- Markdown as plain words
+# --- Markdown as plain text -----------------------------------------------------------
 
 _FENCE = Regex(r"^ {0,3}(?:`{3,}|~{3,})[^`\n]*$|^(?=[^\n]*---)[ \t|:+-]+$", re.MULTILINE)
 _LEAD = Regex(r"^[ \t]{0,12}(?:#{1,6}[ \t]+|>[ \t]?)+", re.MULTILINE)
@@ -438,13 +437,13 @@ INLINE = Regex(
     r"|(?<![\w*])\*(?=\S)([^*\n]{1,400})(?<=\S)\*(?![\w*])"
     r"|!?\[([^\]\n]{0,400})\]\([^)\s]{0,500}\)"
 )
-"""Code, strong and emphasized words, and the words of a link: a group each."""
+"""Matches code, strong and emphasized text, and links, with a group each for their text."""
 
 
 def without_markdown(text: str) -> str:
-    """Return what a text in Markdown says: no fences, heading marks, stars, backticks, links.
+    """Convert Markdown to plain text: without fences, heading marks, stars, backticks, links.
 
-    Names with underscores stay as they are, and so does what stands in backticks.
+    Names with underscores are kept, and so is everything in backticks.
     """
     text = _BULLET.sub(r"\1• ", _LEAD.sub("", _FENCE.sub("", text)))
     return INLINE.sub(_inner, text)
@@ -472,11 +471,11 @@ _FAULTS = (
     (r"Expected `.*?` of length <= (\d+)", "{0} is longer than {1}"),
     (r"Expected `.*?` ([<>]=?) (\S+)", "{0} must be {1} {2}"),
 )
-"""What a validator says of an argument, and the same in a person's words."""
+"""Patterns of msgspec's validation errors, and messages in plain words."""
 
 
 def in_words(fault: str) -> str:
-    """Return what a validator says as a person would: `limit must be a number, not text`."""
+    """Return a msgspec validation error in plain words: `limit must be a number, not text`."""
     said, _, path = fault.partition(" - at `$")
     argument = one_line(path.strip("`."), 80) or "what is given"
     for pattern, words in _FAULTS:

@@ -1,8 +1,8 @@
-"""The colours of a terminal: those that can be read on the background that it has.
+"""Colour themes that are readable on the terminal's background.
 
-Everything is painted in the terminal's sixteen colours and `dim`. A theme puts others in their
-place, as far as the terminal has more: those of its palette are what its owner has made of them,
-and yellow on white, or dim on dark blue, can often not be read.
+Output is painted in the terminal's sixteen colours and `dim`. On terminals with more colours a
+theme replaces them, since those sixteen are configurable, and yellow on white, or dim on dark
+blue, is often unreadable.
 """
 
 import re
@@ -16,12 +16,12 @@ ColorMode = Literal["color", "mono", "none"]
 """Colours; bold and dim alone (NO_COLOR); no escape sequence at all (TERM=dumb, a pipe)."""
 
 ASKS_BACKGROUND = "\x1b]11;?\x1b\\"
-"""The sequence to which a terminal answers with the colour of its background (xterm's OSC 11)."""
+"""The sequence that asks a terminal for its background colour (xterm's OSC 11)."""
 
 _SGR = re.compile(r"\x1b\[([0-9;]*)m")
 _ANSWER = re.compile(r"rgba?:([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})/([0-9a-fA-F]{1,4})")
 _NAMES = ("", "red", "green", "yellow", "blue", "magenta", "cyan", "")
-"""Of SGR's 30 to 37 and 90 to 97; black and white are left to the terminal."""
+"""The names of SGR's colours 30 to 37 and 90 to 97; black and white are left to the terminal."""
 _ROLES = {
     "accent": "cyan",
     "good": "green",
@@ -31,7 +31,7 @@ _ROLES = {
     "quiet": "dim",
 }
 _LEVELS = (0, 95, 135, 175, 215, 255)
-"""Of the cube of the 256 colours, for red, green and blue."""
+"""The levels of red, green and blue in the 256-colour cube."""
 _PALETTES: dict[bool, dict[str, str]] = {
     False: {
         "red": "#ff8787",
@@ -52,19 +52,19 @@ _PALETTES: dict[bool, dict[str, str]] = {
         "dim": "#585858",
     },
 }
-"""By whether the background is light; all are among the 256 colours, and each has a contrast of at
-least 4.5 to 1 (WCAG 2.1, 1.4.3) to the backgrounds of widespread schemes."""
+"""The colours by whether the background is light. All are among the 256 colours, with a contrast of
+at least 4.5 to 1 (WCAG 2.1, 1.4.3) to the backgrounds of widespread schemes."""
 
 
 class Theme(msgspec.Struct, frozen=True):
-    """The colours that stand for the terminal's own, as `#rrggbb` by name; `dim` is one."""
+    """Replacements for the terminal's colours and `dim`, as `#rrggbb` by name."""
 
     colors: Mapping[str, str] = {}
     exact: bool = False
-    """The terminal has all colours, not just 256."""
+    """Whether the terminal has 24-bit colours, rather than 256."""
 
     def code(self, name: str) -> str | None:
-        """Return SGR's parameters for a colour; None where the terminal's own is to be used."""
+        """Return the SGR parameters for a colour; None if it is not replaced."""
         color = self.colors.get(name)
         if color is None:
             return None
@@ -72,7 +72,7 @@ class Theme(msgspec.Struct, frozen=True):
         return f"38;2;{red};{green};{blue}" if self.exact else f"38;5;{_nearest(color)}"
 
     def recolor(self, painted: str) -> str:
-        """Return text of our own with the theme's colours in its escape sequences."""
+        """Replace the colours in the escape sequences of our own output."""
         return _SGR.sub(self._sequence, painted) if self.colors else painted
 
     def _sequence(self, found: re.Match[str]) -> str:
@@ -81,7 +81,7 @@ class Theme(msgspec.Struct, frozen=True):
         is_dim = False
         while given:
             code = given.pop(0)
-            if code in ("38", "48"):  # a colour of its own: by number, or by its three parts
+            if code in ("38", "48"):  # an explicit colour: `5;n` or `2;r;g;b`
                 length = 2 if given[:1] == ["5"] else 4
                 codes += [code, *given[:length]]
                 del given[:length]
@@ -103,7 +103,7 @@ class Theme(msgspec.Struct, frozen=True):
 
 
 class Colors:
-    """The theme that holds now: it may change when the terminal tells its background."""
+    """The current theme, which may change when the terminal reports its background."""
 
     def __init__(
         self,
@@ -111,35 +111,35 @@ class Colors:
         own: Mapping[str, str] | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """Begin with what the person has chosen, and what the environment tells of the terminal.
+        """Start with the user's theme and what the environment says about the terminal.
 
-        `own` are colours of their own, `#rrggbb` or empty, by what they stand for: `accent`,
-        `good`, `bad`, `warning`, `mode`, `quiet`.
+        `own` are the user's colours, `#rrggbb` or empty, by role: `accent`, `good`, `bad`,
+        `warning`, `mode`, `quiet`.
         """
         self._own = {_ROLES[role]: color for role, color in (own or {}).items() if color}
         self.name = name
         self._depth = depth(environ or {})
         self._is_light = _told((environ or {}).get("COLORFGBG", ""))
-        """Whether the terminal's background is; None where that is not known."""
+        """Whether the terminal's background is light; None if unknown."""
         self.theme = self.of(name)
 
     @property
     def asks(self) -> bool:
-        """Return whether it would help to know the terminal's background."""
+        """Return whether to ask the terminal for its background: the theme depends on it."""
         return bool(self._depth) and self.name == "auto"
 
     def answered(self, answer: str) -> None:
-        """Take a terminal's answer to `ASKS_BACKGROUND`; what can't be read changes nothing."""
+        """Apply a terminal's answer to `ASKS_BACKGROUND`; an invalid one is ignored."""
         if self.asks and (is_light := is_light_background(answer)) is not None:
             self._is_light = is_light
             self.theme = self.of(self.name)
 
     def choose(self, name: ThemeName) -> None:
-        """Have another theme hold from now on."""
+        """Switch to another theme."""
         self.name, self.theme = name, self.of(name)
 
     def of(self, name: ThemeName) -> Theme:
-        """Return what a theme is on this terminal."""
+        """Return a theme's colours for this terminal."""
         if not self._depth or name == "plain":
             return Theme()
         is_light = {"light": True, "dark": False}.get(name, self._is_light)
@@ -148,7 +148,7 @@ class Colors:
 
 
 def depth(environ: Mapping[str, str]) -> str:
-    """Return `all`, `256`, or nothing: how many colours the terminal has beyond its sixteen."""
+    """Return the terminal's colour depth: `all`, `256`, or empty for just sixteen."""
     if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
         return "all"
     term = environ.get("TERM", "")
@@ -156,9 +156,9 @@ def depth(environ: Mapping[str, str]) -> str:
 
 
 def is_light_background(answer: str) -> bool | None:
-    """Return whether the colour that an answer to `ASKS_BACKGROUND` names is light; None for none.
+    """Return whether the background in an answer to `ASKS_BACKGROUND` is light; None if invalid.
 
-    Relative luminance as WCAG 2.1 defines it; at 0.18 black and white can be read as well.
+    By relative luminance as in WCAG 2.1; at 0.18 black and white text are equally readable.
     """
     found = _ANSWER.search(answer)
     if found is None:
@@ -172,7 +172,7 @@ def is_light_background(answer: str) -> bool | None:
 
 
 def _told(colorfgbg: str) -> bool | None:
-    """Return what some terminals say in COLORFGBG, the colours of text and background: `15;0`."""
+    """Return whether COLORFGBG (`15;0`: text; background), set by some terminals, is light."""
     last = colorfgbg.rpartition(";")[2]
     return int(last) in (7, *range(9, 16)) if last.isdecimal() and int(last) < 16 else None
 
@@ -182,7 +182,7 @@ def _parts(color: str) -> tuple[int, int, int]:
 
 
 def _nearest(color: str) -> int:
-    """Return which of the 256 colours is nearest, its cube and its greys compared."""
+    """Return the nearest of the 256 colours, in the cube or among the greys."""
     parts = _parts(color)
     steps = [min(range(6), key=lambda step: abs(_LEVELS[step] - part)) for part in parts]
     grey = min(23, max(0, round((sum(parts) / 3 - 8) / 10)))

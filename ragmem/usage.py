@@ -1,9 +1,9 @@
-"""What ragmem used: times and counts of its processes, background calls and what they cost.
+"""Usage statistics: timings and counts of processes, and the cost of background calls.
 
-The store can't tell these. All processes of a home add lines of JSON to one file, each a sum that
-can be added to others: a background call is there as soon as it was made, what a process measured
-when it ends. When the file has grown the lines are added up by day (of three months at most, and
-what is older as one), by session and by model. So it stays small, and a torn line costs that line.
+These are not in the store. All processes of a home append lines of JSON to one file, each a sum
+that can be added to others: background calls at once, a process's measurements when it ends. When
+the file is large, the lines are summed by day (for three months, and everything older as one), by
+session and by model. So it stays small, and an incomplete line loses only itself.
 """
 
 import hashlib
@@ -26,17 +26,17 @@ from ragmem.files import append_line, lock, replace_private
 
 FILE = "usage.jsonl"
 _LARGEST_BYTES = 1_000_000
-"""Then it is added up; days take half of it at most."""
+"""The size at which the file is compacted; afterwards days take at most half of it."""
 _KEPT_DAYS = 92
-"""Those on which something was used; what is older is one."""
+"""The number of days with usage that are kept; older ones are summed to one."""
 _KEPT_SESSIONS = 5_000
 _PATIENCE_S = 0.5
 _NAME_CHARS = 16
 _GROWTH = 1.1
-"""A bin's upper end is a tenth above the one before: so exact are percentiles."""
+"""The ratio of successive bins' upper limits, which is the accuracy of percentiles."""
 _LEAST_MS = 0.001
 _LET_PASS = 3
-"""Calls in a row that come to nothing, before a model is left alone."""
+"""The number of successive failed calls after which a model is paused."""
 _FIRST_PAUSE = timedelta(minutes=2)
 _LONGEST_PAUSE = timedelta(days=1)
 _MOST_DOUBLED = 10
@@ -49,23 +49,23 @@ T = TypeVar("T")
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """Many times of one thing, in milliseconds."""
+    """A histogram of durations of one operation, in milliseconds."""
 
     count: int = 0
     total_ms: float = 0.0
     max_ms: float = 0.0
     bins: dict[int, int] = {}
-    """How many took up to 1.1 to the power of the key."""
+    """Numbers of durations up to 1.1 to the power of the key."""
 
     @classmethod
     def of(cls, took_ms: float) -> "Timing":
-        """One time."""
+        """Return a histogram of one duration."""
         ms = round(took_ms, 3)
         number = math.ceil(math.log(max(ms, _LEAST_MS), _GROWTH))
         return cls(count=1, total_ms=ms, max_ms=ms, bins={number: 1})
 
     def percentile_ms(self, percent: float) -> float:
-        """What so many of a hundred took at most, a tenth too much at worst; 0 without any."""
+        """Return a percentile, which is at most a tenth too high; 0 without any durations."""
         wanted = math.ceil(self.count * percent / 100)
         for number in sorted(self.bins):
             wanted -= self.bins[number]
@@ -74,7 +74,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_ms
 
     def __add__(self, other: "Timing") -> "Timing":
-        """Both together."""
+        """Return the sum of both."""
         return Timing(
             count=self.count + other.count,
             total_ms=round(self.total_ms + other.total_ms, 3),
@@ -84,7 +84,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Metrics:
-    """What one process measured, in sums. Names are dotted, `store.turn_begin`."""
+    """The counters and timings of one process. Names are dotted: `store.turn_begin`."""
 
     def __init__(self) -> None:
         self.counts: defaultdict[str, float] = defaultdict(int)
@@ -95,7 +95,7 @@ class Metrics:
         self.counts[name] += by
 
     def took(self, name: str, *times_ms: float) -> None:
-        """Add what something took."""
+        """Add durations of an operation."""
         for each in times_ms:
             self.timings[name] += Timing.of(each)
 
@@ -110,32 +110,32 @@ class Metrics:
 
 
 class Spending(msgspec.Struct, frozen=True, array_like=True):
-    """Background calls, and what they cost."""
+    """The number, tokens and cost of background calls."""
 
     calls: int = 0
     failed_calls: int = 0
-    """Nothing came, or nothing that could be used."""
+    """Calls with no answer, or an unusable one."""
     input_tokens: int = 0
     output_tokens: int = 0
-    """Estimated where the provider reports none."""
+    """Tokens are estimated if the provider reports none."""
     cost_usd: float = 0.0
     unpriced_calls: int = 0
-    """Of models whose price is not known: not in `cost_usd`."""
+    """Calls of models with an unknown price, which `cost_usd` doesn't include."""
 
     def __add__(self, other: "Spending") -> "Spending":
-        """Both together."""
+        """Return the sum of both."""
         both = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
         return Spending(*map(operator.add, *both))
 
 
 class Away(msgspec.Struct, frozen=True):
-    """A model that could not be asked."""
+    """A model that is unavailable."""
 
     model: str
     failures: int
-    """Calls in a row that came to nothing; 0 when it answers again."""
+    """The number of successive failed calls; 0 when it answers again."""
     until: datetime
-    """It is left alone until then."""
+    """The end of the pause."""
     problem: str = ""
 
 
@@ -143,38 +143,38 @@ _NOTHING = Spending()
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of the file, but for what only `ragmem stats` asks for."""
+    """A line of the file, without the fields that only `ragmem stats` reads."""
 
     day: date = _NO_DAY
-    """Where the person is; left out of what is a session's of many days."""
+    """The local date; missing from sums of a session over several days."""
     session: str = ""
-    """Stands for its id, which is not kept, so that nothing of a deleted one is."""
+    """A hash of the session's id: the id itself would outlive a deleted session."""
     spent: Spending = _NOTHING
-    """Of the day and of the session."""
+    """The spending of the day, the session, or both."""
     away: Away | None = None
     told: str = ""
-    """A paid model whose first use the person was told of."""
+    """A paid model whose first use the user was told about."""
 
 
 class Measured(_Line, frozen=True, kw_only=True, omit_defaults=True):
-    """What was measured on a day, or from it on where older days were added up."""
+    """The measurements of a day, or of several older days from it on."""
 
     processes: int = 0
     counts: dict[str, float] = {}
     timings: dict[str, Timing] = {}
 
     def timing(self, *names: str) -> Timing:
-        """Return the times of these names, together."""
+        """Return the sum of the timings of these names."""
         return sum((self.timings.get(name, Timing()) for name in names), Timing())
 
     def count(self, name: str) -> float:
-        """0 for what was never counted; `background.` are the fields of `spent`."""
+        """Return a counter, 0 if it doesn't exist; `background.` is for the fields of `spent`."""
         room, _, field = name.partition(".")
         spent = getattr(self.spent, field) if room == "background" else 0
         return float(self.counts.get(name, 0) + spent)
 
     def __add__(self, other: "Measured") -> "Measured":
-        """Both together, from the earlier day on."""
+        """Return the sum of both, dated with the earlier day."""
         return Measured(
             day=min(self.day, other.day),
             processes=self.processes + other.processes,
@@ -185,9 +185,9 @@ class Measured(_Line, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class UsageLog:
-    """The file: what this process adds, and what all of them know by it.
+    """The usage file, which all processes of a home append to and read.
 
-    Without a folder, or where its file can't be read or written, it knows of this process alone.
+    Without a folder, or if the file can't be read or written, it has the data of this process only.
     """
 
     def __init__(
@@ -196,55 +196,55 @@ class UsageLog:
         self._folder = folder
         self._today = today
         self.metrics = Metrics()
-        """What this process measures, for `keep`."""
+        """The measurements of this process, which `keep` writes."""
         self._sums = _Sums()
-        """Of all processes, when the file bore the stamp."""
+        """The sums of all processes as of `_stamp`."""
         self._stamp: tuple[int, ...] | None = None
         self._unkept: list[_Line] = []
-        """Written with the next line, where that can be."""
+        """Lines that could not be written yet; they are tried again with the next one."""
 
-    # --- what a process measures ------------------------------------------------
+    # --- measurements -----------------------------------------------------------
 
     def keep(self) -> None:
-        """Add what this process measured: once, as it ends."""
+        """Append the measurements of this process; to be called once, at its end."""
         if self.metrics.counts or self.metrics.timings:
             self._add(measured(self.metrics, self._today()))
 
     def days(self, *, own: bool = False) -> list[Measured]:
-        """What is kept, one for each day, oldest first; with what this process measured so far?"""
+        """Return the measurements by day, oldest first; with `own`, including this process's."""
         so_far = [measured(self.metrics, self._today())] if own else []
         if self._folder is None:
             return so_far
         return _by_day([*_lines(self._folder / FILE, Measured), *so_far])
 
-    # --- what background calls cost -----------------------------------------------
+    # --- spending -----------------------------------------------------------------
 
     def add(self, session_id: str, spent: Spending) -> None:
-        """Count calls that were just made for a session."""
+        """Add calls that were just made for a session."""
         self._add(_Line(day=self._today(), session=_name(session_id), spent=spent))
 
     def spent(self, session_id: str) -> Spending:
-        """What all processes spent on a session."""
+        """Return the spending of all processes on a session."""
         return self._known().sessions.get(_name(session_id), _NOTHING)
 
     def spent_today(self) -> float:
-        """What all processes spent for all sessions, in dollars."""
+        """Return today's cost of all processes and sessions, in US dollars."""
         return self._known().cost_usd.get(self._today(), 0.0)
 
     # --- models ---------------------------------------------------------------------
 
     def away(self) -> dict[str, Away]:
-        """Models whose last call by any process could not be made, by name."""
+        """Return by name the models whose last call, by any process, failed."""
         return {name: away for name, away in self._known().away.items() if away.failures}
 
     def may_ask(self, model: str, now: datetime) -> bool:
-        """Whether the pause after its last failure is over."""
+        """Return whether a model is not paused after failures."""
         return model not in (away := self.away()) or now >= away[model].until
 
     def failed(self, model: str, now: datetime, problem: str, *, tries: int) -> Away:
-        """Note that a model could not be asked after so many tries: from the third on it rests.
+        """Record failed calls of a model, which is paused from the third successive one on.
 
-        Each time for twice as long, at most for a day, by all processes.
+        The pause applies to all processes, and doubles each time, up to a day.
         """
         before = self.away().get(model)
         failures = max(before.failures + 1 if before else 0, tries)
@@ -255,12 +255,12 @@ class UsageLog:
         return away
 
     def answered(self, model: str) -> None:
-        """Note that a model can be asked again."""
+        """Record that a model answers again."""
         if model in self.away():
             self._add(_Line(away=Away(model, 0, _EPOCH)))
 
     def is_first_use(self, model: str) -> bool:
-        """Whether nobody was told yet that this model is used; from now on somebody was."""
+        """Return whether the user was not told yet that this model is used, and record it."""
         if model in self._known().told:
             return False
         self._add(_Line(told=model))
@@ -308,17 +308,17 @@ class UsageLog:
 
 
 class _Sums(msgspec.Struct, frozen=True):
-    """Lines added up."""
+    """The sums of lines."""
 
     sessions: dict[str, Spending] = {}
-    """Those with the latest calls last."""
+    """In order of their latest calls."""
     cost_usd: dict[date, float] = {}
     away: dict[str, Away] = {}
-    """What was said of each model last."""
+    """The latest state of each model."""
     told: dict[str, None] = {}
 
     def plus(self, lines: Iterable[_Line]) -> "_Sums":
-        """With these: a call counts for its session and for its day."""
+        """Return the sums with more lines; a call counts for its session and for its day."""
         sums = _Sums(*map(dict, msgspec.structs.astuple(self)))
         for line in lines:
             if line.session:
@@ -337,7 +337,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def measured(metrics: Metrics, day: date) -> Measured:
-    """Return one process' metrics as a sum."""
+    """Return one process's metrics as a sum for a day."""
     counts = {name: count for name, count in metrics.counts.items() if count}
     return Measured(day=day, processes=1, counts=counts, timings=dict(metrics.timings))
 
@@ -362,7 +362,7 @@ def _name(session_id: str) -> str:
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
-    """Another one when it was written to since."""
+    """Return a value that changes when the file is written."""
     with suppress(OSError):
         now = file.stat()
         return now.st_ino, now.st_size, now.st_mtime_ns
@@ -370,7 +370,7 @@ def _stamp(file: Path) -> tuple[int, ...]:
 
 
 def _lines(file: Path, kind: type[T]) -> Iterator[T]:
-    """A torn line costs that line."""
+    """Decode the lines of the file, skipping invalid ones."""
     with suppress(OSError):
         for line in file.read_bytes().splitlines():
             with suppress(msgspec.DecodeError):

@@ -1,8 +1,8 @@
-"""Texts become vectors: the protocol, an embedder's model, dimension and thresholds; which embedder
-the settings name, what of a turn it reads, and the service that embeds for other processes.
+"""Embeddings: the embedder protocol and its cache, the choice of an embedder by the settings,
+cutting turns into passages, and the service that embeds texts for other processes.
 
-Vectors of two models are never compared, so the model's id is part of every
-vector's hash. Nothing here imports numpy at run time: it takes a tenth of a second.
+Vectors of different models are never compared, so the model's id is part of every vector's hash.
+Importing this module doesn't import numpy, which takes a tenth of a second.
 """
 
 import hashlib
@@ -34,11 +34,14 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 _FEW = 300
-"""Vectors that are compared one by one, in 4 ms, rather than load numpy for them, in 100."""
+"""The most vectors to compare without numpy: in 4 ms, while importing numpy takes 100."""
 
 
 def cosines(row: bytes, rows: Mapping[K, bytes]) -> dict[K, float]:
-    """Return by name the cosines of a unit vector with others, all float32, little-endian."""
+    """Return the cosine similarities of a unit vector to others, all float32, little-endian.
+
+    Vectors of another length are left out.
+    """
     alike = {name: other for name, other in rows.items() if len(other) == len(row)}
     if not alike:
         return {}
@@ -59,44 +62,45 @@ def _cosine(own: "array[float]", other: "array[float]") -> float:
 
 
 Kind = Literal["query", "passage"]
-"""`query`: somebody waits for it. `passage`: something to be found, embedded in the background."""
+"""`query` is a question whose result is waited for, `passage` a text to find, embedded in the
+background."""
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
-    """Raw cosines above which (strictly) two texts count as what the name says.
+    """Raw cosine similarities, strictly above which two texts count as related.
 
-    The defaults are those of an embedder that nobody has fitted.
+    The defaults are for embedders that no thresholds were fitted for.
     """
 
     history: float = 0.7
-    """Precise: a past turn or summary answers the question."""
+    """A past turn or summary answers the question: precise."""
     fact: float = 0.5
-    """Permissive: a fact has to do with the question."""
+    """A fact is relevant to the question: permissive."""
     duplicate: float = 0.85
-    """Near-identical: a fact says what another one says."""
+    """A fact says the same as another one: near-identical."""
 
 
 class EmbedderInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store records and the context builder asks."""
+    """An embedder's model, its limits and its thresholds."""
 
     model_id: str
-    """Names the weights and how they are computed: another id, other vectors."""
+    """Identifies the weights and the computation: vectors of different ids differ."""
     dimension: int
-    """Numbers in a vector; 0 until `prepare` where only the provider knows."""
+    """The length of a vector; 0 until `prepare` if only the provider knows it."""
     max_tokens: int
-    """Read of a text; what is beyond has no effect on its vector."""
+    """The tokens of a text that are read; further ones have no effect on its vector."""
     passage_tokens: int = 256
-    """How long the passages are that a long text is cut into."""
+    """The length of the passages that a long text is cut into."""
     thresholds: Thresholds = Thresholds()
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
-    """What an embedder was given so far."""
+    """What an embedder has processed so far."""
 
     texts: int = 0
     tokens: int = 0
     calls: int = 0
-    """Requests to a provider, or runs of a model."""
+    """The number of requests to a provider, or of runs of a local model."""
 
     def __add__(self, other: "Spent") -> "Spent":
         return Spent(
@@ -107,31 +111,31 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Embedder(Protocol):
-    """Texts to unit vectors. Raises `EmbedderError` only, and is cancelled safely."""
+    """Converts texts to unit vectors; raises only `EmbedderError`, and can be cancelled safely."""
 
     @property
     def info(self) -> EmbedderInfo:
-        """Return which model it is, and its thresholds."""
+        """The model and its thresholds."""
 
     @property
     def spent(self) -> Spent:
-        """Return the texts and tokens so far."""
+        """The numbers of texts, tokens and calls so far."""
 
     async def prepare(self) -> None:
-        """Load what takes time; everything else does so when it must."""
+        """Load what takes time in advance; the other methods load it on demand."""
 
     def count_tokens(self, text: str) -> int:
-        """Tokens of a text as this model reads it, its marks of beginning and end left out."""
+        """Return the number of a text's tokens for this model, without special tokens."""
 
     async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> "Vectors":
-        """A row of length 1 for each text: float32, `(len(texts), dimension)`."""
+        """Return a unit vector for each text: float32, of shape `(len(texts), dimension)`."""
 
     async def aclose(self) -> None:
-        """Give threads and connections back; a later call opens them again."""
+        """Release threads and connections; a later call opens them again."""
 
 
 def embedding_hash(model_id: str, kind: Kind, text: str) -> str:
-    """The key under which a vector is kept: same model, kind and text, same hash."""
+    """Return the key of a vector, which depends on the model, the kind and the text."""
     digest = hashlib.sha256()
     for part in (model_id, kind):
         digest.update(part.encode("utf-8", "replace") + b"\0")
@@ -140,16 +144,16 @@ def embedding_hash(model_id: str, kind: Kind, text: str) -> str:
 
 
 class CachedEmbedder:
-    """An embedder that remembers its latest vectors: a text asked for again costs nothing.
+    """An embedder with a cache of its latest vectors (least recently used are dropped).
 
-    A few short texts are asked of the `service`, a process that has the same model loaded, as long
-    as `inner` is not loaded here.
+    A few short texts are sent to the `service`, a process that has the same model loaded, as long
+    as `inner` is not loaded in this process.
     """
 
     def __init__(self, inner: Embedder, service: Client | None = None, *, size: int = 512) -> None:
         self._inner = inner
         self._service = service
-        """None where there is none, and once `inner` is loaded."""
+        """None without a service, and once `inner` is loaded."""
         self._shared = Spent()
         self._size = size
         self._rows: OrderedDict[str, Vectors] = OrderedDict()
@@ -161,22 +165,22 @@ class CachedEmbedder:
 
     @property
     def spent(self) -> Spent:
-        """See `Embedder.spent`; with what the service was asked, without what was remembered."""
+        """See `Embedder.spent`; texts sent to the service count, cached ones don't."""
         return self._inner.spent + self._shared
 
     async def prepare(self) -> None:
-        """See `Embedder.prepare`; where a service answers, there is nothing to load."""
+        """See `Embedder.prepare`; if the service answers, nothing is loaded."""
         if await self._ask([], "query") is None:
             await self._inner.prepare()
             self._service = None
 
     def count_tokens(self, text: str) -> int:
-        """See `Embedder.count_tokens`; it loads `inner`."""
+        """See `Embedder.count_tokens`; this loads `inner`."""
         self._service = None
         return self._inner.count_tokens(text)
 
     async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> "Vectors":
-        """See `Embedder.embed`; each text that is not known is embedded once."""
+        """See `Embedder.embed`; each text that is not cached is embedded once."""
         import numpy as np
 
         if not texts:
@@ -185,7 +189,7 @@ class CachedEmbedder:
         rows = {key: self._rows[key] for key in hashes if key in self._rows}
         missing = {k: t for k, t in zip(hashes, texts, strict=True) if k not in rows}
         if missing:
-            # Copies: a row of a batch would keep the whole batch in memory.
+            # Copied, since a row is a view that would keep the whole batch in memory.
             found = map(np.copy, await self._embed(list(missing.values()), kind))
             rows.update(zip(missing, found, strict=True))
         for key in dict.fromkeys(hashes):
@@ -217,7 +221,7 @@ class CachedEmbedder:
     async def _ask(self, texts: Sequence[str], kind: Kind) -> "_Rows | None":
         if self._service is None:
             return None
-        # Half a character is what the own model reads as a question mark too.
+        # Lone surrogates become question marks, as in the local model.
         sound = [text.encode("utf-8", "replace").decode() for text in texts]
         asked = _Texts(self.info.model_id, kind, sound)
         within_s = QUESTION_S if kind == "query" else ANSWER_S
@@ -227,15 +231,15 @@ class CachedEmbedder:
 
 
 Count = Callable[[str], int]
-"""Tokens of a text, as the embedder reads it."""
+"""Returns the number of a text's tokens for the embedder."""
 
 MOST_CHARS = 40_000
-"""Of a turn; what is left out of the middle of a longer one is found by its words only."""
+"""The most of a turn that is embedded; the middle of a longer one is found by words only."""
 _MARKS = 2
 _MOST_TOOL_LINES = 40
 _LINE_CHARS = 120
 _HEADER_SHARE = 4
-"""A header takes at most one part in so many of a passage."""
+"""The divisor of a passage's size that gives the limit of its header."""
 
 _FENCE = re.compile(r"^ {0,3}(```+|~~~+)")
 _HEADING = re.compile(r"^#{1,6}\s+\S")
@@ -243,11 +247,10 @@ _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n")
 
 
 def turn_passages(turn: Turn, count: Count, info: EmbedderInfo) -> list[str]:
-    """The texts to embed for a turn: what was asked, what was done, what was answered.
+    """Return the texts to embed for a turn: its prompt, tool calls and answer.
 
-    First the turn as a whole, as far as the embedder reads at once (or in several),
-    then the short passages: a question is about one of the things that a turn says,
-    and in a vector of the whole they drown each other.
+    First come passages as long as the embedder reads, mostly the whole turn in one, then short
+    ones: a question is about one thing in a turn, which is drowned in a vector of the whole.
     """
     text = clip_middle(turn_text(turn), MOST_CHARS)
     cut = [
@@ -258,13 +261,13 @@ def turn_passages(turn: Turn, count: Count, info: EmbedderInfo) -> list[str]:
 
 
 def turn_text(turn: Turn) -> str:
-    """User message, a line for each tool call, and what the agent said, as one text."""
+    """Return a turn as one text: the user message, a line per tool call, and the agent's text."""
     said = (turn.user_message, tool_lines(turn.tool_calls), turn.said)
     return "\n\n".join(part.strip() for part in said if part.strip())
 
 
 def tool_lines(calls: Sequence[ToolCall]) -> str:
-    """A line for each call: its name, argument, size, and the first line of its result."""
+    """Return a line per call: its name, argument, size, and the first line of its result."""
     lines = list(dict.fromkeys(_tool_line(call) for call in calls))
     if len(lines) > _MOST_TOOL_LINES:
         half = _MOST_TOOL_LINES // 2
@@ -273,10 +276,10 @@ def tool_lines(calls: Sequence[ToolCall]) -> str:
 
 
 def passages(text: str, count: Count, *, max_tokens: int, title: str = "") -> list[str]:
-    """Cut a text where its paragraphs, fences, lines or sentences end; at least one passage.
+    """Cut a text at the ends of paragraphs, fences, lines or sentences, into at least one passage.
 
-    Each but the first carries the title's first line and the heading that it stands
-    under. Nothing is repeated from one passage in the next (docs/measurements.md).
+    Each one but the first begins with the title's first line and the heading that it is under.
+    Passages don't overlap (docs/measurements.md).
     """
     room = max(8, max_tokens - _MARKS)
     text = text.strip()
@@ -303,12 +306,12 @@ def _passage(header: str, body: str) -> str:
 
 
 def _fits(text: str, room: int, count: Count) -> bool:
-    # A token is a character at least; a text of fewer characters need not be counted.
+    # A token has at least one character: a shorter text need not be counted.
     return len(text) <= room or (len(text) <= room * 64 and count(text) <= room)
 
 
 def _clipped(line: str, room: int, count: Count) -> str:
-    """A header that leaves three quarters of the passage to its text."""
+    """Shorten a header to a quarter of the passage, by whole words."""
     words = line.split()
     while words and count(" ".join(words)) > room // _HEADER_SHARE:
         words.pop()
@@ -316,7 +319,7 @@ def _clipped(line: str, room: int, count: Count) -> str:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Paragraphs, each with the heading that it stands below; a fenced block is one."""
+    """Yield paragraphs, each with the heading that it is under; a fenced block is one."""
     lines: list[str] = []
     fence = heading = ""
     for line in text.split("\n"):
@@ -341,7 +344,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _pieces(text: str, room: int, count: Count) -> Iterator[str]:
-    """A block that is too long, by lines or sentences, then words, then characters."""
+    """Yield a block in pieces that fit, cut by lines or sentences, else words, else characters."""
     if _fits(text, room, count):
         yield text
         return
@@ -356,7 +359,7 @@ def _pieces(text: str, room: int, count: Count) -> Iterator[str]:
 
 
 def _packed(parts: Sequence[str], glue: str, room: int, count: Count) -> Iterator[str]:
-    """As many parts together as fit; a part's tokens are counted once."""
+    """Join as many parts as fit, counting each part's tokens once."""
     taken: list[str] = []
     used = 0
     for part in parts:
@@ -378,7 +381,7 @@ class _Result(msgspec.Struct, frozen=True):
 
 
 def _tool_line(call: ToolCall) -> str:
-    """`read_file src/a.py (12 KB): import os`; what failed says so."""
+    """Return `read_file src/a.py (12 KB): import os`, marked if the call failed."""
     try:
         text = msgspec.json.decode(call.result or "{}", type=_Result).text
     except msgspec.MsgspecError:
@@ -392,7 +395,7 @@ def _tool_line(call: ToolCall) -> str:
 
 
 def _argument(arguments: str) -> str:
-    """The call's telling argument: its first text, a long path by its last three parts."""
+    """Return a call's first argument that is a string; of a long path the last three parts."""
     try:
         values = msgspec.json.decode(arguments)
     except msgspec.MsgspecError:
@@ -414,14 +417,14 @@ _WITHOUT_A_KEY = {"ollama", "lm_studio", "hosted_vllm", "bedrock", "vertex_ai", 
 
 
 def is_shipped(config: Config) -> bool:
-    """Whether texts are embedded, by the model that comes with ragmem."""
+    """Return whether texts are embedded with the model that ships with ragmem."""
     return config.memory.embeddings.enabled and config.model.embedding in ("", SHIPPED)
 
 
 def open_embedder(config: Config, service: Client | None = None) -> Embedder | None:
-    """The embedder of the settings, with its cache, not loaded yet; None if it is switched off.
+    """Return the configured embedder, with a cache, not loaded yet; None if it is switched off.
 
-    `service` is a process that may have the shipped one loaded.
+    `service` is a process that may have the shipped one loaded. Raises ConfigError.
     """
     settings = config.memory.embeddings
     if not settings.enabled:
@@ -440,7 +443,7 @@ def open_embedder(config: Config, service: Client | None = None) -> Embedder | N
 
 
 def thresholds(info: EmbedderInfo, settings: EmbeddingsConfig) -> Thresholds:
-    """The embedder's own, but where the settings name others."""
+    """Return an embedder's thresholds, overridden by the settings."""
     own = info.thresholds
     return Thresholds(
         history=settings.history_similarity or own.history,
@@ -480,9 +483,9 @@ def _by_litellm(config: Config, model: str) -> Embedder:
 
 
 def changed(recorded: tuple[str, int] | None, info: EmbedderInfo) -> str:
-    """What to say where a store recorded another `(model id, dimension)`; empty where they fit.
+    """Return a message if a store has recorded another `(model id, dimension)`, else nothing.
 
-    Such a store's vectors can't be compared with new ones until they are made anew.
+    Its vectors can't be compared with new ones until all texts are embedded again.
     """
     if recorded is None or recorded == (info.model_id, info.dimension):
         return ""
@@ -495,11 +498,11 @@ def changed(recorded: tuple[str, int] | None, info: EmbedderInfo) -> str:
 
 MOST_TEXTS = 16
 MOST_BYTES = 64 * 1024
-"""Of a text."""
+"""The limit of each text."""
 ANSWER_S = 2.0
-"""Who has no answer until then makes the vectors."""
+"""How long a client waits for passages before it embeds them itself."""
 QUESTION_S = 0.5
-"""Somebody waits for a question: so long that the own model can still be loaded after it."""
+"""The same for a question: short enough to load the model in this process after it."""
 _EMBED = "embed"
 
 
@@ -511,12 +514,12 @@ class _Texts(msgspec.Struct, frozen=True):
 
 class _Rows(msgspec.Struct, frozen=True):
     rows: bytes = b""
-    """float32, little-endian, one row after the other."""
+    """The vectors: float32, little-endian, concatenated."""
     tokens: int = 0
 
 
 def answering(embedder: Embedder) -> Handlers:
-    """Answer for this one: the vectors of a few texts."""
+    """Return the service's handlers, which embed a few texts with this embedder."""
 
     async def embed(asked: _Texts) -> _Rows:
         info = embedder.info

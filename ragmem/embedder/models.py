@@ -1,19 +1,18 @@
-"""The embedders: the one that is shipped, and those of providers, through litellm.
+"""The embedders: the shipped model, and those of providers, through litellm.
 
-Shipped is all-MiniLM-L6-v2 as int8, run on this machine's processor. Texts go through the model
-one by one, each in one thread, so a vector does not depend on what it was embedded with, and a
-question never waits behind a batch: questions have a thread of their own, the background has two,
-which yield to everything else (nice 5, where the system has that per thread).
+The shipped one is all-MiniLM-L6-v2 in int8, run on the CPU. Texts go through the model one by one,
+each in one thread, so that a vector does not depend on other texts of its batch, and a question
+never waits for a batch: questions have a thread of their own, background work has two, with a
+lower priority (nice 5, on systems that have it per thread).
 
-The model learned from English. Two texts in another language are close to each
-other because of the language, and far from English ones that say the same, so the
-directions that stand for languages are taken out of each vector (`languages.npy`,
-made by scripts/build_embedder from parallel sentences). English stays as it was; in
-other languages a quarter to four fifths more of the evidence is among the first five
-(docs/measurements.md).
+The model was trained on English. Two texts in another language are close to each other because of
+the language, and far from English ones of the same meaning, so the directions that stand for
+languages are projected out of each vector (`languages.npy`, computed by scripts/build_embedder
+from parallel sentences). English results stay the same; in other languages a quarter to four
+fifths more of the evidence is among the first five (docs/measurements.md).
 
-To litellm texts go in batches; a batch that met a passing fault is sent again. No exception of an
-SDK, which may hold a key, gets out of here.
+To litellm texts are sent in batches, and again after a transient failure. No exception of an SDK,
+which may contain a key, leaves this module.
 """
 
 import asyncio
@@ -54,7 +53,7 @@ _NICE = 5
 _CLS, _SEP = 101, 102
 _MARKS = 2
 _MOST_CHARS = 16_384
-"""More than 256 tokens of any sensible text: what is beyond is not even looked at."""
+"""More than 256 tokens of any real text: the rest is not even tokenized."""
 
 INFO = EmbedderInfo(
     model_id="all-minilm-l6-v2-int8-1",
@@ -72,11 +71,11 @@ class _Loaded(msgspec.Struct, frozen=True):
     session: Any
     tokenizer: Any
     languages: "Vectors"
-    """Orthonormal columns."""
+    """The directions of languages, as orthonormal columns."""
 
 
 class OnnxEmbedder:
-    """Implements `Embedder` with onnxruntime; loads when it is first needed."""
+    """Implements `Embedder` with onnxruntime; loads the model on first use."""
 
     info = INFO
 
@@ -109,7 +108,7 @@ class OnnxEmbedder:
         waiting = iter(enumerate(texts))
 
         async def work() -> None:
-            # One text a step: a cancelled call leaves at most one running in each thread.
+            # One text at a time: after a cancellation at most one runs in each thread.
             for index, text in waiting:
                 vectors[index] = await self._in_thread(kind, partial(self._vector, text))
 
@@ -122,7 +121,7 @@ class OnnxEmbedder:
         return vectors
 
     async def aclose(self) -> None:
-        """Stop the threads and let the model go."""
+        """Stop the threads and release the model."""
         pools, self._pools = list(self._pools.values()), {}
         for pool in pools:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -146,7 +145,7 @@ class OnnxEmbedder:
         try:
             (rows,) = loaded.session.run(None, {"input_ids": np.array([ids], dtype=np.int64)})
         except Exception as error:
-            # onnxruntime's own kinds: out of memory, a processor that it does not know.
+            # onnxruntime's own exceptions: out of memory, an unsupported CPU.
             raise EmbedderError(
                 f"The embedder could not read a text: {_first_line(error)}.",
                 hint="Text search goes on. Is there memory left?",
@@ -164,7 +163,7 @@ class OnnxEmbedder:
 
 
 def _load(folder: Path) -> _Loaded:
-    # From 1.29 on onnxruntime reports how it is used, unless it is told not to before its import.
+    # Since 1.29 onnxruntime sends telemetry, unless this is set before its import.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import numpy as np
@@ -176,9 +175,9 @@ def _load(folder: Path) -> _Loaded:
             hint="Install ragmem again, or name a provider's: ragmem config set model.embedding …",
         ) from None
     options = onnxruntime.SessionOptions()
-    # Everything in the thread that calls: that thread's priority counts, and no other spins.
+    # Run in the calling thread only: its priority applies, and no other thread spins.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    # It was optimised when it was made.
+    # The file was optimized when it was built.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.enable_mem_pattern = False
     options.log_severity_level = 4
@@ -201,10 +200,10 @@ def _threads(kind: Kind) -> int:
 
 
 def _yield_to_others() -> None:
-    """Lower this thread's priority; on Linux, `PRIO_PROCESS` with a thread's id is the thread."""
+    """Lower this thread's priority, on Linux, where `PRIO_PROCESS` accepts a thread's id."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
-        # Never lower than it is: that needs rights.
+        # Never below the current value, which would need privileges.
         nice = max(_NICE, os.getpriority(os.PRIO_PROCESS, thread))
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, thread, nice)
@@ -238,9 +237,9 @@ KNOWN = {
     "ollama/all-minilm": (384, 256),
     "ollama/bge-m3": (1024, 8192),
 }
-"""Dimension and tokens read, as their makers say; of others the dimension is asked for."""
+"""Dimension and maximum tokens as documented; other models are asked for their dimension."""
 _TOKENS_READ = 512
-"""Of a model that is not known."""
+"""The assumed maximum of an unknown model."""
 
 _PREFIXES: dict[str, dict[Kind, str]] = {
     "nomic-embed-text": {"query": "search_query: ", "passage": "search_document: "},
@@ -249,11 +248,11 @@ _PREFIXES: dict[str, dict[Kind, str]] = {
         "passage": "",
     },
 }
-"""Words that a model was trained to see before a text."""
+"""Prefixes with which models were trained."""
 
 
 class _Passing(EmbedderUnavailable):
-    """Another try may well succeed."""
+    """A transient failure: a retry may succeed."""
 
 
 class LiteLLMEmbedder:
@@ -291,17 +290,17 @@ class LiteLLMEmbedder:
 
     @property
     def spent(self) -> Spent:
-        """See `Embedder.spent`; tokens as the provider reports them, else estimated."""
+        """See `Embedder.spent`; tokens as reported by the provider, else estimated."""
         return self._spent
 
     async def prepare(self) -> None:
-        """Import litellm; ask the provider for the dimension where it is not known."""
+        """Import litellm; if the dimension is unknown, embed a text to learn it."""
         await asyncio.to_thread(load_litellm)
         if not self._info.dimension:
             await self.embed(["dimension"])
 
     def count_tokens(self, text: str) -> int:
-        """See `Embedder.count_tokens`; an estimate, rather too high than too low."""
+        """See `Embedder.count_tokens`; an estimate that is rather too high than too low."""
         return -(-len(text.encode("utf-8", "replace")) // _BYTES_A_TOKEN)
 
     async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> "Vectors":
@@ -310,7 +309,7 @@ class LiteLLMEmbedder:
 
         prefix = next((p[kind] for name, p in _PREFIXES.items() if name in self._model), "")
         most = self._info.max_tokens * _BYTES_A_TOKEN - len(prefix)
-        # No provider takes a text of nothing.
+        # Providers refuse empty texts.
         ready = [prefix + (_cut(clean(text), most).strip() or "-") for text in texts]
         rows = [row for batch in _batches(ready) for row in await self._embed_batch(batch)]
         if not rows:
@@ -323,19 +322,19 @@ class LiteLLMEmbedder:
         return unit
 
     async def aclose(self) -> None:
-        """Close litellm's connections, those of other models too: they open again when needed."""
+        """Close litellm's connections, also those of other models: they are reopened on demand."""
         await close_litellm()
 
     async def _embed_batch(self, batch: list[str]) -> list[list[float]]:
         litellm = await asyncio.to_thread(load_litellm)
-        # Its OpenAI path takes `max_retries=0` for "not given", and tries three times by itself.
+        # For OpenAI litellm takes `max_retries=0` for "not given", and tries three times.
         litellm.DEFAULT_MAX_RETRIES = 0  # type: ignore[attr-defined]
         number = 1
         while True:
             try:
                 answer = await litellm.aembedding(**self._call(batch))
             except Exception as error:
-                # litellm raises its own kinds, its provider's, and plain ones.
+                # litellm raises its own exceptions, those of providers' SDKs, and built-in ones.
                 fault = self._fault(error)
             else:
                 return self._read(answer, batch)
@@ -367,7 +366,7 @@ class LiteLLMEmbedder:
         return call
 
     def _read(self, answer: Any, batch: list[str]) -> list[list[float]]:
-        """The vectors in the order of the texts, checked for number and dimension."""
+        """Return the vectors in the order of the texts, after checking number and dimension."""
         try:
             value = msgspec.convert(answer.model_dump(), _Answer)
         except (msgspec.ValidationError, AttributeError):
@@ -391,7 +390,7 @@ class LiteLLMEmbedder:
         return rows
 
     def _fault(self, error: Exception) -> EmbedderError:
-        """An exception of litellm or of what it uses, as ours; only names and text are taken."""
+        """Convert any exception raised by litellm; only its names and texts are used."""
         name = self._model.partition("/")[0]
         kinds = {type(e).__name__ for e in chain(error)}
         status = getattr(error, "status_code", None)
@@ -450,6 +449,6 @@ def _cut(text: str, most_bytes: int) -> str:
 
 
 def _retry_after(error: BaseException) -> float | None:
-    """Seconds that the provider asks for; None for anything but a number."""
+    """Return the seconds of a `Retry-After` header; None if it isn't a number."""
     value = header_of(error, "retry-after") or ""
     return float(value) if value.replace(".", "", 1).isdigit() else None

@@ -1,8 +1,8 @@
-"""A graph as a file: a page that needs nothing else, JSON, or GraphML for other programs.
+"""Exporting a graph as a self-contained HTML page, as JSON, or as GraphML for other programs.
 
-The page carries its own scripts, style and data, and forbids its browser every request by a
-Content-Security-Policy, which names the scripts and the style by their hashes. The data is JSON in
-an element that is never run, and gets onto the page as text nodes only.
+The page contains its scripts, style and data, and forbids the browser all requests with a
+Content-Security-Policy, which lists the scripts and the style by hash. The data is JSON in an
+element that is never executed, and is inserted into the page as text nodes only.
 """
 
 from base64 import b64encode
@@ -22,12 +22,12 @@ _TEXTS = {"kind": "string", "label": "string", "at": "string"}
 
 
 def to_json(graph: Graph) -> bytes:
-    """Return all of it, with the names of the fields of `ragmem.memory.graph`."""
+    """Return the whole graph as JSON, with the field names of `ragmem.memory.graph`."""
     return msgspec.json.format(msgspec.json.encode(graph), indent=2) + b"\n"
 
 
 def to_graphml(graph: Graph) -> bytes:
-    """Return the nodes with their kind, label and time, and the edges with their kind."""
+    """Return the graph as GraphML: nodes with kind, label and time, and edges with their kind."""
     root = ElementTree.Element("graphml", xmlns="http://graphml.graphdrawing.org/xmlns")
     for name, kind in _TEXTS.items():
         key = {"id": name, "for": "node", "attr.name": name, "attr.type": kind}
@@ -48,9 +48,9 @@ def to_graphml(graph: Graph) -> bytes:
 
 
 def to_html(graph: Graph) -> bytes:
-    """Return the page; see the module's text."""
+    """Return the graph as a self-contained page; see the module's docstring."""
     style, script, body = _parts()
-    # Nothing in the data can end its element, or begin a comment in it.
+    # Escaped, so that nothing in the data can close its element or open a comment in it.
     data = msgspec.json.encode(_brief(graph)).decode().replace("<", "\\u003c")
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
@@ -71,7 +71,7 @@ def to_html(graph: Graph) -> bytes:
 
 
 def _brief(graph: Graph) -> dict[str, object]:
-    """The graph with the nodes of an edge by their places: ids are long, and edges many."""
+    """Return the graph with edges that refer to nodes by index, which is shorter than their ids."""
     place = {node.id: number for number, node in enumerate(graph.nodes)}
     edges = [(place[each.source], place[each.target], each.kind) for each in graph.edges]
     return msgspec.structs.asdict(graph) | {"edges": edges}

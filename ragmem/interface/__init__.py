@@ -1,6 +1,6 @@
 """The Python interface: `ragmem.open_memory`, `ConversationAgent` and `Conversation`.
 
-Here is what a program hands over: checked values, and the records and writes that become of them.
+This module checks the values that a program passes, and converts them to records and writes.
 """
 
 import inspect
@@ -38,7 +38,7 @@ from ragmem.records import (
 from ragmem.text import Regex, clean, clip_middle
 
 GivenCall = ToolCall | Mapping[str, Any]
-"""A call as it happened: a `ToolCall`, or its fields by name (see docs/python.md)."""
+"""A tool call to store: a `ToolCall`, or a mapping of its fields (see docs/python.md)."""
 
 _FIELDS = frozenset(ToolCall.__struct_fields__) - {"turn_id", "order", "origin"}
 
@@ -49,7 +49,7 @@ C = TypeVar("C", bound=type)
 
 
 def checked_arguments(cls: C) -> C:
-    """Let the constructor and each public method of a class look at their arguments: `checked`."""
+    """Apply `checked` to the constructor and the public methods of a class, as a decorator."""
     for name, method in list(vars(cls).items()):
         if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
             setattr(cls, name, checked(method, cls.__name__ if name == "__init__" else name))
@@ -57,7 +57,7 @@ def checked_arguments(cls: C) -> C:
 
 
 def checked(call: Callable[P, R], name: str = "") -> Callable[P, R]:
-    """The function; UsageError for an argument that is not of the type that its annotation says."""
+    """Wrap a function to raise UsageError for an argument that doesn't match its annotation."""
     signature = inspect.signature(call)
 
     def check(*given: P.args, **named: P.kwargs) -> None:
@@ -86,19 +86,19 @@ _MODULES = Regex(r"\b(?:\w+\.)+(?=\w)")
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Whether a value is of a type, as far as that can be seen without using it."""
+    """Return whether a value matches a type, as far as this can be seen without using it."""
     kind, parts = get_origin(hint), get_args(hint)
     if kind in (Union, UnionType):
         return any(_fits(value, part) for part in parts)
     if kind is Literal:
-        return isinstance(value, str)  # Who takes it says which ones there are.
+        return isinstance(value, str)  # The called function checks the value and lists the others.
     wanted = kind or hint
     if wanted in (Any, inspect.Parameter.empty) or not isinstance(wanted, type):
         return True
     if getattr(wanted, "_is_protocol", False):
         return True
     if kind and isinstance(value, str):
-        return False  # A text is no list of texts.
+        return False  # A string is a sequence of strings, but is never meant as one.
     if not isinstance(value, int | float if wanted is float else wanted):
         return False
     if isinstance(value, Collection) and not isinstance(value, Mapping):
@@ -107,14 +107,14 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def local_time(at: datetime | None, now: datetime) -> datetime:
-    """Now, if no time is given; one without a time zone is this machine's local time."""
+    """Return a time in the zone of `now`, taking a naive one as local; `now` if none is given."""
     return at.astimezone(now.tzinfo) if at else now
 
 
 def checked_calls(
     given: Iterable[GivenCall], *, turn_id: str, at: datetime
 ) -> tuple[ToolCall, ...]:
-    """The calls of a turn, in order; they happened at `at` where nothing else is said."""
+    """Return the given calls as records, in order; `at` is the default for their start."""
     made = [_call(one, turn_id=turn_id, order=order, at=at) for order, one in enumerate(given)]
     if len({call.tool_call_id for call in made}) < len(made):
         raise UsageError("Two tool calls of one turn have the same id.")
@@ -150,7 +150,7 @@ def _named(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(value: object) -> str:
-    """A JSON object, whatever arrived."""
+    """Return arguments as a JSON object; anything else is wrapped in one."""
     encoded = value if isinstance(value, str) else _json({} if value is None else value)
     try:
         parse_arguments(encoded or "{}")
@@ -160,7 +160,7 @@ def _arguments(value: object) -> str:
 
 
 def _result(value: object) -> str:
-    """A JSON object with at least `text`, what the model was shown."""
+    """Return a result as a JSON object with a field `text`, which the model was shown."""
     if isinstance(value, str):
         known = _decoded(value)
         if isinstance(known, dict) and isinstance(known.get("text"), str):
@@ -190,11 +190,11 @@ def _json(value: object) -> str:
 
 
 _SUMMARY_LEVELS = tuple(range(1, 65))
-"""More than there can ever be: each has at least twice the turns of the one below."""
+"""More levels than are possible: each covers at least twice the turns of the one below."""
 
 
 def writes_of(turn: Turn, locate: Callable[[str], str]) -> list[Write]:
-    """A completed turn from its beginning to its end, for one transaction."""
+    """Return the writes that store a completed turn, for one transaction."""
     return [
         BeginTurn(
             turn_id=turn.turn_id,
@@ -226,7 +226,7 @@ def writes_of(turn: Turn, locate: Callable[[str], str]) -> list[Write]:
 def scope_around(
     session: Session | None, scope: ScopeName | Scope | None, *, default: ScopeName
 ) -> Scope:
-    """Return where to search; without a session by name it can only be everywhere."""
+    """Return the scope to search; without a session the only valid name is `all`."""
     if isinstance(scope, Scope):
         return scope
     if scope is not None and scope not in get_args(ScopeName):
@@ -244,7 +244,7 @@ def scope_around(
 
 
 async def found_session(store: CodeStore, session_id: str) -> Session:
-    """The session of an id; SessionNotFound where there is none."""
+    """Return the session with an id; raises SessionNotFound."""
     try:
         return await store.session(clean(session_id))
     except SessionNotFound:
@@ -255,14 +255,14 @@ async def found_session(store: CodeStore, session_id: str) -> Session:
 
 
 def checked_strategy(strategy: Strategy) -> Strategy:
-    """Itself; UsageError for one that there is not, which would be taken for another."""
+    """Return a strategy if it is valid; raises UsageError."""
     if strategy not in STRATEGIES:
         raise UsageError(f"There is no strategy {strategy!r}.", hint="recent, relevant or hybrid.")
     return strategy
 
 
 def place_of(session: Session, instructions: Instructions | None = None) -> Place:
-    """Return where a session works, with its project's instructions if none are given."""
+    """Return the place of a session, with its project's instructions if none are given."""
     cwd = Path(session.cwd)
     top = Path(session.project_path or session.cwd)
     if instructions is None:
@@ -276,7 +276,7 @@ def place_of(session: Session, instructions: Instructions | None = None) -> Plac
 
 
 def wanted_levels(levels: Iterable[int] | None, *, include_turns: bool) -> tuple[int, ...] | None:
-    """Return the levels as a search takes them, where none is all; None where nothing is wanted."""
+    """Return the levels for a search, where an empty tuple means all; None to find nothing."""
     if levels is None:
         return () if include_turns else _SUMMARY_LEVELS
     wanted = tuple(dict.fromkeys(levels))
@@ -284,7 +284,7 @@ def wanted_levels(levels: Iterable[int] | None, *, include_turns: bool) -> tuple
 
 
 def clipped(turn: Turn, max_chars: int) -> Turn:
-    """Cut a turn's texts to so many characters: what the shorter one leaves is for the other."""
+    """Cut a turn's messages to `max_chars` in all; what the shorter leaves is for the other."""
     if turn.char_count <= max_chars:
         return turn
     half = max_chars // 2

@@ -1,4 +1,4 @@
-"""Conversations with a model: ragmem's agent, over an open memory and any model and tools."""
+"""Conversations with a model: ragmem's agent with an open memory, and any model and tools."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -36,10 +36,10 @@ _CACHED_TURNS = 50
 
 
 class ConversationMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One message: a turn has the person's and, unless it broke off, the model's."""
+    """A message: a turn has one of the user and, unless it broke off, one of the model."""
 
     uuid: str
-    """The turn's id and the role, with a colon between them."""
+    """The turn's id and the role, joined with a colon."""
     conversation_id: str
     role: Literal["user", "assistant"]
     content: str
@@ -47,18 +47,18 @@ class ConversationMessage(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: datetime
     tool_calls: tuple[ToolCall, ...] = ()
     token_count: int | None = None
-    """As the provider reported it."""
+    """The output tokens that the provider reported."""
 
 
 class ConversationContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is told of the conversation, whichever strategy chose it."""
+    """The context of a request in a conversation, as chosen by a strategy."""
 
     strategy: Strategy
     summary: str | None
     recent_messages: tuple[ConversationMessage, ...]
-    """Those that are replayed, in order."""
+    """The messages that are replayed, in order."""
     message_count: int
-    """Of the whole conversation."""
+    """The number of messages in the whole conversation."""
     request: Context
     """The request itself: its sections, sizes and messages."""
 
@@ -69,7 +69,7 @@ class ConversationContext(msgspec.Struct, frozen=True, kw_only=True):
 
 @checked_arguments
 class Conversation:
-    """See the module's text; made by a ConversationAgent. One message is answered at a time."""
+    """A conversation, opened by a ConversationAgent. It answers one message at a time."""
 
     def __init__(self, owner: "ConversationAgent", session: Session, agent: Agent) -> None:
         self._owner = owner
@@ -80,7 +80,7 @@ class Conversation:
 
     @property
     def uuid(self) -> str:
-        """Return the conversation's id: that of the session."""
+        """Return the conversation's id, which is that of its session."""
         return self._session.session_id
 
     @property
@@ -95,15 +95,15 @@ class Conversation:
 
     @property
     def message_cache(self) -> tuple[ConversationMessage, ...]:
-        """What this object knows without the store: it stands in while that is away."""
+        """Return the cached messages, which are used while the store is unavailable."""
         return tuple(message for turn in self._cache for message in messages_of(turn, self.uuid))
 
     async def session(self) -> Session:
-        """The session as it is stored now: title, tags, status, summary, counts."""
+        """Read the session from the store: title, tags, status, summary, counts."""
         return await self._owner.memory.session(self.uuid)
 
     async def fill_cache(self) -> None:
-        """Read the latest turns, for when the store is away."""
+        """Cache the latest turns, in case the store becomes unavailable."""
         query = TurnQuery(limit=_CACHED_TURNS)
         self._cache = await (await self._owner.memory.app.store()).turns(self.uuid, query)
         self._owner.recorder.remember(self.uuid, self._cache)
@@ -113,8 +113,8 @@ class Conversation:
     async def send_message(self, text: str) -> Reply:
         """Store the message, build the context, ask the model with its tools, store the answer.
 
-        Then, in the background, embed and sum up. LLMError when no answer came:
-        what was said is stored all the same. Cancelling it ends the turn as interrupted.
+        Afterwards the turn is embedded and summarized in the background. Raises LLMError if there
+        was no answer; the message is stored all the same. Cancelling interrupts the turn.
         """
         async with self._busy:
             prompt = clean(text)
@@ -134,7 +134,7 @@ class Conversation:
     async def get_history(
         self, limit: int = 100, *, include_tool_calls: bool = True, include_reasoning: bool = True
     ) -> list[ConversationMessage]:
-        """The newest so many messages, in order; from the cache without the store."""
+        """Return the newest messages, in order; from the cache if the store is unavailable."""
         if limit < 1:
             return []
         try:
@@ -155,9 +155,10 @@ class Conversation:
         return found[-limit:]
 
     async def search_history(self, query: str, limit: int = 10) -> list[Hit]:
-        """What was said here that bears on a text, best first.
+        """Find the turns of this conversation that are relevant to a text, best first.
 
-        It holds words of the text, or is nearer than the embedder's threshold, strictly.
+        They contain words of the text, or their similarity is strictly above the embedder's
+        threshold.
         """
         return await self._owner.recorder.search(
             Question(
@@ -173,7 +174,7 @@ class Conversation:
     async def get_tool_calls(
         self, tool_name: str | None = None, success: bool | None = None, limit: int = 100
     ) -> list[ToolCall]:
-        """The newest so many that match, in order."""
+        """Return the newest matching tool calls, in order."""
         turns = await (await self._owner.memory.app.store()).turns(self.uuid)
         found = [
             call
@@ -184,13 +185,13 @@ class Conversation:
         return found[-limit:] if limit > 0 else []
 
     async def get_summary(self) -> str | None:
-        """The conversation's own summary; None before there is one."""
+        """Return the conversation's summary; None before there is one."""
         return (await self.session()).summary
 
     async def summarize(self) -> str:
-        """Renew that summary now, and store it; also where it is not made by itself.
+        """Update the conversation's summary now and store it, also if summarization is disabled.
 
-        UsageError while nothing was said.
+        Raises UsageError if there are no messages.
         """
         session = await self.session()
         if not session.message_count:
@@ -206,10 +207,10 @@ class Conversation:
         relevant_messages: int | None = None,
         include_summary: bool = True,
     ) -> ConversationContext:
-        """What the model would be told with a message; nothing is sent or stored.
+        """Build the context that a message would be sent with; nothing is sent or stored.
 
-        Without a message what bears on the last one is recalled. Counts are within the
-        context's budgets: without them the budgets alone count.
+        Without a message, the last one is used for recall. The counts only lower what the
+        context's budgets allow.
         """
         session = await self._known()
         owner = self._owner
@@ -246,11 +247,11 @@ class Conversation:
     # --- moving -----------------------------------------------------------------
 
     async def export(self) -> dict[str, Any]:
-        """Return all of it as a value that JSON can hold; `import_conversation` takes it back."""
+        """Return the conversation as a JSON-compatible value, for `import_conversation`."""
         return await self._owner.memory.app.export_session(self.uuid)
 
     async def branch(self, from_message_id: str, title: str = "") -> "Conversation":
-        """A new conversation that begins with this one, up to and with a message and its answer."""
+        """Start a new conversation with a copy of this one up to a message and its answer."""
         turn_id, _, role = from_message_id.partition(":")
         store = await self._owner.memory.app.store()
         session = await self.session()
@@ -267,12 +268,12 @@ class Conversation:
         return branch
 
     async def aclose(self) -> None:
-        """End the message that is being answered."""
+        """Stop answering a message, if one is being answered."""
         await self._agent.aclose()
 
 
 def messages_of(turn: Turn, conversation_id: str) -> list[ConversationMessage]:
-    """Return a turn as messages."""
+    """Return a turn as one or two messages."""
     asked = ConversationMessage(
         uuid=f"{turn.turn_id}:{_USER}",
         conversation_id=conversation_id,
@@ -296,27 +297,27 @@ def messages_of(turn: Turn, conversation_id: str) -> list[ConversationMessage]:
 
 
 class ConversationConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How its conversations work."""
+    """Settings of an agent's conversations."""
 
     max_context_messages: int = 20
-    """The latest so many at most are replayed in a request, within the context's budget."""
+    """The most messages that are replayed in a request, within the context's budget."""
     enable_summarization: bool = True
     summarize_every: int = SummariesConfig().every_n_messages
-    """Messages; a turn has two."""
+    """The interval in messages, of which a turn has two."""
     embed_messages: bool = True
-    """False: nothing is embedded, neither what is said nor what is asked; words are searched."""
+    """False to embed neither messages nor queries, and search by words only."""
     max_iterations: int = ToolsConfig().max_iterations
-    """Calls of the model in one turn."""
+    """The most requests to the model in one turn."""
     instructions: str = ""
-    """Text for the model, behind the system prompt."""
+    """Text that is appended to the system prompt."""
 
 
 @checked_arguments
 class ConversationAgent:
-    """Conversations with a model that remembers; closed with the memory, or before.
+    """Opens conversations with a model over a memory; closed with the memory, or earlier.
 
-    Without `llm` it is the model that is configured (`ragmem models`); `summary_llm` sums up
-    in the background instead of it. One that is handed in stays open.
+    Without `llm` the configured model is used (`ragmem models`). `summary_llm` replaces it for
+    summaries in the background. Models that are passed in are not closed.
     """
 
     def __init__(
@@ -376,7 +377,7 @@ class ConversationAgent:
         memory.join(self.work, self.aclose)
 
     async def __aenter__(self) -> Self:
-        """Itself."""
+        """Return the agent itself."""
         return self
 
     async def __aexit__(
@@ -385,11 +386,11 @@ class ConversationAgent:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends what runs."""
+        """Close the agent."""
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End what runs; what is pending is found by the next. Safe to call twice."""
+        """Stop all work; pending work is left to the next process. Safe to call twice."""
         if self._closed:
             return
         self._closed = True
@@ -406,15 +407,15 @@ class ConversationAgent:
     # --- conversations ----------------------------------------------------------
 
     async def create_conversation(self, title: str = "", tags: Sequence[str] = ()) -> Conversation:
-        """A new one, stored at once."""
+        """Create a conversation and store it at once."""
         if not self.config.enable_summarization:
-            # It holds for whoever works on what is pending in the store.
+            # Stored as a tag, since it applies to every process that works on this store.
             tags = (*tags, UNSUMMARIZED)
         session = await self.memory.new_session(self._cwd, title=title, tags=tags)
         return await self.opened(session)
 
     async def load_conversation(self, uuid: str) -> Conversation:
-        """Open one that there is; SessionNotFound `Conversation <uuid> not found`."""
+        """Open a stored conversation; raises SessionNotFound `Conversation <uuid> not found`."""
         session = await self.memory.session(uuid)
         conversation = await self.opened(session)
         await conversation.fill_cache()
@@ -423,14 +424,15 @@ class ConversationAgent:
     async def list_conversations(
         self, limit: int = 50, status: str | None = None, tags: Sequence[str] = ()
     ) -> list[Session]:
-        """The latest first; of these all that have the status and any of the tags."""
+        """Return the conversations with the status and any of the tags, the latest first."""
         query = SessionQuery(status=status, tags=tuple(tags), limit=limit)
         return await self.recorder.sessions(query)
 
     async def find_similar_conversations(self, query: str, limit: int = 5) -> list[SimilarSession]:
-        """Find those whose summaries are like a text, nearest first.
+        """Find conversations whose summaries are similar to a text, nearest first.
 
-        Strictly above the embedder's threshold. UsageError where nothing is embedded.
+        The similarity is strictly above the embedder's threshold. Raises UsageError if embeddings
+        are disabled.
         """
         embedder, floor = self.memory.app.embedder, self.recorder.floor
         if embedder is None or floor is None:
@@ -446,37 +448,40 @@ class ConversationAgent:
     async def import_conversation(
         self, exported: Mapping[str, Any], *, as_new: bool = False
     ) -> Conversation:
-        """Store one that `Conversation.export` gave; `as_new` gives everything new ids."""
+        """Store a conversation from `Conversation.export`, with all ids renewed if `as_new`."""
         data = redact(msgspec.json.encode(exported).decode()).encode()
         session = await self.memory.app.import_session(data, as_new=as_new)
         self.work.wake()
         return await self.load_conversation(session.session_id)
 
     async def drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until what is pending is embedded and summed up as this agent is told to."""
+        """Wait until all pending work is embedded and summarized, as this agent is configured.
+
+        Returns False if the time is over, or something failed.
+        """
         return await self.work.drain(timeout_s)
 
-    # --- for its conversations ----------------------------------------------------
+    # --- used by conversations ----------------------------------------------------
 
     async def opened(self, session: Session) -> Conversation:
-        """A conversation in a session that is stored."""
+        """Return a conversation in a stored session."""
         agent = Agent(session, await self._dependencies(session))
         self._conversations.append(conversation := Conversation(self, session, agent))
         return conversation
 
     def builder(self, counts: Counts) -> ContextBuilder:
-        """Return what shapes contexts for its model."""
+        """Return a builder of contexts for this agent's model."""
         return ContextBuilder(self._settings, self.llm.info, counts)
 
     async def summarize(self, session: Session) -> str:
-        """Renew a session's own summary now."""
+        """Update a session's summary now and return it."""
         store = await self.memory.app.store()
         return redact(await self.work.worker.summarize_thread(store, self._summarizer, session))
 
     async def _dependencies(self, session: Session) -> Dependencies:
         tools = list(self._tools)
         if tools:
-            # A model that has tools at all has those of the memory too.
+            # A model with tools also gets those for the memory.
             names = {tool.name for tool in tools}
             own = memory_tools(self.recorder, session, self._settings.scope)
             tools += [tool for tool in own if tool.name not in names]
@@ -495,12 +500,12 @@ class ConversationAgent:
         )
 
     def place(self, session: Session) -> Place:
-        """Return where a session's model believes to be: it is told only what the caller said."""
+        """Return the place that a session's model is told, with the caller's instructions only."""
         return place_of(session, Instructions(self.config.instructions, ()))
 
 
 class _Lent:
-    """A model that others use too: not to be closed with one conversation."""
+    """A shared model, which isn't closed with a conversation."""
 
     def __init__(self, llm: LLM) -> None:
         self.info = llm.info
@@ -513,4 +518,4 @@ class _Lent:
         await self._llm.prepare()
 
     async def aclose(self) -> None:
-        """Its owner does."""
+        """Do nothing: the owner closes the model."""

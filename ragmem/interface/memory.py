@@ -1,7 +1,7 @@
-"""An open memory, as a program uses it: sessions, turns, summaries, search, context.
+"""An open memory for programs: sessions, turns, summaries, search, context.
 
-The same parts as the product's: writes go through its spool and without secrets, what is
-embedded and summed up is done by its worker, and the context is that of `ragmem context`.
+It consists of the same parts as the command line's: writes go through the spool, with secrets
+redacted; the worker embeds and summarizes; the context is that of `ragmem context`.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ from ragmem.text import clean
 
 Folder = str | os.PathLike[str]
 Where = ScopeName | Scope | Path
-"""Where to search: around the session (by name), a scope, or the project of a folder."""
+"""Where to search: a scope by name, relative to the session, a Scope, or a folder's project."""
 
 
 @checked
@@ -74,11 +74,11 @@ Where = ScopeName | Scope | Path
 async def open_memory(
     url: str | None = None, home: Folder | None = None
 ) -> AsyncIterator["OpenMemory"]:
-    """The memory, for a program: `async with open_memory() as memory`; see docs/python.md.
+    """Open the memory for a program: `async with open_memory() as memory`; see docs/python.md.
 
     `url` names a store, `sqlite:///path` or `bolt://…`, instead of the configured one; `home`
-    is the folder of settings and data instead of RAGMEM_HOME. Raises a RagmemError, at once,
-    when the memory can't be opened.
+    is the folder of settings and data instead of RAGMEM_HOME. Raises a RagmemError if the memory
+    can't be opened.
     """
     config, paths, where = resolve(url, home, environment())
     async with App(config, paths, cwd=paths.data_dir, address=where) as app, OpenMemory(app) as own:
@@ -86,7 +86,7 @@ async def open_memory(
 
 
 class Work:
-    """One worker; while `drain` waits for it, nothing else runs it."""
+    """A background worker; while `drain` runs it, nothing else does."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Work:
         learns: bool,
         names_sessions: bool = False,
     ) -> None:
-        """`learns`: the model of the summaries is asked for facts too."""
+        """With `learns` the model for summaries is asked for facts too."""
         asker = summarizer if learns else None
         self.worker = Worker(
             app.store,
@@ -119,19 +119,22 @@ class Work:
         self._started = False
 
     def wake(self) -> None:
-        """Begin what there is to do, in the background, where that is wanted."""
+        """Start pending work in the background, unless `memory.worker` is off."""
         self._started = self._runs
         if self._runs and not self._drain.locked():
             self.worker.start()
             self.worker.wake()
 
     def begin(self) -> None:
-        """What others left may be done meanwhile."""
+        """Start the worker if it was never started: earlier processes may have left work."""
         if not self._started:
             self.wake()
 
     async def drain(self, limit_s: float | None) -> bool:
-        """Do all that is pending, for at most so long; whether nothing is left. StoreError."""
+        """Do all pending work, for at most `limit_s`; return whether none is left.
+
+        Raises StoreError.
+        """
         started = time.monotonic()
         try:
             async with asyncio.timeout(limit_s):
@@ -148,13 +151,13 @@ class Work:
                 self.worker.start()
 
     async def finish(self) -> None:
-        """What is left, before the memory is closed, if it is to be done then."""
+        """Do the remaining work before the memory is closed, if `memory.worker` is inline."""
         if self._inline:
             with suppress(StoreError):
                 await self.drain(INLINE_S)
 
     async def aclose(self) -> None:
-        """Stop; what is left is done by the next who opens the memory."""
+        """Stop; pending work is left to the next process that opens the memory."""
         self._runs = self._started = False
         await self.worker.aclose()
 
@@ -162,7 +165,7 @@ class Work:
 _LEASE_S = 60.0
 _AGAIN_S = 0.2
 _RECENT_TURNS, _RECENT_CHARS = 3, 5_000
-"""What a context shows of recent turns."""
+"""The defaults of `get_recent_turns`, as in a context."""
 _FINISHED = ("completed", "interrupted", "failed")
 _NO_LIMIT = 1_000_000
 _ANY_MODEL = ModelInfo(name="")
@@ -170,7 +173,7 @@ _ANY_MODEL = ModelInfo(name="")
 
 @checked_arguments
 class OpenMemory:
-    """See the module's text; made by `ragmem.open_memory`. Each method raises RagmemErrors."""
+    """An open memory, returned by `ragmem.open_memory`. All methods raise RagmemErrors."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -183,10 +186,10 @@ class OpenMemory:
         self._notices: list[str] = []
         self._foreign = ""
         self._locate: dict[str, Callable[[str], str]] = {}
-        """By the session's id: while the store is away it can't be asked."""
+        """By session id, cached for when the store is unavailable."""
 
     async def __aenter__(self) -> Self:
-        """Opens the store: what is wrong with it is said here, not later."""
+        """Open the store, so that errors are raised here rather than later."""
         if not self._memory.records:
             raise StoreError(
                 "Memory is switched off.",
@@ -203,7 +206,7 @@ class OpenMemory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends the work; what is left of it is found by the next who opens the memory."""
+        """Stop all work; pending work is left to the next process that opens the memory."""
         async with AsyncExitStack() as stack:
             if self._llm:
                 stack.push_async_callback(self._llm.aclose)
@@ -224,9 +227,9 @@ class OpenMemory:
         title: str = "",
         tags: Sequence[str] = (),
     ) -> str:
-        """A new session in a folder, stored at once; its id.
+        """Create a session in a folder, store it at once, and return its id.
 
-        Its project is the folder `project_path`, else that which holds `cwd`.
+        Its project is the folder `project_path`, else the one that contains `cwd`.
         """
         session = await self.new_session(cwd, project_path, title=title, tags=tags)
         return session.session_id
@@ -239,7 +242,7 @@ class OpenMemory:
         title: str = "",
         tags: Sequence[str] = (),
     ) -> Session:
-        """`create_session` for who wants the whole of it."""
+        """Do the same as `create_session`, but return the session."""
         if project_path is None:
             project = (await self._memory.project_of(Path(cwd))).project
         else:
@@ -253,12 +256,12 @@ class OpenMemory:
         return session
 
     async def get_sessions_by_cwd(self, cwd: Folder) -> list[Session]:
-        """Return those that were started in a folder, newest activity first."""
+        """Return the sessions that were started in a folder, newest activity first."""
         query = SessionQuery(cwd=folder_name(normalize_cwd(Path(cwd))), limit=_NO_LIMIT)
         return await self._memory.sessions(query)
 
     async def load_session(self, session_id: str) -> SessionTurns:
-        """A session with all of its turns and their tool calls; SessionNotFound."""
+        """Return a session with all its turns and tool calls; raises SessionNotFound."""
         return await self._memory.load_session(session_id)
 
     # --- turns ------------------------------------------------------------------
@@ -274,11 +277,11 @@ class OpenMemory:
         reasoning: str | None = None,
         model: str | None = None,
     ) -> Turn:
-        """Store a completed turn and its tool calls, all or nothing; its vector follows.
+        """Store a completed turn and its tool calls in one transaction; it is embedded later.
 
-        `timestamp` is when it was complete: now, if none is given; without a time zone it is
-        this machine's local time. The answer is the turn as it is stored, without secrets.
-        While the store is away the turn is kept on this disk, and its index is 0.
+        `timestamp` is when it was completed, by default now; a naive one is local time. Returns
+        the turn as stored, with secrets redacted. While the store is unavailable, the turn is
+        spooled to this machine's disk, and its index is 0.
         """
         started = time.perf_counter()
         at = local_time(timestamp, utc_now())
@@ -310,10 +313,10 @@ class OpenMemory:
     async def get_recent_turns(
         self, session_id: str, *, max_chars: int | None = None, limit: int | None = None
     ) -> list[Turn]:
-        """The newest turns, in order: at most so many, and of so many characters.
+        """Return the newest turns, in order: at most `limit`, and `max_chars` characters.
 
-        With neither: 3 turns and 5,000 characters. The newest comes in any case, clipped in
-        its middle if it alone is longer.
+        Without either, 3 turns and 5,000 characters. The newest is always returned, with its
+        middle cut out if it alone is longer.
         """
         await self.session(session_id)
         if max_chars is None and limit is None:
@@ -325,12 +328,12 @@ class OpenMemory:
         return turns
 
     async def get_raw_history_char_count(self, session_id: str) -> int:
-        """Characters of completed turns that no level 1 summary covers."""
+        """Return the number of characters in completed turns without a level 1 summary."""
         await self.session(session_id)
         return await (await self.app.store()).raw_history_chars(session_id)
 
     async def get_recently_accessed_files(self, session_id: str) -> list[FileAccess]:
-        """Return one entry a path, latest first."""
+        """Return the latest access to each file, the latest first."""
         return await self._memory.recently_accessed_files(session_id)
 
     # --- summaries --------------------------------------------------------------
@@ -342,10 +345,10 @@ class OpenMemory:
         level: int | None = None,
         parent_ids: Sequence[str] = (),
     ) -> Summary:
-        """Store a summary with its links to the turns or summaries that it covers.
+        """Store a summary with links to the turns or summaries that it covers.
 
-        Of a `Summary`, such as `summarize_turn` makes, level and parents are its own unless
-        others are given. Its vector follows.
+        `level` and `parent_ids` override those of a `Summary`, as from `summarize_turn`. It is
+        embedded later.
         """
         await self.session(session_id)
         made = await self._checked(session_id, summary, level, tuple(parent_ids))
@@ -354,24 +357,24 @@ class OpenMemory:
     async def get_level1_summaries_not_summarized(
         self, session_id: str, *, limit: int | None = 10
     ) -> list[Summary]:
-        """Level 1 summaries that no level 2 summary covers, newest first."""
+        """Return the level 1 summaries that no level 2 summary covers, newest first."""
         await self.session(session_id)
         store = await self.app.store()
         return await store.summaries(session_id, level=1, not_rolled_up=True, limit=limit)
 
     async def summarize_turn(self, turn: Turn) -> Summary:
-        """Return a turn's level 1 summary, not stored; cut from it where no model is named."""
+        """Return a turn's level 1 summary without storing it; an excerpt if no model is set."""
         locate = await self._locator_of(turn.session_id)
         if turn.status != "completed":
             raise UsageError(f"The turn {turn.turn_id} is {turn.status}: only complete ones are.")
         return await self._summarizer.summarize_turn(turn, locate=locate)
 
     async def summarize_summaries(self, session_id: str, level: int) -> Summary:
-        """Sum up all of a level that wait, as one of the next level, and store it."""
+        """Summarize all pending summaries of a level as one of the next level, and store it."""
         await self.session(session_id)
         store, owner_id = await self.app.store(), new_id()
         while True:
-            # No two processes at once.
+            # Leased, so that no two processes do it at once.
             async with leased(store, [f"roll_up:{session_id}"], owner_id, seconds=_LEASE_S) as mine:
                 if mine:
                     waiting = await to_roll_up(store, session_id, level) if level >= 1 else []
@@ -383,11 +386,11 @@ class OpenMemory:
 
     @property
     def _summarizer(self) -> Summarizer:
-        """Made when it is first needed."""
+        """Return the summarizer, which is created on first use."""
         if self._made is None:
             app = self.app
             named = app.config.model.summary or app.config.model.main
-            # A key alone names no model.
+            # An API key alone doesn't count: a model has to be set explicitly.
             self._llm = summary_model(app.config, app.paths) if named else None
             summaries = app.config.memory.summaries
             self._made = Summarizer(self._llm, summaries, usage=app.usage, open_attempts=app.store)
@@ -396,7 +399,7 @@ class OpenMemory:
     async def _checked(
         self, session_id: str, given: Summary | str, level: int | None, covers: tuple[str, ...]
     ) -> Summary:
-        """A whole summary of what a program gives; UsageError for one that hangs in the air."""
+        """Complete a program's summary; raises UsageError if what it covers doesn't exist."""
         if isinstance(given, str):
             bare = Summary(
                 summary_id="",
@@ -424,7 +427,7 @@ class OpenMemory:
         )
 
     async def _count_turns(self, summary: Summary) -> int:
-        """Turns behind it; UsageError where something that it covers is not there."""
+        """Return the number of turns that a summary covers; raises UsageError if one is missing."""
         if summary.level < 1:
             raise UsageError(f"A summary has a level of 1 or more, not {summary.level!r}.")
         if not summary.covers:
@@ -445,7 +448,7 @@ class OpenMemory:
         return sum(counts.values())
 
     async def _store_summary(self, summary: Summary) -> Summary:
-        """Write it, without secrets; what is stored."""
+        """Store a summary; return it as stored, with secrets redacted."""
         write = AddSummary(summary=summary)
         await self._write([write], "summary")
         self._work.wake()
@@ -465,10 +468,10 @@ class OpenMemory:
         scope: Where | None = None,
         min_similarity: float | None = None,
     ) -> list[Hit]:
-        """Turns and summaries that bear on a text, best first.
+        """Find the turns and summaries most relevant to a text, best first.
 
-        With a session: it and, as `memory.scope` says, the others of its project; `scope` says
-        otherwise. Without: `scope`, else the whole store. `semantic=False`: by words alone.
+        `scope` defaults to `memory.scope` if there is a session (itself, or also the others of its
+        project), else to the whole store. With `semantic=False` only words are searched.
         """
         self._work.begin()
         session = await self.session(session_id) if session_id is not None else None
@@ -496,7 +499,7 @@ class OpenMemory:
     async def build_context(
         self, session_id: str, user_message: str, strategy: Strategy = "hybrid"
     ) -> Context:
-        """What would go to a model with this message, in this session; nothing is stored."""
+        """Build the context that a message would be sent with; nothing is stored."""
         self._work.begin()
         session = await self.session(session_id)
         builder = ContextBuilder(self.app.config.memory, self._model_info())
@@ -520,10 +523,10 @@ class OpenMemory:
     # --- background -------------------------------------------------------------
 
     async def drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until nothing is pending: vectors, and summaries where a model is named.
+        """Wait until nothing is pending: embeddings, and summaries if a model is set.
 
-        True when all is done; false when the time was over, or something could not be done.
-        What another process has just taken on is left to it.
+        Returns False if the time is over or something failed. Work that another process has
+        leased is left to it.
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s
         done = not self._foreign
@@ -534,7 +537,7 @@ class OpenMemory:
     @property
     def _work(self) -> Work:
         if self._own is None:
-            # A model that nobody has named is not asked for what nobody asked for.
+            # Background work uses only a model that was set explicitly.
             made = self._summarizer
             asker = made if self._llm else None
             self._own = Work(
@@ -548,23 +551,23 @@ class OpenMemory:
         return self._own
 
     def join(self, work: Work, close: Callable[[], Awaitable[None]]) -> None:
-        """Somebody else's work: waited for by `drain`, and closed with the memory."""
+        """Register an agent's work: `drain` waits for it, and it is closed with the memory."""
         self._others.append(work)
         self._closing.append(close)
 
     def leave(self, work: Work) -> None:
-        """Let go of an agent that is closed: what it left is this memory's own."""
+        """Unregister the work of a closed agent; this memory's worker does what it left."""
         self._others = [other for other in self._others if other is not work]
 
     def notices(self) -> list[str]:
-        """What a person should be told, each once: that the store was away, that it is back."""
+        """Return new messages to show to the user, such as that the store was unavailable."""
         notices, self._notices = self._notices, []
         return [*notices, *self.app.notices()]
 
     # --- the store --------------------------------------------------------------
 
     async def session(self, session_id: str) -> Session:
-        """The session of an id; SessionNotFound where there is none."""
+        """Return the session with an id; raises SessionNotFound."""
         return await found_session(await self.app.store(), session_id)
 
     async def _write(self, writes: Sequence[Write], what: str) -> Applied:

@@ -1,8 +1,8 @@
-"""Anthropic's Messages, spoken directly.
+"""Adapter for Anthropic's Messages API.
 
-The protocol: https://docs.anthropic.com/en/api/messages-streaming. What a model thinks comes back
-with the tool calls that it led to, as the provider wants it, as long as this process lives; it is
-never stored, nor sent to anybody else.
+The protocol: https://docs.anthropic.com/en/api/messages-streaming. Thinking blocks are sent back
+with the tool calls that follow them, as the API requires, while this process lives; they are
+never stored, nor sent to another provider.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from ragmem.text import clean
 
 _VERSION = "2023-06-01"
 _MOST_TOKENS = 32_000
-"""Of an answer, where nobody says; a protocol that wants a limit gets the model's, up to this."""
+"""The limit of an answer if none is set: the API requires one. It is at most the model's own."""
 _UNKNOWN_MOST = 8_192
 _MARK = {"type": "ephemeral"}
 _ENDS = {
@@ -44,7 +44,7 @@ class AnthropicClient(HttpClient):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._thoughts: wire.Thoughts = {}
-        """Blocks of thinking, by the first call after them."""
+        """Thinking blocks, by the id of the first call after them."""
 
     @property
     def _url(self) -> str:
@@ -66,7 +66,7 @@ class AnthropicClient(HttpClient):
             "stream": True,
         }
         if rules := wire.rules_of(request.messages):
-            # Tools stand before it: one mark is for both.
+            # The tools precede it in the prompt: one cache breakpoint covers both.
             body["system"] = [{"type": "text", "text": rules, "cache_control": _MARK}]
         if request.tools:
             body["tools"] = [
@@ -86,7 +86,7 @@ class AnthropicClient(HttpClient):
         return body
 
     def _thinking(self, request: Request, max_tokens: int) -> dict[str, Json]:
-        """What says how long it may think; where nothing is said, older models don't.
+        """Return the parameters for thinking; without them older models don't think.
 
         See https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking and …/effort.
         """
@@ -102,15 +102,15 @@ class AnthropicClient(HttpClient):
         return {"thinking": {"type": "enabled", "budget_tokens": tokens}, "max_tokens": most}
 
     def _thoughtless(self, messages: Sequence[Message]) -> bool:
-        """Whether this turn's calls came from elsewhere: it won't go on thinking then."""
+        """Return whether a call of this turn lacks its thinking, which can't be continued then."""
         calls = [m.tool_uses[0] for m in messages[_asked(messages) :] if m.tool_uses]
         return any(wire.thought_before(self._thoughts, call) is None for call in calls)
 
     def _messages(self, messages: Sequence[Message]) -> list[dict[str, Json]]:
-        """In turns of user and assistant; what is read from the cache ends where marks are.
+        """Return alternating user and assistant messages, with cache breakpoints.
 
-        One is at the end of the history, before what changes with each prompt, and one at the
-        end: within a turn each call reads what the one before has sent.
+        One breakpoint is at the end of the history, before the part that changes with each
+        prompt, and one at the end: within a turn each request reads the previous one's prefix.
         """
         asked = _asked(messages)
         found: list[dict[str, Json]] = []
@@ -135,14 +135,14 @@ class AnthropicClient(HttpClient):
 
 
 def _asked(messages: Sequence[Message]) -> int:
-    """Where the prompt stands; what follows a tool's answer was said in the midst of a turn."""
+    """Return the index of the prompt: the last user message that doesn't follow a tool's answer."""
     roles = [message.role for message in messages]
     asked = (i for i, role in enumerate(roles) if role == "user" and "tool" not in roles[:i][-1:])
     return max(asked, default=0)
 
 
 def _block(part: Part) -> list[dict[str, Json]]:
-    """A part as the provider takes it; none for words that are none."""
+    """Return a part as content blocks; none for a blank text, which the API refuses."""
     match part:
         case TextPart(text):
             return [{"type": "text", "text": clean(text)}] if clean(text).strip() else []
@@ -167,7 +167,7 @@ def _block(part: Part) -> list[dict[str, Json]]:
             return [answer | ({"is_error": True} if is_error else {})]
 
 
-# --- in ----------------------------------------------------------------------
+# --- responses ---------------------------------------------------------------
 
 
 class _Block(msgspec.Struct):
@@ -214,7 +214,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class MessageReader(wire.EventReader):
-    """A stream has ended when `message_stop` was said."""
+    """Reads Messages events; `message_stop` ends an answer."""
 
     def __init__(self, thoughts: wire.Thoughts) -> None:
         super().__init__()
@@ -246,7 +246,7 @@ class MessageReader(wire.EventReader):
         return []
 
     def _count(self, said: Any) -> None:
-        """What comes later counts the whole call; what it leaves out was said before."""
+        """Update the usage; later counts are of the whole call, and may omit earlier fields."""
         usage = wire.counted(said, _Usage)
         if usage is None:
             return
@@ -291,6 +291,6 @@ class MessageReader(wire.EventReader):
         return []
 
     def _thought(self) -> dict[str, Json] | None:
-        """The block of thinking that is being told; none may have begun, or a sealed one."""
+        """Return the thinking block being streamed; None if there is none, or it is redacted."""
         last = self._calls.thinking[-1] if self._calls.thinking else {}
         return last if last.get("type") == "thinking" else None

@@ -1,7 +1,7 @@
-"""The LLM protocol, and how a stream of chunks becomes a completion.
+"""The LLM protocol, and the assembly of a stream of chunks into a completion.
 
-Adapters translate; they raise only `LLMError`s and yield only `Chunk`s. None of
-them is believed when it says that the stream ended well: `Assembler` decides.
+Adapters translate a provider's protocol; they raise only `LLMError`s and yield only `Chunk`s.
+Whether a stream is complete is decided by `Assembler`, not by an adapter.
 """
 
 import json
@@ -25,20 +25,20 @@ from ragmem.messages import Json, Message, ToolSpec, ToolUse
 from ragmem.text import one_line
 
 MOST_CHARS = 10 << 20
-"""Of one answer, its reasoning and its tool calls together: a model that does not stop is left.
+"""The limit of one answer with its reasoning and tool calls, against models that don't stop.
 
-More than is stored of a turn: what is cut there bears a mark.
+It is larger than what is stored of a turn, where truncated text is marked.
 """
 _CALL_CHARS = 1_000
-"""A tool call counts for so many, however few it has: millions of empty ones are endless too."""
+"""What each tool call adds to its characters, so that millions of empty ones end too."""
 _BRIEF_CHARS = 60
 _TRY_AGAIN = "Try again in a moment, or use another model (-m)."
 _GO_ON = "Ask it to go on, or ask again."
-"""What came of an answer that broke off is in the conversation."""
+"""The hint for an answer that broke off: its received part is in the conversation."""
 
 
 THINKING_TOKENS: dict[Effort, int] = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}
-"""An effort for models that take a number of tokens; as Google translates one into the other:
+"""Token budgets by effort, for models that take a budget. Google's own mapping:
 https://ai.google.dev/gemini-api/docs/openai#thinking
 """
 
@@ -50,22 +50,21 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[ToolSpec, ...] = ()
     max_output_tokens: int | None = None
     effort: Effort | None = None
-    """None: as the provider has it."""
+    """None for the provider's default."""
     cache_key: str = ""
-    """The same for requests that begin alike, where a provider wants to know."""
+    """Equal for requests with a common prefix, for providers that take a prompt cache key."""
     answer_schema: dict[str, Json] | None = None
-    """A JSON Schema that the answer is to fit: who can hold a model to one does so, and whoever
-    refuses it is asked without."""
+    """A JSON Schema for the answer; a provider that refuses it is asked again without."""
 
 
 class TextChunk(msgspec.Struct, frozen=True):
-    """More words."""
+    """A piece of the answer's text."""
 
     text: str
 
 
 class ReasoningChunk(msgspec.Struct, frozen=True):
-    """More of the provider's reasoning."""
+    """A piece of the model's reasoning."""
 
     text: str
 
@@ -80,45 +79,46 @@ class ToolChunk(msgspec.Struct, frozen=True):
 
 
 class UsageChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens as reported, for the whole call."""
+    """Token counts of the whole call, as the provider reports them."""
 
     input_tokens: int | None = None
-    """All that was read: from the cache, into it, and beside it."""
+    """All input: read from the prompt cache, written to it, and not cached."""
     output_tokens: int | None = None
     cached_tokens: int | None = None
+    """Input read from the prompt cache."""
     written_tokens: int | None = None
-    """Put into the cache, which some providers bill above the usual."""
+    """Input written to the prompt cache, for which some providers charge more."""
 
 
 class EndChunk(msgspec.Struct, frozen=True):
-    """The provider said why it stopped: stop, length, tool_calls, content_filter …"""
+    """The reason for the end of the answer: stop, length, tool_calls, content_filter …"""
 
     reason: str
 
 
 class RetryChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing has come, and it is asked again in a while; only ever before the answer's chunks."""
+    """The request failed and will be sent again; only ever before any chunk of the answer."""
 
     reason: str
-    """In a few words, for the person."""
+    """A few words to show to the user."""
     attempt: int
-    """Which try comes next; the first request was the first."""
+    """The number of the next attempt; the first request was 1."""
     most: int
-    """Tries in all, if none succeeds."""
+    """The maximum number of attempts."""
     wait_s: float
-    """Until then."""
+    """The seconds until the next attempt."""
 
 
 Chunk = TextChunk | ReasoningChunk | ToolChunk | UsageChunk | EndChunk | RetryChunk
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a model; None is unknown, never a guess."""
+    """What is known about a model; None means unknown, and nothing is guessed."""
 
     name: str
-    """`provider/model`, LiteLLM's form."""
+    """`provider/model`, as in LiteLLM."""
     context_window: int | None = None
-    """Tokens in and out together, or in."""
+    """The limit in tokens, of input and output together or of input alone."""
     max_output_tokens: int | None = None
     input_usd_per_token: float | None = None
     output_usd_per_token: float | None = None
@@ -126,13 +126,13 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     written_usd_per_token: float | None = None
     supports_tools: bool = True
     supports_images: bool | None = None
-    """Whether it can see; unknown of a model that no table has."""
+    """Whether it takes images; None for a model that is not in the table."""
     efforts: tuple[Effort, ...] | None = None
-    """Those that can be asked for; none of a model that does not think."""
+    """The reasoning efforts that it accepts; empty for a model without reasoning."""
     effort_by_name: bool = True
-    """Efforts are told by their names, not by numbers of tokens."""
+    """Whether efforts are sent by name rather than as token budgets."""
     responses_only: bool = False
-    """OpenAI's, which its chat completions don't offer."""
+    """Whether OpenAI offers it in the Responses API only, not in chat completions."""
 
     def cost_usd(
         self,
@@ -141,14 +141,14 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
         cached_tokens: int | None = None,
         written_tokens: int | None = None,
     ) -> float | None:
-        """What a call cost; None where the price or the tokens are unknown."""
+        """Return the cost of a call in US dollars; None if a price or a count is unknown."""
         usual, out = self.input_usd_per_token, self.output_usd_per_token
         if usual is None or out is None or input_tokens is None or output_tokens is None:
             return None
         cached, written = cached_tokens or 0, written_tokens or 0
         read_price = usual if self.cached_usd_per_token is None else self.cached_usd_per_token
         write_price = usual if self.written_usd_per_token is None else self.written_usd_per_token
-        # Some count what the cache gave beside what was read, not as a part of it.
+        # Some providers count cached tokens beside the input tokens, not as a part of them.
         return (
             max(0, input_tokens - cached - written) * usual
             + cached * read_price
@@ -165,14 +165,14 @@ class LLM(Protocol):
     def stream(self, request: Request) -> AsyncIterator[Chunk]:
         """Yield chunks as they arrive.
 
-        Retries (429, 5xx, refused connections; `Retry-After` honoured up to a
-        minute) happen inside and only before the answer; a RetryChunk tells of each. Raises
-        ProviderUnavailable, ProviderRefused, ContextTooLong or StreamCut.
+        Failures before the answer (429, 5xx, refused connections) are retried here, each after a
+        RetryChunk; `Retry-After` is honoured up to a minute. Raises ProviderUnavailable,
+        ProviderRefused, ContextTooLong or StreamCut.
         """
         ...
 
     async def prepare(self) -> None:
-        """Do ahead, in the background, what makes a first request slow: imports, a child process.
+        """Do in advance what would slow down the first request: imports, starting a child process.
 
         May raise LLMError; the first request then raises it again.
         """
@@ -185,7 +185,7 @@ class LLM(Protocol):
 
 @asynccontextmanager
 async def answering(llm: LLM, request: Request) -> AsyncIterator[AsyncIterator[Chunk]]:
-    """The chunks of an answer; left before its end, it lets go of its connection."""
+    """Stream an answer; leaving the block before its end releases the connection."""
     chunks = llm.stream(request)
     try:
         yield chunks
@@ -195,28 +195,27 @@ async def answering(llm: LLM, request: Request) -> AsyncIterator[AsyncIterator[C
 
 
 class Passing(ProviderUnavailable):
-    """Nothing of the answer has arrived, and the next try may well succeed."""
+    """A transient failure: nothing of the answer has arrived, and a retry may succeed."""
 
     def __init__(
         self, message: str, *, hint: str = "", retry_after_s: float | None = None, brief: str = ""
     ) -> None:
         super().__init__(message, hint=hint or _TRY_AGAIN, retry_after_s=retry_after_s)
         self.brief = brief or one_line(message, _BRIEF_CHARS).removesuffix(".")
-        """The same in a few words."""
+        """The message in a few words."""
 
 
 async def retried(
     attempt: Callable[[], AsyncGenerator[Chunk, None]], retries: int
 ) -> AsyncGenerator[Chunk, None]:
-    """The chunks of the first attempt that yields any.
+    """Yield the chunks of the first attempt that yields any.
 
-    `Passing` errors are retried up to `retries` times, unless the server asks for
-    more patience than a minute; a RetryChunk comes before each. Any error after the first
-    chunk of an attempt is a StreamCut.
-    Errors are raised outside of `except`, so that no SDK's exception, which may
-    hold a key, hangs on as their context.
+    `Passing` errors are retried up to `retries` times, each after a RetryChunk, unless the server
+    asks to wait more than a minute. Any error after an attempt's first chunk becomes a StreamCut.
+    Errors are raised outside of `except`, so that no SDK's exception, which may contain a key, is
+    attached as their context.
     """
-    import asyncio  # Who only chooses a model needs this module too.
+    import asyncio  # Imported here, since choosing a model imports this module but needs no loop.
 
     for number in range(1, retries + 2):
         begun = False
@@ -244,7 +243,7 @@ async def retried(
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole answer."""
+    """A complete answer."""
 
     text: str
     reasoning: str = ""
@@ -254,7 +253,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Call(msgspec.Struct):
-    """A tool call as far as it came."""
+    """The received part of a tool call."""
 
     id: str = ""
     name: str = ""
@@ -262,7 +261,7 @@ class _Call(msgspec.Struct):
 
 
 class Assembler:
-    """Collects chunks; `completion()` refuses what is not whole."""
+    """Collects chunks; `completion()` raises if the answer is incomplete."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -270,11 +269,11 @@ class Assembler:
         self._tools: dict[int, _Call] = {}
         self._room = MOST_CHARS
         self.usage = UsageChunk()
-        """Tokens as reported so far."""
+        """The latest reported token counts."""
         self._end_reason = ""
 
     def feed(self, chunk: Chunk) -> None:
-        """Take the next chunk; AnswerTooLong where there is no room for it."""
+        """Add the next chunk; raises AnswerTooLong above MOST_CHARS."""
         match chunk:
             case TextChunk(text):
                 self._take(len(text))
@@ -304,7 +303,7 @@ class Assembler:
 
     @property
     def text(self) -> str:
-        """Return the words so far."""
+        """Return the text so far."""
         return "".join(self._text)
 
     @property
@@ -314,11 +313,11 @@ class Assembler:
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of an answer has come: a call that failed before that gave nothing."""
+        """Return whether anything of an answer has arrived."""
         return self._room < MOST_CHARS or bool(self._end_reason) or self.usage != UsageChunk()
 
     def completion(self) -> Completion:
-        """The answer; StreamCut when nothing arrived or it ended without an end."""
+        """Return the answer; raises StreamCut if it is empty or has no end reason."""
         calls = [self._tools[i] for i in sorted(self._tools)]
         uses = tuple(ToolUse(call.id, call.name, "".join(call.arguments)) for call in calls)
         if not self.text.strip() and not uses and self._end_reason != "content_filter":
@@ -338,10 +337,10 @@ class Assembler:
 
 
 def parse_arguments(text: str) -> dict[str, Json]:
-    """A tool call's arguments, strictly: one JSON object, no duplicate keys, no NaN.
+    """Parse a tool call's arguments strictly: one JSON object, no duplicate keys, no NaN.
 
-    Raises ValueError with a reason that a model can act on. Never repairs:
-    a repaired cut stream is a different valid command.
+    Raises ValueError with a reason that a model can act on. Nothing is repaired: truncated JSON
+    may be repaired to a valid but different command.
     """
     try:
         value = json.loads(

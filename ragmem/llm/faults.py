@@ -1,7 +1,7 @@
-"""What goes wrong between us and a model, said so that a person can act on it.
+"""Mapping of provider failures to `LLMError`s with messages that a user can act on.
 
-Telling what it was is pure: a status, a body or a name of an error goes in, an `LLMError` comes
-out. No message holds a key: `scrub` takes out what is known and what looks like one.
+The functions are pure: they take a status, a body or an error's name, and return an exception.
+No message contains a key: `scrub` removes known keys and what looks like one.
 """
 
 import json
@@ -24,7 +24,7 @@ from ragmem.redact import redact
 from ragmem.text import Regex, clean, one_line
 
 MOST_ERROR_CHARS = 64 * 1024
-"""Of an error's body: more says nothing more, and takes seconds to look for keys in."""
+"""The part of an error's body that is read: searching more for keys would take seconds."""
 DETAIL_CHARS = 300
 
 _KEY_LIKE = Regex(
@@ -50,26 +50,26 @@ _BAD_KEY = Regex(r"API_KEY_INVALID|API key (?:not valid|expired)")
 
 
 class Peer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom we speak to, as far as a message needs to know."""
+    """The server of a model, as far as error messages need it."""
 
     name: str
-    """As the person knows it: `openai`, or a host."""
+    """The name to show: `openai`, or a host."""
     model: str
-    """As the server names it."""
+    """The server's name of the model."""
     key_variable: str = ""
     secrets: tuple[str, ...] = ()
-    """Never shown."""
+    """Texts that are never shown."""
     custom: bool = False
-    """Reached through `llm.api_base`."""
+    """Whether it is reached through `llm.api_base`."""
     base_variable: str = ""
-    """The variable that gives the address, where that is not the provider's own."""
+    """The environment variable with its address; empty for the provider's default one."""
 
     def __repr__(self) -> str:
         return f"Peer({self.name!r}, {self.model!r})"
 
 
 def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """Return one short line without keys and without markup."""
+    """Reduce a text to one short line without keys and control characters."""
     for secret in secrets:
         if len(secret) > 3:
             text = text.replace(secret, "***")
@@ -82,7 +82,7 @@ def _is_web_page(body: str) -> bool:
 
 
 def _error_text(body: str) -> str:
-    """The message inside an error body; a web page is named, not quoted."""
+    """Return the message in an error body; a web page is named, not quoted."""
     if _is_web_page(body):
         return "a web page, not an API's answer"
     try:
@@ -94,7 +94,7 @@ def _error_text(body: str) -> str:
 def from_status(
     peer: Peer, status: int, body: str, *, retry_after_s: float | None = None
 ) -> LLMError:
-    """The error for an HTTP status and its body; `Passing` where a retry makes sense."""
+    """Return the error for an HTTP status and body; it is `Passing` if a retry makes sense."""
     detail = scrub(_error_text(body), peer.secrets)
     said = f"{peer.name} answered {status}" + (f": {detail}" if detail else "")
     said = said if said.endswith((".", "!", "?", "…")) else said + "."
@@ -127,7 +127,7 @@ def from_status(
 
 
 def from_event(peer: Peer, error: object) -> LLMError:
-    """The error for an error object inside a 200: an SSE error event or a JSON body."""
+    """Return the error for an error object in a 200 response: an SSE event or a JSON body."""
     text = _message_in({"error": error}) or "an error without a message"
     code = error.get("code") if isinstance(error, dict) else None
     status = int(code) if isinstance(code, int | str) and re.fullmatch("[45]..", str(code)) else 0
@@ -139,7 +139,7 @@ def from_event(peer: Peer, error: object) -> LLMError:
 
 
 def too_long(peer: Peer, detail: str) -> ContextTooLong:
-    """The request does not fit."""
+    """Return the error for a request that exceeds the context window."""
     told = _WINDOW.search(detail)
     return ContextTooLong(
         f"The request is larger than the window of {peer.model}: {detail}",
@@ -149,7 +149,7 @@ def too_long(peer: Peer, detail: str) -> ContextTooLong:
 
 
 def timed_out(peer: Peer, timeout_s: float) -> ProviderUnavailable:
-    """Silence. Not retried: the person has waited long enough."""
+    """Return the error for a timeout. It is not retried: the user has waited long enough."""
     return ProviderUnavailable(
         f"{peer.name} was silent for {timeout_s:g} s.",
         hint="Try again; a slow model needs a larger llm.timeout_s.",
@@ -157,7 +157,7 @@ def timed_out(peer: Peer, timeout_s: float) -> ProviderUnavailable:
 
 
 def unreachable(peer: Peer, reason: str) -> Passing:
-    """No connection: refused, no such host, no network."""
+    """Return the error for a failed connection: refused, unknown host, no network."""
     own = peer.custom or peer.base_variable
     hint = f"Is it running, and is {_address(peer)} right?" if own else "Check the network."
     return Passing(
@@ -168,7 +168,7 @@ def unreachable(peer: Peer, reason: str) -> Passing:
 
 
 def bad_tls(peer: Peer, reason: str) -> ProviderUnavailable:
-    """The connection is not safe, or not TLS at all."""
+    """Return the error for a certificate that isn't trusted, or a server that doesn't speak TLS."""
     return ProviderUnavailable(
         f"{peer.name}: no safe connection: {scrub(reason, peer.secrets)}.",
         hint="A proxy with its own certificate needs SSL_CERT_FILE; a plain server needs http://.",
@@ -176,12 +176,12 @@ def bad_tls(peer: Peer, reason: str) -> ProviderUnavailable:
 
 
 def closed_early(peer: Peer) -> Passing:
-    """The stream ended without saying so."""
+    """Return the error for a stream that ended without an end reason."""
     return Passing(f"{peer.name} closed the connection before the end.")
 
 
 def not_an_api(peer: Peer, kind: str) -> ProviderUnavailable:
-    """A 200 that is not an answer of a model: a sign-in page, a proxy's word."""
+    """Return the error for a 200 that isn't from a model's API: a sign-in page, a proxy's page."""
     return ProviderUnavailable(
         f"{peer.name} answered with {kind}, not as a model's API does.",
         hint=f"Check {_to_check(peer)}, or sign in to the network's page.",
@@ -189,9 +189,9 @@ def not_an_api(peer: Peer, kind: str) -> ProviderUnavailable:
 
 
 def retry_after(value: str | None, body: str = "") -> float | None:
-    """Seconds that a `Retry-After` asks for; None for anything but a number.
+    """Return the seconds of a `Retry-After` header; None if it isn't a number.
 
-    Where there is none, what the body of a refusal says (Gemini's `"retryDelay": "17s"`).
+    Without a header, the body's delay counts (Gemini's `"retryDelay": "17s"`).
     """
     if not value:
         told = _RETRY_DELAY.search(body)
@@ -204,7 +204,7 @@ def retry_after(value: str | None, body: str = "") -> float | None:
 
 
 def _message_in(value: object) -> str:
-    """The text in the shapes that servers use: error.message, error, message, detail."""
+    """Return the text in one of the shapes that servers use: error.message, error, detail …"""
     match value:
         case str():
             return value
@@ -217,7 +217,7 @@ def _message_in(value: object) -> str:
 
 
 def _address(peer: Peer) -> str:
-    """What the address of a server comes from, so that it can be mended there."""
+    """Return the variable or setting that holds a server's address, where it can be fixed."""
     return peer.base_variable or named_in("llm.api_base")
 
 

@@ -1,7 +1,7 @@
-"""Google's Gemini, by generateContent, spoken directly.
+"""Adapter for Google's Gemini API (generateContent).
 
-The protocol: https://ai.google.dev/api/generate-content. A call comes with a signature of what the
-model thought before it, and goes back with it as long as this process lives; it is never stored.
+The protocol: https://ai.google.dev/api/generate-content. A tool call arrives with a signature of
+the thoughts before it, and is sent back with it while this process lives; it is never stored.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from ragmem.messages import ImagePart, Json, Message, Part, TextPart, ToolAnswer
 from ragmem.text import clean
 
 _NO_SIGNATURE = "skip_thought_signature_validator"
-"""What the provider wants for calls that another model, or an earlier process, has made."""
+"""The value that the API takes as a signature of calls from another model or process."""
 _ENDS = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
@@ -38,7 +38,7 @@ _ENDS = {
     "SPII": "content_filter",
 }
 _NO_CALL = {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"}
-"""Ends that say that a call could not be read: nothing of it may run."""
+"""Finish reasons of an invalid tool call, of which nothing may be run."""
 
 
 class GeminiClient(HttpClient):
@@ -47,7 +47,7 @@ class GeminiClient(HttpClient):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._signatures: wire.Thoughts = {}
-        """Of what was thought before a call."""
+        """Thought signatures, by the id of the call after them."""
 
     @property
     def _url(self) -> str:
@@ -116,7 +116,7 @@ class GeminiClient(HttpClient):
                 return [{"inlineData": {"mimeType": media_type, "data": part.base64}}]
             case ToolUse():
                 call = {"name": wire.tool_name(part.name), "args": wire.arguments_of(part)}
-                # Of calls side by side the first alone bears one.
+                # Of parallel calls only the first has a signature.
                 unsigned = _NO_SIGNATURE if is_first else ""
                 signature = wire.thought_before(self._signatures, part) or unsigned
                 signed = {"thoughtSignature": signature} if signature else {}
@@ -127,7 +127,7 @@ class GeminiClient(HttpClient):
                 return [{"functionResponse": {"name": name, "response": told}}]
 
 
-# --- in ----------------------------------------------------------------------
+# --- responses ---------------------------------------------------------------
 
 
 class _Call(msgspec.Struct):
@@ -173,7 +173,7 @@ _decode = msgspec.json.Decoder(_Event).decode
 
 
 class ContentReader(wire.EventReader):
-    """A stream has ended when a candidate gave the reason."""
+    """Reads generateContent events; a candidate's finish reason ends an answer."""
 
     def __init__(self, signatures: wire.Thoughts) -> None:
         super().__init__()

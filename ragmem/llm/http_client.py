@@ -1,11 +1,11 @@
-"""A model's HTTP API, spoken to by requests and server-sent events; protocols are subclasses.
+"""Client for models' HTTP APIs, which stream server-sent events; protocols are subclasses.
 
-OpenAI's two are here: chat completions, which most others speak as well, and Responses
-(https://platform.openai.com/docs/api-reference/responses), for its models that think, or that
-speak nothing else. Why not a provider's SDK: importing one takes 0.8 to 3 s, and each one-shot
-pays. Nor is httpx asked, which takes an eighth of a start: no redirection is followed, no cookie
-kept, no body compressed. Certificates, proxies and a name in the address are seen to here, and
-httpcore, which does the rest, is imported when it is needed.
+OpenAI's two protocols are here: chat completions, which most other servers speak as well, and
+Responses (https://platform.openai.com/docs/api-reference/responses), for its reasoning models.
+No provider's SDK is used: importing one takes 0.8 to 3 s, which each one-shot call would pay. Nor
+is httpx, which takes an eighth of the startup time: redirects, cookies and compression are not
+needed. TLS certificates, proxies and credentials in the URL are handled here; httpcore, which does
+the rest, is imported when it is needed.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from httpcore import Proxy, Response
 
 AFTER_END_S = 2.0
-"""How long usage may follow the end before we stop listening."""
+"""How long to wait for the usage after the end of the answer."""
 _CONNECT_TIMEOUT_S = 10.0
 _KEPT_OPEN_S = 5.0
 _UNQUOTED = "/:?%@!$&'()*+,;="
@@ -52,25 +52,25 @@ _PROXIES = {"http", "https", "socks5", "socks5h"}
 
 
 class Endpoint(Peer, frozen=True, kw_only=True):
-    """Where a model is served, and how it likes to be asked."""
+    """The address of a model, its credentials, and peculiarities of its server."""
 
     name: str = ""
-    """Empty: the host."""
+    """The name to show; empty for the host."""
     base_url: str
-    """Up to and without the path of the protocol: `…/v1`."""
+    """The URL without the path of the protocol: `…/v1`."""
     api_key: str | None = None
     uds: Path | None = None
     """A Unix socket to connect to instead of the URL's host."""
     extra_body: Mapping[str, Json] = {}
     tool_call_id_length: int = 0
-    """For a server that fixes it; 0: any."""
+    """The length that the server requires; 0 for any."""
 
     def __repr__(self) -> str:
         return f"Endpoint({self.base_url!r}, {self.model!r})"
 
 
 class HttpClient(ABC):
-    """Implements `ragmem.llm.base.LLM` over HTTP, for whatever protocol a subclass speaks."""
+    """Implements `ragmem.llm.base.LLM` over HTTP, with the protocol of a subclass."""
 
     def __init__(
         self, info: ModelInfo, endpoint: Endpoint, *, timeout_s: float = 120.0, retries: int = 3
@@ -91,30 +91,30 @@ class HttpClient(ABC):
     @property
     @abstractmethod
     def _url(self) -> str:
-        """Where requests go."""
+        """The URL of requests."""
 
     def _headers(self) -> dict[str, str]:
-        """Who asks; without what every request has."""
+        """Return the headers for authentication and the protocol's version."""
         key = self._endpoint.api_key
         return {"Authorization": f"Bearer {key}"} if key else {}
 
     @abstractmethod
     def _body(self, request: Request) -> dict[str, Json]:
-        """A request as the provider wants it."""
+        """Return the JSON body of a request."""
 
     @abstractmethod
     def _reader(self) -> EventReader:
-        """For one answer."""
+        """Return a reader for one answer."""
 
     def _adapt(self, body: str) -> bool:
-        """Learn from a refusal; True if the next request will differ."""
+        """Learn from a refusal's body; return whether the next request will differ."""
         return False
 
     def _schema_of(self, request: Request) -> dict[str, Json] | None:
-        """What the answer is to fit, for a server that has not refused to be told so."""
+        """Return the request's answer schema, unless this server has refused one."""
         return request.answer_schema if self._takes_schemas else None
 
-    # --- asking -----------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------
 
     def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         """See `LLM.stream`."""
@@ -161,13 +161,16 @@ class HttpClient(ABC):
             fault = faults.unreachable(self._endpoint, f"the proxy settings are wrong: {error}")
         if not reader.end_reason:
             raise fault or faults.closed_early(self._endpoint)
-        # Whole; what happened to the connection afterwards does not matter.
+        # The answer is complete: a connection error after its end does not matter.
         for chunk in reader.closing():
             yield chunk
 
     @asynccontextmanager
     async def _asked(self, http: "_Requests", request: Request) -> AsyncGenerator["Response", None]:
-        """The response, once its head is there: byte by byte it has no more time than at once."""
+        """Send a request and wait for the response's headers, for `timeout_s` in all.
+
+        httpcore's read timeout would start again with each byte.
+        """
         async with AsyncExitStack() as stack:
             body = {**self._endpoint.extra_body, **self._body(request)}
             asked = http.post(msgspec.json.encode(body))
@@ -212,7 +215,7 @@ class HttpClient(ABC):
         raise faults.from_event(self._endpoint, error)
 
     async def _refused(self, response: "Response", request: Request) -> LLMError | None:
-        """The error of a status; None where the same request in other words may do."""
+        """Return the error for a status; None if an adapted request may be accepted."""
         async with asyncio.timeout(self._timeout_s):
             body = (await _read(response, faults.MOST_ERROR_CHARS)).decode("utf-8", "replace")
         if response.status in (400, 422) and self._adapt(body):
@@ -267,7 +270,7 @@ def _header(response: "Response", name: str) -> str:
 
 
 def _may_mean_schema(status: int, body: str) -> bool:
-    """Whether a request with a schema was refused for it; some say so as that nothing is there."""
+    """Return whether a request may have been refused for its schema, which some say with a 404."""
     told = body.casefold()
     named = any(word in told for word in ("schema", "response_format", "structured", "format"))
     return status in (400, 422) or (status in (404, 500, 501) and named)
@@ -276,9 +279,9 @@ def _may_mean_schema(status: int, body: str) -> bool:
 async def _events(
     response: "Response", reader: EventReader, timeout_s: float
 ) -> AsyncGenerator[str, None]:
-    """The data of each event; after the end was said, only what follows at once.
+    """Yield the data of each event; after the end reason, only for AFTER_END_S.
 
-    TimeoutError when none comes in time, whatever else does: comments, pieces of a line.
+    Raises TimeoutError if no event arrives in time, even if comments or parts of a line do.
     """
     events = event_data(response.aiter_stream())
     ends_at: float | None = None
@@ -311,17 +314,17 @@ async def _read(response: "Response", limit: int) -> bytes:
 
 
 _WANTS_A_KEY = "openai"
-"""Its requests go to one of many machines, by this key; other servers refuse words unknown to them:
+"""The provider that routes requests to machines by a cache key; others may refuse unknown fields:
 https://platform.openai.com/docs/guides/prompt-caching
 """
 
 
 class OpenAIClient(HttpClient):
-    """Speaks the protocol that most servers understand."""
+    """Speaks `POST /chat/completions`, which most servers understand."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # What this server turned out to refuse; learnt once.
+        # Cleared or changed once this server has refused them.
         self._ask_usage = True
         self._limit_name = "max_tokens"
 
@@ -371,7 +374,7 @@ class ResponsesClient(HttpClient):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._thoughts: wire.Thoughts = {}
-        """Items of reasoning, by the first call after them."""
+        """Reasoning items, by the id of the first call after them."""
 
     @property
     def _url(self) -> str:
@@ -391,7 +394,7 @@ class ResponsesClient(HttpClient):
         if rules := wire.rules_of(request.messages):
             body["instructions"] = rules
         if request.tools:
-            # They are not strict: a tool's optional arguments stay optional.
+            # Not strict, which would make optional arguments required.
             body["tools"] = [
                 {"type": "function", "strict": False, **told["function"]}
                 for told in wire.tools_json(request.tools)
@@ -439,7 +442,7 @@ class ResponsesClient(HttpClient):
         return found
 
 
-# --- in ----------------------------------------------------------------------
+# --- responses ---------------------------------------------------------------
 
 
 class _Call(msgspec.Struct):
@@ -485,7 +488,7 @@ _ENDS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
 class ResponseReader(EventReader):
-    """A stream has ended when `response.completed` or `…incomplete` was said."""
+    """Reads Responses events; `response.completed` or `…incomplete` ends an answer."""
 
     def __init__(self, thoughts: wire.Thoughts) -> None:
         super().__init__()
@@ -541,7 +544,7 @@ class ResponseReader(EventReader):
         return [self._calls.begin(index, item.call_id or "", item.name or "")]
 
     def _whole(self, index: int, raw: dict[str, Any]) -> list[Chunk]:
-        """Of a call what did not come in pieces: its arguments, or all; reasoning is kept."""
+        """Return the chunks of a finished item that did not arrive as deltas; keep reasoning."""
         match raw.get("type"):
             case "reasoning":
                 self._calls.thinking.append(raw)
@@ -552,12 +555,12 @@ class ResponseReader(EventReader):
 
 
 def _call_of(raw: dict[str, Any]) -> _Call:
-    """ValueError where it is none."""
+    """Parse a call's item; raises ValueError."""
     return msgspec.convert(raw, _Call)
 
 
 class _Requests:
-    """POST to one server, over connections that are kept while answers follow each other."""
+    """Sends POST requests to one URL, over connections that are kept alive for a few seconds."""
 
     def __init__(
         self,
@@ -568,7 +571,7 @@ class _Requests:
         uds: Path | None = None,
         own_machine: bool = False,
     ) -> None:
-        """ValueError or ImportError for a proxy of the environment that can't be used."""
+        """Raises ValueError or ImportError if the environment names a proxy that can't be used."""
         import httpcore
 
         parts = urlsplit(url)
@@ -590,14 +593,14 @@ class _Requests:
         self._timeout["connect"] = min(_CONNECT_TIMEOUT_S, timeout_s)
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=_certificates() if parts.scheme == "https" else None,
-            # A proxy of the environment is honoured, but never stands before this machine itself.
+            # The environment's proxy is used, but never for this machine itself.
             proxy=None if own_machine else _proxy(parts.scheme, host),
             keepalive_expiry=_KEPT_OPEN_S,
             uds=str(uds) if uds else None,
         )
 
     def post(self, content: bytes) -> AbstractAsyncContextManager["Response"]:
-        """The answer, once its head is there."""
+        """Send a request; the block has the response, whose headers have arrived."""
         return self._pool.stream(
             "POST",
             self._url,
@@ -612,12 +615,12 @@ class _Requests:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself."""
+    """Return whether a host is this machine itself."""
     return host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0")
 
 
 def _certificates() -> ssl.SSLContext:
-    """Whom to believe: the bundle or folder that the environment names, else certifi's."""
+    """Return a TLS context that trusts SSL_CERT_FILE and SSL_CERT_DIR, else certifi's bundle."""
     environ = environment()
     file, folder = environ.get("SSL_CERT_FILE"), environ.get("SSL_CERT_DIR")
     if not (file or folder):

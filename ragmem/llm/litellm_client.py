@@ -1,7 +1,7 @@
-"""Providers without an OpenAI-compatible endpoint, through litellm.
+"""Adapter for providers without an OpenAI-compatible endpoint, through litellm.
 
-litellm reports a cut stream as a proper end: here an answer ends only if litellm
-itself saw a reason for its end, and every tool call's arguments are whole.
+litellm reports a truncated stream as a proper end: here an answer counts as complete only if
+litellm received a finish reason, and every tool call's arguments are valid JSON.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class LiteLLMClient:
             async with asyncio.timeout(self._timeout_s):
                 answer = await litellm.acompletion(**self._call(request))
             if answer is None:
-                # What litellm makes of a second 422.
+                # litellm returns None for a second 422.
                 raise faults.from_status(self._peer, 422, "")
             async for event in _in_time(aiter(answer), self._timeout_s):
                 for chunk in reader.feed(msgspec.convert(event.model_dump(), wire.WireChunk)):
@@ -86,7 +86,7 @@ class LiteLLMClient:
         except LLMError as error:
             fault = error.with_traceback(None)
         except Exception as error:
-            # litellm raises its own kinds, its provider's, and plain ones.
+            # litellm raises its own exceptions, those of providers' SDKs, and built-in ones.
             fault = self._fault(error)
         finally:
             if close := getattr(answer, "aclose", None):
@@ -110,11 +110,11 @@ class LiteLLMClient:
             "timeout": self._timeout_s,
             "max_retries": 0,
             "num_retries": 0,
-            # It would look for the price, and write out a traceback in a thread for each answer
-            # of a model that has none. What a call cost we know ourselves.
+            # Without these litellm looks up the price, and for a model without one formats a
+            # traceback in a thread for each answer. The cost is computed from our own table.
             "input_cost_per_token": 0.0,
             "output_cost_per_token": 0.0,
-            # With tools it would otherwise import mcp, which takes 0.7 s.
+            # Without this, requests with tools import mcp, which takes 0.7 s.
             "_skip_mcp_handler": True,
         }
         if request.tools:
@@ -124,7 +124,7 @@ class LiteLLMClient:
         if request.effort:
             call["reasoning_effort"] = request.effort
         if "claude" in self._model:
-            # Claude rereads a prefix at a tenth of its price, but only where it is marked.
+            # Claude's cached prefixes cost a tenth, but need explicit cache breakpoints.
             call["cache_control_injection_points"] = _CACHED
         if self._api_base:
             call["api_base"] = self._api_base
@@ -135,7 +135,7 @@ class LiteLLMClient:
         return call
 
     def _fault(self, error: Exception) -> LLMError:
-        """An exception of litellm or of what it uses, as ours; only names and text are taken."""
+        """Convert any exception raised by litellm; only its names and texts are used."""
         peer = self._peer
         kinds = {type(each).__name__ for each in chain(error)}
         told = str(getattr(error, "message", "") or error)[: faults.MOST_ERROR_CHARS]
@@ -167,14 +167,14 @@ class LiteLLMClient:
         return Passing(f"{peer.name}: {faults.scrub(text, peer.secrets) or 'no answer'}")
 
 
-# `litellm.RateLimitError: AnthropicException - ` says nothing to a person.
+# Matches prefixes such as `litellm.RateLimitError: AnthropicException - `.
 _SDK_NAMES = re.compile(r"^(?:\s*(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s*)+")
 
 
 def _really_ended(answer: Any) -> bool:
-    """Whether litellm saw a reason for the end, rather than making one up.
+    """Return whether litellm received a finish reason, rather than making one up.
 
-    Where a version of litellm does not tell, the other rules must do.
+    True for versions of litellm without these attributes.
     """
     names = ("received_finish_reason", "intermittent_finish_reason")
     if not any(hasattr(answer, name) for name in names):
@@ -191,7 +191,7 @@ def _is_whole(arguments: str) -> bool:
 
 
 async def _in_time(events: AsyncIterator[Any], timeout_s: float) -> AsyncGenerator[Any, None]:
-    """Each event; TimeoutError where none comes in time, whatever keeps the line open."""
+    """Yield events; raises TimeoutError if none arrives in time, even if keep-alives do."""
     while True:
         try:
             async with asyncio.timeout(timeout_s):

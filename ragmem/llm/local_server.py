@@ -1,9 +1,9 @@
 """The child process that runs the small model: `python -I local_server.py JSON`.
 
-Started by path with `-I`, so that nothing in the current folder can stand in for
-a module. Serves the chat-completions API on a Unix socket in a folder of mode
-0700: a TCP port would be open to every user of the machine, without a password.
-It ends when its stdin closes, that is when its parent does, however that died.
+It is started by path with `-I`, so that nothing in the current folder can shadow a module. It
+serves the chat-completions API on a Unix socket in a folder of mode 0700: a TCP port would be
+open to every user of the machine, without a password. It exits when its stdin closes, that is,
+when its parent ends, however that happens.
 """
 
 import json
@@ -14,12 +14,12 @@ import threading
 
 
 def tell(line: str) -> None:
-    """Write one line to the parent."""
+    """Send one line to the parent."""
     os.write(1, f"{line}\n".encode())
 
 
 def main() -> None:
-    """Load, listen, say `ready`, wait for the end of stdin."""
+    """Load the model, listen, tell the parent `ready`, and wait for the end of stdin."""
     settings = json.loads(sys.argv[1])
     folder = os.path.dirname(settings["socket"])
 
@@ -31,7 +31,7 @@ def main() -> None:
 
     watcher = threading.Thread(target=leave_with_parent)
     watcher.start()
-    # -I leaves out the user's site folder, where the library may be installed.
+    # -I excludes the user's site-packages, where the library may be installed.
     sys.path.append(settings["packages"])
     import xllamacpp
 

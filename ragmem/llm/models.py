@@ -1,7 +1,7 @@
-"""Which model answers, and the adapter that speaks to it.
+"""Choosing a model, and opening the adapter for it.
 
-The order: the model that was named (flag, RAGMEM_MODEL, configuration), the
-provider whose key is present, a local Ollama, the installed small model.
+The order: the model named by a flag, RAGMEM_MODEL or the configuration, a provider whose key is
+set, a local Ollama, the installed small model.
 """
 
 import re
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 
 PROBE_S = 0.15
-"""The longest that Ollama is waited for, which may not be there."""
+"""How long to wait for Ollama, which may not be running."""
 DEFAULT_WINDOW = 4096
-"""Tokens that Ollama keeps, unless OLLAMA_CONTEXT_LENGTH says otherwise; more it drops, unsaid."""
+"""Ollama's context window in tokens without OLLAMA_CONTEXT_LENGTH; it silently drops the rest."""
 _SERVED_S = 1.0
-"""The longest that a server of the person's own is waited for; it may be another machine."""
+"""How long to wait for the server at `llm.api_base`, which may be on another machine."""
 _MOST_BYTES = 4 << 20
 
 
@@ -54,13 +54,13 @@ class _Offered(msgspec.Struct):
 
 class _Offer(msgspec.Struct):
     models: list[_Offered] = []
-    """Of Ollama."""
+    """The models in Ollama's format."""
     data: list[_Offered] = []
-    """Of the OpenAI protocol."""
+    """The models in OpenAI's format."""
 
 
 def ollama_url(environ: Mapping[str, str]) -> str:
-    """Return where Ollama listens: OLLAMA_HOST as Ollama itself reads it, else its default."""
+    """Return Ollama's URL: from OLLAMA_HOST, as Ollama itself reads it, else its default."""
     host = environ.get("OLLAMA_HOST", "").strip().rstrip("/")
     usual = {"https": 443, "http": 80} if "://" in host else {}
     try:
@@ -75,30 +75,30 @@ def ollama_url(environ: Mapping[str, str]) -> str:
 
 
 def ollama_window(environ: Mapping[str, str]) -> int:
-    """Tokens of context that this Ollama serves."""
+    """Return the context window of this Ollama, in tokens."""
     value = environ.get("OLLAMA_CONTEXT_LENGTH", "")
     return int(value) if value.isdigit() and int(value) > 0 else DEFAULT_WINDOW
 
 
 def ollama_models(environ: Mapping[str, str]) -> list[str]:
-    """Names of its chat models, newest first; none when there is no answer in 150 ms."""
+    """Return the names of Ollama's chat models, newest first; none without an answer in 150 ms."""
     return _chat_models(f"{ollama_url(environ)}/api/tags", PROBE_S)
 
 
 def served_models(config: Config, environ: Mapping[str, str]) -> list[str]:
-    """Names by which the models of `llm.api_base` are asked; none where it tells none in 1 s."""
+    """Return names for the models that `llm.api_base` lists; none without an answer in 1 s."""
     key = provider_key(LOCAL_KEY, environ)
     url = urlsplit(config.llm.api_base)
     listing = url._replace(path=f"{url.path.rstrip('/')}/models").geturl()
     found = _chat_models(listing, _SERVED_S, key)
-    # What is before a slash is taken for a provider, where it is one.
+    # A known provider before a slash would be taken for a prefix.
     return [f"openai/{m}" if m.partition("/")[0] in BY_NAME else m for m in found]
 
 
 def _chat_models(url: str, within_s: float, key: str | None = None) -> list[str]:
-    """Models; none where there is no such server, or it does not answer in time."""
+    """Return the listed models; none if there is no such server, or it doesn't answer in time."""
     found: list[list[str]] = []
-    # To find a name's address has no timeout, nor has an answer that comes byte by byte.
+    # In a thread: DNS lookups have no timeout, nor does a response that arrives byte by byte.
     asking = Thread(target=lambda: found.append(_told_models(url, within_s, key)), daemon=True)
     asking.start()
     asking.join(within_s * 1.5)
@@ -134,44 +134,43 @@ _HTTP_CLIENTS = {
     "anthropic": ("anthropic_client", "AnthropicClient"),
     "gemini": ("gemini_client", "GeminiClient"),
 }
-"""Module, imported when it is needed, and class of those that speak HTTP."""
+"""The module, which is imported on demand, and the class of each adapter over HTTP."""
 LOCAL_NAME = "local/smollm2-135m-instruct"
 LOCAL_KEY = "RAGMEM_API_KEY"
-"""The key for a server of one's own, `llm.api_base`."""
+"""The environment variable with the key for the server at `llm.api_base`."""
 
 
 class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """A model, why it was chosen, and how it is reached."""
+    """A chosen model, the reason, and how to reach it."""
 
     name: str
     """`provider/model`."""
     info: ModelInfo
     why: str
-    """For the person: `-m`, `OPENAI_API_KEY is set` …"""
+    """The reason to show: `-m`, `OPENAI_API_KEY is set` …"""
     provider: str
     client: Client
     key_variable: str = ""
-    """The variable in which its key is looked for; empty where it needs none."""
+    """The environment variable for its key; empty if it needs none."""
     base_url: str = ""
     base_variable: str = ""
-    """The variable that gives the address, where that is not the provider's own."""
+    """The environment variable with its address; empty for the provider's default one."""
     model: str = ""
-    """As the server names it."""
+    """The server's name of the model."""
     paid: bool = False
-    """Somebody is billed; the app says so at first use."""
+    """Whether its use may be billed; the app says so at first use."""
 
 
 _NAMED = 12
-"""Models of a server that an error names, at most."""
+"""The most models of a server that an error message lists."""
 _LAST_RESORT = "the small local model is installed"
 
 
 def choose_model(config: Config, environ: Mapping[str, str], *, flag: str = "") -> ModelChoice:
     """Choose the model to use.
 
-    Raises NoModel, saying what to do, when there is none or its key is missing,
-    and ConfigError for a name or an address that can't be right. May ask a local
-    Ollama, for 150 ms at most.
+    Raises NoModel, with a hint, if there is none or its key is missing, and ConfigError for an
+    invalid name or address. May query a local Ollama, for at most 150 ms.
     """
     if name := flag or config.model.main:
         why = "-m" if flag else _source(environ)
@@ -199,10 +198,10 @@ def choose_model(config: Config, environ: Mapping[str, str], *, flag: str = "") 
 def choose_summary_model(
     config: Config, environ: Mapping[str, str], *, flag: str = ""
 ) -> ModelChoice:
-    """Choose for background work: the set one, else the main model's small sibling, or itself.
+    """Choose the model for background work: `model.summary`, else a small sibling of the main one.
 
-    Raises what `choose_model` raises. On a server of the person's own only the main
-    model is known to be there.
+    With `llm.api_base`, or without a known sibling, it is the main model itself. Raises the same
+    as `choose_model`.
     """
     if config.model.summary:
         return _named(config.model.summary, "model.summary", config, environ)
@@ -213,9 +212,9 @@ def choose_summary_model(
 
 
 def choose_effort(info: ModelInfo, config: Config, flag: Effort | None) -> Effort | None:
-    """How long the model is to think: as `flag` says, else as is set where it can be.
+    """Return the reasoning effort: the flag, else the setting if the model accepts it.
 
-    Raises UsageError for a flag that this model is known not to take.
+    Raises UsageError for a flag that this model is known not to accept.
     """
     wanted: Effort | None = flag or config.model.effort or None
     if wanted is None or info.efforts is None or wanted in info.efforts:
@@ -231,11 +230,11 @@ def choose_effort(info: ModelInfo, config: Config, flag: Effort | None) -> Effor
 
 
 def list_models(environ: Mapping[str, str], config: Config | None = None) -> list[ModelChoice]:
-    """What can be used now, best first: the configured model, then each way that is open."""
+    """Return the models that can be used now: the configured one, then others, best first."""
     config = config or Config()
     found: list[ModelChoice] = []
     if config.model.main:
-        with suppress(NoModel):  # Configured, but without its key: not usable now.
+        with suppress(NoModel):  # It is configured, but its key is missing.
             found.append(_named(config.model.main, _source(environ), config, environ))
     for name in served_models(config, environ) if config.llm.api_base else ():
         found.append(_named(name, "offered", config, environ))
@@ -245,13 +244,13 @@ def list_models(environ: Mapping[str, str], config: Config | None = None) -> lis
         for model in dict.fromkeys((provider.main, provider.small)) if variable else ():
             if model:
                 name = f"{provider.name}/{model}"
-                with suppress(ConfigError):  # Its key or its address can't be used.
+                with suppress(ConfigError):  # Its key or its address is invalid.
                     found.append(_named(name, f"{variable} is set", plain, environ))
     for model in ollama_models(environ):
         found.append(_named(f"ollama/{model}", "Ollama is running", plain, environ))
     if find_local_model(environ) is not None:
         found.append(_named(LOCAL_NAME, "installed", plain, environ))
-    # At a server of one's own `openai/name` and `name` are one model.
+    # With `llm.api_base`, `openai/name` and `name` are one model.
     unique: dict[tuple[str, str], ModelChoice] = {}
     for choice in found:
         unique.setdefault((choice.base_url, choice.model or choice.name), choice)
@@ -259,7 +258,7 @@ def list_models(environ: Mapping[str, str], config: Config | None = None) -> lis
 
 
 def find_local_model(environ: Mapping[str, str]) -> Path | None:
-    """The small model's file, if it and the library that runs it are here; imports neither."""
+    """Return the small model's file if it and its library are installed; imports neither."""
     from ragmem.llm.local import find_weights
 
     return find_weights(find_paths(environ)) if _local_model_runs() else None
@@ -270,7 +269,7 @@ def _local_model_runs() -> bool:
 
 
 def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping[str, str]) -> LLM:
-    """The adapter for a choice; imports it now, connects at the first request."""
+    """Return the adapter for a choice, which connects at the first request."""
     timeout_s, retries = config.llm.timeout_s, config.llm.retries
     key = provider_key(choice.key_variable, environ) if choice.key_variable else None
     if choice.client == "local":
@@ -347,7 +346,7 @@ def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> M
         base_url = ollama_url(environ) + "/v1"
         info = msgspec.structs.replace(info, context_window=ollama_window(environ))
     client: Client = provider.protocol
-    # At another address is another server: most of those have chat completions alone.
+    # At another address is another server, and most have chat completions only.
     thinks = bool(info.efforts) and not other and config.llm.client == "auto"
     if provider.name == "openai" and (info.responses_only or thinks):
         client = "responses"
@@ -366,12 +365,12 @@ def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> M
 
 
 def _custom_choice(name: str, why: str, config: Config, environ: Mapping[str, str]) -> ModelChoice:
-    """A server of the person's own: any model name, and no key but RAGMEM_API_KEY."""
+    """Return the choice for `llm.api_base`: any model name, and RAGMEM_API_KEY as the key."""
     prefix, slash, rest = name.partition("/")
     known = bool(slash) and prefix in BY_NAME
     return ModelChoice(
         name=name,
-        # What the table says of a model of that name holds for its provider, not here.
+        # Not from the table, whose data apply to the provider of that name.
         info=ModelInfo(name=name),
         why=f"{why}, at {_shown(config.llm.api_base)}",
         provider=prefix if known else "openai",
@@ -383,7 +382,7 @@ def _custom_choice(name: str, why: str, config: Config, environ: Mapping[str, st
 
 
 def _check_address(base: str, named: str = "llm.api_base") -> None:
-    """ConfigError, which tells where it is `named`, unless it is a URL to connect to."""
+    """Raise ConfigError, naming the setting or variable `named`, unless `base` is a valid URL."""
     if not is_address(base):
         raise ConfigError(f"{named} is {_shown(base)!r}, which is no address.", hint=ADDRESS)
 
@@ -393,7 +392,7 @@ def _litellm_choice(
 ) -> ModelChoice:
     prefix = name.partition("/")[0]
     info, base_url, guess = model_info(name), config.llm.api_base, f"{prefix.upper()}_API_KEY"
-    # A provider that is not known, and has no key here, bills nobody.
+    # An unknown provider without a key is not taken to charge.
     bills = not base_url
     if base_url:
         key = LOCAL_KEY
@@ -430,7 +429,7 @@ def _local_choice(name: str, why: str, environ: Mapping[str, str]) -> ModelChoic
 
 
 def _provider_of(name: str) -> str:
-    """The provider of a bare model name, if the table knows exactly one of ours."""
+    """Return the first known provider that has a model of this name; raises ConfigError."""
     for provider in PROVIDERS:
         if is_known(f"{provider.name}/{name}"):
             return provider.name
@@ -445,8 +444,9 @@ def _provider_of(name: str) -> str:
 
 
 def _needed_key(name: str, provider: Provider, environ: Mapping[str, str]) -> str:
-    """The variable with the provider's key; NoModel where it is not set, ConfigError where that
-    can't be sent.
+    """Return the variable with the provider's key.
+
+    Raises NoModel if none is set, and ConfigError if the key can't be sent in a header.
     """
     if not provider.key_variables:
         return ""
@@ -476,7 +476,7 @@ def _source(environ: Mapping[str, str]) -> str:
 
 
 def _shown(url: str) -> str:
-    """A URL without the password that may stand in it."""
+    """Return a URL without the user name and password that it may contain."""
     return re.sub(r"^((?:[\w+.-]+:)?//)?[^/?#]*@", r"\1", url)
 
 
@@ -512,7 +512,7 @@ def _what_to_do(for_local: str) -> str:
 
 
 def about(choice: ModelChoice, usage: UsageLog) -> list[str]:
-    """What to say of a model before it is asked: each time what it can't do, once who is billed."""
+    """Return notices to show before a model's use: what it can't do, and once, who is billed."""
     said = []
     if choice.why == _LAST_RESORT:
         said.append(_how_to_have_another(choice.name))

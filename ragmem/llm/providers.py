@@ -1,8 +1,7 @@
-"""The providers that ragmem knows by name, in the order in which their keys are tried; prices.
+"""The providers known by name, in the order in which their keys are tried, and the model table.
 
-Default models are recent ones of litellm's table that call tools: a capable one
-at a moderate price, and a small one for background work. A test holds them
-against the table.
+Default models are recent ones of litellm's table that call tools: a capable one at a moderate
+price, and a small one for background work. A test compares them with the table.
 """
 
 from functools import cache
@@ -18,7 +17,7 @@ _THINKS, _NEED_NOT, _BY_NAME, _RESPONSES = 1, 2, 4, 8
 
 
 class _Row(msgspec.Struct, array_like=True):
-    """A line of models.json; what is not said is unknown."""
+    """A row of models.json; missing values are unknown."""
 
     window: int | None = None
     max_output: int | None = None
@@ -42,7 +41,7 @@ def _rows() -> dict[str, _Row]:
 
 
 def model_info(name: str) -> ModelInfo:
-    """What is known of `provider/model`; None in each place where nothing is."""
+    """Return what the table says of `provider/model`; all fields are unknown if it has no row."""
     row = _rows().get(name)
     if row is None:
         return ModelInfo(name=name)
@@ -67,39 +66,39 @@ def model_info(name: str) -> ModelInfo:
 
 
 def is_known(name: str) -> bool:
-    """Whether the table has the model."""
+    """Return whether the table has the model."""
     return name in _rows()
 
 
 def known_models() -> list[str]:
-    """Every `provider/model` of the table, sorted."""
+    """Return every `provider/model` of the table, sorted."""
     return sorted(_rows())
 
 
 Protocol = Literal["openai", "anthropic", "gemini"]
-"""How a provider is spoken to, where litellm does not do it."""
+"""The protocol of a provider that is not reached through litellm."""
 
 
 class Provider(msgspec.Struct, frozen=True):
-    """A provider as ragmem knows it; `base_url` is empty where litellm speaks to it."""
+    """A known provider; `base_url` is empty if it is reached through litellm."""
 
     name: str
     base_url: str = ""
     main: str = ""
     small: str = ""
-    """Models without the provider's prefix."""
+    """The name of the default model for background work; `main` and `small` have no prefix."""
     keys: tuple[str, ...] = ()
-    """The variables that may hold its key, where that is not its name with `_API_KEY` alone."""
+    """The environment variables that may hold its key; empty for just its name and `_API_KEY`."""
     protocol: Protocol = "openai"
     base_variable: str = ""
-    """Holds another address, as the provider's own SDKs take it: OpenAI's ends in `/v1`."""
+    """The variable for another address, as in the provider's SDKs: OpenAI's ends in `/v1`."""
     tool_call_id_length: int = 0
     local: bool = False
-    """Runs on the person's own machine: no key, no bill."""
+    """Whether it runs on the user's own machine, without a key and free of charge."""
 
     @property
     def key_variables(self) -> tuple[str, ...]:
-        """The first that is set is used; none of a local one."""
+        """The variables for its key, of which the first that is set is used; none if local."""
         return () if self.local else self.keys or (f"{self.name.upper()}_API_KEY",)
 
 
@@ -153,24 +152,23 @@ PROVIDERS = (
     Provider("hosted_vllm", "http://127.0.0.1:8000/v1", local=True),
 )
 BY_NAME = {p.name: p for p in PROVIDERS}
-# Providers that litellm signs in to by other means than one key.
+# Providers that litellm authenticates with by other means than one key.
 WITHOUT_A_KEY = {"bedrock", "vertex_ai", "azure", "azure_ai", "sagemaker", "watsonx", "databricks"}
-# Small models of providers that litellm signs in to, by how the names of their kin begin. Bedrock,
-# Azure and Claude on Vertex are not among them: there each model must be switched on first.
+# Small models of providers reached through litellm, by the prefix of their larger siblings' names.
+# Without Bedrock, Azure and Claude on Vertex, where each model must be enabled first.
 _ELSEWHERE = {
     "vertex_ai/gemini-": "vertex_ai/gemini-3.5-flash-lite",
     "zai/glm-": "zai/glm-5.3-flash",
     "dashscope/qwen": "dashscope/qwen3.8-flash",
 }
 _READ_FOR_EACH_WRITTEN = 8
-"""Tokens, when summarising."""
+"""The ratio of input to output tokens when summarizing."""
 
 
 def small_sibling(name: str) -> str:
-    """The small model for background work beside a main one: same provider and key, cheaper.
+    """Return a cheaper model for background work, of the same provider and with the same key.
 
-    Empty where none is known: for a model that is unknown itself, local, fine-tuned,
-    or already as cheap.
+    Empty if none is known: for a model that is unknown itself, local, fine-tuned, or as cheap.
     """
     provider = BY_NAME.get(name.partition("/")[0])
     small = ""
@@ -184,7 +182,7 @@ def small_sibling(name: str) -> str:
 
 
 def _price(name: str) -> float:
-    """Of one token written and those read for it; endless where it is not known."""
+    """Return the price of an output token and the input tokens for it; infinite if unknown."""
     info = model_info(name)
     if info.input_usd_per_token is None or info.output_usd_per_token is None:
         return float("inf")

@@ -1,8 +1,7 @@
-"""The chat-completions format, both ways; shared by the adapters.
+"""Encoding requests and decoding responses: chat completions, and what all adapters share.
 
-Out: messages that every provider accepts, whatever the history holds: ids,
-tool names and arguments of other models, lone surrogates. In: pieces of an
-answer as `Chunk`s, and whether it really ended.
+Requests are valid for every provider, whatever ids, tool names and arguments of other models, or
+lone surrogates, the history contains. Responses become `Chunk`s, with the reason for their end.
 """
 
 import codecs
@@ -31,19 +30,19 @@ from ragmem.text import Regex, clean
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""Of one event, or of an answer that comes in one piece."""
+"""The limit of one event, or of an answer that is not streamed."""
 _NAME = Regex(r"[^A-Za-z0-9_-]")
 _PLAIN_ID = Regex(r"[A-Za-z0-9_-]{1,40}")
 
 
-# --- out ---------------------------------------------------------------------
+# --- requests ----------------------------------------------------------------
 
 
 def messages_json(messages: tuple[Message, ...], *, id_length: int = 0) -> list[dict[str, Json]]:
-    """Messages as chat completions want them; `id_length` for servers that fix it (Mistral: 9).
+    """Return messages for chat completions; `id_length` is fixed by some servers (Mistral: 9).
 
-    Mistral's models and the templates of others take no word of the person behind a tool's answer
-    before the model has said something.
+    Mistral's models, and the chat templates of others, accept no user message directly after a
+    tool's answer: an assistant message is inserted.
     """
     found: list[dict[str, Json]] = []
     for message in messages:
@@ -98,7 +97,7 @@ def _message_json(message: Message, id_length: int) -> list[dict[str, Json]]:
 
 
 def call_id(original: str, length: int = 0) -> str:
-    """An id that the server accepts: unchanged where possible, else a stable digest of it."""
+    """Return a call's id if the server accepts it, else a stable digest of it."""
     if _PLAIN_ID.fullmatch(original) and (not length or len(original) == length):
         return original
     digest = hashlib.sha256(original.encode("utf-8", "replace")).hexdigest()
@@ -106,58 +105,59 @@ def call_id(original: str, length: int = 0) -> str:
 
 
 def tool_name(name: str) -> str:
-    """A name that every provider accepts, for calls of tools that never existed too."""
+    """Return a tool's name as every provider accepts it, also for tools that don't exist."""
     return _NAME.sub("_", name)[:64] or "unknown"
 
 
 def arguments_of(use: ToolUse) -> dict[str, Json]:
-    """A call's arguments as an object; what is none stands in one as the model had written it."""
+    """Return a call's arguments as an object; invalid JSON is wrapped in one as text."""
     text = clean(use.arguments)
     try:
         value = parse_arguments(text)
     except ValueError:
         return {"invalid_arguments": text}
     plain = json.dumps(value, ensure_ascii=False)
-    # Half of a surrogate pair, spelled out, would break whoever decodes and sends it on.
+    # An escaped lone surrogate would break servers that decode and forward it.
     return value if clean(plain) == plain else parse_arguments(clean(plain))
 
 
 def arguments_text(use: ToolUse) -> str:
-    """Return a call's arguments as JSON: some servers parse what they are sent."""
+    """Return a call's arguments as valid JSON, since some servers parse them."""
     return msgspec.json.encode(arguments_of(use)).decode()
 
 
 HEARD = "Understood."
-"""What the model says between a tool's answer and words of the person."""
+"""The assistant message that is inserted between a tool's answer and a user message."""
 NOTHING = "(nothing)"
-"""Stands for words that are none: some providers refuse empty ones."""
+"""Stands for an empty text, which some providers refuse."""
 
 
 def rules_of(messages: Sequence[Message]) -> str:
-    """What the messages of the system say, as one text; empty where there are none."""
+    """Return the system messages as one text; empty if there are none."""
     rules = [message.text for message in messages if message.role == "system"]
     return (clean("\n\n".join(rules)) or NOTHING) if rules else ""
 
 
 Thoughts = dict[str, Json]
-"""What led to tool calls, by their provider's ids, as it sent it; kept while this process lives.
+"""Reasoning before tool calls, in the provider's format, by the provider's ids of the calls.
 
-It goes back with the calls, to the provider that it came from, and is never stored.
+It is sent back with the calls, to the same provider only, while this process lives, and is never
+stored.
 """
 
 
 def thought_before(thoughts: Thoughts, use: ToolUse) -> Json:
-    """What led to a call; None for one that another model, or an earlier process, has made."""
+    """Return the reasoning before a call; None for a call of another model or process."""
     return thoughts.get(use.given_id or use.id)
 
 
-# --- in ----------------------------------------------------------------------
+# --- responses ---------------------------------------------------------------
 
 E = TypeVar("E")
 
 
 def decoded(decode: Callable[[str], E], data: str) -> E:
-    """An event of a stream; ValueError where it can't be read."""
+    """Decode an event of a stream; raises ValueError."""
     try:
         return decode(data)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
@@ -165,13 +165,13 @@ def decoded(decode: Callable[[str], E], data: str) -> E:
 
 
 TokenCount = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] | None
-"""Tokens, as far as anybody can have used so many."""
+"""A plausible number of tokens."""
 
 
 def counted(usage: Any, kind: type[E]) -> E | None:
-    """What a provider says was used, in the words of its protocol; None where that can't be so.
+    """Convert a provider's usage to `kind`; None if it is invalid.
 
-    It is told last, with the end of an answer, which is worth more than its price.
+    It arrives with the end of an answer, which must not be lost because of its price.
     """
     try:
         return msgspec.convert(usage, kind)
@@ -180,16 +180,16 @@ def counted(usage: Any, kind: type[E]) -> E | None:
 
 
 class CallBlocks:
-    """Tool calls of one answer that come as blocks, each at a place that the provider gives it."""
+    """The tool calls of one answer that arrive as blocks, each with the provider's index."""
 
     def __init__(self, thoughts: Thoughts) -> None:
         self.thinking: list[Any] = []
-        """What came before the first of them, as it goes back with it."""
+        """The reasoning before the first call, in the format in which it is sent back."""
         self._thoughts = thoughts
         self._slots: dict[int, int] = {}
         self._begun = 0
         self._silent: dict[int, str] = {}
-        """Arguments of calls of which none has come in pieces, by their places."""
+        """By index, the initial arguments of calls that have received no deltas."""
 
     def __contains__(self, place: int) -> bool:
         return place in self._slots
@@ -198,7 +198,7 @@ class CallBlocks:
         return self._begun
 
     def begin(self, place: int, given_id: str, name: str, arguments: str = "{}") -> ToolChunk:
-        """A call, of which arguments follow; those given here hold where none do."""
+        """Begin a call; `arguments` are used if no deltas follow."""
         slot = self._slots[place] = self._begun
         self._begun += 1
         given_id = given_id or f"call_{new_id()}"
@@ -208,12 +208,12 @@ class CallBlocks:
         return ToolChunk(slot, given_id, name)
 
     def more(self, place: int, arguments: str) -> ToolChunk:
-        """A piece of a call's arguments."""
+        """Return the chunk for a delta of a call's arguments."""
         self._silent.pop(place, None)
         return ToolChunk(self._slots[place], "", "", arguments)
 
     def end(self, place: int, arguments: str = "") -> list[Chunk]:
-        """Return all arguments of a call of which none came in pieces; nothing of others."""
+        """End a call; return a chunk with all its arguments if no deltas arrived, else none."""
         told = self._silent.get(place)
         return [] if told is None else [self.more(place, arguments or told)]
 
@@ -257,7 +257,7 @@ class _Usage(msgspec.Struct):
 
 
 class WireChunk(msgspec.Struct):
-    """An event of a stream, or a whole answer; `error` where it is neither."""
+    """An event of a stream, or a whole answer, or an `error`."""
 
     choices: list[_Choice] | None = None
     usage: Any = None
@@ -268,10 +268,10 @@ decode_chunk = msgspec.json.Decoder(WireChunk).decode
 
 
 def decode_event(data: str) -> WireChunk | None:
-    """An event of a stream; None for what is none.
+    """Decode an event of a stream; None if it is invalid.
 
-    Half of a surrogate pair, or a byte that is not UTF-8, spoils its own place among the words.
-    In a tool call it spoils the call: with another character it would be another call.
+    A lone surrogate, or a byte that isn't UTF-8, is tolerated in a text. In a tool call it makes
+    the event invalid: with a replacement character it would be another call.
     """
     try:
         return decode_chunk(data)
@@ -286,7 +286,7 @@ def decode_event(data: str) -> WireChunk | None:
 
 
 class Refusal(Exception):
-    """An error object inside of an answer."""
+    """An error object inside an answer."""
 
     def __init__(self, error: object) -> None:
         super().__init__("the provider sent an error")
@@ -294,44 +294,44 @@ class Refusal(Exception):
 
 
 class EventReader(ABC):
-    """Turns the events of one answer into chunks, and knows how far it came."""
+    """Turns the events of one answer into chunks, and keeps its usage and end reason."""
 
     def __init__(self) -> None:
         self.end_reason = ""
-        """Why the provider stopped; empty until it said so."""
+        """Why the provider stopped; empty before the end."""
         self._usage: UsageChunk | None = None
 
     @abstractmethod
     def take(self, data: str) -> list[Chunk]:
-        """The chunks of an event; unknown ones say nothing. Usage and end are kept for `closing`.
+        """Return the chunks of an event, none for an unknown one; usage and end come in `closing`.
 
-        ValueError for one that can't be read; `Refusal` for an error of the provider's in it.
+        Raises ValueError for an event that can't be decoded, and `Refusal` for a provider's error.
         """
 
-    def done(self) -> None:  # noqa: B027 - most say themselves whether they ended
-        """The provider said that nothing follows, or its answer came in one piece."""
+    def done(self) -> None:  # noqa: B027 - most protocols have an event for the end
+        """Note that the stream was ended with `[DONE]`, or the answer came in one piece."""
 
     def closing(self) -> list[Chunk]:
-        """Usage and the end, in that order, as far as they arrived."""
+        """Return the usage and the end, in that order, if they arrived."""
         found: list[Chunk] = [self._usage] if self._usage is not None else []
         return [*found, EndChunk(self.end_reason)] if self.end_reason else found
 
 
 class AnswerReader(EventReader):
-    """Reads chat completions; a stream has ended when a choice gave the reason."""
+    """Reads chat completions; a choice's finish reason ends an answer."""
 
     def __init__(self) -> None:
         super().__init__()
         self._slots: dict[int | str, int] = {}
-        """Of calls, by their last index and id."""
+        """The position of each call, by its index and by its id as the server sent them."""
         self._ids: list[str] = []
         self._heads: list[tuple[str, str]] = []
-        """Id and name of each call, as they were sent."""
+        """The id and name of each call, as the server sent them."""
 
     def feed(self, event: WireChunk) -> list[Chunk]:
-        """The chunks of one event; usage and end are kept for `closing`."""
+        """Return the chunks of one event; usage and end come in `closing`."""
         usage = counted(event.usage, _Usage)
-        # Who counts nothing, such as litellm where a server does not, may say so as zeros.
+        # Zeros mean unknown, as from litellm if a server reports nothing.
         if usage and (usage.prompt_tokens or usage.completion_tokens):
             self._usage = _usage(usage)
         found: list[Chunk] = []
@@ -350,7 +350,7 @@ class AnswerReader(EventReader):
         return self.feed(event)
 
     def done(self) -> None:
-        """`[DONE]` arrived."""
+        """See `EventReader.done`; a missing finish reason counts as `stop`."""
         self.end_reason = self.end_reason or "stop"
 
     def _delta(self, delta: _Delta) -> list[Chunk]:
@@ -365,9 +365,9 @@ class AnswerReader(EventReader):
         return found
 
     def _call(self, call: _Call) -> ToolChunk:
-        """A piece of a call, at an index of our own, each call with a unique id.
+        """Return a delta of a call, with an index of our own, and a unique id for each call.
 
-        Some servers number every call 0, or none, and tell them apart by id alone; some
+        Some servers give every call the index 0, or none, and distinguish them by id only; some
         send no id, or the same one twice.
         """
         function = call.function or _Function()
@@ -387,7 +387,7 @@ class AnswerReader(EventReader):
         return ToolChunk(slot, unique, name, arguments)
 
     def _slot(self, call: _Call, name: str) -> int | None:
-        """The call that a piece belongs to; None for a new one."""
+        """Return the position of the call that a delta belongs to; None for a new call."""
         if call.index is not None:
             slot = self._slots.get(call.index)
         elif call.id:
@@ -414,14 +414,14 @@ def _usage(usage: _Usage) -> UsageChunk:
 
 
 def _text(arguments: Json) -> str:
-    """Arguments as text; some servers send the object itself."""
+    """Return arguments as JSON text; some servers send the object itself."""
     if isinstance(arguments, str):
         return arguments
     return "" if arguments is None else msgspec.json.encode(arguments).decode()
 
 
 def _words(content: Json) -> tuple[str, str]:
-    """(text, thinking) of a content that is a string, or a list of parts."""
+    """Return text and thinking of a content, which is a string or a list of parts."""
     if isinstance(content, str):
         return content, ""
     text, thinking = "", ""
@@ -440,7 +440,7 @@ def _words(content: Json) -> tuple[str, str]:
 
 
 def too_long(limit: int) -> AnswerTooLong:
-    """The error of an answer with more than `limit` bytes."""
+    """Return the error for an answer of more than `limit` bytes."""
     return AnswerTooLong(
         f"The answer is longer than {limit >> 20} MB.",
         hint="Ask in other words, or use another model (-m).",
@@ -448,9 +448,9 @@ def too_long(limit: int) -> AnswerTooLong:
 
 
 async def event_data(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
-    """The data of each server-sent event; AnswerTooLong.
+    """Yield the data of each server-sent event; raises AnswerTooLong.
 
-    Its other fields say nothing that the data does not say as well. See
+    Other fields are ignored: they only repeat what the data says. See
     https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
     """
     data: list[str] = []
@@ -466,9 +466,9 @@ async def event_data(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
 
 
 async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
-    """Each line that has ended.
+    """Yield each complete line.
 
-    A byte that is not UTF-8 becomes half of a surrogate pair, which spoils its own event alone.
+    A byte that isn't UTF-8 becomes a lone surrogate, which affects only its own event.
     """
     utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     decoder = io.IncrementalNewlineDecoder(utf8, translate=True)

@@ -1,6 +1,6 @@
 "use strict";
-// The data, the state that all views share, and small tools. Whatever was said is data: it gets
-// onto the page as text nodes only, never as markup.
+// The data, the state that all views share, and helpers. Conversations are untrusted data: they are
+// inserted as text nodes only, never as markup.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const KINDS = {
@@ -43,7 +43,7 @@ function put(map, key, value) {
   else map.set(key, [value]);
 }
 
-// Ids of the nodes that one has an edge of these kinds with, in either direction.
+// Ids of the nodes that share an edge of these kinds with a node, in either direction.
 function linked(id, ...kinds) {
   const wanted = (edge) => !kinds.length || kinds.includes(edge[2]);
   return [
@@ -62,7 +62,7 @@ function to(id, ...kinds) {
 
 // --- elements -------------------------------------------------------------------
 
-// An element with attributes, `on…` listeners, and children: elements, or words.
+// Create an element with attributes, `on…` listeners, and children: elements or strings.
 function el(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -89,7 +89,7 @@ const POINTS = {
   hexagon: "3.7,1.3 10.3,1.3 13.6,7 10.3,12.7 3.7,12.7 0.4,7",
 };
 
-// The sign of a kind, as on the map.
+// The symbol of a kind, as on the map.
 function glyph(kind) {
   const shape = KINDS[kind][1];
   const drawn = POINTS[shape]
@@ -132,7 +132,7 @@ const dayOf = (time) => {
   return new Date(at.getFullYear(), at.getMonth(), at.getDate()).getTime();
 };
 
-// Rows in steps, so that ten thousand of them open as quickly as ten.
+// Rows, of which more are added on demand, so that ten thousand open as quickly as ten.
 function rows(list, make, step = 100) {
   const holder = el("div", { class: "rows" });
   let shown = 0;
@@ -150,7 +150,7 @@ function rows(list, make, step = 100) {
   return holder;
 }
 
-// --- what is shown -----------------------------------------------------------------
+// --- filtering ---------------------------------------------------------------------
 
 function passes(node) {
   if (!state.kinds.has(node.kind)) return false;
@@ -203,7 +203,7 @@ function search(typed) {
   }
 }
 
-// --- where one is: #map, #turn=ID, #days/turn=ID --------------------------------------
+// --- the location: #map, #turn=ID, #days/turn=ID --------------------------------------
 
 function address(view, id) {
   const [kind, ...rest] = (id || "").split("=");
@@ -219,7 +219,7 @@ function go(view, id = null) {
 let arrivedAt = null;
 
 function arrive(event) {
-  // The browser tells of a change that was arrived at already, too.
+  // The browser also reports a change that was handled already.
   if (event && location.hash === arrivedAt) return;
   arrivedAt = location.hash;
   let [view, ...rest] = location.hash.slice(1).split("/");

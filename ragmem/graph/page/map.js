@@ -1,7 +1,7 @@
 "use strict";
-// The map: what there is as shapes, what it has to do with each other as lines. It is drawn on a
-// canvas, which every browser has; where it lies is found by d3-force. While it is moved, what was
-// drawn before is moved, and drawn anew when it rests: so it keeps up with the hand at any size.
+// The map: nodes as shapes, edges as lines, drawn on a canvas, with a layout by d3-force. While it
+// is panned or zoomed, the last drawing is moved, and it is redrawn when it rests, so that it stays
+// responsive at any size.
 
 const MANY = 2500; // from so many on, the map opens on clusters
 const MARGIN = 0.35; // of the canvas on each side, drawn beyond what is seen
@@ -45,7 +45,7 @@ function weekOf(time) {
   return `Week of ${DAY.format(day)}`;
 }
 
-// What stands for a node on the map: itself, or [id, kind, label] of its cluster.
+// What represents a node on the map: itself, or [id, kind, label] of its cluster.
 function clusterOf(node) {
   const code = node.kind === "file" || node.kind === "code";
   if (state.group === "none" || (state.group === "file" && node.kind === "file")) return null;
@@ -105,10 +105,10 @@ function sizeOf(item) {
   return 4 + Math.min(7, Math.sqrt(item.degree) * 0.7);
 }
 
-// --- where it lies -----------------------------------------------------------------
+// --- layout ------------------------------------------------------------------------
 
-// Sessions on a spiral in the order of time, what belongs to one around it, the rest between what
-// it has to do with: near enough to where it belongs that few steps are needed.
+// Initial positions: sessions on a spiral in order of time, their nodes around them, the rest
+// between their neighbours. They are close to the final ones, so that few steps are needed.
 function place() {
   const golden = Math.PI * (3 - Math.sqrt(5));
   const apart =
@@ -176,7 +176,7 @@ function settle() {
             : 0.5 / Math.sqrt(1 + Math.min(line.source.degree, line.target.degree)),
         ),
     )
-    // The map takes the shape of the window.
+    // The map gets the aspect ratio of the window.
     .force("x", layout.forceX(0).strength(0.042 / tall))
     .force("y", layout.forceY(0).strength(0.042 * tall))
     .alphaDecay(many ? 0.12 : 0.025)
@@ -185,7 +185,7 @@ function settle() {
   do map.simulation.tick();
   while (performance.now() < ended && map.simulation.alpha() > 0.02);
   fit();
-  // The rest, a little in each frame; those who want no motion see only where it ends.
+  // The remaining steps, a few in each frame; with reduced motion only the result is shown.
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches || many;
   const whole = performance.now() + (many ? 1500 : 6000);
   function step() {
@@ -208,7 +208,7 @@ function fit() {
   const cut = Math.floor(map.items.length / 200);
   const [left, right, top, bottom] = [xs[cut], xs[xs.length - 1 - cut], ys[cut], ys[ys.length - 1 - cut]];
   const { clientWidth: width, clientHeight: height } = map.canvas;
-  // Buttons stand above, a line of words below.
+  // There are buttons above, and a line of text below.
   const [above, below, beside] = [56, 40, 30];
   map.k = Math.min(
     4,
@@ -220,7 +220,7 @@ function fit() {
   render();
 }
 
-// --- how it is drawn ------------------------------------------------------------------
+// --- drawing --------------------------------------------------------------------------
 
 const SHAPES = {
   circle: (c, x, y, r) => c.arc(x, y, r, 0, 7),
@@ -246,7 +246,7 @@ function readColors() {
   }
 }
 
-// What is to stand out: the selected with its neighbours, or what was found; null for all.
+// The nodes to highlight: the selected one with its neighbours, or search results; null for all.
 function standingOut() {
   const chosen = state.selected && map.placeOf.get(state.selected);
   if (chosen) {
@@ -261,7 +261,7 @@ function standingOut() {
   return new Set([...state.found].map((id) => map.placeOf.get(id)).filter(Boolean));
 }
 
-// Draw all anew onto the back canvas, with a margin, and show it.
+// Redraw everything onto the back canvas, with a margin, and show it.
 function render() {
   clearTimeout(map.rest);
   const { clientWidth: width, clientHeight: height } = map.canvas;
@@ -381,7 +381,7 @@ function drawLabels(c, seen, out) {
 
 const short = (words, most) => (words.length > most ? `${words.slice(0, most - 1)}…` : words);
 
-// Show what was drawn, where it belongs by now.
+// Show the last drawing at its current position.
 function paint() {
   const canvas = map.canvas;
   const { clientWidth: width, clientHeight: height } = canvas;
@@ -409,7 +409,7 @@ function paint() {
   }
 }
 
-// After a movement: show at once, draw anew when it rests, or what is seen was not drawn.
+// After a movement: show at once; redraw when it rests, or when part of the view was not drawn.
 function moved() {
   map.moved = true;
   cancelAnimationFrame(map.frame);
@@ -443,7 +443,7 @@ function centre(item) {
   map.y = map.canvas.clientHeight / 2 - item.y * map.k;
 }
 
-// The item at a place of the canvas; the fingertip is wider than the mouse.
+// The item at a point of the canvas; a fingertip hits a wider area than the mouse.
 function at(x, y, reach = 6) {
   let best = null;
   let least = Infinity;
@@ -454,7 +454,7 @@ function at(x, y, reach = 6) {
   return best;
 }
 
-// --- the hand ---------------------------------------------------------------------------
+// --- pointer and touch ------------------------------------------------------------------
 
 function listen(canvas) {
   const touches = new Map();
@@ -508,7 +508,7 @@ function hover(where, event) {
   if (map.drawn) paint();
 }
 
-// A node opens its words; a cluster falls apart.
+// A node opens its details; a cluster is expanded.
 function choose(item) {
   if (nodes.has(item.id)) return go("map", item.id);
   if (map.opened.delete(item.id)) return refreshMap();
@@ -527,7 +527,7 @@ function refreshMap() {
 function tellCount() {
   const told = document.getElementById("map-count");
   const shapes = `${count(map.items.length, "shape")} for ${count(map.placeOf.size, "node")}`;
-  // What is drawn as one line may stand for several.
+  // One drawn line may represent several edges.
   const lines = map.lines.reduce((sum, line) => sum + line.weight, 0);
   if (told) told.textContent = `${shapes}, ${count(lines, "line")}`;
 }

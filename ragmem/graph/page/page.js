@@ -1,5 +1,5 @@
 "use strict";
-// The page around the views: tabs, search, filters, the words of what was chosen, the keyboard.
+// The page around the views: tabs, search, filters, the details of the selected node, the keyboard.
 
 const VIEWS = {
   map: ["Map", drawMap],
@@ -15,7 +15,7 @@ const by = (id) => document.getElementById(id);
 let drawnAs = "";
 let filtered = 0;
 
-// What is chosen changes the panel; a list stays as it is, with what is open in it.
+// A new selection changes the panel only; a list keeps its state, with its open branches.
 function redraw() {
   for (const tab of by("tabs").children) {
     tab.toggleAttribute("data-on", tab.dataset.view === state.view);
@@ -45,13 +45,13 @@ function redraw() {
   document.body.dataset.view = state.view;
 }
 
-// --- the words of what was chosen ------------------------------------------------------
+// --- details of the selected node ------------------------------------------------------
 
 function drawPanel() {
   const node = nodes.get(state.selected);
   const panel = by("panel");
   const was = panel.hidden;
-  // A story shows all that there is of its file.
+  // A story already shows everything about its file.
   const told = state.view === "stories" && (node?.kind === "file" || node?.kind === "code");
   panel.hidden = !node || told;
   panel.replaceChildren();
@@ -353,7 +353,7 @@ function onKey(event) {
   event.preventDefault();
 }
 
-// --- begin -------------------------------------------------------------------------------------
+// --- start -------------------------------------------------------------------------------------
 
 function begin() {
   const hasNodes = data.nodes.length > 0;

@@ -159,7 +159,7 @@ function drawSummaries(view) {
   );
 }
 
-// Children are made when a branch is first opened.
+// Children are created when a branch is first opened.
 function branch(classes, head, children, open = false) {
   const made = el("details", { class: classes, open: open ? "" : null }, el("summary", {}, head));
   const fill = () => made.open && made.childElementCount === 1 && made.append(...children());
@@ -264,7 +264,7 @@ function drawStories(view) {
   view.append(el("div", { class: "split" }, list, story(chosen)));
 }
 
-// Each turn that had to do with a file or a function, with how, in order.
+// The turns linked with a file or a function, in order, with the kind of link.
 function storyOf(node) {
   const hows = new Map();
   for (const [source, , how] of incoming.get(node.id) || []) {
@@ -522,7 +522,7 @@ function requestTable(sections) {
 
 const PARTS = 1000;
 
-// Bars, one a day, in parts on each other; the numbers stand in a title each, and in a table below.
+// Stacked bars, one per day, with the numbers in a title each, and in a table below.
 function chart(
   title,
   names,
