@@ -392,8 +392,8 @@ def _merged(first: list[_Turn], second: list[_Turn]) -> list[_Turn]:
     """Merge version 2's turns of a session with those that version 1 has added since.
 
     Version 2 takes over version 1's session, with the ids of its prompts, and both can add to it.
-    What comes after the last shared prompt is new; the turn of that prompt is taken from where it
-    ended later.
+    What comes after the last shared prompt is new; that prompt's turn is taken from where it ended
+    later.
     """
     before, *turns = second
     there = {_id(turn): place for place, turn in enumerate(turns)}

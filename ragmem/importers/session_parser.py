@@ -61,10 +61,7 @@ class Touched(msgspec.Struct, frozen=True):
 
 
 def touched(name: str, arguments: Fields, cwd: str) -> list[Touched]:
-    """Return the files named in the arguments of a call.
-
-    Relative paths are joined with the call's own folder, or else with `cwd`.
-    """
+    """Return the files named in a call's arguments, relative to its own folder or else `cwd`."""
     folder = text(arguments, "workdir") or text(arguments, "cwd") or cwd
     found: list[Touched] = []
     if name in _ACCESSES:
