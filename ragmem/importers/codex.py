@@ -194,7 +194,7 @@ class CodexParser(SessionParser):
         elif role == "assistant":
             yield from self._model_acts()
             if turn := self.turn:
-                turn.say(None, words, at)
+                turn.add_text(None, words, at)
         else:
             self.leave_out("context that the agent added")
 
@@ -255,7 +255,7 @@ class CodexParser(SessionParser):
             return
         yield from self._model_acts()
         if self.turn:
-            self.turn.think("\n\n".join(filter(None, thoughts)))
+            self.turn.add_reasoning("\n\n".join(filter(None, thoughts)))
 
     def _call(self, kind: str, item: Fields, at: datetime) -> Iterator[PutTurn]:
         yield from self._model_acts()
@@ -302,7 +302,7 @@ class CodexParser(SessionParser):
         fresh, out, cached = _TOKENS
         usage = tokens(fields(info, "last_token_usage") or summed, (fresh,), (out,), cached)
         if self.turn and usage and usage.input_tokens and (not total or total != before):
-            self.turn.spend(self.next_name(), usage)
+            self.turn.set_usage(self.next_name(), usage)
 
 
 def titles_of(record: Fields) -> tuple[str, str] | None:

@@ -62,9 +62,11 @@ class MessagesParser(SessionParser):
         if (turn := self.answered()) is None:
             return
         key = self.next_name()
-        turn.say(key, words, at)
+        turn.add_text(key, words, at)
         thoughts = [text(fields(each), "think") for each in items(record, "content")]
-        turn.think("\n\n".join(filter(None, [*thoughts, text(record, "reasoning_content")])))
+        turn.add_reasoning(
+            "\n\n".join(filter(None, [*thoughts, text(record, "reasoning_content")]))
+        )
         for each in map(fields, items(record, "tool_calls")):
             asked = fields(each, "function")
             self.call(key, text(each, "id"), text(asked, "name"), asked.get("arguments"), at)
@@ -178,13 +180,13 @@ class GeminiCliParser(SessionParser):
         if (turn := self.answered()) is None:
             return
         turn.model = text(record, "model") or turn.model
-        turn.say(key, _gemini_words(record, "content"), at)
+        turn.add_text(key, _gemini_words(record, "content"), at)
         for thought in map(fields, items(record, "thoughts")):
             parts = (text(thought, "subject"), text(thought, "description"))
-            turn.think("\n".join(filter(None, parts)))
+            turn.add_reasoning("\n".join(filter(None, parts)))
         used = fields(record, "tokens")
         if usage := tokens(used, ("input",), ("output", "thoughts"), "cached"):
-            turn.spend(key, usage)
+            turn.set_usage(key, usage)
         for each in map(fields, items(record, "toolCalls")):
             call_id = self.call(key, text(each, "id"), text(each, "name"), each.get("args"), at)
             if (status := text(each, "status")) in ("success", "error", "cancelled"):
@@ -291,13 +293,13 @@ class OpencodeParser(SessionParser):
             return
         key = text(info, "id")
         turn.model = text(info, "modelID") or turn.model
-        turn.say(key, "", at)
+        turn.add_text(key, "", at)
         for part in parts:
             match text(part, "type"):
                 case "text":
-                    turn.say(key, text(part, "text"), at)
+                    turn.add_text(key, text(part, "text"), at)
                 case "reasoning":
-                    turn.think(text(part, "text"))
+                    turn.add_reasoning(text(part, "text"))
                 case "tool":
                     self._call(key, part, at)
                 case kind:
@@ -305,7 +307,7 @@ class OpencodeParser(SessionParser):
         used = fields(info, "tokens")
         used = {**used, **fields(used, "cache")}
         if usage := tokens(used, _FRESH, ("output", "reasoning"), _FRESH[1]):
-            turn.spend(key, usage)
+            turn.set_usage(key, usage)
         if text(fields(info, "error"), "name"):
             is_aborted = text(fields(info, "error"), "name") == "MessageAbortedError"
             turn.status = "interrupted" if is_aborted else "failed"
@@ -392,8 +394,8 @@ def _merged(first: list[_Turn], second: list[_Turn]) -> list[_Turn]:
     """Merge version 2's turns of a session with those that version 1 has added since.
 
     Version 2 takes over version 1's session, with the ids of its prompts, and both can add to it.
-    What comes after the last shared prompt is new; the turn of that prompt is taken from where it
-    ended later.
+    What comes after the last shared prompt is new; that prompt's turn is taken from where it ended
+    later.
     """
     before, *turns = second
     there = {_id(turn): place for place, turn in enumerate(turns)}

@@ -133,8 +133,8 @@ async def link_written(tx: Transaction, writes: Sequence[Write], projects: Seque
     """Link what these writes have put to its parents; comes last in their transaction.
 
     `projects` are those that are new, were joined, or split: their existing nodes may be linked
-    elsewhere. Projects' nodes are locked only from here on, so that a writer of many files holds
-    them for a moment.
+    elsewhere. Projects' nodes are locked only from here on: a writer of many files locks them
+    briefly.
     """
     found: dict[str, dict[Any, None]] = {}
     for write in writes:

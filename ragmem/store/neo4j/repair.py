@@ -1,7 +1,4 @@
-"""Checks whether a graph keeps its guarantees, and reading out one that does not.
-
-What is read out is recovered by `salvage.py`.
-"""
+"""Checks a graph's guarantees; reads out a graph that breaks them, for `salvage.py`."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
@@ -109,8 +106,7 @@ async def check(gateway: Gateway, *, derived: bool = True) -> list[Finding]:
     # Comparing or counting values of a wrong type would show nothing.
     if not found[shapes.TYPES]:
         for promise, statement in (PROMISES | (DERIVED if derived else {})).items():
-            # One read for each: the deadline applies to one, and together they would be no
-            # snapshot.
+            # One read each: the deadline is for one, and together they would be no snapshot.
             found[promise] = await gateway.read(partial(Transaction.found, statement=statement))
         found["what stands on a memory can be read"] = await gateway.read(memories.unreadable)
         found[WORDS] = await _wrong_words(gateway) if derived else []

@@ -178,8 +178,7 @@ async def around(
     """Return the hits by words and by vector, their neighbours, and turns of intervals.
 
     Also returns their vectors by number, if `is_partial`: some may not have been compared yet.
-    `near` are numbers; `timely` are ids with what is known of them, whose neighbours are not looked
-    up.
+    `near` are numbers; `timely` are ids with what is known of them, without neighbours.
     """
     [[found]] = await tx.values(
         STATEMENTS["around"],
@@ -477,8 +476,7 @@ def _texts(
             part = sessions[start : start + _MOST_CLAUSES]
             which = needed + _any_of(session_mark(kind, each) for each in part)
             text = _text(query, _words(terms, mark(kind)), which)
-            # All hits in these few turns: those that a fork doesn't share are filtered out
-            # afterwards.
+            # All hits in these few turns: those that a fork doesn't share are left out later.
             texts.append(text | {"options": {}, "lasts": dict(area.lasts)})
     return texts
 

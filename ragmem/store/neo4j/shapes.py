@@ -2,8 +2,8 @@
 
 A property has its field's name in camelCase, unless `_NAMES` has another one. From this one
 description follow the conversions between records and nodes, the checks, and the repairs: community
-servers don't support type constraints, and whoever edits the graph by hand may set a property to
-any type, or omit it.
+servers don't support type constraints, and somebody who edits the graph may set any type, or omit a
+property.
 """
 
 import hashlib
