@@ -111,7 +111,7 @@ def passage_of(hit: CodeHit) -> CodePassage:
         end_line=hit.end_line,
         text=hit.text,
         score=hit.score,
-        why="; ".join(hit.why),
+        why=hit.reasons,
     )
 
 
