@@ -403,16 +403,22 @@ class Collector:
         if found is None:
             return []
         shown = window if asked.strategy != "relevant" else ()
-        hidden = {turn.turn_id for turn in shown} | await self._summaries_of(shown, found)
+        hidden = {turn.turn_id for turn in shown} | await self._summaries_of(shown, found, asked)
         hits = await self._tried(self._recall.hits(found, hidden=hidden))
         return await self._judged(hits, asked) if hits else []
 
-    async def _summaries_of(self, shown: Sequence[Turn], found: Found) -> set[str]:
+    async def _summaries_of(
+        self, shown: Sequence[Turn], found: Found, asked: ContextInput
+    ) -> set[str]:
         """Ids of the summaries, of any level, that tell of nothing but these turns."""
         from ragmem.memory.summaries import made_of, summary_id
 
         level1 = {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
-        higher = [one.candidate.record_id for one in found.ranked if one.candidate.level > 1]
+        own = {asked.session.session_id, *(turn.session_id for turn in shown)}
+        candidates = (one.candidate for one in found.ranked)
+        higher = [
+            each.record_id for each in candidates if each.level > 1 and each.session_id in own
+        ]
         if len(shown) < 2 or not higher:
             return level1
         above = await self._asked(partial(made_of, ids=higher, below=level1, turn_count=len(shown)))
