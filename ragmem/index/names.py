@@ -24,8 +24,8 @@ _CHUNK = re.compile(
     r"(?P<end>\(\)|[/\\](?!\w)|:(?P<line>\d{1,7})(?:-(?P<last>\d{1,7}))?(?!\w)"
     r"|[\"'`]?,?\s(?:at\s|on\s)?lines?\s(?P<told>\d{1,7})(?!\w))?"
 )
-_OF_A_URL = ("://", ":/")
-_OF_LINES = re.compile(r"#L(\d{1,7})(?:-L?(\d{1,7}))?$")
+_URL_PREFIXES = ("://", ":/")
+_LINE_FRAGMENT = re.compile(r"#L(\d{1,7})(?:-L?(\d{1,7}))?$")
 """Matches line numbers in the notation of code hosts."""
 _QUOTED = re.compile(r"(?<!`)`{1,3}([^`\n]{1,200})`{1,3}")
 _JOINT = re.compile(r"\.|::|->|#")
@@ -74,7 +74,7 @@ def said_in(text: str, *, alone: bool = False) -> list[Mention]:
     found = dict.fromkeys(_quoted(text))
     sure = alone and len(text.split()) == 1
     for match in _CHUNK.finditer(text):
-        if text.endswith(_OF_A_URL, 0, match.start()):
+        if text.endswith(_URL_PREFIXES, 0, match.start()):
             continue
         found |= dict.fromkeys(_read(match, sure=sure))
     return list(found)[:MOST_NAMES]
@@ -121,7 +121,7 @@ def _read(match: re.Match[str], *, sure: bool) -> Iterator[Mention]:
         return
     line = match["line"] or match["told"]
     lines = (int(line), int(match["last"] or line)) if line else None
-    if marked := _OF_LINES.search(said):
+    if marked := _LINE_FRAGMENT.search(said):
         said = said[: marked.start()]
         lines = (int(marked[1]), int(marked[2] or marked[1]))
     path, _, inside = said.partition("::" if "::" in said else "#")
@@ -182,21 +182,21 @@ def innermost(scopes: Sequence[S], first: int, last: int) -> Iterable[S]:
             yield min(around, key=lambda scope: scope.end_line - scope.start_line)
 
 
-_SURE = 0.7
+_NAME_CONFIDENCE = 0.7
 """The confidence for an unqualified name that few scopes have; a qualified one has 1."""
-_SURE_CASELESS = 0.4
-_SURE_PLACE = 0.5
-_SURE_IN_PASSING = 0.15
+_CASELESS_CONFIDENCE = 0.4
+_PLACE_CONFIDENCE = 0.5
+_LOW_CONFIDENCE = 0.15
 """The confidence for a module `a.b`, and for a folder without a slash at its end."""
 _FEW = 4
 """The number of scopes or files of a name above which the confidence falls."""
-_MOST_OF_NAME = 40
+_MOST_NAMESAKES = 40
 """The number of scopes or files of a name above which it is ignored."""
-_MOST_SAID = 24
+_MOST_MENTIONS = 24
 _MOST_ENDINGS = 8
 """The most ends of a folder's absolute path that are looked for in the project."""
 _MOST_IN_A_PLACE = 20_000
-_FIRST_OF_A_PLACE = 12
+_ALWAYS_RANKED = 12
 """The number of scopes of a file or folder that are ranked whatever they contain."""
 
 
@@ -221,23 +221,23 @@ class _NamedFile(NamedTuple):
 def named_in(connection: apsw.Connection, question: str) -> dict[int, Named]:
     """Return the scopes (by row id) that a question refers to, by identifier or by place."""
     found: dict[int, Named] = {}
-    for said in said_in(question, alone=True)[:_MOST_SAID]:
+    for said in said_in(question, alone=True)[:_MOST_MENTIONS]:
         places = dict(_by_place(connection, said))
         named = dict(_by_name(connection, said, sure_only=bool(places)) if said.parts else ())
         for scope, one in (*named.items(), *places.items()):
-            found[scope] = _together(found.get(scope), one)
+            found[scope] = _combined(found.get(scope), one)
     inside = [
         (scope, one.text)
         for scope, one in found.items()
-        if one.what == "name" and one.surely >= _SURE
+        if one.what == "name" and one.surely >= _NAME_CONFIDENCE
     ]
-    for within, text in inside[:_MOST_SAID]:
-        for scope in _inside(connection, within):
+    for within, text in inside[:_MOST_MENTIONS]:
+        for scope in _members(connection, within):
             found.setdefault(scope, Named("inside", text, 0.0, first=False))
     return found
 
 
-def _together(before: Named | None, one: Named) -> Named:
+def _combined(before: Named | None, one: Named) -> Named:
     """Combine two references to a scope.
 
     The confidences of a name and a place are added; of two names, or two places, the higher counts.
@@ -268,20 +268,20 @@ def _by_name(
         {
             "key": name.casefold(),
             "own": "." + ".".join(parts[-2:]),
-            "most": _MOST_OF_NAME + 1,
+            "most": _MOST_NAMESAKES + 1,
         },
     ).fetchall()
     share = min(1.0, _FEW / max(1, len(rows)))
     for scope, own, qualified, path in rows:
-        surely = share * (_SURE if str(own) == name else _SURE_CASELESS)
+        surely = share * (_NAME_CONFIDENCE if str(own) == name else _CASELESS_CONFIDENCE)
         if len(parts) > 1:
-            surely = _of_qualified(parts, str(qualified), str(path), surely)
-        if surely < 1 and (sure_only or len(rows) > _MOST_OF_NAME):
+            surely = _qualified_confidence(parts, str(qualified), str(path), surely)
+        if surely < 1 and (sure_only or len(rows) > _MOST_NAMESAKES):
             continue
         yield int(str(scope)), Named("name", said.text, surely)
 
 
-def _of_qualified(parts: Sequence[str], qualified: str, path: str, surely: float) -> float:
+def _qualified_confidence(parts: Sequence[str], qualified: str, path: str, surely: float) -> float:
     """Return the confidence for a qualified name such as `a.b.C.method`.
 
     It is 1 if each part occurs in the scope's qualified name or, before that, in its path.
@@ -300,7 +300,7 @@ def _of_qualified(parts: Sequence[str], qualified: str, path: str, surely: float
     return surely if length > 1 else surely / 2
 
 
-def _inside(connection: apsw.Connection, scope: int) -> Iterator[int]:
+def _members(connection: apsw.Connection, scope: int) -> Iterator[int]:
     """Yield the members of a class or type, also those in other files of its folder."""
     row = connection.execute(
         "SELECT s.qualified_name, f.path, s.kind FROM scopes AS s JOIN files AS f USING (file)"
@@ -339,7 +339,7 @@ def _by_place(connection: apsw.Connection, said: Mention) -> Iterator[tuple[int,
     if not files:
         return
     is_path = said.place and (what == "file" or said.place.endswith("/"))
-    surely = _SURE_PLACE if is_path else _SURE_IN_PASSING
+    surely = _PLACE_CONFIDENCE if is_path else _LOW_CONFIDENCE
     if what == "file":
         surely *= min(1.0, _FEW / len(files))
     at = [
@@ -348,7 +348,12 @@ def _by_place(connection: apsw.Connection, said: Mention) -> Iterator[tuple[int,
         for scope in _at_lines(connection, file.file, said.lines or (0, 0))
     ]
     for scope in at:
-        yield scope, Named("file", _told(said), 1.0 if len(files) == 1 else surely + _SURE_PLACE)
+        yield (
+            scope,
+            Named(
+                "file", _with_lines(said), 1.0 if len(files) == 1 else surely + _PLACE_CONFIDENCE
+            ),
+        )
     inside = column(
         connection,
         "SELECT scope FROM scopes WHERE file IN (SELECT value FROM json_each(?))"
@@ -358,10 +363,10 @@ def _by_place(connection: apsw.Connection, said: Mention) -> Iterator[tuple[int,
     )
     for place, scope in enumerate(inside):
         if scope not in at:
-            yield scope, Named(what, said.text, surely, place < _FIRST_OF_A_PLACE)
+            yield scope, Named(what, said.text, surely, place < _ALWAYS_RANKED)
 
 
-def _told(said: Mention) -> str:
+def _with_lines(said: Mention) -> str:
     first, last = said.lines or (0, 0)
     return f"{said.text}:{first}" + (f"-{last}" if last > first else "")
 
@@ -397,7 +402,7 @@ def _files(
         for place in endings:
             if found := [f for f in ending_so if f"/{f.path}".endswith(f"/{place}")]:
                 whole = [file for file in found if file.path == place]
-                return whole or _unless_many(found), "file"
+                return whole or _if_few(found), "file"
     if "." not in last:
         for place in endings[:_MOST_ENDINGS]:
             if found := _in_folder(connection, place):
@@ -426,7 +431,7 @@ def _modules(
     ends = [f for f in begun if f"/{f.path}".rpartition(".")[0].endswith(f"/{module}")]
     whole = [file for file in ends if file.path.rpartition(".")[0] == module]
     if ends:
-        return whole or _unless_many(ends), "file"
+        return whole or _if_few(ends), "file"
     return _below(begun, module), "folder"
 
 
@@ -441,8 +446,8 @@ def _below(files: Sequence[_NamedFile], folder: str) -> list[_NamedFile]:
     return [file for file in found if file.path.startswith(f"{folder}/")] or found
 
 
-def _unless_many(files: list[_NamedFile]) -> list[_NamedFile]:
-    return files if len(files) <= _MOST_OF_NAME else []
+def _if_few(files: list[_NamedFile]) -> list[_NamedFile]:
+    return files if len(files) <= _MOST_NAMESAKES else []
 
 
 def _listed(connection: apsw.Connection, where: str, said: str) -> list[_NamedFile]:

@@ -163,7 +163,7 @@ class ScopeVectors:
             if epoch != self._epoch:
                 self._scopes, self._places = _places(connection)
                 self._epoch = epoch
-            read = partial(_after, connection)
+            read = partial(_vectors_after, connection)
             parts = self._cache.similarities("", Version(*mark, born), vector, read)
             found = Similarities.joined(list(parts))
             return self._scopes, found.best[np.searchsorted(found.records, self._places)]
@@ -182,7 +182,7 @@ def _places(connection: apsw.Connection) -> "tuple[Numbers, Numbers]":
     return scopes, places
 
 
-def _after(
+def _vectors_after(
     connection: apsw.Connection, place: int
 ) -> Iterator[tuple[Sequence[int], Sequence[bytes], int]]:
     cursor = connection.execute(

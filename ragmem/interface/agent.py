@@ -212,7 +212,7 @@ class Conversation:
         Without a message, the last one is used for recall. The counts only lower what the
         context's budgets allow.
         """
-        session = await self._known()
+        session = await self._current_session()
         owner = self._owner
         builder = owner.builder(
             Counts(
@@ -239,7 +239,7 @@ class Conversation:
             request=request,
         )
 
-    async def _known(self) -> Session:
+    async def _current_session(self) -> Session:
         with suppress(StoreError):
             self._session = await self.session()
         return self._session
@@ -486,7 +486,7 @@ class ConversationAgent:
             own = memory_tools(self.recorder, session, self._settings.scope)
             tools += [tool for tool in own if tool.name not in names]
         return Dependencies(
-            llm=_Lent(self.llm),
+            llm=_SharedLLM(self.llm),
             memory=self.recorder,
             toolset=Toolset(tools),
             builder=self.builder(Counts(at_most=self.config.max_context_messages)),
@@ -504,7 +504,7 @@ class ConversationAgent:
         return place_of(session, Instructions(self.config.instructions, ()))
 
 
-class _Lent:
+class _SharedLLM:
     """A shared model, which isn't closed with a conversation."""
 
     def __init__(self, llm: LLM) -> None:

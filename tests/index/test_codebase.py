@@ -306,7 +306,7 @@ async def test_what_watched_has_ended_and_is_begun_again(
         while (await desk.index(codebase).status()).without_vectors:
             await asyncio.sleep(0.05)
         desk.folder.rename(tmp_path / "away")
-        await asyncio.wait(codebase._following.values())
+        await asyncio.wait(codebase._watching.values())
         (tmp_path / "away").rename(desk.folder)
         (desk.folder / "late.py").write_text("def come_in_late():\n    return 1\n")
 
