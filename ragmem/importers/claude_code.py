@@ -176,9 +176,9 @@ class ClaudeCodeParser(SessionParser):
     def _note_fork(self, record: Fields) -> None:
         """Note the session that this one was forked from: it begins with that one's records."""
         facts = self.facts
-        told = text(fields(record, "forkedFrom"), "sessionId") or text(record, "sessionId")
-        if self._is_beginning and told and told != facts.foreign_id:
-            facts.forked_from = facts.forked_from or session_id_of(self.agent, told)
+        source_id = text(fields(record, "forkedFrom"), "sessionId") or text(record, "sessionId")
+        if self._is_beginning and source_id and source_id != facts.foreign_id:
+            facts.forked_from = facts.forked_from or session_id_of(self.agent, source_id)
 
     def _name(self, kind: str, title: str, leaf: str = "") -> None:
         if leaf and leaf not in self._seen:

@@ -84,10 +84,10 @@ def output_of(item: Fields) -> tuple[str, bool]:
         return words_of({"content": given}), failed
     words = text({"output": given}, "output")
     if words.startswith('{"'):
-        told = decoded(words)
-        code = fields(told, "metadata").get("exit_code")
-        if isinstance(told.get("output"), str):
-            return text(told, "output"), failed or (isinstance(code, int) and code != 0)
+        answer = decoded(words)
+        code = fields(answer, "metadata").get("exit_code")
+        if isinstance(answer.get("output"), str):
+            return text(answer, "output"), failed or (isinstance(code, int) and code != 0)
     ended = _EXIT.search(words[:_EXIT_WITHIN].partition("\nOutput:")[0])
     return words, failed or (ended is not None and int(ended[1]) != 0)
 
@@ -110,8 +110,8 @@ class CodexParser(SessionParser):
 
     def start(self, found: FoundFile) -> None:
         """See `SessionParser.start`."""
-        if told := _ID_IN_NAME.search(found.file.stem):
-            self.identify(told[0])
+        if file_id := _ID_IN_NAME.search(found.file.stem):
+            self.identify(file_id[0])
         self._identified = False
         self._possible: _PossiblePrompt | None = None
         self._wrapped = False

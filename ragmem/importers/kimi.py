@@ -39,8 +39,8 @@ class KimiCliParser(MessagesParser):
         folder = found.file.with_suffix("") if alone else found.file.parent
         self.identify(folder.name)
         for name, title in (("metadata.json", "title"), ("state.json", "custom_title")):
-            told = text(document(folder / name), title)
-            self.entitle("" if told == "Untitled" else told)
+            given = text(document(folder / name), title)
+            self.entitle("" if given == "Untitled" else given)
         # The parent folder's name is a hash of the session's working directory.
         known = document(folder.parent.parent.parent / "kimi.json")
         for each in map(fields, items(known, "work_dirs")):
@@ -151,8 +151,8 @@ class KimiCodeParser(MessagesParser):
         elif custom.get("imported_from_kimi_cli") is True:
             before = text(custom, "kimi_cli_session_id")
             facts.forked_from = session_id_of("kimi-cli", before) if before else ""
-        told = (text(state, "cwd"), text(state, "workDir"), text(custom, "cwd"))
-        facts.cwd = next(filter(None, told), "") or _listed_folder(found, folder.name)
+        folders = (text(state, "cwd"), text(state, "workDir"), text(custom, "cwd"))
+        facts.cwd = next(filter(None, folders), "") or _listed_folder(found, folder.name)
         self.time({"timestamp": state.get("createdAt")})
         self._step = ""
         self._meanwhile: set[str] = set()

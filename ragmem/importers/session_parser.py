@@ -359,8 +359,8 @@ def decoded(arguments: str) -> Fields:
 def arguments_json(value: object) -> str:
     """Encode arguments so that they can be stored and replayed: as a JSON object, in any case."""
     if isinstance(value, str):
-        told = decoded_line(value.encode("utf-8", "replace"))
-        value = told if isinstance(told, dict) else {"input": value} if value.strip() else {}
+        parsed = decoded_line(value.encode("utf-8", "replace"))
+        value = parsed if isinstance(parsed, dict) else {"input": value} if value.strip() else {}
     if not isinstance(value, dict):
         value = {} if value is None else {"input": value}
     try:

@@ -475,14 +475,14 @@ class Room:
         if _fits(text, room):
             return self._taken(text)
         try:
-            told = json.loads(text)
+            parsed = json.loads(text)
         except (ValueError, RecursionError):
-            told = None
-        if not isinstance(told, dict) or not isinstance(told.get("text"), str):
+            parsed = None
+        if not isinstance(parsed, dict) or not isinstance(parsed.get("text"), str):
             return self._taken(_cut(text, room))
-        if not _fits(json.dumps({**told, "text": ""}), room):
-            told = {"text": told["text"]}
-        return self._taken(_cut_value(told, "text", room))
+        if not _fits(json.dumps({**parsed, "text": ""}), room):
+            parsed = {"text": parsed["text"]}
+        return self._taken(_cut_value(parsed, "text", room))
 
     def words(self, text: str) -> str:
         """Cut another text of a call: the words before it, its error."""

@@ -76,8 +76,8 @@ def to_memory(row: Row) -> MemoryRecord:
         for each in row["said"]
     ]
     evidence.sort(key=lambda each: each[0])
-    told = tuple(each for _, each in evidence)
-    return shapes.to_record(MemoryRecord, _timed(row), evidence=told)
+    in_order = tuple(each for _, each in evidence)
+    return shapes.to_record(MemoryRecord, _timed(row), evidence=in_order)
 
 
 def _timed(row: Row) -> Row:

@@ -66,17 +66,17 @@ def _promises() -> dict[str, str]:
     """Return the statements that list what breaks a guarantee, by its name."""
     found = _named("checks.cypher")
     for each in shapes.NODES:
-        told = f"RETURN collect(coalesce(n.{each.key}, '?')) AS found"
+        returned = f"RETURN collect(coalesce(n.{each.key}, '?')) AS found"
         if each.held_by:
             home = f"(:ConversationSession {{sessionId: n.sessionId}})-[:{each.held_by}]->(n)"
             found[f"{each.called} belongs to its session"] = f"""
                 MATCH (n:{each.label})
                 WHERE COUNT {{ (n)<-[:{each.held_by}]-() }} <> 1 OR NOT EXISTS {{ {home} }}
-                {told}
+                {returned}
                 """
         # The Community edition has no property existence constraints.
         if each.needs:
-            missing = f"MATCH (n:{each.label}) WHERE {each.lacking} {told}"
+            missing = f"MATCH (n:{each.label}) WHERE {each.lacking} {returned}"
             found[f"{each.called} has all of its fields"] = missing
     files = "MATCH (n:File) WITH n.path AS id, n.projectId AS project, count(*) AS nodes"
     twice = [
@@ -154,8 +154,8 @@ class Repair:
         for name in ("nodes", "relationships"):
             for start in range(0, len(ids), _PAGE):
                 rows = await self._found(name, ids=ids[start : start + _PAGE])
-                told = (msgspec.json.encode(row, order="sorted") for row in rows)
-                read += sum(int.from_bytes(sha256(row).digest()) for row in told)
+                encoded = (msgspec.json.encode(row, order="sorted") for row in rows)
+                read += sum(int.from_bytes(sha256(row).digest()) for row in encoded)
                 yield rows
         self._read_hash = read
 

@@ -264,13 +264,13 @@ class Searcher:
         if not entries and not numbers and not timely:
             return []
         found, packs = await around(tx, area, entries, numbers, timely, is_partial)
-        told = _similarities_of(near, filter(None, (each.number for each in found)))
-        if version and (late := {each: packs[each] for each in packs.keys() - told.keys()}):
+        similarities = _similarities_of(near, filter(None, (each.number for each in found)))
+        if version and (late := {each: packs[each] for each in packs.keys() - similarities.keys()}):
             matrix = Matrix(version.dimension)
             matrix.add([*late], [*late.values()])
-            told |= matrix.similarities(query.vector).told
+            similarities |= matrix.similarities(query.vector).told
         wanted = [each for each in found if each.level != TURN_LEVEL or _wants_turns(query)]
-        return tx.read.records(partial(_candidate, told), wanted)
+        return tx.read.records(partial(_candidate, similarities), wanted)
 
     async def _by_words(
         self, tx: Transaction, query: SearchQuery, area: Area, terms: Sequence[WeightedTerm]
@@ -535,7 +535,7 @@ def _similarities_of(near: Similarities, numbers: Iterable[int]) -> dict[int, di
     return near.those(np.isin(near.records, np.fromiter(numbers, np.int64))).told
 
 
-def _candidate(told: Mapping[int, dict[str, Any]], entry: Entry) -> Candidate:
+def _candidate(similarities: Mapping[int, dict[str, Any]], entry: Entry) -> Candidate:
     return Candidate(
         record_id=entry.record_id,
         level=entry.level,
@@ -543,5 +543,5 @@ def _candidate(told: Mapping[int, dict[str, Any]], entry: Entry) -> Candidate:
         turn_index=max(0, entry.turn_index),
         at=from_text(entry.at),
         text=entry.text,
-        **told.get(entry.number or 0, {}),
+        **similarities.get(entry.number or 0, {}),
     )

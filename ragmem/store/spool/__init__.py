@@ -585,8 +585,8 @@ class SpooledStore:
         except StoreError as error:
             if not (waiting := await self._on_disk(self._spool.count_waiting)):
                 raise
-            told = f"{counted(waiting, 'write', 'wait')} on this disk."
-            hint = f"{error.hint} {told}".strip()
+            count = f"{counted(waiting, 'write', 'wait')} on this disk."
+            hint = f"{error.hint} {count}".strip()
             raise type(error)(str(error), hint=hint) from None
         more = {
             "waiting_writes": await self._on_disk(self._spool.count_waiting),

@@ -477,12 +477,12 @@ def superseded_by(db: Database, memory_id: str) -> list[MemoryRecord]:
 def _memories(db: Database, rest: str, **given: object) -> list[MemoryRecord]:
     # Memories of a joined project keep its own id in the table: a split finds them by it.
     root = "(SELECT joined_into FROM projects AS p WHERE p.project_id = m.project_id)"
-    told = f"""
+    statement = f"""
         SELECT m.*, coalesce({root}, m.project_id) AS project_id,
             iif({root} <> m.project_id, m.project_id, NULL) AS joined_from
         FROM memories AS m {rest}
     """
-    found = db.records(MemoryRecord, told, owner=db.access.sees, **given)
+    found = db.records(MemoryRecord, statement, owner=db.access.sees, **given)
     places: dict[str, list[Evidence]] = {}
     for row in db.rows(
         f"SELECT * FROM evidence WHERE memory_id {AMONG_IDS} ORDER BY memory_id, position",

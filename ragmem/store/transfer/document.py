@@ -243,7 +243,7 @@ def _check(document: SessionDocument) -> None:
     wrong = ""
     if [turn.turn_index for turn in document.turns] != list(range(1, len(document.turns) + 1)):
         wrong = "its turns are not numbered from 1 without gaps"
-    elif strange_times := [told for each in times if (told := wrong_time(each))]:
+    elif strange_times := [reason for each in times if (reason := wrong_time(each))]:
         wrong = strange_times[0]
     elif any(number is not None and number < 0 for number in used):
         wrong = "a turn has used less than nothing"
