@@ -39,7 +39,7 @@ from ragmem.interface import (
 )
 from ragmem.llm.base import LLM, ModelInfo
 from ragmem.memory.context.builder import Context, ContextBuilder
-from ragmem.memory.context.collect import Strategy
+from ragmem.memory.context.collect import FILES_CHARS, Strategy
 from ragmem.memory.leases import leased
 from ragmem.memory.memory import Memory, SessionTurns
 from ragmem.memory.projects import folder_name, normalize_cwd, project_of_folder
@@ -329,9 +329,12 @@ class OpenMemory:
         await self.session(session_id)
         return await (await self.app.store()).raw_history_chars(session_id)
 
-    async def get_recently_accessed_files(self, session_id: str) -> list[FileAccess]:
-        """Return one entry a path, latest first."""
-        return await self._memory.recently_accessed_files(session_id)
+    async def get_recently_accessed_files(
+        self, session_id: str, *, max_chars: int = FILES_CHARS
+    ) -> list[FileAccess]:
+        """Return one entry a path, latest first: of the latest turns of ten times so many
+        characters, and one path for each 50 of them."""
+        return await self._memory.recently_accessed_files(session_id, max_chars=max_chars)
 
     # --- summaries --------------------------------------------------------------
 
