@@ -341,7 +341,7 @@ async def files(
 
     Without -r: the newest session of this folder. With PATH: what changes together with
     that file, what it imports and what imports it, which sessions touched it, and what
-    was decided there; --related tells that of each file of the session.
+    was decided there; --related tells that of each file of the session, of the latest 20.
     """
     if since is not None and (path is not None or related or resume is not None):
         raise UsageError("--since is about all files: it goes with neither PATH, --related nor -r.")
@@ -354,7 +354,7 @@ async def files(
         await _print_file(opened, out.typed(path), output)
         return
     session = await (cli.last_session(opened) if resume is None else cli.resumed(opened, resume))
-    accesses = await opened.memory.recently_accessed_files(session.session_id)
+    accesses = await opened.memory.accessed_files(session.session_id)
     if related and accesses:
         await _print_related(opened, session, accesses, output)
         return
@@ -488,6 +488,9 @@ async def _print_related(
     paths = [access.path for access in accesses if access.access_type != "list"]
     found = await _related(opened, project, paths[:_FILES], of=session)
     _print_documents(output, found, brief=True)
+    if len(paths) > _FILES:
+        told = f"The latest {_FILES} of {len(paths)} files."
+        out.say(f"{told} `ragmem files PATH` tells of one, without --related all are listed.\n")
 
 
 def _print_documents(output: str, found: Sequence[Related], *, brief: bool = False) -> None:

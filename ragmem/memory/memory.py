@@ -117,6 +117,10 @@ class Presence:
             self._attached.clear()
 
 
+_EVERY_FILE_CHARS = 10**9
+"""More than a list of all files of a session has."""
+
+
 class SessionTurns(msgspec.Struct, frozen=True):
     """A session with its turns."""
 
@@ -462,6 +466,10 @@ class Memory:
         store = await self._store()
         await store.session(session_id)
         return await accesses_of(store, session_id, max_chars=max_chars)
+
+    async def accessed_files(self, session_id: str) -> list[FileAccess]:
+        """Return all files of a session, one entry a path, latest first."""
+        return await self.recently_accessed_files(session_id, max_chars=_EVERY_FILE_CHARS)
 
     async def find_tool_call(self, session: Session, reference: str) -> ToolCall | None:
         """A finished call of the session by the end of its id, the turn in flight first."""
