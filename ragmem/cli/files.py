@@ -350,7 +350,7 @@ async def files(
 
     Without -r, the newest session of this folder. With PATH: files that usually change with
     it, its imports and importers, the sessions that touched it, and the decisions made in
-    them. --related shows the same for each file of the session.
+    them. --related shows the same for each file of the session, for the latest 20.
     """
     if since is not None and (path is not None or related or resume is not None):
         raise UsageError("--since can't be combined with PATH, --related or -r.")
@@ -363,7 +363,7 @@ async def files(
         await _print_file(opened, out.typed(path), output)
         return
     session = await (cli.last_session(opened) if resume is None else cli.resumed(opened, resume))
-    accesses = await opened.memory.recently_accessed_files(session.session_id)
+    accesses = await opened.memory.accessed_files(session.session_id)
     if related and accesses:
         await _print_related(opened, session, accesses, output)
         return
@@ -497,6 +497,9 @@ async def _print_related(
     paths = [access.path for access in accesses if access.access_type != "list"]
     found = await _related(opened, project, paths[:_FILES], of=session)
     _print_documents(output, found, brief=True)
+    if len(paths) > _FILES:
+        told = f"The latest {_FILES} of {len(paths)} files."
+        out.say(f"{told} `ragmem files PATH` tells of one, without --related all are listed.\n")
 
 
 def _print_documents(output: str, found: Sequence[Related], *, brief: bool = False) -> None:

@@ -39,7 +39,7 @@ from ragmem.interface import (
 )
 from ragmem.llm.base import LLM, ModelInfo
 from ragmem.memory.context.builder import Context, ContextBuilder
-from ragmem.memory.context.collect import Strategy
+from ragmem.memory.context.collect import FILES_CHARS, Strategy
 from ragmem.memory.leases import leased
 from ragmem.memory.memory import Memory, SessionTurns
 from ragmem.memory.projects import folder_name, normalize_cwd, project_of_folder
@@ -332,9 +332,15 @@ class OpenMemory:
         await self.session(session_id)
         return await (await self.app.store()).raw_history_chars(session_id)
 
-    async def get_recently_accessed_files(self, session_id: str) -> list[FileAccess]:
-        """Return the latest access to each file, the latest first."""
-        return await self._memory.recently_accessed_files(session_id)
+    async def get_recently_accessed_files(
+        self, session_id: str, *, max_chars: int = FILES_CHARS
+    ) -> list[FileAccess]:
+        """Return the latest access to each file, the latest first.
+
+        Looks at the latest turns within ten times `max_chars`, and returns at most one path
+        per 50 characters.
+        """
+        return await self._memory.recently_accessed_files(session_id, max_chars=max_chars)
 
     # --- summaries --------------------------------------------------------------
 

@@ -313,6 +313,20 @@ def test_of_the_session(discussed: Ragmem) -> None:
         assert {each["path"] for each in of(discussed, "--related", *flags)} == paths
 
 
+def test_of_many_files_the_latest_are_told_of_and_how_many_there_are(tmp_path: Path) -> None:
+    names = [f"bed{number}.py" for number in range(25)]
+    reads = [Call("read_file", {"path": name}) for name in names]
+    with LLMServer([Answer(tools=reads), Answer("Read.")]) as server:
+        made = Ragmem(tmp_path, server.env)
+        for name in names:
+            (made.project / name).write_text("A = 1\n")
+        made.ok("ask", "Read the beds.")
+    assert {each["path"] for each in of(made)} == set(names)
+    done = made.ok("files", "--related")
+    assert done.err.startswith("The latest 20 of 25 files. `ragmem files PATH` tells of one,")
+    assert len(of(made, "--related")) == 20
+
+
 def test_paths_are_those_from_the_folder(discussed: Ragmem) -> None:
     """As one types them: from a folder inside, absolute, with dots."""
     inside = discussed.project / "beds"

@@ -58,9 +58,10 @@ PINNED_UNKNOWN = (
     "The memory could not be read: any rules and pinned memories are missing from this request."
 )
 INCOMPLETE = "Something that may be relevant was not recalled."
-_FILES_CHARS = 5_000
+FILES_CHARS = 5_000
+"""Of the list of accessed files, at 50 characters a path."""
 _FILES_LOOKBACK = 10
-"""Accessed files come from turns of so many times the section's characters."""
+"""They come from turns of so many times these characters."""
 _OLDER_QUERIES = 10
 """What is older is found where it bears on the prompt."""
 _LEVEL1_LIMIT = 200
@@ -574,10 +575,13 @@ class Collector:
         return await self._tried(ask())
 
 
-async def accesses_of(store: Store, session_id: str) -> list[FileAccess]:
+async def accesses_of(
+    store: Store, session_id: str, *, max_chars: int = FILES_CHARS
+) -> list[FileAccess]:
     """The files of a session's latest turns, one entry a path, latest first."""
-    found = await store.file_accesses(session_id, max_turn_chars=_FILES_CHARS * _FILES_LOOKBACK)
-    return recently_accessed(found, max_chars=_FILES_CHARS)
+    max_chars = max(0, max_chars)
+    found = await store.file_accesses(session_id, max_turn_chars=max_chars * _FILES_LOOKBACK)
+    return recently_accessed(found, max_chars=max_chars)
 
 
 def _around_window(builder: "ContextBuilder", turns: Sequence[Turn]) -> Material:
