@@ -38,10 +38,7 @@ _MOST_WITHOUT_NUMPY = 300
 
 
 def cosines(row: bytes, rows: Mapping[K, bytes]) -> dict[K, float]:
-    """Return the cosine similarities of a unit vector to others, all float32, little-endian.
-
-    Vectors of another length are left out.
-    """
+    """Return the cosine similarities of a unit vector to others of its length, all float32 (LE)."""
     alike = {name: other for name, other in rows.items() if len(other) == len(row)}
     if not alike:
         return {}

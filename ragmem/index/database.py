@@ -226,10 +226,7 @@ def _run_job(database: Path, job: Callable[[apsw.Connection], T]) -> T:
 
 
 def raise_epoch(connection: apsw.Connection) -> int:
-    """Invalidate what processes have in memory; return the new epoch.
-
-    Runs in the caller's transaction.
-    """
+    """Invalidate processes' caches, in the caller's transaction; return the new epoch."""
     connection.execute("UPDATE state SET epoch = epoch + 1")
     return int(str(connection.execute("SELECT epoch FROM state").get))
 
@@ -293,10 +290,7 @@ def _unwritable(database: Path, why: str) -> StoreRefused:
 
 @contextmanager
 def following(file: Path) -> Iterator[None]:
-    """Hold a shared lock that tells other processes that this one watches the project's files.
-
-    If the lock can't be taken, the block runs all the same.
-    """
+    """Hold a shared lock, if possible, that tells other processes that this one is watching."""
     handle = -1
     with suppress(OSError):
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
