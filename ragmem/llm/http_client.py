@@ -1,11 +1,11 @@
 """Client for models' HTTP APIs, which stream server-sent events; protocols are subclasses.
 
 OpenAI's two protocols are here: chat completions, which most other servers speak as well, and
-Responses (https://platform.openai.com/docs/api-reference/responses), for its reasoning models.
-No provider's SDK is used: importing one takes 0.8 to 3 s, which each one-shot call would pay. Nor
-is httpx, which takes an eighth of the startup time: redirects, cookies and compression are not
-needed. TLS certificates, proxies and credentials in the URL are handled here; httpcore, which does
-the rest, is imported when it is needed.
+Responses (https://platform.openai.com/docs/api-reference/responses), for its reasoning models and
+those that have no other API. No provider's SDK is used: importing one takes 0.8 to 3 s, which each
+one-shot call would pay. Nor is httpx, which takes an eighth of the startup time: redirects, cookies
+and compression are not used. TLS certificates, proxies and credentials in the URL are handled here;
+httpcore, which does the rest, is imported on demand.
 """
 
 import asyncio
