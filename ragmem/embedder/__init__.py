@@ -74,11 +74,11 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     history: float = 0.7
-    """A past turn or summary answers the question: precise."""
+    """For a past turn or summary that answers the question (favours precision)."""
     fact: float = 0.5
-    """A fact is relevant to the question: permissive."""
+    """For a fact that is relevant to the question (favours recall)."""
     duplicate: float = 0.85
-    """A fact says the same as another one: near-identical."""
+    """For a fact that says the same as another one (near-identical)."""
 
 
 class EmbedderInfo(msgspec.Struct, frozen=True, kw_only=True):

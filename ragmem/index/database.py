@@ -190,8 +190,7 @@ def write(database: Path, job: Callable[[apsw.Connection], T], *, anew: bool = F
 
 _copy_lock = Lock()
 _copies: dict[Path, tuple[list[tuple[int, int, int]], Path]] = {}
-"""By database, the stats of its files when they were copied (empty until all are), and the folder
-of the copy."""
+"""By database, the stats of the copied files (empty until all are copied), and the folder."""
 
 
 def _copy_of(database: Path) -> Path:
