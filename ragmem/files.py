@@ -1,8 +1,7 @@
 """ragmem's own files: paths, private modes, atomic replacement, and locks.
 
 Locks are taken with flock, not POSIX's fcntl: those are released when any descriptor of the file
-is closed, and never conflict within a process. The kernel releases a lock when its process ends,
-however that happens.
+is closed, and never conflict within a process. The kernel releases a lock when its process ends.
 """
 
 import fcntl
@@ -251,10 +250,7 @@ _OWNERS = re.compile(r"[0-9a-f]+\.lock")
 
 
 def lock(path: Path, *, timeout_s: float) -> int:
-    """Lock a file, creating it if needed; return the descriptor, whose closing releases the lock.
-
-    Raises StoreUnavailable after `timeout_s`.
-    """
+    """Lock a file until the returned descriptor is closed; raises StoreUnavailable on timeout."""
     deadline = time.monotonic() + timeout_s
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

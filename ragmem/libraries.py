@@ -68,10 +68,7 @@ _loading = threading.Lock()
 
 
 def load_litellm() -> ModuleType:
-    """Import litellm, silenced and without network access, and return it.
-
-    It takes 3 s, and may be called in a thread.
-    """
+    """Import and return litellm, silent and without network access; takes 3 s, also in a thread."""
     with _loading:
         if (loaded := sys.modules.get("litellm")) and loaded.suppress_debug_info:
             return loaded
@@ -171,11 +168,11 @@ def install_command(extra: str, *, package: Path = Path(__file__).parent) -> str
     from importlib.metadata import distribution
 
     if distribution("ragmem").read_text("direct_url.json") is None:
-        there = sorted({extra, *(name for name, module in _EXTRAS.items() if find_spec(module))})
+        extras = sorted({extra, *(name for name, module in _EXTRAS.items() if find_spec(module))})
         for mark, tool in (
             ("uv-receipt.toml", "uv tool install"),
             ("pipx_metadata.json", "pipx install --force"),
         ):
             if Path(sys.prefix, mark).is_file():
-                return f'{tool} "ragmem[{",".join(there)}]"'
+                return f'{tool} "ragmem[{",".join(extras)}]"'
     return f'{pip_install()} "ragmem[{extra}]"'

@@ -223,8 +223,7 @@ def _in_sentence(mark: Mark, is_one: Callable[[str], bool], found: re.Match[str]
 def _after_name(mark: Mark, found: re.Match[str]) -> str:
     """Replace a value directly after the name of a secret.
 
-    As an option's value or in a .netrc it may be anything but a word; elsewhere it has to look
-    like a password.
+    As an option's value or in a .netrc anything but a word; else what looks like a password.
     """
     before = found.string[max(0, found.start() - _CALL_CHARS) : found.start()]
     return _in_sentence(
@@ -571,10 +570,7 @@ def _redacted(text: str, mark: Mark) -> str:
 
 
 def _prefixes_in(text: str) -> list[tuple[Rule, str]]:
-    """Return the rules whose prefix occurs in a run long enough for a key.
-
-    Such runs are a tenth of a program's text, and less of prose.
-    """
+    """Return the rules with a prefix in a run long enough for a key: a tenth of a program."""
     runs = " ".join(_KEY_RUN.findall(text))
     return [
         (rule, prefix)

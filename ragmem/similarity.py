@@ -298,10 +298,7 @@ def z_scores(values: Sequence[float]) -> list[float]:
 
 
 def scale_of(values: Sequence[float]) -> Callable[[float], float]:
-    """Return a function that converts a value to its z-score among these values.
-
-    It returns 0 if all values are equal.
-    """
+    """Return a function from a value to its z-score among these; always 0 if all are equal."""
     mean = math.fsum(values) / len(values)
     deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
     if deviation < _LEAST_DEVIATION:

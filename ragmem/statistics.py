@@ -84,10 +84,7 @@ def indexed_text(*, files: int, scopes: int, without_vectors: int, size_bytes: i
 
 
 async def stats_of(opened: "App", days: "list[Measured]") -> Document:
-    """Return statistics of an app's store and code index, and of the measured days.
-
-    Raises StoreError.
-    """
+    """Return statistics of an app's store and code, and of the measured days; raises StoreError."""
     from ragmem.background import is_at_work
 
     store, code = await opened.store(), await opened.code()

@@ -102,8 +102,8 @@ _FEW_LINES = 3
 _CODE = re.compile(
     r"""
       ^\s*(?: [@$|*] | [+-](?!\ \w) | //  )   # a change, a prompt, a comment
-    | ^(?:\t|\ {4})\s*\S                    # what stands far in
-    | [{}\\=<>] | ;\s*$ | \w\( | :: | ->     # no prose has these
+    | ^(?:\t|\ {4})\s*\S                    # an indented line
+    | [{}\\=<>] | ;\s*$ | \w\( | :: | ->     # characters that prose doesn't have
     """,
     re.VERBOSE,
 )

@@ -38,10 +38,7 @@ _MOST_WITHOUT_NUMPY = 300
 
 
 def cosines(row: bytes, rows: Mapping[K, bytes]) -> dict[K, float]:
-    """Return the cosine similarities of a unit vector to others, all float32, little-endian.
-
-    Vectors of another length are left out.
-    """
+    """Return the cosine similarities of a unit vector to others of its length, all float32 (LE)."""
     alike = {name: other for name, other in rows.items() if len(other) == len(row)}
     if not alike:
         return {}
@@ -77,11 +74,11 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     history: float = 0.7
-    """A past turn or summary answers the question: precise."""
+    """For a past turn or summary that answers the question (favours precision)."""
     fact: float = 0.5
-    """A fact is relevant to the question: permissive."""
+    """For a fact that is relevant to the question (favours recall)."""
     duplicate: float = 0.85
-    """A fact says the same as another one: near-identical."""
+    """For a fact that says the same as another one (near-identical)."""
 
 
 class EmbedderInfo(msgspec.Struct, frozen=True, kw_only=True):

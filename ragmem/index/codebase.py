@@ -1,9 +1,8 @@
-"""The code indexes of all projects of this process, as the agent uses them.
+"""The code indexes of this process's projects, as the agent uses them.
 
-Each project folder has an index, which is refreshed in the background, and watched for changes
-during a chat. It is searched for code that is relevant to a prompt, and turns are linked with the
-scopes that they touched. All of this is optional: what isn't ready in time is left out, and the
-turn continues without it.
+An index is refreshed in the background, and watched for changes during a chat. It is searched for
+code relevant to a prompt, and turns are linked with the scopes that they touched. All of this is
+optional: what isn't ready in time is left out.
 """
 
 import asyncio
@@ -153,10 +152,9 @@ class CodeRequest(msgspec.Struct, frozen=True):
 class Codebase:
     """The code indexes of this process's projects: refreshing, searching, linking with turns.
 
-    `open_store` opens the store that scopes are mirrored to; None if nothing is stored. Without
-    `writes` the indexes are only read. If there is a `service`, searches are sent to it first, and
-    it refreshes the index. `leave_vectors` is called during a chat when there are too many texts
-    to embed in this process, so that another process embeds them.
+    `open_store` opens the store to mirror scopes to; None if nothing is stored. Without `writes`
+    indexes are only read. A `service` is asked to search and refresh first. `leave_vectors` is
+    called in a chat to have another process embed, if there are too many texts.
     """
 
     def __init__(
@@ -204,8 +202,7 @@ class Codebase:
     def index_of(self, project: Project, *, stores: bool = True) -> "CodeIndex | None":
         """Return the index of one of this process's projects; None if code is not indexed.
 
-        Without `stores` the index isn't mirrored to the store, unless it was opened for that
-        earlier.
+        Without `stores` it isn't mirrored to the store, unless it was opened for that before.
         """
         self._used.add(project.project_id)
         return self._known_index_of(project, stores=stores)
@@ -236,7 +233,7 @@ class Codebase:
             return False
         return not refusal(folder)
 
-    # --- keeping it current -------------------------------------------------------
+    # --- refreshing and watching --------------------------------------------------
 
     def begin(self, project: Project, *, stores: bool = True) -> None:
         """Start a refresh in the background, unless one is running or a service does it."""
@@ -328,15 +325,12 @@ class Codebase:
         _log.warning("%s: %s", what, error, exc_info=not known)
         self._metrics.count("code.failures")
 
-    # --- what bears on a text -----------------------------------------------------
+    # --- search -------------------------------------------------------------------
 
     async def search(
         self, project: Project, text: str, limit: int, *, near: Collection[str] = ()
     ) -> list[CodeHit]:
-        """Return the scopes relevant to a text, with their current lines, best first.
-
-        Raises RagmemError.
-        """
+        """Return the scopes most relevant to a text, best first; raises RagmemError."""
         if self._uses_service(project) and self._service:
             asked = CodeRequest(project, text, limit, tuple(near), self._writes)
             within_s = SEARCH_S + self._config.code.wait_s
@@ -385,7 +379,7 @@ class Codebase:
         index = self._known_index_of(project)
         return await index.files_so_far() if self._may_refresh(index) else None
 
-    # --- what turns have to do with it --------------------------------------------
+    # --- links with turns ---------------------------------------------------------
 
     async def look_through(
         self, store: CodeStore, items: Sequence[Pending], owner_id: str
@@ -397,7 +391,7 @@ class Codebase:
         """
         return await self._links.look_through(store, items, owner_id)
 
-    # --- for the detached process -------------------------------------------------
+    # --- background work ----------------------------------------------------------
 
     async def catch_up(self, store: CodeStore, *, everywhere: bool = True) -> bool:
         """Do one piece of work that a project's index lacks; return whether there was any.

@@ -190,8 +190,7 @@ def write(database: Path, job: Callable[[apsw.Connection], T], *, anew: bool = F
 
 _copy_lock = Lock()
 _copies: dict[Path, tuple[list[tuple[int, int, int]], Path]] = {}
-"""By database, the stats of its files when they were copied (empty until all are), and the folder
-of the copy."""
+"""By database, the stats of the copied files (empty until all are copied), and the folder."""
 
 
 def _copy_of(database: Path) -> Path:
@@ -226,10 +225,7 @@ def _run_job(database: Path, job: Callable[[apsw.Connection], T]) -> T:
 
 
 def raise_epoch(connection: apsw.Connection) -> int:
-    """Invalidate what processes have in memory; return the new epoch.
-
-    Runs in the caller's transaction.
-    """
+    """Invalidate processes' caches, in the caller's transaction; return the new epoch."""
     connection.execute("UPDATE state SET epoch = epoch + 1")
     return int(str(connection.execute("SELECT epoch FROM state").get))
 
@@ -293,10 +289,7 @@ def _unwritable(database: Path, why: str) -> StoreRefused:
 
 @contextmanager
 def following(file: Path) -> Iterator[None]:
-    """Hold a shared lock that tells other processes that this one watches the project's files.
-
-    If the lock can't be taken, the block runs all the same.
-    """
+    """Hold a shared lock, if possible, that tells other processes that this one is watching."""
     handle = -1
     with suppress(OSError):
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

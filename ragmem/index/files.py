@@ -126,10 +126,9 @@ def list_project(
     private: Iterable[Path] = (),
     stop: threading.Event,
 ) -> ProjectFiles:
-    """List the files below `folder`, which the descriptor `root` holds open.
+    """List the files below `folder`, which the descriptor `root` holds open; raises RagmemError.
 
-    If there are more than `max_files`, the shallowest are kept: files deep in a tree are rarely
-    a project's own. Raises RagmemError if ripgrep is missing or fails.
+    Of too many the shallowest are kept: files deep in a tree are rarely a project's own.
     """
     program = find_ripgrep([folder])
     if program is None:
@@ -200,10 +199,7 @@ class NotRead(Exception):
 
 
 def read(root: int, path: str, most: int) -> Content:
-    """Read a file of at most `most` bytes below the folder that the descriptor `root` holds.
-
-    Raises NotRead.
-    """
+    """Read a file of at most `most` bytes below the open folder `root`; raises NotRead."""
     try:
         with _opened(root, path) as handle:
             seen_ns = time.time_ns()
@@ -227,11 +223,11 @@ def read(root: int, path: str, most: int) -> Content:
 def _opened(root: int, path: str) -> Iterator[int]:
     *folders, name = path.split("/")
     with ExitStack() as opened:
-        here = root
+        handle = root
         for part, flags in (*((folder, _FOLDER) for folder in folders), (name, _FILE)):
-            here = os.open(part, flags, dir_fd=here)
-            opened.callback(os.close, here)
-        yield here
+            handle = os.open(part, flags, dir_fd=handle)
+            opened.callback(os.close, handle)
+        yield handle
 
 
 def is_binary(data: bytes) -> bool:
@@ -285,8 +281,7 @@ class FileStamp(NamedTuple):
     def is_of(self, size: int, mtime_ns: int) -> bool:
         """Return whether a file with this stat is certainly unchanged.
 
-        It isn't certain for a file that was read within 2 s of its modification: a later write
-        may have got the same timestamp (as in git's "racy" entries).
+        It isn't certain if it was read within 2 s of its modification (git's "racy" entries).
         """
         is_racy = abs(self.seen_ns - self.mtime_ns) < _RACY_NS
         return (size, mtime_ns) == (self.size, self.mtime_ns) and not is_racy
@@ -356,10 +351,7 @@ class _ShownFile:
 
     @cached_property
     def _lines(self) -> tuple[list[str], bool]:
-        """The lines, and whether they are redacted already.
-
-        A whole file is redacted only if a secret may span lines: it takes far longer.
-        """
+        """The lines, and whether they are redacted: that takes long for a whole file."""
         text = as_utf8(self._content.data).decode("utf-8", "replace")
         if is_redacted := reaches_over_lines(text):
             text = self._redacted.decode("utf-8", "replace")
@@ -560,10 +552,7 @@ class Resolver:
 
 
 def _python_files(parts: Sequence[str], *, whole: bool) -> Iterator[str]:
-    """Yield the paths that a module may have.
-
-    The last part of `a.b.c` may be a name that the module `a.b` defines, unless `whole`.
-    """
+    """Yield possible paths of a module; unless `whole`, the last part may be a name in it."""
     ends = [len(parts)] if whole or len(parts) < 2 else [len(parts), len(parts) - 1]
     for end in ends:
         stem = "/".join(parts[:end])

@@ -66,9 +66,8 @@ NO_VECTOR = QuestionVector(b"", "")
 class CodeIndex:
     """The code index of a project.
 
-    Scopes are found by words as soon as they are indexed, before they are embedded or mirrored to
-    the store. Only `refresh`, `mirror` and `embed` write; the other methods find nothing if
-    nothing was ever indexed.
+    Scopes are found by words before they are embedded or mirrored to the store. Only `refresh`,
+    `mirror` and `embed` write; the others find nothing if nothing was ever indexed.
     """
 
     def __init__(
@@ -82,10 +81,9 @@ class CodeIndex:
         metrics: Metrics | None = None,
         private: tuple[Path, ...] = (),
     ) -> None:
-        """Open an index; nothing is read or written yet.
+        """`private` are ragmem's own folders, which are never indexed.
 
-        `private` are ragmem's own folders, which are never indexed. Without `open_store` nothing
-        is mirrored to the store.
+        Without `open_store` nothing is mirrored to the store.
         """
         self.project = project
         self._root = Path(os.path.realpath(project.path))
@@ -122,9 +120,8 @@ class CodeIndex:
     ) -> Refreshed:
         """Bring the index up to date with the disk; changes are then found by their words.
 
-        `show` is called with the numbers of files done and in all. Afterwards the changes are
-        mirrored to the store in the background. Raises UsageError if the folder is not to be
-        indexed.
+        `show` is called with the numbers of files done and in all. Afterwards changes are mirrored
+        to the store in the background. Raises UsageError if the folder may not be indexed.
         """
         self.refuse()
         async with self._refresh_lock:
@@ -198,8 +195,7 @@ class CodeIndex:
     async def mirror(self) -> bool:
         """Write new scopes and imports to the store; return whether the store has all of them.
 
-        Returns False if another process holds the lock, or the store is unavailable: a later call
-        does it then.
+        False if another process holds the lock, or the store is unavailable.
         """
         if self._open_store is None:
             return False
@@ -269,8 +265,7 @@ class CodeIndex:
     ) -> bool:
         """Embed the texts that have no vector, the newest first; return whether none is left.
 
-        Stops after the batch that reaches `limit_s`. `show` is called with the numbers of vectors
-        done and in all. Raises EmbedderError.
+        Stops after `limit_s`. `show` is called with the numbers done and of all. EmbedderError.
         """
         embedder = self._embedder
         if embedder is None or not await self._read(vectors.has_texts, False):
@@ -400,7 +395,7 @@ class CodeIndex:
         found: int | None = await self._read(_state(counted), 0)
         return found
 
-    # --- keeping it current -------------------------------------------------------------------
+    # --- watching -----------------------------------------------------------------------------
 
     def watch(self) -> AsyncGenerator[Refreshed, None]:
         """Refresh as files change; yields each outcome, until closed or the folder is removed.

@@ -100,10 +100,7 @@ class _Result(msgspec.Struct, frozen=True):
 async def references_of(
     turn: Turn, scopes: "CodeIndex", locate: Callable[[str], str]
 ) -> tuple[CodeReference, ...]:
-    """Return a turn's references, strongest first.
-
-    `locate` converts a path, as a tool gave it, to its stored form.
-    """
+    """Return a turn's references, strongest first; `locate` maps tools' paths to stored ones."""
     named = await _named(turn, scopes)
     hows: dict[str, ReferenceHow] = {}
     for place in sorted(places_of(turn), key=lambda p: ("edited", "read", "found").index(p.how)):
@@ -131,10 +128,7 @@ def edited_paths(turn: Turn) -> list[str]:
 
 
 def places_of(turn: Turn) -> list[TouchedLines]:
-    """Return the lines that successful calls touched, in order of the calls.
-
-    Line numbers are those at the end of the turn.
-    """
+    """Return the lines that successful calls touched, in order, as numbered at the turn's end."""
     places: list[TouchedLines] = []
     for call in turn.tool_calls:
         now = list(_places(call)) if call.success else []
@@ -250,24 +244,25 @@ class TurnLinks:
     async def look_through(
         self, store: CodeStore, items: Sequence[Pending], owner_id: str
     ) -> frozenset[str]:
-        """Link turns; return the keys of those leased, and of those whose project has no index.
-
-        Raises StoreError.
-        """
+        """Link turns; return the keys of those leased or without an index. Raises StoreError."""
         others = {item.key for item in items if item.session_id in self._unindexed}
-        todo = [item for item in items if item.key not in others]
-        if not todo:
+        to_link = [item for item in items if item.key not in others]
+        if not to_link:
             return frozenset(others)
-        looked = set[str]()
-        async with leased(store, [i.key for i in todo], owner_id, seconds=_LEASE_S) as mine:
-            for turn in await store.get(Turn, [i.record_id for i in todo if i.key in mine]):
+        refreshed = set[str]()
+        async with leased(
+            store, [i.key for i in to_link], owner_id, seconds=_LEASE_S
+        ) as leased_keys:
+            for turn in await store.get(
+                Turn, [i.record_id for i in to_link if i.key in leased_keys]
+            ):
                 with suppress(SessionNotFound):
                     session = await store.session(turn.session_id)
-                    await self._link_if_indexed(store, turn, session, looked)
-            return mine | others
+                    await self._link_if_indexed(store, turn, session, refreshed)
+            return leased_keys | others
 
     async def _link_if_indexed(
-        self, store: CodeStore, turn: Turn, session: Session, looked: set[str]
+        self, store: CodeStore, turn: Turn, session: Session, refreshed: set[str]
     ) -> None:
         project = await _project_of(store, session)
         index = self._index_of(project) if project else None
@@ -275,7 +270,7 @@ class TurnLinks:
             self._unindexed.add(session.session_id)
         elif not await self._is_refreshing(project.project_id):
             if await index.exists():
-                await self._link(store, turn, session, index, looked)
+                await self._link(store, turn, session, index, refreshed)
             else:
                 self._unindexed.add(session.session_id)
 
@@ -293,20 +288,20 @@ class TurnLinks:
         turn: Turn,
         session: Session,
         index: "CodeIndex",
-        looked: set[str],
+        refreshed: set[str],
     ) -> None:
         """Link a turn, unless the index can't be refreshed or mirrored to the store.
 
-        A project is refreshed once for all turns linked together: `looked` has the projects' ids.
+        A project is refreshed once for all turns linked together, and added to `refreshed`.
         """
         locate = locator(session)
         with self._metrics.time("code.link"):
             edits = any(not os.path.isabs(locate(path)) for path in edited_paths(turn))
             key = index.project.project_id
-            if edits and key not in looked and self._writes and _is_there(index.project):
+            if edits and key not in refreshed and self._writes and _is_there(index.project):
                 try:
                     await index.refresh()
-                    looked.add(key)
+                    refreshed.add(key)
                 except RagmemError as error:
                     # A full disk, say, which must not block all other background work.
                     logging.getLogger(LOGGER).warning("Turns wait to be linked: %s", error)

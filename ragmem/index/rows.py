@@ -180,12 +180,12 @@ class FileRow(msgspec.Struct, frozen=True, array_like=True):
     scopes: tuple[ScopeRow, ...] = ()
 
 
-def row_of(root: int, path: str, most: int) -> FileRow:
+def row_of(root: int, path: str, max_bytes: int) -> FileRow:
     """Read and cut one file; no content makes this raise."""
     from ragmem.index.cut import cut
 
     try:
-        content = read(root, path, most)
+        content = read(root, path, max_bytes)
     except NotRead as error:
         return FileRow(path, error.why)
     row = FileRow(
@@ -258,7 +258,7 @@ def cut_files(
 
 
 def _cut_by_children(
-    root: int, paths: Sequence[str], most: int, stop: threading.Event
+    root: int, paths: Sequence[str], max_bytes: int, stop: threading.Event
 ) -> Iterator[list[FileRow]]:
     """Cut files in child processes; a batch that kills a child is tried again, file by file."""
     from multiprocessing.connection import wait
@@ -266,7 +266,7 @@ def _cut_by_children(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     waiting = deque(paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH))
     count = min(cores or 1, _MOST_CHILDREN, len(waiting))
-    children = [_Child(root, most) for _ in range(count)]
+    children = [_Child(root, max_bytes) for _ in range(count)]
     try:
         while (waiting or any(child.asked for child in children)) and not stop.is_set():
             ready = wait([child.line for child in children], _TICK_S)
@@ -358,10 +358,7 @@ class _Child:
 
 
 def serve() -> None:
-    """Run a child: answer requests until the pipe closes.
-
-    Its command-line arguments are the descriptors of the project's folder and of the pipe.
-    """
+    """Answer requests until the pipe closes; arguments: descriptors of the folder and the pipe."""
     from multiprocessing.connection import Connection
 
     root, line = int(sys.argv[1]), Connection(int(sys.argv[2]))

@@ -335,7 +335,7 @@ class _Refresh:
         if self._stop.is_set():
             raise Stopped
 
-    # --- what is written ----------------------------------------------------------------------
+    # --- writing ------------------------------------------------------------------------------
 
     def _cut(self, paths: Sequence[str]) -> None:
         done = 0

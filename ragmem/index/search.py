@@ -160,21 +160,23 @@ def rank(
     of_imports = _by_imports(paths, own, imports or {})
     tests_wanted = _ABOUT_TESTS.search(question) is not None
     ranked = []
-    for i, one in enumerate(candidates):
+    for i, candidate in enumerate(candidates):
         parts = {
             "text": by_text[i],
             "vector": vector * by_vector[i],
             "lent": by_lent[i],
             "told": by_told[i],
-            "held": weights.held * max(0.0, one.held - weights.much_held),
-            "file": weights.file * of_file[one.path],
-            "imports": weights.imports * of_imports.get(one.path, 0.0),
-            "near": weights.near if one.path in near else 0.0,
-            "test": 0.0 if tests_wanted or not is_test(one.path) else -weights.test,
-            "kind": -_kind_penalty(one.kind, weights),
-            "named": weights.named * one.named,
+            "held": weights.held * max(0.0, candidate.held - weights.much_held),
+            "file": weights.file * of_file[candidate.path],
+            "imports": weights.imports * of_imports.get(candidate.path, 0.0),
+            "near": weights.near if candidate.path in near else 0.0,
+            "test": 0.0 if tests_wanted or not is_test(candidate.path) else -weights.test,
+            "kind": -_kind_penalty(candidate.kind, weights),
+            "named": weights.named * candidate.named,
         }
-        ranked.append(RankedScope(candidate=one, score=math.fsum(parts.values()), parts=parts))
+        ranked.append(
+            RankedScope(candidate=candidate, score=math.fsum(parts.values()), parts=parts)
+        )
     return sorted(ranked, key=lambda each: (-each.score, each.candidate.path, each.candidate.scope))
 
 
@@ -210,16 +212,16 @@ def mixed(ranked: Sequence[RankedScope]) -> list[RankedScope]:
     first: list[RankedScope] = []
     later: list[RankedScope] = []
     seen: Counter[str] = Counter()
-    for place, one in enumerate(ranked):
-        path = one.candidate.path
+    for place, hit in enumerate(ranked):
+        path = hit.candidate.path
         if len(first) >= _FIRST_HITS:
             later += ranked[place:]
             break
-        if seen[path] >= _MOST_OF_A_FILE and not one.candidate.meant:
-            later.append(one)
+        if seen[path] >= _MOST_OF_A_FILE and not hit.candidate.meant:
+            later.append(hit)
             continue
         seen[path] += 1
-        first.append(one)
+        first.append(hit)
     return first + later
 
 
@@ -236,13 +238,13 @@ def _by_imports(
     best: dict[str, float] = {}
     for path, score in zip(paths, scores, strict=True):
         best[path] = max(score, best.get(path, 0.0))
-    found: dict[str, float] = {}
+    scores_by_path: dict[str, float] = {}
     for path, imported in imports.items():
         for other in imported:
             if other != path:
-                found[path] = max(found.get(path, 0.0), best.get(other, 0.0))
-                found[other] = max(found.get(other, 0.0), best.get(path, 0.0))
-    return found
+                scores_by_path[path] = max(scores_by_path.get(path, 0.0), best.get(other, 0.0))
+                scores_by_path[other] = max(scores_by_path.get(other, 0.0), best.get(path, 0.0))
+    return scores_by_path
 
 
 _MOST_NAMESAKES = 3
@@ -407,12 +409,12 @@ def search(
     connection: apsw.Connection, question: CodeQuestion, resident: ScopeVectors
 ) -> list[CodeHit]:
     """Find the best scopes, without their texts. Runs in the caller's transaction."""
-    held = connection.execute("SELECT document_count, term_count FROM state").fetchone()
-    if held is None or not held[0] or question.limit < 1:
+    counts = connection.execute("SELECT document_count, term_count FROM state").fetchone()
+    if counts is None or not counts[0] or question.limit < 1:
         return []
-    count, length = int(str(held[0])), float(str(held[1]))
-    asked = query_terms(question.text)
-    lists = _postings(connection, asked, count, length / count)
+    count, length = int(str(counts[0])), float(str(counts[1]))
+    query = query_terms(question.text)
+    lists = _postings(connection, query, count, length / count)
     text = _Scores(*_summed_scores(lists))
     near = _Scores(*resident.similarities(connection, question.vector, question.embedder))
     best = {*text.best(_CANDIDATES), *near.best(_CANDIDATES)}
@@ -420,7 +422,7 @@ def search(
     rows = _rows(connection, {*best, *_named_to_rank(named, text, near)})
     lent, told = loans(connection, text.of(text.best(_CALLERS)))
     rows |= _rows(connection, {*best_of(lent, _LENT), *best_of(told, _LENT)} - rows.keys())
-    scores, cosines, held = text.of(rows), near.of(rows), _shares_held(lists, sorted(rows))
+    scores, cosines, shares = text.of(rows), near.of(rows), _shares_held(lists, sorted(rows))
     candidates = [
         ScopeCandidate(
             scope=scope,
@@ -428,7 +430,7 @@ def search(
             kind=row.kind,
             text=scores.get(scope, 0.0),
             similarity=cosines.get(scope),
-            held=held.get(scope, 0.0),
+            held=shares.get(scope, 0.0),
             lent=lent[scope].score if scope in lent else 0.0,
             told=told[scope].score if scope in told else 0.0,
             named=named[scope].surely if scope in named else 0.0,
@@ -578,7 +580,7 @@ class _Scores:
         return dict(zip(self._scopes[places].tolist(), scores.tolist(), strict=True))
 
 
-# --- what is around them -----------------------------------------------------------------
+# --- neighbourhood -----------------------------------------------------------------------
 
 
 def _named_to_rank(named: Mapping[int, Named], text: _Scores, near: _Scores) -> set[int]:
@@ -622,7 +624,7 @@ def _imports(connection: apsw.Connection, paths: Collection[str]) -> dict[str, l
     return found
 
 
-# --- what is shown -------------------------------------------------------------------------
+# --- rows and reasons ----------------------------------------------------------------------
 
 
 def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, CodeHit]:

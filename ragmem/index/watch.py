@@ -52,8 +52,8 @@ async def keep_current(
     """
     not_before, again_s, idle = 0.0, _RETRY_S, 0
     with following(followers):
-        async with aclosing(_changes(index, root)) as told:
-            async for has_changed in told:
+        async with aclosing(_changes(index, root)) as changes:
+            async for has_changed in changes:
                 due = has_changed
                 while due:
                     await asyncio.sleep(not_before - time.monotonic())
@@ -61,7 +61,7 @@ async def keep_current(
                         return
                     started = time.monotonic()
                     try:
-                        looked = await index.refresh()
+                        refreshed = await index.refresh()
                     except RagmemError as error:
                         text = "The code index is not current: %s"
                         logging.getLogger(LOGGER).warning(text, error)
@@ -69,12 +69,12 @@ async def keep_current(
                         again_s = min(2 * again_s, _LONGEST_RETRY_S)
                         continue
                     # Another process's refresh may have begun before this change.
-                    due, again_s = looked.elsewhere, _RETRY_S
-                    idle = 0 if looked.changed or looked.removed else idle + 1
-                    rest = min(_PAUSE_FACTOR * idle, _MAX_PAUSE_FACTOR)
+                    due, again_s = refreshed.elsewhere, _RETRY_S
+                    idle = 0 if refreshed.changed or refreshed.removed else idle + 1
+                    factor = min(_PAUSE_FACTOR * idle, _MAX_PAUSE_FACTOR)
                     now = time.monotonic()
-                    not_before = now + max(_RETRY_S * due, rest * (now - started))
-                    yield looked
+                    not_before = now + max(_RETRY_S * due, factor * (now - started))
+                    yield refreshed
 
 
 async def _changes(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
@@ -118,8 +118,8 @@ async def _changes(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]
             if not all(map(_is_folder, folders)):
                 continue  # A folder was removed just then.
             if not is_known:
-                told = "The files of %s can't be watched (%s); they are looked at now and then."
-                logging.getLogger(LOGGER).warning(told, root, one_line(str(error), 200))
+                text = "The files of %s can't be watched (%s); they are looked at now and then."
+                logging.getLogger(LOGGER).warning(text, root, one_line(str(error), 200))
             is_known = True
         yield True
         await asyncio.sleep(_POLL_S)
@@ -138,8 +138,7 @@ def _is_folder(path: str | Path) -> bool:
 def folders_of(root: str, indexed: Collection[str]) -> list[Path]:
     """Return the folders to watch below `root`: those with indexed files, or with no files yet.
 
-    A folder with files of which none is indexed is taken to be ignored. Symbolic links are not
-    followed.
+    A folder with files but no indexed ones counts as ignored. Symbolic links are not followed.
     """
     around = {""}
     for folder in indexed:

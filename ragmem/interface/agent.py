@@ -157,8 +157,7 @@ class Conversation:
     async def search_history(self, query: str, limit: int = 10) -> list[Hit]:
         """Find the turns of this conversation that are relevant to a text, best first.
 
-        They contain words of the text, or their similarity is strictly above the embedder's
-        threshold.
+        They contain words of it, or are strictly above the embedder's similarity threshold.
         """
         return await self._owner.recorder.search(
             Question(
@@ -431,8 +430,7 @@ class ConversationAgent:
     async def find_similar_conversations(self, query: str, limit: int = 5) -> list[SimilarSession]:
         """Find conversations whose summaries are similar to a text, nearest first.
 
-        The similarity is strictly above the embedder's threshold. Raises UsageError if embeddings
-        are disabled.
+        Strictly above the embedder's threshold. Raises UsageError if embeddings are disabled.
         """
         embedder, floor = self.memory.app.embedder, self.recorder.floor
         if embedder is None or floor is None:
@@ -455,10 +453,7 @@ class ConversationAgent:
         return await self.load_conversation(session.session_id)
 
     async def drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until all pending work is embedded and summarized, as this agent is configured.
-
-        Returns False if the time is over, or something failed.
-        """
+        """Embed and summarize all pending work as configured; return whether none is left."""
         return await self.work.drain(timeout_s)
 
     # --- used by conversations ----------------------------------------------------

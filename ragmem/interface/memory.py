@@ -131,10 +131,7 @@ class Work:
             self.wake()
 
     async def drain(self, limit_s: float | None) -> bool:
-        """Do all pending work, for at most `limit_s`; return whether none is left.
-
-        Raises StoreError.
-        """
+        """Do all pending work within `limit_s`; return whether none is left. Raises StoreError."""
         started = time.monotonic()
         try:
             async with asyncio.timeout(limit_s):

@@ -81,8 +81,8 @@ class AnthropicClient(HttpClient):
             body |= self._thinking(request, body["max_tokens"])
         if schema := self._schema_of(request):
             # See https://docs.anthropic.com/en/docs/build-with-claude/structured-outputs.
-            told = {"format": {"type": "json_schema", "schema": schema}}
-            body["output_config"] = body.get("output_config", {}) | told
+            form = {"format": {"type": "json_schema", "schema": schema}}
+            body["output_config"] = body.get("output_config", {}) | form
         return body
 
     def _thinking(self, request: Request, max_tokens: int) -> dict[str, Json]:
@@ -91,8 +91,8 @@ class AnthropicClient(HttpClient):
         See https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking and …/effort.
         """
         if self.info.effort_by_name:
-            told = {"type": "adaptive", "display": "summarized"}
-            return {"thinking": told, "output_config": {"effort": request.effort}}
+            adaptive = {"type": "adaptive", "display": "summarized"}
+            return {"thinking": adaptive, "output_config": {"effort": request.effort}}
         if self._lacks_thinking(request.messages):
             return {}
         tokens = THINKING_TOKENS[request.effort or "none"]
@@ -250,8 +250,8 @@ class MessageReader(wire.EventReader):
         usage = wire.counted(said, _Usage)
         if usage is None:
             return
-        told = {k: v for k, v in msgspec.structs.asdict(usage).items() if v is not None}
-        known = self._counted = msgspec.structs.replace(self._counted, **told)
+        reported = {k: v for k, v in msgspec.structs.asdict(usage).items() if v is not None}
+        known = self._counted = msgspec.structs.replace(self._counted, **reported)
         cached, written = known.cache_read_input_tokens, known.cache_creation_input_tokens
         new = known.input_tokens
         self._usage = UsageChunk(

@@ -123,8 +123,8 @@ class GeminiClient(HttpClient):
                 return [{"functionCall": call, **signed}]
             case ToolAnswer(use_id, text, is_error):
                 name = wire.tool_name(names.get(use_id, ""))
-                told = {"error" if is_error else "result": clean(text)}
-                return [{"functionResponse": {"name": name, "response": told}}]
+                response = {"error" if is_error else "result": clean(text)}
+                return [{"functionResponse": {"name": name, "response": response}}]
 
 
 # --- responses ---------------------------------------------------------------

@@ -1,11 +1,11 @@
 """Client for models' HTTP APIs, which stream server-sent events; protocols are subclasses.
 
 OpenAI's two protocols are here: chat completions, which most other servers speak as well, and
-Responses (https://platform.openai.com/docs/api-reference/responses), for its reasoning models.
-No provider's SDK is used: importing one takes 0.8 to 3 s, which each one-shot call would pay. Nor
-is httpx, which takes an eighth of the startup time: redirects, cookies and compression are not
-needed. TLS certificates, proxies and credentials in the URL are handled here; httpcore, which does
-the rest, is imported when it is needed.
+Responses (https://platform.openai.com/docs/api-reference/responses), for its reasoning models and
+those that have no other API. No provider's SDK is used: importing one takes 0.8 to 3 s, which each
+one-shot call would pay. Nor is httpx, which takes an eighth of the startup time: redirects, cookies
+and compression are not used. TLS certificates, proxies and credentials in the URL are handled here;
+httpcore, which does the rest, is imported on demand.
 """
 
 import asyncio
@@ -167,10 +167,7 @@ class HttpClient(ABC):
 
     @asynccontextmanager
     async def _send(self, http: "_Requests", request: Request) -> AsyncGenerator["Response", None]:
-        """Send a request and wait for the response's headers, for `timeout_s` in all.
-
-        httpcore's read timeout would start again with each byte.
-        """
+        """Send a request; all headers must arrive in `timeout_s`, not just each byte in turn."""
         async with AsyncExitStack() as stack:
             body = {**self._endpoint.extra_body, **self._body(request)}
             asked = http.post(msgspec.json.encode(body))
@@ -271,8 +268,8 @@ def _header(response: "Response", name: str) -> str:
 
 def _may_be_about_schema(status: int, body: str) -> bool:
     """Return whether a request may have been refused for its schema, which some say with a 404."""
-    told = body.casefold()
-    named = any(word in told for word in ("schema", "response_format", "structured", "format"))
+    folded = body.casefold()
+    named = any(word in folded for word in ("schema", "response_format", "structured", "format"))
     return status in (400, 422) or (status in (404, 500, 501) and named)
 
 
@@ -361,8 +358,8 @@ class OpenAIClient(HttpClient):
         if request.effort:
             body["reasoning_effort"] = request.effort
         if schema := self._schema_of(request):
-            told = {"name": "answer", "schema": schema}
-            body["response_format"] = {"type": "json_schema", "json_schema": told}
+            named = {"name": "answer", "schema": schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
         if request.cache_key and self._endpoint.name == _TAKES_CACHE_KEY:
             body["prompt_cache_key"] = request.cache_key
         return body
@@ -396,8 +393,8 @@ class ResponsesClient(HttpClient):
         if request.tools:
             # Not strict, which would make optional arguments required.
             body["tools"] = [
-                {"type": "function", "strict": False, **told["function"]}
-                for told in wire.tools_json(request.tools)
+                {"type": "function", "strict": False, **tool["function"]}
+                for tool in wire.tools_json(request.tools)
             ]
         if request.max_output_tokens:
             body["max_output_tokens"] = request.max_output_tokens
@@ -405,8 +402,8 @@ class ResponsesClient(HttpClient):
             thinks = {"effort": request.effort}
             body["reasoning"] = thinks | ({} if request.effort == "none" else {"summary": "auto"})
         if schema := self._schema_of(request):
-            told = {"type": "json_schema", "name": "answer", "schema": schema, "strict": False}
-            body["text"] = {"format": told}
+            form = {"type": "json_schema", "name": "answer", "schema": schema, "strict": False}
+            body["text"] = {"format": form}
         if request.cache_key:
             body["prompt_cache_key"] = request.cache_key
         return body
@@ -437,8 +434,8 @@ class ResponsesClient(HttpClient):
                     )
                 case ToolAnswer(use_id, text):
                     output = clean(text) or wire.NOTHING
-                    told = {"type": "function_call_output", "call_id": wire.call_id(use_id)}
-                    found.append({**told, "output": output})
+                    item = {"type": "function_call_output", "call_id": wire.call_id(use_id)}
+                    found.append({**item, "output": output})
         return found
 
 
@@ -499,8 +496,8 @@ class ResponseReader(EventReader):
         event = wire.decoded(_decode, data)
         response = event.response or _Response()
         if event.error or response.error or event.type == "error":
-            told = {"message": event.message, "code": event.code}
-            raise wire.Refusal(event.error or response.error or told)
+            error = {"message": event.message, "code": event.code}
+            raise wire.Refusal(event.error or response.error or error)
         if usage := wire.counted(response.usage, _Usage):
             details = usage.input_tokens_details or _TokenDetails()
             self._usage = UsageChunk(
@@ -533,8 +530,8 @@ class ResponseReader(EventReader):
                 self.end_reason = "content_filter" if self._refused else ended
             case "incomplete":
                 reason = response.incomplete_details or _Reason()
-                told = reason.reason or "incomplete"
-                self.end_reason = _END_REASONS.get(told, told)
+                name = reason.reason or "incomplete"
+                self.end_reason = _END_REASONS.get(name, name)
         return []
 
     def _item_added(self, index: int, raw: dict[str, Any]) -> list[Chunk]:
@@ -645,9 +642,9 @@ def _proxy(scheme: str, host: str) -> "Proxy | None":
     if parts.scheme not in _PROXIES:
         raise ValueError(f"{parts.scheme} is no kind of proxy")
     name = parts.netloc.rpartition("@")[2]
-    told = (unquote(parts.username or ""), unquote(parts.password or ""))
+    auth = (unquote(parts.username or ""), unquote(parts.password or ""))
     return httpcore.Proxy(
         f"{parts.scheme}://{name}",
-        auth=told if parts.username is not None else None,
+        auth=auth if parts.username is not None else None,
         ssl_context=_certificates() if parts.scheme == "https" else None,
     )

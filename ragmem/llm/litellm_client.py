@@ -138,8 +138,8 @@ class LiteLLMClient:
         """Convert any exception raised by litellm; only its names and texts are used."""
         peer = self._peer
         kinds = {type(each).__name__ for each in chain(error)}
-        told = str(getattr(error, "message", "") or error)[: faults.MOST_ERROR_CHARS]
-        text = _SDK_NAMES.sub("", told).strip()
+        message = str(getattr(error, "message", "") or error)[: faults.MOST_ERROR_CHARS]
+        text = _SDK_NAMES.sub("", message).strip()
         status = getattr(error, "status_code", None)
         if "LLM Provider NOT provided" in text:
             return ProviderRefused(

@@ -450,7 +450,7 @@ def _provider_of(name: str) -> str:
 def _needed_key(name: str, provider: Provider, environ: Mapping[str, str]) -> str:
     """Return the variable with the provider's key.
 
-    Raises NoModel if none is set, and ConfigError if the key can't be sent in a header.
+    Raises NoModel if none is set, ConfigError if the key is invalid.
     """
     if not provider.key_variables:
         return ""

@@ -88,7 +88,7 @@ class Provider(msgspec.Struct, frozen=True):
     small: str = ""
     """The name of the default model for background work; `main` and `small` have no prefix."""
     keys: tuple[str, ...] = ()
-    """The environment variables that may hold its key; empty for just its name and `_API_KEY`."""
+    """The environment variables that may hold its key; by default its name with `_API_KEY`."""
     protocol: Protocol = "openai"
     base_variable: str = ""
     """The variable for another address, as in the provider's SDKs: OpenAI's ends in `/v1`."""

@@ -141,8 +141,7 @@ def rules_of(messages: Sequence[Message]) -> str:
 Thoughts = dict[str, Json]
 """Reasoning before tool calls, in the provider's format, by the provider's ids of the calls.
 
-It is sent back with the calls, to the same provider only, while this process lives, and is never
-stored.
+It is sent back with the calls, to the same provider, in this process, and is never stored.
 """
 
 
@@ -214,8 +213,8 @@ class CallBlocks:
 
     def end(self, place: int, arguments: str = "") -> list[Chunk]:
         """End a call; return a chunk with all its arguments if no deltas arrived, else none."""
-        told = self._initial_arguments.get(place)
-        return [] if told is None else [self.more(place, arguments or told)]
+        initial = self._initial_arguments.get(place)
+        return [] if initial is None else [self.more(place, arguments or initial)]
 
 
 class _Function(msgspec.Struct):

@@ -1,7 +1,6 @@
 """Cutting a file into scopes: functions, classes and sections, or runs of lines without a parser.
 
-This module decides which definitions become scopes, how they nest, and what their names,
-signatures and docstrings are.
+Decides which definitions become scopes, how they nest, and their names and docstrings.
 """
 
 import re
@@ -218,10 +217,7 @@ def add_blocks(
     calls: list[tuple[int, str]],
     comment: str,
 ) -> list[Piece]:
-    """Return blocks for the lines between the outermost scopes.
-
-    Lines that only close a bracket or block are added to the scope above instead.
-    """
+    """Return blocks for lines between the outermost scopes, which take over closing brackets."""
     skipped = bytearray(len(source.lines))
     for first, last in aside:
         skipped[first : last + 1] = b"\1" * (min(last + 1, len(skipped)) - first)

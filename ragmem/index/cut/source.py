@@ -191,10 +191,7 @@ _MOST_MENTIONS = 200
 
 
 def mentions(source: SourceText, start: int, end: int) -> dict[str, None]:
-    """Return the unqualified names in backticks: `validate` for `AuthService.validate(…)`.
-
-    Each occurs once, as a key of the dict.
-    """
+    """Return unqualified names in backticks, once: `validate` for `AuthService.validate(…)`."""
     found: dict[str, None] = {}
     text = "\n".join(source.lines[start:end])
     if "`" not in text:
