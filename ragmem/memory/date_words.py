@@ -1,11 +1,11 @@
-"""The words for days and times in seven languages, without case and accents; see `dates`."""
+"""Words for days and times in seven languages, lowercase and without accents; see `dates`."""
 
 import re
 from collections.abc import Iterable, Mapping
 
 
 def any_of(words: Iterable[str]) -> str:
-    """A pattern for one of the words, the longest first."""
+    """Return a pattern that matches any of the words, preferring the longest."""
     return "|".join(sorted((w.replace(" ", r"\s") for w in words), key=len, reverse=True))
 
 
@@ -55,7 +55,7 @@ SHY = frozenset(
         "dec fri jan jun mai mar march marco mars marz may mei mon nov oct sat sep sun thu wed",
     )
 )
-"""Words that are often something else: they need a preposition before them."""
+"""Words that often mean something else, and count only after a preposition."""
 
 PREPOSITIONS = _phrases(
     """in on since during until by before after early late mid en au pendant depuis le im am seit
@@ -192,7 +192,7 @@ ANYTHING = frozenset(
     )
     for word in words.split()
 )
-"""Words of a question that is about whatever there was, as index terms."""
+"""Words of a question about anything that happened, as index terms."""
 
 
 TELLING = frozenset(
@@ -203,4 +203,4 @@ TELLING = frozenset(
     )
     for words in names
 )
-"""Of all that names a time without a digit the longest word."""
+"""The longest word of each time expression without a digit."""

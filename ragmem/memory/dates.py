@@ -1,8 +1,8 @@
 """Days and spans of time that a text names: "last week", "hier", "in March"; "by Friday".
 
-`time_spans` reads questions about what was. They make turns of that time likelier and never
-shut others out: people err about when something was said, and a date in a question is often
-about something else. `days` reads what is due, seen from when it was said. Both in English,
+`time_spans` reads questions about the past. A span raises the rank of turns inside it and never
+excludes others: people misremember when something was said, and a date in a question is often about
+something else. `days` reads due dates, relative to when they were said. Both understand English,
 French, German, Spanish, Italian, Portuguese and Dutch.
 """
 
@@ -27,37 +27,36 @@ _LONGEST_READ = 2_000
 
 
 class Day(msgspec.Struct, frozen=True):
-    """A day to come that a text names."""
+    """A future day that a text names."""
 
     day: date
     text: str
-    """The words as they stand in it."""
+    """The words as written."""
     start: int
     end: int
-    """Where they stand."""
+    """Their position in the text (NFC)."""
 
     def at(self, now: datetime) -> datetime:
-        """Return its noon, in the time zone of `now`: the same day almost wherever one looks at
-        it."""
+        """Return its noon in the time zone of `now`, which is the same day in most other zones."""
         return datetime.combine(self.day, time(12), now.tzinfo)
 
 
 def time_spans(question: str, now: datetime) -> tuple[TimeSpan, ...]:
-    """The intervals that a question names, seen from `now` in the person's time zone.
+    """Return the intervals that a question names, relative to `now` in the user's time zone.
 
-    In the order of the words; nothing where there are none. `now` without a time zone is UTC.
+    They are in the order of the words. A `now` without a time zone is taken as UTC.
     """
     now = now if now.tzinfo else now.replace(tzinfo=UTC)
     text = _plain(question[:_LONGEST_READ])
     if not may_name_a_time(text):
         return ()
-    # "hier" is "here" to Germans and Dutch.
+    # The French "hier" (yesterday) means "here" in German and Dutch.
     is_here = guess_language(question) in ("german", "dutch")
     found: list[tuple[int, TimeSpan]] = []
     for match, span in _scan(text, _past_readers(), now):
         if is_here and match.group().startswith("hier"):
             continue
-        # A preposition belongs to what joins intervals ("since", "between"), not to this one.
+        # A preposition is left to `_joined`, for "since" and "between".
         lead = len(match.groupdict().get("in") or "")
         at = match.start() + lead + (1 if lead else 0)
         placed = TimeSpan(
@@ -73,7 +72,7 @@ def time_spans(question: str, now: datetime) -> tuple[TimeSpan, ...]:
 
 
 def days(text: str, now: datetime) -> list[Day]:
-    """The days to come that a text names, in its order; `now` in the person's time zone."""
+    """Return the future days that a text names, in its order; `now` is in the user's time zone."""
     text = unicodedata.normalize("NFC", text)[:_LONGEST_READ]
     found = [
         Day(day, text[match.start() : match.end()], match.start(), match.end())
@@ -83,19 +82,19 @@ def days(text: str, now: datetime) -> list[Day]:
 
 
 def may_name_a_time(plain: str) -> bool:
-    """Whether a text, without case and accents, has a digit or a word without which none does."""
+    """Whether a lowercase text without accents has a digit or a word of a time expression."""
     if _DIGIT.search(plain):
         return True
     return not words.TELLING.isdisjoint(_WORD.findall(plain))
 
 
 def without_time_words(question: str, spans: Sequence[TimeSpan]) -> str:
-    """The question less its relative time words, which no turn is found by."""
+    """Return the question without its relative time words, which are not worth searching for."""
     return _without(question, [span for span in spans if span.relative])
 
 
 def names_only_time(question: str, spans: Sequence[TimeSpan]) -> bool:
-    """Whether it asks for whatever there was at a time: "what happened on Tuesday?"."""
+    """Whether a question asks about a time and nothing else: "what happened on Tuesday?"."""
     if not spans:
         return False
     left = query_terms(_without(question, spans))
@@ -103,14 +102,14 @@ def names_only_time(question: str, spans: Sequence[TimeSpan]) -> bool:
 
 
 def prepare() -> None:
-    """Compile the expressions of `time_spans`, which takes longer than a small question."""
+    """Compile the expressions of `time_spans`, which takes longer than reading a short question."""
     _past_readers()
 
 
 _DIGIT = Regex(r"\d")
 _WORD = Regex(r"[^\W\d_]+")
 _WHOLE = frozenset(["word", "name", "identifier", "part", "number"])
-"""Kinds of terms that are not ends or stems of others, nor without a topic."""
+"""Kinds of terms that carry a topic, and are not ends or stems of other terms."""
 
 
 def _without(question: str, spans: Sequence[TimeSpan]) -> str:
@@ -127,7 +126,7 @@ def _without(question: str, spans: Sequence[TimeSpan]) -> str:
 
 
 def _plain(text: str) -> str:
-    # Character by character, so that places in it are places in the text.
+    # Character by character, so that positions stay the same.
     text = unicodedata.normalize("NFC", text)
     return "".join((unicodedata.normalize("NFD", c)[0].lower() or c)[:1] for c in text).replace(
         "’", "'"
@@ -135,8 +134,11 @@ def _plain(text: str) -> str:
 
 
 def _placed(moment: datetime, now: datetime, elapsed: bool) -> datetime:
-    """Return a local moment in UTC. Of the system's zone `now` knows the offset of now alone, and
-    a day of another season begins by its own."""
+    """Return a local moment in UTC.
+
+    If `now` is in the system's zone it has only today's offset, while a day in another season
+    begins by that season's: so the system converts it.
+    """
     is_fixed = isinstance(now.tzinfo, timezone) and not elapsed
     try:
         is_here = is_fixed and now.astimezone().utcoffset() == now.utcoffset()
@@ -148,9 +150,9 @@ def _placed(moment: datetime, now: datetime, elapsed: bool) -> datetime:
 # --- reading ---------------------------------------------------------------------
 
 _Reader = Callable[[re.Match[str], datetime], T | None]
-"""From a match and the local time without its zone; ValueError where there is no such day."""
+"""Takes a match and the local time without its zone; raises ValueError for an impossible day."""
 _Readers = tuple[tuple[re.Pattern[str], _Reader[T]], ...]
-"""From the most particular to the most general."""
+"""Patterns with their readers, the most specific first."""
 
 
 def _scan(text: str, readers: _Readers[T], now: datetime) -> Iterator[tuple[re.Match[str], T]]:
@@ -184,7 +186,7 @@ def _count(number: str) -> int:
 
 
 def _month_start(months: int) -> date:
-    """The first day of a month, which is counted from the year 0."""
+    """Return the first day of a month, counted in months from the year 0."""
     return date(months // 12, months % 12 + 1, 1)
 
 
@@ -197,7 +199,7 @@ def _month_end(months: int) -> date:
 
 
 _ReadDay = Callable[..., tuple[date, float]]
-"""Of dates of their own: the day, and how surely it is meant. `due`: is to come, else was."""
+"""Reads an absolute date: the day, and how certain it is. `due`: a future day, else a past one."""
 
 
 def _iso(match: re.Match[str], today: date, *, due: bool) -> tuple[date, float]:
@@ -205,7 +207,7 @@ def _iso(match: re.Match[str], today: date, *, due: bool) -> tuple[date, float]:
 
 
 def _slashed(match: re.Match[str], today: date, *, due: bool) -> tuple[date, float]:
-    """Day first, as most write; month first where only that is a date."""
+    """Read the day first, as in most countries; the month first if only that is a valid date."""
     first, second, year = int(match[1]), int(match[2]), int(match[3])
     if second > 12:
         first, second = second, first
@@ -214,7 +216,7 @@ def _slashed(match: re.Match[str], today: date, *, due: bool) -> tuple[date, flo
 
 
 def _named(match: re.Match[str], today: date, *, due: bool) -> tuple[date, float]:
-    """A day of a month; without a year the next that comes, or the newest that has been."""
+    """Read a day of a month; without a year, the next one if it is due, else the latest one."""
     day, month = int(match["day"]), words.MONTHS[match["month"]]
     if match["year"]:
         return date(int(match["year"]), month, day), 0.95
@@ -236,18 +238,18 @@ _NAMED = (
 )
 
 
-# --- what was --------------------------------------------------------------------
+# --- past intervals ----------------------------------------------------------------
 
 
 class _Span(msgspec.Struct, frozen=True):
-    """Local moments before they are placed in a time zone."""
+    """An interval in local time, not yet converted to UTC."""
 
     start: datetime
     end: datetime
     confidence: float
     relative: bool = True
     elapsed: bool = False
-    """Whether it is counted in hours from now, whatever clocks were set to meanwhile."""
+    """Whether it is elapsed time counted from now, regardless of daylight saving changes."""
 
 
 def _midnight(day: date) -> datetime:
@@ -264,7 +266,7 @@ def _whole_months(first: int, sure: float, *, count: int = 1, relative: bool = F
     return _Span(start, end, sure, relative)
 
 
-def _was(read: _ReadDay, match: re.Match[str], now: datetime) -> _Span | None:
+def _past_day(read: _ReadDay, match: re.Match[str], now: datetime) -> _Span | None:
     day, confidence = read(match, now.date(), due=False)
     return _from_day(day, confidence, relative=False)
 
@@ -314,7 +316,7 @@ def _past_units(match: re.Match[str], now: datetime) -> _Span:
 
 
 def _whole_unit(step: int, confidence: float, match: re.Match[str], now: datetime) -> _Span:
-    """The week, month or other unit of the calendar that is `step` away from this one."""
+    """Return the calendar week, month or other unit that is `step` away from the current one."""
     unit, today = words.UNITS[match["unit"]], now.date()
     match unit:
         case "week":
@@ -325,7 +327,7 @@ def _whole_unit(step: int, confidence: float, match: re.Match[str], now: datetim
         case "year":
             return _whole_months(12 * (today.year + step), confidence, count=12, relative=True)
         case "weekend":
-            # The one in course or behind us; "last" is the newest that is over.
+            # The current or latest one; with "last", the latest that is over.
             saturday = today - timedelta(days=(today.weekday() - 5) % 7)
             if step and today - saturday < timedelta(days=2):
                 saturday -= timedelta(days=7)
@@ -362,9 +364,9 @@ def _past_readers() -> _Readers[_Span]:
     part = rf"(?:,? (?:in the |au |dans l'|en la |por la |a |de |){_PART})?"
     yesterday, this = f"(?:{any_of(words.YESTERDAY)})", f"(?:{any_of(words.THIS)})"
     forms: list[tuple[str, _Reader[_Span]]] = [
-        *((form, partial(_was, read)) for form, read in _NUMBERED),
+        *((form, partial(_past_day, read)) for form, read in _NUMBERED),
         (rf"({_YEAR})-(0[1-9]|1[0-2])", _iso_month),
-        *((form, partial(_was, _named)) for form in _NAMED),
+        *((form, partial(_past_day, _named)) for form in _NAMED),
         (rf"{lead}{_MONTH}(?:,? (?:de |del |of )?(?P<year>{_YEAR}))?", _named_month),
         *((form.format(n=_N, unit=_UNIT), _ago) for form in words.AGO),
         *((form.format(n=_N, unit=_UNIT), _past_units) for form in words.PAST),
@@ -403,7 +405,7 @@ _UNTIL = Regex(
 
 
 def _joined(text: str, found: list[tuple[int, TimeSpan]], now: datetime) -> tuple[TimeSpan, ...]:
-    """Two ends of one range made one interval; "since" and "before" opened to one side."""
+    """Join the two ends of a range; open intervals after "since" and before "before"."""
     out: list[TimeSpan] = []
     replace = msgspec.structs.replace
     i = 0
@@ -432,10 +434,10 @@ def _joined(text: str, found: list[tuple[int, TimeSpan]], now: datetime) -> tupl
     return tuple(out)
 
 
-# --- what is due -----------------------------------------------------------------
+# --- due dates ---------------------------------------------------------------------
 
 
-def _is_due(read: _ReadDay, match: re.Match[str], now: datetime) -> date | None:
+def _due_day(read: _ReadDay, match: re.Match[str], now: datetime) -> date | None:
     return read(match, now.date(), due=True)[0]
 
 
@@ -444,7 +446,7 @@ def _ahead(count: int, match: re.Match[str], now: datetime) -> date:
 
 
 def _next_weekday(match: re.Match[str], now: datetime) -> date:
-    """The next day of that name; "next" on a day of the same week means a week later."""
+    """Return the next day of that name; "next" before a day of this week adds a week."""
     ahead = (words.WEEKDAYS[match["weekday"]] - now.weekday() - 1) % 7 + 1
     later = match["before"] == "next" and now.weekday() + ahead < 7
     return now.date() + timedelta(days=ahead + (7 if later else 0))
@@ -459,11 +461,11 @@ def _in_units(match: re.Match[str], now: datetime) -> date | None:
 
 
 def _end_of_unit(ahead: int, match: re.Match[str], now: datetime) -> date | None:
-    """The last day of this week, month or year, or of the next one: by then it is due."""
+    """Return the last day of this week, month or year, or of the next one."""
     ahead, today = (1 if match.groupdict().get("next") else ahead), now.date()
     match words.UNITS[match["unit"]]:
         case "week":
-            # That of the work: its Friday, or the weekend's last day once that is past.
+            # The working week ends on Friday; after that, the week ends on Sunday.
             friday = today + timedelta(days=4 - today.weekday() + 7 * ahead)
             return friday if friday >= today else today + timedelta(days=6 - today.weekday())
         case "month":
@@ -485,8 +487,8 @@ def _end_of_month(match: re.Match[str], now: datetime) -> date:
 def _due_readers() -> _Readers[date]:
     to_come, end = f"(?:{words.NEXT})", f"(?:the |la )?(?:{words.END})"
     forms: list[tuple[str, _Reader[date]]] = [
-        *((form, partial(_is_due, read)) for form, read in _NUMBERED),
-        *((form, partial(_is_due, _named)) for form in _NAMED),
+        *((form, partial(_due_day, read)) for form, read in _NUMBERED),
+        *((form, partial(_due_day, _named)) for form in _NAMED),
         (
             rf"{end} (?:of |du |de la |de l'|de |des )?"
             rf"(?:the |(?:this|the|ce|cette|la|le|du|de la|de l') )?(?P<next>{to_come} )?{_UNIT}",
@@ -504,5 +506,5 @@ def _due_readers() -> _Readers[date]:
             _next_weekday,
         ),
     ]
-    # A part of a path or of a word with hyphens is none.
+    # Not inside a path or a hyphenated word.
     return tuple((re.compile(rf"(?<![\w/-])(?:{form})(?![\w/])"), read) for form, read in forms)

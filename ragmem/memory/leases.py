@@ -1,4 +1,4 @@
-"""What a process has of a store for as long as it is at it: leases, and the store itself."""
+"""What a process holds of a store while it works: leases on keys, and the open store itself."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -13,7 +13,10 @@ from ragmem.store import Store
 async def leased(
     store: Leases, keys: Sequence[str], owner_id: str, *, seconds: float
 ) -> AsyncIterator[frozenset[str]]:
-    """Hold those of the keys that nobody else has until the end of the block, however it ends."""
+    """Lease those keys that no other process holds, and release them when the block ends.
+
+    Yields the keys it got. They are renewed every third of `seconds`; failed renewals are ignored.
+    """
     renewal: asyncio.Task[None] | None = None
     try:
         mine = await store.claim(keys, owner_id, seconds=seconds)
@@ -24,7 +27,7 @@ async def leased(
         if renewal:
             renewal.cancel()
             await asyncio.gather(renewal, return_exceptions=True)
-        # They end by themselves where this fails.
+        # If this fails, the leases expire by themselves.
         with suppress(StoreError):
             await store.release(keys, owner_id)
 
@@ -37,7 +40,7 @@ async def _renew(store: Leases, keys: Sequence[str], owner_id: str, seconds: flo
 
 
 class HeldStore:
-    """A store that a question opens, and that closes when none has come for a while."""
+    """A store that is opened on demand and closed after `held_s` seconds without use."""
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class HeldStore:
         self._closing: asyncio.Task[None] | None = None
 
     async def opened(self) -> Store:
-        """The store, to be asked within `used`. StoreError."""
+        """Return the store, opening it if needed; call it only within `used`. Raises StoreError."""
         async with self._opening:
             if self._store is None:
                 self._store = await self._open_store()
@@ -64,7 +67,7 @@ class HeldStore:
 
     @asynccontextmanager
     async def used(self) -> AsyncIterator[None]:
-        """While this lasts the store does not close."""
+        """Keep the store from closing for the length of the block."""
         async with self._opening:
             self._users += 1
         if self._closing:
@@ -73,7 +76,7 @@ class HeldStore:
         try:
             yield
         except Exception:
-            # A database that was replaced, say: the next question opens it anew.
+            # The database may have been replaced, for example: the next use opens it again.
             held_s = 0.0
             raise
         finally:
@@ -95,7 +98,7 @@ class HeldStore:
                 await store.aclose()
 
     async def aclose(self) -> None:
-        """Close the store, whoever uses it."""
+        """Close the store, even while it is in use."""
         if self._closing:
             self._closing.cancel()
             await asyncio.gather(self._closing, return_exceptions=True)

@@ -1,7 +1,7 @@
-"""Memory: the interface through which everything above reads and writes the past.
+"""Memory: the interface through which the packages above read and write sessions.
 
-It works on any Store, and without one (`memory.enabled = false`, `--ephemeral`):
-then, and while a store is away, this process' own turns are what it remembers.
+It works on any Store, and without one (`memory.enabled = false`, `--ephemeral`). Without a store,
+and while one is unavailable, it remembers only the turns of this process.
 """
 
 import asyncio
@@ -68,16 +68,16 @@ from ragmem.text import clean
 from ragmem.usage import Metrics
 
 _FORK = re.compile(r" \(fork(?: (\d{1,4}))?\)$")
-"""How the name of a fork ends."""
+"""The suffix of a fork's title, with its number from the second fork on."""
 _HEARTBEAT_S = 10.0
 _PAGE = 500
-"""So many turns of a long session are held at a time."""
+"""Turns of a long session that are loaded at a time."""
 
 OpenStore = Callable[[], Awaitable[Store]]
 
 
 class Presence:
-    """The presence of one process, which the store knows by `owner_id`."""
+    """Keeps one process, `owner_id`, attached to the sessions it works in, by a heartbeat."""
 
     def __init__(self, open_store: OpenStore, owner_id: str) -> None:
         self._open_store = open_store
@@ -86,13 +86,13 @@ class Presence:
         self._heartbeat: asyncio.Task[None] | None = None
 
     def is_in(self, session_id: str) -> bool:
-        """Whether that was said of this session."""
+        """Whether this process is attached to a session."""
         return session_id in self._attached
 
     async def attach(self, session_id: str) -> int:
-        """Say it; how many other processes work there. StoreError."""
+        """Attach to a session; return how many other processes are. Raises StoreError."""
         if self._heartbeat is None:
-            # Where the store is away for now too: it is also how an idle process sees it go.
+            # Even if the store is unavailable: the heartbeat is how an idle process notices that.
             self._heartbeat = asyncio.create_task(self._beat())
         store = await self._open_store()
         others = await in_time(store.attach(session_id, self._owner_id))
@@ -106,7 +106,7 @@ class Presence:
                 await (await self._open_store()).heartbeat(self._owner_id)
 
     async def aclose(self) -> None:
-        """Leave the sessions."""
+        """Stop the heartbeat and detach from all sessions."""
         if self._heartbeat:
             self._heartbeat.cancel()
             await asyncio.gather(self._heartbeat, return_exceptions=True)
@@ -129,7 +129,7 @@ class SessionTurns(msgspec.Struct, frozen=True):
 
 
 class Memory:
-    """See the module's text. One per process; `owner_id` names the process to the store."""
+    """One process's memory; see the module's docstring. The store knows it by `owner_id`."""
 
     def __init__(  # noqa: PLR0913 - each by its name
         self,
@@ -146,12 +146,12 @@ class Memory:
         metrics: Metrics | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """Take what to work with.
+        """Create a memory over a store, or without one.
 
-        `service` may search for this process. `tail` keeps the newest sessions for when the
-        store is away, `requests` what each turn was asked with. `on_finished` is called when
-        a turn has ended: there is work for the background; `on_written` with each fact that was
-        added or updated.
+        `service` may search in place of this process. `tail` keeps the newest sessions for when the
+        store is unavailable, `requests` the sections of each turn's first request. `on_finished` is
+        called when a turn has ended, since that leaves work for the background; `on_written` with
+        each fact that was added or updated.
         """
         self.owner_id = new_id()
         self.records = records and open_store is not None and config.enabled
@@ -181,7 +181,7 @@ class Memory:
         )
         known = facts if self._open_store and config.facts.enabled else None
         self.facts = known if self.records else None
-        """None where nothing is recorded: what is known is recalled there all the same."""
+        """None if nothing is recorded; existing facts are recalled all the same."""
         self._collector = Collector(
             self._store if self._open_store else None,
             self._recall,
@@ -198,18 +198,18 @@ class Memory:
 
     @property
     def recalls(self) -> bool:
-        """Whether there is a store to recall from, written to or not."""
+        """Whether there is a store to recall from, even if nothing is recorded in it."""
         return self._open_store is not None
 
     # --- sessions ---------------------------------------------------------------
 
     async def project_of(self, cwd: Path) -> Located:
-        """The project of a folder; a new one is written with its first session."""
+        """Return the project of a folder; a new one is stored with its first session."""
         known = await in_time((await self._store()).projects()) if self._open_store else []
         return locate(normalize_cwd(cwd), known, now=self._clock())
 
     def new_session(self, cwd: Path, project: Project, *, title: str = "") -> Session:
-        """A session that exists from its first prompt on."""
+        """Return a new session, which is stored with its first prompt."""
         now = self._clock()
         return Session(
             session_id=new_id(),
@@ -223,10 +223,10 @@ class Memory:
         )
 
     async def create_session(self, session: Session, project: Project) -> None:
-        """Write a session and its project; a second time changes nothing.
+        """Write a session and its project; calling it again changes nothing.
 
-        Two processes may meet a new folder at once: the project that was written
-        first is that of both, so that a folder's memory is never split.
+        If two processes start in a new folder at once, both use the project that was written first,
+        so that a folder's memory is never split.
         """
         project = await self._first_written(project)
         session = msgspec.structs.replace(session, project_id=project.root_id)
@@ -244,23 +244,27 @@ class Memory:
         return project
 
     async def join(self, project: Project, into: Project, *, chosen: bool) -> None:
-        """Make this project's sessions, and those to come, the other one's.
+        """Assign this project's present and future sessions to the project `into`.
 
-        One that the person split off is joined only where it is `chosen` by them. StoreError.
+        A project that the user has split off is joined only if they have `chosen` to. Raises
+        StoreError.
         """
         joined = msgspec.structs.replace(project, joined_into=into.root_id)
         await surely(await self._store(), [RegisterProject(project=joined, chosen=chosen)])
 
     async def sessions(self, query: SessionQuery) -> list[Session]:
-        """The sessions that match, newest activity first."""
+        """Return the sessions that match, newest activity first."""
         return await (await self._store()).sessions(query)
 
     async def find_session(self, reference: str, *, mine: bool = False) -> Session:
-        """Find by id, unambiguous tail of one, or name; with `mine` among the person's own."""
+        """Find a session by its id, the end of it, or its title; with `mine`, among the user's own.
+
+        Raises SessionNotFound or AmbiguousSession.
+        """
         return await find_session(await self._store(), reference, mine=mine)
 
     async def load_session(self, session_id: str, query: TurnQuery = ALL_TURNS) -> SessionTurns:
-        """A session with its turns in order, all by default; SessionNotFound when there is none."""
+        """Return a session with its turns in order, all by default; SessionNotFound if unknown."""
         store = await self._store()
         session = await store.session(session_id)
         return SessionTurns(session, tuple(await store.turns(session_id, query)))
@@ -268,7 +272,7 @@ class Memory:
     async def turns_back(
         self, session_id: str, query: TurnQuery = ALL_TURNS
     ) -> AsyncGenerator[Turn, None]:
-        """The turns of a query from the newest back, of which a page is held at a time."""
+        """Yield a query's turns from the newest back, loading a page at a time."""
         store, page = await self._store(), msgspec.structs.replace(query, limit=_PAGE)
         while turns := await store.turns(session_id, page):
             for turn in reversed(turns):
@@ -276,7 +280,7 @@ class Memory:
             page = msgspec.structs.replace(page, before_index=turns[0].turn_index)
 
     async def turns_on(self, session_id: str, first: int = 1) -> AsyncGenerator[Turn, None]:
-        """A session's turns from one on, in order, of which a page is held at a time."""
+        """Yield a session's turns in order from index `first` on, loading a page at a time."""
         store = await self._store()
         last = (await store.session(session_id)).turn_count
         for end in range(first + _PAGE, last + 1 + _PAGE, _PAGE):
@@ -285,14 +289,14 @@ class Memory:
                     yield turn
 
     async def recap(self, session: Session) -> SessionRecap:
-        """What a session came to, for whoever comes back to it. StoreError."""
+        """Return how a session ended, for a user who returns to it. Raises StoreError."""
         from ragmem.memory.last_time import recaps
 
         [found] = await recaps(await self._store(), [session], now=self._clock())
         return found
 
     async def rename(self, session_id: str, title: str) -> Session:
-        """Give a session the person's own title."""
+        """Set the title that the user gave a session, and return the session."""
         store = await self._store()
         await store.session(session_id)
         named = UpdateSession(session_id=session_id, title=clean(title), at=self._clock())
@@ -303,7 +307,7 @@ class Memory:
         return renamed
 
     async def fork(self, session: Session, *, title: str = "") -> Session:
-        """A copy that goes on by itself and shares the turns so far by reference."""
+        """Create and return a fork of a session, which shares the turns so far by reference."""
         now = self._clock()
         copy = msgspec.structs.replace(
             session,
@@ -328,7 +332,10 @@ class Memory:
         return copy
 
     async def attach(self, session: Session) -> int:
-        """Say that this process works in the session; returns how many others do."""
+        """Attach this process to the session; return how many other processes are.
+
+        0 if nothing is recorded, it is attached already, or the store is unavailable.
+        """
         if not self.records or self._presence.is_in(session.session_id):
             return 0
         try:
@@ -344,7 +351,7 @@ class Memory:
     async def begin_turn(
         self, session: Session, project: Project, prompt: str, *, model: str
     ) -> TurnRecording:
-        """Accept the person's message: from here on it lasts."""
+        """Record the user's prompt as a new turn; once this returns, it survives a crash."""
         if self.records and session.session_id not in self._written:
             await self.create_session(session, project)
         await self.attach(session)
@@ -365,10 +372,10 @@ class Memory:
         return recording
 
     def finished(self, session: Session, turn: Turn) -> None:
-        """Keep a turn that has ended in this process' own memory too."""
+        """Keep a finished turn in this process, and in the tail."""
         measure(turn, self._running.pop(session.session_id, None), self._metrics)
         known = [*self._local_turns(session), redacted(turn)]
-        # What a window is planned of: all else is the store's, if it keeps any, with its results.
+        # The turns that a window is planned from; the store has the others, if any are recorded.
         count = window_limit(turn.turn_index) if self.records else len(known)
         self._local[session.session_id] = known[-count:]
         if self.tail and self.records:
@@ -377,18 +384,21 @@ class Memory:
         self._on_finished()
 
     def remember(self, session_id: str, turns: Sequence[Turn]) -> None:
-        """Take these for what this process knows of a session while the store is away."""
+        """Use these turns as a session's history while the store is unavailable."""
         if self.records:
             self._local[session_id] = list(turns)
 
     def recollect(self, session: Session) -> Session:
-        """Take what is kept of a session beside the store for what this process knows of it."""
+        """Load a session's turns from the tail if this process knows none; return the session."""
         if self.tail and session.session_id not in self._local:
             self._local[session.session_id] = list(self.tail.turns(session.session_id))
         return session
 
     async def record(self, writes: Sequence[Write]) -> Applied | None:
-        """Write without secrets; None where nothing is recorded. A store that is away keeps it."""
+        """Redact and apply writes, or spool them while the store is unavailable.
+
+        None if nothing is recorded.
+        """
         if not self.records:
             return None
         with self._metrics.time("store.apply"):
@@ -409,10 +419,10 @@ class Memory:
         changed: str = "",
         find_code: FindCode | None = None,
     ) -> Context:
-        """What goes to the model with `prompt`; the turn in flight is never history.
+        """Build the context that is sent to the model with `prompt`.
 
-        `changed` tells which files are other than the agent knows them; `find_code` looks
-        through the project's code, where that is indexed.
+        Its history excludes `turn`, the one in progress. `changed` describes which files differ
+        from what the agent has seen; `find_code` searches the project's code, if it is indexed.
         """
         asked = ContextInput(
             prompt=prompt,
@@ -441,14 +451,14 @@ class Memory:
         return built
 
     async def prepare(self) -> None:
-        """Load what the first search needs."""
+        """Load the libraries and the model that the first search needs."""
         if self.recalls:
             await self._recall.prepare()
 
     async def search(self, question: Question) -> list[Hit]:
-        """The turns and summaries that bear on a question, best first.
+        """Find the turns and summaries that are relevant to a question, best first.
 
-        Each with what took the place of something that was decided there.
+        If a decision of theirs was replaced, `Hit.since` says by what.
         """
         from ragmem.memory.since import replaced_in
 
@@ -462,7 +472,7 @@ class Memory:
     async def recently_accessed_files(
         self, session_id: str, *, max_chars: int = FILES_CHARS
     ) -> list[FileAccess]:
-        """Return one entry a path, latest first: as many as a list of so many characters has."""
+        """Return the latest access to each file, latest first, one path per 50 of `max_chars`."""
         store = await self._store()
         await store.session(session_id)
         return await accesses_of(store, session_id, max_chars=max_chars)
@@ -472,7 +482,7 @@ class Memory:
         return await self.recently_accessed_files(session_id, max_chars=_EVERY_FILE_CHARS)
 
     async def find_tool_call(self, session: Session, reference: str) -> ToolCall | None:
-        """A finished call of the session by the end of its id, the turn in flight first."""
+        """Find a finished call by the end of its id, newest turn first; None if there is none."""
         tail = reference.replace("-", "")
         own = [turn.tool_calls for turn in self._local_turns(session)]
         if running := self._running.get(session.session_id):
@@ -485,7 +495,7 @@ class Memory:
         return await (await self._store()).find_tool_call(session.session_id, reference)
 
     def running_turn(self, session_id: str) -> Turn | None:
-        """The turn in flight of a session, as it is recorded so far."""
+        """Return a session's turn in progress, as it is recorded so far."""
         running = self._running.get(session_id)
         return running.turn if running else None
 
@@ -508,7 +518,7 @@ class Memory:
         return await self._open_store()
 
     async def aclose(self) -> None:
-        """Leave the sessions."""
+        """Detach from all sessions, and finish writing the tail and the request log."""
         await self._presence.aclose()
         if self.tail:
             await self.tail.aclose()
@@ -517,7 +527,7 @@ class Memory:
 
 
 def _fork_title(title: str) -> str:
-    """That of a session without a name is made from its own first turn, like any other's."""
+    """Number the title as a fork's; an untitled fork is named after its own first turn."""
     if title == DEFAULT_TITLE:
         return title
     again = _FORK.search(title)

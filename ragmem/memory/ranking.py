@@ -1,28 +1,29 @@
-"""What a search's candidates are worth: pure functions from scores to an order.
+"""Ranking of a search's candidates: pure functions from scores to an order.
 
-The contract with a store, one round trip for a question:
+The contract with a store, one round trip per question:
 
-*Indexed*: for each turn that has ended one document, `ragmem.terms.turn_terms`. One vector per
-passage. No documents of sessions: their scores come from their turns', as good as BM25 over all
-their text. Nor of a turn with the one before it: half of that one's BM25, added here, finds as
-much (.758 / .850 / .911 of the evidence at 5 / 10 / 20, against .754 / .846 / .916), and a turn's
-words are its own.
+*Index*: one document for each finished turn, `ragmem.terms.turn_terms`; one vector per passage.
+There are no documents for sessions: their scores derive from their turns', which is as good as BM25
+over all their text. Nor for a turn together with the one before it: adding half of that one's BM25
+here finds as much (.758 / .850 / .911 of the evidence at 5 / 10 / 20, against .754 / .846 / .916),
+and a turn's words remain its own.
 
-*Asked*: `query_terms` of the question without its relative time words; the question's vector or
+*Query*: `query_terms` of the question without its relative time words; the question's vector or
 None; the intervals that it names; a scope (project ids or session ids); N, `Weights.candidates`.
 
-*Answered*, each turn once:
-1. the N best by BM25 (k1 1.2, b 0.75, document frequencies of the scope where the store can have
+*Result*, each turn once:
+1. the N best by BM25 (k1 1.2, b 0.75, document frequencies of the scope if the store can compute
    them) over any of the terms; in a large scope the commonest may be left out. Stop words are
-   asked for only where there is no vector: they find 0.05 more at 20 then;
+   included only if there is no vector: then they find 0.05 more at 20;
 2. the N best by the raw cosine of their best passage;
-3. of each interval the newest, the best by BM25 and by cosine that began in it, N / 2 each;
+3. of the turns begun in each interval, the newest, the best by BM25 and the best by cosine,
+   N / 2 each;
 4. the direct neighbours in their session (`turn_index` ± 1) of 1 and 2.
 
-Each with its scores: `text` is 0 for a turn that is neither in 1 nor in 3 (no second look is
-needed), `similarity` and `whole` None where there is no vector. Never texts, never vectors.
+Each comes with its scores: `text` is 0 for a turn that is neither in 1 nor in 3 (it is not scored
+again), `similarity` and `whole` are None without a vector. Texts and vectors are never returned.
 
-*Computed here*: all else. What is left to load is the few turns that are shown: see `recall.py`.
+*Computed here*: everything else. Then only the few turns to show are loaded: see `recall.py`.
 """
 
 import math
@@ -37,47 +38,47 @@ from ragmem.similarity import group_z_scores, middle_for_unknown, z_scores
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
-    """How much each ingredient counts, in units of one standard deviation of the scores.
+    """The weight of each part of the score, in standard deviations.
 
     Chosen with sweeps of one weight at a time over tests/recall/data (see scripts/recall), each
-    set by itself and all merged into one project; `whole`, `around` and `short` over histories of
-    repositories and chats too (docs/measurements.md). The held-out sets were seen when designs
-    were compared (a window or none), so that they are no blind test. All is flat around the values
-    here: a step up or down moves recall by about 0.01.
+    set by itself and all merged into one project; `whole`, `around` and `short` also over histories
+    of repositories and chats (docs/measurements.md). The held-out sets were seen when designs were
+    compared (a window or none), so they are no blind test. Recall is flat around these values: a
+    step up or down changes it by about 0.01.
     """
 
     candidates: int = 50
-    """N of the contract. In 1,400 turns 20 find as much, and 1,000 less: what is far from the
-    question blurs the scale."""
+    """N of the contract. In 1,400 turns, 20 find as much, and 1,000 find less: candidates far from
+    the question distort the standard scores."""
     vector: float = 1.5
-    """Of the cosine, where the BM25 counts 1."""
+    """Weight of the cosine; that of BM25 is 1."""
     foreign_vector: float = 0.8
-    """The same for a question in a language that the embedder knows badly."""
+    """Weight of the cosine for a question in a language that the embedder knows badly."""
     whole: float = 0.5
-    """The share of the first passage in the cosine; the best one's is the rest. In a long turn
+    """Share of the first passage in a turn's cosine; the rest is the best passage's. In a long turn
     some passage is near to anything."""
     around: float = 0.3
-    """Of the mean cosine of a turn and of those before and after it, for what is split over two."""
+    """Weight of the mean cosine of a turn and its neighbours, for answers split over two turns."""
     short: float = 3.0
-    """Passages beyond the first at which what surrounds a turn (the one before, those around, its
-    session) counts half: a long one speaks for itself."""
+    """Passages beyond the first at which a turn's surroundings (the turn before, the neighbours,
+    the session) count half: a long turn has enough text of its own."""
     before: float = 0.5
-    """Of the BM25 of the turn before, on its own scale: it tells what "do it" is about."""
+    """Weight of the BM25 of the turn before, which says what "do it" is about."""
     session: float = 0.5
-    """Of its session's score: the mean of its three best by text, and by vector."""
+    """Weight of the session's score: the mean of its three best turns, by text and by vector."""
     time: float = 4.0
-    """Of a turn inside of an interval that the question surely names."""
+    """Weight of being inside an interval that the question names, times its confidence."""
     here: float = 0.25
-    """Of a turn of the conversation that asks: between two alike, its own is meant."""
+    """Weight of being in the session that asks: between equals, its own turn is meant."""
     recency: float = 0.05
-    """Of a turn of this minute; halves with each `recency_days`. Settles ties."""
+    """Weight of a turn of this minute, halved every `recency_days`; it decides ties."""
     recency_days: float = 30.0
 
 
 DEFAULT_WEIGHTS = Weights()
 _BEST_OF_SESSION = 3
 _STEP = 1e-3
-"""Of the score, from one turn of a time to the next."""
+"""Difference in score from one turn to the next in a search by time alone."""
 
 
 def rank(
@@ -89,10 +90,10 @@ def rank(
     session_ids: Collection[str] = (),
     weights: Weights = DEFAULT_WEIGHTS,
 ) -> tuple[Ranked, ...]:
-    """The candidates, best first; ties by the newest. Turns or summaries, not both at once.
+    """Rank turns or summaries, not both at once: best first, ties by the newest.
 
-    `foreign`: the question is in a language that the embedder knows badly. `session_ids`:
-    the conversation that it is asked in, with those that it was forked from.
+    `foreign`: the question is in a language that the embedder knows badly. `session_ids`: the
+    session that it is asked in, and those that it was forked from.
     """
     if not found:
         return ()
@@ -114,7 +115,7 @@ def rank(
     ranked = []
     for i, candidate in enumerate(found):
         session = of_text[candidate.session_id] + vector * of_vector[candidate.session_id]
-        # From 1, for a turn of one passage, to 0: what surrounds a long one counts less.
+        # From 1 for a turn of one passage down to 0: the surroundings of a long one count less.
         beside = 1 / (1 + (max(0, candidate.passages - 1) / weights.short) ** 2)
         days = max(0.0, (now - candidate.at) / timedelta(days=1))
         parts = (
@@ -133,10 +134,10 @@ def rank(
 
 
 def of_time(candidates: Iterable[Candidate], spans: Sequence[TimeSpan]) -> tuple[Ranked, ...]:
-    """What was said in the intervals, for a question that names nothing else.
+    """Rank the turns in the intervals, for a question that names a time and nothing else.
 
-    The newest of each session first, then those before them, so that the first few tell
-    of all that was done.
+    First the newest of each session, then the second newest of each and so on, so that the first
+    few cover everything that was done.
     """
     inside = [c for c in candidates if any(s.start_at <= c.at < s.end_at for s in spans)]
     inside.sort(key=lambda c: (c.at, c.turn_index, c.record_id), reverse=True)
@@ -155,9 +156,10 @@ def of_time(candidates: Iterable[Candidate], spans: Sequence[TimeSpan]) -> tuple
 
 
 def closeness(at: datetime, spans: Sequence[TimeSpan]) -> float:
-    """How well a moment fits the best of the intervals: its confidence inside, less with distance.
+    """Return how well a moment fits the best of the intervals: the confidence of one around it.
 
-    Half a day or half the interval outside, whichever is more, halves it.
+    Outside, it is half of that at the edge, and halves again with each half day or half interval,
+    whichever is more.
     """
     best = 0.0
     for span in spans:
@@ -177,7 +179,7 @@ def _near(one: Candidate, share: float) -> float | None:
 
 
 _Places = Mapping[tuple[str, int], int]
-"""Where each turn stands among the candidates, by its session and index."""
+"""The position of each turn among the candidates, by its session and index."""
 
 
 def _mean_around(c: Candidate, near: Sequence[float | None], places: _Places) -> float | None:

@@ -1,4 +1,4 @@
-"""Search of the memory: from a question to the turns and summaries that bear on it."""
+"""Search of the memory: from a question to the relevant turns and summaries."""
 
 import asyncio
 import logging
@@ -46,43 +46,45 @@ from ragmem.usage import Metrics
 
 _log = logging.getLogger("ragmem")
 FIND = "find"
-"""What a service is asked for, by a `Question`; it answers with what is `Found`."""
+"""Name of the service's request to search: it takes a `Question` and returns a `Found`."""
 _QUESTION_CHARS = 4_000
-"""Of a longer one the beginning and the end are looked for: what is between was pasted."""
+"""Longer questions are cut to their beginning and end; what is between was probably pasted."""
 _MOST_INTERVALS = 4
 _SPARE = 8
-"""So many more than asked for are fetched, to put near-duplicates behind."""
+"""Records loaded beyond those asked for, so that near-duplicates can be demoted."""
 _TURNS_OF_TIME = 400
-"""Of which the store gives half, the newest: enough to meet every session of a day."""
+"""Limit of a search by time alone. The store returns half, the newest: enough to include every
+session of a day."""
 _SPARE_OF_TIME = 24
 _WITH_WORDS = 0.8
-"""Of the floor: what shares words with the question must be so near, counting those words too.
+"""Share of the floor that a turn with words of the question must reach, by `_nearness`.
 
-Fitted over tests/recall/data, the chats and the stories of tests/recall/days/open, with other
-sets' questions as those about nothing that was ever said: what those find falls from 1.2 turns to
-0.6, and of the evidence among the first three 3 % is lost. The whole floor for questions in German
-and French, of which the embedder finds all somewhat near, takes a fifth of the junk there, and with
-it 4 % of what is needed.
+Fitted on tests/recall/data, the chats and the stories of tests/recall/days/open, with the questions
+of other sets as questions without an answer: the turns found for those fall from 1.2 to 0.6, and
+3 % of the evidence among the first three is lost. The whole floor for questions in German and
+French, for which the embedder rates all texts as somewhat similar, would remove a fifth of the
+irrelevant turns there, and 4 % of the needed ones.
 """
 _OF_BEST = 0.5
-"""Of what is nearest the others are to be so near: chosen on the stories of tests/recall/days/open,
-where junk falls by a quarter and nothing that is needed is lost; over tests/recall/data .005 of the
-evidence among the first five is.
+"""Share of the best nearness that the others must reach. Chosen on the stories of
+tests/recall/days/open, where irrelevant turns fall by a quarter and no needed one is lost; on
+tests/recall/data .005 of the evidence among the first five is lost.
 """
 _OF_BEFORE = 3
-"""Turns that a question for what was done before finds, however far they are."""
-_WORDS_ALONE = 0.12
-"""Share of the question's words that is no accident, where there is no vector yet."""
+"""Turns found at least by a question about earlier work, however low their similarity."""
+_ENOUGH_WORDS = 0.12
+"""Share of the question's words above which a record without a vector yet is relevant."""
 _ENOUGH_TURNS = 5
-"""Turns that have a vector: of fewer none is near to most of what a young project is asked for."""
+"""Turns with vectors that `Found.nearest` needs; with fewer, as in a young project, most questions
+have nothing near."""
 _OTHERS = 8
-"""Records that hold none of the words, thought beside the few that were loaded."""
+"""Records with none of the question's words, assumed beside the few loaded ones for `rarity`."""
 BEHIND = 1.0
-"""Taken from the score of a turn that says what a better one says, or that can hardly answer."""
+"""Penalty on the score of a turn that repeats a better one, or can hardly be an answer."""
 _ALIKE = 0.8
-"""Two turns say the same when the terms that they share are so much of all that they have."""
-_SAYS_SOMETHING = 15
-"""Different terms of a turn, that it be told of a time before the others."""
+"""Jaccard similarity of the terms of two turns from which they say the same."""
+_SUBSTANTIAL_TERMS = 15
+"""Distinct terms below which a turn is demoted in the answer to what was said at some time."""
 
 
 class TimeSpan(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,98 +93,98 @@ class TimeSpan(msgspec.Struct, frozen=True, kw_only=True):
     start_at: datetime
     end_at: datetime
     confidence: float
-    """0 to 1: how surely the words mean this interval, and that something was said in it."""
+    """0 to 1: how likely the words mean this interval, as the time of something that was said."""
     text: str
-    """The words, without case and accents."""
+    """The words, casefolded and without accents."""
     relative: bool = False
-    """The words name no date of their own, so that no turn is found by them."""
+    """The words contain no date by themselves, so that they are not searched for in texts."""
 
 
 class Ranked(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate with what it is worth; comparable within one search only."""
+    """A candidate with its score, which is comparable within one search only."""
 
     candidate: Candidate
     score: float
     parts: tuple[tuple[str, float], ...]
-    """What the score is made of, by name; they sum to it."""
+    """The parts of the score by name; they sum to it."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is searched for, and how."""
+    """A search of the memory: the text, the scope and the limits."""
 
     text: str
     scope: Scope = EVERYTHING
     session_id: str = ""
-    """The conversation that asks: of two alike, its own turn is meant."""
+    """The session that the question is asked in; its own turns are preferred between equals."""
     semantic: bool = True
-    """False: by words alone."""
+    """False: search by words alone."""
     max_results: int = 5
     levels: tuple[int, ...] = ()
     """0 for turns, 1 and up for summaries; empty for all."""
     min_similarity: float | None = None
-    """A hit must be nearer (strictly), unless it holds words of the question: the more those tell,
-    the farther it may be. One without a vector yet must hold words that are no accident."""
+    """The cosine that a hit must exceed. With words of the question it may be lower, the more so
+    the rarer they are; without a vector yet, it must have more than a few of the words."""
     patience_s: float | None = None
-    """So long the embedder is waited for; then the words alone are looked for."""
+    """Seconds to wait for the embedder before searching by words alone."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What bears on a question, best first, before its texts are loaded."""
+    """The result of a search, best first, before any texts are loaded."""
 
     question: Question
     ranked: tuple[Ranked, ...] = ()
     spans: tuple[TimeSpan, ...] = ()
     nearest: float | None = None
-    """The cosine of what is most like it of the turns and summaries of its scope that have a vector
-    already; None where those are too few turns to tell, or the question names nothing."""
+    """The highest cosine among turns and summaries in scope that have a vector; None if too few
+    turns have one to tell, or the question has no terms."""
 
 
 class Replaced(msgspec.Struct, frozen=True):
-    """What was said in a turn and does not hold any more."""
+    """A statement of a turn that no longer holds."""
 
     by: str
-    """What stands in its place today."""
+    """The statement that replaced it, as it is today."""
 
 
 BY_WORDS = "its words"
-"""In `why`, of what shares a word with the question."""
+"""In `Hit.why`: it shares a word with the question."""
 BY_TIME = "its time"
-"""The same of what was said at the time that it names."""
+"""In `Hit.why`: it was said at the time that the question names."""
 _BY_SESSION = "its session"
-"""All of `why`, of what nothing speaks for but that others of its session were found."""
+"""The whole of `Hit.why` if it was found only because others of its session were."""
 _QUOTED_CHARS = 500
 _FAR = 0.5
-"""The share of the floor below which a hit has nothing to do with the question."""
+"""Share of the floor below which a hit is unrelated to the question."""
 
 
 def comes_near(similarity: float | None, floor: float | None) -> bool:
-    """Whether what is not close has something to do with the question all the same."""
+    """Whether a similarity, even below the floor, is high enough to be related to the question."""
     return floor is None or (similarity or 0) > _FAR * floor
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn or summary that bears on a question, with where it comes from."""
+    """A turn or summary that is relevant to a question, with its source."""
 
     type: Literal["turn", "summary"]
     turn: Turn | None = None
     summary: Summary | None = None
     score: float
-    """Fused rank score: what the order goes by; comparable within one search only."""
+    """Fused rank score, which hits are ordered by; comparable within one search only."""
     similarity: float | None = None
-    """Raw cosine, -1 to 1; None for a hit by its words alone."""
+    """Raw cosine, -1 to 1; None for a record without a vector, or a search by words alone."""
     session_id: str
     session_title: str = ""
     who: str = ""
-    """Name of the person whose session it is; empty for one's own."""
+    """Name of the session's owner; empty for the user's own sessions."""
     at: datetime
     why: str = ""
-    """What it was found by, in words."""
+    """What it was found by, for display."""
     since: str = ""
-    """What took the place of something that was decided there."""
+    """What replaced a decision of it, for display."""
     changed: tuple[str, ...] = ()
-    """Files that have changed since the turn was done with them, or the summary was made."""
+    """Files that have changed since the turn last touched them, or the summary was made."""
     outdated: dict[str, str] = {}
-    """Files that have changed since, in the turn or later, by the calls that showed them."""
+    """Files that have changed since a call showed them, in the turn or later, by the call's id."""
 
     @property
     def record_id(self) -> str:
@@ -193,25 +195,25 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def level(self) -> int:
-        """Return its level; 0 for a turn."""
+        """Return the summary's level; 0 for a turn."""
         return self.summary.level if self.summary else 0
 
     @property
     def relevance(self) -> str:
-        """The similarity as it is shown."""
+        """The similarity, for display."""
         return relevance(self.similarity)
 
     def facts(self, now: datetime) -> list[str]:
-        """Tell people what it is, where it stands, how old it is, and why it was found.
+        """Return its kind, its session, its age and why it was found, for display.
 
-        Not how alike it is: that is one part of the score, which the order goes by.
+        The similarity is left out: it is only one part of the score that hits are ordered by.
         """
         found = f"found by {self.why}" if self.why else ""
         what = (self._what, self.where(title_chars=40), ago(self.at, now), found)
         return [each for each in what if each]
 
     def where(self, *, title_chars: int = 60) -> str:
-        """The session, by its id, its title, and the person whose it is if it is another's."""
+        """Return the session's id and title, and its owner if it is another user's."""
         title = one_line(self.session_title, title_chars)
         named = f" “{title}”" if title else ""
         return f"session {short_id(self.session_id)}{named}{f' of {self.who}' * bool(self.who)}"
@@ -224,27 +226,29 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         return f"Summary of {of}"
 
     def is_close(self, floor: float | None) -> bool:
-        """Whether it has a word of the question, its time, or is more alike than `floor`."""
+        """Whether it has a word of the question, its time, or a similarity above `floor`."""
         alike = self.similarity is not None and floor is not None and self.similarity > floor
         return alike or BY_WORDS in self.why or self.why == BY_TIME
 
     def is_further(self, floor: float | None) -> bool:
-        """Whether something of its own speaks for it, though it is not close."""
+        """Whether it is related though not close, and not by its session alone."""
         return comes_near(self.similarity, floor) and self.why != _BY_SESSION
 
     def repeats(self, shown: Collection[str]) -> bool:
-        """Whether it is a summary of turns that are all among these."""
+        """Whether it is a summary, and all of the turns it covers are among `shown`."""
         return self.summary is not None and self.summary.repeats(shown)
 
     def judged(self, replaced: Mapping[str, Replaced]) -> "Hit":
-        """Add what took the place of something that it says, by turn; of a summary, by those that
-        it digests."""
+        """Return the hit with `since` set from `replaced`, which is by turn id.
+
+        For a summary, that of a turn that it covers counts too.
+        """
         told = (self.record_id, *(self.summary.covers if self.summary else ()))
         since = next((f"Since replaced by: {replaced[i].by}" for i in told if i in replaced), "")
         return msgspec.structs.replace(self, since=since)
 
     def quotes(self) -> list[str]:
-        """What it says, and what became of that, a line each."""
+        """Return excerpts for display: what it says, and what replaced that, each as one line."""
         said = [self.summary.text] if self.summary else []
         if self.turn:
             said = [f"> {self.turn.prompt}", self.turn.assistant_message or self.turn.said]
@@ -253,21 +257,21 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOBODY: Mapping[str, str] = MappingProxyType({})
-"""Nobody else has said anything: `others_of` a person who is alone."""
+"""The result of `others_of` for a store with a single user."""
 
 
 async def others_of(store: CodeStore) -> dict[str, str]:
-    """What other people are called who have something in a shared store, by their ids."""
+    """Return the display names of the other users of a shared store, by their ids."""
     return {each.owner_id: each.called for each in await store.others()}
 
 
 async def sessions_by_id(store: CodeStore, session_ids: Iterable[str]) -> dict[str, Session]:
-    """Return by id those sessions that are there still."""
+    """Return sessions by id, without those that no longer exist."""
     return {each.session_id: each for each in await store.get(Session, list(session_ids))}
 
 
 def scope_of(session: Session, name: ScopeName) -> Scope:
-    """Return where a session's questions are looked for."""
+    """Return the scope that a session's questions are searched in."""
     match name:
         case "session":
             return Scope(session_ids=(session.session_id,))
@@ -278,7 +282,7 @@ def scope_of(session: Session, name: ScopeName) -> Scope:
 
 
 class ComparableVectors:
-    """Vectors of texts that may be compared with the store's; without an embedder none."""
+    """Embeds texts for comparison with a store's vectors; without an embedder, returns none."""
 
     def __init__(self, embedder: Embedder | None, metrics: Metrics) -> None:
         self._embedder = embedder
@@ -290,9 +294,9 @@ class ComparableVectors:
         return self._embedder.info.model_id if self._embedder else ""
 
     async def is_for(self, store: Store, *, mark: bool = False) -> bool:
-        """Whether the store's vectors are this embedder's; with `mark` they will be, if none are.
+        """Whether the store's vectors are this embedder's.
 
-        StoreError.
+        With `mark`, a store without an embedder gets this one. Raises StoreError.
         """
         if self._embedder is None:
             return False
@@ -306,7 +310,10 @@ class ComparableVectors:
     async def rows(
         self, store: Store, texts: Sequence[str], *, query: bool = False, patience_s: float | None
     ) -> list[bytes]:
-        """Return one row a text; none where they come too late, or those stored are another's."""
+        """Return a float32 vector per text; none after a timeout, an error or for other vectors.
+
+        An error is logged, and so is a timeout; the store's vectors may be another embedder's.
+        """
         embedder = self._embedder
         if embedder is None or not any(text.strip() for text in texts):
             return []
@@ -318,7 +325,7 @@ class ComparableVectors:
         except StoreUnavailable:
             return []
         except Exception as error:
-            # Whatever it is: words are compared all the same, and the worker embeds it later.
+            # Whatever it is: words are still compared, and the worker embeds a memory later.
             known = isinstance(error, RagmemError | TimeoutError)
             what = "The question" if query else "A memory"
             _log.warning("%s could not be embedded: %s", what, error, exc_info=not known)
@@ -327,7 +334,7 @@ class ComparableVectors:
         return [row.astype("<f4").tobytes() for row in found]
 
     def writes(self, memories: Sequence[MemoryRecord], rows: Sequence[bytes]) -> list[PutVectors]:
-        """The writes of memories' vectors; of one that has none, none."""
+        """Return the writes of memories' vectors, without those that have none."""
         return [
             PutVectors(
                 record_id=memory.memory_id,
@@ -342,9 +349,9 @@ class ComparableVectors:
 
 
 class Recall:
-    """Asks the store for candidates, ranks them, and fetches the best.
+    """Asks the store for candidates, ranks them, and loads the best.
 
-    Without an embedder, or when it fails, by words alone.
+    Without an embedder, or when it fails, it searches by words alone.
     """
 
     def __init__(
@@ -356,7 +363,7 @@ class Recall:
         metrics: Metrics | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """`service` is asked first, and does all but the loading where it answers."""
+        """`service`, if it answers, does everything but loading the texts."""
         self._open_store = open_store
         self._embedder = embedder
         self._service = service
@@ -365,7 +372,7 @@ class Recall:
         self._clock = clock
 
     async def prepare(self) -> None:
-        """Load what takes time before the first question, if there is anything to be found."""
+        """Load libraries and the model ahead of the first search, unless the store is empty."""
         if self._service and self._service.may_answer:
             return
         with suppress(StoreError, EmbedderError):
@@ -377,11 +384,11 @@ class Recall:
                 await self._embedder.prepare()
 
     async def search(self, question: Question) -> list[Hit]:
-        """The best hits, best first; raises StoreError."""
+        """Return the best hits, best first. Raises StoreError."""
         return await self.hits(await self.find(question))
 
     async def find(self, question: Question) -> Found:
-        """Find all that may answer it, ranked; raises StoreError."""
+        """Find and rank the candidates for a question. Raises StoreError."""
         if question.max_results < 1 or not question.text.strip():
             return Found(question=question)
         found = None
@@ -394,8 +401,8 @@ class Recall:
         return found
 
     def _is_success(self, found: Found) -> bool:
-        """Whether it holds what was said at the time that is asked about, a word of the question,
-        or something more alike than the threshold: also where a request shows it anyway."""
+        """Whether something has the question's time, one of its words, or a similarity above the
+        floor; the embedder's own floor if the question sets none."""
         floor = found.question.min_similarity
         if floor is None and self._embedder is not None:
             floor = self._embedder.info.thresholds.history
@@ -408,7 +415,7 @@ class Recall:
 
         store = await self._open_store()
         now = self._clock().astimezone()
-        text = _ends(question.text)
+        text = _shortened(question.text)
         spans = time_spans(text, now)
         surest = sorted(spans, key=lambda span: -span.confidence)[:_MOST_INTERVALS]
         timely = SearchQuery(
@@ -430,7 +437,7 @@ class Recall:
                     store, [plain], query=True, patience_s=question.patience_s
                 )
             vector = rows[0] if rows else b""
-        # Stop words find a little more where there is nothing else to go by; they are no match.
+        # Stop words find a little more without a vector; with a floor they don't count as matches.
         with_stop_words = not vector and question.min_similarity is None
         query = msgspec.structs.replace(
             timely,
@@ -456,7 +463,7 @@ class Recall:
         )
 
     async def hits(self, found: Found, *, hidden: Collection[str] = ()) -> list[Hit]:
-        """The best of it with their texts, but for the records whose ids are `hidden`."""
+        """Load the best records with their texts, except those whose ids are `hidden`."""
         ranked = [one for one in found.ranked if one.candidate.record_id not in hidden]
         if not ranked:
             return []
@@ -473,11 +480,11 @@ class Recall:
     async def _loaded(
         self, store: Store, ranked: Sequence[Ranked], found: Found
     ) -> list[tuple[Ranked, Turn | Summary]]:
-        """The best with their records; what says the same as a better one comes behind."""
+        """Load the best records; near-duplicates of better ones are demoted."""
         from ragmem.memory.last_time import is_small_talk
         from ragmem.terms import summary_terms, turn_terms
 
-        # Of a time all that was said is as good, but for greetings.
+        # In a search by time all turns count the same, except greetings and the like.
         of_time = _is_of_time(ranked)
         limit = found.question.max_results
         best = ranked[: limit + (_SPARE_OF_TIME if of_time else _SPARE)]
@@ -493,18 +500,18 @@ class Recall:
         records |= {summary.summary_id: summary for summary in above}
         words = {turn.turn_id: frozenset(turn_terms(turn)) for turn in turns}
         told = {each.summary_id: frozenset(summary_terms(each)) for each in above}
-        best = _bearing(best, words | told, found)
+        best = _relevant(best, words | told, found)
         behind = {turn.turn_id for turn in turns if only_asks(turn)}
         if of_time:
-            behind |= {turn for turn, own in words.items() if len(own) < _SAYS_SOMETHING}
+            behind |= {turn for turn, own in words.items() if len(own) < _SUBSTANTIAL_TERMS}
         best = demoted(best, words, behind=behind) if len(best) > 1 else best
-        # What was deleted since it was found has no record.
+        # Records may have been deleted since they were found.
         known = [(one, records.get(one.candidate.record_id)) for one in best]
         return [(one, record) for one, record in known if record is not None][:limit]
 
 
 def by_score(one: Ranked) -> tuple[float, float, str]:
-    """The key of an order from the best down; of two that are as good the newer comes first."""
+    """Sort key: best score first, then newest."""
     return (-one.score, -one.candidate.at.timestamp(), one.candidate.record_id)
 
 
@@ -515,9 +522,9 @@ def demoted(
     behind: Collection[str] = (),
     penalty: float = BEHIND,
 ) -> list[Ranked]:
-    """Near-duplicates of better ones put behind; `texts` are the terms of the first few, by turn.
+    """Demote near-duplicates of better ones, and the records whose ids are in `behind`.
 
-    The records whose ids are in `behind` go there too.
+    `texts` are the terms of the first few by turn id; `penalty` is subtracted from the scores.
     """
     kept: list[frozenset[str]] = []
     out = []
@@ -535,14 +542,14 @@ def demoted(
 
 def _says_the_same(one: frozenset[str], other: frozenset[str]) -> bool:
     if min(len(one), len(other)) < _ALIKE * max(len(one), len(other)):
-        # They can't, and need not be compared.
+        # Sets of such different sizes can't reach it.
         return False
     common = len(one & other)
     return common >= _ALIKE * (len(one) + len(other) - common)
 
 
 def _is_of_time(ranked: Sequence[Ranked]) -> bool:
-    """Whether they were looked for by their time alone."""
+    """Whether they come from a search by time alone."""
     return bool(ranked) and "order" in dict(ranked[0].parts)
 
 
@@ -551,33 +558,33 @@ def _is_above(one: Candidate, floor: float | None) -> bool:
 
 
 def only_asks(turn: Turn) -> bool:
-    """Whether it is a question that nothing came of, which is rarely what answers another."""
+    """Whether a turn is a question without an answer or calls, which rarely answers another."""
     came = turn.assistant_message.strip() or turn.tool_calls
     return turn.user_message.rstrip().endswith(("?", "？")) and not came
 
 
-def _bearing(
+def _relevant(
     ranked: Sequence[Ranked], words: Mapping[str, Collection[str]], found: Found
 ) -> list[Ranked]:
-    """Those that share more with the question than common words."""
+    """Return the candidates above the question's floor, by meaning and the words they share."""
     floor = found.question.min_similarity
     if floor is None:
         return list(ranked)
-    text = _ends(found.question.text)
+    text = _shortened(found.question.text)
     asked = text
     if found.spans:
         from ragmem.memory.dates import without_time_words
 
         asked = without_time_words(text, found.spans)
     bar = floor if leaves_subject(text) else floor * _WITH_WORDS
-    shares = _shares(asked, [words.get(one.candidate.record_id, ()) for one in ranked])
+    shares = _word_shares(asked, [words.get(one.candidate.record_id, ()) for one in ranked])
     nears = [_nearness(one.candidate, share) for one, share in zip(ranked, shares, strict=True)]
     least = _OF_BEST * max((near for near in nears if near is not None), default=0.0)
     near_enough = [
         one
         for one, near, share in zip(ranked, nears, shares, strict=True)
         if "order" in dict(one.parts)
-        or (_bears(one.candidate, share, floor, bar) and (near is None or near >= least))
+        or (_is_relevant(one.candidate, share, floor, bar) and (near is None or near >= least))
     ]
     if len(near_enough) >= _OF_BEFORE or not asks_of_before(text):
         return near_enough
@@ -586,21 +593,24 @@ def _bearing(
 
 
 def _nearness(one: Candidate, share: float) -> float | None:
-    """Its cosine and its share of the question's words on one scale; None without a vector."""
+    """Return the cosine plus the share of the question's words, scaled; None without a vector."""
     return None if one.similarity is None else one.similarity + WORDS_AS_COSINE * share
 
 
-def _bears(one: Candidate, share: float, floor: float, with_words: float) -> bool:
+def _is_relevant(one: Candidate, share: float, floor: float, with_words: float) -> bool:
     near, both = one.similarity, _nearness(one, share)
     if near is None or both is None:
-        return share > _WORDS_ALONE
-    # A summary says in common words what its turns say in theirs.
+        return share > _ENOUGH_WORDS
+    # A summary repeats the words of its turns, in more common ones: for it they count less.
     bar = with_words if one.level == TURN_LEVEL else floor
     return near > floor or (share > 0 and both > bar)
 
 
-def _shares(text: str, records: Sequence[Collection[str]]) -> list[float]:
-    """How much of what a text's words tell each record holds, 0 to 1; common words tell little."""
+def _word_shares(text: str, records: Sequence[Collection[str]]) -> list[float]:
+    """Return the share of the question's term weights that each record has, 0 to 1.
+
+    Terms weigh less the more of the records have them.
+    """
     from ragmem.terms import query_terms, rarity
 
     held = [frozenset(words) for words in records]
@@ -637,7 +647,7 @@ def _ranked(
 
 
 def import_all() -> None:
-    """Load what a search needs, and takes long."""
+    """Load the libraries that a search needs and that take long to import."""
     import ragmem.memory.ranking  # noqa: F401
     from ragmem.memory import dates
 
@@ -645,7 +655,7 @@ def import_all() -> None:
     dates.prepare()
 
 
-def _ends(text: str) -> str:
+def _shortened(text: str) -> str:
     if len(text) <= _QUESTION_CHARS:
         return text
     half = _QUESTION_CHARS // 2

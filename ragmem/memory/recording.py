@@ -1,16 +1,17 @@
-"""A process at work in a session: the turn as it is written, and what is kept beside the store.
+"""Recording turns, the request log, the tail, and limits on waiting for the store.
 
-A turn is begun, each of its tool calls is written, then how it ended. What is written is written
-without secrets (`redacted`); the turn in flight keeps them, for the model that is at work on it.
-Nobody waits for the store longer than `in_time` has patience.
+The start of a turn is written, then each of its tool calls, then how it ended. Secrets are redacted
+from all writes (`redacted`), but not from the turn in memory, which the model is working on. No
+turn waits for the store longer than `in_time` allows.
 
-Each request is noted as it was sent: its sections, their sizes, what was recalled and why. That is
-a private file of this machine beside the data, a line a turn, the newest of them; no store has it.
-What was recalled is named by its id alone; a session's lines go with the session.
+The request log describes the first request of each turn: its sections, their sizes, what was
+recalled and why. It is a private file on this machine next to the data, never in a store, with one
+line per turn; old ones are dropped. It names recalled records by their ids alone. Deleting a
+session deletes its lines.
 
-The tail is the newest sessions of each folder, so that they go on while the store is away. It is a
-private file beside the spool and no memory of its own: it is looked at only when the store can't
-be asked, and nothing is ever brought from it into a store.
+The tail keeps the newest sessions of each folder, so that they can continue while the store is
+unavailable. It is a private file next to the spool and not a memory of its own: it is read only
+when the store can't be, and nothing is ever copied from it into a store.
 """
 
 import asyncio
@@ -61,18 +62,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ragmem")
 
 Recorder = Callable[[Sequence[Write]], Awaitable[Applied | None]]
-"""Writes to the store, or to its spool while it is away; None where nothing is recorded."""
+"""Writes to the store, or to its spool while it is unavailable; None if nothing is recorded."""
 
 
 _OF_A_KEY = ascii_letters + digits + "_-./+="
 _ANSWER_EVERY_S, _ANSWER_CHARS_PER_S = 1.0, 20_000
-"""What has come of an answer is kept so often; a long one more seldom, since each time all of it is
+"""Interval at which a partial answer is stored; longer for a long one, since each time all of it is
 written.
 """
 
 
 class TurnRecording:
-    """The turn in flight, `turn`, and the writes that make it last."""
+    """Records a turn in progress; `turn` is the turn as recorded so far."""
 
     def __init__(
         self, session: Session, turn: Turn, record: Recorder, *, clock: Callable[[], datetime]
@@ -81,19 +82,19 @@ class TurnRecording:
         said = self._room.said(turn.user_message)
         self.turn = msgspec.structs.replace(turn, user_message=said)
         self.recorded = False
-        """Whether the turn lasts: in the store, or on the disk until that is back."""
+        """Whether the turn is safe: in the store, or spooled on the disk."""
         self.stored_ms = 0.0
-        """Spent on its writes so far."""
+        """Milliseconds spent on its writes so far."""
         self._kept = True
         self._locate = locator(session)
         self._write = record
         self._clock = clock
         self._keeping: asyncio.Task[None] | None = None
         self._answer_chars = 0
-        """Of what has come of an answer, as far as it is kept."""
+        """Length of the partial answer that is stored."""
 
     async def begin(self, *, next_index: int) -> None:
-        """Write the turn; `next_index` stands in for the store's word while it is away."""
+        """Write the turn; `next_index` is its index if the store is unavailable to assign one."""
         turn = self.turn
         failpoint("turn.begin")
         applied = await self._record([_of(BeginTurn, turn)])
@@ -103,7 +104,7 @@ class TurnRecording:
         self.turn = msgspec.structs.replace(turn, turn_index=index)
 
     async def say(self, words: str) -> None:
-        """Write what the person says while the turn runs: behind the calls that have ended."""
+        """Write what the user says while the turn runs; it follows the calls recorded so far."""
         said = self._room.said(words)
         calls = self.turn.tool_calls
         last = tuple(with_said(call, said) for call in calls[-1:])
@@ -117,17 +118,17 @@ class TurnRecording:
         await self._record([_of(BeginTurn, self.turn), *places])
 
     def answering(self, pieces: Sequence[str]) -> None:
-        """Keep, a moment later, what there is then of the answer whose pieces are coming.
+        """Store the partial answer, `pieces` as it is then, in the background after a delay.
 
-        Should nobody finish the turn, it is its answer. Nobody waits for it, and what could not be
-        kept is nothing that was promised.
+        It becomes the turn's answer if the turn is never finished. Errors are ignored: a partial
+        answer is not promised to survive.
         """
         if self.recorded and self._kept and (self._keeping is None or self._keeping.done()):
             self._keeping = asyncio.create_task(self._keep_answer(pieces))
 
     async def _keep_answer(self, pieces: Sequence[str]) -> None:
         await asyncio.sleep(max(_ANSWER_EVERY_S, self._answer_chars / _ANSWER_CHARS_PER_S))
-        # Half of a key does not look like one: the last word is kept once another has begun.
+        # Half of an API key does not look like one, so the last word waits until the next begins.
         if text := clean("".join(pieces)).rstrip(_OF_A_KEY):
             self._answer_chars = len(text)
             with suppress(RagmemError):
@@ -137,7 +138,8 @@ class TurnRecording:
         ids = {"turn_id": self.turn.turn_id, "session_id": self.turn.session_id}
         return RecordAnswer(assistant_message=self._room.so_far(text), **ids)
 
-    async def _answered(self) -> None:
+    async def _stop_keeping(self) -> None:
+        """Cancel the pending write of a partial answer."""
         if task := self._keeping:
             self._keeping = None
             task.cancel()
@@ -146,9 +148,9 @@ class TurnRecording:
     async def call(self, call: ToolCall) -> None:
         """Write a call that starts (its result is empty) or has finished.
 
-        What was said before it is the call's then, and the answer is still to come.
+        Text before it becomes the call's preamble, so that the stored partial answer is cleared.
         """
-        await self._answered()
+        await self._stop_keeping()
         call = msgspec.structs.replace(
             call,
             arguments=clean(call.arguments),
@@ -174,7 +176,7 @@ class TurnRecording:
         failpoint("call.result_kept" if call.result else "call.start_kept")
 
     def _fitted(self, call: ToolCall) -> ToolCall:
-        """As it is stored: within the turn's room, of which its start has had a part."""
+        """Cut a call to the room left in the turn; what its start stored is not counted twice."""
         room = self._room
         begun = next((c for c in self.turn.tool_calls if c.tool_call_id == call.tool_call_id), None)
         if begun is None:
@@ -190,8 +192,8 @@ class TurnRecording:
     async def finish(
         self, status: TurnStatus, text: str, *, reasoning: str = "", usage: Usage | None = None
     ) -> None:
-        """Write how it ended."""
-        await self._answered()
+        """Write the turn's status, answer, reasoning and usage."""
+        await self._stop_keeping()
         answer, thoughts = self._room.end(clean(text), clean(reasoning))
         self.turn = msgspec.structs.replace(
             self.turn,
@@ -207,7 +209,7 @@ class TurnRecording:
         self.recorded = applied is not None and kept(applied)
 
     async def _record(self, writes: Sequence[Write]) -> Applied | None:
-        # A turn of which something was lost ends as interrupted, never as if it were whole.
+        # After a lost write nothing more is written: the turn ends as interrupted, never as whole.
         started = time.perf_counter()
         applied = await self._write(writes) if self._kept else None
         self.stored_ms += (time.perf_counter() - started) * 1000
@@ -219,12 +221,12 @@ W = TypeVar("W", BeginTurn, FinishTurn)
 
 
 def _of(write: type[W], turn: Turn) -> W:
-    """The write with what it has of a turn, by the names of its fields."""
+    """Create a write from the turn's fields of the same names."""
     return write(**{name: getattr(turn, name) for name in write.__struct_fields__})
 
 
 def measure(turn: Turn, recording: TurnRecording | None, metrics: Metrics) -> None:
-    """Count what a turn that has ended took to store, and what it cost."""
+    """Add a finished turn's time in the store, its tokens and its cost to the metrics."""
     if recording and recording.recorded:
         metrics.took("store.turn", recording.stored_ms)
     usage = turn.usage
@@ -235,12 +237,12 @@ def measure(turn: Turn, recording: TurnRecording | None, metrics: Metrics) -> No
 
 
 def kept(applied: Applied | None) -> bool:
-    """Whether the writes last; so they do if none were made."""
+    """Whether the writes were stored or spooled; true if nothing was to be written."""
     return not isinstance(applied, Waiting) or not applied.lost
 
 
 async def surely(store: Store, writes: Sequence[Write]) -> None:
-    """Apply them, or keep them for later; StoreUnavailable where neither can be done."""
+    """Apply writes, or spool them; StoreUnavailable if neither is possible."""
     applied = await store.apply(writes)
     if isinstance(applied, Waiting) and applied.lost:
         raise StoreUnavailable(f"This was not stored. {applied.lost}")
@@ -250,7 +252,7 @@ R = TypeVar("R", bound=Record)
 
 
 def redacted(record: R) -> R:
-    """The write or record without secrets, as the store will tell it."""
+    """Return a write or record without secrets, as the store will have it."""
     changed = {}
     for field in record.texts:
         value = getattr(record, field)
@@ -273,34 +275,34 @@ def _redacted_value(value: object) -> object:
             return value
 
 
-# --- what a turn was asked with
+# --- the request log
 
 
 REQUESTS_FILE = "requests.jsonl"
 _LARGEST_BYTES = 8_000_000
-"""Then the older half of it goes."""
+"""Size from which the older half of the file is dropped."""
 _LOCKED_S = 0.5
 _WHY_CHARS = 80
 
 
 class SentItem(msgspec.Struct, frozen=True, array_like=True):
-    """One thing in a section."""
+    """One item of a section."""
 
     id: str
-    """Of a turn, summary or memory; empty for what has none."""
+    """The id of a turn, summary or memory; empty for anything else."""
     chars: int
     why: str
     score: float | None = None
 
 
 class SentSection(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a request; sizes in characters, a budget of 0 is no limit."""
+    """A section of a request; sizes are in characters, and a budget of 0 means no limit."""
 
     name: str
     chars: int
     budget: int
     dropped: int = 0
-    """Items left out for want of room."""
+    """Items that did not fit into the budget."""
     items: tuple[SentItem, ...] = ()
 
 
@@ -315,7 +317,7 @@ class SentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     sections: tuple[SentSection, ...] = ()
 
     def shown(self, line: Callable[[str], str]) -> dict[str, Any]:
-        """Return the request by names, every text on a line as `line` makes one."""
+        """Return the request as a dict, for JSON; `line` makes each of its texts one line."""
 
         def named(section: SentSection) -> dict[str, Any]:
             items = [{**asdict(item), "why": line(item.why)} for item in section.items]
@@ -329,7 +331,7 @@ class SentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def sent(turn_id: str, session_id: str, at: datetime, context: "Context") -> SentRequest:
-    """What is kept of a request."""
+    """Return what the request log keeps of a request."""
 
     def noted(item: "ContextItem") -> SentItem:
         return SentItem(
@@ -350,7 +352,7 @@ def sent(turn_id: str, session_id: str, at: datetime, context: "Context") -> Sen
 
 
 class _KeptFile:
-    """A private file, to which is written beside the event loop."""
+    """A private file that is written to in threads, under a lock."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -363,7 +365,7 @@ class _KeptFile:
 
     @contextmanager
     def _alone(self, timeout_s: float) -> Iterator[int]:
-        """Hold the file's lock, on the descriptor that is handed out."""
+        """Lock the file; yield its descriptor."""
         handle = lock(self._file, timeout_s=timeout_s)
         try:
             yield handle
@@ -371,26 +373,26 @@ class _KeptFile:
             os.close(handle)
 
     async def aclose(self) -> None:
-        """Wait for what is being kept."""
+        """Wait for the writes in progress."""
         await asyncio.gather(*self._keeping)
 
 
 class RequestLog(_KeptFile):
-    """The file in the folder of the data; see the module's text."""
+    """The log of requests in the data folder; see the module's docstring."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / REQUESTS_FILE)
 
     def keep(self, request: SentRequest) -> None:
-        """Add a request; one that can't be kept is left out."""
+        """Add a request in the background; ignores errors."""
         self._keep_later(self._add, request)
 
     def known(self) -> dict[str, SentRequest]:
-        """Return those that are kept, by the id of their turn: of each the last."""
+        """Return the requests in the log by the id of their turn; the last one of each turn."""
         return {each.turn_id: each for each in self._lines()}
 
     def forget(self, session_id: str) -> None:
-        """Remove what a session has here. OSError, StoreUnavailable."""
+        """Remove a session's requests. Raises OSError, StoreUnavailable."""
         if not self._file.exists():
             return
         with self._alone(_LOCKED_S):
@@ -406,7 +408,7 @@ class RequestLog(_KeptFile):
         replace_private(self._file, msgspec.json.Encoder().encode_lines(lines), sync=False)
 
     def _lines(self) -> Iterator[SentRequest]:
-        """A torn line costs that line."""
+        """Yield the requests in the file, skipping damaged lines."""
         data = b""
         with suppress(OSError):
             data = self._file.read_bytes()
@@ -421,7 +423,7 @@ class RequestLog(_KeptFile):
 TAIL_SUFFIX = "-sessions.json"
 _MOST_TAIL_BYTES = 1 << 20
 _TAIL_TURNS = 12
-"""The newest of a session; its first, which says what it is about, is kept beside them."""
+"""Newest turns kept of a session, besides its first, which says what the session is about."""
 _TAIL_CHARS = 2_000
 _TAIL_LOCKED_S = 5.0
 
@@ -437,39 +439,39 @@ class _Tail(msgspec.Struct, frozen=True):
 
 
 class Tail(_KeptFile):
-    """See the module's text. `whose` says the id of the store that was last met here."""
+    """The tail; see the module's docstring. `whose` returns the id of the store last seen."""
 
     def __init__(self, file: Path, whose: Callable[[], str]) -> None:
         super().__init__(file)
         self._whose = whose
 
     def keep(self, session: Session, turns: Sequence[Turn]) -> None:
-        """Let these turns of a session be known; the store has the rest.
+        """Keep a session and these turns, its first and newest ones, in the background.
 
-        They are as the store tells them, without secrets.
+        The turns must be redacted, as the store returns them.
         """
         self._keep_later(self._keep, session, _ends(turns))
 
     def sessions(self, cwd: str, limit: int) -> list[Session]:
-        """Return those of a folder, newest activity first."""
+        """Return the sessions of a folder, newest activity first."""
         found = [kept.session for kept in self._load() if kept.session.cwd == cwd]
         return sorted(found, key=lambda each: each.last_activity_at, reverse=True)[:limit]
 
     def turns(self, session_id: str) -> tuple[Turn, ...]:
-        """The first of a session and its newest, in order."""
+        """Return a session's first turn and its newest ones, in order."""
         found = (kept.turns for kept in self._load() if kept.session.session_id == session_id)
         return next(found, ())
 
     async def find_sessions(self, reference: str, *, mine: bool = False) -> list[Session]:
-        """Find those whose id is, or ends with, the reference, or whose title equals it."""
+        """Find sessions whose id is, or ends with, the reference, or whose title equals it."""
         every, folded = [kept.session for kept in self._load()], reference.casefold()
-        meant = (
+        matching = (
             s for s in every if s.session_id.endswith(reference) or s.title.casefold() == folded
         )
-        return list(meant)
+        return list(matching)
 
     def forget(self, session_id: str) -> None:
-        """Forget a session that was deleted, whichever store it was of. StoreUnavailable."""
+        """Remove a deleted session, whichever store it was in. Raises StoreUnavailable."""
         if not self._file.exists():
             return
         try:
@@ -495,12 +497,12 @@ class Tail(_KeptFile):
                 own = _kept(session, _ends(known.values()))
                 self._write(self._whose(), [own, *(e for e in found if e not in before)])
         except Exception as error:
-            # A full disk, say: it costs only that an outage interrupts the conversation.
+            # For example a full disk. All it costs: the session can't continue during an outage.
             expected = isinstance(error, OSError | RagmemError)
             _log.warning("Nothing was kept for an outage: %s", error, exc_info=not expected)
 
     def _load(self) -> tuple[_Kept, ...]:
-        """None where another database was met at the address since."""
+        """Return the sessions kept; none if there is another database at the address by now."""
         found = self._read()
         return found.sessions if found.store_id in ("", self._whose()) else ()
 
@@ -512,7 +514,7 @@ class Tail(_KeptFile):
 
     def _write(self, store_id: str, sessions: Iterable[_Kept]) -> None:
         newest = sorted(sessions, key=lambda e: e.session.last_activity_at, reverse=True)
-        # Of each folder the newest, then their second newest, as long as there is room.
+        # The newest session of each folder first, then the second newest of each, while they fit.
         seen: Counter[str] = Counter()
         places = {}
         for each in newest:
@@ -525,7 +527,7 @@ class Tail(_KeptFile):
 
 
 def _kept(session: Session, shown: tuple[Turn, ...]) -> _Kept:
-    """What is kept of a session: no summary, of its tags that of a one-off question alone."""
+    """Return what is kept of a session: no summary, and no tags but that of a one-off question."""
     first = session.first_message and clip_middle(session.first_message, 400)
     tags = tuple(tag for tag in session.tags if tag == ASKED)
     head = msgspec.structs.replace(redacted(session), first_message=first, summary=None, tags=tags)
@@ -555,23 +557,23 @@ def _brief(turn: Turn) -> Turn:
     )
 
 
-# --- patience
+# --- how long a turn waits
 
 
 T = TypeVar("T")
 
 
 class StoreTooSlow(StoreUnavailable):
-    """A store that may well answer, but not in the time that a turn waits for it."""
+    """The store did not answer within the time that a turn waits; it may still be available."""
 
 
 _PATIENCE_S = 2.0
 _HASTY_S = 0.2
-"""What is left of it once the person has interrupted the turn."""
+"""The limit once the user has interrupted the turn."""
 
 
 class _Haste:
-    """Ends what waits within one piece of work soon, once somebody wants it to end."""
+    """The time limits in effect within one task, which `hurry` shortens."""
 
     def __init__(self) -> None:
         self._hurried = False
@@ -579,7 +581,7 @@ class _Haste:
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[None]:
-        """A time limit for the block: TimeoutError."""
+        """Limit the time of the block. Raises TimeoutError."""
         async with asyncio.timeout(_HASTY_S if self._hurried else seconds) as limit:
             self._limits.add(limit)
             try:
@@ -588,11 +590,11 @@ class _Haste:
                 self._limits.discard(limit)
 
     def hurry(self) -> None:
-        """Let go of what waits, and of what will."""
+        """Shorten the limits in effect, and those to come, to `_HASTY_S`."""
         self._hurried = True
         soon = asyncio.get_running_loop().time() + _HASTY_S
         for limit in self._limits:
-            # One that is over can't be changed, and what it ends may take its time to.
+            # An expired one can't be rescheduled; the block that it cancels may still be ending.
             if not limit.expired():
                 limit.reschedule(min(soon, limit.when() or soon))
 
@@ -601,9 +603,9 @@ _haste = ContextVar("haste", default=_Haste())  # noqa: B039
 
 
 async def settled(work: Awaitable[None]) -> bool:
-    """Wait for work that must not be left half done; true if cancellation was asked meanwhile.
+    """Wait for work that must not be cancelled; return whether cancellation was requested.
 
-    What it then waits for with `in_time` is given up soon.
+    Once it was, the work's calls of `in_time` are given up soon.
     """
     haste = _Haste()
     token = _haste.set(haste)
@@ -621,9 +623,9 @@ async def settled(work: Awaitable[None]) -> bool:
 
 
 async def in_time(work: Awaitable[T], *, beside_s: float = 0.0) -> T:
-    """What the store answers to a turn that waits for it; StoreTooSlow when that takes long.
+    """Wait for a store's answer during a turn, for 2 seconds at most, else raise StoreTooSlow.
 
-    `beside_s` is what the work may spend on something else.
+    `beside_s` is added for anything else that the work does.
     """
     try:
         async with _haste.get().within(_PATIENCE_S + beside_s):

@@ -1,4 +1,4 @@
-"""What a person does with a whole session: name it, tag it, archive it, fork it, find its like."""
+"""Operations on a whole session: finding, tagging, archiving, forking, listing similar ones."""
 
 import asyncio
 import time
@@ -37,11 +37,14 @@ if TYPE_CHECKING:
     from ragmem.memory.recording import Tail
     from ragmem.store.spool import SpooledStore
 
-_SHOWN_ALIKE = 20
+_SHOWN_CANDIDATES = 20
 
 
 async def find_session(store: "Store | Tail", reference: str, *, mine: bool = False) -> Session:
-    """The one session that is meant, with `mine` among one's own; SessionNotFound or Ambiguous."""
+    """Return the one session that matches; with `mine`, only the owner's own sessions count.
+
+    Raises SessionNotFound or AmbiguousSession.
+    """
     found = await store.find_sessions(reference, mine=mine)
     if not found:
         if mine and await store.find_sessions(reference):
@@ -71,19 +74,19 @@ def _ambiguous(reference: str, found: Sequence[Session]) -> AmbiguousSession:
 
 
 def with_part(found: Iterable[Session], part: str) -> Session | None:
-    """The one session whose name holds a part, or None; AmbiguousSession where several do."""
+    """Return the session whose name contains a text, or None; AmbiguousSession for several."""
     wanted = " ".join(part.casefold().split())
-    alike = [each for each in found if wanted and wanted in each.called.casefold()]
-    if len(alike) > 1:
-        raise _ambiguous(part, alike[:_SHOWN_ALIKE])
-    return alike[0] if alike else None
+    matching = [each for each in found if wanted and wanted in each.called.casefold()]
+    if len(matching) > 1:
+        raise _ambiguous(part, matching[:_SHOWN_CANDIDATES])
+    return matching[0] if matching else None
 
 
 _MAX_TAG_CHARS = 40
 
 
 def _tag_of(text: str) -> str:
-    """A tag as it is kept: one line, without the # that some type; UsageError for none."""
+    """Return a tag as it is stored: one line, without a leading `#`; UsageError if invalid."""
     tag = " ".join(clean(text).split()).removeprefix("#").strip()
     if not tag:
         raise UsageError("A tag is empty.")
@@ -97,7 +100,7 @@ def _tag_of(text: str) -> str:
 def with_tags(
     tags: Iterable[str], add: Iterable[str], remove: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """Add some tags and take others away; UsageError for one that was never there."""
+    """Return the tags with some removed, then others added; UsageError if one was not there."""
     kept = dict.fromkeys(tags)
     for gone in map(_tag_of, remove):
         if gone not in kept:
@@ -110,7 +113,7 @@ def with_tags(
 async def tag(
     memory: "Memory", session: Session, add: Iterable[str], remove: Iterable[str] = ()
 ) -> Session:
-    """The session with these tags, and without those; UsageError for one that it never had."""
+    """Add and remove tags of a session, and return it; UsageError for one that it does not have."""
     tags = with_tags(session.tags, add, remove)
     if tags == session.tags:
         return session
@@ -118,7 +121,7 @@ async def tag(
 
 
 async def archive(memory: "Memory", session: Session, *, undo: bool = False) -> Session:
-    """Put it aside, or take it back; nothing of it is lost, and it is found as before."""
+    """Archive a session, or restore it with `undo`; an archived one is still found by search."""
     status: SessionStatus = "active" if undo else "archived"
     if session.status == status:
         return session
@@ -128,9 +131,10 @@ async def archive(memory: "Memory", session: Session, *, undo: bool = False) -> 
 async def fork_at(
     memory: "Memory", session: Session, turn_index: int | None = None, *, title: str = ""
 ) -> Session:
-    """A session that begins with this one's turns up to and with `turn_index`: all, if None.
+    """Create a session that begins with this one's turns up to and including `turn_index`.
 
-    They are shared, not copied. A summary that tells of later turns stays behind.
+    None means all turns. They are shared, not copied. A summary that covers later turns is dropped.
+    Raises UsageError if there is no such turn, or nothing is recorded.
     """
     if not memory.records:
         raise UsageError("Nothing is recorded here, so there is nothing to fork.")
@@ -171,14 +175,14 @@ async def _updated(memory: "Memory", session: Session, **fields: Any) -> Session
 
 
 EMBEDDED_NOW = 50
-"""Summaries without a vector yet that are embedded while somebody waits: the latest so many."""
+"""How many summaries without a vector, the latest first, are embedded while the caller waits."""
 _MOST_SESSIONS = 100_000
 _LARGEST_BATCH = 16
 _LAST_TURNS = 3
 
 
 class SimilarSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session whose summary is like what was asked."""
+    """A session whose summary is similar to the text that was searched for."""
 
     session: Session
     similarity: float
@@ -201,9 +205,9 @@ async def similar_sessions(
     without: Collection[str] = (),
     embedded_now: int = EMBEDDED_NOW,
 ) -> list[SimilarSession]:
-    """Find those strictly nearer than `floor`, nearest first. Raises StoreError, EmbedderError.
+    """Find sessions whose summary's cosine is above `floor`, nearest first.
 
-    Only sessions that have a summary; of these projects, or of all.
+    Only sessions with a summary, of these projects or of all. Raises StoreError, EmbedderError.
     """
     query = SessionQuery(project_ids=tuple(project_ids), limit=_MOST_SESSIONS)
     found = await store.sessions(query)
@@ -219,14 +223,14 @@ async def similar_sessions(
         names = missing[start : start + _LARGEST_BATCH]
         rows = await embedder.embed([sessions[name].summary or "" for name in names], "passage")
         scores |= {name: float(row @ asked) for name, row in zip(names, rows, strict=True)}
-        # Whoever waits for something else comes first.
+        # Let other tasks run between two batches.
         await asyncio.sleep(0)
     best = sorted(scores.items(), key=lambda pair: -pair[1])[:limit]
     return [SimilarSession(session=sessions[n], similarity=s) for n, s in best if s > floor]
 
 
 async def about(store: Store, session: Session) -> str:
-    """What a session is like, as a text to compare others with: its summary, or its last turns."""
+    """Return a text to compare a session with others by: its summary, or else its last prompts."""
     if session.summary:
         return session.summary
     turns = await store.turns(
@@ -236,11 +240,11 @@ async def about(store: Store, session: Session) -> str:
 
 
 _LOOKED_AT = 200
-"""Newest sessions of a project, among which those of a folder that was renamed are looked for."""
+"""How many of a project's newest sessions are searched for those of a renamed folder."""
 
 
 async def moved_here(memory: "Memory", cwd: Path, query: SessionQuery) -> list[Session]:
-    """What a query of a folder would find of the same folder of its project at the former place."""
+    """Run a folder's query on the same folder at its project's previous location."""
     project = (await memory.project_of(cwd)).project
     everywhere = msgspec.structs.replace(
         query, cwd=None, project_ids=(project.root_id,), limit=_LOOKED_AT
@@ -249,14 +253,14 @@ async def moved_here(memory: "Memory", cwd: Path, query: SessionQuery) -> list[S
     return [each for each in found if was_here(each, folder_name(cwd), project)][: query.limit]
 
 
-_STORED_AGAIN_S = 0.1
-"""Until it is looked again whether another process has stored what it had to."""
+_STORED_POLL_S = 0.1
+"""Interval of checking whether another process has stored its spooled writes."""
 
 
 async def newest_is_stored(store: "SpooledStore", tail: "Tail", cwd: Path, within_s: float) -> None:
-    """Wait while another process has still to store something of a folder's newest session.
+    """Wait until no other process has spooled writes of the newest session of a folder.
 
-    StoreUnavailable where that takes longer.
+    Raises StoreUnavailable after `within_s` seconds.
     """
     newest = await asyncio.to_thread(tail.sessions, folder_name(cwd), 1)
     if not newest:
@@ -270,4 +274,4 @@ async def newest_is_stored(store: "SpooledStore", tail: "Tail", cwd: Path, withi
                 "this folder.",
                 hint="Try again in a moment, or name another session with -r.",
             )
-        await asyncio.sleep(_STORED_AGAIN_S)
+        await asyncio.sleep(_STORED_POLL_S)

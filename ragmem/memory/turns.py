@@ -1,6 +1,6 @@
-"""Recorded turns, read back: what their calls say and did to files, and how a model is shown them.
+"""Reading recorded turns: the files their calls touched, and their form in a request.
 
-As messages within a window, as text, or as the passages that a question names.
+A model gets turns as messages within a window, as text, or as the passages that a question names.
 """
 
 import json
@@ -39,7 +39,7 @@ from ragmem.text import (
 
 UNKNOWN_EFFECTS = "[interrupted: no result was recorded, and its effects are unknown]"
 ONLY_ASKED = "[interrupted before the person had answered: nothing was done]"
-"""The error of a call without a result, while a question about it stands."""
+"""The error of a call without a result while the user is being asked about it."""
 _LOOKBACK = 50
 """Windows are planned from a turn index that is a multiple of this (see `window_limit`)."""
 _MARKS = {
@@ -50,16 +50,16 @@ _MARKS = {
 
 _OWN_COMMAND = "(The person ran this themselves; nothing was asked.)"
 _OWN_OUTPUT_CHARS = 600
-"""Of what it printed, for a model that gets the conversation as text."""
+"""Limit of a user's own command's output, for a model that gets the conversation as text."""
 
 
 class Window(msgspec.Struct, frozen=True):
-    """The turns that are replayed, and what they cost."""
+    """The turns that a request replays, as messages, with their sizes."""
 
     turns: tuple[Turn, ...]
     messages: tuple[Message, ...]
     sizes: tuple[int, ...] = ()
-    """Characters of each turn's messages, tool calls and their results among them."""
+    """Characters of each turn's messages, including tool calls and results."""
 
     @property
     def char_count(self) -> int:
@@ -71,12 +71,12 @@ NO_WINDOW = Window((), ())
 
 
 def call_id(tool_call_id: str) -> str:
-    """The id by which providers know a call: nine letters and digits, as Mistral demands."""
+    """Return a call's id for providers: nine letters and digits, as Mistral requires."""
     return tool_call_id.replace("-", "")[-9:]
 
 
 def result_text(call: ToolCall) -> str:
-    """What the model was shown as the call's answer."""
+    """Return a call's result as the model was shown it."""
     if not call.result:
         return call.error or UNKNOWN_EFFECTS
     stored = _stored(call)
@@ -91,14 +91,13 @@ def _stored(call: ToolCall) -> "_StoredResult | None":
 
 
 def argument(call: ToolCall, *names: str) -> str:
-    """The first of its arguments of these names that is a text, or the words of a command; empty
-    where there is none."""
+    """Return the first of these arguments that is a text or a command's list of words, else ""."""
     given = named_arguments(call.arguments)
     return next(filter(None, (_as_text(given.get(name)) for name in names)), "")
 
 
 def _as_text(value: Json) -> str:
-    """Other agents keep a command as a list of its words."""
+    """Return a text, or a command that other agents record as a list of words; "" for others."""
     if isinstance(value, str):
         return value
     words = [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
@@ -106,11 +105,11 @@ def _as_text(value: Json) -> str:
 
 
 _SUBJECTS = ("command", "cmd", "path", "file_path", "pattern", "query", "url", "content")
-"""Arguments that a call is about, the first of which it is named by."""
+"""Arguments that say what a call is about; the first that it has is shown."""
 
 
 def subject_of(call: ToolCall) -> str:
-    """Return a call as it was named when it ran: the tool, and what it was about."""
+    """Return a call as it was displayed when it ran: the tool and its main argument."""
     about = first_line(argument(call, *_SUBJECTS))
     return (
         about if call.tool_name == RUN_COMMAND and about else f"{call.tool_name} {about}".rstrip()
@@ -118,15 +117,12 @@ def subject_of(call: ToolCall) -> str:
 
 
 def has_failed(call: ToolCall) -> bool:
-    """Whether a person would say so: a command that ends with 1 has run, and failed.
-
-    Of one without a result nobody knows.
-    """
+    """Whether a finished call failed, including commands with an exit code other than 0."""
     return bool(call.result) and (not call.success or (exit_code(call) or 0) != 0)
 
 
 def exit_code(call: ToolCall) -> int | None:
-    """How a command has ended, if it has."""
+    """Return a command's exit code, if it has one."""
     code = stored.exit_code if (stored := _stored(call)) else None
     return code if isinstance(code, int) else None
 
@@ -134,12 +130,12 @@ def exit_code(call: ToolCall) -> int | None:
 class _StoredResult(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     said_then: str = ""
-    """What the person said when the call had ended, while the turn went on."""
+    """What the user said after the call, while the turn went on."""
     exit_code: object = None
 
 
 def field_of(text: str, name: str) -> str | None:
-    """A text of a call's arguments or result; None where there is none."""
+    """Return a text field of a call's arguments or result; None if there is none."""
     value = named_arguments(text).get(name)
     return value if isinstance(value, str) else None
 
@@ -151,10 +147,10 @@ _CHARS_PER_PATH = 50
 def extract_accessed_files(
     call: ToolCall, *, turn_index: int = 0, locate: Callable[[str], str] = posixpath.normpath
 ) -> list[FileAccess]:
-    """Find which files a finished call touched; never raises, whatever it holds.
+    """Return which files a finished call touched; never raises, whatever its result is.
 
-    `locate` turns a path as the tool gave it into the stored form. A
-    failed call touched nothing; unknown tools are ignored.
+    `locate` turns a path as the tool gave it into the stored form. A failed call touched nothing;
+    unknown tools are ignored.
     """
     if not call.success or not call.result:
         return []
@@ -167,7 +163,7 @@ def extract_accessed_files(
     elif access == "search":
         paths = _result_paths(result)
     else:
-        # The tool's own word on the path is normalized; the argument may be `./a.py`.
+        # The path in the result is normalized; the argument may be `./a.py`.
         told = result.get("path") if isinstance(result, dict) else None
         path = told or field_of(call.arguments, "path")
         paths = [path] if isinstance(path, str) else []
@@ -186,9 +182,9 @@ def extract_accessed_files(
 
 
 def taken_back(turns: Iterable[Turn]) -> dict[str, set[str]]:
-    """Files whose edits the person has taken back, by the id of the turn that had made them.
+    """Return the files whose edits the user has undone, by the id of the turn that made them.
 
-    The paths are as the results of the edits record them.
+    Paths are as in the results of the edits.
     """
     found: dict[str, set[str]] = {}
     for turn in turns:
@@ -232,7 +228,7 @@ def _result_paths(result: Json) -> list[str]:
 
 
 def stored_path(path: str, *, cwd: Path, project: Path) -> str:
-    """The stored form: relative to the project with `/`, absolute outside of it."""
+    """Return a path's stored form: relative to the project with `/`, absolute outside of it."""
     full = os.path.normpath(cwd / path)
     relative = os.path.relpath(full, project)
     outside = relative == os.pardir or relative.startswith(os.pardir + os.sep)
@@ -240,22 +236,22 @@ def stored_path(path: str, *, cwd: Path, project: Path) -> str:
 
 
 def locator(session: Session) -> Callable[[str], str]:
-    """Return what turns a session's paths, as its tools gave them, into their stored form."""
+    """Return a function that turns paths as given by a session's tools into the stored form."""
     cwd = Path(session.cwd)
     return partial(stored_path, cwd=cwd, project=Path(session.project_path or cwd))
 
 
 def shown_path(path: str, *, cwd: Path, project: Path) -> str:
-    """A stored path as the agent in `cwd` would write it."""
+    """Return a stored path as the agent in `cwd` would write it."""
     return stored_path(str(project / path), cwd=cwd, project=cwd)
 
 
 _CLOCKS = timedelta(seconds=2)
-"""A file system's clock may be so much behind."""
+"""How far a file system's clock may differ."""
 
 
 def written_since(path: Path, at: datetime) -> bool | None:
-    """Whether a file was written after that moment; None for one that is not there."""
+    """Whether a file was written after a moment; None if it does not exist."""
     try:
         written = datetime.fromtimestamp(path.stat().st_mtime, at.tzinfo)
     except (FileNotFoundError, NotADirectoryError):
@@ -266,11 +262,10 @@ def written_since(path: Path, at: datetime) -> bool | None:
 
 
 def recently_accessed(accesses: Iterable[FileAccess], *, max_chars: int = 5000) -> list[FileAccess]:
-    """Return one entry a path, latest first, at most `max_chars` / 50 of them.
+    """Return one access per path, latest first, at most `max_chars` / 50 of them.
 
-    A path that was written stays a write whatever came later; otherwise its
-    latest access decides. When they are too many, written ones are kept first.
-    Order is by turn and call, never by clock.
+    The latest write of a path counts, or else its latest access. If there are too many, written
+    paths are kept first. The order is by turn and call, never by clock.
     """
     best: dict[str, FileAccess] = {}
     for access in sorted(accesses, key=_sequence):
@@ -290,10 +285,10 @@ def _sequence(access: FileAccess) -> tuple[int, int]:
 def format_accessed_files(
     files: Sequence[FileAccess], *, max_chars: int = 5000, show: Callable[[str], str] = str
 ) -> tuple[str, int]:
-    """The section `## Recently Accessed Files` and how many files did not fit.
+    """Return the section `## Recently Accessed Files`, and how many files did not fit.
 
-    Empty for no files. Never longer than `max_chars`: entries are dropped from the end,
-    modified ones last.
+    The text is empty without files, and never longer than `max_chars`: entries are dropped from the
+    end, modified ones last.
     """
     shown = sorted(files, key=lambda a: ("write", "read", "search", "list").index(a.access_type))
     while shown:
@@ -320,14 +315,14 @@ def _format(files: Sequence[FileAccess], show: Callable[[str], str]) -> str:
 
 
 _TOLD_BY = ("read", "write")
-"""Kinds of access of which the tool and the turn are told."""
+"""Kinds of access that are listed with their tool and turn."""
 
 
 def with_said(call: ToolCall, words: str) -> ToolCall:
-    """The last call that had ended when the person said something: it keeps the place.
+    """Note in a call's result what the user said after it, to keep the position of the words.
 
     The words themselves are part of the turn's `user_message`; see `prompts_of`. A call whose
-    result is no JSON object stays as it is.
+    result is not a JSON object is returned unchanged.
     """
     try:
         result = msgspec.json.decode(call.result, type=dict[str, Json])
@@ -339,8 +334,10 @@ def with_said(call: ToolCall, words: str) -> ToolCall:
 
 
 def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
-    """What the turn began with, as it is stored; and what the person said while it ran, by the id
-    of the call after which they said it. What has no place that fits is part of the beginning.
+    """Return the prompt that a turn began with, and what the user said while it ran.
+
+    The latter is by the id of the call that it followed. Words without a known position remain part
+    of the first prompt.
     """
     prompt = turn.user_message
     later: dict[str, str] = {}
@@ -356,8 +353,10 @@ def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
 
 
 def stands_in(typed: str, said: Collection[str]) -> bool:
-    """Whether a line that was typed is told in what was said, as a turn has it: a command without
-    blanks before it, and the words for a command of one's own within the prompt that it made.
+    """Whether a typed line is among the recorded prompts of turns.
+
+    Those have a shell command without blanks after the `!`, and of a custom slash command the
+    prompt that it expanded to, with its arguments.
     """
     typed = typed.strip()
     if typed.startswith("!"):
@@ -367,19 +366,18 @@ def stands_in(typed: str, said: Collection[str]) -> bool:
 
 
 class Said(NamedTuple):
-    """Words of a conversation."""
+    """A text of a conversation."""
 
     by: Literal["person", "agent", "thought"]
-    """Whose they are; `thought`: what the model said to itself."""
+    """Who said it; `thought` is the model's reasoning."""
     text: str
 
 
 def blocks_of(turns: Sequence[Turn]) -> Iterator[Turn | Said | ToolCall]:
-    """A conversation in the order in which it is read.
+    """Yield a conversation in reading order.
 
-    Each turn by itself, for its heading; then its prompt, what the model thought, and its calls,
-    each after what the agent said before it; words that the person said meanwhile stand after
-    their call, and the answer last.
+    For each turn: the turn itself, for a heading; its prompt; the model's reasoning; its calls,
+    each between the agent's text before it and the user's words after it; the answer.
     """
     for turn in turns:
         yield turn
@@ -398,8 +396,9 @@ def blocks_of(turns: Sequence[Turn]) -> Iterator[Turn | Said | ToolCall]:
 
 
 def with_mentions(prompt: str, calls: Sequence[ToolCall], tag: str) -> str:
-    """The person's words, then what they show with them (files, what a command of their own
-    printed) as quoted data.
+    """Return a prompt followed by what the user attached as quoted data.
+
+    That is files they mentioned, and the output of commands they ran themselves.
     """
     blocks = [prompt]
     for call in calls:
@@ -410,20 +409,20 @@ def with_mentions(prompt: str, calls: Sequence[ToolCall], tag: str) -> str:
 
 
 def turn_tag(turn_id: str) -> str:
-    """The random end of the turn's id: a delimiter that no file could know beforehand."""
+    """Return the random end of a turn's id: a delimiter that no file can contain in advance."""
     return turn_id.replace("-", "")[-10:]
 
 
 def turn_messages(turn: Turn, *, result_limit: int) -> tuple[Message, ...]:
-    """A turn as the provider saw it, results clipped in their middle, with what brings them back.
+    """Return a turn's messages; a long result is clipped in its middle, with a hint to recall it.
 
-    Valid for every provider whatever happened: each call has its answer, no
-    message is empty, and the turn ends with the assistant's words.
+    They are valid for every provider: each call has a result, no message is empty, and the turn
+    ends with an assistant message.
     """
     calls = [clip_result(call, result_limit) for call in turn.tool_calls]
     prompt, later = prompts_of(turn)
     tag = turn_tag(turn.turn_id)
-    # What such words name was read for the model call that followed.
+    # Files mentioned in later words were read for the model call that followed.
     read_later = {call.iteration + 1 for call in calls if call.tool_call_id in later}
     at_once = [call for call in calls if call.iteration not in read_later]
     out: list[Message] = [user(with_mentions(without_marks(prompt), at_once, tag) or "(empty)")]
@@ -453,7 +452,7 @@ def _brief_answer(call: ToolCall, limit: int) -> str:
 
 
 def clip_result(call: ToolCall, limit: int) -> ToolCall:
-    """The call with its answer clipped in the middle."""
+    """Return the call with its result clipped in the middle."""
     if len(call.result) <= limit:
         return call
     text = clip_middle(result_text(call), limit)
@@ -461,22 +460,22 @@ def clip_result(call: ToolCall, limit: int) -> ToolCall:
 
 
 def window_limit(turn_count: int) -> int:
-    """How many of the newest turns to read for planning the window.
+    """Return how many of the newest turns to read for planning the window.
 
-    Planning starts at a fixed turn for 50 turns in a row, so that every process
-    comes to the same window while reading between 50 and 100 turns.
+    Planning starts at a fixed turn for 50 turns in a row, so that all processes get the same window
+    and read no more than 100 turns.
     """
     return turn_count - max(0, turn_count // _LOOKBACK - 1) * _LOOKBACK
 
 
 def recent_window(turns: Sequence[Turn], *, high: int, low: int, result_limit: int) -> Window:
-    """The newest whole turns within `high` characters.
+    """Return the newest whole turns within `high` characters.
 
-    When the sum passes `high`, the oldest are dropped down to `low`; until it
-    passes again the start stays where it is, so that the prefix of successive
-    requests is the same to the byte and providers' caches hit. The newest turn
-    is always there: clipped further if it is too long alone, and with more of its
-    results than `result_limit` where the others leave room.
+    When the sum exceeds `high`, the oldest turns are dropped until it is at most `low`. The start
+    stays there until the sum exceeds `high` again, so that successive requests have the same prefix
+    byte for byte, and providers' prefix caches hit. The newest turn is always included: clipped
+    further if it alone is too long, and with more than `result_limit` of its results if the others
+    leave room.
     """
     rendered = [turn_messages(turn, result_limit=result_limit) for turn in turns]
     sizes = [sum(m.char_count for m in messages) for messages in rendered]
@@ -499,7 +498,7 @@ _LEAST_RESULT = 100
 
 
 def _fitting(turn: Turn, limit: int, *, usual: int) -> tuple[Message, ...]:
-    """A turn within a limit, its longest results clipped alike."""
+    """Return a turn's messages within a limit, its longest results clipped to the same length."""
     lengths = [len(result_text(call)) for call in turn.tool_calls]
     whole = turn_messages(turn, result_limit=max(lengths, default=0))
     if (over := sum(m.char_count for m in whole) - limit) <= 0:
@@ -510,7 +509,7 @@ def _fitting(turn: Turn, limit: int, *, usual: int) -> tuple[Message, ...]:
         if sum(m.char_count for m in messages) <= limit:
             return messages
         clip = usual if clip // 2 < usual < clip else clip // 2
-    # Its own words are too long, or its calls too many: keep the exchange alone.
+    # The prompt and answer are too long, or the calls too many: keep only the prompt and answer.
     bare = msgspec.structs.replace(turn, tool_calls=())
     share = max(50, limit // 2)
     return tuple(
@@ -520,11 +519,10 @@ def _fitting(turn: Turn, limit: int, *, usual: int) -> tuple[Message, ...]:
 
 
 def recent_text(turns: Sequence[Turn], *, limit: int, max_chars: int) -> tuple[str, int]:
-    """`## Recent Conversation (Raw)` and how many turns it shows.
+    """Return the section `## Recent Conversation (Raw)`, and how many turns it shows.
 
-    At most `limit` turns and `max_chars` characters; the newest is always there,
-    clipped in its middle if need be. A turn without tools has no `Tools:`
-    line.
+    It has at most `limit` turns and `max_chars` characters; the newest turn is always included,
+    clipped in its middle if needed. A turn without tools has no `Tools:` line.
     """
     heading = "## Recent Conversation (Raw)\n"
     entries: list[str] = []
@@ -552,7 +550,7 @@ def _raw_entry(turn: Turn) -> str:
 
 
 _NUMBER = re.compile(r"^ *\d+\t", re.MULTILINE)
-"""What read_file puts before each line."""
+"""The line number that read_file puts before each line."""
 _WORD = re.compile(r"[^\W_]{3,}")
 _ASKING = set(
     _WORD.findall(
@@ -560,16 +558,16 @@ _ASKING = set(
         "says show tell that the this use used was were what when where which who why with you"
     )
 )
-"""Words of questions, not of what is asked about."""
+"""Words that questions are made of, rather than their subject."""
 _RARE = 3
-"""A word on more lines than this does not tell where to look."""
+"""A word on more lines than this does not count in finding the line that a question names."""
 
 
 def with_passages(prompt: str, calls: Sequence[ToolCall], tag: str, *, max_chars: int) -> str:
-    """Passages of the files that the prompt mentions, as quoted data, then the prompt.
+    """Return passages of the files that the prompt mentions, as quoted data, then the prompt.
 
-    Tried with a model of 135 million parameters: it repeats line numbers and the `@`
-    of a path, answers what stands last, and knows an answer's place by its name.
+    The form is the result of trials with a model of 135 million parameters: it repeats line numbers
+    and the `@` of a path, answers what comes last, and refers to a file by its name.
     """
     blocks = []
     question = prompt
@@ -583,11 +581,11 @@ def with_passages(prompt: str, calls: Sequence[ToolCall], tag: str, *, max_chars
 
 
 def passage(text: str, question: str, max_chars: int) -> str:
-    """Cut to at most `max_chars`, in whole lines: the beginning, and what the question names.
+    """Cut a text to `max_chars` in whole lines: its beginning, and what the question names.
 
-    A text that fits stays whole. Otherwise half of the room is for the lines from
-    just before the one with most of the question's rare words, where there is one;
-    an ellipsis stands for what is left out before them.
+    A text that fits stays whole. Otherwise half of the room is for the lines from just before the
+    one with most of the question's rare words, if there is one; an ellipsis replaces the lines left
+    out before them.
     """
     if len(text) <= max_chars:
         return text
@@ -613,8 +611,9 @@ def _named_line(lines: Sequence[str], question: str) -> int | None:
 
 
 def answered(turn: Turn, question: str) -> str:
-    """What the agent said that a question may be about: its answer, and with it what it said
-    between its calls where that has words of the question which the answer lacks.
+    """Return a turn's answer, or all that the agent said if that has more words of the question.
+
+    All of it is also returned if there is no answer.
     """
     answer, said = turn.assistant_message.casefold(), turn.said.casefold()
     lacks = any(word in said and word not in answer for word in question_words(question))
@@ -622,7 +621,7 @@ def answered(turn: Turn, question: str) -> str:
 
 
 def question_words(question: str) -> set[str]:
-    """What is asked about: its words, casefolded, but those of questions themselves."""
+    """Return the words that a question is about, casefolded, without words like "which"."""
     return _words(question) - _ASKING
 
 

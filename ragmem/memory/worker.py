@@ -1,8 +1,8 @@
-"""Background work: vectors, summaries, memories; derived from what is stored, never waited for.
+"""Background work: vectors, summaries, memories, derived from what is stored.
 
-Nothing is remembered outside the store: what is to be done is what `pending` finds.
-A lease keeps two processes from doing the same; work that was done twice all the
-same is stored once (ids are derived from what is covered).
+There is no queue: the pending work is what `Store.pending` finds. Leases keep two processes from
+doing the same work; work that is done twice all the same is stored once, since ids are derived from
+the records covered.
 """
 
 import asyncio
@@ -49,21 +49,21 @@ from ragmem.usage import Metrics
 _log = logging.getLogger("ragmem")
 
 _LEASE_S = 30.0
-"""Renewed while the work goes on: so long that of a killed process waits on Neo4j."""
+"""Renewed during the work. On Neo4j, the work of a killed process waits until this has expired."""
 _PAUSE_S = 0.01
-"""Between two pieces of work: whoever types comes first."""
+"""Pause between two pieces of work, which lets the user interface respond."""
 _RETRY_S = 30.0
-"""After something failed."""
+"""Pause after a failure."""
 _TOLD_CHARS = 300
 _CUT_AT_ONCE = 64
-"""Turns summed up in one go where no model is asked."""
+"""Turns summarized in one batch when no model is used."""
 _PAGE = 500
 _LATEST = 8
-"""So many sessions, those of the latest activity, are looked at each time; all others once."""
+"""Sessions, those with the latest activity, that are checked each time; all others only once."""
 _BATCH = 16
-"""Turns embedded in one go: what a process that is killed does again."""
+"""Turns embedded in one batch: as much is done again if the process is killed."""
 _MOST_STRIKES = 4
-"""So often in a row the embedder may fail at some text before it is left to rest."""
+"""Failures of the embedder in a row after which it is not used for a while."""
 _SUMMARIES = 1
 _Record = Turn | Summary | MemoryRecord | Session
 _RECORDS: dict[int, type[_Record]] = {
@@ -75,32 +75,33 @@ _RECORDS: dict[int, type[_Record]] = {
 
 
 class Embedding:
-    """Makes vectors batch by batch; an embedder that fails again and again is left to rest."""
+    """Makes vectors in batches; pauses for `rest_s` seconds if the embedder keeps failing."""
 
     def __init__(self, embedder: Embedder, metrics: Metrics, *, rest_s: float) -> None:
         self._embedder = embedder
         self._rest_s = rest_s
         self._metrics = metrics
         self.batch = _BATCH
-        """How many are embedded in one go: one, while a text that can't be is looked for."""
+        """Size of a batch: 1 while looking for a text that can't be embedded."""
         self._strikes = 0
         self._again_at = 0.0
 
     @property
     def rests(self) -> bool:
-        """Whether it is not to be asked for a while."""
+        """Whether the embedder is paused."""
         return time.monotonic() < self._again_at
 
     async def is_for(self, store: Store) -> bool:
-        """Whether the store's vectors are this embedder's; of a store without any they will be."""
+        """Whether the store's vectors are this embedder's; a store without any gets this one."""
         return await ComparableVectors(self._embedder, self._metrics).is_for(store, mark=True)
 
     async def embed(
         self, store: Store, items: Sequence[Pending]
     ) -> tuple[frozenset[str], Exception | None]:
-        """Make and store the vectors of these. StoreError.
+        """Make and store the vectors of these items. Raises StoreError.
 
-        Keys of what can't be embedded, or is not there any more; and why none was made, if so.
+        Returns the keys of items that can't be embedded or no longer exist, and the error if the
+        embedder failed.
         """
         try:
             with self._metrics.time("worker.embed"):
@@ -111,16 +112,16 @@ class Embedding:
             return self._failed(items, error), error
         await store.apply(writes)
         self.batch, self._strikes = _BATCH, 0
-        # What was deleted meanwhile has none.
+        # Records deleted meanwhile have no vectors.
         made = {write.record_id for write in writes}
         return frozenset(item.key for item in items if item.record_id not in made), None
 
     def _failed(self, items: Sequence[Pending], error: Exception) -> frozenset[str]:
-        """What to give up: one text that can't be embedded is found, and left out."""
+        """Count a failure; return the key of a text that can't be embedded, once it is found."""
         self._metrics.count("embedder.failures")
         self._strikes += 1
         if isinstance(error, EmbedderUnavailable) or self._strikes > _MOST_STRIKES:
-            # Summaries don't wait for it.
+            # Other work, such as summaries, goes on meanwhile.
             self._again_at = time.monotonic() + self._rest_s
             return frozenset()
         self.batch = 1
@@ -130,7 +131,7 @@ class Embedding:
 async def vectors_of(
     store: Store, embedder: Embedder, items: Sequence[Pending]
 ) -> list[PutVectors]:
-    """Embed them in one batch; none for a record that is gone. EmbedderError, StoreError."""
+    """Embed items in one batch, without deleted records. Raises EmbedderError, StoreError."""
     found = await _records(store, items)
     texts = await asyncio.to_thread(
         lambda: {record_id: _texts(embedder, record) for record_id, record in found.items()}
@@ -141,7 +142,7 @@ async def vectors_of(
     rows = await embedder.embed(flat, "passage")
     info = embedder.info
     if await store.embedder() is None:
-        # Only now does the embedder know its dimension, where a provider says.
+        # A provider's embedder knows its dimension only from its first answer.
         await store.use_embedder(EmbedderMark(info.model_id, int(rows.shape[1])))
     each = iter(rows)
     return [
@@ -158,10 +159,10 @@ async def vectors_of(
 
 
 async def _records(store: Store, items: Sequence[Pending]) -> dict[str, _Record]:
-    """By id, in the order of the items; those that exist."""
+    """Return the records that exist, by id, in the order of the items."""
     found: dict[str, _Record] = {}
     for level, kind in _RECORDS.items():
-        # Summaries of all levels are asked for together.
+        # Summaries of all levels are read in one query.
         ids = [item.record_id for item in items if min(item.level, _SUMMARIES) == level]
         found |= {each.uuid: each for each in await store.get(kind, ids)} if ids else {}
     return {item.record_id: found[item.record_id] for item in items if item.record_id in found}
@@ -181,13 +182,13 @@ def _texts(embedder: Embedder, record: _Record) -> list[str]:
 
 
 async def reembed(store: Store, embedder: Embedder, show: Callable[[int], None]) -> int:
-    """Give all that is embedded vectors of this embedder; what has some keeps them.
+    """Embed every record that has no vectors of this embedder, and return how many.
 
-    `show` is told how many more are done; the answer is how many it were in all.
-    Raises EmbedderError and StoreError; what was made until then is kept. Nothing is
-    leased: one that is killed can be run again at once. What a worker has leased is its own.
+    `show` is called with the number of each batch. Raises EmbedderError and StoreError; vectors
+    made until then are kept. Takes no leases, so that it can be restarted at once when killed;
+    items that a worker has leased are left to it.
     """
-    # A provider's model tells its dimension only now.
+    # A provider's model tells its dimension only after this.
     await embedder.prepare()
     await store.use_embedder(EmbedderMark(embedder.info.model_id, embedder.info.dimension))
     embedding = Embedding(embedder, Metrics(), rest_s=float("inf"))
@@ -210,17 +211,17 @@ _Kind = Literal["summaries", "references", "memories"]
 
 
 class Reader(Protocol):
-    """Takes turns from what is pending, one by one."""
+    """Processes turns of the pending work."""
 
     async def look_through(
         self, store: Store, items: Sequence[Pending], owner_id: str
     ) -> frozenset[str]:
-        """Keys of those that it has seen to, or that are not to be tried again here. StoreError."""
+        """Process turns; return the keys of those done or not to be retried. Raises StoreError."""
         ...
 
 
 class Worker:
-    """Does what is pending, one thing after the other, until there is none; then waits."""
+    """Does the pending work piece by piece until there is none, then waits for `wake`."""
 
     def __init__(  # noqa: PLR0913 - each by its name
         self,
@@ -238,11 +239,12 @@ class Worker:
         metrics: Metrics | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """Take what to work with.
+        """Create a worker; `start` runs it in the background, `drain` to the end.
 
-        `names_sessions`: sessions that nobody has named get a title. `linker` links turns with
-        the code that they concern. `chores` are done when nothing else is: each a piece at a
-        time, false when there is none. `say` is told of work that failed, of each kind once.
+        `names_sessions`: untitled sessions get a title. `linker` links turns with the code that
+        they concern. `chores` run when nothing else is pending; each does a piece of work, and
+        returns false if there was none. `say` is called with a message for failed work, once per
+        type of error.
         """
         self._open_store = open_store
         self._metrics = metrics or Metrics()
@@ -259,17 +261,17 @@ class Worker:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._passed: set[str] = set()
-        """Looked at: nothing to do, or nothing that this process does better."""
+        """Keys of items with nothing to do, or nothing that this process could improve."""
         self._swept: set[Work] = set()
-        """Kinds of work of which it has looked at all."""
+        """Kinds of work of which all items have been checked once."""
         self._kinds: list[_Kind] = ["summaries", "references", "memories"]
-        """Of what is read from turns, in the order in which it is looked for: each has its turn."""
+        """Kinds of work that read turns, the least recently done first."""
         self.doing = ""
-        """What it works on, in a word; empty while it waits."""
+        """The kind of work in progress, in a word; empty while waiting."""
         self._given_up: set[str] = set()
-        """Failed here: left to other processes."""
+        """Keys of items that failed here, and are left to other processes."""
         self._renewed: set[str] = set()
-        """Sessions in which a stand-in gave way to a model's summary: those above it are next."""
+        """Sessions where a model's summary replaced an extractive one: those above it are due."""
 
     # --- running ----------------------------------------------------------------
 
@@ -279,11 +281,14 @@ class Worker:
             self._task = asyncio.create_task(self._run())
 
     def wake(self) -> None:
-        """Something may be there to do."""
+        """Check for work now."""
         self._wake.set()
 
     async def drain(self, limit_s: float | None = None) -> bool:
-        """Do all that is pending, for at most so long; whether nothing is left. StoreError."""
+        """Do all pending work, for at most `limit_s` seconds; return whether none is left.
+
+        Raises StoreError and other RagmemErrors.
+        """
         try:
             async with asyncio.timeout(limit_s):
                 while await self.step():
@@ -298,7 +303,7 @@ class Worker:
         return not self._given_up and not self._rests
 
     async def aclose(self) -> None:
-        """Stop; what is left is found again by the next process."""
+        """Stop; the remaining work is found by the next process."""
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -314,7 +319,7 @@ class Worker:
             try:
                 more = await self.step()
             except Exception as error:
-                # Said where it matters, in stats and doctor: the next turn is not disturbed.
+                # Metrics and the log show it (`stats`, `doctor`); the next turn is not disturbed.
                 self._say(error)
                 await asyncio.sleep(_RETRY_S)
                 continue
@@ -329,12 +334,12 @@ class Worker:
         is_bug = not isinstance(error, RagmemError)
         _log.warning("background work: %s", error, exc_info=is_bug)
         self._metrics.count("worker.failures")
-        # A bug is told by the log, and that the store is away by who keeps turns in it.
+        # A bug goes to the log only; an unavailable store is reported by those who record turns.
         if not is_bug and not isinstance(error, StoreError) and type(error) not in self._told:
             self._told.add(type(error))
             self._tell(f"Background work failed: {one_line(str(error), _TOLD_CHARS)}")
 
-    # --- what is done -------------------------------------------------------------
+    # --- the next piece of work -----------------------------------------------------
 
     async def step(self) -> bool:
         """Do one piece of work, or one batch of vectors; false when nothing is pending."""
@@ -349,7 +354,7 @@ class Worker:
             return True
         for kind in tuple(self._kinds):
             if await self._work_on(kind, store):
-                # Whoever is always fast would keep the one busy, and have nothing of the others.
+                # Round robin: else a kind with new work all the time would starve the others.
                 self._kinds.remove(kind)
                 self._kinds.append(kind)
                 return True
@@ -377,7 +382,11 @@ class Worker:
         return await titles.due(store, self._summarizer, self._owner_id, passed=known, now=now)
 
     async def _fresh(self, store: Store, work: Work, *, limit: int) -> list[Pending]:
-        """What this process has not looked at; once it has seen all, what is new comes first."""
+        """Return pending items that this process has not checked yet.
+
+        Until it has swept all items once, it looks past the checked ones; after that, new items are
+        among the first.
+        """
         known = self._passed | self._given_up
         for most in (limit, limit + len(known)):
             found = await store.pending(work, limit=most)
@@ -390,7 +399,7 @@ class Worker:
     async def _first_due(
         self, store: Store, work: Work, do: Callable[[Pending], Awaitable[bool]]
     ) -> bool:
-        """Go through what may be due until something was."""
+        """Check pending items until `do` has done one; false if none was due."""
         looked_at = set(self._given_up)
         while True:
             limit = _PAGE + len(self._passed) + len(self._given_up)
@@ -408,7 +417,10 @@ class Worker:
                 self._passed.add(item.key)
 
     async def _done(self, items: Sequence[Pending], do: Callable[[], Awaitable[bool]]) -> bool:
-        """What `do` says; one thing that can't be done must not keep all else from being done."""
+        """Return what `do` returns; after an error the items are given up, so that others go on.
+
+        Raises StoreError.
+        """
         try:
             return await do()
         except SessionNotFound:
@@ -449,14 +461,14 @@ class Worker:
         await summarizer.consider(store, (item.session_id for item in found))
         held = {turn_id for turn_id, summary in made.items() if summary.extractive}
         asks = {item.key for item in found if summarizer.uses_model(item.session_id)}
-        # Nobody here does better than what stands there.
+        # Without a model, this process can't improve an extractive summary.
         self._passed |= {i.key for i in found if i.record_id in held and i.key not in asks}
         todo = [item for item in found if item.key not in self._passed]
         todo.sort(key=lambda item: item.record_id in held)
         if not todo:
             return True
         without = [item for item in todo[:_CUT_AT_ONCE] if item.key not in asks]
-        # What asks a model takes its time: one by one, so that none is lost with the process.
+        # A model takes its time: one by one, so that a killed process loses a single summary.
         items = without if todo[0] in without else todo[:1]
         return await self._done(items, partial(self._summarize, store, summarizer, items))
 
@@ -465,7 +477,7 @@ class Worker:
     ) -> bool:
         async with self._leased(store, *(item.key for item in items)) as mine:
             items = [item for item in items if item.key in mine]
-            # Whoever had it before may have done it.
+            # The previous holder of the lease may have done it.
             made = await summaries.level1_of(store, items)
             turns = await store.get(Turn, [item.record_id for item in items])
             sessions = await sessions_by_id(store, {turn.session_id for turn in turns})
@@ -474,7 +486,7 @@ class Worker:
                 before = made.get(turn.turn_id)
                 uses_model = summarizer.uses_model(turn.session_id)
                 if turn.session_id not in sessions:
-                    continue  # It was deleted meanwhile.
+                    continue  # The session was deleted meanwhile.
                 if before is None or (before.extractive and uses_model):
                     locate = locator(sessions[turn.session_id])
                     summary = await summarizer.summarize_turn(
@@ -484,14 +496,14 @@ class Worker:
                         writes.append(redacted(AddSummary(summary=summary)))
                     if before is not None and not summary.extractive:
                         self._renewed.add(turn.session_id)
-                # A turn takes a millisecond or two: the prompt comes first.
+                # Each turn takes a millisecond or two: let other tasks run.
                 await asyncio.sleep(0)
             await store.apply(writes)
             self._passed.update(mine)
         return True
 
     async def _renew(self, store: Store, summarizer: Summarizer) -> bool:
-        """The stand-ins above those that a model has replaced, lowest level first."""
+        """Replace an extractive summary above those that were replaced, lowest level first."""
         for session_id in sorted(self._renewed):
             for old, below in await summaries.renewable(store, session_id):
                 key = f"renew:{old.level}:{old.summary_id}"
@@ -499,7 +511,7 @@ class Worker:
                     continue
                 self._passed.add(key)
                 async with self._leased(store, key) as mine:
-                    # Whoever had it before may have done it.
+                    # The previous holder of the lease may have done it.
                     if not mine or (old, below) not in await summaries.renewable(store, session_id):
                         continue
                     summary = await summarizer.summarize_summaries(
@@ -518,7 +530,7 @@ class Worker:
                 return False
             await summarizer.consider(store, [item.session_id])
             async with self._leased(store, item.key, f"roll_up:{item.session_id}") as mine:
-                # Whoever had it before may have done it.
+                # The previous holder of the lease may have done it.
                 found = await due() if len(mine) == 2 else []
                 if not found:
                     return False
@@ -547,7 +559,7 @@ class Worker:
         return await self._first_due(store, "thread", do)
 
     async def summarize_thread(self, store: Store, summarizer: Summarizer, session: Session) -> str:
-        """Renew a session's own summary from the turns since the last one."""
+        """Update a session's own summary from the turns since the last update; return it."""
         at = self._clock()
         since = await self._turns_since(store, session)
         are_known = bool(session.summary) and session.message_count <= session.summarized_count
@@ -555,7 +567,7 @@ class Worker:
         return await self._put_summary(store, session, summary, at)
 
     async def _digest_rest(self, store: Store, summarizer: Summarizer, session: Session) -> bool:
-        """The same of one that has rested, from its turns' summaries; false before all are made."""
+        """Update an idle session's summary from its turns' summaries; false if some are missing."""
         since = await self._turns_since(store, session)
         ids = [summaries.summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in since]
         made = {each.summary_id: each for each in await store.get(Summary, ids)}
@@ -578,7 +590,7 @@ class Worker:
         await store.apply([redacted(renewed)])
         return summary
 
-    # --- what reads turns -----------------------------------------------------------
+    # --- references and memories ------------------------------------------------------
 
     async def _look_through(self, store: Store, work: Work, reader: Reader) -> bool:
         items = await self._fresh(store, work, limit=1)
