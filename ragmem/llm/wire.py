@@ -443,7 +443,7 @@ def too_long(limit: int) -> AnswerTooLong:
     """The error of an answer with more than `limit` bytes."""
     return AnswerTooLong(
         f"The answer is longer than {limit >> 20} MB.",
-        hint="Ask in other words, or use another model (-m).",
+        hint="Rephrase the prompt, or use another model (-m).",
     )
 
 

@@ -332,7 +332,7 @@ async def test_what_needs_more_memory_than_a_transaction_may_take_says_which_lim
     too_much = "UNWIND range(1, 200000) AS i WITH collect($x + i) AS t CREATE (:Big {n: size(t)})"
     with pytest.raises(StoreUnavailable) as caught:
         await ask(neo4j_server, too_much, x="x" * 10_000)
-    assert "lacks the memory" in str(caught.value)
+    assert "does not have enough memory" in str(caught.value)
     assert "db.memory.transaction.max" in caught.value.hint
     [left] = await ask(neo4j_server, "MATCH (b:Big) RETURN count(b) AS n")
     assert left["n"] == 0

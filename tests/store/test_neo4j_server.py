@@ -495,7 +495,7 @@ async def test_how_much_is_fetched_is_told_meanwhile(
         await local(empty, with_java(tmp_path / "bin", mvn=_MAVEN)).up(said.append)
     assert said[-1] == "fetched 3 files, 14 of about 140 MB…"
     assert str(caught.value) == (
-        "Maven could not fetch Neo4j. Its last lines:\n  [ERROR] No space left on device"
+        "Maven could not download Neo4j. Its last lines:\n  [ERROR] No space left on device"
     )
 
 
