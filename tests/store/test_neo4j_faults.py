@@ -137,7 +137,7 @@ async def test_what_listens_is_no_neo4j(answer: Answer, kind: type[StoreError]) 
         ({"username": "nobody", "password": SECRET}, "", "NEO4J_PASSWORD"),
         ({"is_local": True, "password": SECRET}, "", "`neo4j/password` of ragmem's data folder"),
         ({"database": "garden"}, "garden", "NEO4J_DATABASE"),
-        ({"database": "system"}, "keeps no data", "NEO4J_DATABASE"),
+        ({"database": "system"}, "can't store data", "NEO4J_DATABASE"),
     ],
     ids=["password", "that of the local one", "database", "the system's own"],
 )

@@ -297,7 +297,7 @@ async def test_a_graph_that_was_changed_since_it_was_read_is_not_emptied(
         await mending.empty(tmp_path)
         assert not await texts(garden)
         said: list[str] = []
-        with pytest.raises(StoreDamaged, match="was cut off"):
+        with pytest.raises(StoreDamaged, match="was interrupted"):
             await Neo4jStore.open(garden, timeout_s=PATIENCE_S, say=said.append, owner="ben-id")
         assert said == [], "nobody sets up anew what another is about to fill"
         [found] = await ask(garden, "MATCH (v:RagmemSchema) RETURN v.version AS version")
@@ -319,10 +319,10 @@ async def test_a_repair_that_is_cut_off_loses_nothing(
     with killed_at("transfer.apply", lambda: None), pytest.raises(Killed):
         await repaired(garden, tmp_path, monkeypatch)
     assert await texts(garden) == Counter()
-    with pytest.raises(StoreDamaged, match="was cut off") as caught:
+    with pytest.raises(StoreDamaged, match="was interrupted") as caught:
         await Neo4jStore.open(garden, timeout_s=PATIENCE_S)
     assert "store repair" in caught.value.hint
-    with pytest.raises(StoreDamaged, match="was cut off"):
+    with pytest.raises(StoreDamaged, match="was interrupted"):
         async with administration(tmp_path).archive():
             pytest.fail("a backup of it would be empty, and what is brought in would be deleted")
     saved, _ = await repaired(garden, tmp_path, monkeypatch)
