@@ -55,7 +55,7 @@ from ragmem.records import ASKED, Project, Session, SessionQuery, SessionStatus,
 from ragmem.redact import know, protect_process, secrets_among
 from ragmem.store import Archive, Store, open_store, owner_of_file
 from ragmem.store.spool import Patience, SpooledStore
-from ragmem.store.spool.files import met
+from ragmem.store.spool.files import last_store_id
 from ragmem.tools.base import Approver
 from ragmem.tools.permissions import PermissionRules
 from ragmem.usage import UsageLog
@@ -117,7 +117,7 @@ class App:
         if brief and self.embedder:
             service = service_of(config, paths, self._address.spool, version=__version__)
         spool = paths.spool_dir / self._address.spool
-        tail = Tail(spool.with_name(f"{spool.name}{TAIL_SUFFIX}"), partial(met, spool))
+        tail = Tail(spool.with_name(f"{spool.name}{TAIL_SUFFIX}"), partial(last_store_id, spool))
         self.memory = Memory(
             self.store,
             config.memory,
@@ -341,7 +341,7 @@ class App:
     def _store_is_made(self, what: str) -> None:
         self._say_at_once(what)
         if self._store:
-            self._store.is_made()
+            self._store.note_creation()
 
     def start_background(self, *, model: str = "") -> None:
         """Embed and sum up what is said, and follow the code, beside the conversation."""

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from ragmem.config import environment
 
-_KEPT = {
+_INHERITED = {
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TZ", "TMPDIR", "LANG", "LANGUAGE",
     "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
     "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYENV_ROOT", "NVM_DIR", "NVM_BIN",
@@ -29,7 +29,7 @@ _KEPT = {
 }  # fmt: skip
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
 _URL_WITH_USER = re.compile(r"//[^/\s]*@")
-_NOBODY_WATCHES = {
+_NON_INTERACTIVE = {
     "TERM": "dumb",
     "NO_COLOR": "1",
     "PAGER": "cat",
@@ -47,11 +47,11 @@ def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str
     kept = {
         name: value
         for name, value in (environment() if environ is None else environ).items()
-        if (name in _KEPT or name.startswith("LC_"))
+        if (name in _INHERITED or name.startswith("LC_"))
         and not _SECRET_NAME.search(name)
         and not _URL_WITH_USER.search(value)
     }
-    return kept | _NOBODY_WATCHES
+    return kept | _NON_INTERACTIVE
 
 
 def find_program(name: str, not_in: Sequence[Path] = ()) -> Path | None:
@@ -120,7 +120,7 @@ class Ripgrep:
         Without `ignoring`, only ignore files in the folder itself are used, and only regular files
         of at most 100 kB.
         """
-        few = () if ignoring else ("--no-ignore", *_sound_ignore_files(folder))
+        few = () if ignoring else ("--no-ignore", *_usable_ignore_files(folder))
         self._command = [str(program), *_BASE, *few, *arguments]
         self.is_ignoring = ignoring
         self._folder = folder
@@ -131,7 +131,7 @@ class Ripgrep:
         """Its error message, if it failed as a whole."""
         self.unreadable = 0
         """The number of files and folders that could not be read."""
-        self._is_lost = False
+        self._is_incomplete = False
         """Whether it was killed from outside (out of memory, say), or hung."""
 
     @classmethod
@@ -142,7 +142,7 @@ class Ripgrep:
         """
         run = cls(*given, **more)
         yield run
-        if run._is_lost:
+        if run._is_incomplete:
             yield cls(*given, **more, ignoring=False)
 
     def chunks(self) -> Generator[bytes, None, None]:
@@ -159,7 +159,7 @@ class Ripgrep:
             start_new_session=True,
             bufsize=0,
         )
-        _bound_memory(process.pid)
+        _limit_memory(process.pid)
         errors = bytearray()
         try:
             yield from self._pump(process, errors)
@@ -170,7 +170,7 @@ class Ripgrep:
                 if pipe is not None:
                     pipe.close()
             process.wait()
-        self._judge(status, errors.decode("utf-8", "replace"))
+        self._set_outcome(status, errors.decode("utf-8", "replace"))
 
     def _pump(self, process: "subprocess.Popen[bytes]", errors: bytearray) -> Iterator[bytes]:
         assert process.stdout is not None
@@ -197,18 +197,18 @@ class Ripgrep:
                 return
             if time.monotonic() > deadline:
                 self.timed_out = True
-                self._is_lost = deadline < started + self._timeout_s
+                self._is_incomplete = deadline < started + self._timeout_s
                 return
         with suppress(subprocess.TimeoutExpired):
             process.wait(_END_S)
 
-    def _judge(self, status: int | None, errors: str) -> None:
+    def _set_outcome(self, status: int | None, errors: str) -> None:
         """Set the outcome; `status` is None if it was stopped by us after enough output."""
         if status is None or 0 <= status <= 1:
             return
         if status != 2:
             # The output is incomplete: it was killed, by the system for lack of memory, say.
-            self._is_lost = True
+            self._is_incomplete = True
             self.failed = errors.strip() or (
                 f"it was ended by signal {-status}" if status < 0 else f"it ended with {status}"
             )
@@ -247,7 +247,7 @@ class FileList(Ripgrep):
                     yield os.fsdecode(path.removeprefix(b"./"))
 
 
-def _sound_ignore_files(folder: int) -> Iterator[str]:
+def _usable_ignore_files(folder: int) -> Iterator[str]:
     """Yield arguments for the usable ignore files of a folder; later ones take precedence."""
     for name in IGNORE_FILES:
         with suppress(OSError):
@@ -256,7 +256,7 @@ def _sound_ignore_files(folder: int) -> Iterator[str]:
                 yield f"--ignore-file=./{name}"
 
 
-def _bound_memory(pid: int) -> None:
+def _limit_memory(pid: int) -> None:
     import resource
 
     if hasattr(resource, "prlimit"):  # not on macOS, which doesn't enforce it either

@@ -1,8 +1,7 @@
 """ragmem's own files: paths, private modes, atomic replacement, and locks.
 
 Locks are taken with flock, not POSIX's fcntl: those are released when any descriptor of the file
-is closed, and never conflict within a process. The kernel releases a lock when its process ends,
-however that happens.
+is closed, and never conflict within a process. The kernel releases a lock when its process ends.
 """
 
 import fcntl
@@ -20,7 +19,7 @@ from ragmem.errors import ConfigError, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
 
-_SHOWN = 3
+_MOST_SHOWN = 3
 
 
 class Paths(msgspec.Struct, frozen=True):
@@ -90,7 +89,7 @@ class Paths(msgspec.Struct, frozen=True):
         for folder in self.own_folders:
             try:
                 make_private(folder)
-                if folder == self.data_dir and not _is_of_use(folder):
+                if folder == self.data_dir and not _is_usable(folder):
                     raise OSError("it can't be written")
             except OSError as error:
                 why = error.strerror or str(error)
@@ -108,12 +107,12 @@ class Paths(msgspec.Struct, frozen=True):
         loose = [
             f"{path} (was {mode:04o})"
             for path in dict.fromkeys([*self.own_folders, *inside])
-            if (mode := _closed(path))
+            if (mode := _remove_others_rights(path))
         ]
         if not loose:
             return ""
-        more = f" and {len(loose) - _SHOWN:,} more" if len(loose) > _SHOWN else ""
-        return f"Others could look into {', '.join(loose[:_SHOWN])}{more}; closed to them now."
+        more = f" and {len(loose) - _MOST_SHOWN:,} more" if len(loose) > _MOST_SHOWN else ""
+        return f"Others could look into {', '.join(loose[:_MOST_SHOWN])}{more}; closed to them now."
 
     @property
     def neo4j_password(self) -> str:
@@ -128,7 +127,7 @@ class Paths(msgspec.Struct, frozen=True):
         return (self.config_dir, self.data_dir, self.log_dir)
 
 
-def _is_of_use(folder: Path) -> bool:
+def _is_usable(folder: Path) -> bool:
     """Return whether a folder is writable, or has data from before, which can be read."""
     return os.access(folder, os.W_OK | os.X_OK) or any(folder.iterdir())
 
@@ -143,7 +142,7 @@ def _entries(folder: Path) -> list[Path]:
     return []
 
 
-def _closed(path: Path) -> int:
+def _remove_others_rights(path: Path) -> int:
     """Remove other users' rights; return the previous mode if there were any, else 0."""
     with suppress(OSError):
         mode = path.lstat().st_mode
@@ -251,10 +250,7 @@ _OWNERS = re.compile(r"[0-9a-f]+\.lock")
 
 
 def lock(path: Path, *, timeout_s: float) -> int:
-    """Lock a file, creating it if needed; return the descriptor, whose closing releases the lock.
-
-    Raises StoreUnavailable after `timeout_s`.
-    """
+    """Lock a file until the returned descriptor is closed; raises StoreUnavailable on timeout."""
     deadline = time.monotonic() + timeout_s
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -271,7 +267,7 @@ def lock(path: Path, *, timeout_s: float) -> int:
 def take(path: Path, handle: int) -> bool:
     """Lock an open file without waiting; return whether it is locked, else close the descriptor."""
     try:
-        if _taken(path, handle):
+        if _try_lock(path, handle):
             return True
     except BaseException:
         os.close(handle)
@@ -280,7 +276,7 @@ def take(path: Path, handle: int) -> bool:
     return False
 
 
-def _taken(path: Path, handle: int) -> bool:
+def _try_lock(path: Path, handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # A lock on a file that was removed meanwhile excludes nobody.
@@ -298,7 +294,7 @@ def is_held(path: Path) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         # Upgraded to an exclusive lock first: another process may create and lock the name anew.
-        if _taken(path, handle):
+        if _try_lock(path, handle):
             path.unlink(missing_ok=True)
     except BlockingIOError:
         return True

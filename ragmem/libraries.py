@@ -14,7 +14,7 @@ from types import ModuleType
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 
-class _Absent(threading.local):
+class _HiddenModules(threading.local):
     """An import finder that makes modules appear missing, with a list of names per thread."""
 
     names: tuple[str, ...] = ()
@@ -24,32 +24,32 @@ class _Absent(threading.local):
             raise ModuleNotFoundError(f"{name} is left out", name=name)
 
 
-_absent = _Absent()
+_hidden_modules = _HiddenModules()
 
 
 @contextmanager
-def _without(*names: str) -> Iterator[None]:
+def _hiding(*names: str) -> Iterator[None]:
     """Make these modules appear missing to imports in this thread, within the block."""
     # Never removed: another thread that iterates over sys.meta_path would skip a finder.
-    if _absent not in sys.meta_path:
-        sys.meta_path.insert(0, _absent)
-    _absent.names = names
+    if _hidden_modules not in sys.meta_path:
+        sys.meta_path.insert(0, _hidden_modules)
+    _hidden_modules.names = names
     try:
         yield
     finally:
-        _absent.names = ()
+        _hidden_modules.names = ()
 
 
 def load_httpcore() -> None:
     """Import httpcore without HTTP/2 (h2, hpack), which takes half of the import's time."""
-    with _without("h2"):
+    with _hiding("h2"):
         import httpcore  # noqa: F401
 
 
 def load_httpx() -> None:
     """Import httpx without its command line (click, rich, pygments) and HTTP/2, for litellm."""
     load_httpcore()
-    with _without("httpx._main"):
+    with _hiding("httpx._main"):
         import httpx  # noqa: F401
 
 
@@ -68,16 +68,13 @@ _loading = threading.Lock()
 
 
 def load_litellm() -> ModuleType:
-    """Import litellm, silenced and without network access, and return it.
-
-    It takes 3 s, and may be called in a thread.
-    """
+    """Import and return litellm, silent and without network access; takes 3 s, also in a thread."""
     with _loading:
         if (loaded := sys.modules.get("litellm")) and loaded.suppress_debug_info:
             return loaded
         load_httpx()
         os.environ.update(_SETTINGS)
-        _spare_loopback()
+        _exclude_loopback()
         hush_litellm()
         import litellm
 
@@ -115,7 +112,7 @@ def hush_litellm() -> None:
         warnings.filterwarnings("ignore", module=rf"{module}(\..*)?$")
 
 
-def _spare_loopback() -> None:
+def _exclude_loopback() -> None:
     """Exclude this machine itself from the environment's proxies."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return
@@ -129,7 +126,7 @@ def load_neo4j() -> None:
 
     Only for ragmem's own processes, which pass none to the driver.
     """
-    with _without("numpy", "pandas", "pyarrow"):
+    with _hiding("numpy", "pandas", "pyarrow"):
         import neo4j  # noqa: F401
 
 
@@ -171,11 +168,11 @@ def install_command(extra: str, *, package: Path = Path(__file__).parent) -> str
     from importlib.metadata import distribution
 
     if distribution("ragmem").read_text("direct_url.json") is None:
-        there = sorted({extra, *(name for name, module in _EXTRAS.items() if find_spec(module))})
+        extras = sorted({extra, *(name for name, module in _EXTRAS.items() if find_spec(module))})
         for mark, tool in (
             ("uv-receipt.toml", "uv tool install"),
             ("pipx_metadata.json", "pipx install --force"),
         ):
             if Path(sys.prefix, mark).is_file():
-                return f'{tool} "ragmem[{",".join(there)}]"'
+                return f'{tool} "ragmem[{",".join(extras)}]"'
     return f'{pip_install()} "ragmem[{extra}]"'

@@ -46,7 +46,7 @@ class _PrivateFile(logging.FileHandler):
         """Do nothing, for the same reason."""
 
 
-class _Bugs(logging.Handler):
+class _BugReporter(logging.Handler):
     """Writes a crash file for each record with a traceback, which is a bug, and reports it once."""
 
     def __init__(self, folder: Path, tell: Callable[[str], None], version: str) -> None:
@@ -54,13 +54,13 @@ class _Bugs(logging.Handler):
         self._folder = folder
         self._version = version
         self._tell = tell
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info and record.exc_info[1]
-        if not error or repr(error) in self._told:
+        if not error or repr(error) in self._reported:
             return
-        self._told.add(repr(error))
+        self._reported.add(repr(error))
         what = one_line(redact(record.getMessage()), 300)
         if why := lacking(error):
             self._tell(f"{what}: the computer gives ragmem no more of what it needs ({why}).")
@@ -91,7 +91,7 @@ def logging_to(
     For a logged bug a crash file is written beside it, and `tell` is called once with a message.
     """
     handler = _PrivateFile(folder / "ragmem.log")
-    bugs = _Bugs(folder, tell, version)
+    bugs = _BugReporter(folder, tell, version)
     logger = logging.getLogger(LOGGER)
     logger.addHandler(handler)
     logger.addHandler(bugs)

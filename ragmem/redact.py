@@ -52,16 +52,16 @@ _ASSIGNED = (
     r"(?:(?P<quote>\\?[\"'`])(?P<quoted>(?:[^\s\"'`\\]|[ ]|\\\\){6,200}+)(?=\\?[\"'`])"
     r"|(?P<bare>(?:[^\s\"'`\\,;(){}<>\[\]&|]|\\\\){6,200}+)(?![(\[{<]))"
 )
-_IN_WORDS = (
+_SENTENCE = (
     r"(?P<after>(?: (?:for|of|to|on|in|at|from|für|von|vom|zu|zum|pour|de|du|del|para|di|van|voor)"
     r"\b[^.:=\n\"'`\\]{1,60}?)?"
     r"(?: {1,2}(?:is|was|ist|lautet|hei(?:ß|ss|\\u00df)t|war|est|es|è|é|was set to|is now)"
     r"|(?:['’]|\\u2019)s)(?:(?:[ \u00a0\u202f]|\\u00a0|\\u202f){0,2}:)? {1,2})"
 )
 """The words between the name of a secret and its value in a sentence."""
-_BESIDE = r"(?P<after> {1,2})"
+_ADJACENT = r"(?P<after> {1,2})"
 """The space after the name, if the value follows directly."""
-_SAID = (
+_SENTENCE_VALUE = (
     r"(?P<open>(?:__|[*(«“„‹ \u00a0\u202f]|\\u(?:00ab|00a0|202f|201c|201e|2039)|\\?[\"'`]){0,6})"
     r"(?P<value>[^\s\"'`\\]{6,200}+)"
 )
@@ -108,15 +108,15 @@ _NO_VALUE = Regex(
 )
 """A URL, a file, a call, or a word that describes a password; no password."""
 _SIGN = Regex(r"[A-Za-z0-9][!#$%^&*?~@]+[A-Za-z0-9]")
-_MAIL = Regex(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[a-z][\w.-]*@[A-Za-z-]+[0-9]*")
+_EMAIL = Regex(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|[a-z][\w.-]*@[A-Za-z-]+[0-9]*")
 """An email address, or a user on a machine."""
-_AMONG = Regex(r"[a-z][0-9]{1,4}[a-z]")
-_APART = r"(?:[ \t\r\n]|\\[nrt]){1,8}"
-_WORD = rf"[^\s\\]{{1,60}}{_APART}"
-_GIVEN = Regex(
+_INNER_DIGITS = Regex(r"[a-z][0-9]{1,4}[a-z]")
+_SPACES = r"(?:[ \t\r\n]|\\[nrt]){1,8}"
+_WORD = rf"[^\s\\]{{1,60}}{_SPACES}"
+_BEFORE_OPTION = Regex(
     r"(?:(?:(?<![\w-])|(?<=\\[nrt]))--[\w-]{0,40}"
-    rf"|(?:\A|\n|\\n|(?:(?<!\w)|(?<=\\[nrt]))(?:default|machine{_APART}{_WORD}))(?:{_APART})?"
-    rf"login{_APART}{_WORD}(?:account{_APART}{_WORD})?\w?)\Z"
+    rf"|(?:\A|\n|\\n|(?:(?<!\w)|(?<=\\[nrt]))(?:default|machine{_SPACES}{_WORD}))(?:{_SPACES})?"
+    rf"login{_SPACES}{_WORD}(?:account{_SPACES}{_WORD})?\w?)\Z"
 )
 """The text before the name in `--db-password x` and in `machine m login ana password x` (.netrc),
 on one line or several, also directly after an escaped line feed in JSON."""
@@ -132,7 +132,7 @@ Mark = Callable[[str, str], str]
 """Returns the replacement for a secret, by its kind and value."""
 
 
-def _without_placed(text: str, mark: Mark) -> str:
+def _redact_by_place(text: str, mark: Mark) -> str:
     """Replace the secrets that are recognized by their place."""
     if "curl" in text:
         text = _CURL.sub(lambda curl: _OF_CURL.sub(partial(_of_curl, mark), curl[0]), text)
@@ -140,14 +140,16 @@ def _without_placed(text: str, mark: Mark) -> str:
         text = _IN_ADDRESS.sub(partial(_in_address, mark), text)
     for name, behind in _IN_HEADER.items():
         if name in text:
-            text = _stands(name, behind, _CREDENTIALS).sub(partial(_of_header, mark), text)
+            text = _place_pattern(name, behind, _CREDENTIALS).sub(partial(_of_header, mark), text)
     for name, behind in _NAMES.items():
         if name in text:
-            text = _stands(name, behind, _ASSIGNED).sub(partial(_assigned, mark), text)
-            text = _stands(name, behind, _IN_WORDS + _SAID).sub(
-                partial(_told, mark, _is_told), text
+            text = _place_pattern(name, behind, _ASSIGNED).sub(partial(_assigned, mark), text)
+            text = _place_pattern(name, behind, _SENTENCE + _SENTENCE_VALUE).sub(
+                partial(_in_sentence, mark, _is_no_word), text
             )
-            text = _stands(name, behind, _BESIDE + _SAID).sub(partial(_beside, mark), text)
+            text = _place_pattern(name, behind, _ADJACENT + _SENTENCE_VALUE).sub(
+                partial(_after_name, mark), text
+            )
     return text
 
 
@@ -205,7 +207,7 @@ def _assigned(mark: Mark, found: re.Match[str]) -> str:
     return _replaced(found, group, f"{mark('assigned secret', value)}{rest}")
 
 
-def _told(mark: Mark, is_one: Callable[[str], bool], found: re.Match[str]) -> str:
+def _in_sentence(mark: Mark, is_one: Callable[[str], bool], found: re.Match[str]) -> str:
     """Replace a password in a sentence, but not the sentence's punctuation."""
     value = found["value"].rstrip(".,;:)»“”")
     if found["open"] and (closed := _CLOSED.search(found["value"])):
@@ -218,22 +220,23 @@ def _told(mark: Mark, is_one: Callable[[str], bool], found: re.Match[str]) -> st
     return _replaced(found, "value", f"{mark('assigned secret', value)}{rest}")
 
 
-def _beside(mark: Mark, found: re.Match[str]) -> str:
+def _after_name(mark: Mark, found: re.Match[str]) -> str:
     """Replace a value directly after the name of a secret.
 
-    As an option's value or in a .netrc it may be anything but a word; elsewhere it has to look
-    like a password.
+    As an option's value or in a .netrc anything but a word; else what looks like a password.
     """
     before = found.string[max(0, found.start() - _CALL_CHARS) : found.start()]
-    return _told(mark, _is_given if _GIVEN.search(before) else _is_plain, found)
+    return _in_sentence(
+        mark, _is_option_value if _BEFORE_OPTION.search(before) else _looks_like_password, found
+    )
 
 
-def _is_given(value: str) -> bool:
+def _is_option_value(value: str) -> bool:
     """Return whether an option's value may be a secret: not a reference such as `id=x`."""
-    return _is_told(value) and "=" not in value.rstrip("=")
+    return _is_no_word(value) and "=" not in value.rstrip("=")
 
 
-def _is_told(value: str) -> bool:
+def _is_no_word(value: str) -> bool:
     """Return whether a token in a sentence is neither a word nor an identifier."""
     if len(value) < 6 or not _mixed(value):
         return False
@@ -241,18 +244,18 @@ def _is_told(value: str) -> bool:
     return not is_name or sum(map(str.isdigit, value)) > 2
 
 
-def _is_plain(value: str) -> bool:
+def _looks_like_password(value: str) -> bool:
     """Return whether a word looks like a password by itself.
 
     It has letters, digits and a sign that words and addresses don't have; or hyphens, upper and
     lower case, and digits between letters, unlike names of standards.
     """
-    if len(value) < 8 or not _mixed(value) or _MAIL.fullmatch(value):
+    if len(value) < 8 or not _mixed(value) or _EMAIL.fullmatch(value):
         return False
     if _SIGN.search(value):
         return True
     is_mixed_case = value.lower() != value != value.upper()
-    return len(value) >= 12 and is_mixed_case and "-" in value and bool(_AMONG.search(value))
+    return len(value) >= 12 and is_mixed_case and "-" in value and bool(_INNER_DIGITS.search(value))
 
 
 def _is_secret(found: re.Match[str], value: str) -> bool:
@@ -290,7 +293,7 @@ def _entropy(value: str) -> float:
 
 
 @cache
-def _stands(name: str, behind: str, value: str) -> re.Pattern[str]:
+def _place_pattern(name: str, behind: str, value: str) -> re.Pattern[str]:
     return re.compile(f"(?P<name>{re.escape(name)})(?:{behind}){value}")
 
 
@@ -308,9 +311,9 @@ _STARTS = (
     r"(?<=%[0-9A-Fa-f]{{2}}{0})",
 )
 
-_NEVER = "\ud800"
+_SENTINEL = "\ud800"
 """A lone surrogate, which doesn't occur in decoded text."""
-_MARK = Regex(rf"\[redacted: [^\[{_NEVER}]*{_NEVER}([0-9]+){_NEVER}\]")
+_MARK = Regex(rf"\[redacted: [^\[{_SENTINEL}]*{_SENTINEL}([0-9]+){_SENTINEL}\]")
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -424,7 +427,7 @@ RULES = (
     Rule("private key", ("-----BEGIN ",), _PRIVATE_KEY, over_lines=True),
 )
 
-_RUN = Regex(r"[A-Za-z0-9_.+/=~-]{15,}")
+_KEY_RUN = Regex(r"[A-Za-z0-9_.+/=~-]{15,}")
 """Matches where keys may be: all public formats are at least so long, without spaces."""
 
 _known: dict[str, str] = {}
@@ -432,7 +435,7 @@ _known: dict[str, str] = {}
 
 It is replaced, never changed in place, since other threads iterate over it.
 """
-_telling = threading.Lock()
+_known_lock = threading.Lock()
 
 
 def know(secrets: Mapping[str, str]) -> None:
@@ -443,13 +446,13 @@ def know(secrets: Mapping[str, str]) -> None:
         for name, value in secrets.items()
         for form in {value, value.strip()}
         if len(form) >= _SHORTEST_SECRET
-        for shape in _shapes(form)
+        for shape in _encodings(form)
     }
-    with _telling:
+    with _known_lock:
         _known = dict(sorted((_known | told).items(), key=lambda item: -len(item[0])))
 
 
-def _shapes(secret: str) -> set[str]:
+def _encodings(secret: str) -> set[str]:
     """Return the encoded forms of a value: plain, in JSON, in a URL, in hex and base64.
 
     In base64 there are three forms, depending on the offset in the encoded text: digits that also
@@ -536,9 +539,9 @@ def parted(text: str) -> Parted | None:
 
     def mark(name: str, secret: str) -> str:
         found.append((name, whole(secret)))
-        return f"[redacted: {name}{_NEVER}{len(found) - 1}{_NEVER}]"
+        return f"[redacted: {name}{_SENTINEL}{len(found) - 1}{_SENTINEL}]"
 
-    if _NEVER in text:
+    if _SENTINEL in text:
         return None
     marked = _redacted(text, mark)
     shown = _MARK.sub(lambda mark: f"[redacted: {found[int(mark[1])][0]}]", marked)
@@ -563,15 +566,12 @@ def _redacted(text: str, mark: Mark) -> str:
             text = text.replace(value, mark(name, value))
     for rule, prefix in _prefixes_in(text):
         text = _compiled(prefix, rule.pattern).sub(partial(_marked, mark, rule.kind), text)
-    return _without_placed(text, mark)
+    return _redact_by_place(text, mark)
 
 
 def _prefixes_in(text: str) -> list[tuple[Rule, str]]:
-    """Return the rules whose prefix occurs in a run long enough for a key.
-
-    Such runs are a tenth of a program's text, and less of prose.
-    """
-    runs = " ".join(_RUN.findall(text))
+    """Return the rules with a prefix in a run long enough for a key: a tenth of a program."""
+    runs = " ".join(_KEY_RUN.findall(text))
     return [
         (rule, prefix)
         for rule in RULES

@@ -128,38 +128,38 @@ class Matrix:
     def __init__(self, dimension: int) -> None:
         self._dimension = dimension
         self._chunks: list[_Chunk] = []
-        self._late: list[tuple[int, bytes]] = []
-        self._last: _Chunk | None = None
-        """The chunk of the records in `_late`; None if it has to be built."""
+        self._pending: list[tuple[int, bytes]] = []
+        self._pending_chunk: _Chunk | None = None
+        """The chunk of the records in `_pending`; None if it has to be built."""
         self.size_bytes = 0
 
     def add(self, records: Sequence[int], packs: Sequence[bytes]) -> None:
         """Add records with their packed vectors; records without any are skipped."""
         added = [(record, pack) for record, pack in zip(records, packs, strict=True) if pack]
-        self._late += added
+        self._pending += added
         self.size_bytes += sum(len(pack) for _, pack in added)
         if added:
-            self._last = None
-        while len(self._late) >= _CHUNK:
-            self._chunks.append(self._chunk(self._late[:_CHUNK]))
-            self._late = self._late[_CHUNK:]
+            self._pending_chunk = None
+        while len(self._pending) >= _CHUNK:
+            self._chunks.append(self._chunk(self._pending[:_CHUNK]))
+            self._pending = self._pending[_CHUNK:]
 
     def similarities(self, vector: bytes) -> Similarities:
         """Compare all records with a vector (float32)."""
         import numpy as np
 
         query = np.frombuffer(vector, "<f4").astype(np.float32)
-        if self._late and self._last is None:
-            self._last = self._chunk(self._late)
-        chunks = [*self._chunks, self._last] if self._last else self._chunks
-        return Similarities.joined([_compared(chunk, query) for chunk in chunks])
+        if self._pending and self._pending_chunk is None:
+            self._pending_chunk = self._chunk(self._pending)
+        chunks = [*self._chunks, self._pending_chunk] if self._pending_chunk else self._chunks
+        return Similarities.joined([_chunk_similarities(chunk, query) for chunk in chunks])
 
     def _chunk(self, held: "Sequence[tuple[int, bytes]]") -> _Chunk:
         records, packs = zip(*held, strict=True)
         return _Chunk(records, packs, self._dimension)
 
 
-def _compared(chunk: _Chunk, query: "Floats") -> Similarities:
+def _chunk_similarities(chunk: _Chunk, query: "Floats") -> Similarities:
     import numpy as np
 
     found = np.empty(len(chunk.numbers), np.float32)
@@ -264,7 +264,7 @@ class VectorCache:
         yield area.matrix.similarities(vector)
         if fits:
             self._areas[key] = area
-            self._make_room()
+            self._evict()
 
     def add(
         self, key: Hashable, version: Version, records: Sequence[int], packs: Sequence[bytes]
@@ -277,10 +277,10 @@ class VectorCache:
         if area.matrix.size_bytes + sum(map(len, packs)) > self._most_bytes:
             return False
         area.matrix.add(records, packs)
-        self._make_room()
+        self._evict()
         return True
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         size = sum(area.matrix.size_bytes for area in self._areas.values())
         while size > self._most_bytes:
             size -= self._areas.pop(next(iter(self._areas))).matrix.size_bytes
@@ -298,10 +298,7 @@ def z_scores(values: Sequence[float]) -> list[float]:
 
 
 def scale_of(values: Sequence[float]) -> Callable[[float], float]:
-    """Return a function that converts a value to its z-score among these values.
-
-    It returns 0 if all values are equal.
-    """
+    """Return a function from a value to its z-score among these; always 0 if all are equal."""
     mean = math.fsum(values) / len(values)
     deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / len(values))
     if deviation < _LEAST_DEVIATION:

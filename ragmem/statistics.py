@@ -46,7 +46,7 @@ _COUNTED = {
     "files": "file",
 }
 _SHOWN_DAYS = 14
-_NARROWEST = 20
+_MIN_WIDTH = 20
 _TIME_COLUMNS = ("MEAN", "P50", "P95", "MAX")
 
 
@@ -84,10 +84,7 @@ def indexed_text(*, files: int, scopes: int, without_vectors: int, size_bytes: i
 
 
 async def stats_of(opened: "App", days: "list[Measured]") -> Document:
-    """Return statistics of an app's store and code index, and of the measured days.
-
-    Raises StoreError.
-    """
+    """Return statistics of an app's store and code, and of the measured days; raises StoreError."""
     from ragmem.background import is_at_work
 
     store, code = await opened.store(), await opened.code()
@@ -183,7 +180,7 @@ def _timing(found: "Timing") -> dict[str, float]:
 
 def stats_text(found: Document, *, width: int, today: date, days: "Sequence[Measured]" = ()) -> str:
     """Return statistics as text, with bar charts; `days` are for the tokens of each day."""
-    width = max(_NARROWEST, width)
+    width = max(_MIN_WIDTH, width)
     counts = ", ".join(counted(found["counts"].get(key, 0), name) for key, name in _COUNTED.items())
     size = found["database_size_bytes"]
     where = visible(found["store"]) + (f", {size / 1e6:,.1f} MB" if size else "")

@@ -97,24 +97,24 @@ _SAMPLE = 4000
 """The number of characters at the start of a text's prose that the guess is based on."""
 _LOOKED_AT = 4 * _SAMPLE
 _FENCED = re.compile(r"^ {0,3}(```+|~~~+)[^\n]*\n.*?(?:^ {0,3}\1|\Z)", re.DOTALL | re.MULTILINE)
-_SPELLED = re.compile(r"`[^`\n]*`")
+_INLINE_CODE = re.compile(r"`[^`\n]*`")
 _FEW_LINES = 3
 _CODE = re.compile(
     r"""
       ^\s*(?: [@$|*] | [+-](?!\ \w) | //  )   # a change, a prompt, a comment
-    | ^(?:\t|\ {4})\s*\S                    # what stands far in
-    | [{}\\=<>] | ;\s*$ | \w\( | :: | ->     # no prose has these
+    | ^(?:\t|\ {4})\s*\S                    # an indented line
+    | [{}\\=<>] | ;\s*$ | \w\( | :: | ->     # characters that prose doesn't have
     """,
     re.VERBOSE,
 )
 """Matches in a line of code or of a diff."""
-_LEAST = 2
+_LEAST_SCORE = 2
 """The least score of stop words for a guess."""
-_LEAD = 1.2
+_LEAST_RATIO = 1.2
 """The least ratio of the first language's score to the second's."""
 
 # Stop words of one language only, which decide between languages that share their commonest ones.
-_OWN: dict[str, frozenset[str]] = {
+_UNAMBIGUOUS: dict[str, frozenset[str]] = {
     language: words
     - frozenset().union(*(w for other, w in STOP_WORDS.items() if other != language))
     for language, words in STOP_WORDS.items()
@@ -125,7 +125,9 @@ def _votes() -> dict[str, tuple[tuple[str, float], ...]]:
     votes: dict[str, tuple[tuple[str, float], ...]] = {}
     for language, words in STOP_WORDS.items():
         for word in words:
-            weight = (1.0 if len(word) > 1 else 0.5) + (0.5 if word in _OWN[language] else 0.0)
+            weight = (1.0 if len(word) > 1 else 0.5) + (
+                0.5 if word in _UNAMBIGUOUS[language] else 0.0
+            )
             votes[word] = (*votes.get(word, ()), (language, weight))
     return votes
 
@@ -140,7 +142,7 @@ def guess_language(text: str) -> str | None:
         for language, weight in _VOTES.get(word, ()):
             counts[language] += weight
     first, second = sorted(counts, key=counts.__getitem__, reverse=True)[:2]
-    if counts[first] < _LEAST or counts[first] < _LEAD * counts[second]:
+    if counts[first] < _LEAST_SCORE or counts[first] < _LEAST_RATIO * counts[second]:
         return None
     return first
 
@@ -150,7 +152,7 @@ def _prose(text: str) -> str:
 
     Of a text of a few lines, such as a question, all lines are kept, whatever names they have.
     """
-    text = _SPELLED.sub(" ", _FENCED.sub(" ", text))
+    text = _INLINE_CODE.sub(" ", _FENCED.sub(" ", text))
     lines = text.split("\n")
     if len(lines) <= _FEW_LINES:
         return text
@@ -238,7 +240,7 @@ def terms(text: str, *, language: str | None = None, beside: str | None = None) 
     Latin text of an unknown language is stemmed as English, the language of code. `beside` is the
     language of the text around it, which then decides about terms for the edges of words.
     """
-    text = _door(text)
+    text = _normalized(text)
     known = language or guess_language(text)
     language = known or "english"
     joining = known or beside
@@ -246,7 +248,7 @@ def terms(text: str, *, language: str | None = None, beside: str | None = None) 
     memo = _memos.setdefault((language, joining), {})
     out: list[str] = []
     for chunk in _CHUNK.findall(text):
-        found = memo.get(chunk) or _distinct(chunk, language, joining)
+        found = memo.get(chunk) or _chunk_terms(chunk, language, joining)
         if len(chunk) <= LONGEST:
             if len(memo) >= _MEMO_LIMIT:
                 memo.clear()
@@ -255,7 +257,7 @@ def terms(text: str, *, language: str | None = None, beside: str | None = None) 
     return out
 
 
-def _distinct(chunk: str, language: str, joining: str | None) -> tuple[str, ...]:
+def _chunk_terms(chunk: str, language: str, joining: str | None) -> tuple[str, ...]:
     found = [term for term, _ in _expanded(chunk, language)]
     if joining:
         found += _edges(chunk, joining)
@@ -270,7 +272,7 @@ def query_terms(text: str) -> tuple[QueryTerm, ...]:
     of an unknown language are stemmed in all languages, as hints. Stop words come last, in case
     the others find too little: searching for them costs the most.
     """
-    text = _door(text)[:20_000]
+    text = _normalized(text)[:20_000]
     own = guess_language(text)
     stemmers = tuple(dict.fromkeys(filter(None, (own, "english"))))
     is_short = not own and len(_WORD.findall(text)) <= _FEW_WORDS
@@ -293,15 +295,15 @@ def query_terms(text: str) -> tuple[QueryTerm, ...]:
                 weight = _WEIGHTS.get(kind, 1)
                 if term not in found or found[term].weight < weight:
                     found[term] = QueryTerm(term, weight, kind)
-        if other := _IN_SHORT.get(chunk.casefold()):
+        if other := _ABBREVIATIONS.get(chunk.casefold()):
             found.setdefault(other, QueryTerm(other, _WEIGHTS["short"], "short"))
         hints = _edges(chunk, own) if own else _stems(chunk) if is_short else ()
         for hint in hints if not idle else ():
             found.setdefault(hint, QueryTerm(hint, _WEIGHTS["hint"], "hint"))
-    return tuple(sorted(found.values(), key=lambda t: (t.kind == "stop", -t.weight))[:_MOST])
+    return tuple(sorted(found.values(), key=lambda t: (t.kind == "stop", -t.weight))[:_MOST_TERMS])
 
 
-_MOST = 48
+_MOST_TERMS = 48
 """The maximum number of a question's terms."""
 _FEW_WORDS = 6
 """The most words of a question that are stemmed in all languages if theirs is unknown."""
@@ -313,14 +315,16 @@ _WEIGHTS: dict[TermKind, float] = {
     "name": 2, "digits": 0.5, "hint": 0.5, "short": 0.8, "stop": 0.5
 }  # fmt: skip
 """By kind; other kinds have the weight 1."""
-_SHORT = (
+_ABBREVIATION_PAIRS = (
     "prod production", "db database", "auth authentication", "config configuration",
     "repo repository", "env environment", "k8s kubernetes", "docs documentation",
     "perf performance", "deps dependencies", "infra infrastructure", "postgres postgresql",
     "js javascript", "ts typescript", "admin administrator", "dir directory", "params parameters",
 )  # fmt: skip
 """Developers' abbreviations, with the whole word."""
-_IN_SHORT = {one: other for pair in map(str.split, _SHORT) for one, other in (pair, pair[::-1])}
+_ABBREVIATIONS = {
+    one: other for pair in map(str.split, _ABBREVIATION_PAIRS) for one, other in (pair, pair[::-1])
+}
 _COMPOUNDING = frozenset(["german", "dutch"])
 """Languages with compounds: Mahnlauf and Mahnung, Schritt and Berechnungsschritt."""
 _EDGE = 4
@@ -328,7 +332,7 @@ _EDGE = 4
 start only, at both ends, or all runs of four or five letters found no more."""
 
 
-def _door(text: str) -> str:
+def _normalized(text: str) -> str:
     # Valid for stores and regular expressions, with one form for each character.
     text = clean(text)
     return text if text.isascii() else unicodedata.normalize("NFKC", text)

@@ -86,10 +86,10 @@ def visible(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(_shown(text.replace("\r\n", "\n")))
+    return "".join(_escaped(text.replace("\r\n", "\n")))
 
 
-def _shown(text: str) -> Iterator[str]:
+def _escaped(text: str) -> Iterator[str]:
     for i, char in enumerate(text):
         if not _is_hidden(char) or (
             char == "\u200d" and 0 < i < len(text) - 1 and _joins(text[i - 1], text[i + 1])
@@ -101,7 +101,7 @@ def _shown(text: str) -> Iterator[str]:
 
 def visible_draft(text: str) -> list[str]:
     """Return each character as by `visible`, for the text's author: all spaces are kept."""
-    shown = text if text.isprintable() else _shown(text)
+    shown = text if text.isprintable() else _escaped(text)
     return [char if _is_blank(char) else each for char, each in zip(text, shown, strict=True)]
 
 
@@ -116,7 +116,7 @@ def _is_blank(char: str) -> bool:
 
 
 # Letters, marks and symbols without a glyph: fillers, variation selectors, a blank pattern.
-_BLANK = frozenset(
+_NO_GLYPH = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
     + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 )
@@ -124,7 +124,7 @@ _BLANK = frozenset(
 
 def reveal(text: str) -> str:
     """Escape every invisible character, for texts that a user approves; stricter than `visible`."""
-    return "".join(_escape(c) if _is_hidden(c) or c in _BLANK else c for c in text)
+    return "".join(_escape(c) if _is_hidden(c) or c in _NO_GLYPH else c for c in text)
 
 
 def quoted(name: str) -> str:
@@ -456,12 +456,12 @@ def _inner(found: re.Match[str]) -> str:
     return INLINE.sub(_inner, next((each for each in others if each), ""))
 
 
-_IN_WORDS = {
+_TYPE_NAMES = {
     "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false",
     "array": "a list", "object": "a table", "null": "null",
     ">=": "at least", "<=": "at most", ">": "more than", "<": "less than",
 }  # fmt: skip
-_FAULTS = (
+_VALIDATION_ERRORS = (
     (r"Object missing required field `(.*?)`", "{1} is missing"),
     (r"Object contains unknown field `(.*?)`", "unknown field {1}"),
     (r"Invalid enum value (.*)", "{0} can't be {1}"),
@@ -478,8 +478,8 @@ def in_words(fault: str) -> str:
     """Return a msgspec validation error in plain words: `limit must be a number, not text`."""
     said, _, path = fault.partition(" - at `$")
     argument = one_line(path.strip("`."), 80) or "what is given"
-    for pattern, words in _FAULTS:
+    for pattern, words in _VALIDATION_ERRORS:
         if found := re.fullmatch(pattern, said.replace(" | null`", "`")):
-            parts = (one_line(_IN_WORDS.get(part, part), 80) for part in found.groups())
+            parts = (one_line(_TYPE_NAMES.get(part, part), 80) for part in found.groups())
             return words.format(argument, *parts)
     return f"{argument} does not fit"

@@ -119,7 +119,7 @@ class Colors:
         self._own = {_ROLES[role]: color for role, color in (own or {}).items() if color}
         self.name = name
         self._depth = depth(environ or {})
-        self._is_light = _told((environ or {}).get("COLORFGBG", ""))
+        self._is_light = _is_light_colorfgbg((environ or {}).get("COLORFGBG", ""))
         """Whether the terminal's background is light; None if unknown."""
         self.theme = self.of(name)
 
@@ -171,7 +171,7 @@ def is_light_background(answer: str) -> bool | None:
     return bool(0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18)
 
 
-def _told(colorfgbg: str) -> bool | None:
+def _is_light_colorfgbg(colorfgbg: str) -> bool | None:
     """Return whether COLORFGBG (`15;0`: text; background), set by some terminals, is light."""
     last = colorfgbg.rpartition(";")[2]
     return int(last) in (7, *range(9, 16)) if last.isdecimal() and int(last) < 16 else None

@@ -30,12 +30,12 @@ _LARGEST_BYTES = 1_000_000
 _KEPT_DAYS = 92
 """The number of days with usage that are kept; older ones are summed to one."""
 _KEPT_SESSIONS = 5_000
-_PATIENCE_S = 0.5
+_LOCK_TIMEOUT_S = 0.5
 _NAME_CHARS = 16
 _GROWTH = 1.1
 """The ratio of successive bins' upper limits, which is the accuracy of percentiles."""
 _LEAST_MS = 0.001
-_LET_PASS = 3
+_FAILURES_BEFORE_PAUSE = 3
 """The number of successive failed calls after which a model is paused."""
 _FIRST_PAUSE = timedelta(minutes=2)
 _LONGEST_PAUSE = timedelta(days=1)
@@ -79,7 +79,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
             count=self.count + other.count,
             total_ms=round(self.total_ms + other.total_ms, 3),
             max_ms=max(self.max_ms, other.max_ms),
-            bins=_added(self.bins, other.bins),
+            bins=_merged(self.bins, other.bins),
         )
 
 
@@ -179,8 +179,8 @@ class Measured(_Line, frozen=True, kw_only=True, omit_defaults=True):
             day=min(self.day, other.day),
             processes=self.processes + other.processes,
             spent=self.spent + other.spent,
-            counts=_added(self.counts, other.counts),
-            timings=_added(self.timings, other.timings),
+            counts=_merged(self.counts, other.counts),
+            timings=_merged(self.timings, other.timings),
         )
 
 
@@ -200,7 +200,7 @@ class UsageLog:
         self._sums = _Sums()
         """The sums of all processes as of `_stamp`."""
         self._stamp: tuple[int, ...] | None = None
-        self._unkept: list[_Line] = []
+        self._unwritten: list[_Line] = []
         """Lines that could not be written yet; they are tried again with the next one."""
 
     # --- measurements -----------------------------------------------------------
@@ -221,21 +221,21 @@ class UsageLog:
 
     def add(self, session_id: str, spent: Spending) -> None:
         """Add calls that were just made for a session."""
-        self._add(_Line(day=self._today(), session=_name(session_id), spent=spent))
+        self._add(_Line(day=self._today(), session=_session_hash(session_id), spent=spent))
 
     def spent(self, session_id: str) -> Spending:
         """Return the spending of all processes on a session."""
-        return self._known().sessions.get(_name(session_id), _NOTHING)
+        return self._current_sums().sessions.get(_session_hash(session_id), _NOTHING)
 
     def spent_today(self) -> float:
         """Return today's cost of all processes and sessions, in US dollars."""
-        return self._known().cost_usd.get(self._today(), 0.0)
+        return self._current_sums().cost_usd.get(self._today(), 0.0)
 
     # --- models ---------------------------------------------------------------------
 
     def away(self) -> dict[str, Away]:
         """Return by name the models whose last call, by any process, failed."""
-        return {name: away for name, away in self._known().away.items() if away.failures}
+        return {name: away for name, away in self._current_sums().away.items() if away.failures}
 
     def may_ask(self, model: str, now: datetime) -> bool:
         """Return whether a model is not paused after failures."""
@@ -248,7 +248,7 @@ class UsageLog:
         """
         before = self.away().get(model)
         failures = max(before.failures + 1 if before else 0, tries)
-        doubled = min(failures - _LET_PASS, _MOST_DOUBLED)
+        doubled = min(failures - _FAILURES_BEFORE_PAUSE, _MOST_DOUBLED)
         pause = min(_FIRST_PAUSE * 2**doubled, _LONGEST_PAUSE) if doubled >= 0 else timedelta()
         away = Away(model, failures, now + pause, problem[:_PROBLEM_CHARS])
         self._add(_Line(away=away))
@@ -261,38 +261,38 @@ class UsageLog:
 
     def is_first_use(self, model: str) -> bool:
         """Return whether the user was not told yet that this model is used, and record it."""
-        if model in self._known().told:
+        if model in self._current_sums().told:
             return False
         self._add(_Line(told=model))
         return True
 
     # --- the file -------------------------------------------------------------------
 
-    def _known(self) -> "_Sums":
+    def _current_sums(self) -> "_Sums":
         if self._folder is not None:
             file = self._folder / FILE
             if (stamp := _stamp(file)) != self._stamp:
                 self._sums = _Sums().plus(_lines(file, _Line))
                 self._stamp = stamp
-        return self._sums.plus(self._unkept) if self._unkept else self._sums
+        return self._sums.plus(self._unwritten) if self._unwritten else self._sums
 
     def _add(self, line: _Line) -> None:
         if self._folder is None:
             self._sums = self._sums.plus([line])
             return
-        self._unkept.append(line)
-        lines = b"\n".join(map(_ENCODER.encode, self._unkept))
+        self._unwritten.append(line)
+        lines = b"\n".join(map(_ENCODER.encode, self._unwritten))
         with suppress(OSError, StoreUnavailable):
-            handle = lock(self._folder / FILE, timeout_s=_PATIENCE_S)
+            handle = lock(self._folder / FILE, timeout_s=_LOCK_TIMEOUT_S)
             try:
                 size = append_line(handle, lines)
-                self._unkept.clear()
+                self._unwritten.clear()
                 if size + len(lines) >= _LARGEST_BYTES:
-                    self._add_up(self._folder / FILE)
+                    self._compact(self._folder / FILE)
             finally:
                 os.close(handle)
 
-    def _add_up(self, file: Path) -> None:
+    def _compact(self, file: Path) -> None:
         lines = list(_lines(file, Measured))
         sums, days = _Sums().plus(lines), _by_day(lines)
         sizes = accumulate(len(_ENCODER.encode(each)) for each in reversed(days[-_KEPT_DAYS:]))
@@ -342,7 +342,7 @@ def measured(metrics: Metrics, day: date) -> Measured:
     return Measured(day=day, processes=1, counts=counts, timings=dict(metrics.timings))
 
 
-def _added(one: dict[K, Any], other: dict[K, Any]) -> dict[K, Any]:
+def _merged(one: dict[K, Any], other: dict[K, Any]) -> dict[K, Any]:
     both = dict(one)
     for name, value in other.items():
         both[name] = both[name] + value if name in both else value
@@ -357,7 +357,7 @@ def _by_day(lines: Iterable[Measured]) -> list[Measured]:
     return [days[day] for day in sorted(days)]
 
 
-def _name(session_id: str) -> str:
+def _session_hash(session_id: str) -> str:
     return hashlib.sha256(session_id.encode("utf-8", "replace")).hexdigest()[:_NAME_CHARS]
 
 

@@ -157,7 +157,7 @@ def test_a_wrong_failpoint_is_a_usage_error(ragmem: Run) -> None:
         2,
         "",
         "error: RAGMEM_FAILPOINT: there is no point 'sqlite.comit'.\n"
-        "It is for tests; unset it to work.\n",
+        "RAGMEM_FAILPOINT is for tests only; unset it.\n",
     )
     code, shown, _ = ragmem("config", "show", failpoint="sqlite.commit:kill9")
     assert (code, "failpoint" in shown.lower()) == (0, False)
@@ -184,4 +184,4 @@ def test_a_failing_disk_is_told_in_plain_words(ragmem: Run) -> None:
         assert words in said
         assert "Traceback" not in said
         assert "bug" not in said
-    assert ragmem("store", "check")[1] == "All is well: 0 sessions, 0 turns.\n"
+    assert ragmem("store", "check")[1] == "No problems found: 0 sessions, 0 turns.\n"

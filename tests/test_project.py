@@ -277,10 +277,12 @@ def test_a_wheel_that_is_built_in_a_clone_names_where_it_comes_from(
 
 
 def test_the_wheel_carries_the_licences_of_all_that_is_in_it() -> None:
-    """The embedder's beside ragmem's own."""
-    assert PYPROJECT["project"]["license"] == "MIT AND Apache-2.0"
+    """Two as files of their own, and that of the graph page at the top of its layout."""
+    assert PYPROJECT["project"]["license"] == "MIT AND Apache-2.0 AND ISC"
     texts = [(ROOT / name).read_text("utf-8") for name in PYPROJECT["project"]["license-files"]]
     assert ["MIT License" in text or "Apache License" in text for text in texts] == [True, True]
+    layout = (ROOT / "ragmem" / "graph" / "page" / "layout.js").read_text("utf-8")
+    assert "Permission to use, copy, modify, and/or distribute" in layout[:600]
 
 
 @pytest.mark.parametrize(

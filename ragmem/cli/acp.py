@@ -55,31 +55,31 @@ _FOUND = 10
 _WIDTH = 100
 _FAILED, _INVALID, _NO_MESSAGE, _NO_JSON = -32603, -32602, -32600, -32700
 _COMMANDS = {
-    "help": "the commands of this session",
-    "memory": "what is remembered here: /memory [text]",
-    "search": "what was said and done before: /search text",
+    "help": "show the commands of this session",
+    "memory": "show memories of this project, or search them: /memory [text]",
+    "search": "search earlier sessions: /search text",
 }
 """Ragmem's own commands that an editor is offered; they ask no model."""
 _MODES = {
     "default": ("Ask", "Asks before edits and commands"),
-    "acceptEdits": ("Edit", "Edits are allowed, commands are asked for"),
-    "plan": ("Plan", "Reads only, and says what it would do"),
-    "bypassPermissions": ("Everything", "Nothing is asked for"),
+    "acceptEdits": ("Edit", "Makes edits without asking; asks before commands"),
+    "plan": ("Plan", "Only reads, and proposes a plan"),
+    "bypassPermissions": ("Everything", "Never asks"),
 }
 
 
 @app.command()
 def acp(model: cli.Model = None, effort: cli.Effort = None, mode: cli.Mode = None) -> None:
-    """Serve an editor (Agent Client Protocol over stdin and stdout).
+    """Serve an editor over the Agent Client Protocol.
 
-    The editor starts it; docs/agents.md says what to write into its settings.
+    The editor starts it; docs/agents.md shows what to add to the editor's settings.
     """
     check_installed("acp", "editors")
     modes = [os.fstat(stream.fileno()).st_mode for stream in (sys.stdin, sys.stdout)]
     if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes):
         raise UsageError(
-            "`ragmem acp` is for editors, which speak to it over pipes.",
-            hint="docs/agents.md says what to write into an editor's settings.",
+            "`ragmem acp` speaks to an editor over pipes; it is not for a terminal.",
+            hint="See docs/agents.md for what to add to the editor's settings.",
         )
     config, paths = cli.settings(needs_memory=False)
     chosen = cli.permission_mode(mode, yolo=False, configured=config.ui.permission_mode)
@@ -121,7 +121,7 @@ class _Lines:
             if _is_message(message):
                 return message
             if line.strip():
-                await self._refuse(_NO_MESSAGE, "This is no message of JSON-RPC.")
+                await self._refuse(_NO_MESSAGE, "Not a JSON-RPC message.")
 
     async def _refuse(self, code: int, why: str) -> None:
         error = {"code": code, "message": one_line(why, 200)}
@@ -209,8 +209,8 @@ class EditorAgent:
             here = await opened.start_session()
             if found.cwd != here.cwd and found.project_id != here.project_id:
                 raise UsageError(
-                    f"Session {short_id(found.session_id)} is one of {visible(found.cwd)}.",
-                    hint="It can be loaded in that folder.",
+                    f"Session {short_id(found.session_id)} belongs to {visible(found.cwd)}.",
+                    hint="Open it in that folder.",
                 )
             session_open = await self._open(opened, found, given)
             async for turn in opened.memory.turns_on(found.session_id):
@@ -247,7 +247,7 @@ class EditorAgent:
 
         session_open = self._opened(session_id)
         if mode_id not in session_open.mode_ids:
-            raise RequestError.invalid_params({"modeId": f"There is no mode {mode_id!r}."})
+            raise RequestError.invalid_params({"modeId": f"Unknown mode: {mode_id!r}."})
         session_open.agent.use_mode(cast("PermissionMode", mode_id))
 
     async def prompt(
@@ -291,7 +291,7 @@ class EditorAgent:
         from acp import RequestError
 
         if session_id not in self._sessions:
-            raise RequestError.invalid_params({"sessionId": f"{session_id!r} is not open."})
+            raise RequestError.invalid_params({"sessionId": f"No open session {session_id!r}."})
         return self._sessions[session_id]
 
     async def _app(self, cwd: str) -> "App":
@@ -416,16 +416,16 @@ class EditorSession:
             recent = await facts.recent(project_id=project_id, limit=_LISTED)
             found = [FactHit(memory=memory, score=0) for memory in recent]
         if not found:
-            return ["Nothing like that is remembered." if words else "Nothing is remembered here."]
+            return ["No matching memories." if words else "No memories in this project yet."]
         return [hits_text(found, utc_now(), width=_WIDTH)]
 
     async def _found(self, words: str) -> list[str]:
         from ragmem.listings import hits_text
 
         if not words:
-            raise UsageError("Search for what?", hint="/search followed by words.")
+            raise UsageError("Nothing to search for.", hint="Usage: /search TEXT")
         hits = await self._app.search(words, session=self.session, max_results=_FOUND)
-        return [hits_text(hits, utc_now(), width=_WIDTH) if hits else "Nothing was found."]
+        return [hits_text(hits, utc_now(), width=_WIDTH) if hits else "No results."]
 
     async def answer(self, text: str) -> events.TurnFinished:
         """Run a turn to its end."""
@@ -551,13 +551,13 @@ class EditorSession:
             )
         except (RequestError, ValueError) as error:
             why = one_line(str(error), 200)
-            return Decision(False, reason=f"the editor could not ask the person: {why}")
+            return Decision(False, reason=f"the editor could not show the question: {why}")
         if not isinstance(answer.outcome, AllowedOutcome):
             self.agent.interrupt()
-            return Decision(False, reason="the person stopped it")
+            return Decision(False, reason="the user stopped the turn")
         chosen = answer.outcome.option_id
         if chosen not in ("yes", "always"):
-            return Decision(False, reason="the person refused")
+            return Decision(False, reason="the user refused")
         return Decision(True, remember=chosen == "always" and bool(proposal.always))
 
     def _asked(self, proposal: "Proposal", call: dict[str, Any]) -> list[Any]:
@@ -583,7 +583,7 @@ class EditorSession:
                     await self._say(visible(block.text))
         if turn.status in ("interrupted", "failed"):
             ended = "was interrupted" if turn.status == "interrupted" else "failed"
-            await self._note(f"This turn {ended} before it was finished.")
+            await self._note(f"This turn {ended}.")
 
     async def _replay_call(self, call: "ToolCall") -> None:
         from acp import helpers
@@ -642,14 +642,14 @@ def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:
                 uri = one_line(block.resource.uri, 400)
                 quoted.append(f"{uri}:\n\n{held}" if held is not None else f"[{uri}]")
             case kind:
-                what = "Pictures are" if kind == "image" else f"Content of the kind {kind!r} is"
+                what = "Images are" if kind == "image" else f"Content of type {kind!r} is"
                 raise UsageError(
-                    f"{what} not taken here: nothing was sent.",
-                    hint="Link to the file instead; the model is shown it where it can see.",
+                    f"{what} not supported in a prompt; nothing was sent.",
+                    hint="Link to the file instead, and the model can read it if it supports that.",
                 )
     text = join_prompt(said.strip(), "\n\n".join(quoted))
     if not text:
-        raise UsageError("The prompt says nothing: nothing was sent.")
+        raise UsageError("The prompt is empty; nothing was sent.")
     return text
 
 
@@ -664,7 +664,7 @@ def _mention(uri: str, cwd: Path) -> str:
 
 def _folder(cwd: str) -> Path:
     if not os.path.isabs(cwd) or not is_a_path(cwd) or not os.path.isdir(cwd):
-        raise UsageError(f"{visible(cwd)} is no folder.")
+        raise UsageError(f"{visible(cwd)} is not a folder.")
     return Path(cwd).resolve()
 
 

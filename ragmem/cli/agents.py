@@ -45,9 +45,9 @@ _SHOWN = 20
 """Sessions, and files that were skipped, that are listed for people; JSON has them all."""
 _SESSION = "file state session_id title cwd turns_added turns_changed turns_known tool_calls_added"
 _OF_SUMMARIES = (
-    "note: what comes is summed up in the background like all else, by the model of "
-    "`model.summary`: its provider, if it has one, is sent the turns and paid.\n"
-    "`ragmem config set memory.summaries.enabled false` leaves that out.\n"
+    "note: imported sessions are summarized in the background by `model.summary`. If that is "
+    "a provider's model, the turns are sent to it and you pay for the calls.\n"
+    "Turn this off with `ragmem config set memory.summaries.enabled false`.\n"
 )
 
 
@@ -64,26 +64,33 @@ async def take_over(
     own: Administration,
     agent: Annotated[
         AgentName | None,
-        cli.argument("[AGENT]", f"{', '.join(AGENTS)}; without one, all that are here."),
+        cli.argument("[AGENT]", f"{', '.join(AGENTS)}. Default: all that are found."),
     ] = None,
     path: Annotated[
         Path | None,
-        cli.argument("[PATH]", "A folder or a file; else where the agent keeps its sessions."),
+        cli.argument(
+            "[PATH]", "A file or folder to read. Default: where the agent keeps its sessions."
+        ),
     ] = None,
     cwd: Annotated[Path | None, cli.option("--cwd", "Only sessions of this folder.", "DIR")] = None,
     since: Annotated[
-        str, cli.option("--since", "Only what was written to since then: 7d, 12h, a date.", "WHEN")
+        str,
+        cli.option(
+            "--since", "Only sessions changed since then: an age (7d, 12h) or a date.", "WHEN"
+        ),
     ] = "",
     dry_run: Annotated[
-        bool, cli.option("--dry-run", "Show what would come; store nothing.")
+        bool, cli.option("--dry-run", "Show what would be imported, without storing anything.")
     ] = False,
-    yes: Annotated[bool, cli.option("--yes", "Without AGENT: do not ask.")] = False,
+    yes: Annotated[
+        bool, cli.option("--yes", "Don't ask before importing (when AGENT is left out).")
+    ] = False,
     output: cli.Format = "table",
 ) -> None:
-    """Take over sessions of other coding agents.
+    """Import sessions of other coding agents.
 
-    Without AGENT it looks where each of them keeps its sessions, says what is there, and asks.
-    What is here already stays; run it again to get what was said since.
+    Without AGENT, lists the agents whose sessions are on this machine and asks before
+    importing. Sessions already imported are kept; run it again to add their new turns.
     """
     wanted = _Wanted(cwd, _since(since), dry_run)
     of_summaries = _OF_SUMMARIES if own.config.memory.summaries.enabled else ""
@@ -124,7 +131,7 @@ async def _all(
                     say(f"note: {agent.label}: skipped {visible(path)}: {visible(reason)}\n")
     if not found:
         places = "".join(f"  {_place(agent, None)}\n" for agent in AGENTS.values())
-        say(f"There are no sessions of other agents in any of\n{places}")
+        say(f"No sessions of other agents found. Looked in:\n{places}")
         return []
     now = datetime.now(UTC)
     rows = [
@@ -138,7 +145,7 @@ async def _all(
     ]
     say(table(("AGENT", "SESSIONS", "LATEST", "FOLDER"), rows, width=columns(120)))
     if not (yes or wanted.dry_run):
-        say("They are read, never changed; what is here already stays as it is.\n")
+        say("The agents' files are only read; sessions already imported are kept as they are.\n")
         say(of_summaries)
         await cli.confirm("Import them?", "Nothing was imported.")
     return [await _taken(own, agent, _place(agent, None), wanted) for agent in found]
@@ -151,8 +158,8 @@ def _place(agent: AgentFiles, path: Path | None) -> Path:
 def _since(words: str) -> datetime | None:
     if words and (since := cli.age_or_date(words)) is None:
         raise UsageError(
-            f"--since: {one_line(words, 40)!r} is no age and no date.",
-            hint="Such as 7d, 12h, 2w or 2026-11-01.",
+            f"--since: {one_line(words, 40)!r} is neither an age nor a date.",
+            hint="Use, for example, 7d, 12h, 2w or 2026-11-01.",
         )
     return since if words else None
 
@@ -169,8 +176,8 @@ async def _taken(own: Administration, agent: AgentFiles, path: Path, wanted: _Wa
         search = await asyncio.to_thread(find_files, agent, path)
     except OSError as error:
         raise UsageError(
-            f"There are no sessions of {agent.label} at {path}: {str(error.strerror).lower()}.",
-            hint=f"`ragmem import {agent.name} PATH` reads them from elsewhere.",
+            f"Can't read sessions of {agent.label} at {path}: {str(error.strerror).lower()}.",
+            hint=f"To read them from another place: `ragmem import {agent.name} PATH`",
         ) from None
     files = [found for found in search.files if _is_wanted(found, wanted)]
     tally, outcomes, skipped = search.tally, list[tuple[str, Outcome]](), search.skipped
@@ -199,7 +206,7 @@ async def _taken(own: Administration, agent: AgentFiles, path: Path, wanted: _Wa
                     tally.add(of_file)
         except BaseException:
             line.clear()
-            say("Stopped. What has come so far stays; run it again to go on.\n")
+            say("Stopped. What was imported so far is kept; run it again to continue.\n")
             raise
     line.clear()
     skipped += [(file, each.reason) for file, each in outcomes if each.reason]
@@ -247,23 +254,23 @@ def report_text(report: Document, width: int = 120) -> str:
             lines.append(f"… and {len(came) - _SHOWN:,} more")
     states = report["sessions_by_state"]
     lines.append(
-        f"{label}: {counted(states.get('new', 0), 'new session')}, "
-        f"{states.get('grown', 0):,} went on, {states.get('unchanged', 0):,} here already; "
-        f"{counted(report['turns_added'], 'new turn')}"
-        f" with {counted(report['tool_calls_added'], 'tool call')}"
+        f"{label}: {counted(states.get('new', 0), 'new session')}, {states.get('grown', 0):,} "
+        f"continued, {states.get('unchanged', 0):,} unchanged; "
+        f"{counted(report['turns_added'], 'new turn')} with "
+        f"{counted(report['tool_calls_added'], 'tool call')}"
         + (f", {report['turns_changed']:,} completed" if report["turns_changed"] else "")
         + "."
     )
     if others := states.get("other_folder", 0):
-        lines.append(f"{counted(others, 'session')} of other folders.")
+        lines.append(f"Not imported: {counted(others, 'session')} of other folders.")
     if older := report["older_count"]:
-        lines.append(f"{counted(older, 'session')} older than asked for.")
+        lines.append(f"Not imported: {counted(older, 'session')} older than --since.")
     if empty := states.get("empty", 0):
-        lines.append(f"{counted(empty, 'file')} without a turn.")
+        lines.append(f"Skipped {counted(empty, 'file')} without turns.")
     for heading, key in (
         ("Left out", "left_out"),
-        ("Of unknown kinds, left out", "unknown"),
-        ("Lines that can't be read", "broken_lines"),
+        ("Left out, unknown record types", "unknown"),
+        ("Unreadable lines", "broken_lines"),
     ):
         if counts := report[key]:
             lines.append(f"{heading}:")
@@ -271,9 +278,9 @@ def report_text(report: Document, width: int = 120) -> str:
     for each in report["skipped"][:_SHOWN]:
         lines.append(f"Skipped {visible(each['path'])}: {visible(each['reason'])}")
     if (more := len(report["skipped"]) - _SHOWN) > 0:
-        lines.append(f"… and {more:,} more files were skipped")
+        lines.append(f"… and {more:,} more skipped")
     if report["dry_run"]:
-        lines.append("Nothing was stored: this was a dry run.")
+        lines.append("Dry run: nothing was stored.")
     return "\n".join(lines) + "\n"
 
 
@@ -319,15 +326,15 @@ class _Edit(msgspec.Struct, frozen=True):
 def install(
     client: WhichClient,
     no_hooks: Annotated[
-        bool, cli.option("--no-hooks", "Of Claude Code: only the tools, no hooks.")
+        bool, cli.option("--no-hooks", "Claude Code only: register the tools, but no hooks.")
     ] = False,
     yes: cli.Yes = False,
 ) -> None:
-    """Tell another agent of this memory, in its own settings.
+    """Give another agent this memory, by changing its settings.
 
-    It gets the tools of `ragmem mcp`. Claude Code gets hooks too: what bears on a
-    prompt is added to it, and a session that ends is imported. The changes are shown
-    before anything is written; `ragmem uninstall` takes them back.
+    It gets the tools of `ragmem mcp`. Claude Code also gets hooks: relevant memory is added
+    to each prompt, and each session is imported when it ends. The changes are shown before
+    anything is written; `ragmem uninstall` reverts them.
     """
     from ragmem.cli.mcp import check_installed
 
@@ -345,7 +352,7 @@ def install(
         if after != before:
             edits.append(_Edit(file, before, after, restores))
     if not edits:
-        write(f"{client} knows of this memory already.\n")
+        write(f"{client} already uses this memory.\n")
         return
     _ask(edits, yes=yes)
     for edit in edits:
@@ -353,14 +360,14 @@ def install(
         kept[written.path] = written
     _keep(client, list(kept.values()))
     _write(edits)
-    write(f"{client} knows of this memory from its next start on.\n")
+    write(f"{client} uses this memory from its next start.\n")
 
 
 @uninstalling.command()
 def uninstall(client: WhichClient, yes: cli.Yes = False) -> None:
-    """Take back what `install` has told another agent.
+    """Revert what `install` changed in another agent's settings.
 
-    The memory itself stays as it is.
+    Nothing is deleted from the memory.
     """
     kept = {each.path: each for each in _read_kept(client)}
     edits = []
@@ -376,11 +383,11 @@ def uninstall(client: WhichClient, yes: cli.Yes = False) -> None:
         if after != before:
             edits.append(_Edit(file, before, after, None))
     if not edits:
-        write(f"{client} does not know of this memory.\n")
+        write(f"{client} does not use this memory; nothing to revert.\n")
     else:
         _ask(edits, yes=yes)
         _write(edits)
-        write(f"{client} does not know of this memory any more.\n")
+        write(f"{client} no longer uses this memory.\n")
     _keep(client, [])
 
 
@@ -444,7 +451,9 @@ def _put_into(document: Any, name: str, values: dict[str, Any]) -> None:
     """Set these of a part, or take away those that are empty, and the part with its last one."""
     there = document.get(name, {})
     if not isinstance(there, dict):
-        raise ConfigError(f"Its {name} is no {'object' if type(document) is dict else 'table'}.")
+        raise ConfigError(
+            f"`{name}` is not {'an object' if type(document) is dict else 'a table'}."
+        )
     for key, value in values.items():
         if value:
             if name not in document:
@@ -469,9 +478,9 @@ def _json(text: str) -> Any:
     try:
         document = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"It is not valid JSON: {error}.") from None
+        raise ConfigError(f"Not valid JSON: {error}.") from None
     if not isinstance(document, dict):
-        raise ConfigError("It is no JSON object.")
+        raise ConfigError("Not a JSON object.")
     return document
 
 
@@ -490,7 +499,7 @@ def _toml(text: str) -> Any:
     try:
         return tomlkit.parse(f"{text}\n" if text and not text.endswith("\n") else text)
     except TOMLKitError as error:
-        raise ConfigError(f"It is not valid TOML: {error}.") from None
+        raise ConfigError(f"Not valid TOML: {error}.") from None
 
 
 def _toml_text(document: Any, like: str) -> str:
@@ -538,7 +547,7 @@ def _read(file: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise ConfigError(f"{file} can't be read: {error.strerror}.") from None
+        raise ConfigError(f"Can't read {file}: {error.strerror}.") from None
 
 
 def _changed(file: Path, data: bytes | None, change: Change, *, adds: bool) -> bytes:
@@ -551,7 +560,8 @@ def _changed(file: Path, data: bytes | None, change: Change, *, adds: bool) -> b
         return (data or b"") if document == read(text) else spell(document, text).encode()
     except (ConfigError, UnicodeError) as error:
         raise ConfigError(
-            f"{file} is left as it is. {error}", hint="Mend it, or move it away, and try again."
+            f"{file} was not changed. {error}",
+            hint=("Fix the file, or move it away, and try again."),
         ) from None
 
 
@@ -567,7 +577,7 @@ def _ask(edits: list[_Edit], *, yes: bool) -> None:
     if not yes:
 
         async def ask(_: cli.Interruption) -> int:
-            await cli.confirm("Write this?", "Nothing was changed.")
+            await cli.confirm("Write these changes?", "Nothing was changed.")
             return EXIT_DONE
 
         if code := cli.run_async(ask):
@@ -578,7 +588,8 @@ def _write(edits: list[_Edit]) -> None:
     for edit in edits:
         if _read(edit.file) != edit.before:
             raise UsageError(
-                f"{edit.file} was changed meanwhile; it is left as it is.", hint="Run this again."
+                f"{edit.file} changed in the meantime; it was not written.",
+                hint="Run the command again.",
             )
         _put(edit.file.resolve(), edit.after)
 
@@ -602,7 +613,7 @@ def _put(file: Path, data: bytes | None) -> None:
         replace_private(file, data, sync=True)
         file.chmod(mode)
     except OSError as error:
-        raise ConfigError(f"{file} can't be written: {error.strerror}.") from None
+        raise ConfigError(f"Can't write {file}: {error.strerror}.") from None
 
 
 def _record(client: Client) -> Path:

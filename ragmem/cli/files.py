@@ -39,26 +39,28 @@ _NAMED = 3
 @cli.command(indexing, cli.open_app)
 async def index(
     opened: "App",
-    watch: Annotated[bool, cli.option("--watch", "And keep it current until Ctrl-C.")] = False,
-    rebuild: Annotated[bool, cli.option("--rebuild", "Make it anew from all files.")] = False,
+    watch: Annotated[
+        bool, cli.option("--watch", "Keep the index up to date until Ctrl-C.")
+    ] = False,
+    rebuild: Annotated[bool, cli.option("--rebuild", "Rebuild the index from all files.")] = False,
     vectors: Annotated[
         bool,
-        cli.option("--vectors", "Wait for the search by meaning too, not only for that by words."),
+        cli.option("--vectors", "Also compute embeddings now, for search by meaning."),
     ] = False,
     status: Annotated[
-        bool, cli.option("--status", "Only show what is indexed; nothing is looked at.")
+        bool, cli.option("--status", "Only show what is indexed; don't update it.")
     ] = False,
     output: cli.Format = "table",
 ) -> None:
-    """Bring the index of this project's code up to date.
+    """Update the code index of this project.
 
-    Only what has changed is read. Nothing is sent anywhere, and a chat does it by
+    Only changed files are read, and nothing leaves this machine. A chat updates the index by
     itself.
     """
     if status and (watch or rebuild or vectors):
-        raise UsageError("--status only looks: it goes with none of the others.")
+        raise UsageError("--status can't be combined with other options.")
     if watch and output == "json":
-        raise UsageError("--watch prints lines until Ctrl-C: it does not go with --format json.")
+        raise UsageError("--watch can't be used with --format json.")
     code = await code_of(opened)
     if status:
         code.refuse()
@@ -74,7 +76,7 @@ async def code_of(opened: "App") -> "CodeIndex":
     """The index of this folder's project; UsageError where none is kept."""
     code = await opened.code()
     if code is None:
-        raise UsageError("The code index is switched off.", hint=how_to_set("code.enabled", "true"))
+        raise UsageError("The code index is turned off.", hint=how_to_set("code.enabled", "true"))
     return code
 
 
@@ -100,17 +102,21 @@ async def brought_up_to_date(
         with out.steps("indexing") as show:
             while (found := await code.refresh(show=show, rebuild=rebuild)).elsewhere:
                 if not told:
-                    out.say("Another process of ragmem is indexing this project: waiting for it.\n")
+                    out.say(
+                        "Another ragmem process is indexing this project; waiting for it to "
+                        "finish.\n"
+                    )
                     told = True
                 await asyncio.sleep(_LOOK_AGAIN_S)
     except asyncio.CancelledError:
-        out.say("Stopped. What was indexed stays; run it again to go on.\n")
+        out.say("Stopped. What was indexed so far is kept; run it again to continue.\n")
         raise
     except StoreError as error:
         if not only_reads or not await code.exists():
             raise
         out.say(
-            f"note: Files that are new since the last look are not found. {visible(str(error))}\n"
+            "note: The index could not be updated; files added since are not searched. "
+            f"{visible(str(error))}\n"
         )
         return await code.as_it_is()
     return found
@@ -132,7 +138,7 @@ async def _index(
 
     def text(width: int) -> str:
         if not (found.files or found.removed):
-            said = f"There is no file to be indexed in {one_line(status.path, 400)}."
+            said = f"No files to index in {one_line(status.path, 400)}."
             return _with_left_out(said, found.left_out, width)
         whole = rebuild or not before.refreshed_at
         return refreshed_text(found, follow=follow, whole=whole, width=width)
@@ -156,11 +162,13 @@ async def _make_known(opened: "App") -> None:
 def _check_vectors(opened: "App") -> None:
     if opened.embedder is None:
         raise UsageError(
-            "Nothing is embedded here.",
+            "Embeddings are turned off.",
             hint="Set memory.enabled and memory.embeddings.enabled to true.",
         )
     if not opened.config.code.vectors:
-        raise UsageError("Code is not embedded here.", hint=how_to_set("code.vectors", "true"))
+        raise UsageError(
+            "Embeddings of code are turned off.", hint=how_to_set("code.vectors", "true")
+        )
 
 
 async def _embed(code: "CodeIndex") -> None:
@@ -168,7 +176,7 @@ async def _embed(code: "CodeIndex") -> None:
         with out.steps("embedding") as show:
             await code.embed(None, show)
     except asyncio.CancelledError:
-        out.say("Stopped. What was embedded stays; run it again to go on.\n")
+        out.say("Stopped. Embeddings computed so far are kept; run it again to continue.\n")
         raise
 
 
@@ -179,8 +187,8 @@ def _follow(opened: "App", status: "IndexStatus") -> str:
         return ""
     if opened.memory.records and opened.config.memory.worker != "off":
         where = " in the background" if opened.config.memory.worker == "detached" else ""
-        return f"Vectors of {count:,} follow{where}."
-    return f"{count:,} have no vectors: `ragmem index --vectors` makes them."
+        return f"{count:,} embeddings are computed{where}."
+    return f"{count:,} without embeddings: run `ragmem index --vectors`."
 
 
 def _makes_vectors(opened: "App") -> bool:
@@ -188,12 +196,12 @@ def _makes_vectors(opened: "App") -> bool:
 
 
 async def _watch(opened: "App", code: "CodeIndex") -> None:
-    out.say("Watching for changes; Ctrl-C ends it.\n")
+    out.say("Watching for changes; press Ctrl-C to stop.\n")
     async for found in code.watch():
         if found.changed or found.removed:
             out.write(f"{datetime.now().astimezone():%H:%M:%S}  {changes_text(found)}\n")
             await opened.leave_background()
-    out.say("The project's folder is not there any more.\n")
+    out.say("The project folder no longer exists.\n")
 
 
 def changes_text(found: "Refreshed") -> str:
@@ -213,9 +221,9 @@ def vectors_note(opened: "App", status: "IndexStatus") -> str:
     if not count or not _makes_vectors(opened):
         return ""
     made = opened.memory.records and opened.config.memory.worker != "off"
-    rest = "they are being made" if made else "`ragmem index --vectors` makes them"
-    have = "piece of the code has" if count == 1 else "pieces of the code have"
-    return f"{count:,} {have} no vectors yet and can be found by words alone: {rest}."
+    rest = "they are being computed" if made else "`ragmem index --vectors` computes them"
+    have = "piece of code has" if count == 1 else "pieces of code have"
+    return f"{count:,} {have} no embedding yet and can only be found by words: {rest}."
 
 
 def refreshed_text(found: "Refreshed", *, follow: str, whole: bool, width: int) -> str:
@@ -250,15 +258,15 @@ def summed_up(status: "IndexStatus", now: datetime) -> str:
     if not status.refreshed_at:
         return ""
     indexed = indexed_text(**listings.document(INDEXED, status))
-    return f"{indexed}, looked at {ago(datetime.fromisoformat(status.refreshed_at), now)}"
+    return f"{indexed}, updated {ago(datetime.fromisoformat(status.refreshed_at), now)}"
 
 
 def _print_status(opened: "App", status: "IndexStatus", output: Literal["table", "json"]) -> None:
     if output != "json" and not status.refreshed_at and not status.files:
-        out.say("Nothing of this project is indexed yet. `ragmem index` does it.\n")
+        out.say("This project is not indexed yet; run `ragmem index`.\n")
         return
-    vectors = f"{status.without_vectors:,} to go" if status.without_vectors else "all made"
-    vectors = vectors if _makes_vectors(opened) else "none are made, as the settings say"
+    vectors = f"{status.without_vectors:,} missing" if status.without_vectors else "complete"
+    vectors = vectors if _makes_vectors(opened) else "turned off in the settings"
     out.print_one(
         output,
         lambda: status_document(status),
@@ -272,16 +280,16 @@ def status_text(status: "IndexStatus", now: datetime, *, vectors: str, width: in
     languages = ", ".join(
         f"{count:,} {one_line(name, 40)}" for name, count in status.languages.items()
     )
-    looked_at = "not yet to the end; `ragmem index` goes on"
+    looked_at = "incomplete; `ragmem index` continues"
     if status.refreshed_at:
         looked_at = ago(datetime.fromisoformat(status.refreshed_at), now)
     rows = [
         ("project", visible(status.path)),
         ("files", f"{status.files:,}" + (f": {languages}" if languages else "")),
         ("scopes", f"{status.scopes:,}"),
-        ("vectors", vectors),
+        ("embeddings", vectors),
         ("left out", left_out_text(status.left_out) or "nothing"),
-        ("looked at", looked_at),
+        ("updated", looked_at),
         ("watched", "yes, as files change" if status.watched else "no"),
         ("size", f"{status.size_bytes / 1e6:,.1f} MB"),
     ]
@@ -317,36 +325,37 @@ _FILES = 20
 async def files(
     opened: "App",
     path: Annotated[
-        str | None, cli.argument("PATH", "Tell of this file, whoever touched it.")
+        str | None,
+        cli.argument("PATH", "Show sessions, related files and decisions for this file."),
     ] = None,
     related: Annotated[
         bool,
         cli.option(
-            "--related", "Of each file: what changes with it, imports, sessions, decisions."
+            "--related", "For each file, also show related files, imports, sessions and decisions."
         ),
     ] = False,
     since: Annotated[
         str | None,
         cli.option(
             "--since",
-            "What the agent has changed in this project since: 7d, 12h, 2w, a date, or the "
-            "end of a session (its id or name).",
+            "Files of this project that the agent changed since: an age (7d, 12h, 2w), a date, "
+            "or the end of a session (its id or name).",
             "WHEN",
         ),
     ] = None,
     resume: cli.OfSession = None,
     output: cli.Format = "table",
 ) -> None:
-    """List the files that a session has touched.
+    """List the files that a session touched.
 
-    Without -r: the newest session of this folder. With PATH: what changes together with
-    that file, what it imports and what imports it, which sessions touched it, and what
-    was decided there; --related tells that of each file of the session.
+    Without -r, the newest session of this folder. With PATH: files that usually change with
+    it, its imports and importers, the sessions that touched it, and the decisions made in
+    them. --related shows the same for each file of the session, for the latest 20.
     """
     if since is not None and (path is not None or related or resume is not None):
-        raise UsageError("--since is about all files: it goes with neither PATH, --related nor -r.")
+        raise UsageError("--since can't be combined with PATH, --related or -r.")
     if path is not None and resume is not None:
-        raise UsageError("PATH is looked for in all sessions: it does not go with -r.")
+        raise UsageError("PATH covers all sessions; it can't be combined with -r.")
     if since is not None:
         await _print_changed(opened, out.typed(since), output)
         return
@@ -354,7 +363,7 @@ async def files(
         await _print_file(opened, out.typed(path), output)
         return
     session = await (cli.last_session(opened) if resume is None else cli.resumed(opened, resume))
-    accesses = await opened.memory.recently_accessed_files(session.session_id)
+    accesses = await opened.memory.accessed_files(session.session_id)
     if related and accesses:
         await _print_related(opened, session, accesses, output)
         return
@@ -365,7 +374,7 @@ async def files(
             "path access_type tool_name turn_index timestamp", each, timestamp=each.accessed_at
         ),
         lambda width: listings.files_table(accesses, datetime.now(UTC), width=width),
-        f"The session {short_id(session.session_id)} has touched no file; -r names another.\n",
+        f"Session {short_id(session.session_id)} touched no files. Use -r for another session.\n",
     )
 
 
@@ -404,7 +413,7 @@ async def _print_changed(opened: "App", since: str, output: Literal["table", "js
         found,
         lambda each: each,
         lambda width: _changed_table(found, width),
-        "The agent has changed no file here since then.\n",
+        "The agent has changed no files here since then.\n",
     )
 
 
@@ -416,8 +425,8 @@ async def since_when(opened: "App", since: str) -> datetime:
         return (await opened.resume_session(since)).last_activity_at
     except SessionNotFound:
         raise UsageError(
-            f"--since: {one_line(since, 40)!r} is no age, no date and no session.",
-            hint="Such as 7d, 12h, 2w, 2026-11-01, or the id or name of a session.",
+            f"--since: {one_line(since, 40)!r} is not an age, a date or a session.",
+            hint="Use, for example, 7d, 12h, 2w, 2026-11-01, or the id or name of a session.",
         ) from None
 
 
@@ -458,9 +467,9 @@ class Related(msgspec.Struct, frozen=True, kw_only=True):
 async def _print_file(opened: "App", path: str, output: Literal["table", "json"]) -> None:
     """Print what is known of one file."""
     if not path.strip():
-        raise UsageError("Which file?")
+        raise UsageError("PATH is empty.")
     if any("\ud800" <= character <= "\udfff" for character in path):
-        raise UsageError(f"{visible(clean(path))} is no name in UTF-8: such files are not indexed.")
+        raise UsageError(f"{visible(clean(path))} is not valid UTF-8; such files are not indexed.")
     project = await project_here(opened)
     top = real_folder(project.path, opened.cwd)
     wanted = stored_path(path, cwd=opened.cwd, project=top)
@@ -473,8 +482,8 @@ async def _print_file(opened: "App", path: str, output: Literal["table", "json"]
 
 def _nothing_of(file: Path, shown: str) -> str:
     if not os.path.lexists(file):
-        return f"There is no file {shown}; paths are those from this folder.\n"
-    return f"No session has touched {shown}, and no file that is indexed imports it.\n"
+        return f"No file {shown}. Paths are relative to this folder.\n"
+    return f"No session has touched {shown}, and no indexed file imports it.\n"
 
 
 async def _print_related(
@@ -488,6 +497,9 @@ async def _print_related(
     paths = [access.path for access in accesses if access.access_type != "list"]
     found = await _related(opened, project, paths[:_FILES], of=session)
     _print_documents(output, found, brief=True)
+    if len(paths) > _FILES:
+        told = f"The latest {_FILES} of {len(paths)} files."
+        out.say(f"{told} `ragmem files PATH` tells of one, without --related all are listed.\n")
 
 
 def _print_documents(output: str, found: Sequence[Related], *, brief: bool = False) -> None:
@@ -554,7 +566,7 @@ def related_text(
             lines += hanging("  ", f"touched {told}", width) if told else []
             decided = counted(len(each.past.memories), "decision")
             if each.past.memories:
-                lines += hanging("  ", f"{decided} there; `ragmem files PATH` tells", width)
+                lines += hanging("  ", f"{decided} in them; see `ragmem files PATH`", width)
         else:
             lines += listings.past_lines(each.past, now, indent=2, width=width)
         lines.append("")

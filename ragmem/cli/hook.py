@@ -146,7 +146,7 @@ async def bearing_on(
         find_code=code.passages if with_code and code.is_there else None,
     )
     if built.fallback:
-        raise StoreError("The memory can't answer now.", hint=" ".join(built.notices))
+        raise StoreError("The memory is not available right now.", hint=" ".join(built.notices))
     return told(built)
 
 
@@ -157,7 +157,7 @@ def _ids(built: "Context", room: int) -> str:
     from ragmem.memory.turns import turn_tag
     from ragmem.text import one_line
 
-    text = framed(["Ids, for `why`:"], turn_tag(new_id()))
+    text = framed(["Ids for `why`:"], turn_tag(new_id()))
     head, end = text[: text.rindex("\n")], text[text.rindex("\n") :]
     for item in (each for section in built.sections for each in section.items):
         line = f"\n- {item.record_id}: {one_line(item.label, 60)}"

@@ -29,7 +29,7 @@ drawing = cli.commands()
 Shown = Literal["html", "json", "graphml"]
 NewPage = Annotated[
     Path | None,
-    cli.option("-o --output", "A new file, instead of the one in ragmem's folder.", "FILE"),
+    cli.option("-o --output", "Write to this new file instead of ragmem's data folder.", "FILE"),
 ]
 Open = Annotated[bool, cli.option("--open", "Open it in the browser.")]
 
@@ -38,37 +38,46 @@ Open = Annotated[bool, cli.option("--open", "Open it in the browser.")]
 async def graph(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     project: Annotated[
-        bool, cli.option("--project", "The memory of this folder's project: what is shown anyway.")
+        bool, cli.option("--project", "The memory of this folder's project (the default).")
     ] = False,
-    everywhere: Annotated[bool, cli.option("--all", "The memory of every project.")] = False,
+    everywhere: Annotated[bool, cli.option("--all", "The memory of all projects.")] = False,
     resume: cli.OfSession = None,
     path: Annotated[
-        str | None, cli.option("--file", "What has to do with a file of this project.", "PATH")
+        str | None, cli.option("--file", "Everything related to this file of the project.", "PATH")
     ] = None,
     memory: Annotated[
         str | None,
-        cli.option("--memory", "Where a memory comes from: its id.", "ID", offered=cli.memory_ids),
+        cli.option(
+            "--memory", "The source of one memory, by its id.", "ID", offered=cli.memory_ids
+        ),
     ] = None,
     since: Annotated[
         str | None,
-        cli.option("--since", "What came since: 7d, 12h, 2w, a date, or a session.", "WHEN"),
+        cli.option(
+            "--since",
+            "Only what was added since: an age (7d, 12h, 2w), a date, or a session.",
+            "WHEN",
+        ),
     ] = None,
     file: NewPage = None,
     show: Open = False,
     output: Annotated[
-        Shown, cli.option("--format", "html is the page; json and graphml are for programs.")
+        Shown,
+        cli.option(
+            "--format", "html is a page to look at; json and graphml are for other programs."
+        ),
     ] = "html",
 ) -> None:
-    """Draw the memory as one file that a browser shows.
+    """Draw the memory as a graph on a page for the browser.
 
-    The file needs no server and asks nothing of any network. Without -o it goes into ragmem's
-    own folder, readable by you alone, and takes the place of the one before.
+    The page is a single file that needs neither a server nor a network. Without -o it is
+    written to ragmem's data folder, readable by you alone, replacing the previous one.
     """
     from ragmem.memory.graph import collect
     from ragmem.memory.recording import RequestLog
 
     if sum((project, everywhere, resume is not None, path is not None, memory is not None)) > 1:
-        raise UsageError("--project, --all, -r, --file and --memory exclude each other.")
+        raise UsageError("Use only one of --project, --all, -r, --file and --memory.")
     wanted = await _wanted(opened, everywhere, resume, path, memory, since)
     found = await collect(
         await opened.store(),
@@ -79,13 +88,13 @@ async def graph(  # noqa: PLR0913 - one parameter a flag
     )
     if not found.nodes and wanted.path:
         raise UsageError(
-            f"Nothing is remembered of {visible(wanted.path)}.",
-            hint="`ragmem files` lists those that the last session has touched.",
+            f"Nothing is remembered about {visible(wanted.path)}.",
+            hint="`ragmem files` lists the files of the last session.",
         )
     if not found.nodes:
-        out.say("Nothing is remembered of it yet.\n")
+        out.say("Nothing to show yet.\n")
     for each in found.left_out:
-        out.say(f"Not in it: {visible(each)}\n")
+        out.say(f"Left out: {visible(each)}\n")
     out.say(f"{counted(len(found.nodes), 'node')}, {counted(len(found.edges), 'line')}\n")
     keep(opened, found, file, output, show=show)
 
@@ -105,7 +114,7 @@ async def _wanted(
 
     start = await since_when(opened, out.typed(since)) if since is not None else None
     if everywhere:
-        return Wanted(title="All that ragmem remembers", since=start)
+        return Wanted(title="Everything ragmem remembers", since=start)
     if resume is not None:
         session = await cli.resumed(opened, resume)
         return Wanted(title=session.called, session=session, since=start)
@@ -114,13 +123,13 @@ async def _wanted(
         if len(found) != 1:
             several = counted(len(found), "memory")
             raise UsageError(
-                f"--memory: {f'{several} have' if found else 'no memory has'} an id like that.",
-                hint="`ragmem memory list` shows them with their ids.",
+                f"--memory: {f'{several} match' if found else 'no memory matches'} this id.",
+                hint="`ragmem memory list` shows memories with their ids.",
             )
-        return Wanted(title=f"A memory: {found[0].content}", memory=found[0], since=start)
+        return Wanted(title=f"Memory: {found[0].content}", memory=found[0], since=start)
     project = await project_here(opened)
     if path is None:
-        return Wanted(title=f"The memory of {project.path}", project=project, since=start)
+        return Wanted(title=f"Memory of {project.path}", project=project, since=start)
     top = real_folder(project.path, opened.cwd)
     wanted = stored_path(out.typed(path), cwd=opened.cwd, project=top)
     return Wanted(title=wanted, project=project, path=wanted, since=start)
@@ -142,7 +151,7 @@ def keep(
     file = file.expanduser().absolute()
     out.write(f"{visible(str(file))}\n")
     if show and not webbrowser.open(file.as_uri()):
-        raise RagmemError("No browser could be opened.", hint=f"Open {visible(str(file))} in one.")
+        raise RagmemError("Can't open a browser.", hint=f"Open {visible(str(file))} yourself.")
 
 
 measuring = cli.commands()
@@ -151,22 +160,24 @@ measuring = cli.commands()
 @cli.command(measuring, cli.open_app)
 async def stats(
     opened: "App",
-    html: Annotated[bool, cli.option("--html", "As charts: a file that a browser shows.")] = False,
+    html: Annotated[
+        bool, cli.option("--html", "Draw charts as a page to open in a browser.")
+    ] = False,
     file: NewPage = None,
     show: Open = False,
     output: cli.Format = "table",
 ) -> None:
-    """Show how much is remembered, how fast, how well, at what cost.
+    """Show usage statistics: size, speed, results and cost.
 
-    Times, tokens and costs are those of this machine, kept from run to run.
+    Times, tokens and costs are those measured on this machine since its first run.
     """
     if html:
         if output == "json":
-            raise UsageError("--html and --format json exclude each other.")
+            raise UsageError("--html and --format json can't be used together.")
         await _keep_page(opened, file, show=show)
         return
     if file is not None or show:
-        raise UsageError("-o and --open go with --html.")
+        raise UsageError("-o and --open require --html.")
     days = opened.usage.days()
     found = await stats_of(opened, days)
     today = datetime.now().astimezone().date()
@@ -213,7 +224,8 @@ async def context(
     strategy: Annotated[
         Strategy,
         cli.option(
-            "--strategy", "recent: the latest turns; relevant: what bears on it; hybrid: both."
+            "--strategy",
+            "recent: the latest turns. relevant: what is relevant to the prompt. hybrid: both.",
         ),
     ] = "hybrid",
     model: cli.Model = None,
@@ -221,7 +233,7 @@ async def context(
 ) -> None:
     """Show exactly what `ask` would send, with budgets and reasons.
 
-    Nothing is sent and nothing is stored.
+    Nothing is sent or stored.
     """
     cli.check_session_flags(continue_last=newest, resume=resume, fork=False)
     prompt = out.typed(prompt)
@@ -267,7 +279,7 @@ def budgets_table(built: Context, *, width: int = _WIDTH) -> str:
         ("total", f"{total:,}", f"{built.max_chars:,}", full, "", "", f"~{built.tokens:,} tokens")
     )
     head = ("SECTION", "CHARS", "BUDGET", "FILLED", "ITEMS", "DROPPED", "WHY")
-    note = "The store could not answer: pruned history stands in.\n" if built.fallback else ""
+    note = "The store is unavailable; the context is a pruned history.\n" if built.fallback else ""
     if built.without_code:
         note += f"{built.without_code}\n"
     return note + table(head, rows, width=width)

@@ -137,7 +137,7 @@ def _arm_failpoints() -> None:
             arm(text)
         except ValueError as error:
             raise UsageError(
-                f"RAGMEM_FAILPOINT: {error}.", hint="It is for tests; unset it to work."
+                f"RAGMEM_FAILPOINT: {error}.", hint="RAGMEM_FAILPOINT is for tests only; unset it."
             ) from None
 
 
@@ -186,29 +186,32 @@ def record_crash(error: BaseException) -> str:
     try:
         log = write_crash(find_paths(environ).make().log_dir, error, __version__)
     except (OSError, RagmemError) as failure:
-        return f"{redact(what)}\nThis is a bug. It could not be logged: {failure}\n"
-    return f"{redact(what)}\nThis is a bug. Its traceback is in {log}\n"
+        return f"{redact(what)}\nThis is a bug in ragmem. It could not be logged: {failure}\n"
+    return f"{redact(what)}\nThis is a bug in ragmem. The traceback is in {log}\n"
 
 
 def _disk_failed(error: OSError) -> RagmemError:
     """Not a bug, wherever it strikes; what the command could say better, it has said itself."""
-    where = f"{error.filename}: " if error.filename else "A file could not be read or written: "
+    where = f"{error.filename}: " if error.filename else "Can't read or write a file: "
     return RagmemError(
         f"{where}{error.strerror}.",
-        hint="Look at the disk and its free space, then try again; what was stored is safe.",
+        hint="Check the disk and its free space, then try again; everything stored so far is safe.",
     )
 
 
 def _too_little(why: str) -> RagmemError:
     """Not a bug either: this process may have no more of something."""
     return RagmemError(
-        f"The computer gives ragmem no more of what it needs: {why}.",
-        hint="End other programs, or raise the limits (`ulimit -a`); what was stored is safe.",
+        f"The system is out of resources: {why}.",
+        hint=(
+            "Close other programs, or raise the limits (`ulimit -a`); everything stored so far "
+            "is safe."
+        ),
     )
 
 
 _NO_NUMBER = Regex(r"is not a valid (int|float)(?: range)?")
-_NUMBERS = {"int": "is no whole number", "float": "is no number"}
+_NUMBERS = {"int": "is not a whole number", "float": "is not a number"}
 
 
 def _report_usage(error: TyperException) -> int:
@@ -216,10 +219,10 @@ def _report_usage(error: TyperException) -> int:
         say(f"{error.message}\n")
         return error.exit_code
     context = getattr(error, "ctx", None)
-    hint = f"Try `{context.command_path} --help`." if context else ""
+    hint = f"Run `{context.command_path} --help` for usage." if context else ""
     is_first = context is not None and context.parent is None
     if is_first and error.message.startswith("No such command") and "Did you" not in error.message:
-        hint += ' To ask it: `ragmem chat "…"`.'
+        hint += ' To ask it as a prompt: `ragmem chat "…"`.'
     said = _NO_NUMBER.sub(lambda no: _NUMBERS[no[1]], error.format_message())
     code = report(UsageError(visible(said), hint=hint))
     return error.exit_code or code

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ragmem.administration import Administration
     from ragmem.app import App
 
-app = cli.commands("Show, add, correct and forget facts, rules and preferences.")
+app = cli.commands("Show, add, edit and forget memories.")
 app.add_typer(profile.app, name="profile")
 
 _LINE_CHARS = 200
@@ -62,15 +62,17 @@ _BATCH = 200
 _MOST_CHARS = 10_000
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 Shown = Literal["project", "user", "all"]
-Reference = Annotated[str, cli.argument("ID", "An id, or the tail of one.", cli.memory_ids)]
-Everywhere = Annotated[bool, cli.option("--all", "Those of every project.")]
-Limit = Annotated[int, cli.option("--limit", "At most so many.", "N", least=1)]
+Reference = Annotated[str, cli.argument("ID", "An id, or the end of one.", cli.memory_ids)]
+Everywhere = Annotated[bool, cli.option("--all", "Memories of all projects.")]
+Limit = Annotated[int, cli.option("--limit", "Maximum number of memories.", "N", least=1)]
 Subjects = Annotated[
-    list[str] | None, cli.option("--subject", "What it is about; may be repeated.", "S")
+    list[str] | None, cli.option("--subject", "What the memory is about. Repeatable.", "S")
 ]
-Ttl = Annotated[str | None, cli.option("--ttl", "How long it holds: a number and h, d or w.", "7d")]
+Ttl = Annotated[
+    str | None, cli.option("--ttl", "How long the memory is valid: a number and h, d or w.", "7d")
+]
 ScopeOption = Annotated[
-    MemoryScope | None, cli.option("--scope", "user: known in every project; project: in this one.")
+    MemoryScope | None, cli.option("--scope", "user: for every project; project: for this one.")
 ]
 
 
@@ -81,7 +83,8 @@ def subjects_of(given: list[str] | None) -> tuple[str, ...] | None:
     subjects = tuple(dict.fromkeys(" ".join(out.typed(each).split()).casefold() for each in given))
     if "" in subjects:
         raise UsageError(
-            "--subject is empty.", hint="Leave it out; `edit --no-subjects` takes them away."
+            "--subject is empty.",
+            hint=("Leave it out, or use `edit --no-subjects` to remove all subjects."),
         )
     return subjects
 
@@ -90,8 +93,8 @@ def ttl_of(text: str | None) -> str | None:
     """A duration; UsageError for what is none: here a person can say it again."""
     if text is not None and expiry(text, utc_now())[1]:
         raise UsageError(
-            f"--ttl takes a number and h, d or w, or never: not {one_line(text, 40)!r}.",
-            hint="For example 12h, 7d or 2w. Without it a memory lasts.",
+            f"--ttl takes a number and h, d or w, or `never`, not {one_line(text, 40)!r}.",
+            hint="For example 12h, 7d or 2w. Without --ttl, a memory doesn't expire.",
         )
     return text
 
@@ -102,23 +105,24 @@ def ttl_of(text: str | None) -> str | None:
 @cli.command(app, cli.app_with_facts, "list")
 async def list_memories(
     opened: "App",
-    kind: Annotated[MemoryKind | None, cli.option("--kind", "Only of this kind.")] = None,
+    kind: Annotated[MemoryKind | None, cli.option("--kind", "Only this kind.")] = None,
     subject: Annotated[
-        list[str] | None, cli.option("--subject", "About this; repeated: any of them.", "S")
+        list[str] | None,
+        cli.option("--subject", "Only with this subject. Repeat to match any of several.", "S"),
     ] = None,
     scope: Annotated[
-        Shown | None, cli.option("--scope", "This project's, your own, or both.")
+        Shown | None, cli.option("--scope", "Only this project's memories, only your own, or both.")
     ] = None,
     everywhere: Everywhere = False,
     superseded: Annotated[
-        bool, cli.option("--with-superseded", "Those too that others took the place of.")
+        bool, cli.option("--with-superseded", "Include memories that have been replaced.")
     ] = False,
     limit: Limit = 50,
     output: cli.Format = "table",
 ) -> None:
-    """List what is known in this project, and of you, newest first."""
+    """List the memories of this project and of yourself, newest first."""
     if everywhere and scope not in (None, "all"):
-        raise UsageError("--all and --scope exclude each other.")
+        raise UsageError("--all and --scope can't be used together.")
     subjects = subjects_of(subject) or ()
     found = await listed(
         opened,
@@ -185,13 +189,13 @@ async def _project_id(opened: "App") -> str:
 def _nothing(*, everywhere: bool, narrowed: bool) -> str:
     if narrowed:
         return (
-            "Nothing that is remembered is like that.\n"
-            "`ragmem memory list` shows all of this project and of you.\n"
+            "No matching memories.\n"
+            "`ragmem memory list` shows all memories of this project and of yourself.\n"
         )
     return (
-        f"Nothing is remembered {'yet' if everywhere else 'in this project, or of you'}.\n"
-        + ("" if everywhere else "--all shows what is remembered of every project.\n")
-        + '`ragmem memory add "…"` tells it something; in a chat, `#` before a sentence does.\n'
+        f"No memories {'yet' if everywhere else 'of this project or of yourself'}.\n"
+        + ("" if everywhere else "--all shows the memories of all projects.\n")
+        + 'Add one with `ragmem memory add "…"`, or in a chat by starting a line with `#`.\n'
     )
 
 
@@ -204,7 +208,7 @@ async def _folders(opened: "App") -> dict[str, str]:
 
 @cli.command(app, cli.app_with_facts)
 async def show(opened: "App", reference: Reference, output: cli.TextFormat = "text") -> None:
-    """Show one whole."""
+    """Show one memory in full."""
     found, chain = await _found(opened, reference)
     out.print_one(
         output,
@@ -222,19 +226,19 @@ async def _found(opened: "App", reference: str) -> tuple[MemoryRecord, Chain]:
 @cli.command(app, cli.open_app)
 async def add(
     opened: "App",
-    content: Annotated[str, cli.argument("CONTENT", "A fact, in a sentence.")],
+    content: Annotated[str, cli.argument("CONTENT", "The memory, in a sentence.")],
     subject: Subjects = None,
-    kind: Annotated[MemoryKind, cli.option("--kind", "What it is.")] = "fact",
+    kind: Annotated[MemoryKind, cli.option("--kind", "The kind of memory.")] = "fact",
     ttl: Ttl = None,
     scope: ScopeOption = None,
     pin: Annotated[
-        bool, cli.option("--pin", "Put it into the system message of every request.")
+        bool, cli.option("--pin", "Include it in the system message of every request.")
     ] = False,
 ) -> cli.Report:
-    """Remember something worth knowing later.
+    """Add a memory.
 
-    Without --scope it goes by what it is: preferences, and facts about yourself, are
-    known in every project; all others in this one.
+    Without --scope, preferences and facts about yourself apply to every project, everything
+    else to this project.
     """
     draft = Draft(
         content=out.words(content),
@@ -254,18 +258,19 @@ def _report(remembered: Remembered) -> None:
     memory = remembered.memory
     if memory is None:
         why = remembered.note.removeprefix("Not remembered: ")
-        raise UsageError(f"It was not kept: {why or 'there is nothing to remember'}")
+        raise UsageError(f"Not remembered: {why or 'nothing to remember'}")
     if remembered.note:
         out.say(f"note: {visible(remembered.note)}\n")
     out.write(_line(memory))
     if remembered.action == "known":
-        out.say("It was known already.\n")
+        out.say("Already known.\n")
     for each in remembered.superseded:
-        out.say(f"It takes the place of {_line(each)}")
+        out.say(f"Replaces {_line(each)}")
     if memory.kind == "fact" and said_so(memory.content).kind == "rule":
         out.say(
-            "note: it is kept as a fact, told where it bears on the question. As a rule it stands "
-            f"in every request: `ragmem memory edit {short_id(memory.memory_id)} --kind rule`.\n"
+            "note: stored as a fact, which is recalled only when relevant. To include it in "
+            "every request, make it a rule: "
+            f"`ragmem memory edit {short_id(memory.memory_id)} --kind rule`.\n"
         )
 
 
@@ -273,22 +278,21 @@ def _report(remembered: Remembered) -> None:
 async def edit(
     opened: "App",
     reference: Reference,
-    content: Annotated[str | None, cli.argument("CONTENT", "How it is to read.")] = None,
+    content: Annotated[str | None, cli.argument("CONTENT", "The new text.")] = None,
     subject: Annotated[
-        list[str] | None, cli.option("--subject", "What it is about instead; may be repeated.", "S")
+        list[str] | None, cli.option("--subject", "The new subject. Repeatable.", "S")
     ] = None,
-    no_subjects: Annotated[
-        bool, cli.option("--no-subjects", "It is about nothing in particular.")
-    ] = False,
-    kind: Annotated[MemoryKind | None, cli.option("--kind", "What it is instead.")] = None,
+    no_subjects: Annotated[bool, cli.option("--no-subjects", "Remove all subjects.")] = False,
+    kind: Annotated[MemoryKind | None, cli.option("--kind", "The new kind.")] = None,
     ttl: Annotated[
-        str | None, cli.option("--ttl", "How long it holds from now, or `never`.", "7d")
+        str | None,
+        cli.option("--ttl", "How long it is valid from now on, or `never` for no expiry.", "7d"),
     ] = None,
     scope: ScopeOption = None,
 ) -> cli.Report:
-    """Correct one; what is not given stays."""
+    """Edit a memory; whatever you don't give stays the same."""
     if subject and no_subjects:
-        raise UsageError("Give --subject or --no-subjects, not both.")
+        raise UsageError("Use either --subject or --no-subjects.")
     change: dict[str, Any] = {
         "content": None if content is None else out.words(content),
         "subjects": () if no_subjects else subjects_of(subject),
@@ -298,21 +302,21 @@ async def edit(
     }
     if all(value is None for value in change.values()):
         raise UsageError(
-            "There is nothing to change.",
-            hint="Give the new text, or --kind, --subject, --no-subjects, --ttl, --scope.",
+            "Nothing to change.",
+            hint="Give the new text, or --kind, --subject, --no-subjects, --ttl or --scope.",
         )
     return await _edit(opened, reference, **change)
 
 
 @cli.command(app, cli.app_with_facts)
 async def pin(opened: "App", reference: Reference) -> cli.Report:
-    """Put one into the system message of every request."""
+    """Include a memory in the system message of every request."""
     return await _edit(opened, reference, pinned=True)
 
 
 @cli.command(app, cli.app_with_facts)
 async def unpin(opened: "App", reference: Reference) -> cli.Report:
-    """Recall it only where it bears on the question, like the others."""
+    """Undo `pin`: recall the memory only when it is relevant."""
     return await _edit(opened, reference, pinned=False)
 
 
@@ -327,31 +331,31 @@ async def _edit(
         out.write(_line(changed))
         if pinned is not None and changed.stands_always:
             rule = " It is a rule." if not changed.pinned else ""
-            out.say(f"It stands in the system message of every request.{rule}\n")
+            out.say(f"Included in the system message of every request.{rule}\n")
         elif pinned is not None:
-            out.say("It is told only where it bears on the question.\n")
+            out.say("Recalled only when relevant.\n")
 
     return report
 
 
 @cli.command(app, cli.app_with_facts)
 async def forget(opened: "App", reference: Reference, yes: cli.Yes = False) -> cli.Report:
-    """Forget one for ever, with its earlier versions."""
+    """Delete a memory for good, with its earlier versions."""
     facts = facts_of(opened.memory)
     found = await facts.find(reference)
     if not yes:
         earlier = len(await facts.history(found))
         out.say(f"{summed_up(found, utc_now())}\n{one_line(found.content, 1_000)}\n")
         if earlier:
-            out.say(f"With {counted(earlier, 'earlier version')} of it.\n")
-        await cli.confirm("Forget it for ever?", "Nothing was forgotten.")
+            out.say(f"Together with {counted(earlier, 'earlier version')}.\n")
+        await cli.confirm("Forget it for good?", "Nothing was forgotten.")
     count = await forget_memory(facts, found, paths=opened.paths, store=opened.config.store.kind)
     return lambda: out.write(f"{forgotten_text(found, count)}\n")
 
 
 @cli.command(app, cli.app_with_facts)
 async def why(opened: "App", reference: Reference, output: cli.TextFormat = "text") -> None:
-    """Show where one comes from, and what it took the place of."""
+    """Show where a memory comes from and what it replaced."""
     found, chain = await _found(opened, reference)
     out.print_one(
         output,
@@ -374,8 +378,8 @@ async def episodes(
     )
     found = await (await opened.store()).memories(query)
     nothing = (
-        "No decision, preference or deadline is remembered here yet.\n"
-        "They are noticed when they are spoken of: “we decided to …”, “by Friday”.\n"
+        "No decisions, preferences or deadlines yet.\n"
+        "They are picked up from what you say: “we decided to …”, “by Friday”.\n"
     )
     await _print(
         opened, found, output, nothing, everywhere=everywhere, limit=limit, more="occurred_at"
@@ -386,15 +390,15 @@ async def episodes(
 async def owner(
     own: "Administration",
     take: Annotated[
-        str | None, cli.option("--take", "Be the owner that another home of yours has.", "ID")
+        str | None, cli.option("--take", "Take over the owner id of another home of yours.", "ID")
     ] = None,
     name: Annotated[
-        str | None, cli.option("--name", "What others in the same database see.", "NAME")
+        str | None, cli.option("--name", "The name that others in the same database see.", "NAME")
     ] = None,
 ) -> None:
-    """Show whose this home is.
+    """Show the owner of this home.
 
-    That is the id that its sessions and what is known of you bear.
+    Its sessions and the memories about you carry the owner's id.
     """
     own.paths.make()
     if take is not None:
@@ -403,7 +407,7 @@ async def owner(
             before = own.owner_id if own.paths.owner_file.exists() else ""
         own.take_owner(take)
         if before not in ("", take):
-            out.say(f"Before it was {before}: `--take` with that takes it back.\n")
+            out.say(f"The owner was {before}; restore it with `--take {before}`.\n")
     await _tell_owner(own, None if name is None else out.words(name))
 
 
@@ -423,20 +427,19 @@ async def _tell_owner(own: "Administration", name: str | None) -> None:
             raise
         known = {}
         if isinstance(error, StoreError):
-            out.say(f"note: What you are called is not known: {visible(str(error))}\n")
+            out.say(f"note: Can't look up your name: {visible(str(error))}\n")
     if name is not None:
         out.write(f"{owner_id}\n")
     if known.get(owner_id):
-        out.say(f"called {visible(known[owner_id])}\n")
+        out.say(f"name: {visible(known[owner_id])}\n")
 
 
 @cli.command(app, cli.app_with_facts)
 async def cleanup(opened: "App") -> None:
-    """Remove those that are past their time. Nothing else is ever removed by age."""
+    """Delete expired memories. Nothing else is ever deleted by age."""
     count = await facts_of(opened.memory).cleanup()
-    past = "that was past its" if count == 1 else "that were past their"
     out.write(
-        f"Removed {counted(count, 'memory')} {past} time.\n" if count else "Nothing to remove.\n"
+        f"Deleted {counted(count, 'expired memory')}.\n" if count else "No expired memories.\n"
     )
 
 
@@ -461,7 +464,7 @@ class MemoriesDocument(msgspec.Struct, frozen=True, kw_only=True):
 async def export_memories(
     opened: "App", file: cli.NewFile = None, everywhere: Everywhere = False
 ) -> None:
-    """Write what is known in this project, and of you, as JSON."""
+    """Export the memories of this project and of yourself as JSON."""
     found = await listed(opened, everywhere=everywhere, with_superseded=True)
     document = MemoriesDocument(
         format="ragmem.memories",
@@ -477,15 +480,18 @@ async def export_memories(
             part.write_text(data, "utf-8")
         out.say(f"{counted(len(found), 'memory')} in {visible(str(file))}\n")
     if not everywhere:
-        out.say("note: these are this project's and yours; --all takes those of every project.\n")
+        out.say(
+            "note: only the memories of this project and of yourself; use --all for all projects.\n"
+        )
 
 
 @cli.command(app, cli.app_with_facts, "import")
 async def import_memories(opened: "App", file: cli.Exported, yes: cli.Yes = False) -> None:
-    """Store what was exported; what is here already is left as it is.
+    """Import memories from a file; those already here stay unchanged.
 
-    You are asked where some are rules, preferences, pinned or known everywhere: yours stay
-    so, and so does your profile; those of others do not, until their owner is you.
+    Asks first if the file has rules, preferences, pinned memories, or memories for every
+    project. Yours keep that status, and so does your profile. Other people's become facts of
+    this project.
     """
     document = decoded(out.read_without_secrets(file))
     store, owner = await opened.store(), opened.owner_id
@@ -501,7 +507,7 @@ async def import_memories(opened: "App", file: cli.Exported, yes: cli.Yes = Fals
     given_keys = given.values if given.owner and given.owner == owner else {}
     keys = {key: value for key, value in given_keys.items() if key not in profile}
     if left := len(given.values) - len(given_keys):
-        out.say(f"Left out: the profile of somebody else, {counted(left, 'entry')}.\n")
+        out.say(f"Skipped: the profile of another person ({counted(left, 'entry')}).\n")
     claims = claims_of(document.memories, owner, known=known, now=utc_now())
     await cli.confirm_claims(msgspec.structs.replace(claims, profile=keys), yes=yes)
     place = await here(store, opened.cwd)
@@ -522,18 +528,18 @@ async def import_memories(opened: "App", file: cli.Exported, yes: cli.Yes = Fals
     known_keys = len(given_keys) - len(keys)
     if len(ids) > len(new) or known_keys:
         out.say(
-            "Left as they are, since they are here already: "
+            "Unchanged, because they are already here: "
             f"{counted(len(ids) - len(new), 'memory')}, {counted(known_keys, 'entry')}.\n"
         )
     if pinned := sum(each.stands_always and not each.superseded_by for each in new):
         out.say(
-            f"note: {pinned:,} of them stand in every request, pinned or as rules: "
-            "`ragmem memory list` shows which; `unpin` and `forget` take them out.\n"
+            f"note: {pinned:,} of them are included in every request, as pinned memories or "
+            "rules. `ragmem memory list` shows which; `unpin` or `forget` removes them.\n"
         )
     projects = {None, project_id, *(project.project_id for project in await store.projects())}
     if homeless := sum(each.project_id not in projects for each in new):
         out.say(
-            f"note: {homeless:,} belong to projects that are not known here: "
+            f"note: {homeless:,} belong to projects unknown on this machine; "
             "`ragmem memory list --all` shows them.\n"
         )
 
@@ -544,9 +550,9 @@ def decoded(data: bytes) -> MemoriesDocument:
         document = msgspec.json.decode(data, type=MemoriesDocument)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
-            f"These are no memories that ragmem has exported: {error}.",
-            hint="`ragmem memory export -o FILE` writes such a file. `ragmem sessions import` "
-            "takes sessions, `ragmem store migrate --from` backups.",
+            f"Not a memory export: {error}.",
+            hint="`ragmem memory export -o FILE` writes such a file. To import sessions, use "
+            "`ragmem sessions import`; for backups, `ragmem store migrate --from`.",
         ) from None
     times = [document.profile.updated_at]
     for memory in document.memories:
@@ -554,9 +560,9 @@ def decoded(data: bytes) -> MemoriesDocument:
         times += [memory.expires_at, memory.valid_until, *(each.at for each in memory.evidence)]
     wrong = next(filter(None, map(wrong_time, times)), "")
     if not all(_ID.fullmatch(memory.memory_id) for memory in document.memories):
-        wrong = "an id is none that ragmem makes"
+        wrong = "an id is not valid"
     elif not all(0 < len(memory.content.strip()) <= _MOST_CHARS for memory in document.memories):
-        wrong = f"one is empty, or longer than {_MOST_CHARS:,} characters"
+        wrong = f"one is empty or longer than {_MOST_CHARS:,} characters"
     if wrong:
-        raise UsageError(f"The memories can't be imported: {wrong}.")
+        raise UsageError(f"Can't import the memories: {wrong}.")
     return document

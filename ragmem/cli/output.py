@@ -177,7 +177,7 @@ def _broken_output() -> Iterator[None]:
         os.close(null)
         if isinstance(error, (BrokenPipeError, KeyboardInterrupt)):
             raise
-        raise RagmemError(f"The output could not be written: {error.strerror}.") from None
+        raise RagmemError(f"Can't write the output: {error.strerror}.") from None
 
 
 @contextmanager
@@ -215,7 +215,7 @@ def read_prompt(prompt: str | None) -> str:
     if prompt in (None, "-"):
         if prompt is None and sys.stdin.isatty():
             raise UsageError(
-                "There is no prompt.", hint='Try `ragmem ask "…"`, or `ragmem chat` to talk.'
+                "No prompt given.", hint='Use `ragmem ask "…"`, or `ragmem chat` to chat.'
             )
         text = _read_stdin()
     elif sys.stdin.isatty():
@@ -229,7 +229,7 @@ def read_prompt(prompt: str | None) -> str:
 
 def empty_prompt() -> UsageError:
     """The error for a prompt without words."""
-    return UsageError("The prompt is empty.", hint="Write your question behind the command.")
+    return UsageError("The prompt is empty.", hint="Type your question after the command.")
 
 
 def typed(argument: str) -> str:
@@ -258,20 +258,20 @@ def _read_stdin() -> str:
     fd, data = sys.stdin.fileno(), bytearray()
     try:
         if not select.select([fd], [], [], _PATIENCE_S)[0]:
-            say("waiting for standard input to end (`< /dev/null` if there is none)\n")
+            say("waiting for standard input to end (add `< /dev/null` if there is no input)\n")
         while part := os.read(fd, 1 << 16):
             data += part
             if len(data) > STDIN_LIMIT:
                 raise UsageError(
-                    f"Standard input is larger than {STDIN_LIMIT >> 20} MB, the most that is read.",
-                    hint="Write it to a file and let the agent search it.",
+                    f"Standard input is larger than {STDIN_LIMIT >> 20} MB, the maximum.",
+                    hint="Save it to a file and let the agent search the file.",
                 )
     except OSError as error:
-        raise UsageError(f"Standard input can't be read: {error.strerror}.") from None
+        raise UsageError(f"Can't read standard input: {error.strerror}.") from None
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        say("warning: standard input is not valid UTF-8; what could not be read shows as \ufffd\n")
+        say("warning: standard input is not valid UTF-8; invalid bytes are shown as �\n")
         return data.decode("utf-8-sig", "replace")
 
 
@@ -312,7 +312,7 @@ def print_all(
     elif found:
         write(text(columns()))
         if has_more:
-            say(f"The newest {len(found):,}; --limit shows more.\n")
+            say(f"Showing the newest {len(found):,}; use --limit for more.\n")
     else:
         say(nothing)
 
@@ -335,7 +335,7 @@ def new_file(file: Path) -> Iterator[Path]:
     try:
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        raise UsageError(f"{file} can't be written: {error.strerror}.") from None
+        raise UsageError(f"Can't write {file}: {error.strerror}.") from None
     try:
         yield part
         failpoint("export.written")
@@ -349,13 +349,13 @@ def new_file(file: Path) -> Iterator[Path]:
         failpoint("export.named")
         sync_folder(file.parent)
     except OSError as error:
-        raise RagmemError(f"{file} could not be written: {error.strerror or error}.") from None
+        raise RagmemError(f"Can't write {file}: {error.strerror or error}.") from None
     finally:
         part.unlink(missing_ok=True)
 
 
 def _exists(file: Path) -> UsageError:
-    return UsageError(f"{file} is there already.", hint="Choose another name, or remove it.")
+    return UsageError(f"{file} already exists.", hint="Choose another name, or delete the file.")
 
 
 def _sync(path: Path) -> None:

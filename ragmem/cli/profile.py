@@ -25,9 +25,9 @@ from ragmem.text import counted, one_line
 if TYPE_CHECKING:
     from ragmem.app import App
 
-app = commands("Show and set what you said of yourself, for every project.", answers=True)
+app = commands("Show and edit your profile, which is used in every project.", answers=True)
 
-Key = Annotated[str, argument("KEY", "Such as editor.")]
+Key = Annotated[str, argument("KEY", "A key, such as editor.")]
 _KEY_CHARS, _VALUE_CHARS = 40, 400
 
 
@@ -39,12 +39,12 @@ def _profile(context: typer.Context) -> None:
 
 @command(app, app_with_facts)
 async def show(opened: "App", output: TextFormat = "text") -> None:
-    """Show it; the same as `profile` alone."""
+    """Show the profile; same as `profile` alone."""
     profile = await facts_of(opened.memory).profile()
     if output == "text" and not profile.values:
         say("Your profile is empty.\n")
-        say("`ragmem memory profile set KEY VALUE` begins it; `learn` fills it from what\n")
-        say("you have said of your preferences, and asks before.\n")
+        say("Add to it with `ragmem memory profile set KEY VALUE`, or run `ragmem memory\n")
+        say("profile learn` to choose from the preferences you have mentioned.\n")
         return
     print_one(
         output,
@@ -57,12 +57,14 @@ async def show(opened: "App", output: TextFormat = "text") -> None:
 async def set_(
     opened: "App",
     key: Key,
-    value: Annotated[str, argument("VALUE", "What is to be known.")],
+    value: Annotated[str, argument("VALUE", "The value.")],
 ) -> Report:
-    """Set one key; the others stay."""
+    """Set one key, leaving the others unchanged."""
     name, said = words(key), words(value)
     if len(said) > _VALUE_CHARS:
-        raise UsageError(f"A value has at most {_VALUE_CHARS} characters: this one {len(said):,}.")
+        raise UsageError(
+            f"A value has at most {_VALUE_CHARS} characters; this one has {len(said):,}."
+        )
     profile = await facts_of(opened.memory).set_profile(name, said)
     kept = profile.values.get(_key(name), "")
     row = f"{one_line(_key(name), _KEY_CHARS)}  {one_line(kept, _VALUE_CHARS)}\n"
@@ -71,14 +73,14 @@ async def set_(
 
 @command(app, app_with_facts)
 async def unset(opened: "App", key: Key) -> Report:
-    """Remove one key; the others stay."""
+    """Remove one key, leaving the others unchanged."""
     name, facts = _key(words(key)), facts_of(opened.memory)
     known = (await facts.profile()).values
     if name not in known:
-        its = f"Its keys are {one_line(', '.join(sorted(known)), 300)}."
+        its = f"Existing keys: {one_line(', '.join(sorted(known)), 300)}."
         raise UsageError(
             f"Your profile has no key {one_line(name, 60)!r}.",
-            hint=its if known else "It is empty.",
+            hint=its if known else "The profile is empty.",
         )
     await facts.set_profile(name, None)
     return lambda: write(f"Removed {one_line(name, 60)}.\n")
@@ -86,17 +88,17 @@ async def unset(opened: "App", key: Key) -> Report:
 
 @command(app, app_with_facts)
 async def learn(opened: "App") -> None:
-    """Take over your preferences, each as you confirm it."""
+    """Add your preferences to the profile, confirming each."""
     if not is_interactive():
         raise UsageError(
-            "Nothing is learned without you, and there is nobody to ask here.",
-            hint="Run `ragmem memory profile learn` in a terminal, or use `profile set`.",
+            "This command asks before adding anything, and this is not an interactive terminal.",
+            hint="Run it in a terminal, or use `ragmem memory profile set`.",
         )
     facts = facts_of(opened.memory)
     own = MemoryQuery(kinds=("preference",), alive_at=utc_now())
     found = to_learn(await (await opened.store()).memories(own), await facts.profile())
     if not found:
-        say("There is no preference of yours that is not in your profile.\n")
+        say("All your preferences are already in your profile.\n")
         return
     count = 0
     for number, memory in enumerate(found, 1):
@@ -107,7 +109,7 @@ async def learn(opened: "App") -> None:
         if key:
             await facts.set_profile(key, one_line(memory.content, _VALUE_CHARS))
             count += 1
-    say(f"{counted(count, 'preference')} went into your profile.\n")
+    say(f"Added {counted(count, 'preference')} to your profile.\n")
 
 
 def to_learn(preferences: Sequence[MemoryRecord], profile: Profile) -> list[MemoryRecord]:
@@ -140,8 +142,8 @@ async def _asked_key(memory: MemoryRecord, known: Mapping[str, str]) -> str | No
     proposed = proposed_key(memory, known)
     while True:
         answer = await ask_line(
-            f"Into your profile? [y for {one_line(proposed, _KEY_CHARS)}, or another key; "
-            "Enter for no, q to end] "
+            f"Add to your profile? [y: as {one_line(proposed, _KEY_CHARS)}, or type another key; "
+            "Enter: no; q: quit] "
         )
         if answer.casefold() in ("", "n", "no"):
             return ""
@@ -149,9 +151,12 @@ async def _asked_key(memory: MemoryRecord, known: Mapping[str, str]) -> str | No
             return None
         key = proposed if is_yes(answer) else _key(answer)
         if not _is_key(key):
-            say("A key is a short word, like name or language, without = and ;\n")
+            say("A key is a single word, such as name or language, without = and ;\n")
         elif key in known:
-            say(f"{one_line(key, _KEY_CHARS)} is {one_line(known[key], 200)}; choose another.\n")
+            say(
+                f"{one_line(key, _KEY_CHARS)} is already set to {one_line(known[key], 200)}; "
+                "choose another key.\n"
+            )
         else:
             return key
 

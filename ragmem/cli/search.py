@@ -69,7 +69,7 @@ app = cli.commands()
 
 SCOPE = "kind signature defined sessions memories"
 _NARROWEST = 20
-_NOTHING = "Nothing was found.\n"
+_NOTHING = "No results.\n"
 
 
 @cli.command(app, cli.open_app)
@@ -77,35 +77,40 @@ async def search(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     query: cli.Query,
     scope: Annotated[
-        ScopeName | None, cli.option("--scope", "Where to look; the project, unless configured.")
+        ScopeName | None,
+        cli.option(
+            "--scope", "Where to search. Default: the project, unless configured otherwise."
+        ),
     ] = None,
     levels: Annotated[
         str | None,
-        cli.option("--levels", "0 for turns, 1 and up for summaries; all by default.", "0,1,2"),
+        cli.option("--levels", "0: turns. 1 and up: summaries. Default: all.", "0,1,2"),
     ] = None,
     code: Annotated[
-        bool, cli.option("--code", "In the project's files, with the sessions about each find.")
+        bool, cli.option("--code", "Search the project's files, and show related sessions.")
     ] = False,
     no_semantic: cli.NoSemantic = False,
-    limit: Annotated[int, cli.option("--limit", "At most so many.", "N", least=1, most=100)] = 10,
+    limit: Annotated[
+        int, cli.option("--limit", "Maximum number of results.", "N", least=1, most=100)
+    ] = 10,
     newest: cli.OfNewest = False,
     resume: cli.OfSession = None,
     output: cli.Format = "table",
 ) -> None:
-    """Find what was said and done, by its words and its meaning.
+    """Search turns, summaries and memories by words and by meaning.
 
-    In this project, unless --scope says otherwise; `session` is the newest one of this folder,
-    as with -c, or that of -r. With --code: find functions, classes and sections by what they
-    are called, say and do; of one that QUERY names, which sessions had to do with it and
-    what was decided there.
+    Searches this project, unless --scope says otherwise; `--scope session` is the newest session
+    of this folder (or the one of -r). With --code, searches functions, classes and sections by
+    name, content and meaning, and shows the sessions and decisions related to one that QUERY
+    names.
     """
     from ragmem.memory.memories import merged, nearest, search_memories
 
     cli.check_session_flags(continue_last=newest, resume=resume, fork=False)
     if code and (scope or levels is not None or newest or resume is not None):
         raise UsageError(
-            "--code looks into the files of this project: it goes with neither --scope, --levels, "
-            "-c nor -r."
+            "--code searches this project's files; it can't be combined with --scope, --levels, "
+            "-c or -r."
         )
     query, levels_wanted = _wanted(query), _levels(levels)
     if code:
@@ -158,7 +163,7 @@ async def search(  # noqa: PLR0913 - one parameter a flag
 def _wanted(query: str) -> str:
     query = typed(query)
     if not query.strip():
-        raise UsageError("There is nothing to look for.", hint="Write what, in words.")
+        raise UsageError("The query is empty.", hint="Give one or more words to search for.")
     return query
 
 
@@ -168,8 +173,8 @@ def _levels(text: str | None) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() and len(part) < 4 for part in parts):
         raise UsageError(
-            f"--levels takes numbers, such as 0,1,2: not {one_line(text, 40)!r}.",
-            hint="0 are turns, 1 their summaries, 2 and up the summaries of summaries.",
+            f"--levels takes numbers, such as 0,1,2, not {one_line(text, 40)!r}.",
+            hint="0 is turns, 1 is their summaries, 2 and up are summaries of summaries.",
         )
     return tuple(dict.fromkeys(int(part) for part in parts))
 
@@ -183,14 +188,11 @@ async def search_sessions(
     scope: cli.WideScope = None,
     no_semantic: cli.NoSemantic = False,
     limit: Annotated[
-        int, cli.option("--limit", "At most so many finds.", "N", least=1, most=100)
+        int, cli.option("--limit", "Maximum number of results.", "N", least=1, most=100)
     ] = 20,
     output: cli.Format = "table",
 ) -> None:
-    """Find sessions by what was said in them.
-
-    What was found stands below each.
-    """
+    """Search sessions, and show what matches in each."""
     query = _wanted(query)
     hits: Sequence[Hit] = await opened.search(
         query, scope=_scope(opened, scope), semantic=not no_semantic, max_results=limit
@@ -223,22 +225,22 @@ async def find_similar(
     what: Annotated[
         str | None,
         cli.argument(
-            "TEXT|ID", "A text, or a session by its id or name; else the newest of this folder."
+            "TEXT|ID",
+            "A text, or a session by id or name. Default: the newest session of this folder.",
         ),
     ] = None,
     scope: cli.WideScope = None,
-    limit: Annotated[int, cli.option("--limit", "At most so many.", "N", least=1, most=100)] = 5,
+    limit: Annotated[
+        int, cli.option("--limit", "Maximum number of results.", "N", least=1, most=100)
+    ] = 5,
     output: cli.Format = "table",
 ) -> None:
-    """Find sessions like a text or another session.
-
-    Their summaries are compared.
-    """
+    """Find sessions similar to a text or to another session."""
     from ragmem.memory.sessions import about, similar_sessions
 
     if opened.embedder is None or opened.memory.floor is None:
         raise UsageError(
-            "Nothing is embedded here, so nothing can be compared.",
+            "Can't compare: embeddings are turned off.",
             hint="Set memory.enabled and memory.embeddings.enabled to true.",
         )
     store = await opened.store()
@@ -263,8 +265,8 @@ async def find_similar(
             f"{listings.SESSION} summary similarity", each.session, each
         ),
         lambda width: similar_table(found, datetime.now(UTC), width=width),
-        "No session with a summary is like this. `ragmem sessions summarize` makes one; "
-        "`sessions search` looks into all turns.\n",
+        "No similar session has a summary. `ragmem sessions summarize` creates one; "
+        "`ragmem sessions search` searches all turns.\n",
     )
 
 
@@ -278,7 +280,7 @@ async def _named(opened: "App", reference: str | None) -> Session | None:
     if reference is None:
         return await cli.last_session(opened)
     if not reference.strip():
-        raise UsageError("There is nothing to compare with.", hint="Give a text or a session.")
+        raise UsageError("Nothing to compare with.", hint="Give a text or a session.")
     try:
         return await opened.resume_session(reference)
     except SessionNotFound:
@@ -335,7 +337,7 @@ async def _search_code(
     )
     if refreshed.changed or refreshed.removed:
         await opened.leave_background()
-    missing = f"What the memory has of this is not shown. {finds.problem}" if finds.problem else ""
+    missing = f"Sessions and decisions are not shown. {finds.problem}" if finds.problem else ""
     note = vectors_note(opened, await code.status()) if semantic else ""
     cli.say_notices(opened, missing, note)
     found: Sequence[FoundCode] = finds.found

@@ -45,47 +45,49 @@ if TYPE_CHECKING:
     from ragmem.memory.titles import Look
 
 
-app = cli.commands("Find, show, resume, name, fork, export and delete sessions.")
+app = cli.commands("List, show, resume, name, fork, export and delete sessions.")
 
 _COUNTED = 1_000
 _INSIGHT = f"{SESSION} main_topic key_findings action_items created_at"
 _NARROWEST = 20
 _NOTHING = "Nothing was joined."
-_AGAIN = "`ragmem sessions list --join` asks again."
+_AGAIN = "Run `ragmem sessions list --join` to try again."
 
 
 @cli.command(app, cli.open_app, "list")
 async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     project: Annotated[
-        bool, cli.option("--project", "Those of the whole project, not of this folder only.")
+        bool, cli.option("--project", "Sessions of the whole project, not just this folder.")
     ] = False,
     join: Annotated[
         bool,
         cli.option(
             "--join",
-            "First join this project to one of the same remote or a gone folder; asks you.",
+            "First join this project with one that has the same remote or whose folder is gone; "
+            "asks before.",
         ),
     ] = False,
-    everywhere: Annotated[bool, cli.option("--all", "Those of every folder.")] = False,
-    cwd: Annotated[Path | None, cli.option("--cwd", "Those of another folder.", "DIR")] = None,
+    everywhere: Annotated[bool, cli.option("--all", "Sessions of all folders.")] = False,
+    cwd: Annotated[Path | None, cli.option("--cwd", "Sessions of another folder.", "DIR")] = None,
     status: Annotated[
-        SessionStatus | None, cli.option("--status", "Only active or archived ones.")
+        SessionStatus | None, cli.option("--status", "Only active or only archived sessions.")
     ] = None,
     tag: Annotated[
-        list[str] | None, cli.option("--tag", "With this tag; repeated: any of them.", "T")
+        list[str] | None,
+        cli.option("--tag", "Only with this tag. Repeat to match any of several.", "T"),
     ] = None,
     everyone: Annotated[
-        bool, cli.option("--everyone", "And those of other people in the same database.")
+        bool, cli.option("--everyone", "Include other people's sessions in the same database.")
     ] = False,
-    limit: Annotated[int, cli.option("--limit", "At most so many.", "N", least=1)] = 50,
+    limit: Annotated[int, cli.option("--limit", "Maximum number of sessions.", "N", least=1)] = 50,
     output: cli.Format = "table",
 ) -> None:
-    """List the sessions of this folder, newest activity first."""
+    """List the sessions of this folder, latest activity first."""
     if project + everywhere + (cwd is not None) > 1:
-        raise UsageError("--project, --all and --cwd exclude each other.")
+        raise UsageError("Use only one of --project, --all and --cwd.")
     if join and (everywhere or cwd):
-        raise UsageError("--join is about this folder: it goes with neither --all nor --cwd.")
+        raise UsageError("--join applies to this folder; it can't be combined with --all or --cwd.")
     project = project or join
     if join:
         await _join_project(opened)
@@ -102,16 +104,18 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     found = await opened.memory.sessions(query)
     has_more = len(found) > limit
     del found[limit:]
-    where = f" of {visible(folder)}" if query.cwd else ""
+    where = f" in {visible(folder)}" if query.cwd else ""
     nothing = f"No {f'{status} ' if status else ''}sessions{where}"
-    nothing += f" tagged {visible(' or '.join(query.tags))}.\n" if query.tags else ".\n"
+    nothing += f" with the tag {visible(' or '.join(query.tags))}.\n" if query.tags else ".\n"
     if query.tags or status:
-        nothing += "Without --tag and --status all are listed.\n"
+        nothing += "Leave out --tag and --status to list all.\n"
     elif not everywhere:
-        look = "--all looks" if cwd or project else "--project and --all look"
-        nothing += f"{look} further; --join brings here those of a folder that is gone.\n"
+        look = "--all" if cwd or project else "--project or --all"
+        nothing += (
+            f"Use {look} to list more; --join moves sessions here from a folder that is gone.\n"
+        )
     if not everyone and opened.config.store.kind == "neo4j":
-        nothing += "--everyone shows those of other people too.\n"
+        nothing += "--everyone includes other people's sessions.\n"
     now, folders, paint = datetime.now(UTC), query.cwd is None, out.paint_for(opened.config.ui)
     is_seen = output == "table" and sys.stdout.isatty()
 
@@ -135,8 +139,8 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
 async def show(
     opened: "App",
     reference: cli.Reference,
-    reasoning: Annotated[bool, cli.option("--reasoning", "And what the model thought.")] = False,
-    results: Annotated[bool, cli.option("--results", "And what the tools answered.")] = False,
+    reasoning: Annotated[bool, cli.option("--reasoning", "Include the model's reasoning.")] = False,
+    results: Annotated[bool, cli.option("--results", "Include the results of tool calls.")] = False,
     output: cli.TextFormat = "text",
 ) -> None:
     """Show a session with its turns and tool calls."""
@@ -153,7 +157,7 @@ async def show(
 
 @app.command()
 def resume(reference: cli.Reference) -> None:
-    """Go on with a session: the same as `ragmem chat -r ID`."""
+    """Resume a session; same as `ragmem chat -r ID`."""
     from ragmem.cli.chat import chat
 
     chat(resume=reference)
@@ -163,9 +167,9 @@ def resume(reference: cli.Reference) -> None:
 async def rename(
     opened: "App",
     reference: cli.Reference,
-    title: Annotated[str, cli.argument("NAME", "Its new name.")],
+    title: Annotated[str, cli.argument("NAME", "The new name.")],
 ) -> cli.Report:
-    """Give a session a name, by which it can be resumed."""
+    """Name a session, so that you can resume it by name."""
     name = " ".join(out.typed(title).split())
     if not name:
         raise UsageError("The name is empty.")
@@ -178,14 +182,14 @@ async def rename(
 async def tag(
     opened: "App",
     reference: cli.Reference,
-    tags: Annotated[list[str] | None, cli.argument("TAG...", "Tags that it gets.")] = None,
+    tags: Annotated[list[str] | None, cli.argument("TAG...", "Tags to add.")] = None,
     remove: Annotated[
-        list[str] | None, cli.option("--remove", "A tag that it loses; may be repeated.", "TAG")
+        list[str] | None, cli.option("--remove", "A tag to remove. Repeatable.", "TAG")
     ] = None,
 ) -> cli.Report:
-    """Give a session tags, by which `list --tag` finds it.
+    """Add or remove a session's tags, for use with `list --tag`.
 
-    Without any, show those that it has.
+    Without tags, shows the current ones.
     """
     from ragmem.memory.sessions import tag as tag_session
 
@@ -201,11 +205,11 @@ async def tag(
 async def archive_session(
     opened: "App",
     reference: cli.Reference,
-    undo: Annotated[bool, cli.option("--undo", "Take it back.")] = False,
+    undo: Annotated[bool, cli.option("--undo", "Unarchive it.")] = False,
 ) -> cli.Report:
-    """Put a session aside: it stays, and is marked in the list.
+    """Archive a session: it is kept, and marked in the list.
 
-    Search finds it as before.
+    Search still finds it.
     """
     from ragmem.memory.sessions import archive as put_aside
 
@@ -221,16 +225,16 @@ async def fork(
         int | None,
         cli.option(
             "--at",
-            "It begins with the turns up to this one; all of them, if not given.",
+            "Copy the turns up to this one. Default: all turns.",
             "TURN",
             least=1,
         ),
     ] = None,
-    name: Annotated[str, cli.option("-n --name", "Its name.", "NAME")] = "",
+    name: Annotated[str, cli.option("-n --name", "The new session's name.", "NAME")] = "",
 ) -> cli.Report:
-    """Begin a session that shares the first turns of another.
+    """Start a new session that shares the first turns of another.
 
-    Both go on by themselves.
+    From there on, the two are independent.
     """
     from ragmem.memory.sessions import fork_at
 
@@ -240,7 +244,7 @@ async def fork(
 
     def report() -> None:
         out.write(_changed_line(forked, shared))
-        out.say(f"`ragmem chat -r {short_id(forked.session_id)}` goes on with it.\n")
+        out.say(f"Continue with `ragmem chat -r {short_id(forked.session_id)}`.\n")
 
     return report
 
@@ -262,15 +266,17 @@ Found = tuple[Session, Insight]
 @cli.command(app, cli.open_app)
 async def insights(
     opened: "App",
-    last: Annotated[int, cli.option("--last", "The latest so many.", "N", least=1, most=1000)] = 50,
+    last: Annotated[
+        int,
+        cli.option("--last", "How many of the latest sessions to review.", "N", least=1, most=1000),
+    ] = 50,
     model: cli.Model = None,
     output: cli.TextFormat = "text",
 ) -> int:
-    """Look over the latest sessions: what came of each.
+    """Review the latest sessions: topics, findings, open tasks.
 
-    What each was about, what was found, what is left to do. Asks the model for summaries
-    once for each session, of every folder; one that did not go on since is not asked about
-    again.
+    Covers the sessions of all folders. Asks the summary model once per session; a session is
+    not asked about again until it changes.
     """
     from ragmem.memory.titles import look
 
@@ -287,7 +293,7 @@ async def insights(
         found,
         lambda each: document(_INSIGHT, *each),
         lambda width: insights_text(found, datetime.now(UTC), width),
-        "" if failed else "There is nothing to look over yet.\n",
+        "" if failed else "No sessions to review yet.\n",
     )
     return EXIT_FAILED if failed and not found else EXIT_DONE
 
@@ -306,7 +312,7 @@ async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
         llm, config.memory.summaries, usage=opened.usage, open_attempts=opened.store
     )
     store = await opened.store()
-    known = f", {len(seen.known):,} known already" if seen.known else ""
+    known = f", {len(seen.known):,} already reviewed" if seen.known else ""
     out.say(
         f"Asking {visible(llm.info.name)} about {counted(len(seen.waiting), 'session')}{known}.\n"
     )
@@ -321,23 +327,23 @@ async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
                 why = asking.problem or why
                 show("reading", 1)
     except asyncio.CancelledError:
-        out.say("Stopped. What was found so far is kept; run it again to go on.\n")
+        out.say("Stopped. Results so far are kept; run it again to continue.\n")
         raise
     finally:
         await llm.aclose()
     if missing := len(seen.waiting) - len(made):
         reason = one_line(why, 300) or "its limits are reached, or the model is too small"
-        out.say(f"Nothing came of {counted(missing, 'session')}: {reason}\n")
+        out.say(f"No result for {counted(missing, 'session')}: {reason}\n")
     return made
 
 
 def _unasked(seen: "Look", name: str) -> list[Found]:
     """What is known is shown all the same."""
-    problem = f"{name} is too small for this." if name else "There is no model that could be asked."
-    hint = "Name one with -m, or set model.summary; `ragmem models` shows them."
+    problem = f"{name} is too small for this." if name else "No model is available."
+    hint = "Choose one with -m, or set model.summary; `ragmem models` lists them."
     if not seen.known:
         raise UsageError(problem, hint=hint)
-    out.say(f"{counted(len(seen.waiting), 'session')} not looked at: {problem} {hint}\n")
+    out.say(f"{counted(len(seen.waiting), 'session')} not reviewed: {problem} {hint}\n")
     return []
 
 
@@ -369,23 +375,21 @@ async def export_session(
         Literal["json", "md", "html"] | None,
         cli.option(
             "--format",
-            "json can be imported again; md and html are for people. Else as FILE's name says, or "
-            "json.",
+            "json can be imported again; md and html are for reading. Default: by the ending of "
+            "FILE, else json.",
         ),
     ] = None,
     without_names: Annotated[
         bool,
-        cli.option(
-            "--anonymous", "md and html: with other words for paths, mail addresses, names."
-        ),
+        cli.option("--anonymous", "With md or html: replace paths, email addresses and names."),
     ] = False,
 ) -> None:
-    """Write a session with everything that belongs to it."""
+    """Export a session with everything that belongs to it."""
     from ragmem.pages import FORMATS, anonymous, html, markdown
 
     form = output or FORMATS.get(file.suffix.lower() if file else "", "json")
     if without_names and form == "json":
-        raise UsageError("--anonymous goes with --format md or html.")
+        raise UsageError("--anonymous requires --format md or html.")
     session = await _meant(own, reference)
     document, data = await own.export(session.session_id)
     told: Session = document.session
@@ -423,15 +427,15 @@ async def import_session(
     own: Administration,
     file: cli.Exported,
     as_new: Annotated[
-        bool, cli.option("--as-new", "Give everything new ids: a second copy.")
+        bool, cli.option("--as-new", "Import as a second copy, with new ids.")
     ] = False,
     yes: cli.Yes = False,
 ) -> None:
-    """Store a session that was exported; its ids are kept.
+    """Import an exported session, keeping its ids.
 
-    One that is here already is refused. You are asked where memories in it are rules,
-    preferences, pinned or known everywhere: yours stay so, those of others do not. Also where
-    what is here gives way to one of yours.
+    Fails if the session already exists. Asks first if it has rules, preferences, pinned
+    memories, or memories for every project (yours keep that status, other people's don't),
+    or if one of yours replaces one that is here.
     """
     allow = partial(cli.confirm_claims, yes=yes)
     session, document = await own.take_in(out.read_without_secrets(file), allow, as_new=as_new)
@@ -439,61 +443,69 @@ async def import_session(
     out.write(f"{tail}  {session_name(session)} ({counted(session.turn_count, 'turn')})\n")
     if known := document.memories:
         always = sum(memory.stands_always for memory in known)
-        told = f", {always:,} of them for every prompt" if always else ""
-        out.say(f"With {counted(len(known), 'memory')}{told}: `ragmem memory list` shows them.\n")
-    out.say(f"`ragmem chat -r {tail}` goes on with it.\n")
+        told = f", {always:,} of them included in every request" if always else ""
+        out.say(f"With {counted(len(known), 'memory')}{told}; `ragmem memory list` shows them.\n")
+    out.say(f"Continue with `ragmem chat -r {tail}`.\n")
 
 
 @cli.command(app, cli.home)
 async def delete(own: Administration, reference: cli.Reference, yes: cli.Yes = False) -> None:
-    """Delete a session for ever, with all that was derived from it."""
+    """Delete a session for good, with everything derived from it."""
     session = await _meant(own, reference)
     if not yes:
         out.say(
             f"{short_id(session.session_id)}  {session_name(session)}\n"
             f"{counted(session.turn_count, 'turn')}, in {visible(session.cwd)}\n"
         )
-        await cli.confirm("Delete it for ever?", "Nothing was deleted.")
+        await cli.confirm("Delete it for good?", "Nothing was deleted.")
     gone = await own.delete(session)
     known = f", {counted(gone['memories'], 'memory')}" if gone["memories"] else ""
     if gone["copies"]:
-        known += f", {counted(gone['copies'], 'copy')} of files from before an edit"
+        known += f", {counted(gone['copies'], 'copy')} of files from before edits"
     out.write(f"Deleted {short_id(session.session_id)}: {counted(gone['turns'], 'turn')}{known}.\n")
     if gone.get("traces"):
         out.say(
-            "Parts of its text may still be in the file: another process reads it, or the disk "
-            "has no room to write it anew. The next `ragmem sessions delete` clears them.\n"
+            "Parts of its text may remain in the database file, because another process is "
+            "reading it or the disk is full. The next `ragmem sessions delete` removes them.\n"
         )
 
 
 @cli.command(app, cli.home)
 async def split(
     own: Administration,
-    folder: Annotated[Path, cli.argument("[DIR]", "A folder, be it gone; else this one.")] = Path(),
+    folder: Annotated[
+        Path, cli.argument("[DIR]", "A folder, which may no longer exist. Default: this one.")
+    ] = Path(),
 ) -> None:
-    """Take a folder's sessions out of a joined project.
+    """Remove a folder's sessions from a joined project.
 
-    They are a project of their own again, with what was learned in them; a worktree stays so.
+    They become a project of their own again, with the memories learned in them. A worktree
+    stays joined.
     """
     done = await own.split(normalize_cwd(folder.expanduser()))
     path = visible(done.project.path)
     if done.root is None:
-        out.write(f"{path} is a project of its own: there was nothing to split.\n")
+        out.write(f"{path} is already a project of its own; nothing to split.\n")
         return
     moved = counted(done.sessions, "session")
-    out.write(f"Split: {path} is a project of its own; {moved} moved from {visible(done.root)}.\n")
-    out.say("`ragmem sessions list --join` in that folder joins them again.\n")
+    out.write(
+        f"{path} is now a project of its own; {moved} moved there from {visible(done.root)}.\n"
+    )
+    out.say("Run `ragmem sessions list --join` in that folder to join them again.\n")
 
 
 @cli.command(app, cli.open_app)
 async def summarize(
     opened: "App", reference: cli.OrNewest = None, model: cli.Model = None
 ) -> cli.Report:
-    """Sum a session up now, and show what came of it."""
+    """Summarize a session now and print the summary."""
     found = await (cli.resumed(opened, reference) if reference else cli.last_session(opened))
     text = await opened.background.summarize(found, model=model or "")
     if problem := opened.background.problem:
-        out.say(f"note: cut from the turns, since no model summed them up: {visible(problem)}\n")
+        out.say(
+            "note: excerpted from the turns, because no model summarized them: "
+            f"{visible(problem)}\n"
+        )
     return lambda: out.write(f"{visible(text)}\n")
 
 
@@ -504,7 +516,7 @@ async def _join_project(app: "App") -> None:
     """Join the current folder's project to one that a person chooses; UsageError otherwise."""
     if not out.is_interactive():
         raise UsageError(
-            "Two projects are joined only when a person says so, and there is nobody to ask here.",
+            "Joining two projects needs confirmation, and this is not an interactive terminal.",
             hint="Run `ragmem sessions list --join` in a terminal.",
         )
     project, same, moved = await app.may_be_one()
@@ -513,8 +525,8 @@ async def _join_project(app: "App") -> None:
         raise UsageError(_why_none(app, project, known))
     out.say(f"This project: {await _described(app, project)}\n")
     for head, listed, first in (
-        ("The same repository or remote:", same, 1),
-        ("Their folder is gone, and may be this one now:", moved, len(same) + 1),
+        ("Same repository or remote:", same, 1),
+        ("Folder gone (this may be its new location):", moved, len(same) + 1),
     ):
         out.say(f"{head}\n" if listed else "")
         for number, each in enumerate(listed, first):
@@ -525,8 +537,8 @@ async def _join_project(app: "App") -> None:
     own = next((each for each in known if each.project_id == project.root_id), project)
     await app.memory.join(own, chosen, chosen=True)
     out.say(
-        f"Joined: the sessions of both folders are those of {visible(chosen.path)} now. "
-        "`ragmem sessions split` undoes it.\n"
+        f"Joined: the sessions of both folders now belong to {visible(chosen.path)}. Undo with "
+        "`ragmem sessions split`.\n"
     )
 
 
@@ -534,9 +546,11 @@ def _why_none(app: "App", project: Project, known: list[Project]) -> str:
     where = visible(folder_name(app.cwd))
     if project.root_id != project.project_id:
         root = next((each.path for each in known if each.project_id == project.root_id), "another")
-        return f"{where} belongs to the project {visible(root)} already; there is no other to join."
-    remote = f"has the remote {visible(project.remote or '')}" if has_remote(project) else "is here"
-    return f"No other project is known that {remote} or whose folder is gone."
+        return f"{where} already belongs to the project {visible(root)}; there is no other to join."
+    remote = (
+        f"has the remote {visible(project.remote or '')}" if has_remote(project) else "exists here"
+    )
+    return f"No other project {remote} or has lost its folder."
 
 
 async def _described(app: "App", project: Project) -> str:
@@ -547,11 +561,13 @@ async def _described(app: "App", project: Project) -> str:
 
 
 async def _choose_project(found: list[Project]) -> Project:
-    out.say("Their sessions become one project's: each recalls what was said in the other.\n")
+    out.say("Joining makes them one project, and each recalls the other's sessions.\n")
     if len(found) == 1:
-        await cli.confirm("Join them?", f"{_NOTHING}\nOnly y or yes joins them: {_AGAIN}")
+        await cli.confirm("Join them?", f"{_NOTHING}\nAnswer y or yes to join them. {_AGAIN}")
         return found[0]
-    chosen = await cli.choose_number(f"Join which? [1-{len(found)}, Enter for none] ", len(found))
+    chosen = await cli.choose_number(
+        f"Join which project? [1-{len(found)}, Enter for none] ", len(found)
+    )
     if chosen is None:
-        raise UsageError(_NOTHING, hint=f"Only a number of the list joins one: {_AGAIN}")
+        raise UsageError(_NOTHING, hint=f"Enter a number from the list. {_AGAIN}")
     return found[chosen]

@@ -179,18 +179,20 @@ def claims_text(claims: Claims) -> str:
     if claims.is_copy:
         own, others = own + others, []
     if own:
-        whose = "As it was, whoever said it" if claims.is_copy else "As your own words"
-        text += f"{whose}, told beyond one question or project:\n" + "".join(own)
+        whose = (
+            "In their original form, whoever said them" if claims.is_copy else "As your own words"
+        )
+        text += f"{whose}, to apply beyond a single question or project:\n" + "".join(own)
     if others:
         text += (
-            "Of somebody else, by the owner's id in the file; kept as memories of one project "
-            "that you do not vouch for:\n"
+            "From someone else (by the owner id in the file), to be kept as unverified memories "
+            "of this project:\n"
             + "".join(others)
-            + "Of another home of yours? First take over what `ragmem memory owner` prints there: "
-            "`ragmem memory owner --take ID`.\n"
+            + "If they are from another home of yours, first take over its owner: run "
+            "`ragmem memory owner` there, then `ragmem memory owner --take ID` here.\n"
         )
     if claims.replaced:
-        text += "It takes the place of what is here:\n" + "".join(map(_claim, claims.replaced))
+        text += "Replacing memories that are here:\n" + "".join(map(_claim, claims.replaced))
     return text
 
 

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from ragmem.administration import Comparison
     from ragmem.app import App
 
-app = cli.commands("Show and choose where memory is kept; move, keep and mend it.")
+app = cli.commands("Show, choose, migrate, back up, check and repair the store.")
 
 _INFO = "kind location version schema_version counts size_bytes"
 
 
 @cli.command(app, cli.open_app)
 async def info(opened: "App", output: cli.Format = "table") -> None:
-    """Show the store in use and how much is in it."""
+    """Show the store in use and what it contains."""
     found = await (await opened.store()).info()
     print_one(output, lambda: document(_INFO, found), lambda _: store_text(found))
 
@@ -41,9 +41,9 @@ async def use(
     own: Administration,
     kind: Annotated[str, cli.argument("sqlite|neo4j", "The store.")],
 ) -> None:
-    """Keep memory in another store from now on; nothing is moved.
+    """Use another store from now on; nothing is copied.
 
-    The store is opened first: one that can't be is not chosen.
+    The store must open without errors to be chosen.
     """
     known_kind(kind)
     before = own.kind
@@ -55,8 +55,8 @@ async def use(
     write(store_text(found))
     if before != kind:
         write(
-            f"What is in {before} stays there, untouched. "
-            f"`ragmem store migrate --to {kind}` copies what is not here yet.\n"
+            f"The contents of {before} stay there. To copy them here: "
+            f"`ragmem store migrate --to {kind}`.\n"
         )
 
 
@@ -65,25 +65,25 @@ async def migrate(
     own: Administration,
     to: Annotated[
         str | None,
-        cli.option("--to", "The store that is to have it all.", "sqlite|neo4j"),
+        cli.option("--to", "The store to copy into.", "sqlite|neo4j"),
     ] = None,
     file: Annotated[
         Path | None,
-        cli.option("--from", "Take it from this backup file, not from the other store.", "FILE"),
+        cli.option("--from", "Copy from this backup file instead of the other store.", "FILE"),
     ] = None,
     yes: cli.Yes = False,
 ) -> int:
-    """Copy all of memory into another store, or a backup into one.
+    """Copy everything into another store, or restore a backup.
 
-    What is there stays, what is copied from is left untouched, and both are compared
-    afterwards. Stopped half-way, it can be run again.
+    Existing records stay, the source is not changed, and both are compared afterwards. If
+    interrupted, run it again.
     """
     if to is None and file is None:
-        raise UsageError("Where to?", hint="Add `--to neo4j` or `--to sqlite`.")
+        raise UsageError("No target given.", hint="Add `--to neo4j` or `--to sqlite`.")
     target = known_kind(to) if to else own.kind
     other = "neo4j" if target == "sqlite" else "sqlite"
     if not file and target == own.kind:
-        say(f"note: Memory is kept in {target} already. What {other} has is copied into it.\n")
+        say(f"note: {target} is already in use; the contents of {other} are copied into it.\n")
     async with own.file(file) if file else own.store(other) as source, own.archive(target) as into:
         there = await into.info()
         say(f"from  {visible(source.label)}\nto    {visible(label_of(there))}\n")
@@ -94,7 +94,7 @@ async def migrate(
         try:
             compared = await own.copy(source, into, records)
         except asyncio.CancelledError:
-            say("Stopped. What was copied stays there; run it again to go on.\n")
+            say("Stopped. What was copied so far is kept; run it again to continue.\n")
             raise
         stranger = await own.stranger(into)
     write(comparison_text(compared))
@@ -102,23 +102,25 @@ async def migrate(
         return EXIT_FAILED
     if stranger:
         say(
-            f"note: the sessions are those of another home, called {stranger.called}. Yours too? "
-            f"`ragmem memory owner --take {stranger.owner_id}` makes them your own: until then a "
-            "database that others share takes them for another person's.\n"
+            f"note: the sessions belong to another owner, called {stranger.called}. If that is "
+            f"you, run `ragmem memory owner --take {stranger.owner_id}`; otherwise, a shared "
+            "database treats them as another person's.\n"
         )
     if own.kind != target:
-        say(f"`ragmem store use {target}` keeps memory there from now on.\n")
+        say(f"Use it from now on with `ragmem store use {target}`.\n")
     return EXIT_DONE
 
 
 @cli.command(app, cli.home)
 async def backup(
     own: Administration,
-    file: Annotated[Path | None, cli.argument("FILE", "A new file; else one in `backups`.")] = None,
+    file: Annotated[
+        Path | None, cli.argument("FILE", "A new file. Default: one in `backups`.")
+    ] = None,
 ) -> None:
-    """Write all of memory into one file, while others go on working.
+    """Back up everything into one file.
 
-    `ragmem store migrate --from FILE` brings it back.
+    Other processes can go on working. `ragmem store migrate --from FILE` restores it.
     """
     file, found = await own.back_up(file, new_file, records)
     write(f"{visible(str(file))}\n")
@@ -127,43 +129,43 @@ async def backup(
 
 @cli.command(app, cli.home)
 async def check(own: Administration) -> int:
-    """Look whether memory is whole; exit 1 when it is not."""
+    """Check that the store is intact; exit 1 if it is not."""
     findings, found = await own.check()
     write("".join(map(not_so, findings)))
     if findings:
         return EXIT_FAILED
-    write(f"All is well: {contents(found)}.\n")
+    write(f"No problems found: {contents(found)}.\n")
     return EXIT_DONE
 
 
 def not_so(finding: Finding) -> str:
     """A broken promise in a line."""
-    return f"not so: {finding.what} ({finding.count}: {visible(finding.where)})\n"
+    return f"violated: {finding.what} ({finding.count}: {visible(finding.where)})\n"
 
 
 @cli.command(app, cli.home)
 async def repair(own: Administration) -> int:
-    """Make a damaged memory whole again; what was there before is kept.
+    """Repair a damaged store; the damaged one is kept.
 
-    What can be read is saved into a new one, counted and numbered anew, and what belongs to nothing
-    gets a session: of SQLite into another file, of Neo4j into the same graph, once all of it was
-    kept in a file.
+    Everything readable is recovered, counted and numbered again; records without a session
+    get one. SQLite is rebuilt in another file, Neo4j in the same graph after a copy of it was
+    saved to a file.
     """
     saved = await own.repair(new_file, lambda line: say(f"{visible(line)}\n"))
     if saved is None:
-        write("Nothing to repair: all is well.\n")
+        write("Nothing to repair.\n")
         return EXIT_DONE
-    write(f"Saved: {contents(saved.info)}.\n")
+    write(f"Recovered: {contents(saved.info)}.\n")
     write("".join(map(not_so, saved.left)))
     return EXIT_FAILED if saved.left else EXIT_DONE
 
 
 @cli.command(app, cli.open_app)
 async def reembed(opened: "App") -> None:
-    """Make all vectors anew, with the embedder of the settings.
+    """Recompute all embeddings with the configured embedder.
 
-    For when `model.embedding` has changed: until then search goes by words alone. Stopped
-    half-way, it can be run again and goes on.
+    Run it after changing `model.embedding`; until then search matches words only. If
+    interrupted, run it again to continue.
     """
     store = await opened.store()
     found = (await store.info()).counts
@@ -171,12 +173,12 @@ async def reembed(opened: "App") -> None:
         with records(found["turns"] + found["summaries"] + found["memories"]) as show:
             done = await opened.background.reembed(lambda count: show("embedding", count))
     except asyncio.CancelledError:
-        say("Stopped. What was embedded stays; run it again to go on.\n")
+        say("Stopped. Embeddings computed so far are kept; run it again to continue.\n")
         raise
     mark = await store.embedder()
-    by = f" by {mark.model_id}" if mark else ""
-    made = f"{done:,} turns, summaries and memories were embedded{by}.\n"
-    write(made if done else "There was nothing to do.\n")
+    by = f" with {mark.model_id}" if mark else ""
+    made = f"Embedded {done:,} turns, summaries and memories{by}.\n"
+    write(made if done else "Nothing to embed.\n")
 
 
 def store_text(found: StoreInfo) -> str:
@@ -196,44 +198,47 @@ def comparison_text(compared: "Comparison") -> str:
     """Counts and checksums of both sides, and what they mean."""
     lines = [table(("RECORDS", "COUNT", "CHECKSUM", "COPY"), compared.rows)]
     if compared.later:
-        lines.append(f"Left as it is, since changed there: {counted(compared.later, 'record')}.\n")
+        lines.append(
+            "Kept as they are, because they are newer in the target: "
+            f"{counted(compared.later, 'record')}.\n"
+        )
     if not compared.equal:
         lines += [f"{visible(each)}\n" for each in compared.differing]
         lines.append(
-            f"Not the same: {counted(compared.differing_count, 'record')}. If somebody worked "
+            f"Different: {counted(compared.differing_count, 'record')}. If the store was in use "
             "meanwhile, run it again.\n"
         )
     return "".join(lines)
 
 
-neo4j = cli.commands("Run a local Neo4j, for `ragmem store use neo4j`.")
+neo4j = cli.commands("Run a local Neo4j, for use with `ragmem store use neo4j`.")
 
 
 @cli.command(neo4j, cli.home)
 async def up(own: Administration) -> int:
-    """Start a local Neo4j, unless one is configured or runs already."""
+    """Start a local Neo4j, unless one is already in use."""
     found = await own.neo4j.up(lambda line: say(f"{visible(line)}\n"))
     write(f"{visible(found.detail)}\n")
     if found.running and own.kind == "neo4j":
         await own.look(lambda line: say(f"note: {visible(line)}\n"))
     elif found.running:
         say(
-            f"`ragmem store use neo4j` keeps memory there. What is in {own.kind} stays there: "
-            "`ragmem store migrate --to neo4j` copies it.\n"
+            f"To use it, run `ragmem store use neo4j`. The contents of {own.kind} stay there; "
+            "`ragmem store migrate --to neo4j` copies them.\n"
         )
     return EXIT_DONE if found.running else EXIT_TRY_AGAIN
 
 
 @cli.command(neo4j, cli.home)
 async def down(own: Administration) -> None:
-    """Stop the local Neo4j that `up` started; its data stays."""
+    """Stop the local Neo4j that `up` started; its data is kept."""
     stopped = await own.neo4j.down(lambda line: say(f"{visible(line)}\n"))
-    write("Stopped; its data stays.\n" if stopped else "No local Neo4j was running.\n")
+    write("Stopped; the data is kept.\n" if stopped else "No local Neo4j is running.\n")
 
 
 @cli.command(neo4j, cli.home)
 async def status(own: Administration) -> int:
-    """Say whether a Neo4j is there, and where; exit 1 when it is not."""
+    """Show whether Neo4j is running, and where; exit 1 if it is not."""
     found = await own.neo4j.status()
     write(f"{visible(found.detail)}\n")
     if not found.running:
@@ -243,7 +248,7 @@ async def status(own: Administration) -> int:
     lines = {
         "Browser": found.browser,
         "user": found.username,
-        "password": "`ragmem neo4j password` prints it" if ours else "that in NEO4J_PASSWORD",
+        "password": "run `ragmem neo4j password`" if ours else "as in NEO4J_PASSWORD",
         "shell": found.cypher_shell,
     }
     write("".join(f"  {name:<9} {visible(line)}\n" for name, line in lines.items() if line))
@@ -252,7 +257,7 @@ async def status(own: Administration) -> int:
 
 @cli.command(neo4j, cli.home)
 async def password(own: Administration) -> None:
-    """Print the password of the local server.
+    """Print the password of the local Neo4j server.
 
     Neo4j Browser and cypher-shell ask for it.
     """
@@ -262,18 +267,18 @@ async def password(own: Administration) -> None:
 @cli.command(neo4j, cli.home)
 async def logs(
     own: Administration,
-    lines: Annotated[int, cli.option("-n --lines", "The last so many lines.", "N", least=1)] = 50,
+    lines: Annotated[int, cli.option("-n --lines", "Number of lines to show.", "N", least=1)] = 50,
 ) -> None:
-    """Print the end of the local server's log."""
+    """Print the last lines of the local server's log."""
     file = own.neo4j.log
     try:
         written = file.read_text("utf-8", "replace")
     except FileNotFoundError:
         raise UsageError(
-            f"There is no log at {file} yet.", hint="`ragmem neo4j up` starts the server."
+            f"No log at {file} yet.", hint="Start the server with `ragmem neo4j up`."
         ) from None
     except OSError as error:
-        raise UsageError(f"{file} can't be read: {error.strerror}.") from None
+        raise UsageError(f"Can't read {file}: {error.strerror}.") from None
     for line in written.splitlines()[-lines:]:
         write(f"{visible(line)}\n")
 
@@ -285,7 +290,7 @@ _NICENESS = 10
 
 @cli.command(working, cli.home, hidden=True)
 async def work(own: "Administration", model: cli.Model = None) -> None:
-    """Do what is pending in the memory, answer others' searches for a while, and end."""
+    """Do pending background work, serve searches of other processes for a while, and exit."""
     from ragmem.app import answer_others, work_alone
 
     with suppress(OSError):

@@ -33,19 +33,20 @@ if TYPE_CHECKING:
 
 
 K = TypeVar("K")
-_FEW = 300
+_MOST_WITHOUT_NUMPY = 300
 """The most vectors to compare without numpy: in 4 ms, while importing numpy takes 100."""
 
 
 def cosines(row: bytes, rows: Mapping[K, bytes]) -> dict[K, float]:
-    """Return the cosine similarities of a unit vector to others, all float32, little-endian.
-
-    Vectors of another length are left out.
-    """
+    """Return the cosine similarities of a unit vector to others of its length, all float32 (LE)."""
     alike = {name: other for name, other in rows.items() if len(other) == len(row)}
     if not alike:
         return {}
-    if len(alike) <= _FEW and "numpy" not in sys.modules and sys.byteorder == "little":
+    if (
+        len(alike) <= _MOST_WITHOUT_NUMPY
+        and "numpy" not in sys.modules
+        and sys.byteorder == "little"
+    ):
         own = array("f", row)
         return {name: _cosine(own, array("f", other)) for name, other in alike.items()}
     load_numpy()
@@ -73,11 +74,11 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     history: float = 0.7
-    """A past turn or summary answers the question: precise."""
+    """For a past turn or summary that answers the question (favours precision)."""
     fact: float = 0.5
-    """A fact is relevant to the question: permissive."""
+    """For a fact that is relevant to the question (favours recall)."""
     duplicate: float = 0.85
-    """A fact says the same as another one: near-identical."""
+    """For a fact that says the same as another one (near-identical)."""
 
 
 class EmbedderInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +155,7 @@ class CachedEmbedder:
         self._inner = inner
         self._service = service
         """None without a service, and once `inner` is loaded."""
-        self._shared = Spent()
+        self._spent_by_service = Spent()
         self._size = size
         self._rows: OrderedDict[str, Vectors] = OrderedDict()
 
@@ -166,7 +167,7 @@ class CachedEmbedder:
     @property
     def spent(self) -> Spent:
         """See `Embedder.spent`; texts sent to the service count, cached ones don't."""
-        return self._inner.spent + self._shared
+        return self._inner.spent + self._spent_by_service
 
     async def prepare(self) -> None:
         """See `Embedder.prepare`; if the service answers, nothing is loaded."""
@@ -212,7 +213,9 @@ class CachedEmbedder:
             rows = np.frombuffer(answer.rows, dtype="<f4").astype(np.float32)
             vectors: Vectors = rows.reshape(len(texts), self.info.dimension)
             if np.isfinite(vectors).all():
-                self._shared += Spent(texts=len(texts), tokens=answer.tokens, calls=len(texts))
+                self._spent_by_service += Spent(
+                    texts=len(texts), tokens=answer.tokens, calls=len(texts)
+                )
                 return vectors
         found = await self._inner.embed(texts, kind)
         self._service = None
@@ -235,7 +238,7 @@ Count = Callable[[str], int]
 
 MOST_CHARS = 40_000
 """The most of a turn that is embedded; the middle of a longer one is found by words only."""
-_MARKS = 2
+_SPECIAL_TOKENS = 2
 _MOST_TOOL_LINES = 40
 _LINE_CHARS = 120
 _HEADER_SHARE = 4
@@ -281,7 +284,7 @@ def passages(text: str, count: Count, *, max_tokens: int, title: str = "") -> li
     Each one but the first begins with the title's first line and the heading that it is under.
     Passages don't overlap (docs/measurements.md).
     """
-    room = max(8, max_tokens - _MARKS)
+    room = max(8, max_tokens - _SPECIAL_TOKENS)
     text = text.strip()
     if not text or _fits(text, room, count):
         return [text]
@@ -292,16 +295,16 @@ def passages(text: str, count: Count, *, max_tokens: int, title: str = "") -> li
         own = "\n".join(filter(None, (title, _clipped(heading, room, count))))
         for piece in _pieces(block, room - count(own), count):
             joined = f"{body}\n\n{piece}" if body else piece
-            if body and not _fits(_passage(header, joined), room, count):
-                found.append(_passage(header, body))
+            if body and not _fits(_with_header(header, joined), room, count):
+                found.append(_with_header(header, body))
                 body, joined = "", piece
             if not body and found:
                 header = title if piece.startswith(heading) else own
             body = joined
-    return [*found, _passage(header, body)]
+    return [*found, _with_header(header, body)]
 
 
-def _passage(header: str, body: str) -> str:
+def _with_header(header: str, body: str) -> str:
     return f"{header}\n{body}" if header else body
 
 
@@ -439,7 +442,7 @@ def open_embedder(config: Config, service: Client | None = None) -> Embedder | N
                 hint="Set it to 0, or name another model in model.embedding.",
             )
         return CachedEmbedder(OnnxEmbedder(), service)
-    return CachedEmbedder(_by_litellm(config, config.model.embedding))
+    return CachedEmbedder(_litellm_embedder(config, config.model.embedding))
 
 
 def thresholds(info: EmbedderInfo, settings: EmbeddingsConfig) -> Thresholds:
@@ -452,7 +455,7 @@ def thresholds(info: EmbedderInfo, settings: EmbeddingsConfig) -> Thresholds:
     )
 
 
-def _by_litellm(config: Config, model: str) -> Embedder:
+def _litellm_embedder(config: Config, model: str) -> Embedder:
     from ragmem.embedder.models import LiteLLMEmbedder
 
     provider, slash, name = model.partition("/")
@@ -527,7 +530,7 @@ def answering(embedder: Embedder) -> Handlers:
             raise NotAnswered
         rows = await embedder.embed(asked.texts, asked.kind)
         count = embedder.count_tokens
-        tokens = sum(min(count(text) + _MARKS, info.max_tokens) for text in asked.texts)
+        tokens = sum(min(count(text) + _SPECIAL_TOKENS, info.max_tokens) for text in asked.texts)
         return _Rows(rows.astype("<f4").tobytes(), tokens)
 
     return {_EMBED: (_Texts, embed)}

@@ -51,7 +51,7 @@ FOLDER = Path(__file__).parent / "all-minilm-l6-v2"
 BACKGROUND_THREADS = 2
 _NICE = 5
 _CLS, _SEP = 101, 102
-_MARKS = 2
+_SPECIAL_TOKENS = 2
 _MOST_CHARS = 16_384
 """More than 256 tokens of any real text: the rest is not even tokenized."""
 
@@ -98,7 +98,9 @@ class OnnxEmbedder:
 
     def count_tokens(self, text: str) -> int:
         """See `Embedder.count_tokens`; the first call loads the model."""
-        return len(self._load().tokenizer.encode(_sound(text), add_special_tokens=False).ids)
+        return len(
+            self._load().tokenizer.encode(_without_surrogates(text), add_special_tokens=False).ids
+        )
 
     async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> "Vectors":
         """See `Embedder.embed`."""
@@ -132,7 +134,7 @@ class OnnxEmbedder:
             self._pools[kind] = ThreadPoolExecutor(
                 _threads(kind),
                 thread_name_prefix=f"embed-{kind}",
-                initializer=_yield_to_others if kind == "passage" else None,
+                initializer=_lower_priority if kind == "passage" else None,
             )
         return await asyncio.get_running_loop().run_in_executor(self._pools[kind], call)
 
@@ -140,8 +142,10 @@ class OnnxEmbedder:
         import numpy as np
 
         loaded = self._load()
-        ids = loaded.tokenizer.encode(_sound(text)[:_MOST_CHARS], add_special_tokens=False).ids
-        ids = [_CLS, *ids[: INFO.max_tokens - _MARKS], _SEP]
+        ids = loaded.tokenizer.encode(
+            _without_surrogates(text)[:_MOST_CHARS], add_special_tokens=False
+        ).ids
+        ids = [_CLS, *ids[: INFO.max_tokens - _SPECIAL_TOKENS], _SEP]
         try:
             (rows,) = loaded.session.run(None, {"input_ids": np.array([ids], dtype=np.int64)})
         except Exception as error:
@@ -199,7 +203,7 @@ def _threads(kind: Kind) -> int:
     return BACKGROUND_THREADS if kind == "passage" else 1
 
 
-def _yield_to_others() -> None:
+def _lower_priority() -> None:
     """Lower this thread's priority, on Linux, where `PRIO_PROCESS` accepts a thread's id."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
@@ -209,7 +213,7 @@ def _yield_to_others() -> None:
             os.setpriority(os.PRIO_PROCESS, thread, nice)
 
 
-def _sound(text: str) -> str:
+def _without_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
@@ -219,9 +223,9 @@ def _first_line(error: BaseException) -> str:
 
 BATCH_TEXTS = 64
 BATCH_CHARS = 200_000
-_BYTES_A_TOKEN = 3
+_BYTES_PER_TOKEN = 3
 _DETAIL_CHARS = 300
-_SILENT = {"Timeout", "APITimeoutError", "ReadTimeout", "TimeoutError"}
+_TIMEOUTS = {"Timeout", "APITimeoutError", "ReadTimeout", "TimeoutError"}
 _UNREACHABLE = {"ConnectError", "ConnectTimeout", "APIConnectionError", "ReadError"}
 
 KNOWN = {
@@ -276,7 +280,7 @@ class LiteLLMEmbedder:
             max_tokens=max_tokens,
         )
         self._model = model
-        self._chosen = dimension if dimension != own else 0
+        self._requested_dimension = dimension if dimension != own else 0
         self._access = {"api_key": api_key, "api_base": api_base}
         self._key_variable = key_variable
         self._timeout_s = timeout_s
@@ -301,16 +305,16 @@ class LiteLLMEmbedder:
 
     def count_tokens(self, text: str) -> int:
         """See `Embedder.count_tokens`; an estimate that is rather too high than too low."""
-        return -(-len(text.encode("utf-8", "replace")) // _BYTES_A_TOKEN)
+        return -(-len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN)
 
     async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> "Vectors":
         """See `Embedder.embed`."""
         import numpy as np
 
         prefix = next((p[kind] for name, p in _PREFIXES.items() if name in self._model), "")
-        most = self._info.max_tokens * _BYTES_A_TOKEN - len(prefix)
+        most = self._info.max_tokens * _BYTES_PER_TOKEN - len(prefix)
         # Providers refuse empty texts.
-        ready = [prefix + (_cut(clean(text), most).strip() or "-") for text in texts]
+        ready = [prefix + (_cut_bytes(clean(text), most).strip() or "-") for text in texts]
         rows = [row for batch in _batches(ready) for row in await self._embed_batch(batch)]
         if not rows:
             return np.empty((0, self._info.dimension), dtype=np.float32)
@@ -357,8 +361,8 @@ class LiteLLMEmbedder:
         }
         if self._model.startswith(("openai/", "azure/")):
             call["encoding_format"] = "float"
-        if self._chosen:
-            call["dimensions"] = self._chosen
+        if self._requested_dimension:
+            call["dimensions"] = self._requested_dimension
         call.update({name: value for name, value in self._access.items() if value})
         if self._access["api_base"] and not self._access["api_key"]:
             # The SDK refuses to start without any key.
@@ -395,7 +399,7 @@ class LiteLLMEmbedder:
         kinds = {type(e).__name__ for e in chain(error)}
         status = getattr(error, "status_code", None)
         detail = self._scrub(str(getattr(error, "message", "") or error))
-        if kinds & _SILENT:
+        if kinds & _TIMEOUTS:
             return EmbedderUnavailable(f"{name} was silent for {self._timeout_s:g} s.")
         if kinds & _UNREACHABLE:
             hint = "Is it running, and is llm.api_base right?" if self._access["api_base"] else ""
@@ -443,7 +447,7 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _cut(text: str, most_bytes: int) -> str:
+def _cut_bytes(text: str, most_bytes: int) -> str:
     raw = text[:most_bytes].encode("utf-8", "replace")
     return raw[:most_bytes].decode("utf-8", "ignore")
 

@@ -51,7 +51,7 @@ def to_html(graph: Graph) -> bytes:
     """Return the graph as a self-contained page; see the module's docstring."""
     style, script, body = _parts()
     # Escaped, so that nothing in the data can close its element or open a comment in it.
-    data = msgspec.json.encode(_brief(graph)).decode().replace("<", "\\u003c")
+    data = msgspec.json.encode(_with_indexed_edges(graph)).decode().replace("<", "\\u003c")
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
         f"style-src '{_hash(style)}'; script-src '{_hash(script)}'"
@@ -70,7 +70,7 @@ def to_html(graph: Graph) -> bytes:
     return clean("\n".join(parts)).encode()
 
 
-def _brief(graph: Graph) -> dict[str, object]:
+def _with_indexed_edges(graph: Graph) -> dict[str, object]:
     """Return the graph with edges that refer to nodes by index, which is shorter than their ids."""
     place = {node.id: number for number, node in enumerate(graph.nodes)}
     edges = [(place[each.source], place[each.target], each.kind) for each in graph.edges]

@@ -166,10 +166,7 @@ _decoder = msgspec.json.Decoder()
 
 @contextmanager
 def opened(file: Path) -> Iterator[BinaryIO]:
-    """Open a regular file for reading, decompressed; follows no link and never blocks on a pipe.
-
-    Raises OSError.
-    """
+    """Open a regular file, decompressed; OSError. It follows no link, and blocks on no pipe."""
     handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(handle, "rb") as source:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -206,10 +203,7 @@ def document(file: Path) -> Fields:
 
 
 def records_of(found: FoundFile, tally: Tally) -> Iterator[Fields]:
-    """Yield the records of a session's file, in order; for one JSON document its `messages`.
-
-    Raises OSError.
-    """
+    """Yield a file's records in order; for one JSON document its `messages`. Raises OSError."""
     with opened(found.file) as source:
         if found.file.suffix != ".json":
             yield from records(source, tally)

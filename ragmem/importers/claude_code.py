@@ -176,9 +176,9 @@ class ClaudeCodeParser(SessionParser):
     def _note_fork(self, record: Fields) -> None:
         """Note the session that this one was forked from: it begins with that one's records."""
         facts = self.facts
-        told = text(fields(record, "forkedFrom"), "sessionId") or text(record, "sessionId")
-        if self._is_beginning and told and told != facts.foreign_id:
-            facts.forked_from = facts.forked_from or session_id_of(self.agent, told)
+        source_id = text(fields(record, "forkedFrom"), "sessionId") or text(record, "sessionId")
+        if self._is_beginning and source_id and source_id != facts.foreign_id:
+            facts.forked_from = facts.forked_from or session_id_of(self.agent, source_id)
 
     def _name(self, kind: str, title: str, leaf: str = "") -> None:
         if leaf and leaf not in self._seen:
@@ -214,7 +214,7 @@ class ClaudeCodeParser(SessionParser):
         """Add taken prompts without a record to the turn that was running when they were taken."""
         for prompt in self._queue.overdue():
             if self.turn and self.turn.status is None:
-                self.turn.hear(prompt.words)
+                self.turn.add_user_message(prompt.words)
             else:
                 yield from self._said(prompt.words, prompt.key, prompt.at)
 
@@ -287,16 +287,16 @@ class ClaudeCodeParser(SessionParser):
         for block in map(fields, blocks):
             self._block(turn, key, block, at)
         if usage := tokens(fields(message, "usage"), _FRESH, ("output_tokens",), _FRESH[1]):
-            turn.spend(key, usage)
+            turn.set_usage(key, usage)
         if text(message, "stop_reason") in ("end_turn", "stop_sequence"):
             self.complete()
 
     def _block(self, turn: TurnBuilder, key: str, block: Fields, at: datetime) -> None:
         match text(block, "type"):
             case "text":
-                turn.say(key, text(block, "text"), at)
+                turn.add_text(key, text(block, "text"), at)
             case "thinking":
-                turn.think(text(block, "thinking"))
+                turn.add_reasoning(text(block, "thinking"))
             case "tool_use" | "server_tool_use" | "mcp_tool_use":
                 self.call(key, text(block, "id"), text(block, "name"), block.get("input"), at)
             case "redacted_thinking":

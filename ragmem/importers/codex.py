@@ -84,10 +84,10 @@ def output_of(item: Fields) -> tuple[str, bool]:
         return words_of({"content": given}), failed
     words = text({"output": given}, "output")
     if words.startswith('{"'):
-        told = decoded(words)
-        code = fields(told, "metadata").get("exit_code")
-        if isinstance(told.get("output"), str):
-            return text(told, "output"), failed or (isinstance(code, int) and code != 0)
+        answer = decoded(words)
+        code = fields(answer, "metadata").get("exit_code")
+        if isinstance(answer.get("output"), str):
+            return text(answer, "output"), failed or (isinstance(code, int) and code != 0)
     ended = _EXIT.search(words[:_EXIT_WITHIN].partition("\nOutput:")[0])
     return words, failed or (ended is not None and int(ended[1]) != 0)
 
@@ -110,8 +110,8 @@ class CodexParser(SessionParser):
 
     def start(self, found: FoundFile) -> None:
         """See `SessionParser.start`."""
-        if told := _ID_IN_NAME.search(found.file.stem):
-            self.identify(told[0])
+        if file_id := _ID_IN_NAME.search(found.file.stem):
+            self.identify(file_id[0])
         self._identified = False
         self._possible: _PossiblePrompt | None = None
         self._wrapped = False
@@ -194,7 +194,7 @@ class CodexParser(SessionParser):
         elif role == "assistant":
             yield from self._model_acts()
             if turn := self.turn:
-                turn.say(None, words, at)
+                turn.add_text(None, words, at)
         else:
             self.leave_out("context that the agent added")
 
@@ -255,7 +255,7 @@ class CodexParser(SessionParser):
             return
         yield from self._model_acts()
         if self.turn:
-            self.turn.think("\n\n".join(filter(None, thoughts)))
+            self.turn.add_reasoning("\n\n".join(filter(None, thoughts)))
 
     def _call(self, kind: str, item: Fields, at: datetime) -> Iterator[PutTurn]:
         yield from self._model_acts()
@@ -302,7 +302,7 @@ class CodexParser(SessionParser):
         fresh, out, cached = _TOKENS
         usage = tokens(fields(info, "last_token_usage") or summed, (fresh,), (out,), cached)
         if self.turn and usage and usage.input_tokens and (not total or total != before):
-            self.turn.spend(self.next_name(), usage)
+            self.turn.set_usage(self.next_name(), usage)
 
 
 def titles_of(record: Fields) -> tuple[str, str] | None:

@@ -213,10 +213,7 @@ class Search(msgspec.Struct, frozen=True):
 
 
 def find_files(agent: AgentFiles, path: Path) -> Search:
-    """Find files that may contain sessions; links are not followed.
-
-    Raises OSError if the path can't be read.
-    """
+    """Find files that may contain sessions, following no links; OSError for an unreadable path."""
     search = Search([], [], Tally())
     if not stat.S_ISDIR(os.stat(path).st_mode):
         search.take(path)

@@ -39,8 +39,8 @@ class KimiCliParser(MessagesParser):
         folder = found.file.with_suffix("") if alone else found.file.parent
         self.identify(folder.name)
         for name, title in (("metadata.json", "title"), ("state.json", "custom_title")):
-            told = text(document(folder / name), title)
-            self.entitle("" if told == "Untitled" else told)
+            given = text(document(folder / name), title)
+            self.entitle("" if given == "Untitled" else given)
         # The parent folder's name is a hash of the session's working directory.
         known = document(folder.parent.parent.parent / "kimi.json")
         for each in map(fields, items(known, "work_dirs")):
@@ -81,8 +81,8 @@ class KimiCliParser(MessagesParser):
         elif kind == "StepInterrupted" and turn:
             turn.status = "interrupted"
         elif kind == "ContentPart" and turn:
-            turn.think(text(payload, "think"))
-            turn.say(self._step, words_of({"content": [payload]}), at)
+            turn.add_reasoning(text(payload, "think"))
+            turn.add_text(self._step, words_of({"content": [payload]}), at)
         elif kind == "ToolCall":
             asked = fields(payload, "function")
             name, arguments = text(asked, "name"), asked.get("arguments")
@@ -91,7 +91,7 @@ class KimiCliParser(MessagesParser):
             used = fields(payload, "token_usage")
             fresh = ("input_other", "input_cache_read", "input_cache_creation")
             if usage := tokens(used, fresh, ("output",), fresh[1]):
-                turn.spend(self._step, usage)
+                turn.set_usage(self._step, usage)
         elif kind == "SubagentEvent":
             self.leave_out("messages of subagents")
         elif kind in _EVENTS_LEFT_OUT or (not kind):
@@ -151,8 +151,8 @@ class KimiCodeParser(MessagesParser):
         elif custom.get("imported_from_kimi_cli") is True:
             before = text(custom, "kimi_cli_session_id")
             facts.forked_from = session_id_of("kimi-cli", before) if before else ""
-        told = (text(state, "cwd"), text(state, "workDir"), text(custom, "cwd"))
-        facts.cwd = next(filter(None, told), "") or _listed_folder(found, folder.name)
+        folders = (text(state, "cwd"), text(state, "workDir"), text(custom, "cwd"))
+        facts.cwd = next(filter(None, folders), "") or _listed_folder(found, folder.name)
         self.time({"timestamp": state.get("createdAt")})
         self._step = ""
         self._meanwhile: set[str] = set()
@@ -209,7 +209,7 @@ class KimiCodeParser(MessagesParser):
         if ADDED.match(words):
             self.leave_out("context that the agent added")
         elif steered and self.turn and self.turn.status is None:
-            self.turn.hear(words)
+            self.turn.add_user_message(words)
         elif words:
             yield from self.end(over=True)
             self._step = self.next_name()
@@ -229,8 +229,8 @@ class KimiCodeParser(MessagesParser):
                 self._step = text(event, "uuid") or self.next_name()
             case "content.part":
                 part = fields(event, "part")
-                turn.think(text(part, "think"))
-                turn.say(self._step, words_of({"content": [part]}), at)
+                turn.add_reasoning(text(part, "think"))
+                turn.add_text(self._step, words_of({"content": [part]}), at)
             case "tool.call":
                 call_id, name = text(event, "toolCallId"), text(event, "name")
                 self.call(self._step, call_id, name, event.get("args"), at)
@@ -247,7 +247,7 @@ class KimiCodeParser(MessagesParser):
         self.turn.model = text(record, "model") or self.turn.model
         fresh = ("inputOther", "inputCacheRead", "inputCacheCreation")
         if usage := tokens(fields(record, "usage"), fresh, ("output",), fresh[1]):
-            self.turn.spend(self._step, usage)
+            self.turn.set_usage(self._step, usage)
 
     def _ended(self, reason: str) -> None:
         if reason == "completed":

@@ -62,9 +62,11 @@ class MessagesParser(SessionParser):
         if (turn := self.answered()) is None:
             return
         key = self.next_name()
-        turn.say(key, words, at)
+        turn.add_text(key, words, at)
         thoughts = [text(fields(each), "think") for each in items(record, "content")]
-        turn.think("\n\n".join(filter(None, [*thoughts, text(record, "reasoning_content")])))
+        turn.add_reasoning(
+            "\n\n".join(filter(None, [*thoughts, text(record, "reasoning_content")]))
+        )
         for each in map(fields, items(record, "tool_calls")):
             asked = fields(each, "function")
             self.call(key, text(each, "id"), text(asked, "name"), asked.get("arguments"), at)
@@ -145,15 +147,15 @@ class GeminiCliParser(SessionParser):
             yield from self._message(message_id, record)
         yield from super().finish()
 
-    def _read_metadata(self, told: Fields) -> None:
+    def _read_metadata(self, metadata: Fields) -> None:
         facts = self.facts
-        if foreign_id := text(told, "sessionId"):
+        if foreign_id := text(metadata, "sessionId"):
             self.identify(foreign_id)
-        facts.subagent = facts.subagent or told.get("kind") == "subagent"
-        self.time({"timestamp": told.get("startTime")})
-        if "messages" in told:
+        facts.subagent = facts.subagent or metadata.get("kind") == "subagent"
+        self.time({"timestamp": metadata.get("startTime")})
+        if "messages" in metadata:
             self.leave_out("summaries of the agent")
-        self.entitle(text(told, "summary"))
+        self.entitle(text(metadata, "summary"))
 
     def _message(self, message_id: str, record: Fields) -> Iterator[PutTurn]:
         at, _ = self.time(record)
@@ -178,13 +180,13 @@ class GeminiCliParser(SessionParser):
         if (turn := self.answered()) is None:
             return
         turn.model = text(record, "model") or turn.model
-        turn.say(key, _gemini_words(record, "content"), at)
+        turn.add_text(key, _gemini_words(record, "content"), at)
         for thought in map(fields, items(record, "thoughts")):
             parts = (text(thought, "subject"), text(thought, "description"))
-            turn.think("\n".join(filter(None, parts)))
+            turn.add_reasoning("\n".join(filter(None, parts)))
         used = fields(record, "tokens")
         if usage := tokens(used, ("input",), ("output", "thoughts"), "cached"):
-            turn.spend(key, usage)
+            turn.set_usage(key, usage)
         for each in map(fields, items(record, "toolCalls")):
             call_id = self.call(key, text(each, "id"), text(each, "name"), each.get("args"), at)
             if (status := text(each, "status")) in ("success", "error", "cancelled"):
@@ -201,8 +203,8 @@ def _gemini_words(record: Fields, name: str) -> str:
 def _gemini_result(call: Fields) -> str:
     said = []
     for part in map(fields, items(call, "result")):
-        told = fields(part, "functionResponse", "response")
-        said.append(text(told, "output") or text(told, "error") or text(part, "text"))
+        response = fields(part, "functionResponse", "response")
+        said.append(text(response, "output") or text(response, "error") or text(part, "text"))
     return "\n".join(filter(None, said)) or text(call, "resultDisplay")
 
 
@@ -291,13 +293,13 @@ class OpencodeParser(SessionParser):
             return
         key = text(info, "id")
         turn.model = text(info, "modelID") or turn.model
-        turn.say(key, "", at)
+        turn.add_text(key, "", at)
         for part in parts:
             match text(part, "type"):
                 case "text":
-                    turn.say(key, text(part, "text"), at)
+                    turn.add_text(key, text(part, "text"), at)
                 case "reasoning":
-                    turn.think(text(part, "text"))
+                    turn.add_reasoning(text(part, "text"))
                 case "tool":
                     self._call(key, part, at)
                 case kind:
@@ -305,7 +307,7 @@ class OpencodeParser(SessionParser):
         used = fields(info, "tokens")
         used = {**used, **fields(used, "cache")}
         if usage := tokens(used, _FRESH, ("output", "reasoning"), _FRESH[1]):
-            turn.spend(key, usage)
+            turn.set_usage(key, usage)
         if text(fields(info, "error"), "name"):
             is_aborted = text(fields(info, "error"), "name") == "MessageAbortedError"
             turn.status = "interrupted" if is_aborted else "failed"
@@ -370,8 +372,8 @@ def _of_database(found: FoundFile, tally: Tally) -> Iterator[Fields]:
         )
         for session in by_age[-1:]:
             yield {"session": session}
-        told = [read[table](database, found.session, tally) for table in sessions]
-        yield from chain(*_merged(*map(_turns, told))) if len(told) > 1 else chain(*told)
+        both = [read[table](database, found.session, tally) for table in sessions]
+        yield from chain(*_merged(*map(_turns, both))) if len(both) > 1 else chain(*both)
 
 
 _Turn = list[Fields]
@@ -392,8 +394,8 @@ def _merged(first: list[_Turn], second: list[_Turn]) -> list[_Turn]:
     """Merge version 2's turns of a session with those that version 1 has added since.
 
     Version 2 takes over version 1's session, with the ids of its prompts, and both can add to it.
-    What comes after the last shared prompt is new; the turn of that prompt is taken from where it
-    ended later.
+    What comes after the last shared prompt is new; that prompt's turn is taken from where it ended
+    later.
     """
     before, *turns = second
     there = {_id(turn): place for place, turn in enumerate(turns)}
@@ -414,8 +416,8 @@ def _id(turn: _Turn) -> str:
 
 
 def _created(message: Fields) -> datetime:
-    told = fields(message, "info", "time").get("created")
-    return moment(told, datetime.now(UTC)) or datetime.min.replace(tzinfo=UTC)
+    created = fields(message, "info", "time").get("created")
+    return moment(created, datetime.now(UTC)) or datetime.min.replace(tzinfo=UTC)
 
 
 def _of_version_1(database: "_Database", session: str, tally: Tally) -> Iterator[Fields]:
@@ -424,22 +426,22 @@ def _of_version_1(database: "_Database", session: str, tally: Tally) -> Iterator
     parts = "SELECT data FROM part WHERE message_id = ? ORDER BY id"
     for row in database.rows(messages, session):
         of_message = database.rows(parts, row["id"])
-        told = [part for each in of_message if (part := _decoded(each["data"], tally))]
+        decoded_parts = [part for each in of_message if (part := _decoded(each["data"], tally))]
         if info := _decoded(row["data"], tally):
-            yield {"info": {**info, "id": row["id"]}, "parts": told}
+            yield {"info": {**info, "id": row["id"]}, "parts": decoded_parts}
 
 
 def _of_version_2(database: "_Database", session: str, tally: Tally) -> Iterator[Fields]:
     """Yield the messages of table `session_message` in version 1's form, with their parts."""
     messages = "SELECT id, type, data FROM session_message WHERE session_id = ? ORDER BY seq"
     for row in database.rows(messages, session):
-        told = _decoded(row["data"], tally)
-        error = fields(told, "error")
-        info = {**told, "id": row["id"], "role": row["type"]}
-        info |= {"modelID": text(fields(told, "model"), "id")}
+        message = _decoded(row["data"], tally)
+        error = fields(message, "error")
+        info = {**message, "id": row["id"], "role": row["type"]}
+        info |= {"modelID": text(fields(message, "model"), "id")}
         info |= {"error": {"name": text(error, "type") or text(error, "message")}}
-        said = [{"type": "text", "text": text(told, "text")}] if row["type"] == "user" else []
-        yield {"info": info, "parts": said + [_part(fields(p)) for p in items(told, "content")]}
+        said = [{"type": "text", "text": text(message, "text")}] if row["type"] == "user" else []
+        yield {"info": info, "parts": said + [_part(fields(p)) for p in items(message, "content")]}
 
 
 def _part(part: Fields) -> Fields:
@@ -457,13 +459,13 @@ def _part(part: Fields) -> Fields:
 
 def _of_files(found: FoundFile, tally: Tally) -> Iterator[Fields]:
     """Yield what is in `session/<project>/<id>.json`, `message/<id>/` and `part/<message id>/`."""
-    told = dict(document(found.file))
-    if not told:
+    session = dict(document(found.file))
+    if not session:
         tally.broken["no JSON"] += 1
         return
-    told |= {"parent_id": told.get("parentID")}
-    told |= {"time_created": fields(told, "time").get("created")}
-    yield {"session": told}
+    session |= {"parent_id": session.get("parentID")}
+    session |= {"time_created": fields(session, "time").get("created")}
+    yield {"session": session}
     storage = found.file.parents[2]
     for message in sorted((storage / "message" / found.file.stem).glob("*.json")):
         parts = sorted((storage / "part" / message.stem).glob("*.json"))
@@ -480,8 +482,8 @@ def _decoded(data: object, tally: Tally) -> Fields:
 
 
 def _time_of(value: object, file: Path) -> datetime:
-    told = moment(value, datetime.now(UTC))
-    return told or datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    at = moment(value, datetime.now(UTC))
+    return at or datetime.fromtimestamp(file.stat().st_mtime, UTC)
 
 
 class _Database:

@@ -61,10 +61,7 @@ class Touched(msgspec.Struct, frozen=True):
 
 
 def touched(name: str, arguments: Fields, cwd: str) -> list[Touched]:
-    """Return the files named in the arguments of a call.
-
-    Relative paths are joined with the call's own folder, or else with `cwd`.
-    """
+    """Return the files named in a call's arguments, relative to its own folder or else `cwd`."""
     folder = text(arguments, "workdir") or text(arguments, "cwd") or cwd
     found: list[Touched] = []
     if name in _ACCESSES:
@@ -183,26 +180,26 @@ class TurnBuilder:
         """Whether the model has not answered in any way yet."""
         return not self._messages
 
-    def say(self, key: str | None, words: str, at: datetime) -> None:
+    def add_text(self, key: str | None, words: str, at: datetime) -> None:
         """Add text of the model; `key` identifies its message, where messages have ids."""
         self._message(key, at)
         if words.strip():
             self._messages[-1].texts.append(words.strip())
 
-    def hear(self, words: str) -> None:
+    def add_user_message(self, words: str) -> None:
         """Add a message that the user typed while the model worked."""
         self._meanwhile.append((words, next(reversed(self._calls), "")))
 
-    def think(self, words: str) -> None:
+    def add_reasoning(self, words: str) -> None:
         """Add reasoning of the model."""
         if words.strip():
             self._thoughts.append(words.strip())
 
-    def spend(self, key: str, usage: Usage) -> None:
+    def set_usage(self, key: str, usage: Usage) -> None:
         """Set the usage of one model call; the last value for a key counts."""
         self._usage[key] = usage
 
-    def ask(
+    def add_call(
         self, key: str | None, call_id: str, name: str, arguments: str, files: list[Touched]
     ) -> None:
         """Add a tool call of the model; a known call id changes nothing."""
@@ -227,7 +224,7 @@ class TurnBuilder:
         held = self._calls.get(call_id)
         return held.tool_name if held else None
 
-    def answer(
+    def add_result(
         self,
         call_id: str,
         words: str,
@@ -362,8 +359,8 @@ def decoded(arguments: str) -> Fields:
 def arguments_json(value: object) -> str:
     """Encode arguments so that they can be stored and replayed: as a JSON object, in any case."""
     if isinstance(value, str):
-        told = decoded_line(value.encode("utf-8", "replace"))
-        value = told if isinstance(told, dict) else {"input": value} if value.strip() else {}
+        parsed = decoded_line(value.encode("utf-8", "replace"))
+        value = parsed if isinstance(parsed, dict) else {"input": value} if value.strip() else {}
     if not isinstance(value, dict):
         value = {} if value is None else {"input": value}
     try:
@@ -462,8 +459,8 @@ class SessionParser(ABC):
         if turn := self.turn:
             arguments = arguments_json(given)
             files = touched(name, decoded(arguments), self.facts.cwd)
-            turn.say(key, "", at)
-            turn.ask(key, call_id, name, arguments, files)
+            turn.add_text(key, "", at)
+            turn.add_call(key, call_id, name, arguments, files)
         return call_id
 
     def answer(
@@ -477,7 +474,7 @@ class SessionParser(ABC):
     ) -> None:
         """Add the result of a tool call."""
         turn = self.turn
-        if not turn or not turn.answer(call_id, words, at, failed=failed, files=files):
+        if not turn or not turn.add_result(call_id, words, at, failed=failed, files=files):
             self.leave_out("answers to unknown calls")
 
     def answered(self) -> TurnBuilder | None:

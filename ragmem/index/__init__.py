@@ -71,7 +71,7 @@ class CodeHit(msgspec.Struct, frozen=True, kw_only=True):
     """Its current lines on disk; empty if they were not read."""
 
     def is_close(self, floor: float | None) -> bool:
-        """Return whether it matches a name or word of the question, or is over `floor`."""
+        """Return whether it matches by name or word, or its similarity is over `floor`."""
         alike = self.similarity is not None and floor is not None and self.similarity > floor
         return alike or any(each.startswith(_OWN) for each in self.why)
 

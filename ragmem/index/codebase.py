@@ -1,9 +1,8 @@
-"""The code indexes of all projects of this process, as the agent uses them.
+"""The code indexes of this process's projects, as the agent uses them.
 
-Each project folder has an index, which is refreshed in the background, and watched for changes
-during a chat. It is searched for code that is relevant to a prompt, and turns are linked with the
-scopes that they touched. All of this is optional: what isn't ready in time is left out, and the
-turn continues without it.
+An index is refreshed in the background, and watched for changes during a chat. It is searched for
+code relevant to a prompt, and turns are linked with the scopes that they touched. All of this is
+optional: what isn't ready in time is left out.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 _LEAST_WORDS = 2
 _LEAST_SHARE = 0.3
 """The share of a question's words that a scope must contain if neither vector nor name match."""
-_FAR = 0.5
+_LOW_SHARE = 0.5
 """The share of the similarity threshold below which matching words are considered chance."""
 _NAME = "name: "
 _RARE = 3
@@ -62,7 +61,7 @@ class PromptWords(msgspec.Struct, frozen=True):
 
 def rare_words(hits: Sequence[CodeHit]) -> frozenset[str]:
     """Return the words of a question that few of its hits have in their names."""
-    words = [_found(reason) for hit in hits for reason in hit.why if reason.startswith(_NAME)]
+    words = [_words_of(reason) for hit in hits for reason in hit.why if reason.startswith(_NAME)]
     counted = Counter(word for each in words for word in each)
     return frozenset(word for word, count in counted.items() if count <= _RARE)
 
@@ -87,17 +86,17 @@ def bears(
         if kind in ("file", "folder"):
             return True
         if kind in ("name", "words"):
-            held.update(_found(reason))
-        if hit.similarity is None and kind == "name" and set(rare).intersection(_found(reason)):
+            held.update(_words_of(reason))
+        if hit.similarity is None and kind == "name" and set(rare).intersection(_words_of(reason)):
             return True
     if is_named(hit.name, hit.qualified_name, asked.names):
         return True
-    if alike is not None and alike <= _FAR * floor:
+    if alike is not None and alike <= _LOW_SHARE * floor:
         return False
     return len(held) >= max(_LEAST_WORDS, _LEAST_SHARE * len(asked.words))
 
 
-def _found(reason: str) -> list[str]:
+def _words_of(reason: str) -> list[str]:
     return reason.partition(": ")[2].split(", ")
 
 
@@ -111,7 +110,7 @@ def passage_of(hit: CodeHit) -> CodePassage:
         end_line=hit.end_line,
         text=hit.text,
         score=hit.score,
-        why="; ".join(hit.why),
+        why=hit.reasons,
     )
 
 
@@ -153,10 +152,9 @@ class CodeRequest(msgspec.Struct, frozen=True):
 class Codebase:
     """The code indexes of this process's projects: refreshing, searching, linking with turns.
 
-    `open_store` opens the store that scopes are mirrored to; None if nothing is stored. Without
-    `writes` the indexes are only read. If there is a `service`, searches are sent to it first, and
-    it refreshes the index. `leave_vectors` is called during a chat when there are too many texts
-    to embed in this process, so that another process embeds them.
+    `open_store` opens the store to mirror scopes to; None if nothing is stored. Without `writes`
+    indexes are only read. A `service` is asked to search and refresh first. `leave_vectors` is
+    called in a chat to have another process embed, if there are too many texts.
     """
 
     def __init__(
@@ -182,14 +180,14 @@ class Codebase:
         self._writes = writes
         self._indexes: dict[str, CodeIndex] = {}
         self._refreshing: dict[str, asyncio.Task[Refreshed | None]] = {}
-        self._following: dict[str, asyncio.Task[None]] = {}
-        self._done_with: set[str] = set()
+        self._watching: dict[str, asyncio.Task[None]] = {}
+        self._up_to_date: set[str] = set()
         self.made = 0
         """The number of vectors that `catch_up` has computed."""
-        self._told_store: set[str] = set()
-        self._ours: set[str] = set()
-        self._met: dict[str, Project] = {}
-        self._keeps_current = False
+        self._mirrored: set[str] = set()
+        self._used: set[str] = set()
+        self._agents_projects: dict[str, Project] = {}
+        self._watches = False
         settings = config.memory.embeddings
         self._floor = thresholds(self._embedder.info, settings).history if self._embedder else None
 
@@ -204,10 +202,9 @@ class Codebase:
     def index_of(self, project: Project, *, stores: bool = True) -> "CodeIndex | None":
         """Return the index of one of this process's projects; None if code is not indexed.
 
-        Without `stores` the index isn't mirrored to the store, unless it was opened for that
-        earlier.
+        Without `stores` it isn't mirrored to the store, unless it was opened for that before.
         """
-        self._ours.add(project.project_id)
+        self._used.add(project.project_id)
         return self._known_index_of(project, stores=stores)
 
     def _known_index_of(self, project: Project, *, stores: bool = True) -> "CodeIndex | None":
@@ -236,14 +233,14 @@ class Codebase:
             return False
         return not refusal(folder)
 
-    # --- keeping it current -------------------------------------------------------
+    # --- refreshing and watching --------------------------------------------------
 
     def begin(self, project: Project, *, stores: bool = True) -> None:
         """Start a refresh in the background, unless one is running or a service does it."""
-        if not self._asks(project):
-            self._look(project, stores=stores)
+        if not self._uses_service(project):
+            self._start_refresh(project, stores=stores)
 
-    def _look(self, project: Project, *, stores: bool) -> None:
+    def _start_refresh(self, project: Project, *, stores: bool) -> None:
         try:
             index = self.index_of(project, stores=stores)
         except Exception as error:
@@ -251,10 +248,10 @@ class Codebase:
             return
         key = project.project_id
         running = self._refreshing.get(key)
-        if self._may_look(index) and (running is None or running.done()):
-            self._refreshing[key] = asyncio.create_task(self._refreshed(index))
+        if self._may_refresh(index) and (running is None or running.done()):
+            self._refreshing[key] = asyncio.create_task(self._refresh_index(index))
 
-    def _may_look(self, index: "CodeIndex | None") -> TypeGuard["CodeIndex"]:
+    def _may_refresh(self, index: "CodeIndex | None") -> TypeGuard["CodeIndex"]:
         return bool(index and not index.refusal and self._writes)
 
     @property
@@ -264,55 +261,55 @@ class Codebase:
 
     def meet(self, project: Project) -> None:
         """Note that an agent works in this project."""
-        self._met[project.project_id] = project
-        if self._keeps_current:
-            self._follow(project)
+        self._agents_projects[project.project_id] = project
+        if self._watches:
+            self._watch(project)
 
     def keep_current(self) -> None:
         """Watch the files of agents' projects from now on, as a chat does."""
-        self._keeps_current = True
-        for project in self._met.values():
-            self._follow(project)
+        self._watches = True
+        for project in self._agents_projects.values():
+            self._watch(project)
 
-    def _follow(self, project: Project) -> None:
+    def _watch(self, project: Project) -> None:
         index, key = self.index_of(project), project.project_id
-        if self._may_look(index) and not self._is_followed(key):
-            self._look(project, stores=True)
-            kept = self._kept_current(index, self._refreshing[key])
-            self._following[key] = asyncio.create_task(kept)
+        if self._may_refresh(index) and not self._is_watched(key):
+            self._start_refresh(project, stores=True)
+            kept = self._watch_index(index, self._refreshing[key])
+            self._watching[key] = asyncio.create_task(kept)
 
-    def _asks(self, project: Project) -> bool:
+    def _uses_service(self, project: Project) -> bool:
         """Return whether to ask the service: not if this process watches the files itself."""
         is_there = self._service is not None and self._service.may_answer
-        return is_there and not self._is_followed(project.project_id)
+        return is_there and not self._is_watched(project.project_id)
 
-    def _is_followed(self, key: str) -> bool:
+    def _is_watched(self, key: str) -> bool:
         """Return whether the files are watched; the task ends when the folder is removed, say."""
-        following = self._following.get(key)
+        following = self._watching.get(key)
         return following is not None and not following.done()
 
-    async def _refreshed(self, index: "CodeIndex") -> Refreshed | None:
+    async def _refresh_index(self, index: "CodeIndex") -> Refreshed | None:
         try:
             return await index.refresh()
         except Exception as error:
             self._failed("The code was not indexed", error)
             return None
 
-    async def _kept_current(
+    async def _watch_index(
         self, index: "CodeIndex", first: "asyncio.Task[Refreshed | None]"
     ) -> None:
         try:
             await asyncio.wait({first})
             index.grew()
-            await self._see_to_vectors(index)
+            await self._embed_or_leave(index)
             async with aclosing(index.watch()) as watched:
                 async for _ in watched:
                     if index.grew():
-                        await self._see_to_vectors(index)
+                        await self._embed_or_leave(index)
         except Exception as error:
             self._failed("The code is not watched", error)
 
-    async def _see_to_vectors(self, index: "CodeIndex") -> None:
+    async def _embed_or_leave(self, index: "CodeIndex") -> None:
         if self._embedder is None or self._config.memory.worker == "off":
             return
         try:
@@ -328,16 +325,13 @@ class Codebase:
         _log.warning("%s: %s", what, error, exc_info=not known)
         self._metrics.count("code.failures")
 
-    # --- what bears on a text -----------------------------------------------------
+    # --- search -------------------------------------------------------------------
 
     async def search(
         self, project: Project, text: str, limit: int, *, near: Collection[str] = ()
     ) -> list[CodeHit]:
-        """Return the scopes relevant to a text, with their current lines, best first.
-
-        Raises RagmemError.
-        """
-        if self._asks(project) and self._service:
+        """Return the scopes most relevant to a text, best first; raises RagmemError."""
+        if self._uses_service(project) and self._service:
             asked = CodeRequest(project, text, limit, tuple(near), self._writes)
             within_s = SEARCH_S + self._config.code.wait_s
             found = await self._service.ask(CODE, asked, list[CodeHit], within_s=within_s)
@@ -346,7 +340,7 @@ class Codebase:
         index = self.index_of(project, stores=False)
         if index is None:
             return []
-        self._look(project, stores=False)
+        self._start_refresh(project, stores=False)
         wait_s = self._config.code.wait_s
         # Started now, so that embedding and refreshing wait side by side.
         vector = asyncio.ensure_future(index.vector_of(text, wait_s))
@@ -383,9 +377,9 @@ class Codebase:
     async def _files_so_far(self, project: Project) -> int | None:
         """Return the number of files indexed so far during the first refresh; None after it."""
         index = self._known_index_of(project)
-        return await index.files_so_far() if self._may_look(index) else None
+        return await index.files_so_far() if self._may_refresh(index) else None
 
-    # --- what turns have to do with it --------------------------------------------
+    # --- links with turns ---------------------------------------------------------
 
     async def look_through(
         self, store: CodeStore, items: Sequence[Pending], owner_id: str
@@ -397,7 +391,7 @@ class Codebase:
         """
         return await self._links.look_through(store, items, owner_id)
 
-    # --- for the detached process -------------------------------------------------
+    # --- background work ----------------------------------------------------------
 
     async def catch_up(self, store: CodeStore, *, everywhere: bool = True) -> bool:
         """Do one piece of work that a project's index lacks; return whether there was any.
@@ -407,27 +401,27 @@ class Codebase:
         """
         for project in await store.projects() if self._config.code.enabled else ():
             key = project.project_id
-            if key in self._done_with or not (everywhere or key in self._ours):
+            if key in self._up_to_date or not (everywhere or key in self._used):
                 continue
             was_open = project.project_id in self._indexes
             try:
-                if await self._caught_up(store, project):
+                if await self._catch_up_project(store, project):
                     return True
             except StoreError:
                 raise
             except Exception as error:
                 self._failed("The code index lacks something", error)
-            self._done_with.add(project.project_id)
+            self._up_to_date.add(project.project_id)
             if not was_open and (index := self._indexes.pop(project.project_id, None)):
                 await index.aclose()
         return False
 
-    async def _caught_up(self, store: CodeStore, project: Project) -> bool:
-        index = self._lasting(project)
+    async def _catch_up_project(self, store: CodeStore, project: Project) -> bool:
+        index = self._existing_index(project)
         if index is None:
             return False
-        if project.project_id not in self._told_store:
-            self._told_store.add(project.project_id)
+        if project.project_id not in self._mirrored:
+            self._mirrored.add(project.project_id)
             if not (await index.status()).refreshed_at:
                 await index.refresh()
             await index.mirror()
@@ -443,7 +437,7 @@ class Codebase:
         # Compared by count: more texts may have been added meanwhile than were embedded.
         return self.made > before
 
-    def _lasting(self, project: Project) -> "CodeIndex | None":
+    def _existing_index(self, project: Project) -> "CodeIndex | None":
         """Return a project's index, if it exists on disk or is open, and the folder exists."""
         from ragmem.index.database import database_of
 
@@ -456,7 +450,7 @@ class Codebase:
 
     async def aclose(self) -> None:
         """Stop all work and close the indexes; the next process does what is left."""
-        tasks = [*self._following.values(), *self._refreshing.values()]
+        tasks = [*self._watching.values(), *self._refreshing.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -34,7 +34,7 @@ WORDS_VERSION = 1
 
 _APPLICATION_ID = 0x72616763
 _BUSY_MS = 10_000
-_ALONE_WITHIN_S = 20.0
+_RESET_LOCK_TIMEOUT_S = 20.0
 _CACHE_KIB = 16_384
 _SCHEMA = Path(__file__).with_name("schema.sql")
 
@@ -58,9 +58,9 @@ def open_for_writing(database: Path) -> apsw.Connection:
     connection = _connected(database)
     try:
         if not _is_ours(connection):
-            with _alone(database):
+            with _reset_lock(database):
                 if not _is_ours(connection):
-                    _make_anew(connection)
+                    _reset(connection)
         connection.pragma("journal_mode", "WAL")
         connection.pragma("synchronous", "NORMAL")
         # Deleted content is overwritten if its page is written anyway.
@@ -79,16 +79,16 @@ def make_anew(database: Path) -> None:
     """Empty the database in place, once no other process is emptying it."""
     connection = open_for_writing(database)
     try:
-        with _alone(database):
-            _make_anew(connection)
+        with _reset_lock(database):
+            _reset(connection)
     finally:
         connection.close()
 
 
 @contextmanager
-def _alone(database: Path) -> Iterator[None]:
+def _reset_lock(database: Path) -> Iterator[None]:
     """Hold the lock for emptying the database, for the duration of the block."""
-    handle = lock(database.with_suffix(".open.lock"), timeout_s=_ALONE_WITHIN_S)
+    handle = lock(database.with_suffix(".open.lock"), timeout_s=_RESET_LOCK_TIMEOUT_S)
     try:
         yield
     finally:
@@ -111,7 +111,7 @@ def _is_ours(connection: apsw.Connection) -> bool:
         return False
 
 
-def _make_anew(connection: apsw.Connection) -> None:
+def _reset(connection: apsw.Connection) -> None:
     """Empty the file, however damaged it is, and create the tables."""
     connection.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
     try:
@@ -158,16 +158,16 @@ def read(database: Path, query: Callable[[apsw.Connection], T], otherwise: T) ->
 
     SQLite's errors are raised as RagmemErrors. A damaged index is emptied.
     """
-    with _in_plain_words(database):
+    with _as_ragmem_errors(database):
         if not database.exists():
             return otherwise
         try:
-            return _asked(database, query, otherwise)
+            return _run_query(database, query, otherwise)
         except (apsw.CantOpenError, apsw.ReadOnlyError):
             # In WAL mode reading needs a -shm file in the same folder, which can't be created
             # there: read a copy instead.
-            with _copying:
-                return _asked(_copy_of(database), query, otherwise)
+            with _copy_lock:
+                return _run_query(_copy_of(database), query, otherwise)
         except (apsw.CorruptError, apsw.NotADBError):
             make_anew(database)
             return otherwise
@@ -178,20 +178,19 @@ def write(database: Path, job: Callable[[apsw.Connection], T], *, anew: bool = F
 
     SQLite's errors are raised as RagmemErrors. A damaged index is emptied, and the job run again.
     """
-    with _in_plain_words(database):
+    with _as_ragmem_errors(database):
         if anew:
             make_anew(database)
         try:
-            return _done(database, job)
+            return _run_job(database, job)
         except (apsw.CorruptError, apsw.NotADBError):
             make_anew(database)
-            return _done(database, job)
+            return _run_job(database, job)
 
 
-_copying = Lock()
+_copy_lock = Lock()
 _copies: dict[Path, tuple[list[tuple[int, int, int]], Path]] = {}
-"""By database, the stats of its files when they were copied (empty until all are), and the folder
-of the copy."""
+"""By database, the stats of the copied files (empty until all are copied), and the folder."""
 
 
 def _copy_of(database: Path) -> Path:
@@ -213,23 +212,20 @@ def _copy_of(database: Path) -> Path:
     return folder / database.name
 
 
-def _asked(database: Path, query: Callable[[apsw.Connection], T], otherwise: T) -> T:
+def _run_query(database: Path, query: Callable[[apsw.Connection], T], otherwise: T) -> T:
     with closing(_connected(database)) as connection:
         connection.pragma("query_only", True)
         connection.execute("BEGIN")
         return query(connection) if _is_ours(connection) else otherwise
 
 
-def _done(database: Path, job: Callable[[apsw.Connection], T]) -> T:
+def _run_job(database: Path, job: Callable[[apsw.Connection], T]) -> T:
     with closing(open_for_writing(database)) as connection:
         return job(connection)
 
 
 def raise_epoch(connection: apsw.Connection) -> int:
-    """Invalidate what processes have in memory; return the new epoch.
-
-    Runs in the caller's transaction.
-    """
+    """Invalidate processes' caches, in the caller's transaction; return the new epoch."""
     connection.execute("UPDATE state SET epoch = epoch + 1")
     return int(str(connection.execute("SELECT epoch FROM state").get))
 
@@ -245,7 +241,7 @@ def listed(values: Iterable[int | str]) -> str:
 
 
 @contextmanager
-def _in_plain_words(database: Path) -> Iterator[None]:
+def _as_ragmem_errors(database: Path) -> Iterator[None]:
     try:
         yield
     except (apsw.BusyError, apsw.LockedError):
@@ -293,10 +289,7 @@ def _unwritable(database: Path, why: str) -> StoreRefused:
 
 @contextmanager
 def following(file: Path) -> Iterator[None]:
-    """Hold a shared lock that tells other processes that this one watches the project's files.
-
-    If the lock can't be taken, the block runs all the same.
-    """
+    """Hold a shared lock, if possible, that tells other processes that this one is watching."""
     handle = -1
     with suppress(OSError):
         handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -126,10 +126,9 @@ def list_project(
     private: Iterable[Path] = (),
     stop: threading.Event,
 ) -> ProjectFiles:
-    """List the files below `folder`, which the descriptor `root` holds open.
+    """List the files below `folder`, which the descriptor `root` holds open; raises RagmemError.
 
-    If there are more than `max_files`, the shallowest are kept: files deep in a tree are rarely
-    a project's own. Raises RagmemError if ripgrep is missing or fails.
+    Of too many the shallowest are kept: files deep in a tree are rarely a project's own.
     """
     program = find_ripgrep([folder])
     if program is None:
@@ -170,7 +169,7 @@ def list_project(
 _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
 _FOLDER = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_LOOKED_AT = 8192
+_SNIFFED_BYTES = 8192
 """The number of bytes at a file's start that are searched for a NUL, which means binary."""
 _RACY_NS = 2_000_000_000
 
@@ -200,10 +199,7 @@ class NotRead(Exception):
 
 
 def read(root: int, path: str, most: int) -> Content:
-    """Read a file of at most `most` bytes below the folder that the descriptor `root` holds.
-
-    Raises NotRead.
-    """
+    """Read a file of at most `most` bytes below the open folder `root`; raises NotRead."""
     try:
         with _opened(root, path) as handle:
             seen_ns = time.time_ns()
@@ -227,16 +223,16 @@ def read(root: int, path: str, most: int) -> Content:
 def _opened(root: int, path: str) -> Iterator[int]:
     *folders, name = path.split("/")
     with ExitStack() as opened:
-        here = root
+        handle = root
         for part, flags in (*((folder, _FOLDER) for folder in folders), (name, _FILE)):
-            here = os.open(part, flags, dir_fd=here)
-            opened.callback(os.close, here)
-        yield here
+            handle = os.open(part, flags, dir_fd=handle)
+            opened.callback(os.close, handle)
+        yield handle
 
 
 def is_binary(data: bytes) -> bool:
     """Return whether data isn't text: it has a NUL near its start."""
-    return b"\0" in data[:_LOOKED_AT]
+    return b"\0" in data[:_SNIFFED_BYTES]
 
 
 def as_utf8(data: bytes) -> bytes:
@@ -285,8 +281,7 @@ class FileStamp(NamedTuple):
     def is_of(self, size: int, mtime_ns: int) -> bool:
         """Return whether a file with this stat is certainly unchanged.
 
-        It isn't certain for a file that was read within 2 s of its modification: a later write
-        may have got the same timestamp (as in git's "racy" entries).
+        It isn't certain if it was read within 2 s of its modification (git's "racy" entries).
         """
         is_racy = abs(self.seen_ns - self.mtime_ns) < _RACY_NS
         return (size, mtime_ns) == (self.size, self.mtime_ns) and not is_racy
@@ -350,34 +345,31 @@ class _ShownFile:
         return msgspec.structs.replace(hit, text=text if is_redacted else redact_lines(text))
 
     @cached_property
-    def _shown(self) -> bytes:
+    def _redacted(self) -> bytes:
         """The redacted data, as it is indexed and shown."""
         return without_secrets(self._content.data)
 
     @cached_property
     def _lines(self) -> tuple[list[str], bool]:
-        """The lines, and whether they are redacted already.
-
-        A whole file is redacted only if a secret may span lines: it takes far longer.
-        """
+        """The lines, and whether they are redacted: that takes long for a whole file."""
         text = as_utf8(self._content.data).decode("utf-8", "replace")
         if is_redacted := reaches_over_lines(text):
-            text = self._shown.decode("utf-8", "replace")
+            text = self._redacted.decode("utf-8", "replace")
         return text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n"), is_redacted
 
     @cached_property
     def _scopes(self) -> dict[tuple[str, str], CutScope]:
         from ragmem.index.cut import cut
 
-        return {(s.kind, s.qualified_name): s for s in cut(self._path, self._shown).scopes}
+        return {(s.kind, s.qualified_name): s for s in cut(self._path, self._redacted).scopes}
 
 
-_MOST_OF_A_FOLDER = 20
+_MOST_FILES_OF_A_FOLDER = 20
 """The most files that an import of a whole package or folder resolves to."""
 _SOURCE_FOLDERS = ("", "src/", "lib/", "python/", "app/")
 _SCRIPT_SUFFIXES = (".ts", ".tsx", ".d.ts", ".js", ".jsx", ".mjs", ".cjs", ".mts", ".cts", ".vue",
                     ".svelte")  # fmt: skip
-_WRITTEN_AS = {".js": (".ts", ".tsx"), ".jsx": (".tsx",), ".mjs": (".mts",), ".cjs": (".cts",)}
+_SOURCE_SUFFIXES = {".js": (".ts", ".tsx"), ".jsx": (".tsx",), ".mjs": (".mts",), ".cjs": (".cts",)}
 _GO_MODULE = re.compile(r"^[^\S\n]*module\s+\"?([^\s\"]+)", re.MULTILINE)
 
 Read = Callable[[str], str]
@@ -411,8 +403,8 @@ class Resolver:
             "go": self._go,
             "rust": self._rust,
             "java": self._java,
-            "c": self._included,
-            "cpp": self._included,
+            "c": self._c_include,
+            "cpp": self._c_include,
         }
         way = ways.get(language)
         if way is None:
@@ -448,9 +440,9 @@ class Resolver:
                     yield root + name
                     return
         if len(parts) > 1:
-            yield from self._below(path, _python_files(parts, whole=False))
+            yield from self._nearest_ending(path, _python_files(parts, whole=False))
 
-    def _below(self, path: str, tails: Iterable[str]) -> Iterator[str]:
+    def _nearest_ending(self, path: str, tails: Iterable[str]) -> Iterator[str]:
         """Yield the path nearest to `path` that ends with one of the tails of two or more parts."""
         for tail in tails:
             if "/" not in tail:
@@ -489,7 +481,7 @@ class Resolver:
                     for each in self._folders.get(below, ())
                     if each.endswith(".go") and not each.endswith("_test.go")
                 ]
-                yield from files[:_MOST_OF_A_FOLDER]
+                yield from files[:_MOST_FILES_OF_A_FOLDER]
                 return
 
     def _go_modules(self) -> list[tuple[str, str]]:
@@ -540,15 +532,15 @@ class Resolver:
             folder = next((f for f in self._folders if f == tail or f.endswith(f"/{tail}")), None)
             if folder is not None and len(parts) > 2:
                 files = [each for each in self._folders[folder] if each.endswith(".java")]
-                yield from files[:_MOST_OF_A_FOLDER]
+                yield from files[:_MOST_FILES_OF_A_FOLDER]
             return
         # A nested class or a static member is in the file of its outer class.
         ends = range(len(parts), max(1, len(parts) - 2), -1)
-        yield from self._below(path, (f"{'/'.join(parts[:end])}.java" for end in ends))
+        yield from self._nearest_ending(path, (f"{'/'.join(parts[:end])}.java" for end in ends))
 
     # --- others ----------------------------------------------------------------------------
 
-    def _included(self, path: str, written: str) -> Iterator[str]:
+    def _c_include(self, path: str, written: str) -> Iterator[str]:
         near = _joined(path, written)
         if near in self._paths:
             yield str(near)
@@ -560,10 +552,7 @@ class Resolver:
 
 
 def _python_files(parts: Sequence[str], *, whole: bool) -> Iterator[str]:
-    """Yield the paths that a module may have.
-
-    The last part of `a.b.c` may be a name that the module `a.b` defines, unless `whole`.
-    """
+    """Yield possible paths of a module; unless `whole`, the last part may be a name in it."""
     ends = [len(parts)] if whole or len(parts) < 2 else [len(parts), len(parts) - 1]
     for end in ends:
         stem = "/".join(parts[:end])
@@ -578,7 +567,7 @@ def _python_files(parts: Sequence[str], *, whole: bool) -> Iterator[str]:
 def _script_files(base: str) -> Iterator[str]:
     stem, suffix = posixpath.splitext(base)
     yield base
-    for other in _WRITTEN_AS.get(suffix, ()):
+    for other in _SOURCE_SUFFIXES.get(suffix, ()):
         yield stem + other
     for suffix in _SCRIPT_SUFFIXES:
         yield base + suffix

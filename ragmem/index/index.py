@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_STOPS_WITHIN_S = 10.0
+_STOP_TIMEOUT_S = 10.0
 _EMBEDDED_AT_ONCE = 32
 _PAUSE_S = 0.05
-_TOLD_WITHIN_S = 2.0
+_MIRROR_TIMEOUT_S = 2.0
 """How long to wait for the store when closing; the next process mirrors the rest."""
-_MOST_OF_A_NAME = 5
+_MOST_NAMESAKES = 5
 """The most scopes that may share a name: a commoner name identifies none of them."""
-_LOOKED_THROUGH = 2_000
+_MOST_ROWS_OF_A_NAME = 2_000
 
 
 class QuestionVector(NamedTuple):
@@ -66,9 +66,8 @@ NO_VECTOR = QuestionVector(b"", "")
 class CodeIndex:
     """The code index of a project.
 
-    Scopes are found by words as soon as they are indexed, before they are embedded or mirrored to
-    the store. Only `refresh`, `mirror` and `embed` write; the other methods find nothing if
-    nothing was ever indexed.
+    Scopes are found by words before they are embedded or mirrored to the store. Only `refresh`,
+    `mirror` and `embed` write; the others find nothing if nothing was ever indexed.
     """
 
     def __init__(
@@ -82,10 +81,9 @@ class CodeIndex:
         metrics: Metrics | None = None,
         private: tuple[Path, ...] = (),
     ) -> None:
-        """Open an index; nothing is read or written yet.
+        """`private` are ragmem's own folders, which are never indexed.
 
-        `private` are ragmem's own folders, which are never indexed. Without `open_store` nothing
-        is mirrored to the store.
+        Without `open_store` nothing is mirrored to the store.
         """
         self.project = project
         self._root = Path(os.path.realpath(project.path))
@@ -94,12 +92,12 @@ class CodeIndex:
         self._settings = settings
         self._metrics = metrics or Metrics()
         self._private = tuple(Path(os.path.realpath(path)) for path in (database.parent, *private))
-        self._resident: ScopeVectors | None = None
-        self._one_refresh = asyncio.Lock()
+        self._scope_vectors: ScopeVectors | None = None
+        self._refresh_lock = asyncio.Lock()
         self._open_store = open_store
-        self._one_mirror = asyncio.Lock()
-        self._telling: asyncio.Task[None] | None = None
-        self._to_tell = False
+        self._mirror_lock = asyncio.Lock()
+        self._mirroring: asyncio.Task[None] | None = None
+        self._to_mirror = False
         self._closing = False
         self._running: asyncio.Future[Refreshed] | None = None
         """The latest refresh, which runs in a thread."""
@@ -122,27 +120,26 @@ class CodeIndex:
     ) -> Refreshed:
         """Bring the index up to date with the disk; changes are then found by their words.
 
-        `show` is called with the numbers of files done and in all. Afterwards the changes are
-        mirrored to the store in the background. Raises UsageError if the folder is not to be
-        indexed.
+        `show` is called with the numbers of files done and in all. Afterwards changes are mirrored
+        to the store in the background. Raises UsageError if the folder may not be indexed.
         """
         self.refuse()
-        async with self._one_refresh:
+        async with self._refresh_lock:
             if self._closing:
                 raise _closed()
             lock = self._locked("refresh")
             if lock is None:
                 return await self.as_it_is()
             with self._metrics.time("code.refresh"):
-                done = await self._refreshed(show, rebuild, lock)
+                done = await self._run_refresh(show, rebuild, lock)
         self._grew = self._grew or bool(done.changed)
         if self._open_store and not self._closing:
-            self._to_tell = True
-            if self._telling is None or self._telling.done():
-                self._telling = asyncio.create_task(self._tell())
+            self._to_mirror = True
+            if self._mirroring is None or self._mirroring.done():
+                self._mirroring = asyncio.create_task(self._mirror_in_background())
         return done
 
-    async def _refreshed(
+    async def _run_refresh(
         self,
         show: Callable[[int, int], None] | None,
         rebuild: bool,
@@ -167,7 +164,7 @@ class CodeIndex:
         running = self._running = loop.run_in_executor(None, work)
         # The lock is held until the thread ends, which is shortly after a cancellation.
         running.add_done_callback(lambda _: os.close(lock))
-        return await _ended(running, stop)
+        return await _await_refresh(running, stop)
 
     async def as_it_is(self) -> Refreshed:
         """Return the current counts, as the result of a refresh that another process does."""
@@ -198,19 +195,18 @@ class CodeIndex:
     async def mirror(self) -> bool:
         """Write new scopes and imports to the store; return whether the store has all of them.
 
-        Returns False if another process holds the lock, or the store is unavailable: a later call
-        does it then.
+        False if another process holds the lock, or the store is unavailable.
         """
         if self._open_store is None:
             return False
-        async with self._one_mirror:
+        async with self._mirror_lock:
             try:
                 lock = self._locked("mirror")
                 if lock is None:
                     return False
                 try:
                     with self._metrics.time("code.mirror"):
-                        return await self._tell_all(await self._open_store())
+                        return await self._mirror_marked(await self._open_store())
                 finally:
                     os.close(lock)
             except RagmemError as error:
@@ -218,7 +214,7 @@ class CodeIndex:
                 logging.getLogger(LOGGER).warning("The store was not told of code: %s", error)
                 return False
 
-    async def _tell_all(self, store: CodeStore) -> bool:
+    async def _mirror_marked(self, store: CodeStore) -> bool:
         """Write all marked files to the store; raises StoreError if it is unavailable."""
         project_id = self.project.project_id
         if not await self._read(_state("refreshed_at != ''"), False):
@@ -250,10 +246,10 @@ class CodeIndex:
             await asyncio.sleep(_PAUSE_S)
         return False
 
-    async def _tell(self) -> None:
+    async def _mirror_in_background(self) -> None:
         """Mirror in the background, again if a refresh ends meanwhile."""
-        while self._to_tell and not self._closing:
-            self._to_tell = False
+        while self._to_mirror and not self._closing:
+            self._to_mirror = False
             try:
                 await self.mirror()
             except Exception:
@@ -269,8 +265,7 @@ class CodeIndex:
     ) -> bool:
         """Embed the texts that have no vector, the newest first; return whether none is left.
 
-        Stops after the batch that reaches `limit_s`. `show` is called with the numbers of vectors
-        done and in all. Raises EmbedderError.
+        Stops after `limit_s`. `show` is called with the numbers done and of all. EmbedderError.
         """
         embedder = self._embedder
         if embedder is None or not await self._read(vectors.has_texts, False):
@@ -326,9 +321,9 @@ class CodeIndex:
             limit=limit,
             near=frozenset(near),
         )
-        if self._resident is None:
-            self._resident = vectors.ScopeVectors()
-        resident = self._resident
+        if self._scope_vectors is None:
+            self._scope_vectors = vectors.ScopeVectors()
+        resident = self._scope_vectors
 
         def found(connection: apsw.Connection) -> tuple[list[CodeHit], dict[str, str]]:
             hits = search.search(connection, question, resident)
@@ -387,7 +382,7 @@ class CodeIndex:
             await self._read(_status, IndexStatus(path="", files=0, scopes=0)),
             path=str(self._root),
             size_bytes=sum(map(_size, (self._database, log))),
-            watched=is_followed(self._followers),
+            watched=is_followed(self._watch_lock),
         )
 
     async def exists(self) -> bool:
@@ -400,7 +395,7 @@ class CodeIndex:
         found: int | None = await self._read(_state(counted), 0)
         return found
 
-    # --- keeping it current -------------------------------------------------------------------
+    # --- watching -----------------------------------------------------------------------------
 
     def watch(self) -> AsyncGenerator[Refreshed, None]:
         """Refresh as files change; yields each outcome, until closed or the folder is removed.
@@ -410,7 +405,7 @@ class CodeIndex:
         from ragmem.index.watch import keep_current
 
         self.refuse()
-        return keep_current(self, self._root, followers=self._followers)
+        return keep_current(self, self._root, followers=self._watch_lock)
 
     def grew(self) -> bool:
         """Return whether a refresh since the last call found changed files, which need vectors."""
@@ -418,7 +413,7 @@ class CodeIndex:
         return grew
 
     @property
-    def _followers(self) -> Path:
+    def _watch_lock(self) -> Path:
         return self._database.with_suffix(".watch.lock")
 
     async def folders(self) -> set[str]:
@@ -431,13 +426,13 @@ class CodeIndex:
         """Stop all work and release resources; safe to call twice."""
         self._closing = True
         self._stop.set()
-        if self._telling:
+        if self._mirroring:
             # It stops after the batch being written; if that takes long, it is cancelled.
-            await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
-            self._telling.cancel()
-            await asyncio.wait([self._telling], timeout=_TOLD_WITHIN_S)
+            await asyncio.wait([self._mirroring], timeout=_MIRROR_TIMEOUT_S)
+            self._mirroring.cancel()
+            await asyncio.wait([self._mirroring], timeout=_MIRROR_TIMEOUT_S)
         if self._running:
-            await asyncio.wait([self._running], timeout=_STOPS_WITHIN_S)
+            await asyncio.wait([self._running], timeout=_STOP_TIMEOUT_S)
 
     async def _read(self, query: Callable[[apsw.Connection], T], otherwise: T) -> T:
         return await asyncio.to_thread(read, self._database, query, otherwise)
@@ -450,13 +445,13 @@ class CodeIndex:
         await asyncio.to_thread(write, self._database, whole)
 
 
-async def _ended(running: asyncio.Future[Refreshed], stop: threading.Event) -> Refreshed:
+async def _await_refresh(running: asyncio.Future[Refreshed], stop: threading.Event) -> Refreshed:
     """Await a refresh; when cancelled, stop it and give it some time to end."""
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         stop.set()
-        await asyncio.wait([running], timeout=_STOPS_WITHIN_S)
+        await asyncio.wait([running], timeout=_STOP_TIMEOUT_S)
         if running.done() and not running.cancelled():
             # Retrieved, so that asyncio does not log "exception was never retrieved".
             running.exception()
@@ -512,14 +507,14 @@ def _scopes_named(
         rows = connection.execute(
             f"SELECT f.path, {columns} FROM scopes AS s JOIN files AS f USING (file)"
             " WHERE s.name_key = ? AND s.name_key != '' ORDER BY f.path, s.start_line LIMIT ?",
-            (wanted.rpartition(".")[2], _LOOKED_THROUGH),
+            (wanted.rpartition(".")[2], _MOST_ROWS_OF_A_NAME),
         )
         scopes = [
             FoundScope(project_id=project_id, path=str(path), defined=True, scope=scope)
             for path, scope in ((path, code_scope(row)) for path, *row in rows)
             if "." not in wanted or f".{scope.qualified_name.casefold()}".endswith(f".{wanted}")
         ]
-        if 0 < len(scopes) <= _MOST_OF_A_NAME:
+        if 0 < len(scopes) <= _MOST_NAMESAKES:
             found[name] = scopes
     return found
 

@@ -100,10 +100,7 @@ class _Result(msgspec.Struct, frozen=True):
 async def references_of(
     turn: Turn, scopes: "CodeIndex", locate: Callable[[str], str]
 ) -> tuple[CodeReference, ...]:
-    """Return a turn's references, strongest first.
-
-    `locate` converts a path, as a tool gave it, to its stored form.
-    """
+    """Return a turn's references, strongest first; `locate` maps tools' paths to stored ones."""
     named = await _named(turn, scopes)
     hows: dict[str, ReferenceHow] = {}
     for place in sorted(places_of(turn), key=lambda p: ("edited", "read", "found").index(p.how)):
@@ -111,7 +108,7 @@ async def references_of(
         if path.startswith("/"):
             continue
         found = await scopes.scopes_at(path, place.lines)
-        for scope in _most_telling(found, named) if place.how != "found" else found:
+        for scope in _most_relevant(found, named) if place.how != "found" else found:
             hows.setdefault(scope.scope_id, place.how)
     for scope_id in searched_scopes(turn.tool_calls):
         hows.setdefault(scope_id, "found")
@@ -131,10 +128,7 @@ def edited_paths(turn: Turn) -> list[str]:
 
 
 def places_of(turn: Turn) -> list[TouchedLines]:
-    """Return the lines that successful calls touched, in order of the calls.
-
-    Line numbers are those at the end of the turn.
-    """
+    """Return the lines that successful calls touched, in order, as numbered at the turn's end."""
     places: list[TouchedLines] = []
     for call in turn.tool_calls:
         now = list(_places(call)) if call.success else []
@@ -209,7 +203,7 @@ def _matches(text: str) -> Iterator[TouchedLines]:
             yield TouchedLines("found", path, tuple((line, line) for line in lines))
 
 
-def _most_telling(found: Sequence[CodeScope], named: Collection[str]) -> Sequence[CodeScope]:
+def _most_relevant(found: Sequence[CodeScope], named: Collection[str]) -> Sequence[CodeScope]:
     if len(found) <= MOST_READ:
         return found
     first = sorted(found, key=lambda s: (s.scope_id not in named, "." in s.qualified_name))
@@ -224,7 +218,7 @@ def _result(call: ToolCall) -> _Result | None:
 
 
 _LEASE_S = 60.0
-_READY_WITHIN_S = 5.0
+_REFRESH_TIMEOUT_S = 5.0
 """How long to wait for a running refresh; after that the turns are linked later."""
 
 
@@ -241,50 +235,51 @@ class TurnLinks:
     ) -> None:
         """`looking` returns by project id the refresh that is running, if any."""
         self._index_of = index_of
-        self._looking = looking
+        self._refreshing = looking
         self._writes = writes
         self._metrics = metrics
-        self._without: set[str] = set()
+        self._unindexed: set[str] = set()
         """Sessions whose project has no index here, and which are skipped from then on."""
 
     async def look_through(
         self, store: CodeStore, items: Sequence[Pending], owner_id: str
     ) -> frozenset[str]:
-        """Link turns; return the keys of those leased, and of those whose project has no index.
-
-        Raises StoreError.
-        """
-        others = {item.key for item in items if item.session_id in self._without}
-        todo = [item for item in items if item.key not in others]
-        if not todo:
+        """Link turns; return the keys of those leased or without an index. Raises StoreError."""
+        others = {item.key for item in items if item.session_id in self._unindexed}
+        to_link = [item for item in items if item.key not in others]
+        if not to_link:
             return frozenset(others)
-        looked = set[str]()
-        async with leased(store, [i.key for i in todo], owner_id, seconds=_LEASE_S) as mine:
-            for turn in await store.get(Turn, [i.record_id for i in todo if i.key in mine]):
+        refreshed = set[str]()
+        async with leased(
+            store, [i.key for i in to_link], owner_id, seconds=_LEASE_S
+        ) as leased_keys:
+            for turn in await store.get(
+                Turn, [i.record_id for i in to_link if i.key in leased_keys]
+            ):
                 with suppress(SessionNotFound):
                     session = await store.session(turn.session_id)
-                    await self._see_to(store, turn, session, looked)
-            return mine | others
+                    await self._link_if_indexed(store, turn, session, refreshed)
+            return leased_keys | others
 
-    async def _see_to(
-        self, store: CodeStore, turn: Turn, session: Session, looked: set[str]
+    async def _link_if_indexed(
+        self, store: CodeStore, turn: Turn, session: Session, refreshed: set[str]
     ) -> None:
         project = await _project_of(store, session)
         index = self._index_of(project) if project else None
         if project is None or index is None:
-            self._without.add(session.session_id)
-        elif not await self._is_looked_at(project.project_id):
+            self._unindexed.add(session.session_id)
+        elif not await self._is_refreshing(project.project_id):
             if await index.exists():
-                await self._link(store, turn, session, index, looked)
+                await self._link(store, turn, session, index, refreshed)
             else:
-                self._without.add(session.session_id)
+                self._unindexed.add(session.session_id)
 
-    async def _is_looked_at(self, project_id: str) -> bool:
+    async def _is_refreshing(self, project_id: str) -> bool:
         """Return whether a refresh is running that doesn't end within some seconds."""
-        running = self._looking(project_id)
+        running = self._refreshing(project_id)
         if running is None or running.done():
             return False
-        await asyncio.wait({running}, timeout=_READY_WITHIN_S)
+        await asyncio.wait({running}, timeout=_REFRESH_TIMEOUT_S)
         return not running.done()
 
     async def _link(
@@ -293,20 +288,20 @@ class TurnLinks:
         turn: Turn,
         session: Session,
         index: "CodeIndex",
-        looked: set[str],
+        refreshed: set[str],
     ) -> None:
         """Link a turn, unless the index can't be refreshed or mirrored to the store.
 
-        A project is refreshed once for all turns linked together: `looked` has the projects' ids.
+        A project is refreshed once for all turns linked together, and added to `refreshed`.
         """
         locate = locator(session)
         with self._metrics.time("code.link"):
             edits = any(not os.path.isabs(locate(path)) for path in edited_paths(turn))
             key = index.project.project_id
-            if edits and key not in looked and self._writes and _is_there(index.project):
+            if edits and key not in refreshed and self._writes and _is_there(index.project):
                 try:
                     await index.refresh()
-                    looked.add(key)
+                    refreshed.add(key)
                 except RagmemError as error:
                     # A full disk, say, which must not block all other background work.
                     logging.getLogger(LOGGER).warning("Turns wait to be linked: %s", error)
@@ -329,7 +324,7 @@ async def _project_of(store: CodeStore, session: Session) -> Project | None:
     return next(iter([*own, *(p for p in known if p.project_id == session.project_id)]), None)
 
 
-_SPARE = 20
+_EXTRA_HITS = 20
 """The number of hits to ask for beyond the limit: named scopes may be among them."""
 
 
@@ -377,7 +372,7 @@ async def find_code(
 ) -> Finds:
     """Find at most `limit` scopes; without `open_store` their history is left out."""
     names = frozenset(name.casefold() for name in names_in(query, alone=True))
-    hits = await code.search(query, limit=limit + (_SPARE if names else 0), semantic=semantic)
+    hits = await code.search(query, limit=limit + (_EXTRA_HITS if names else 0), semantic=semantic)
     found = [
         FoundCode(hit=hit, named=is_named(hit.name, hit.qualified_name, names)) for hit in hits
     ]
@@ -389,16 +384,16 @@ async def find_code(
         store = await open_store()
         # The store may not know yet that a scope exists again.
         there = {hit.scope_id for hit in hits}
-        gone = await _gone(store, project_id, names, limit + _SPARE)
+        gone = await _deleted_scopes(store, project_id, names, limit + _EXTRA_HITS)
         gone = [each for each in gone if each.hit.scope_id not in there]
         named = sum(each.named for each in found)
         shown = [*found[:named], *gone, *found[named:]][:limit]
-        return Finds(found=tuple(await _with_past(store, project_id, shown)))
+        return Finds(found=tuple(await _with_history(store, project_id, shown)))
     except StoreError as error:
         return Finds(found=tuple(found[:limit]), problem=str(error))
 
 
-async def _gone(
+async def _deleted_scopes(
     store: CodeStore, project_id: str, names: Collection[str], most: int
 ) -> list[FoundCode]:
     """Return scopes of these names that no longer exist: past turns may be about them."""
@@ -411,7 +406,7 @@ async def _gone(
     return [FoundCode(hit=_hit_of(each), defined=False, named=True) for each in went.values()]
 
 
-async def _with_past(
+async def _with_history(
     store: CodeStore, project_id: str, found: Sequence[FoundCode]
 ) -> list[FoundCode]:
     ids: dict[str, list[str]] = {}

@@ -75,10 +75,7 @@ def next_batch(connection: apsw.Connection, project_id: str) -> MirrorBatch:
 
 
 def told(connection: apsw.Connection, batch: MirrorBatch) -> None:
-    """Unmark what the store has now, except files that changed meanwhile.
-
-    Runs in the caller's transaction.
-    """
+    """Unmark what the store has now, except files that changed since; in a transaction."""
     connection.executemany(
         "UPDATE files SET to_mirror = 0 WHERE file = ? AND to_mirror = ?", batch.marks
     )
@@ -118,10 +115,9 @@ def imports_of(connection: apsw.Connection, file: int) -> list[str]:
 
 
 def told_file(connection: apsw.Connection) -> tuple[str, str]:
-    """Return the path and hash of the last file mirrored to the store, else of any mirrored one.
+    """Return path and hash of the file mirrored last, else of any mirrored one, else empty texts.
 
-    If the store has a different hash, it was emptied, restored or replaced. Empty strings if none
-    was mirrored.
+    If the store has a different hash, it was emptied, restored or replaced.
     """
     found = connection.execute(
         "SELECT path, hash FROM files WHERE left_out = '' AND NOT to_mirror"
@@ -167,8 +163,8 @@ def _give_ids(connection: apsw.Connection, wanted: dict[int, str]) -> None:
     taken = set(wanted.values())
     changes: list[tuple[str, int]] = []
     for scope, scope_id in connection.execute("SELECT scope, scope_id FROM scopes"):
-        own = _uuid5(f"another {scope_id}") if scope_id in taken else scope_id
-        if (new := wanted.get(scope, own)) != scope_id:
+        kept = _uuid5(f"another {scope_id}") if scope_id in taken else scope_id
+        if (new := wanted.get(scope, kept)) != scope_id:
             changes.append((new, scope))
     if changes:
         epoch, scopes = raise_epoch(connection), [(scope,) for _, scope in changes]

@@ -24,8 +24,8 @@ _CHUNK = re.compile(
     r"(?P<end>\(\)|[/\\](?!\w)|:(?P<line>\d{1,7})(?:-(?P<last>\d{1,7}))?(?!\w)"
     r"|[\"'`]?,?\s(?:at\s|on\s)?lines?\s(?P<told>\d{1,7})(?!\w))?"
 )
-_OF_A_URL = ("://", ":/")
-_OF_LINES = re.compile(r"#L(\d{1,7})(?:-L?(\d{1,7}))?$")
+_URL_PREFIXES = ("://", ":/")
+_LINE_FRAGMENT = re.compile(r"#L(\d{1,7})(?:-L?(\d{1,7}))?$")
 """Matches line numbers in the notation of code hosts."""
 _QUOTED = re.compile(r"(?<!`)`{1,3}([^`\n]{1,200})`{1,3}")
 _JOINT = re.compile(r"\.|::|->|#")
@@ -74,7 +74,7 @@ def said_in(text: str, *, alone: bool = False) -> list[Mention]:
     found = dict.fromkeys(_quoted(text))
     sure = alone and len(text.split()) == 1
     for match in _CHUNK.finditer(text):
-        if text.endswith(_OF_A_URL, 0, match.start()):
+        if text.endswith(_URL_PREFIXES, 0, match.start()):
             continue
         found |= dict.fromkeys(_read(match, sure=sure))
     return list(found)[:MOST_NAMES]
@@ -82,14 +82,13 @@ def said_in(text: str, *, alone: bool = False) -> list[Mention]:
 
 def names_in(text: str, *, alone: bool = False) -> list[str]:
     """Return the identifiers in a text, with dots between their parts; see `said_in`."""
-    return list(dict.fromkeys(said.name for said in said_in(text, alone=alone) if said.parts))
+    return list(
+        dict.fromkeys(mention.name for mention in said_in(text, alone=alone) if mention.parts)
+    )
 
 
 def is_named(name: str, qualified_name: str, names: Collection[str]) -> bool:
-    """Return whether one of the casefolded names is a scope's name, plain or qualified.
-
-    It may also be the end of the qualified name, or end with that.
-    """
+    """Return whether a casefolded name is a scope's, or one qualified name ends the other."""
     own, whole = name.casefold(), _NUMBERED.sub("", qualified_name).casefold()
     return bool(own) and any(
         asked in (own, whole) or whole.endswith(f".{asked}") or asked.endswith(f".{whole}")
@@ -116,54 +115,54 @@ def _quoted(text: str) -> Iterator[Mention]:
 
 def _read(match: re.Match[str], *, sure: bool) -> Iterator[Mention]:
     """Yield what one chunk of a text refers to: a name, a path, or a file and a name in it."""
-    said, end = match["said"], match["end"] or ""
-    if len(said) > _MOST_CHARS:
+    chunk, end = match["said"], match["end"] or ""
+    if len(chunk) > _MOST_CHARS:
         return
     line = match["line"] or match["told"]
     lines = (int(line), int(match["last"] or line)) if line else None
-    if marked := _OF_LINES.search(said):
-        said = said[: marked.start()]
+    if marked := _LINE_FRAGMENT.search(chunk):
+        chunk = chunk[: marked.start()]
         lines = (int(marked[1]), int(marked[2] or marked[1]))
-    path, _, inside = said.partition("::" if "::" in said else "#")
+    path, _, inside = chunk.partition("::" if "::" in chunk else "#")
     if inside and (_SLASH.search(path) or _is_file(path)) and (place := _place(path)):
         yield Mention(path, place=place)
-        said = inside
+        chunk = inside
     is_folder = end in ("/", "\\")
-    place = _place(said, is_folder=is_folder)
-    is_path = is_folder or lines is not None or _SLASH.search(said) is not None
-    parts = () if is_path else _parts(said, sure=sure or end == "()")
+    place = _place(chunk, is_folder=is_folder)
+    is_path = is_folder or lines is not None or _SLASH.search(chunk) is not None
+    parts = () if is_path else _parts(chunk, sure=sure or end == "()")
     if place or parts:
-        shown = f"{said}/" if is_folder else said.lstrip("." if parts else "")
+        shown = f"{chunk}/" if is_folder else chunk.lstrip("." if parts else "")
         yield Mention(shown, parts, place, lines if place else None)
 
 
-def _place(said: str, *, is_folder: bool = False) -> str:
+def _place(chunk: str, *, is_folder: bool = False) -> str:
     """Return a chunk as a path, a folder's with a slash at its end; empty if it isn't a path."""
-    path = re.sub(r"^(?:\.{0,2}/)+|^~/", "", said.replace("\\", "/"))
-    if not (is_folder or "/" in said or "\\" in said or _is_file(said)):
+    path = re.sub(r"^(?:\.{0,2}/)+|^~/", "", chunk.replace("\\", "/"))
+    if not (is_folder or "/" in chunk or "\\" in chunk or _is_file(chunk)):
         return ""
     if not all(re.search(r"\w", part) for part in path.split("/")):
         return ""
     return f"{path}/" if is_folder else path
 
 
-def _is_file(said: str) -> bool:
+def _is_file(chunk: str) -> bool:
     return (
-        _FILE.fullmatch(said) is not None
-        and _EXTENSIONS.fullmatch(said.rsplit(".", 1)[-1]) is not None
+        _FILE.fullmatch(chunk) is not None
+        and _EXTENSIONS.fullmatch(chunk.rsplit(".", 1)[-1]) is not None
     )
 
 
-def _parts(said: str, *, sure: bool) -> tuple[str, ...]:
+def _parts(chunk: str, *, sure: bool) -> tuple[str, ...]:
     """Return an identifier's parts, empty if it isn't one; `sure`: the context says that it is."""
-    parts = tuple(part.lstrip("$~") for part in _JOINT.split(said) if part.strip("$~"))
+    parts = tuple(part.lstrip("$~") for part in _JOINT.split(chunk) if part.strip("$~"))
     pattern = _HYPHENATED if sure else _IDENTIFIER
     if not parts or not all(map(pattern.fullmatch, parts)):
         return ()
     if sure or any(map(is_telling, parts)):
         return parts
     # Not "e.g", "i.e", or the end of a sentence without a space behind it.
-    joined = "::" in said or "->" in said or "#" in said or len(parts) > 2
+    joined = "::" in chunk or "->" in chunk or "#" in chunk or len(parts) > 2
     is_lower = parts[-1].lstrip("_")[:1].islower()
     return parts if len(parts) > 1 and min(map(len, parts)) > 1 and (joined or is_lower) else ()
 
@@ -182,21 +181,21 @@ def innermost(scopes: Sequence[S], first: int, last: int) -> Iterable[S]:
             yield min(around, key=lambda scope: scope.end_line - scope.start_line)
 
 
-_SURE = 0.7
+_NAME_CONFIDENCE = 0.7
 """The confidence for an unqualified name that few scopes have; a qualified one has 1."""
-_SURE_CASELESS = 0.4
-_SURE_PLACE = 0.5
-_SURE_IN_PASSING = 0.15
+_CASELESS_CONFIDENCE = 0.4
+_PLACE_CONFIDENCE = 0.5
+_LOW_CONFIDENCE = 0.15
 """The confidence for a module `a.b`, and for a folder without a slash at its end."""
 _FEW = 4
 """The number of scopes or files of a name above which the confidence falls."""
-_MOST_OF_NAME = 40
+_MOST_NAMESAKES = 40
 """The number of scopes or files of a name above which it is ignored."""
-_MOST_SAID = 24
+_MOST_MENTIONS = 24
 _MOST_ENDINGS = 8
 """The most ends of a folder's absolute path that are looked for in the project."""
 _MOST_IN_A_PLACE = 20_000
-_FIRST_OF_A_PLACE = 12
+_ALWAYS_RANKED = 12
 """The number of scopes of a file or folder that are ranked whatever they contain."""
 
 
@@ -221,30 +220,27 @@ class _NamedFile(NamedTuple):
 def named_in(connection: apsw.Connection, question: str) -> dict[int, Named]:
     """Return the scopes (by row id) that a question refers to, by identifier or by place."""
     found: dict[int, Named] = {}
-    for said in said_in(question, alone=True)[:_MOST_SAID]:
-        places = dict(_by_place(connection, said))
-        named = dict(_by_name(connection, said, sure_only=bool(places)) if said.parts else ())
-        for scope, one in (*named.items(), *places.items()):
-            found[scope] = _together(found.get(scope), one)
+    for mention in said_in(question, alone=True)[:_MOST_MENTIONS]:
+        places = dict(_by_place(connection, mention))
+        named = dict(_by_name(connection, mention, sure_only=bool(places)) if mention.parts else ())
+        for scope, reference in (*named.items(), *places.items()):
+            found[scope] = _combined(found.get(scope), reference)
     inside = [
-        (scope, one.text)
-        for scope, one in found.items()
-        if one.what == "name" and one.surely >= _SURE
+        (scope, reference.text)
+        for scope, reference in found.items()
+        if reference.what == "name" and reference.surely >= _NAME_CONFIDENCE
     ]
-    for within, text in inside[:_MOST_SAID]:
-        for scope in _inside(connection, within):
+    for within, text in inside[:_MOST_MENTIONS]:
+        for scope in _members(connection, within):
             found.setdefault(scope, Named("inside", text, 0.0, first=False))
     return found
 
 
-def _together(before: Named | None, one: Named) -> Named:
-    """Combine two references to a scope.
-
-    The confidences of a name and a place are added; of two names, or two places, the higher counts.
-    """
+def _combined(before: Named | None, new: Named) -> Named:
+    """Combine two references: confidences of name and place add up, else the higher one counts."""
     if before is None:
-        return one
-    sure, other = sorted((before, one), key=lambda each: (each.what != "name", -each.surely))
+        return new
+    sure, other = sorted((before, new), key=lambda each: (each.what != "name", -each.surely))
     if (sure.what == "name") == (other.what == "name"):
         return sure
     return sure._replace(surely=min(1.0, sure.surely + other.surely), first=True)
@@ -254,10 +250,10 @@ def _together(before: Named | None, one: Named) -> Named:
 
 
 def _by_name(
-    connection: apsw.Connection, said: Mention, *, sure_only: bool
+    connection: apsw.Connection, mention: Mention, *, sure_only: bool
 ) -> Iterator[tuple[int, Named]]:
     """Yield the scopes of a name; with `sure_only`, since it may be a place, only certain ones."""
-    parts = said.parts
+    parts = mention.parts
     name = parts[-1]
     rows = connection.execute(
         """
@@ -268,24 +264,21 @@ def _by_name(
         {
             "key": name.casefold(),
             "own": "." + ".".join(parts[-2:]),
-            "most": _MOST_OF_NAME + 1,
+            "most": _MOST_NAMESAKES + 1,
         },
     ).fetchall()
     share = min(1.0, _FEW / max(1, len(rows)))
     for scope, own, qualified, path in rows:
-        surely = share * (_SURE if str(own) == name else _SURE_CASELESS)
+        surely = share * (_NAME_CONFIDENCE if str(own) == name else _CASELESS_CONFIDENCE)
         if len(parts) > 1:
-            surely = _of_qualified(parts, str(qualified), str(path), surely)
-        if surely < 1 and (sure_only or len(rows) > _MOST_OF_NAME):
+            surely = _qualified_confidence(parts, str(qualified), str(path), surely)
+        if surely < 1 and (sure_only or len(rows) > _MOST_NAMESAKES):
             continue
-        yield int(str(scope)), Named("name", said.text, surely)
+        yield int(str(scope)), Named("name", mention.text, surely)
 
 
-def _of_qualified(parts: Sequence[str], qualified: str, path: str, surely: float) -> float:
-    """Return the confidence for a qualified name such as `a.b.C.method`.
-
-    It is 1 if each part occurs in the scope's qualified name or, before that, in its path.
-    """
+def _qualified_confidence(parts: Sequence[str], qualified: str, path: str, surely: float) -> float:
+    """Return the confidence for `a.b.C.method`: 1 if all parts are in the name or path."""
     own = qualified.partition("#")[0].split(".")
     length = 0
     while length < min(len(own), len(parts)) and own[-1 - length] == parts[-1 - length]:
@@ -300,7 +293,7 @@ def _of_qualified(parts: Sequence[str], qualified: str, path: str, surely: float
     return surely if length > 1 else surely / 2
 
 
-def _inside(connection: apsw.Connection, scope: int) -> Iterator[int]:
+def _members(connection: apsw.Connection, scope: int) -> Iterator[int]:
     """Yield the members of a class or type, also those in other files of its folder."""
     row = connection.execute(
         "SELECT s.qualified_name, f.path, s.kind FROM scopes AS s JOIN files AS f USING (file)"
@@ -333,22 +326,27 @@ def _inside(connection: apsw.Connection, scope: int) -> Iterator[int]:
 # --- by place ----------------------------------------------------------------------------
 
 
-def _by_place(connection: apsw.Connection, said: Mention) -> Iterator[tuple[int, Named]]:
+def _by_place(connection: apsw.Connection, mention: Mention) -> Iterator[tuple[int, Named]]:
     """Yield the scopes of the file or folder that is meant, first those at the given lines."""
-    files, what = _files(connection, said)
+    files, what = _files(connection, mention)
     if not files:
         return
-    is_path = said.place and (what == "file" or said.place.endswith("/"))
-    surely = _SURE_PLACE if is_path else _SURE_IN_PASSING
+    is_path = mention.place and (what == "file" or mention.place.endswith("/"))
+    surely = _PLACE_CONFIDENCE if is_path else _LOW_CONFIDENCE
     if what == "file":
         surely *= min(1.0, _FEW / len(files))
     at = [
         scope
-        for file in (files if said.lines else ())
-        for scope in _at_lines(connection, file.file, said.lines or (0, 0))
+        for file in (files if mention.lines else ())
+        for scope in _at_lines(connection, file.file, mention.lines or (0, 0))
     ]
     for scope in at:
-        yield scope, Named("file", _told(said), 1.0 if len(files) == 1 else surely + _SURE_PLACE)
+        yield (
+            scope,
+            Named(
+                "file", _with_lines(mention), 1.0 if len(files) == 1 else surely + _PLACE_CONFIDENCE
+            ),
+        )
     inside = column(
         connection,
         "SELECT scope FROM scopes WHERE file IN (SELECT value FROM json_each(?))"
@@ -358,12 +356,12 @@ def _by_place(connection: apsw.Connection, said: Mention) -> Iterator[tuple[int,
     )
     for place, scope in enumerate(inside):
         if scope not in at:
-            yield scope, Named(what, said.text, surely, place < _FIRST_OF_A_PLACE)
+            yield scope, Named(what, mention.text, surely, place < _ALWAYS_RANKED)
 
 
-def _told(said: Mention) -> str:
-    first, last = said.lines or (0, 0)
-    return f"{said.text}:{first}" + (f"-{last}" if last > first else "")
+def _with_lines(mention: Mention) -> str:
+    first, last = mention.lines or (0, 0)
+    return f"{mention.text}:{first}" + (f"-{last}" if last > first else "")
 
 
 def _at_lines(connection: apsw.Connection, file: int, lines: tuple[int, int]) -> list[int]:
@@ -383,13 +381,17 @@ class _Span(NamedTuple):
 
 
 def _files(
-    connection: apsw.Connection, said: Mention
+    connection: apsw.Connection, mention: Mention
 ) -> tuple[list[_NamedFile], Literal["file", "folder"]]:
     """Return the files that a path or a dotted module stands for, and whether as file or folder."""
-    if not said.place:
-        return _modules(connection, "/".join(said.parts)) if len(said.parts) > 1 else ([], "file")
-    path, last = said.place.strip("/"), said.place.rpartition("/")[2]
-    endings = list(_endings(path, whole=said.text.startswith(("/", "\\", "~"))))
+    if not mention.place:
+        return (
+            _modules(connection, "/".join(mention.parts))
+            if len(mention.parts) > 1
+            else ([], "file")
+        )
+    path, last = mention.place.strip("/"), mention.place.rpartition("/")[2]
+    endings = list(_endings(path, whole=mention.text.startswith(("/", "\\", "~"))))
     if last:
         ending_so = _listed(
             connection, "substr('/' || path, -length(:said) - 1) = '/' || :said", last
@@ -397,7 +399,7 @@ def _files(
         for place in endings:
             if found := [f for f in ending_so if f"/{f.path}".endswith(f"/{place}")]:
                 whole = [file for file in found if file.path == place]
-                return whole or _unless_many(found), "file"
+                return whole or _if_few(found), "file"
     if "." not in last:
         for place in endings[:_MOST_ENDINGS]:
             if found := _in_folder(connection, place):
@@ -406,11 +408,7 @@ def _files(
 
 
 def _endings(path: str, *, whole: bool) -> Iterator[str]:
-    """Yield the path, then its ends.
-
-    Of an absolute one (`whole`) all ends; of another, only without the first folder, which may be
-    the `a/` or `b/` of a diff.
-    """
+    """Yield a path and its ends: all of an absolute one (`whole`), else without a diff's `a/`."""
     yield path
     rest = path
     while "/" in rest and (whole or (rest is path and path.count("/") > 1)):
@@ -426,7 +424,7 @@ def _modules(
     ends = [f for f in begun if f"/{f.path}".rpartition(".")[0].endswith(f"/{module}")]
     whole = [file for file in ends if file.path.rpartition(".")[0] == module]
     if ends:
-        return whole or _unless_many(ends), "file"
+        return whole or _if_few(ends), "file"
     return _below(begun, module), "folder"
 
 
@@ -441,8 +439,8 @@ def _below(files: Sequence[_NamedFile], folder: str) -> list[_NamedFile]:
     return [file for file in found if file.path.startswith(f"{folder}/")] or found
 
 
-def _unless_many(files: list[_NamedFile]) -> list[_NamedFile]:
-    return files if len(files) <= _MOST_OF_NAME else []
+def _if_few(files: list[_NamedFile]) -> list[_NamedFile]:
+    return files if len(files) <= _MOST_NAMESAKES else []
 
 
 def _listed(connection: apsw.Connection, where: str, said: str) -> list[_NamedFile]:

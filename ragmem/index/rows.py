@@ -46,7 +46,7 @@ _TEXTS = ("name", "qualified_name", "signature", "docstring")
 _PATH_PARTS = 3
 """The most components at the end of a path that are indexed as one term: `store/base.py`."""
 
-_STOPS = STOP_WORDS["english"]
+_STOP_WORDS = STOP_WORDS["english"]
 _NUMBERED = re.compile(r"#\d+$")
 """Matches the number behind a qualified name that occurs more than once in its file."""
 
@@ -65,8 +65,8 @@ def _paths(path: str, language: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _telling(text: str) -> list[str]:
-    return [term for term in terms(text, language="english") if term not in _STOPS]
+def _content_terms(text: str) -> list[str]:
+    return [term for term in terms(text, language="english") if term not in _STOP_WORDS]
 
 
 def _capped(found: list[str], most: int = 0) -> list[str]:
@@ -102,7 +102,7 @@ def embedded(path: str, scope: CutScope) -> str:
     parts = [head, doc, " ".join(scope.signature.split())[:_SIGNATURE_CHARS]]
     left = _EMBEDDED_CHARS - sum(len(part) + 1 for part in parts)
     if left > 0:
-        parts.append(_beginning(scope, left))
+        parts.append(_first_lines(scope, left))
     text = "\n".join(filter(None, parts))
     return text if any(map(str.isalnum, text)) else ""
 
@@ -111,7 +111,7 @@ def _in_words(name: str) -> str:
     return " ".join(word if word.isupper() else word.lower() for word in _WORDS.findall(name))
 
 
-def _beginning(scope: CutScope, room: int) -> str:
+def _first_lines(scope: CutScope, room: int) -> str:
     """Return the first lines with words, without those in the signature or the docstring."""
     known = f"{' '.join(scope.signature.split())} {' '.join(scope.docstring.split())}"
     found: list[str] = []
@@ -119,14 +119,14 @@ def _beginning(scope: CutScope, room: int) -> str:
         said = " ".join(line.split())
         if room <= 0:
             break
-        if not any(map(str.isalnum, said)) or _bare(said) in known:
+        if not any(map(str.isalnum, said)) or _without_marks(said) in known:
             continue
         found.append(said[:room])
         room -= len(said) + 1
     return " ".join(found)
 
 
-def _bare(line: str) -> str:
+def _without_marks(line: str) -> str:
     """Strip the marks of a comment or a string from a line."""
     return line.strip("\"'/*#!;-<> ")
 
@@ -180,12 +180,12 @@ class FileRow(msgspec.Struct, frozen=True, array_like=True):
     scopes: tuple[ScopeRow, ...] = ()
 
 
-def row_of(root: int, path: str, most: int) -> FileRow:
+def row_of(root: int, path: str, max_bytes: int) -> FileRow:
     """Read and cut one file; no content makes this raise."""
     from ragmem.index.cut import cut
 
     try:
-        content = read(root, path, most)
+        content = read(root, path, max_bytes)
     except NotRead as error:
         return FileRow(path, error.why)
     row = FileRow(
@@ -213,8 +213,8 @@ def scope_row(path: str, language: str, scope: CutScope) -> ScopeRow:
     """Return a scope with its terms, joined with spaces, and its text to embed."""
     from ragmem.index.vectors import embed_hash
 
-    about = _capped(_telling(f"{scope.docstring}\n{scope.signature}"[:_ABOUT_CHARS]))
-    body = _capped(_telling(scope.text[:_BODY_CHARS]), _MOST_TERMS)
+    about = _capped(_content_terms(f"{scope.docstring}\n{scope.signature}"[:_ABOUT_CHARS]))
+    body = _capped(_content_terms(scope.text[:_BODY_CHARS]), _MOST_TERMS)
     to_embed = clean(embedded(path, scope))
     said = {name: clean(getattr(scope, name)) for name in _TEXTS}
     return ScopeRow(
@@ -229,13 +229,13 @@ def scope_row(path: str, language: str, scope: CutScope) -> ScopeRow:
     )
 
 
-_HERE_AT_MOST = 64
+_MOST_INLINE = 64
 """The most files to cut in this process: starting a child would take longer."""
 _BATCH = 100
 _MOST_CHILDREN = 4
 """The most children, and at most one per core: they are niced, and this process is mostly idle."""
 _NICENESS = 10
-_PATIENCE_S = 120.0
+_CHILD_TIMEOUT_S = 120.0
 """The time limit for a child to start, and for each batch."""
 _TICK_S = 0.1
 _PROGRAM = "from ragmem.index.rows import serve; serve()"
@@ -245,7 +245,7 @@ def cut_files(
     root: int, paths: Sequence[str], *, most: int, stop: threading.Event
 ) -> Iterator[list[FileRow]]:
     """Yield the rows of these files, in batches, in any order; ends early if `stop` is set."""
-    if len(paths) > _HERE_AT_MOST:
+    if len(paths) > _MOST_INLINE:
         try:
             yield from _cut_by_children(root, paths, most, stop)
             return
@@ -258,7 +258,7 @@ def cut_files(
 
 
 def _cut_by_children(
-    root: int, paths: Sequence[str], most: int, stop: threading.Event
+    root: int, paths: Sequence[str], max_bytes: int, stop: threading.Event
 ) -> Iterator[list[FileRow]]:
     """Cut files in child processes; a batch that kills a child is tried again, file by file."""
     from multiprocessing.connection import wait
@@ -266,7 +266,7 @@ def _cut_by_children(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     waiting = deque(paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH))
     count = min(cores or 1, _MOST_CHILDREN, len(waiting))
-    children = [_Child(root, most) for _ in range(count)]
+    children = [_Child(root, max_bytes) for _ in range(count)]
     try:
         while (waiting or any(child.asked for child in children)) and not stop.is_set():
             ready = wait([child.line for child in children], _TICK_S)
@@ -279,7 +279,7 @@ def _cut_by_children(
                     elif rows is None:
                         rows = [FileRow(path, "unreadable") for path in asked]
                     done.append(rows or [])
-                elif child.works and time.monotonic() - child.since > _PATIENCE_S:
+                elif child.works and time.monotonic() - child.since > _CHILD_TIMEOUT_S:
                     child.process.kill()
                 # The child works on while the caller writes these rows.
                 if waiting and child.is_started and not child.asked:
@@ -358,10 +358,7 @@ class _Child:
 
 
 def serve() -> None:
-    """Run a child: answer requests until the pipe closes.
-
-    Its command-line arguments are the descriptors of the project's folder and of the pipe.
-    """
+    """Answer requests until the pipe closes; arguments: descriptors of the folder and the pipe."""
     from multiprocessing.connection import Connection
 
     root, line = int(sys.argv[1]), Connection(int(sys.argv[2]))

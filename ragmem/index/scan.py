@@ -103,16 +103,16 @@ class ScopeWriter:
         self._connection.execute("DELETE FROM imports WHERE file = ?", (file,))
         self._connection.execute("DELETE FROM files WHERE file = ?", (file,))
         if not found[1]:
-            self._tell_gone(path)
+            self._note_removed(path)
 
     def rename(self, path: str, new: str) -> None:
         """Move a file's scopes, with their ids, to a new path, and mark it to be cut again."""
         self._connection.execute(
             "UPDATE files SET path = ?, size = -1, hash = '' WHERE path = ?", (new, path)
         )
-        self._tell_gone(path)
+        self._note_removed(path)
 
-    def _tell_gone(self, path: str) -> None:
+    def _note_removed(self, path: str) -> None:
         self.removed.append(path)
         self._connection.execute("INSERT OR IGNORE INTO gone (path) VALUES (?)", (path,))
 
@@ -221,7 +221,7 @@ class _Refresh:
         self._writer = ScopeWriter(connection, plan.project_id)
         self._connection = connection
         self._plan = plan
-        self._most = plan.settings.max_file_bytes
+        self._max_bytes = plan.settings.max_file_bytes
         self._root = root
         self._stop = stop
         self._show = show
@@ -235,9 +235,9 @@ class _Refresh:
         columns = "SELECT path, size, mtime_ns, seen_ns, hash, left_out FROM files"
         rows = self._connection.execute(columns)
         seen = {str(path): FileStamp(*rest) for path, *rest in rows}
-        self._look_at_all(seen)
-        self._stop_if_told()
-        to_cut, touched = self._compared(seen)
+        self._list_files(seen)
+        self._check_stop()
+        to_cut, touched = self._changed_files(seen)
         if touched or self._removed:
             renamed = self._renamed(seen)
             with self._writer.transaction():
@@ -255,7 +255,7 @@ class _Refresh:
 
     # --- comparison with the disk -----------------------------------------------------------
 
-    def _look_at_all(self, seen: Collection[str]) -> None:
+    def _list_files(self, seen: Collection[str]) -> None:
         plan = self._plan
         listed = list_project(
             self._root,
@@ -265,13 +265,13 @@ class _Refresh:
             stop=self._stop,
         )
         for path in listed.paths:
-            if why := self._note(path):
+            if why := self._add_present(path):
                 listed.left_out[why] += 1
         if listed.whole:
             self._left_out = listed.left_out
             self._removed = [path for path in seen if path not in self._present]
 
-    def _note(self, path: str) -> str:
+    def _add_present(self, path: str) -> str:
         """Add a file to those present; return why not if it can't be indexed, else nothing."""
         try:
             found = os.stat(path, dir_fd=self._root, follow_symlinks=False)
@@ -283,12 +283,12 @@ class _Refresh:
             return "vanished"
         except (OSError, ValueError):
             return "unreadable"
-        if found.st_size > self._most:
+        if found.st_size > self._max_bytes:
             return "too large"
         self._present[path] = found
         return ""
 
-    def _compared(
+    def _changed_files(
         self, seen: Mapping[str, FileStamp]
     ) -> tuple[list[str], list[tuple[int, int, int, str]]]:
         """Return new and modified files, the latest last, and the new stats of unmodified ones."""
@@ -298,7 +298,7 @@ class _Refresh:
             before = seen.get(path)
             if before is not None and before.is_of(found.st_size, found.st_mtime_ns):
                 continue
-            self._stop_if_told()
+            self._check_stop()
             content = self._read(path) if before is not None else None
             if before is not None and content is not None and content.hash == before.hash:
                 touched.append((content.size, content.mtime_ns, content.seen_ns, path))
@@ -327,27 +327,27 @@ class _Refresh:
 
     def _read(self, path: str) -> Content | None:
         try:
-            return read(self._root, path, self._most)
+            return read(self._root, path, self._max_bytes)
         except NotRead:
             return None
 
-    def _stop_if_told(self) -> None:
+    def _check_stop(self) -> None:
         if self._stop.is_set():
             raise Stopped
 
-    # --- what is written ----------------------------------------------------------------------
+    # --- writing ------------------------------------------------------------------------------
 
     def _cut(self, paths: Sequence[str]) -> None:
         done = 0
         if paths:
             self._show(0, len(paths))
-        for rows in cut_files(self._root, paths, most=self._most, stop=self._stop):
+        for rows in cut_files(self._root, paths, most=self._max_bytes, stop=self._stop):
             with self._writer.transaction():
                 for row in rows:
                     self._writer.put(row)
             done += len(rows)
             self._show(done, len(paths))
-        self._stop_if_told()
+        self._check_stop()
 
     def _finish(self, known: Set[str]) -> None:
         """Do the work that needs all files: resolve imports, count the files left out."""

@@ -111,17 +111,17 @@ DEFAULT_WEIGHTS = ScopeWeights()
 WITHOUT_VECTORS = ScopeWeights(words=1.0, own=0.6, told=0.4)
 """The weights if no candidate has a vector: a scope's own words count for more."""
 _BEST_OF_FILE = 3
-_MOST_LENT = 5.0
+_MAX_LENT_Z = 5.0
 """The limit of a lent z-score: if few candidates have one, it would be huge."""
-_FIRST = 10
-_OF_ONE_FILE = 3
+_FIRST_HITS = 10
+_MOST_OF_A_FILE = 3
 """The most scopes of one file among the first hits, unless the question names more."""
 
 _TEST_PATH = re.compile(
     r"(^|/)(tests?|testing|testdata|specs?|__tests__|fixtures|[^/]*_tests)/"
     r"|(^|/)(test_[^/]*|conftest|[^/]*_tests?|[^/]*[.-](test|spec)|[^/]*Tests?)\.\w+$"
 )
-_OF_TESTS = re.compile(
+_ABOUT_TESTS = re.compile(
     r"\b(tests?|tested|testing|specs?|fixtures?|mocks?|testcases?|unittests?|pytest)\b|\btest_",
     re.IGNORECASE,
 )
@@ -158,23 +158,25 @@ def rank(
     ]
     of_file = group_z_scores(paths, own, best_of=_BEST_OF_FILE)
     of_imports = _by_imports(paths, own, imports or {})
-    tests_wanted = _OF_TESTS.search(question) is not None
+    tests_wanted = _ABOUT_TESTS.search(question) is not None
     ranked = []
-    for i, one in enumerate(candidates):
+    for i, candidate in enumerate(candidates):
         parts = {
             "text": by_text[i],
             "vector": vector * by_vector[i],
             "lent": by_lent[i],
             "told": by_told[i],
-            "held": weights.held * max(0.0, one.held - weights.much_held),
-            "file": weights.file * of_file[one.path],
-            "imports": weights.imports * of_imports.get(one.path, 0.0),
-            "near": weights.near if one.path in near else 0.0,
-            "test": 0.0 if tests_wanted or not is_test(one.path) else -weights.test,
-            "kind": -_less(one.kind, weights),
-            "named": weights.named * one.named,
+            "held": weights.held * max(0.0, candidate.held - weights.much_held),
+            "file": weights.file * of_file[candidate.path],
+            "imports": weights.imports * of_imports.get(candidate.path, 0.0),
+            "near": weights.near if candidate.path in near else 0.0,
+            "test": 0.0 if tests_wanted or not is_test(candidate.path) else -weights.test,
+            "kind": -_kind_penalty(candidate.kind, weights),
+            "named": weights.named * candidate.named,
         }
-        ranked.append(RankedScope(candidate=one, score=math.fsum(parts.values()), parts=parts))
+        ranked.append(
+            RankedScope(candidate=candidate, score=math.fsum(parts.values()), parts=parts)
+        )
     return sorted(ranked, key=lambda each: (-each.score, each.candidate.path, each.candidate.scope))
 
 
@@ -189,8 +191,8 @@ def _by_words(
     lent = [max(c.text, weights.share_lent * c.lent) for c in candidates]
     told = [max(n, weights.share_told * c.told) for n, c in zip(lent, candidates, strict=True)]
     by_own, by_all = scale_of(own), scale_of(told)
-    by_lent = [min(_MOST_LENT, z) for z in z_scores([c.lent for c in candidates])]
-    by_told = [min(_MOST_LENT, z) for z in z_scores([c.told for c in candidates])]
+    by_lent = [min(_MAX_LENT_Z, z) for z in z_scores([c.lent for c in candidates])]
+    by_told = [min(_MAX_LENT_Z, z) for z in z_scores([c.told for c in candidates])]
     share = 1 - weights.own
     both = [weights.own * by_own(o) + share * by_all(t) for o, t in zip(own, told, strict=True)]
     best = max(both)
@@ -210,20 +212,20 @@ def mixed(ranked: Sequence[RankedScope]) -> list[RankedScope]:
     first: list[RankedScope] = []
     later: list[RankedScope] = []
     seen: Counter[str] = Counter()
-    for place, one in enumerate(ranked):
-        path = one.candidate.path
-        if len(first) >= _FIRST:
+    for place, hit in enumerate(ranked):
+        path = hit.candidate.path
+        if len(first) >= _FIRST_HITS:
             later += ranked[place:]
             break
-        if seen[path] >= _OF_ONE_FILE and not one.candidate.meant:
-            later.append(one)
+        if seen[path] >= _MOST_OF_A_FILE and not hit.candidate.meant:
+            later.append(hit)
             continue
         seen[path] += 1
-        first.append(one)
+        first.append(hit)
     return first + later
 
 
-def _less(kind: ScopeKind, weights: ScopeWeights) -> float:
+def _kind_penalty(kind: ScopeKind, weights: ScopeWeights) -> float:
     if kind == "section":
         return weights.section
     return weights.block if kind in ("block", "text") else 0.0
@@ -236,16 +238,16 @@ def _by_imports(
     best: dict[str, float] = {}
     for path, score in zip(paths, scores, strict=True):
         best[path] = max(score, best.get(path, 0.0))
-    found: dict[str, float] = {}
+    scores_by_path: dict[str, float] = {}
     for path, imported in imports.items():
         for other in imported:
             if other != path:
-                found[path] = max(found.get(path, 0.0), best.get(other, 0.0))
-                found[other] = max(found.get(other, 0.0), best.get(path, 0.0))
-    return found
+                scores_by_path[path] = max(scores_by_path.get(path, 0.0), best.get(other, 0.0))
+                scores_by_path[other] = max(scores_by_path.get(other, 0.0), best.get(path, 0.0))
+    return scores_by_path
 
 
-_DEFINED = 3
+_MOST_NAMESAKES = 3
 """The most scopes that may share a called name: with more, the call identifies none of them."""
 TEXTS = ("section", "text")
 """The kinds of scopes that are prose: they call nothing, but may name other scopes."""
@@ -283,8 +285,8 @@ def loans(
     lent, told = dict[int, LentScore](), dict[int, LentScore]()
     for name, found in called:
         of_name = "SELECT scope FROM scopes WHERE name_key = ? LIMIT ?"
-        defined = column(connection, of_name, name, _DEFINED + 1)
-        if len(defined) > _DEFINED:
+        defined = column(connection, of_name, name, _MOST_NAMESAKES + 1)
+        if len(defined) > _MOST_NAMESAKES:
             continue
         for lender in msgspec.json.decode(str(found), type=list[int]):
             given = told if lender in texts else lent
@@ -333,8 +335,8 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
         told = [
             (parts[part] + more, f"{how}{who}")
             for part, more, how, who in (
-                ("text", 1, "name: ", _whole(in_name)),
-                ("text", 0, "words: ", _whole(rest)),
+                ("text", 1, "name: ", _joined_terms(in_name)),
+                ("text", 0, "words: ", _joined_terms(rest)),
                 ("vector", 0, "", MEANING),
                 ("lent", 0, "called by ", self.lent.get(one.scope)),
                 ("told", 0, "told of in ", self.told.get(one.scope)),
@@ -364,7 +366,7 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-def _whole(words: Sequence[str]) -> str:
+def _joined_terms(words: Sequence[str]) -> str:
     """Join the first of these terms, dropping parts of paths and compound names in the list."""
     whole = [word for word in words if not any(word in each for each in words if each != word)]
     return ", ".join(whole[:_WORDS])
@@ -399,7 +401,7 @@ _COLUMNS = "npab"
 _COLUMN_BITS = 7
 _CALLERS = 100
 _LENT = 50
-_OF_A_PLACE = 30
+_MOST_OF_A_PLACE = 30
 """The number of scopes by text score, and by vector, that are ranked for places in a question."""
 
 
@@ -407,20 +409,20 @@ def search(
     connection: apsw.Connection, question: CodeQuestion, resident: ScopeVectors
 ) -> list[CodeHit]:
     """Find the best scopes, without their texts. Runs in the caller's transaction."""
-    held = connection.execute("SELECT document_count, term_count FROM state").fetchone()
-    if held is None or not held[0] or question.limit < 1:
+    counts = connection.execute("SELECT document_count, term_count FROM state").fetchone()
+    if counts is None or not counts[0] or question.limit < 1:
         return []
-    count, length = int(str(held[0])), float(str(held[1]))
-    asked = query_terms(question.text)
-    lists = _lists(connection, asked, count, length / count)
-    text = _Scores(*_summed(lists))
+    count, length = int(str(counts[0])), float(str(counts[1]))
+    query = query_terms(question.text)
+    lists = _postings(connection, query, count, length / count)
+    text = _Scores(*_summed_scores(lists))
     near = _Scores(*resident.similarities(connection, question.vector, question.embedder))
     best = {*text.best(_CANDIDATES), *near.best(_CANDIDATES)}
     named = named_in(connection, question.text)
-    rows = _rows(connection, {*best, *_of_places(named, text, near)})
+    rows = _rows(connection, {*best, *_named_to_rank(named, text, near)})
     lent, told = loans(connection, text.of(text.best(_CALLERS)))
     rows |= _rows(connection, {*best_of(lent, _LENT), *best_of(told, _LENT)} - rows.keys())
-    scores, cosines, held = text.of(rows), near.of(rows), _held(lists, sorted(rows))
+    scores, cosines, shares = text.of(rows), near.of(rows), _shares_held(lists, sorted(rows))
     candidates = [
         ScopeCandidate(
             scope=scope,
@@ -428,7 +430,7 @@ def search(
             kind=row.kind,
             text=scores.get(scope, 0.0),
             similarity=cosines.get(scope),
-            held=held.get(scope, 0.0),
+            held=shares.get(scope, 0.0),
             lent=lent[scope].score if scope in lent else 0.0,
             told=told[scope].score if scope in told else 0.0,
             named=named[scope].surely if scope in named else 0.0,
@@ -466,7 +468,7 @@ def search(
 # --- by words -------------------------------------------------------------------------
 
 
-class _List(NamedTuple):
+class _Postings(NamedTuple):
     """The postings of a term: its worth (weight by IDF), scopes sorted, and their BM25 scores."""
 
     term: QueryTerm
@@ -475,19 +477,19 @@ class _List(NamedTuple):
     scores: "Floats"
 
 
-def _lists(
+def _postings(
     connection: apsw.Connection,
     asked: Sequence[QueryTerm],
     count: int,
     mean_length: float,
-) -> list[_List]:
+) -> list[_Postings]:
     import numpy as np
 
     fields = np.array(_FIELDS)
     column = np.zeros(1 << _COLUMN_BITS, np.int64)
     column[list(map(ord, _COLUMNS))] = range(len(_COLUMNS))
     lists = []
-    for term, held in _rare(connection, asked, count):
+    for term, held in _rarest_terms(connection, asked, count):
         places = _places(connection, term.term)
         scopes, field = places >> _COLUMN_BITS, column[places & (1 << _COLUMN_BITS) - 1]
         shape = 1 - _B + _B * length_of(scopes) / max(1.0, mean_length)
@@ -498,11 +500,11 @@ def _lists(
         idf = math.log(1 + (count - held + 0.5) / (held + 0.5))
         worth = term.weight * idf
         scores = worth * counts * (_K1 + 1) / (counts + _K1)
-        lists.append(_List(term, worth, scopes[starts], scores))
+        lists.append(_Postings(term, worth, scopes[starts], scores))
     return lists
 
 
-def _rare(
+def _rarest_terms(
     connection: apsw.Connection, asked: Sequence[QueryTerm], count: int
 ) -> list[tuple[QueryTerm, int]]:
     """Return terms with the numbers of scopes that have them, rarest first, up to the limit."""
@@ -533,7 +535,7 @@ def _places(connection: apsw.Connection, term: str) -> "Numbers":
     return np.fromstring(joined, np.int64, sep=",") if joined else np.empty(0, np.int64)
 
 
-def _summed(lists: Sequence[_List]) -> "tuple[Numbers, Floats]":
+def _summed_scores(lists: Sequence[_Postings]) -> "tuple[Numbers, Floats]":
     import numpy as np
 
     if not lists:
@@ -578,18 +580,18 @@ class _Scores:
         return dict(zip(self._scopes[places].tolist(), scores.tolist(), strict=True))
 
 
-# --- what is around them -----------------------------------------------------------------
+# --- neighbourhood -----------------------------------------------------------------------
 
 
-def _of_places(named: Mapping[int, Named], text: _Scores, near: _Scores) -> set[int]:
+def _named_to_rank(named: Mapping[int, Named], text: _Scores, near: _Scores) -> set[int]:
     """Return the named scopes to rank: those marked `first`, and the best of the others."""
     first = {scope for scope, one in named.items() if one.first}
     others = sorted(named.keys() - first)
-    found = (best_of(scores.of(others), _OF_A_PLACE) for scores in (text, near))
+    found = (best_of(scores.of(others), _MOST_OF_A_PLACE) for scores in (text, near))
     return first.union(*found) if others else first
 
 
-def _held(lists: Sequence[_List], scopes: Sequence[int]) -> dict[int, float]:
+def _shares_held(lists: Sequence[_Postings], scopes: Sequence[int]) -> dict[int, float]:
     """Return for each scope the share of the total worth of the question's words that it has."""
     import numpy as np
 
@@ -622,7 +624,7 @@ def _imports(connection: apsw.Connection, paths: Collection[str]) -> dict[str, l
     return found
 
 
-# --- what is shown -------------------------------------------------------------------------
+# --- rows and reasons ----------------------------------------------------------------------
 
 
 def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, CodeHit]:
@@ -649,10 +651,10 @@ def _lenders(
     """Return by scope the name of its lender, without scopes that have none."""
     chosen = {scope: given[scope].lender for scope in scopes if scope in given}
     rows = _rows(connection, set(chosen.values()))
-    return {scope: _called(rows[lender]) for scope, lender in chosen.items() if lender in rows}
+    return {scope: _lender_name(rows[lender]) for scope, lender in chosen.items() if lender in rows}
 
 
-def _called(hit: CodeHit) -> str:
+def _lender_name(hit: CodeHit) -> str:
     """Return how to refer to a lender: a path for prose, else its qualified name."""
     return hit.path if hit.kind in TEXTS else hit.qualified_name or hit.path
 

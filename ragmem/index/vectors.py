@@ -39,18 +39,18 @@ def embed_hash(text: str) -> str:
 
 def want(connection: apsw.Connection, rows: Sequence[tuple[str, str]]) -> None:
     """Store texts by their hashes, and queue those without a vector."""
-    given = {key: text for key, text in rows if key}
-    if not given:
+    texts = {key: text for key, text in rows if key}
+    if not texts:
         return
     known = column(
         connection,
         "SELECT embed_hash FROM vectors WHERE embed_hash IN (SELECT value FROM json_each(?))",
-        listed(given),
+        listed(texts),
     )
     connection.executemany(
         "INSERT INTO to_embed (embed_hash, text, waits) VALUES (?, ?, ?)"
         " ON CONFLICT (embed_hash) DO NOTHING",
-        [(key, text, key not in known) for key, text in given.items()],
+        [(key, text, key not in known) for key, text in texts.items()],
     )
 
 
@@ -89,10 +89,7 @@ def use_embedder(connection: apsw.Connection, model_id: str, dimension: int) -> 
 def put(
     connection: apsw.Connection, mark: tuple[str, int], rows: Sequence[tuple[str, bytes]]
 ) -> None:
-    """Store vectors (float32) by the hashes of their texts.
-
-    `mark` is the model and dimension; if the index has others by now, nothing is stored.
-    """
+    """Store vectors (float32) by text hash, unless the index has another (model, dimension)."""
     sound = [(key, vector) for key, vector in rows if key and len(vector) == 4 * mark[1]]
     if not sound or _mark(connection) != mark:
         return
@@ -149,10 +146,7 @@ class ScopeVectors:
     def similarities(
         self, connection: apsw.Connection, vector: bytes, model_id: str
     ) -> "tuple[Numbers, Floats]":
-        """Return the row ids of scopes with a vector, sorted, and their cosine similarities.
-
-        Both are empty if the question has no vector, or one of another model.
-        """
+        """Return scopes' row ids, sorted, and cosine similarities; none for another model."""
         import numpy as np
 
         mark = _mark(connection)
@@ -163,7 +157,7 @@ class ScopeVectors:
             if epoch != self._epoch:
                 self._scopes, self._places = _places(connection)
                 self._epoch = epoch
-            read = partial(_after, connection)
+            read = partial(_vectors_after, connection)
             parts = self._cache.similarities("", Version(*mark, born), vector, read)
             found = Similarities.joined(list(parts))
             return self._scopes, found.best[np.searchsorted(found.records, self._places)]
@@ -182,7 +176,7 @@ def _places(connection: apsw.Connection) -> "tuple[Numbers, Numbers]":
     return scopes, places
 
 
-def _after(
+def _vectors_after(
     connection: apsw.Connection, place: int
 ) -> Iterator[tuple[Sequence[int], Sequence[bytes], int]]:
     cursor = connection.execute(

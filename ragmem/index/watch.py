@@ -23,23 +23,23 @@ from ragmem.text import one_line
 if TYPE_CHECKING:
     from ragmem.index.index import CodeIndex
 
-_TOGETHER_MS = 800
+_DEBOUNCE_MS = 800
 """The longest time for which successive changes are reported together."""
-_QUIET_MS = 150
+_STEP_MS = 150
 """The time without changes after which those before it are reported."""
-_TICK_MS = 1_000
+_TIMEOUT_MS = 1_000
 """The time without changes after which to check that the folder still exists."""
 _POLL_S = 5.0
 """The pause between refreshes if the system can't watch the files."""
 _RETRY_S = 0.5
 """The pause after a refresh that failed; it doubles with each further failure."""
-_LONGEST_AGAIN_S = 60.0
-_REST = 10
+_LONGEST_RETRY_S = 60.0
+_PAUSE_FACTOR = 10
 """The pause after a refresh that found no change, as a multiple of its duration; after the second
 in a row it is twice as long, after the third three times …"""
-_LONGEST_REST = 100
+_MAX_PAUSE_FACTOR = 100
 """The limit of that multiple, reached for example where a log is written all the time."""
-_WHOLE = sys.platform == "darwin"
+_WATCHES_TREES = sys.platform == "darwin"
 """Whether the system watches a whole tree at once, without following symbolic links."""
 
 
@@ -52,8 +52,8 @@ async def keep_current(
     """
     not_before, again_s, idle = 0.0, _RETRY_S, 0
     with following(followers):
-        async with aclosing(_told(index, root)) as told:
-            async for has_changed in told:
+        async with aclosing(_changes(index, root)) as changes:
+            async for has_changed in changes:
                 due = has_changed
                 while due:
                     await asyncio.sleep(not_before - time.monotonic())
@@ -61,23 +61,23 @@ async def keep_current(
                         return
                     started = time.monotonic()
                     try:
-                        looked = await index.refresh()
+                        refreshed = await index.refresh()
                     except RagmemError as error:
                         text = "The code index is not current: %s"
                         logging.getLogger(LOGGER).warning(text, error)
                         not_before = time.monotonic() + again_s
-                        again_s = min(2 * again_s, _LONGEST_AGAIN_S)
+                        again_s = min(2 * again_s, _LONGEST_RETRY_S)
                         continue
                     # Another process's refresh may have begun before this change.
-                    due, again_s = looked.elsewhere, _RETRY_S
-                    idle = 0 if looked.changed or looked.removed else idle + 1
-                    rest = min(_REST * idle, _LONGEST_REST)
+                    due, again_s = refreshed.elsewhere, _RETRY_S
+                    idle = 0 if refreshed.changed or refreshed.removed else idle + 1
+                    factor = min(_PAUSE_FACTOR * idle, _MAX_PAUSE_FACTOR)
                     now = time.monotonic()
-                    not_before = now + max(_RETRY_S * due, rest * (now - started))
-                    yield looked
+                    not_before = now + max(_RETRY_S * due, factor * (now - started))
+                    yield refreshed
 
 
-async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
+async def _changes(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
     """Yield, about once a second, whether files may have changed, until the folder is removed.
 
     If the system can't watch them, it yields True every few seconds. The caller must refresh
@@ -91,11 +91,11 @@ async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
             listening = watchfiles.awatch(
                 *folders,
                 watch_filter=lambda _, path: "/.git/" not in path,
-                debounce=_TOGETHER_MS,
-                step=_QUIET_MS,
-                rust_timeout=_TICK_MS,
+                debounce=_DEBOUNCE_MS,
+                step=_STEP_MS,
+                rust_timeout=_TIMEOUT_MS,
                 yield_on_timeout=True,
-                recursive=_WHOLE,
+                recursive=_WATCHES_TREES,
             )
             # Changes before it listens are not reported, nor folders added meanwhile.
             is_new = True
@@ -104,7 +104,9 @@ async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
                     if not _is_folder(root):
                         return
                     yield is_new or bool(changes)
-                    if not _WHOLE and any(c == Change.added and _is_folder(p) for c, p in changes):
+                    if not _WATCHES_TREES and any(
+                        c == Change.added and _is_folder(p) for c, p in changes
+                    ):
                         break  # A new folder has to be watched too.
                     if is_new and await _watchable(index, root) != folders:
                         break
@@ -116,15 +118,15 @@ async def _told(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]:
             if not all(map(_is_folder, folders)):
                 continue  # A folder was removed just then.
             if not is_known:
-                told = "The files of %s can't be watched (%s); they are looked at now and then."
-                logging.getLogger(LOGGER).warning(told, root, one_line(str(error), 200))
+                text = "The files of %s can't be watched (%s); they are looked at now and then."
+                logging.getLogger(LOGGER).warning(text, root, one_line(str(error), 200))
             is_known = True
         yield True
         await asyncio.sleep(_POLL_S)
 
 
 async def _watchable(index: "CodeIndex", root: Path) -> list[Path]:
-    if _WHOLE:
+    if _WATCHES_TREES:
         return [root]
     return await asyncio.to_thread(folders_of, str(root), await index.folders())
 
@@ -136,8 +138,7 @@ def _is_folder(path: str | Path) -> bool:
 def folders_of(root: str, indexed: Collection[str]) -> list[Path]:
     """Return the folders to watch below `root`: those with indexed files, or with no files yet.
 
-    A folder with files of which none is indexed is taken to be ignored. Symbolic links are not
-    followed.
+    A folder with files but no indexed ones counts as ignored. Symbolic links are not followed.
     """
     around = {""}
     for folder in indexed:

@@ -122,7 +122,7 @@ def checked_calls(
 
 
 def _call(one: GivenCall, *, turn_id: str, order: int, at: datetime) -> ToolCall:
-    fields = msgspec.structs.asdict(one) if isinstance(one, ToolCall) else _named(one)
+    fields = msgspec.structs.asdict(one) if isinstance(one, ToolCall) else _checked_fields(one)
     success = fields.get("success")
     whole = {
         "success": fields.get("error") is None if success is None else success,
@@ -139,7 +139,7 @@ def _call(one: GivenCall, *, turn_id: str, order: int, at: datetime) -> ToolCall
         raise UsageError(f"The tool call can't be stored: {wrong}.") from None
 
 
-def _named(given: Mapping[str, Any]) -> dict[str, Any]:
+def _checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     if unknown := sorted(set(given) - _FIELDS):
         raise UsageError(
             f"A tool call has no {unknown[0]!r}.", hint=f"It has {', '.join(sorted(_FIELDS))}."

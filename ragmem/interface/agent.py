@@ -157,8 +157,7 @@ class Conversation:
     async def search_history(self, query: str, limit: int = 10) -> list[Hit]:
         """Find the turns of this conversation that are relevant to a text, best first.
 
-        They contain words of the text, or their similarity is strictly above the embedder's
-        threshold.
+        They contain words of it, or are strictly above the embedder's similarity threshold.
         """
         return await self._owner.recorder.search(
             Question(
@@ -212,7 +211,7 @@ class Conversation:
         Without a message, the last one is used for recall. The counts only lower what the
         context's budgets allow.
         """
-        session = await self._known()
+        session = await self._current_session()
         owner = self._owner
         builder = owner.builder(
             Counts(
@@ -239,7 +238,7 @@ class Conversation:
             request=request,
         )
 
-    async def _known(self) -> Session:
+    async def _current_session(self) -> Session:
         with suppress(StoreError):
             self._session = await self.session()
         return self._session
@@ -431,8 +430,7 @@ class ConversationAgent:
     async def find_similar_conversations(self, query: str, limit: int = 5) -> list[SimilarSession]:
         """Find conversations whose summaries are similar to a text, nearest first.
 
-        The similarity is strictly above the embedder's threshold. Raises UsageError if embeddings
-        are disabled.
+        Strictly above the embedder's threshold. Raises UsageError if embeddings are disabled.
         """
         embedder, floor = self.memory.app.embedder, self.recorder.floor
         if embedder is None or floor is None:
@@ -455,10 +453,7 @@ class ConversationAgent:
         return await self.load_conversation(session.session_id)
 
     async def drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until all pending work is embedded and summarized, as this agent is configured.
-
-        Returns False if the time is over, or something failed.
-        """
+        """Embed and summarize all pending work as configured; return whether none is left."""
         return await self.work.drain(timeout_s)
 
     # --- used by conversations ----------------------------------------------------
@@ -486,7 +481,7 @@ class ConversationAgent:
             own = memory_tools(self.recorder, session, self._settings.scope)
             tools += [tool for tool in own if tool.name not in names]
         return Dependencies(
-            llm=_Lent(self.llm),
+            llm=_SharedLLM(self.llm),
             memory=self.recorder,
             toolset=Toolset(tools),
             builder=self.builder(Counts(at_most=self.config.max_context_messages)),
@@ -504,7 +499,7 @@ class ConversationAgent:
         return place_of(session, Instructions(self.config.instructions, ()))
 
 
-class _Lent:
+class _SharedLLM:
     """A shared model, which isn't closed with a conversation."""
 
     def __init__(self, llm: LLM) -> None:

@@ -39,7 +39,7 @@ from ragmem.interface import (
 )
 from ragmem.llm.base import LLM, ModelInfo
 from ragmem.memory.context.builder import Context, ContextBuilder
-from ragmem.memory.context.collect import Strategy
+from ragmem.memory.context.collect import FILES_CHARS, Strategy
 from ragmem.memory.leases import leased
 from ragmem.memory.memory import Memory, SessionTurns
 from ragmem.memory.projects import folder_name, normalize_cwd, project_of_folder
@@ -113,15 +113,15 @@ class Work:
             names_sessions=names_sessions,
             metrics=app.metrics,
         )
-        self._runs = app.config.memory.worker != "off"
+        self._is_enabled = app.config.memory.worker != "off"
         self._inline = app.config.memory.worker == "inline"
         self._drain = asyncio.Lock()
         self._started = False
 
     def wake(self) -> None:
         """Start pending work in the background, unless `memory.worker` is off."""
-        self._started = self._runs
-        if self._runs and not self._drain.locked():
+        self._started = self._is_enabled
+        if self._is_enabled and not self._drain.locked():
             self.worker.start()
             self.worker.wake()
 
@@ -131,10 +131,7 @@ class Work:
             self.wake()
 
     async def drain(self, limit_s: float | None) -> bool:
-        """Do all pending work, for at most `limit_s`; return whether none is left.
-
-        Raises StoreError.
-        """
+        """Do all pending work within `limit_s`; return whether none is left. Raises StoreError."""
         started = time.monotonic()
         try:
             async with asyncio.timeout(limit_s):
@@ -158,12 +155,12 @@ class Work:
 
     async def aclose(self) -> None:
         """Stop; pending work is left to the next process that opens the memory."""
-        self._runs = self._started = False
+        self._is_enabled = self._started = False
         await self.worker.aclose()
 
 
 _LEASE_S = 60.0
-_AGAIN_S = 0.2
+_RETRY_S = 0.2
 _RECENT_TURNS, _RECENT_CHARS = 3, 5_000
 """The defaults of `get_recent_turns`, as in a context."""
 _FINISHED = ("completed", "interrupted", "failed")
@@ -179,12 +176,12 @@ class OpenMemory:
         self.app = app
         self._memory = app.memory
         self._llm: LLM | None = None
-        self._made: Summarizer | None = None
-        self._own: Work | None = None
-        self._others: list[Work] = []
+        self._own_summarizer: Summarizer | None = None
+        self._own_work: Work | None = None
+        self._agents_work: list[Work] = []
         self._closing: list[Callable[[], Awaitable[None]]] = []
         self._notices: list[str] = []
-        self._foreign = ""
+        self._vectors_notice = ""
         self._locate: dict[str, Callable[[str], str]] = {}
         """By session id, cached for when the store is unavailable."""
 
@@ -196,8 +193,8 @@ class OpenMemory:
                 hint="Set memory.enabled = true, or unset RAGMEM_MEMORY__ENABLED.",
             )
         await (await self.app.store()).sessions(SessionQuery(limit=1))
-        self._foreign = await self.app.background.vectors_notice()
-        self._notices += [self._foreign] if self._foreign else []
+        self._vectors_notice = await self.app.background.vectors_notice()
+        self._notices += [self._vectors_notice] if self._vectors_notice else []
         return self
 
     async def __aexit__(
@@ -210,10 +207,10 @@ class OpenMemory:
         async with AsyncExitStack() as stack:
             if self._llm:
                 stack.push_async_callback(self._llm.aclose)
-            if self._own:
-                stack.push_async_callback(self._own.aclose)
+            if self._own_work:
+                stack.push_async_callback(self._own_work.aclose)
                 if kind is None:
-                    stack.push_async_callback(self._own.finish)
+                    stack.push_async_callback(self._own_work.finish)
             for close in self._closing:
                 stack.push_async_callback(close)
 
@@ -332,9 +329,15 @@ class OpenMemory:
         await self.session(session_id)
         return await (await self.app.store()).raw_history_chars(session_id)
 
-    async def get_recently_accessed_files(self, session_id: str) -> list[FileAccess]:
-        """Return the latest access to each file, the latest first."""
-        return await self._memory.recently_accessed_files(session_id)
+    async def get_recently_accessed_files(
+        self, session_id: str, *, max_chars: int = FILES_CHARS
+    ) -> list[FileAccess]:
+        """Return the latest access to each file, the latest first.
+
+        Looks at the latest turns within ten times `max_chars`, and returns at most one path
+        per 50 characters.
+        """
+        return await self._memory.recently_accessed_files(session_id, max_chars=max_chars)
 
     # --- summaries --------------------------------------------------------------
 
@@ -382,19 +385,21 @@ class OpenMemory:
                         raise UsageError(f"No summary of level {level} waits to be summed up.")
                     made = await self._summarizer.summarize_summaries(session_id, waiting)
                     return await self._store_summary(made)
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
 
     @property
     def _summarizer(self) -> Summarizer:
         """Return the summarizer, which is created on first use."""
-        if self._made is None:
+        if self._own_summarizer is None:
             app = self.app
             named = app.config.model.summary or app.config.model.main
             # An API key alone doesn't count: a model has to be set explicitly.
             self._llm = summary_model(app.config, app.paths) if named else None
             summaries = app.config.memory.summaries
-            self._made = Summarizer(self._llm, summaries, usage=app.usage, open_attempts=app.store)
-        return self._made
+            self._own_summarizer = Summarizer(
+                self._llm, summaries, usage=app.usage, open_attempts=app.store
+            )
+        return self._own_summarizer
 
     async def _checked(
         self, session_id: str, given: Summary | str, level: int | None, covers: tuple[str, ...]
@@ -529,18 +534,18 @@ class OpenMemory:
         leased is left to it.
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        done = not self._foreign
-        for work in (*self._others, self._work):
+        done = not self._vectors_notice
+        for work in (*self._agents_work, self._work):
             done &= await work.drain(until and until - time.monotonic())
         return done
 
     @property
     def _work(self) -> Work:
-        if self._own is None:
+        if self._own_work is None:
             # Background work uses only a model that was set explicitly.
             made = self._summarizer
             asker = made if self._llm else None
-            self._own = Work(
+            self._own_work = Work(
                 self.app,
                 self._memory,
                 asker,
@@ -548,16 +553,16 @@ class OpenMemory:
                 embedder=self.app.embedder,
                 learns=True,
             )
-        return self._own
+        return self._own_work
 
     def join(self, work: Work, close: Callable[[], Awaitable[None]]) -> None:
         """Register an agent's work: `drain` waits for it, and it is closed with the memory."""
-        self._others.append(work)
+        self._agents_work.append(work)
         self._closing.append(close)
 
     def leave(self, work: Work) -> None:
         """Unregister the work of a closed agent; this memory's worker does what it left."""
-        self._others = [other for other in self._others if other is not work]
+        self._agents_work = [other for other in self._agents_work if other is not work]
 
     def notices(self) -> list[str]:
         """Return new messages to show to the user, such as that the store was unavailable."""

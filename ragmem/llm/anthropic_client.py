@@ -24,11 +24,11 @@ from ragmem.messages import ImagePart, Json, Message, Part, TextPart, ToolAnswer
 from ragmem.text import clean
 
 _VERSION = "2023-06-01"
-_MOST_TOKENS = 32_000
+_MAX_TOKENS = 32_000
 """The limit of an answer if none is set: the API requires one. It is at most the model's own."""
-_UNKNOWN_MOST = 8_192
-_MARK = {"type": "ephemeral"}
-_ENDS = {
+_DEFAULT_MAX_TOKENS = 8_192
+_CACHE_BREAKPOINT = {"type": "ephemeral"}
+_END_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
@@ -58,16 +58,16 @@ class AnthropicClient(HttpClient):
         return MessageReader(self._thoughts)
 
     def _body(self, request: Request) -> dict[str, Json]:
-        known = self.info.max_output_tokens or _UNKNOWN_MOST
+        known = self.info.max_output_tokens or _DEFAULT_MAX_TOKENS
         body: dict[str, Json] = {
             "model": self._endpoint.model,
-            "max_tokens": request.max_output_tokens or min(known, _MOST_TOKENS),
+            "max_tokens": request.max_output_tokens or min(known, _MAX_TOKENS),
             "messages": self._messages(request.messages),
             "stream": True,
         }
         if rules := wire.rules_of(request.messages):
             # The tools precede it in the prompt: one cache breakpoint covers both.
-            body["system"] = [{"type": "text", "text": rules, "cache_control": _MARK}]
+            body["system"] = [{"type": "text", "text": rules, "cache_control": _CACHE_BREAKPOINT}]
         if request.tools:
             body["tools"] = [
                 {
@@ -81,8 +81,8 @@ class AnthropicClient(HttpClient):
             body |= self._thinking(request, body["max_tokens"])
         if schema := self._schema_of(request):
             # See https://docs.anthropic.com/en/docs/build-with-claude/structured-outputs.
-            told = {"format": {"type": "json_schema", "schema": schema}}
-            body["output_config"] = body.get("output_config", {}) | told
+            form = {"format": {"type": "json_schema", "schema": schema}}
+            body["output_config"] = body.get("output_config", {}) | form
         return body
 
     def _thinking(self, request: Request, max_tokens: int) -> dict[str, Json]:
@@ -91,9 +91,9 @@ class AnthropicClient(HttpClient):
         See https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking and …/effort.
         """
         if self.info.effort_by_name:
-            told = {"type": "adaptive", "display": "summarized"}
-            return {"thinking": told, "output_config": {"effort": request.effort}}
-        if self._thoughtless(request.messages):
+            adaptive = {"type": "adaptive", "display": "summarized"}
+            return {"thinking": adaptive, "output_config": {"effort": request.effort}}
+        if self._lacks_thinking(request.messages):
             return {}
         tokens = THINKING_TOKENS[request.effort or "none"]
         most = max_tokens + tokens
@@ -101,9 +101,9 @@ class AnthropicClient(HttpClient):
             most = max(min(most, self.info.max_output_tokens), tokens + 1)
         return {"thinking": {"type": "enabled", "budget_tokens": tokens}, "max_tokens": most}
 
-    def _thoughtless(self, messages: Sequence[Message]) -> bool:
+    def _lacks_thinking(self, messages: Sequence[Message]) -> bool:
         """Return whether a call of this turn lacks its thinking, which can't be continued then."""
-        calls = [m.tool_uses[0] for m in messages[_asked(messages) :] if m.tool_uses]
+        calls = [m.tool_uses[0] for m in messages[_prompt_index(messages) :] if m.tool_uses]
         return any(wire.thought_before(self._thoughts, call) is None for call in calls)
 
     def _messages(self, messages: Sequence[Message]) -> list[dict[str, Json]]:
@@ -112,13 +112,13 @@ class AnthropicClient(HttpClient):
         One breakpoint is at the end of the history, before the part that changes with each
         prompt, and one at the end: within a turn each request reads the previous one's prefix.
         """
-        asked = _asked(messages)
+        asked = _prompt_index(messages)
         found: list[dict[str, Json]] = []
         for i, message in enumerate(messages):
             if message.role == "system":
                 continue
             if i == asked and found:
-                found[-1]["content"][-1]["cache_control"] = _MARK
+                found[-1]["content"][-1]["cache_control"] = _CACHE_BREAKPOINT
             role = "assistant" if message.role == "assistant" else "user"
             blocks = [block for part in message.parts for block in _block(part)]
             if role == "assistant" and message.tool_uses:
@@ -130,11 +130,11 @@ class AnthropicClient(HttpClient):
                 empty = [{"type": "text", "text": wire.NOTHING}]
                 found.append({"role": role, "content": blocks or empty})
         if found:
-            found[-1]["content"][-1]["cache_control"] = _MARK
+            found[-1]["content"][-1]["cache_control"] = _CACHE_BREAKPOINT
         return found
 
 
-def _asked(messages: Sequence[Message]) -> int:
+def _prompt_index(messages: Sequence[Message]) -> int:
     """Return the index of the prompt: the last user message that doesn't follow a tool's answer."""
     roles = [message.role for message in messages]
     asked = (i for i, role in enumerate(roles) if role == "user" and "tool" not in roles[:i][-1:])
@@ -233,16 +233,16 @@ class MessageReader(wire.EventReader):
             case "message_start" if event.message:
                 self._count(event.message.usage)
             case "content_block_start" if event.content_block:
-                return self._started(event.index, event.content_block)
+                return self._block_started(event.index, event.content_block)
             case "content_block_delta" if event.delta:
-                return self._more(event.index, event.delta)
+                return self._block_delta(event.index, event.delta)
             case "content_block_stop":
                 return self._calls.end(event.index)
             case "message_delta":
                 self._count(event.usage)
                 self._stop_reason = (event.delta and event.delta.stop_reason) or self._stop_reason
             case "message_stop":
-                self.end_reason = _ENDS.get(self._stop_reason, self._stop_reason) or "stop"
+                self.end_reason = _END_REASONS.get(self._stop_reason, self._stop_reason) or "stop"
         return []
 
     def _count(self, said: Any) -> None:
@@ -250,8 +250,8 @@ class MessageReader(wire.EventReader):
         usage = wire.counted(said, _Usage)
         if usage is None:
             return
-        told = {k: v for k, v in msgspec.structs.asdict(usage).items() if v is not None}
-        known = self._counted = msgspec.structs.replace(self._counted, **told)
+        reported = {k: v for k, v in msgspec.structs.asdict(usage).items() if v is not None}
+        known = self._counted = msgspec.structs.replace(self._counted, **reported)
         cached, written = known.cache_read_input_tokens, known.cache_creation_input_tokens
         new = known.input_tokens
         self._usage = UsageChunk(
@@ -261,7 +261,7 @@ class MessageReader(wire.EventReader):
             written_tokens=written,
         )
 
-    def _started(self, index: int, block: _Block) -> list[Chunk]:
+    def _block_started(self, index: int, block: _Block) -> list[Chunk]:
         match block.type:
             case "text" if block.text:
                 return [TextChunk(block.text)]
@@ -276,21 +276,21 @@ class MessageReader(wire.EventReader):
                 return [self._calls.begin(index, block.id or "", block.name or "", given)]
         return []
 
-    def _more(self, index: int, delta: _Delta) -> list[Chunk]:
+    def _block_delta(self, index: int, delta: _Delta) -> list[Chunk]:
         match delta.type:
             case "text_delta" if delta.text:
                 return [TextChunk(delta.text)]
             case "input_json_delta" if delta.partial_json and index in self._calls:
                 return [self._calls.more(index, delta.partial_json)]
             case "thinking_delta" if delta.thinking:
-                if (begun := self._thought()) is not None:
+                if (begun := self._open_thinking()) is not None:
                     begun["thinking"] += delta.thinking
                 return [ReasoningChunk(delta.thinking)]
-            case "signature_delta" if (begun := self._thought()) is not None:
+            case "signature_delta" if (begun := self._open_thinking()) is not None:
                 begun["signature"] = delta.signature or ""
         return []
 
-    def _thought(self) -> dict[str, Json] | None:
+    def _open_thinking(self) -> dict[str, Json] | None:
         """Return the thinking block being streamed; None if there is none, or it is redacted."""
         last = self._calls.thinking[-1] if self._calls.thinking else {}
         return last if last.get("type") == "thinking" else None

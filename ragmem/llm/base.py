@@ -32,8 +32,8 @@ It is larger than what is stored of a turn, where truncated text is marked.
 _CALL_CHARS = 1_000
 """What each tool call adds to its characters, so that millions of empty ones end too."""
 _BRIEF_CHARS = 60
-_TRY_AGAIN = "Try again in a moment, or use another model (-m)."
-_GO_ON = "Ask it to go on, or ask again."
+_RETRY_HINT = "Try again in a moment, or use another model (-m)."
+_CONTINUE_HINT = "Ask it to go on, or ask again."
 """The hint for an answer that broke off: its received part is in the conversation."""
 
 
@@ -200,7 +200,7 @@ class Passing(ProviderUnavailable):
     def __init__(
         self, message: str, *, hint: str = "", retry_after_s: float | None = None, brief: str = ""
     ) -> None:
-        super().__init__(message, hint=hint or _TRY_AGAIN, retry_after_s=retry_after_s)
+        super().__init__(message, hint=hint or _RETRY_HINT, retry_after_s=retry_after_s)
         self.brief = brief or one_line(message, _BRIEF_CHARS).removesuffix(".")
         """The message in a few words."""
 
@@ -230,7 +230,7 @@ async def retried(
         finally:
             await chunks.aclose()
         if begun:
-            raise StreamCut(f"The answer broke off. {fault}", hint=_GO_ON)
+            raise StreamCut(f"The answer broke off. {fault}", hint=_CONTINUE_HINT)
         if not isinstance(fault, Passing):
             raise fault
         asked = fault.retry_after_s
@@ -267,7 +267,7 @@ class Assembler:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._tools: dict[int, _Call] = {}
-        self._room = MOST_CHARS
+        self._chars_left = MOST_CHARS
         self.usage = UsageChunk()
         """The latest reported token counts."""
         self._end_reason = ""
@@ -276,14 +276,14 @@ class Assembler:
         """Add the next chunk; raises AnswerTooLong above MOST_CHARS."""
         match chunk:
             case TextChunk(text):
-                self._take(len(text))
+                self._count_chars(len(text))
                 self._text.append(text)
             case ReasoningChunk(text):
-                self._take(len(text))
+                self._count_chars(len(text))
                 self._reasoning.append(text)
             case ToolChunk(index, call_id, name, arguments):
                 known = index in self._tools
-                self._take(len(name) + len(arguments) + (0 if known else _CALL_CHARS))
+                self._count_chars(len(name) + len(arguments) + (0 if known else _CALL_CHARS))
                 call = self._tools.setdefault(index, _Call())
                 call.id = call.id or call_id
                 call.name = call.name or name
@@ -293,9 +293,9 @@ class Assembler:
             case EndChunk(reason):
                 self._end_reason = reason
 
-    def _take(self, chars: int) -> None:
-        self._room -= chars
-        if self._room < 0:
+    def _count_chars(self, chars: int) -> None:
+        self._chars_left -= chars
+        if self._chars_left < 0:
             raise AnswerTooLong(
                 f"The model did not come to an end: {MOST_CHARS >> 20} MB of an answer were taken.",
                 hint="Ask in other words, or use another model (-m).",
@@ -314,7 +314,7 @@ class Assembler:
     @property
     def has_begun(self) -> bool:
         """Return whether anything of an answer has arrived."""
-        return self._room < MOST_CHARS or bool(self._end_reason) or self.usage != UsageChunk()
+        return self._chars_left < MOST_CHARS or bool(self._end_reason) or self.usage != UsageChunk()
 
     def completion(self) -> Completion:
         """Return the answer; raises StreamCut if it is empty or has no end reason."""
@@ -326,7 +326,7 @@ class Assembler:
                 hint="Ask again, or use another model (-m).",
             )
         if not self._end_reason:
-            raise StreamCut("The model's answer broke off before its end.", hint=_GO_ON)
+            raise StreamCut("The model's answer broke off before its end.", hint=_CONTINUE_HINT)
         return Completion(
             text=self.text,
             reasoning=self.reasoning,

@@ -140,11 +140,11 @@ def from_event(peer: Peer, error: object) -> LLMError:
 
 def too_long(peer: Peer, detail: str) -> ContextTooLong:
     """Return the error for a request that exceeds the context window."""
-    told = _WINDOW.search(detail)
+    found = _WINDOW.search(detail)
     return ContextTooLong(
         f"The request is larger than the window of {peer.model}: {detail}",
         hint="Ask for less at once, or use a model with a larger window (-m).",
-        window=int((told[1] or told[2]).replace(",", "")) if told else None,
+        window=int((found[1] or found[2]).replace(",", "")) if found else None,
     )
 
 
@@ -194,8 +194,8 @@ def retry_after(value: str | None, body: str = "") -> float | None:
     Without a header, the body's delay counts (Gemini's `"retryDelay": "17s"`).
     """
     if not value:
-        told = _RETRY_DELAY.search(body)
-        return float(told[1]) if told else None
+        found = _RETRY_DELAY.search(body)
+        return float(found[1]) if found else None
     try:
         seconds = float(value)
     except ValueError:

@@ -28,7 +28,7 @@ from ragmem.text import clean
 
 _NO_SIGNATURE = "skip_thought_signature_validator"
 """The value that the API takes as a signature of calls from another model or process."""
-_ENDS = {
+_END_REASONS = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
     "SAFETY": "content_filter",
@@ -37,7 +37,7 @@ _ENDS = {
     "PROHIBITED_CONTENT": "content_filter",
     "SPII": "content_filter",
 }
-_NO_CALL = {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"}
+_INVALID_CALL = {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"}
 """Finish reasons of an invalid tool call, of which nothing may be run."""
 
 
@@ -123,8 +123,8 @@ class GeminiClient(HttpClient):
                 return [{"functionCall": call, **signed}]
             case ToolAnswer(use_id, text, is_error):
                 name = wire.tool_name(names.get(use_id, ""))
-                told = {"error" if is_error else "result": clean(text)}
-                return [{"functionResponse": {"name": name, "response": told}}]
+                response = {"error" if is_error else "result": clean(text)}
+                return [{"functionResponse": {"name": name, "response": response}}]
 
 
 # --- responses ---------------------------------------------------------------
@@ -201,20 +201,20 @@ class ContentReader(wire.EventReader):
         return found
 
     def _end(self, reason: str) -> None:
-        if reason in _NO_CALL:
+        if reason in _INVALID_CALL:
             raise Passing("The model's call of a tool could not be read.")
         if reason and reason != "FINISH_REASON_UNSPECIFIED":
-            end = _ENDS.get(reason, reason.casefold())
+            end = _END_REASONS.get(reason, reason.casefold())
             self.end_reason = "tool_calls" if end == "stop" and self._count else end
 
     def _chunks(self, part: _Part) -> list[Chunk]:
         if part.function_call:
-            return [self._called(part.function_call, part.thought_signature or "")]
+            return [self._tool_chunk(part.function_call, part.thought_signature or "")]
         if not part.text:
             return []
         return [ReasoningChunk(part.text) if part.thought else TextChunk(part.text)]
 
-    def _called(self, call: _Call, signature: str) -> ToolChunk:
+    def _tool_chunk(self, call: _Call, signature: str) -> ToolChunk:
         slot, name = self._count, f"call_{new_id()}"
         self._count += 1
         if signature:

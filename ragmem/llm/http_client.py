@@ -1,11 +1,11 @@
 """Client for models' HTTP APIs, which stream server-sent events; protocols are subclasses.
 
 OpenAI's two protocols are here: chat completions, which most other servers speak as well, and
-Responses (https://platform.openai.com/docs/api-reference/responses), for its reasoning models.
-No provider's SDK is used: importing one takes 0.8 to 3 s, which each one-shot call would pay. Nor
-is httpx, which takes an eighth of the startup time: redirects, cookies and compression are not
-needed. TLS certificates, proxies and credentials in the URL are handled here; httpcore, which does
-the rest, is imported when it is needed.
+Responses (https://platform.openai.com/docs/api-reference/responses), for its reasoning models and
+those that have no other API. No provider's SDK is used: importing one takes 0.8 to 3 s, which each
+one-shot call would pay. Nor is httpx, which takes an eighth of the startup time: redirects, cookies
+and compression are not used. TLS certificates, proxies and credentials in the URL are handled here;
+httpcore, which does the rest, is imported on demand.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 AFTER_END_S = 2.0
 """How long to wait for the usage after the end of the answer."""
 _CONNECT_TIMEOUT_S = 10.0
-_KEPT_OPEN_S = 5.0
-_UNQUOTED = "/:?%@!$&'()*+,;="
+_KEEPALIVE_S = 5.0
+_URL_SAFE = "/:?%@!$&'()*+,;="
 _PROXIES = {"http", "https", "socks5", "socks5h"}
 
 
@@ -139,7 +139,7 @@ class HttpClient(ABC):
         try:
             http = self._client()
             while fault is None:
-                async with self._asked(http, request) as response:
+                async with self._send(http, request) as response:
                     if response.status == 200:
                         async for chunk in self._chunks(response, reader):
                             yield chunk
@@ -166,11 +166,8 @@ class HttpClient(ABC):
             yield chunk
 
     @asynccontextmanager
-    async def _asked(self, http: "_Requests", request: Request) -> AsyncGenerator["Response", None]:
-        """Send a request and wait for the response's headers, for `timeout_s` in all.
-
-        httpcore's read timeout would start again with each byte.
-        """
+    async def _send(self, http: "_Requests", request: Request) -> AsyncGenerator["Response", None]:
+        """Send a request; all headers must arrive in `timeout_s`, not just each byte in turn."""
         async with AsyncExitStack() as stack:
             body = {**self._endpoint.extra_body, **self._body(request)}
             asked = http.post(msgspec.json.encode(body))
@@ -220,7 +217,7 @@ class HttpClient(ABC):
             body = (await _read(response, faults.MOST_ERROR_CHARS)).decode("utf-8", "replace")
         if response.status in (400, 422) and self._adapt(body):
             return None
-        if self._schema_of(request) and _may_mean_schema(response.status, body):
+        if self._schema_of(request) and _may_be_about_schema(response.status, body):
             self._takes_schemas = False
             return None
         seconds = faults.retry_after(_header(response, "retry-after"), body)
@@ -269,10 +266,10 @@ def _header(response: "Response", name: str) -> str:
     return found[0].decode("latin-1") if found else ""
 
 
-def _may_mean_schema(status: int, body: str) -> bool:
+def _may_be_about_schema(status: int, body: str) -> bool:
     """Return whether a request may have been refused for its schema, which some say with a 404."""
-    told = body.casefold()
-    named = any(word in told for word in ("schema", "response_format", "structured", "format"))
+    folded = body.casefold()
+    named = any(word in folded for word in ("schema", "response_format", "structured", "format"))
     return status in (400, 422) or (status in (404, 500, 501) and named)
 
 
@@ -313,7 +310,7 @@ async def _read(response: "Response", limit: int) -> bytes:
     return bytes(data[:limit])
 
 
-_WANTS_A_KEY = "openai"
+_TAKES_CACHE_KEY = "openai"
 """The provider that routes requests to machines by a cache key; others may refuse unknown fields:
 https://platform.openai.com/docs/guides/prompt-caching
 """
@@ -361,9 +358,9 @@ class OpenAIClient(HttpClient):
         if request.effort:
             body["reasoning_effort"] = request.effort
         if schema := self._schema_of(request):
-            told = {"name": "answer", "schema": schema}
-            body["response_format"] = {"type": "json_schema", "json_schema": told}
-        if request.cache_key and self._endpoint.name == _WANTS_A_KEY:
+            named = {"name": "answer", "schema": schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
+        if request.cache_key and self._endpoint.name == _TAKES_CACHE_KEY:
             body["prompt_cache_key"] = request.cache_key
         return body
 
@@ -396,8 +393,8 @@ class ResponsesClient(HttpClient):
         if request.tools:
             # Not strict, which would make optional arguments required.
             body["tools"] = [
-                {"type": "function", "strict": False, **told["function"]}
-                for told in wire.tools_json(request.tools)
+                {"type": "function", "strict": False, **tool["function"]}
+                for tool in wire.tools_json(request.tools)
             ]
         if request.max_output_tokens:
             body["max_output_tokens"] = request.max_output_tokens
@@ -405,8 +402,8 @@ class ResponsesClient(HttpClient):
             thinks = {"effort": request.effort}
             body["reasoning"] = thinks | ({} if request.effort == "none" else {"summary": "auto"})
         if schema := self._schema_of(request):
-            told = {"type": "json_schema", "name": "answer", "schema": schema, "strict": False}
-            body["text"] = {"format": told}
+            form = {"type": "json_schema", "name": "answer", "schema": schema, "strict": False}
+            body["text"] = {"format": form}
         if request.cache_key:
             body["prompt_cache_key"] = request.cache_key
         return body
@@ -437,8 +434,8 @@ class ResponsesClient(HttpClient):
                     )
                 case ToolAnswer(use_id, text):
                     output = clean(text) or wire.NOTHING
-                    told = {"type": "function_call_output", "call_id": wire.call_id(use_id)}
-                    found.append({**told, "output": output})
+                    item = {"type": "function_call_output", "call_id": wire.call_id(use_id)}
+                    found.append({**item, "output": output})
         return found
 
 
@@ -484,7 +481,7 @@ class _Event(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Event).decode
-_ENDS = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_END_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
 class ResponseReader(EventReader):
@@ -499,8 +496,8 @@ class ResponseReader(EventReader):
         event = wire.decoded(_decode, data)
         response = event.response or _Response()
         if event.error or response.error or event.type == "error":
-            told = {"message": event.message, "code": event.code}
-            raise wire.Refusal(event.error or response.error or told)
+            error = {"message": event.message, "code": event.code}
+            raise wire.Refusal(event.error or response.error or error)
         if usage := wire.counted(response.usage, _Usage):
             details = usage.input_tokens_details or _TokenDetails()
             self._usage = UsageChunk(
@@ -523,33 +520,33 @@ class ResponseReader(EventReader):
             case "reasoning_summary_part.done":
                 return [ReasoningChunk("\n\n")]
             case "output_item.added":
-                return self._begun(event.output_index, event.item or {})
+                return self._item_added(event.output_index, event.item or {})
             case "function_call_arguments.delta" if event.output_index in self._calls:
                 return [self._calls.more(event.output_index, event.delta or "")]
             case "output_item.done":
-                return self._whole(event.output_index, event.item or {})
+                return self._item_done(event.output_index, event.item or {})
             case "completed":
                 ended = "tool_calls" if self._calls else "stop"
                 self.end_reason = "content_filter" if self._refused else ended
             case "incomplete":
                 reason = response.incomplete_details or _Reason()
-                told = reason.reason or "incomplete"
-                self.end_reason = _ENDS.get(told, told)
+                name = reason.reason or "incomplete"
+                self.end_reason = _END_REASONS.get(name, name)
         return []
 
-    def _begun(self, index: int, raw: dict[str, Any]) -> list[Chunk]:
+    def _item_added(self, index: int, raw: dict[str, Any]) -> list[Chunk]:
         if raw.get("type") != "function_call":
             return []
         item = _call_of(raw)
         return [self._calls.begin(index, item.call_id or "", item.name or "")]
 
-    def _whole(self, index: int, raw: dict[str, Any]) -> list[Chunk]:
+    def _item_done(self, index: int, raw: dict[str, Any]) -> list[Chunk]:
         """Return the chunks of a finished item that did not arrive as deltas; keep reasoning."""
         match raw.get("type"):
             case "reasoning":
                 self._calls.thinking.append(raw)
             case "function_call":
-                begun = [] if index in self._calls else self._begun(index, raw)
+                begun = [] if index in self._calls else self._item_added(index, raw)
                 return begun + self._calls.end(index, _call_of(raw).arguments or "")
         return []
 
@@ -576,12 +573,12 @@ class _Requests:
 
         parts = urlsplit(url)
         host, codec = parts.hostname or "", "ascii" if url.isascii() else "idna"
-        query = f"?{quote(parts.query, safe=_UNQUOTED)}" if parts.query else ""
+        query = f"?{quote(parts.query, safe=_URL_SAFE)}" if parts.query else ""
         self._url = httpcore.URL(
             scheme=parts.scheme.encode(),
             host=host.encode(codec),
             port=parts.port,
-            target=f"{quote(parts.path or '/', safe=_UNQUOTED)}{query}".encode(),
+            target=f"{quote(parts.path or '/', safe=_URL_SAFE)}{query}".encode(),
         )
         sent = {b"Host": parts.netloc.rpartition("@")[2].encode(codec)}
         sent |= {name.encode(): value.encode() for name, value in headers.items()}
@@ -595,7 +592,7 @@ class _Requests:
             ssl_context=_certificates() if parts.scheme == "https" else None,
             # The environment's proxy is used, but never for this machine itself.
             proxy=None if own_machine else _proxy(parts.scheme, host),
-            keepalive_expiry=_KEPT_OPEN_S,
+            keepalive_expiry=_KEEPALIVE_S,
             uds=str(uds) if uds else None,
         )
 
@@ -645,9 +642,9 @@ def _proxy(scheme: str, host: str) -> "Proxy | None":
     if parts.scheme not in _PROXIES:
         raise ValueError(f"{parts.scheme} is no kind of proxy")
     name = parts.netloc.rpartition("@")[2]
-    told = (unquote(parts.username or ""), unquote(parts.password or ""))
+    auth = (unquote(parts.username or ""), unquote(parts.password or ""))
     return httpcore.Proxy(
         f"{parts.scheme}://{name}",
-        auth=told if parts.username is not None else None,
+        auth=auth if parts.username is not None else None,
         ssl_context=_certificates() if parts.scheme == "https" else None,
     )

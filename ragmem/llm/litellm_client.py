@@ -19,7 +19,7 @@ from ragmem.llm.base import Chunk, ModelInfo, Passing, Request, ToolChunk, parse
 from ragmem.llm.faults import Peer
 from ragmem.messages import Json
 
-_CACHED: Json = [
+_CACHE_BREAKPOINTS: Json = [
     {"location": "message", "role": "system"},
     {"location": "message", "index": -1},
 ]
@@ -78,7 +78,7 @@ class LiteLLMClient:
             if answer is None:
                 # litellm returns None for a second 422.
                 raise faults.from_status(self._peer, 422, "")
-            async for event in _in_time(aiter(answer), self._timeout_s):
+            async for event in _with_timeout(aiter(answer), self._timeout_s):
                 for chunk in reader.feed(msgspec.convert(event.model_dump(), wire.WireChunk)):
                     if isinstance(chunk, ToolChunk):
                         arguments.setdefault(chunk.index, []).append(chunk.arguments)
@@ -94,9 +94,9 @@ class LiteLLMClient:
                     await close()
         if fault is not None:
             raise fault
-        if not _really_ended(answer):
+        if not _has_finish_reason(answer):
             raise faults.closed_early(self._peer)
-        if not all(_is_whole("".join(parts)) for parts in arguments.values()):
+        if not all(_is_valid("".join(parts)) for parts in arguments.values()):
             raise Passing(f"{self._peer.name} sent a tool call that is not whole.")
         for chunk in reader.closing():
             yield chunk
@@ -125,7 +125,7 @@ class LiteLLMClient:
             call["reasoning_effort"] = request.effort
         if "claude" in self._model:
             # Claude's cached prefixes cost a tenth, but need explicit cache breakpoints.
-            call["cache_control_injection_points"] = _CACHED
+            call["cache_control_injection_points"] = _CACHE_BREAKPOINTS
         if self._api_base:
             call["api_base"] = self._api_base
             # The SDK refuses to start without any key.
@@ -138,8 +138,8 @@ class LiteLLMClient:
         """Convert any exception raised by litellm; only its names and texts are used."""
         peer = self._peer
         kinds = {type(each).__name__ for each in chain(error)}
-        told = str(getattr(error, "message", "") or error)[: faults.MOST_ERROR_CHARS]
-        text = _SDK_NAMES.sub("", told).strip()
+        message = str(getattr(error, "message", "") or error)[: faults.MOST_ERROR_CHARS]
+        text = _SDK_NAMES.sub("", message).strip()
         status = getattr(error, "status_code", None)
         if "LLM Provider NOT provided" in text:
             return ProviderRefused(
@@ -151,14 +151,14 @@ class LiteLLMClient:
         if kinds & {"JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError"}:
             return Passing(f"{peer.name} sent what is not an answer.")
         if kinds & {"ConnectError", "ConnectTimeout"}:
-            return faults.unreachable(peer, _short(text))
+            return faults.unreachable(peer, _first_line(text))
         if kinds & {"Timeout", "APITimeoutError", "ReadTimeout", "TimeoutError"}:
             return faults.timed_out(peer, self._timeout_s)
         if kinds & {"ReadError", "RemoteProtocolError"}:
             return Passing(f"The connection to {peer.name} was lost.")
         if kinds & {"ImportError", "ModuleNotFoundError"}:
             return ProviderRefused(
-                f"{peer.model} needs a library that is not installed: {_short(text)}.",
+                f"{peer.model} needs a library that is not installed: {_first_line(text)}.",
                 hint="Install it beside ragmem, or use another model (-m).",
             )
         if isinstance(status, int) and 400 <= status < 600:
@@ -171,7 +171,7 @@ class LiteLLMClient:
 _SDK_NAMES = re.compile(r"^(?:\s*(?:litellm\.)?\w+(?:Error|Exception)(?::| -)\s*)+")
 
 
-def _really_ended(answer: Any) -> bool:
+def _has_finish_reason(answer: Any) -> bool:
     """Return whether litellm received a finish reason, rather than making one up.
 
     True for versions of litellm without these attributes.
@@ -182,7 +182,7 @@ def _really_ended(answer: Any) -> bool:
     return any(getattr(answer, name, None) for name in names)
 
 
-def _is_whole(arguments: str) -> bool:
+def _is_valid(arguments: str) -> bool:
     try:
         parse_arguments(arguments or "{}")
     except ValueError:
@@ -190,7 +190,7 @@ def _is_whole(arguments: str) -> bool:
     return True
 
 
-async def _in_time(events: AsyncIterator[Any], timeout_s: float) -> AsyncGenerator[Any, None]:
+async def _with_timeout(events: AsyncIterator[Any], timeout_s: float) -> AsyncGenerator[Any, None]:
     """Yield events; raises TimeoutError if none arrives in time, even if keep-alives do."""
     while True:
         try:
@@ -201,5 +201,5 @@ async def _in_time(events: AsyncIterator[Any], timeout_s: float) -> AsyncGenerat
         yield event
 
 
-def _short(text: str) -> str:
+def _first_line(text: str) -> str:
     return text.strip().split("\n")[0].rstrip(".") or "no connection"

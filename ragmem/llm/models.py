@@ -42,7 +42,7 @@ PROBE_S = 0.15
 """How long to wait for Ollama, which may not be running."""
 DEFAULT_WINDOW = 4096
 """Ollama's context window in tokens without OLLAMA_CONTEXT_LENGTH; it silently drops the rest."""
-_SERVED_S = 1.0
+_SERVER_TIMEOUT_S = 1.0
 """How long to wait for the server at `llm.api_base`, which may be on another machine."""
 _MOST_BYTES = 4 << 20
 
@@ -90,7 +90,7 @@ def served_models(config: Config, environ: Mapping[str, str]) -> list[str]:
     key = provider_key(LOCAL_KEY, environ)
     url = urlsplit(config.llm.api_base)
     listing = url._replace(path=f"{url.path.rstrip('/')}/models").geturl()
-    found = _chat_models(listing, _SERVED_S, key)
+    found = _chat_models(listing, _SERVER_TIMEOUT_S, key)
     # A known provider before a slash would be taken for a prefix.
     return [f"openai/{m}" if m.partition("/")[0] in BY_NAME else m for m in found]
 
@@ -99,13 +99,13 @@ def _chat_models(url: str, within_s: float, key: str | None = None) -> list[str]
     """Return the listed models; none if there is no such server, or it doesn't answer in time."""
     found: list[list[str]] = []
     # In a thread: DNS lookups have no timeout, nor does a response that arrives byte by byte.
-    asking = Thread(target=lambda: found.append(_told_models(url, within_s, key)), daemon=True)
+    asking = Thread(target=lambda: found.append(_fetch_models(url, within_s, key)), daemon=True)
     asking.start()
     asking.join(within_s * 1.5)
     return found[0] if found else []
 
 
-def _told_models(url: str, within_s: float, key: str | None) -> list[str]:
+def _fetch_models(url: str, within_s: float, key: str | None) -> list[str]:
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
     parts = urlsplit(url)
@@ -161,7 +161,7 @@ class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its use may be billed; the app says so at first use."""
 
 
-_NAMED = 12
+_MOST_LISTED = 12
 """The most models of a server that an error message lists."""
 _LAST_RESORT = "the small local model is installed"
 
@@ -174,24 +174,26 @@ def choose_model(config: Config, environ: Mapping[str, str], *, flag: str = "") 
     """
     if name := flag or config.model.main:
         why = "-m" if flag else _source(environ)
-        return _named(name, why, config, environ)
+        return _choice_of(name, why, config, environ)
     if config.llm.api_base:
         _check_address(config.llm.api_base)
         served = served_models(config, environ)
         if len(served) == 1:
-            return _named(served[0], "the only model", config, environ)
-        offers = f": {', '.join(map(visible, served[:_NAMED]))}" if served else ""
+            return _choice_of(served[0], "the only model", config, environ)
+        offers = f": {', '.join(map(visible, served[:_MOST_LISTED]))}" if served else ""
         raise NoModel(
-            f"llm.api_base is {_shown(config.llm.api_base)}, but no model is named.",
+            f"llm.api_base is {_without_credentials(config.llm.api_base)}, but no model is named.",
             hint="Set model.main, RAGMEM_MODEL or -m to a model that this server offers" + offers,
         )
     for provider in PROVIDERS:
         if provider.main and (variable := _key_variable(provider, environ)):
-            return _named(f"{provider.name}/{provider.main}", f"{variable} is set", config, environ)
+            return _choice_of(
+                f"{provider.name}/{provider.main}", f"{variable} is set", config, environ
+            )
     if found := ollama_models(environ):
-        return _named(f"ollama/{found[0]}", "Ollama is running", config, environ)
+        return _choice_of(f"ollama/{found[0]}", "Ollama is running", config, environ)
     if find_local_model(environ) is not None:
-        return _named(LOCAL_NAME, _LAST_RESORT, config, environ)
+        return _choice_of(LOCAL_NAME, _LAST_RESORT, config, environ)
     raise _no_model()
 
 
@@ -204,11 +206,11 @@ def choose_summary_model(
     as `choose_model`.
     """
     if config.model.summary:
-        return _named(config.model.summary, "model.summary", config, environ)
+        return _choice_of(config.model.summary, "model.summary", config, environ)
     main = choose_model(config, environ, flag=flag)
     if config.llm.api_base or not (small := small_sibling(main.name)):
         return main
-    return _named(small, f"the small sibling of {main.name}", config, environ)
+    return _choice_of(small, f"the small sibling of {main.name}", config, environ)
 
 
 def choose_effort(info: ModelInfo, config: Config, flag: Effort | None) -> Effort | None:
@@ -235,9 +237,9 @@ def list_models(environ: Mapping[str, str], config: Config | None = None) -> lis
     found: list[ModelChoice] = []
     if config.model.main:
         with suppress(NoModel):  # It is configured, but its key is missing.
-            found.append(_named(config.model.main, _source(environ), config, environ))
+            found.append(_choice_of(config.model.main, _source(environ), config, environ))
     for name in served_models(config, environ) if config.llm.api_base else ():
-        found.append(_named(name, "offered", config, environ))
+        found.append(_choice_of(name, "offered", config, environ))
     plain = Config(llm=msgspec.structs.replace(config.llm, api_base=""))
     for provider in PROVIDERS:
         variable = _key_variable(provider, environ)
@@ -245,11 +247,11 @@ def list_models(environ: Mapping[str, str], config: Config | None = None) -> lis
             if model:
                 name = f"{provider.name}/{model}"
                 with suppress(ConfigError):  # Its key or its address is invalid.
-                    found.append(_named(name, f"{variable} is set", plain, environ))
+                    found.append(_choice_of(name, f"{variable} is set", plain, environ))
     for model in ollama_models(environ):
-        found.append(_named(f"ollama/{model}", "Ollama is running", plain, environ))
+        found.append(_choice_of(f"ollama/{model}", "Ollama is running", plain, environ))
     if find_local_model(environ) is not None:
-        found.append(_named(LOCAL_NAME, "installed", plain, environ))
+        found.append(_choice_of(LOCAL_NAME, "installed", plain, environ))
     # With `llm.api_base`, `openai/name` and `name` are one model.
     unique: dict[tuple[str, str], ModelChoice] = {}
     for choice in found:
@@ -316,7 +318,7 @@ def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping
     return client(choice.info, endpoint, timeout_s=timeout_s, retries=retries)
 
 
-def _named(name: str, why: str, config: Config, environ: Mapping[str, str]) -> ModelChoice:
+def _choice_of(name: str, why: str, config: Config, environ: Mapping[str, str]) -> ModelChoice:
     prefix, slash, rest = name.partition("/")
     if slash and not rest:
         raise ConfigError(
@@ -372,7 +374,7 @@ def _custom_choice(name: str, why: str, config: Config, environ: Mapping[str, st
         name=name,
         # Not from the table, whose data apply to the provider of that name.
         info=ModelInfo(name=name),
-        why=f"{why}, at {_shown(config.llm.api_base)}",
+        why=f"{why}, at {_without_credentials(config.llm.api_base)}",
         provider=prefix if known else "openai",
         client="openai",
         key_variable=LOCAL_KEY,
@@ -384,7 +386,9 @@ def _custom_choice(name: str, why: str, config: Config, environ: Mapping[str, st
 def _check_address(base: str, named: str = "llm.api_base") -> None:
     """Raise ConfigError, naming the setting or variable `named`, unless `base` is a valid URL."""
     if not is_address(base):
-        raise ConfigError(f"{named} is {_shown(base)!r}, which is no address.", hint=ADDRESS)
+        raise ConfigError(
+            f"{named} is {_without_credentials(base)!r}, which is no address.", hint=ADDRESS
+        )
 
 
 def _litellm_choice(
@@ -446,7 +450,7 @@ def _provider_of(name: str) -> str:
 def _needed_key(name: str, provider: Provider, environ: Mapping[str, str]) -> str:
     """Return the variable with the provider's key.
 
-    Raises NoModel if none is set, and ConfigError if the key can't be sent in a header.
+    Raises NoModel if none is set, ConfigError if the key is invalid.
     """
     if not provider.key_variables:
         return ""
@@ -475,12 +479,12 @@ def _source(environ: Mapping[str, str]) -> str:
     return next((name for name in variables if environ.get(name)), "model.main")
 
 
-def _shown(url: str) -> str:
+def _without_credentials(url: str) -> str:
     """Return a URL without the user name and password that it may contain."""
     return re.sub(r"^((?:[\w+.-]+:)?//)?[^/?#]*@", r"\1", url)
 
 
-def _how_to_have_another(name: str) -> str:
+def _last_resort_notice(name: str) -> str:
     first, *others = (p.key_variables[0] for p in PROVIDERS if p.main)
     return (
         f"No provider's key was found, so {name}, a small model on this machine, answers. It can't "
@@ -493,14 +497,14 @@ def _how_to_have_another(name: str) -> str:
 def _no_model(said: str = "There is no model to answer with") -> NoModel:
     if not _local_model_runs():
         how = "the small local model: `ragmem doctor` shows the command that installs it"
-        return NoModel(f"{said}.", hint=_what_to_do(how))
+        return NoModel(f"{said}.", hint=_setup_hint(how))
     from ragmem.llm.local import HOW
 
     said = f"{said}: the weights of the small local model are missing."
-    return NoWeights(said, hint=_what_to_do(f"the weights of that one: {HOW}"))
+    return NoWeights(said, hint=_setup_hint(f"the weights of that one: {HOW}"))
 
 
-def _what_to_do(for_local: str) -> str:
+def _setup_hint(for_local: str) -> str:
     keys = ", ".join(v for p in PROVIDERS for v in p.key_variables[:1])
     return (
         "Any one of these will do:\n"
@@ -515,7 +519,7 @@ def about(choice: ModelChoice, usage: UsageLog) -> list[str]:
     """Return notices to show before a model's use: what it can't do, and once, who is billed."""
     said = []
     if choice.why == _LAST_RESORT:
-        said.append(_how_to_have_another(choice.name))
+        said.append(_last_resort_notice(choice.name))
     elif not choice.info.supports_tools:
         said.append(
             f"{choice.name} can't use tools: it answers from memory and from the files that "

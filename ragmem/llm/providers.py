@@ -13,7 +13,7 @@ import msgspec
 from ragmem.config import Effort
 from ragmem.llm.base import ModelInfo
 
-_THINKS, _NEED_NOT, _BY_NAME, _RESPONSES = 1, 2, 4, 8
+_THINKS, _CAN_BE_OFF, _BY_NAME, _RESPONSES = 1, 2, 4, 8
 
 
 class _Row(msgspec.Struct, array_like=True):
@@ -59,7 +59,7 @@ def model_info(name: str) -> ModelInfo:
         written_usd_per_token=written,
         supports_tools=row.tools != 0,
         supports_images=bool(row.sees),
-        efforts=("none", *efforts) if thinks & _NEED_NOT else efforts,
+        efforts=("none", *efforts) if thinks & _CAN_BE_OFF else efforts,
         effort_by_name=not efforts or bool(thinks & _BY_NAME),
         responses_only=bool(thinks & _RESPONSES),
     )
@@ -88,7 +88,7 @@ class Provider(msgspec.Struct, frozen=True):
     small: str = ""
     """The name of the default model for background work; `main` and `small` have no prefix."""
     keys: tuple[str, ...] = ()
-    """The environment variables that may hold its key; empty for just its name and `_API_KEY`."""
+    """The environment variables that may hold its key; by default its name with `_API_KEY`."""
     protocol: Protocol = "openai"
     base_variable: str = ""
     """The variable for another address, as in the provider's SDKs: OpenAI's ends in `/v1`."""
@@ -156,7 +156,7 @@ BY_NAME = {p.name: p for p in PROVIDERS}
 WITHOUT_A_KEY = {"bedrock", "vertex_ai", "azure", "azure_ai", "sagemaker", "watsonx", "databricks"}
 # Small models of providers reached through litellm, by the prefix of their larger siblings' names.
 # Without Bedrock, Azure and Claude on Vertex, where each model must be enabled first.
-_ELSEWHERE = {
+_SMALL_BY_LITELLM = {
     "vertex_ai/gemini-": "vertex_ai/gemini-3.5-flash-lite",
     "zai/glm-": "zai/glm-5.3-flash",
     "dashscope/qwen": "dashscope/qwen3.8-flash",
@@ -173,8 +173,8 @@ def small_sibling(name: str) -> str:
     provider = BY_NAME.get(name.partition("/")[0])
     small = ""
     if provider is None:
-        kin = (start for start in _ELSEWHERE if name.startswith(start) and is_known(name))
-        small = _ELSEWHERE.get(next(kin, ""), "")
+        kin = (start for start in _SMALL_BY_LITELLM if name.startswith(start) and is_known(name))
+        small = _SMALL_BY_LITELLM.get(next(kin, ""), "")
     elif provider.small and not name.startswith("openai/ft:"):
         is_ours = is_known(name) or name == f"{provider.name}/{provider.main}"
         small = f"{provider.name}/{provider.small}" if is_ours else ""

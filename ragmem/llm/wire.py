@@ -141,8 +141,7 @@ def rules_of(messages: Sequence[Message]) -> str:
 Thoughts = dict[str, Json]
 """Reasoning before tool calls, in the provider's format, by the provider's ids of the calls.
 
-It is sent back with the calls, to the same provider only, while this process lives, and is never
-stored.
+It is sent back with the calls, to the same provider, in this process, and is never stored.
 """
 
 
@@ -187,35 +186,35 @@ class CallBlocks:
         """The reasoning before the first call, in the format in which it is sent back."""
         self._thoughts = thoughts
         self._slots: dict[int, int] = {}
-        self._begun = 0
-        self._silent: dict[int, str] = {}
+        self._count = 0
+        self._initial_arguments: dict[int, str] = {}
         """By index, the initial arguments of calls that have received no deltas."""
 
     def __contains__(self, place: int) -> bool:
         return place in self._slots
 
     def __len__(self) -> int:
-        return self._begun
+        return self._count
 
     def begin(self, place: int, given_id: str, name: str, arguments: str = "{}") -> ToolChunk:
         """Begin a call; `arguments` are used if no deltas follow."""
-        slot = self._slots[place] = self._begun
-        self._begun += 1
+        slot = self._slots[place] = self._count
+        self._count += 1
         given_id = given_id or f"call_{new_id()}"
         if slot == 0 and self.thinking:
             self._thoughts[given_id] = self.thinking
-        self._silent[place] = arguments
+        self._initial_arguments[place] = arguments
         return ToolChunk(slot, given_id, name)
 
     def more(self, place: int, arguments: str) -> ToolChunk:
         """Return the chunk for a delta of a call's arguments."""
-        self._silent.pop(place, None)
+        self._initial_arguments.pop(place, None)
         return ToolChunk(self._slots[place], "", "", arguments)
 
     def end(self, place: int, arguments: str = "") -> list[Chunk]:
         """End a call; return a chunk with all its arguments if no deltas arrived, else none."""
-        told = self._silent.get(place)
-        return [] if told is None else [self.more(place, arguments or told)]
+        initial = self._initial_arguments.get(place)
+        return [] if initial is None else [self.more(place, arguments or initial)]
 
 
 class _Function(msgspec.Struct):
@@ -325,7 +324,7 @@ class AnswerReader(EventReader):
         self._slots: dict[int | str, int] = {}
         """The position of each call, by its index and by its id as the server sent them."""
         self._ids: list[str] = []
-        self._heads: list[tuple[str, str]] = []
+        self._sent: list[tuple[str, str]] = []
         """The id and name of each call, as the server sent them."""
 
     def feed(self, event: WireChunk) -> list[Chunk]:
@@ -355,8 +354,12 @@ class AnswerReader(EventReader):
 
     def _delta(self, delta: _Delta) -> list[Chunk]:
         found: list[Chunk] = []
-        text, thinking = _words(delta.content)
-        thinking = thinking or _words(delta.reasoning_content)[0] or _words(delta.reasoning)[0]
+        text, thinking = _text_and_thinking(delta.content)
+        thinking = (
+            thinking
+            or _text_and_thinking(delta.reasoning_content)[0]
+            or _text_and_thinking(delta.reasoning)[0]
+        )
         if thinking:
             found.append(ReasoningChunk(thinking))
         if said := text + (delta.refusal or ""):
@@ -374,8 +377,8 @@ class AnswerReader(EventReader):
         name, arguments = function.name or "", _text(function.arguments)
         slot = self._slot(call, name)
         if slot is not None:
-            sent_id, sent_name = self._heads[slot]
-            self._heads[slot] = sent_id, sent_name or name
+            sent_id, sent_name = self._sent[slot]
+            self._sent[slot] = sent_id, sent_name or name
             return ToolChunk(slot, "", name, arguments)
         slot = len(self._ids)
         for key in (call.index, call.id):
@@ -383,7 +386,7 @@ class AnswerReader(EventReader):
                 self._slots[key] = slot
         unique = call.id if call.id and call.id not in self._ids else f"call_{new_id()}"
         self._ids.append(unique)
-        self._heads.append((call.id or "", name))
+        self._sent.append((call.id or "", name))
         return ToolChunk(slot, unique, name, arguments)
 
     def _slot(self, call: _Call, name: str) -> int | None:
@@ -396,7 +399,7 @@ class AnswerReader(EventReader):
             return None if name or not self._ids else len(self._ids) - 1
         if slot is None or not name:
             return slot
-        sent_id, sent_name = self._heads[slot]
+        sent_id, sent_name = self._sent[slot]
         is_other = (call.id and call.id != sent_id) or (sent_name and sent_name != name)
         return None if is_other else slot
 
@@ -420,7 +423,7 @@ def _text(arguments: Json) -> str:
     return "" if arguments is None else msgspec.json.encode(arguments).decode()
 
 
-def _words(content: Json) -> tuple[str, str]:
+def _text_and_thinking(content: Json) -> tuple[str, str]:
     """Return text and thinking of a content, which is a string or a list of parts."""
     if isinstance(content, str):
         return content, ""
@@ -430,7 +433,7 @@ def _words(content: Json) -> tuple[str, str]:
             continue
         if part.get("type") == "thinking":
             inner = part.get("thinking")
-            thinking += inner if isinstance(inner, str) else _words(inner)[0]
+            thinking += inner if isinstance(inner, str) else _text_and_thinking(inner)[0]
         elif isinstance(part.get("text"), str):
             text += part["text"]
     return text, thinking

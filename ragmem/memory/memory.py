@@ -19,6 +19,7 @@ from ragmem.errors import StoreError
 from ragmem.ids import new_id
 from ragmem.memory.context.builder import Context, ContextBuilder
 from ragmem.memory.context.collect import (
+    FILES_CHARS,
     Collector,
     ContextInput,
     FindCode,
@@ -114,6 +115,10 @@ class Presence:
             with suppress(StoreError):
                 await (await self._open_store()).detach(self._owner_id)
             self._attached.clear()
+
+
+_EVERY_FILE_CHARS = 10**9
+"""More than a list of all files of a session has."""
 
 
 class SessionTurns(msgspec.Struct, frozen=True):
@@ -464,11 +469,17 @@ class Memory:
         replaced = await replaced_in(store, {hit.session_id for hit in hits})
         return [hit.judged(replaced) for hit in hits]
 
-    async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
-        """Return the files that a session's tools accessed: one entry a path, latest first."""
+    async def recently_accessed_files(
+        self, session_id: str, *, max_chars: int = FILES_CHARS
+    ) -> list[FileAccess]:
+        """Return the latest access to each file, latest first, one path per 50 of `max_chars`."""
         store = await self._store()
         await store.session(session_id)
-        return await accesses_of(store, session_id)
+        return await accesses_of(store, session_id, max_chars=max_chars)
+
+    async def accessed_files(self, session_id: str) -> list[FileAccess]:
+        """Return all files of a session, one entry a path, latest first."""
+        return await self.recently_accessed_files(session_id, max_chars=_EVERY_FILE_CHARS)
 
     async def find_tool_call(self, session: Session, reference: str) -> ToolCall | None:
         """Find a finished call by the end of its id, newest turn first; None if there is none."""

@@ -46,8 +46,7 @@ def utc_now() -> datetime:
 def wrong_time(at: datetime | None) -> str:
     """Return why a time from a file can't be stored, or "" if it can.
 
-    The first and the last years of the calendar can't be shown: another time zone may be out of
-    range.
+    The first and last years can't be shown: another time zone may be out of range.
     """
     if at and at.tzinfo is None:
         return "a time has no time zone"
@@ -247,8 +246,7 @@ _TYPED = re.compile(
 def without_marks(message: str) -> str:
     """Return a prompt without the tags around what nobody typed.
 
-    These are `<stdin>`, when all of it came through a pipe, and `<command>`, around the prompt that
-    a slash command stands for. Any other prompt is returned as is.
+    `<stdin>`, if all of it came through a pipe, or `<command>`, around a slash command's prompt.
     """
     return _MARKED.sub(lambda marked: marked[1] or marked[2] or "", message)
 
@@ -534,8 +532,7 @@ class CodeScope(Record, frozen=True, kw_only=True):
     name: str
     """`validate`; a section's heading; empty for a block or text without one."""
     qualified_name: str
-    """With the names of the scopes around it, joined with dots: `AuthService.validate`; unique
-    within kind and file."""
+    """With the scopes around it: `AuthService.validate`; unique within kind and file."""
     signature: str = ""
     """Its first line or lines, at most 300 characters."""
     docstring: str = ""

@@ -60,8 +60,7 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
     project_id: ProjectId | None = None
     """The project that it belongs to; None: it is user-wide, known in all projects."""
     joined_from: ProjectId | None = None
-    """The project that it was learned in, if that was joined to `project_id` since; a split gives
-    it back."""
+    """The project it was learned in, if joined to `project_id` since; a split gives it back."""
     pinned: bool = False
     """Whether it is in the system message of every call."""
     created_at: datetime
@@ -90,9 +89,7 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
 
     @property
     def has_standing(self) -> bool:
-        """Return whether it matters beyond one question in one project: in every system message, a
-        preference of the user's, or known in every project.
-        """
+        """Return whether it is in every system message, a preference, or user-wide."""
         return self.stands_always or self.kind == "preference" or self.project_id is None
 
     def of_another(self, project_id: ProjectId) -> Self:
@@ -125,8 +122,7 @@ class MemoryRecord(Record, frozen=True, kw_only=True):
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
     """The memories of a file that had standing where it was written, and are not here yet.
 
-    They are told apart by the owner ids in the file, which anybody who has seen one of the user's
-    can write.
+    Told apart by the owner ids in the file, which anybody who has seen the user's can write.
     """
 
     own: tuple[MemoryRecord, ...] = ()

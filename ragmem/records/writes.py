@@ -202,8 +202,7 @@ class PutMemory(Write, frozen=True, kw_only=True, tag="memory"):
 
     Memories that it `supersedes` stay but are no longer current: their `valid_until` is its
     `created_at`, their `superseded_by` its id. Those that are superseded already, or do not exist,
-    are left as they are; a superseded memory that is put again stays superseded. All in one
-    transaction.
+    are left as they are; a superseded memory that is put again stays superseded.
     """
 
     holds = "memory"
@@ -417,8 +416,7 @@ class CodeStore(Leases, Protocol):
     async def changed_with(
         self, project_ids: Sequence[str], path: str, *, limit: int = 20
     ) -> list[ChangedTogether]:
-        """Return other files written to in the turns that wrote to this one.
+        """Return other files written to in turns that wrote to this one; those with most first.
 
-        Those with the most turns first, then the newest. Turns that wrote to more than 50 files are
-        ignored: nothing can be learned from them.
+        Turns that wrote to more than 50 files are ignored: nothing can be learned from them.
         """

@@ -288,7 +288,7 @@ async def _files(text: str, chat: ChatSession) -> None:
         hint = "What is known of one, `ragmem files PATH` tells at the command line."
         raise UsageError("/files lists those of this session.", hint=hint)
     try:
-        found = await chat.app.memory.recently_accessed_files(chat.session.session_id)
+        found = await chat.app.memory.accessed_files(chat.session.session_id)
     except SessionNotFound:
         found = []
     if not found:

@@ -18,8 +18,7 @@ Guarantees, checked by `tests/store/test_contract*.py` on each implementation:
 - Unknown ids raise `SessionNotFound`; a store that can't be reached raises `StoreUnavailable`
   within `Config.store.timeout_s`, never later.
 
-Recall: stores find and score candidates; ranking, thresholds, embedding and summarizing are done
-above them.
+Recall: stores find and score candidates; ranking, embedding and summarizing are done above.
 
 - A turn's row in the text index is written in the transaction that finishes the turn, a summary's
   in the one that adds it, from `ragmem.terms`; deleting a record deletes its row too.
@@ -150,10 +149,9 @@ class MemoryStore(Protocol):
     """Memories, the profile, owners."""
 
     async def memories_revision(self) -> int:
-        """Return a number that goes up whenever memories or their vectors change.
+        """Return a number that goes up by one with each `apply` that changes memories or vectors.
 
-        It goes up by one with each `apply` that changes some, so that a writer can tell whether
-        others have written too.
+        So a writer can tell whether others have written too.
         """
 
     async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
@@ -277,8 +275,7 @@ _INT64 = 2**63 - 1
 def stored(value: Any) -> Any:
     """Return the value as every store keeps it: clean text, 64-bit integers, times in UTC.
 
-    Applies to each value within a record, a mapping, a list or a tuple; any other is returned as
-    is.
+    Also within a record, a mapping, a list or a tuple; any other value is returned as is.
     """
     match value:
         case str():
@@ -360,7 +357,7 @@ def in_use(session_id: str) -> StoreRefused:
     )
 
 
-def those_given(*conditions: tuple[object, str]) -> str:
+def join_conditions(*conditions: tuple[object, str]) -> str:
     """Join with AND the conditions that are paired with a true value; TRUE if there are none."""
     return " AND ".join(condition for given, condition in conditions if given) or "TRUE"
 
@@ -447,10 +444,7 @@ def _bytes(text: str) -> int:
 
 
 class Room:
-    """The bytes that one turn has left.
-
-    Of a longer text, the start and the end are kept with a mark between them.
-    """
+    """The bytes that one turn has left; a text is cut in its middle, with a mark."""
 
     def __init__(self, most: int = TURN_BYTES) -> None:
         self._left = most
@@ -481,14 +475,14 @@ class Room:
         if _fits(text, room):
             return self._taken(text)
         try:
-            told = json.loads(text)
+            parsed = json.loads(text)
         except (ValueError, RecursionError):
-            told = None
-        if not isinstance(told, dict) or not isinstance(told.get("text"), str):
+            parsed = None
+        if not isinstance(parsed, dict) or not isinstance(parsed.get("text"), str):
             return self._taken(_cut(text, room))
-        if not _fits(json.dumps({**told, "text": ""}), room):
-            told = {"text": told["text"]}
-        return self._taken(_cut_value(told, "text", room))
+        if not _fits(json.dumps({**parsed, "text": ""}), room):
+            parsed = {"text": parsed["text"]}
+        return self._taken(_cut_value(parsed, "text", room))
 
     def words(self, text: str) -> str:
         """Cut another text of a call: the words before it, its error."""
@@ -522,10 +516,7 @@ def _cut(text: str, room: int) -> str:
 
 
 def _cut_value(values: dict[str, str], name: str, room: int) -> str:
-    """Encode as JSON within the room by cutting one value, where that suffices.
-
-    Escapes take up room too, so it is cut again until it fits.
-    """
+    """Encode as JSON within the room by cutting one value, as far as that helps."""
     text, keep = redact(values[name]), room
     while True:
         found = json.dumps({**values, name: clip_bytes(text, keep)}, ensure_ascii=False)
@@ -555,8 +546,7 @@ async def open_archive(
     """Open the store of that kind, for commands on it as a whole.
 
     Raises UsageError if it must be `existing` and is not, and StoreDamaged for a graph under
-    repair, unless it is opened by the repair itself (`fills`). `say` is told what the user has to
-    wait for.
+    repair, except for the repair itself (`fills`). `say` is told what to wait for.
     """
     timeout_s = max(_PATIENCE_S, config.store.timeout_s)
     if kind == "neo4j":
@@ -599,8 +589,8 @@ async def open_store(
 ) -> tuple[Store, str]:
     """Open the configured store for a prompt; return it and a notice for the user.
 
-    `database` and `locks_dir` are SQLite's; `say` is told what the user has to wait for. An
-    `existing` one is not created: raises StoreDamaged if the database is gone.
+    `database` and `locks_dir` are SQLite's; `say` is told what to wait for. An `existing` one is
+    not created: raises StoreDamaged if the database is gone.
     """
     timeout_s = config.store.timeout_s
     if config.store.kind == "neo4j":

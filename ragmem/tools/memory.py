@@ -472,7 +472,7 @@ class BrainSearch(AgentTool):
         path = self._show(hit.path)
         lines = hit.text.split("\n")
         name = f" {hit.kind} {hit.qualified_name}" if hit.qualified_name else ""
-        why = "; ".join(hit.why)
+        why = hit.reasons
         place = f"{path}:{line_range(hit.start_line, hit.end_line)}"
         head = one_line(f"[code] {place}{name} — {why}", 400)
         if is_outside(path):

@@ -212,7 +212,7 @@ def test_what_is_only_near_is_said_to_be_and_what_is_not_there_too(plain: Ragmem
     done = plain.ok("search", "--code", "how much do the plants drink")
     assert "Nothing shares a word" not in done.err
     done = plain.ok("search", "--code", "qzxwv", "--no-semantic")
-    assert (done.out, done.err) == ("", "Nothing was found.\n")
+    assert (done.out, done.err) == ("", "No results.\n")
     assert found(plain, "qzxwv", "--no-semantic") == []
 
 
@@ -224,7 +224,7 @@ def test_without_a_memory_code_is_found(plain: Ragmem, tmp_path: Path) -> None:
     away = {"RAGMEM_STORE": "neo4j", "NEO4J_URI": "bolt://127.0.0.1:9", "NEO4J_PASSWORD": "x"}
     done = plain.ok("search", "--code", "litres", "--format", "json", env=away)
     assert done.json[0]["name"] == "litres"
-    assert "What the memory has of this is not shown." in done.err
+    assert "Sessions and decisions are not shown." in done.err
 
 
 # --- files --------------------------------------------------------------------
@@ -299,7 +299,7 @@ src/\\e]0;owned\\x07\\e[31m.py
                 beds/bed_3.py, beds/bed_4.py and 2 more
   imported by   plan.py
   touched in 8 sessions, last 2 days ago
-  1 decision there; `ragmem files PATH` tells
+  1 decision in them; see `ragmem files PATH`
 """)
 
 
@@ -311,6 +311,20 @@ def test_of_the_session(discussed: Ragmem) -> None:
         (["-r", ids["Tanks"]], set()),
     ):
         assert {each["path"] for each in of(discussed, "--related", *flags)} == paths
+
+
+def test_of_many_files_the_latest_are_told_of_and_how_many_there_are(tmp_path: Path) -> None:
+    names = [f"bed{number}.py" for number in range(25)]
+    reads = [Call("read_file", {"path": name}) for name in names]
+    with LLMServer([Answer(tools=reads), Answer("Read.")]) as server:
+        made = Ragmem(tmp_path, server.env)
+        for name in names:
+            (made.project / name).write_text("A = 1\n")
+        made.ok("ask", "Read the beds.")
+    assert {each["path"] for each in of(made)} == set(names)
+    done = made.ok("files", "--related")
+    assert done.err.startswith("The latest 20 of 25 files. `ragmem files PATH` tells of one,")
+    assert len(of(made, "--related")) == 20
 
 
 def test_paths_are_those_from_the_folder(discussed: Ragmem) -> None:
@@ -325,11 +339,11 @@ def test_paths_are_those_from_the_folder(discussed: Ragmem) -> None:
 
 def test_of_a_file_that_nothing_is_known_of(plain: Ragmem) -> None:
     (plain.project / "lone.txt").write_text("\n")
-    said = "No session has touched lone.txt, and no file that is indexed imports it.\n"
+    said = "No session has touched lone.txt, and no indexed file imports it.\n"
     done = plain.ok("files", "lone.txt")
     assert (done.out, done.err) == ("", said)
     assert plain.ok("files", f"no{EVIL}.py").err == (
-        "There is no file no\\e]0;owned\\x07\\e[31m.py; paths are those from this folder.\n"
+        "No file no\\e]0;owned\\x07\\e[31m.py. Paths are relative to this folder.\n"
     )
     nothing = ("changed_with", "imports", "imported_by", "sessions", "memories")
     assert of(plain, "none.py") == [{"path": "none.py"} | {key: [] for key in nothing}]
@@ -347,7 +361,7 @@ def test_what_the_agent_has_changed_since(discussed: Ragmem) -> None:
     assert set(changed[0]) == {"path", "turn_count", "session_ids", "timestamp"}
     assert of(discussed, "--since", "2999-01-01") == []
     done = discussed.ok("files", "--since", "Mornings")
-    assert (done.out, done.err) == ("", "The agent has changed no file here since then.\n")
+    assert (done.out, done.err) == ("", "The agent has changed no files here since then.\n")
     shown = discussed.ok("files", "--since", "1h").out.replace(older[-8:], "SESSION_")
     rows = [row.split() for row in without_times(shown).splitlines()]
     assert rows[0] == ["CHANGED", "TURNS", "SESSION", "PATH"]

@@ -88,7 +88,7 @@ def test_what_is_asked_for_is_shown(ragmem: Ragmem) -> None:
 
 def test_an_empty_memory_is_a_page_that_says_so(tmp_path: Path) -> None:
     done = Ragmem(tmp_path).ok("graph")
-    assert done.err.startswith("Nothing is remembered of it yet.")
+    assert done.err.startswith("Nothing to show yet.")
     assert Path(done.out.strip()).is_file()
 
 

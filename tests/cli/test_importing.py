@@ -29,17 +29,17 @@ def test_sessions_come_are_listed_shown_and_found(ragmem: Ragmem) -> None:
     `claude --resume` and `codex resume` print."""
     ragmem.env["RAGMEM_MEMORY__WORKER"] = "inline"
     tried = ragmem.ok("import", "claude-code", "--dry-run").out
-    assert tried.endswith("Nothing was stored: this was a dry run.\n")
+    assert tried.endswith("Dry run: nothing was stored.\n")
     assert "3 new sessions" in tried
     assert not list(ragmem.home.rglob("memory.db"))
     done = ragmem.ok("import", "claude-code", env={"COLUMNS": "100"})
-    assert done.err.startswith("note: what comes is summed up in the background like all else")
+    assert done.err.startswith("note: imported sessions are summarized in the background")
     assert _without_ids(done.out) == snapshot("""\
 ID        STATE  TURNS  FOLDER            TITLE
   new    +2     /home/ana/garden  Which ferns like shade
   new    +2     /home/ana/garden  Mondays
   new    +2     /home/ana/garden  What is wrong with this bed? [image]
-Claude Code: 3 new sessions, 0 went on, 0 here already; 6 new turns with 6 tool calls.
+Claude Code: 3 new sessions, 0 continued, 0 unchanged; 6 new turns with 6 tool calls.
 Left out:
        6  context that the agent added
        4  the agent's bookkeeping
@@ -49,7 +49,7 @@ Left out:
        1  snapshots of files
        1  commands of the agent
        1  notes of the agent in place of an answer
-Of unknown kinds, left out:
+Left out, unknown record types:
        1  garden-gnome\
 """)
     assert ragmem.read("stats")["pending"]["vectors"] == 0
@@ -132,9 +132,9 @@ def test_another_place_one_folder_one_file(ragmem: Ragmem, tmp_path: Path) -> No
     moved = {"CODEX_HOME": str(tmp_path / "elsewhere")}
     assert "3 new sessions" in ragmem.ok("import", "codex", env=moved).out
     assert ragmem.refused("import", "codex", str(tmp_path / "nowhere")) == (
-        f"error: There are no sessions of Codex at {tmp_path / 'nowhere'}: "
+        f"error: Can't read sessions of Codex at {tmp_path / 'nowhere'}: "
         "no such file or directory.\n"
-        "`ragmem import codex PATH` reads them from elsewhere.\n"
+        "To read them from another place: `ragmem import codex PATH`\n"
     )
 
 
@@ -167,11 +167,12 @@ def test_alone_it_tells_what_is_here_and_asks(ragmem: Ragmem, tmp_path: Path) ->
         assert row.startswith(begins)
     assert listed[0].endswith("/.claude/projects")
     assert asked.err.endswith(
-        "error: There is nobody to ask here.\nAdd --yes to do it without asking.\n"
+        "error: Confirmation is needed, but this is not an interactive terminal.\n"
+        "Add --yes to confirm.\n"
     )
     assert ragmem.sessions() == []
     child = ragmem.on_terminal("import")
-    child.expect("note: what comes is summed up [^?]*leaves that out\\.\r\nImport them\\? ")
+    child.expect("note: imported sessions are summarized [^?]*enabled false`\\.\r\nImport them\\? ")
     child.sendline("n")
     child.expect_exact("error: Nothing was imported.")
     finish(child)
@@ -183,7 +184,7 @@ def test_alone_it_tells_what_is_here_and_asks(ragmem: Ragmem, tmp_path: Path) ->
 
 def test_where_there_are_none_it_says_where_it_looked(tmp_path: Path) -> None:
     done = Ragmem(tmp_path).ok("import")
-    assert done.err.startswith("There are no sessions of other agents in any of\n")
+    assert done.err.startswith("No sessions of other agents found. Looked in:\n")
     assert f"  {tmp_path}/.gemini/tmp\n" in done.err
 
 
@@ -195,7 +196,7 @@ def test_a_database_that_can_not_be_read_is_told_of_where_all_agents_are_looked_
     file.write_text("no database")
     done = Ragmem(tmp_path).ok("import")
     assert done.err.startswith(
-        f"note: opencode: skipped {file}: file is not a database\nThere are no"
+        f"note: opencode: skipped {file}: file is not a database\nNo sessions"
     )
 
 
@@ -205,7 +206,7 @@ def test_only_what_was_written_to_since(ragmem: Ragmem, tmp_path: Path) -> None:
     os.utime(file)
     report = ragmem.read("import", "codex", "--since", "2d")
     assert (report["sessions_by_state"], report["older_count"]) == ({"new": 1}, 2)
-    assert "2 sessions older than asked for." in ragmem.ok("import", "codex", "--since", "2d").out
+    assert "2 sessions older than --since." in ragmem.ok("import", "codex", "--since", "2d").out
 
 
 def _without_ids(text: str) -> str:

@@ -29,7 +29,7 @@ def test_the_first_time_the_next_and_all_anew(ragmem: Ragmem) -> None:
         assert done.err == ""
         return told(done.out)
 
-    waiting = "N s. 2 have no vectors: `ragmem index --vectors` makes them."
+    waiting = "N s. 2 without embeddings: run `ragmem index --vectors`."
     assert index() == [
         "3 files, 8 scopes",
         waiting.replace("2", "7"),
@@ -67,7 +67,7 @@ def test_status(ragmem: Ragmem) -> None:
     done = ragmem.ok("index", "--status")
     assert (done.out, done.err) == (
         "",
-        "Nothing of this project is indexed yet. `ragmem index` does it.\n",
+        "This project is not indexed yet; run `ragmem index`.\n",
     )
     empty = ragmem.read("index", "--status")
     assert (empty["files"], empty["refreshed_at"]) == (0, None)
@@ -77,22 +77,22 @@ def test_status(ragmem: Ragmem) -> None:
 project    PROJECT
 files      3: 2 python, 1 markdown
 scopes     8
-vectors    7 to go
+embeddings 7 missing
 left out   nothing
-looked at  AGO
+updated    AGO
 watched    no
 size       N MB
 """)
     off = ragmem.ok("index", "--status", env={"RAGMEM_CODE__VECTORS": "false"}).out
-    assert "\nvectors    none are made, as the settings say\n" in off
+    assert "\nembeddings turned off in the settings\n" in off
     ragmem.ok("index", "--vectors")
-    assert "\nvectors    all made\n" in ragmem.ok("index", "--status").out
+    assert "\nembeddings complete\n" in ragmem.ok("index", "--status").out
 
 
 def test_nothing_to_index(tmp_path: Path) -> None:
     ragmem = Ragmem(tmp_path, {"COLUMNS": "400"})
     done = ragmem.ok("index")
-    assert done.out == f"There is no file to be indexed in {ragmem.project}.\n"
+    assert done.out == f"No files to index in {ragmem.project}.\n"
     (ragmem.project / "photo.png").write_bytes(b"\x89PNG\0\0")
     assert ragmem.ok("index").out.endswith("\nLeft out: 1 binary.\n")
     (ragmem.project / "a.py").write_text("def a() -> None: ...\n")
@@ -102,7 +102,7 @@ def test_nothing_to_index(tmp_path: Path) -> None:
 
 
 def test_switched_off(ragmem: Ragmem) -> None:
-    said = "error: The code index is switched off.\n"
+    said = "error: The code index is turned off.\n"
     assert ragmem.refused("index", env={"RAGMEM_CODE__ENABLED": "false"}) == (
         f"{said}RAGMEM_CODE__ENABLED is set in the environment: unset it, or set it to true.\n"
     )
@@ -117,14 +117,14 @@ def test_a_search_says_while_vectors_are_missing(ragmem: Ragmem) -> None:
     ragmem.ok("index")
     asked = ("search", "--code", "how much do the plants drink")
     note = (
-        "note: 7 pieces of the code have no vectors yet and can be found by words alone: "
-        "`ragmem index --vectors` makes them.\n"
+        "note: 7 pieces of code have no embedding yet and can only be found by words: "
+        "`ragmem index --vectors` computes them.\n"
     )
     assert ragmem.ok(*asked).err == ragmem.ok(*asked, "--format", "json").err == note
     assert ragmem.ok(*asked, "--no-semantic").err == ""
     assert ragmem.ok(*asked, env={"RAGMEM_CODE__VECTORS": "false"}).err == ""
     made = ragmem.ok(*asked, env={"RAGMEM_MEMORY__WORKER": "inline"})
-    assert "they are being made.\n" in made.err
+    assert "they are being computed.\n" in made.err
     ragmem.ok("index", "--vectors")
     assert ragmem.ok(*asked).err == ""
 
@@ -165,7 +165,7 @@ def test_interrupted(ragmem: Ragmem) -> None:
     assert begun["refreshed_at"] is None
     if begun["files"]:
         told = ragmem.ok("index", "--status").out
-        assert "\nlooked at  not yet to the end; `ragmem index` goes on\n" in told
+        assert "\nupdated    incomplete; `ragmem index` continues\n" in told
     said = ragmem.ok("index").out
     went_on = f"; went on with the first index, of which {603 - begun['files']:,} were left; "
     assert said.startswith("603 files, ")
@@ -179,7 +179,7 @@ def test_a_line_on_a_terminal_and_tenths_in_a_pipe(ragmem: Ragmem) -> None:
     raw, rows = on_a_terminal(ragmem, "index", columns=40)
     assert b"indexing" in raw
     assert b" of 253" in raw
-    waiting = "N s. 257 have no vectors: `ragmem index --vectors` makes them."
+    waiting = "N s. 257 without embeddings: run `ragmem index --vectors`."
     assert told(" ".join(rows)) == ["253 files, 258 scopes", waiting]
     assert max(map(len, rows)) <= 40
     raw, rows = on_a_terminal(ragmem, "index")
@@ -199,7 +199,8 @@ def test_doctor_and_stats_tell_of_it(ragmem: Ragmem) -> None:
 
     assert ragmem.read("stats")["code"] is None
     assert checked() == (
-        "ok     code        nothing of this folder yet; `ragmem index` or a chat here makes it"
+        "ok     code        this project is not indexed yet; `ragmem index` or "
+        "a chat here indexes it"
     )
     ragmem.ok("index")
     code = ragmem.read("stats")["code"]

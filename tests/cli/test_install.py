@@ -89,11 +89,11 @@ def test_claude_code_gets_the_tools_and_hooks_and_gives_all_back(ragmem: Ragmem)
     assert settings["hooks"]["UserPromptSubmit"][0]["hooks"][0]["command"].endswith(" hook prompt")
 
     again = changed(ragmem, "install", "claude-code")
-    assert again == "claude-code knows of this memory already.\n"
+    assert again == "claude-code already uses this memory.\n"
     assert _files(ragmem) == written
     changed(ragmem, "uninstall", "claude-code")
     assert _files(ragmem) == before
-    assert "does not know" in changed(ragmem, "uninstall", "claude-code")
+    assert "does not use" in changed(ragmem, "uninstall", "claude-code")
     ragmem.ok("install", "claude-code", "--no-hooks", "--yes")
     assert _files(ragmem)[".claude/settings.json"].decode() == SETTINGS
 
@@ -179,7 +179,7 @@ def test_an_agent_is_told_of_no_server_that_can_not_start(ragmem: Ragmem) -> Non
         capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2 * len(commands), "")
-    for said in ("the package mcp, which is not installed", "Install it with `", "pip install"):
+    for said in ("requires the package mcp, which is not installed", "Run `", "pip install"):
         assert done.stderr.count(said) == len(commands)
     assert _files(ragmem) == before
 
@@ -194,7 +194,7 @@ def test_nothing_is_written_where_nobody_says_so_or_a_file_is_broken(ragmem: Rag
     (ragmem.home.parent / ".claude.json").write_text('{"mcpServers": [')
     (ragmem.home.parent / ".codex" / "config.toml").write_text("mcp_servers = 7\n")
     broken = _files(ragmem)
-    for client, why in (("claude-code", "not valid JSON"), ("codex", "is no table")):
+    for client, why in (("claude-code", "Not valid JSON"), ("codex", "is not a table")):
         told = ragmem.refused("install", client, "--yes")
         assert why in told
         assert str(ragmem.home.parent) in told

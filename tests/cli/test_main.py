@@ -78,7 +78,7 @@ def test_a_bug_is_logged_for_its_owner_alone(
     assert (out, err) == (
         "",
         "error: ZeroDivisionError: with [redacted: OPENAI_API_KEY] and \\e[31m\n"
-        f"This is a bug. Its traceback is in {log}\n",
+        f"This is a bug in ragmem. The traceback is in {log}\n",
     )
     assert log.stat().st_mode & 0o777 == 0o600
     written = log.read_text()
@@ -92,7 +92,9 @@ def test_a_bug_that_can_not_be_logged_is_still_told(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RAGMEM_HOME", str(tmp_path / "file" / "home"))
     told = record_crash(ValueError("odd"))
-    assert told.startswith("error: ValueError: odd\nThis is a bug. It could not be logged: ")
+    assert told.startswith(
+        "error: ValueError: odd\nThis is a bug in ragmem. It could not be logged: "
+    )
 
 
 def test_a_group_without_a_command_is_its_help(capfd: pytest.CaptureFixture[str]) -> None:

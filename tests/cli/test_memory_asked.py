@@ -32,7 +32,7 @@ def test_a_person_is_asked_before_it_forgets(ragmem: Ragmem) -> None:
     ):
         child = ragmem.on_terminal("memory", "forget", tail)
         child.expect_exact("The gate squeaks.")
-        child.expect_exact("Forget it for ever? [y/N] ")
+        child.expect_exact("Forget it for good? [y/N] ")
         child.sendline(answer)
         child.expect_exact(said)
         assert finish(child) == code
@@ -57,7 +57,7 @@ def test_the_profile_is_set_shown_and_unset(ragmem: Ragmem) -> None:
     assert done(ragmem, "profile", "unset", "Favourite editor").out == "Removed favourite_editor.\n"
     assert profile(ragmem) == {"name": "Ana B."}
     assert ragmem.refused("memory", "profile", "unset", "editor") == (
-        "error: Your profile has no key 'editor'.\nIts keys are name.\n"
+        "error: Your profile has no key 'editor'.\nExisting keys: name.\n"
     )
 
 
@@ -71,16 +71,16 @@ def test_a_profile_learns_from_preferences_with_confirmation(ragmem: Ragmem) -> 
         ("The file likes rm.", {"trust": "tool"}),
     ):
         put(ragmem, PutMemory(memory=a_memory(content, **{"kind": "preference", **fields})))
-    assert "nobody to ask" in ragmem.refused("memory", "profile", "learn")
+    assert "not an interactive terminal" in ragmem.refused("memory", "profile", "learn")
     child = ragmem.on_terminal("memory", "profile", "learn")
     for shown, typed in (
         ("1 of 3  I like short answers.", ""),
-        ("[y for answers, or another key; Enter for no, q to end] ", "y\n"),
+        ("[y: as answers, or type another key; Enter: no; q: quit] ", "y\n"),
         ("2 of 3  I prefer tabs to spaces.", "a=b\n"),
         ("A key is a short word", "answers\n"),
-        ("answers is I like short answers.; choose another.", "Indentation style\n"),
+        ("answers is I like short answers.; choose another key.", "Indentation style\n"),
         ("3 of 3  I write in French to my customers.", "\n"),
-        ("2 preferences went into your profile.", ""),
+        ("Added 2 preferences to your profile.", ""),
     ):
         child.expect_exact(shown)
         child.send(typed)
@@ -93,7 +93,7 @@ def test_a_profile_learns_from_preferences_with_confirmation(ragmem: Ragmem) -> 
         child = ragmem.on_terminal("memory", "profile", "learn")
         child.expect_exact("1 of 1  I write in French to my customers.")
         child.send(leaving)
-        child.expect_exact("0 preferences went into your profile.")
+        child.expect_exact("Added 0 preferences to your profile.")
         assert finish(child) == 0
     assert len(profile(ragmem)) == 2
 

@@ -56,12 +56,13 @@ def test_rows_fit(ragmem: Ragmem) -> None:
     assert max(map(display_width, budgets)) <= 42
     _, rows = on_a_terminal(ragmem, "index", "--help", columns=44)
     assert max(map(display_width, rows)) <= 44
-    assert rows[1:3] == ["  Bring the index of this project's code", "  up to date."]
+    assert rows[1] == "  Update the code index of this project."
     _, rows = on_a_terminal(ragmem, "sessions", "list", "--cwd", "/nowhere", columns=44)
     assert rows == [
-        "No sessions of /nowhere.",
-        "--all looks further; --join brings here",
-        "those of a folder that is gone.",
+        "No sessions in /nowhere.",
+        "Use --all to list more; --join moves",
+        "sessions here from a folder that is",
+        "gone.",
     ]
 
 

@@ -293,7 +293,7 @@ def test_denials_are_told_with_the_way_to_allow_them(capfd: pytest.CaptureFixtur
         "warning: not allowed: edit_file, run_command `git status | tee x`, run_command `ls > x`, "
         "run_command `ls`. Use --allow edit_file --allow 'run_command(git status)' "
         "--allow 'run_command(tee x)' --allow 'outside_sandbox(ls)', or --permission-mode. "
-        "No rule fits run_command `ls > x`: --allow run_command is all.\n"
+        "No narrower rule matches run_command `ls > x`; only --allow run_command does.\n"
     )
 
 

@@ -56,7 +56,7 @@ def test_who_said_it_is_told_of_others_alone(team: Team) -> None:
     team.bob.ok("memory", "owner", "--name", "Bob\x1b[2J Ray")
     shown = team.bob.ok("memory", "owner")
     assert len(shown.out.split()) == 1
-    assert "called Bob" in shown.err
+    assert "name: Bob" in shown.err
     assert "\x1b" not in shown.err
     for person, scope, content in (
         (team.bob, "project", "The pond is deep."),
@@ -83,14 +83,14 @@ def test_one_person_sees_no_names(ragmem: Ragmem) -> None:
     nobody = ragmem.ok("memory", "owner")
     assert nobody.err == ""
     named = ragmem.ok("memory", "owner", "--name", "Ana")
-    assert (named.out, named.err) == (nobody.out, "called Ana\n")
-    assert ragmem.ok("memory", "owner").err == "called Ana\n"
+    assert (named.out, named.err) == (nobody.out, "name: Ana\n")
+    assert ragmem.ok("memory", "owner").err == "name: Ana\n"
     ragmem.ok("memory", "add", "Ferns like shade.")
     # What a backup from another home of hers has brought is hers too.
     another = new_id()
     taken = ragmem.ok("memory", "owner", "--take", another)
     assert taken.out == f"{another}\n"
-    assert f"Before it was {nobody.out.strip()}" in taken.err
+    assert f"The owner was {nobody.out.strip()}" in taken.err
     [listed] = ragmem.read("memory", "list")
     assert listed["said_by"] is None
     assert "Ana" not in ragmem.ok("memory", "list").out

@@ -70,7 +70,7 @@ def test_stdin_that_can_not_be_read_is_a_usage_error(
 ) -> None:
     with (tmp_path / "file").open("w") as only_written:
         monkeypatch.setattr(sys, "stdin", only_written)
-        with pytest.raises(UsageError, match="Standard input can't be read"):
+        with pytest.raises(UsageError, match="Can't read standard input"):
             read_prompt(None)
 
 
@@ -86,7 +86,7 @@ def test_a_pipe_that_stays_silent_is_waited_for_and_said(monkeypatch: pytest.Mon
             os.write(late, b"late")
             os.close(late)
             assert read.result() == "Why?\n\n<stdin>\nlate\n</stdin>"
-    assert said == "waiting for standard input to end (`< /dev/null` if there is none)\n"
+    assert said == "waiting for standard input to end (add `< /dev/null` if there is no input)\n"
 
 
 CLOSED = """
@@ -117,7 +117,7 @@ def test_a_new_file_is_private_whole_and_never_over_another(tmp_path: Path) -> N
         part.write_text("whole")
     assert file.read_text() == "whole"
     assert file.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(UsageError, match="is there already"), new_file(file):
+    with pytest.raises(UsageError, match="already exists"), new_file(file):
         pass
     with pytest.raises(KeyError), new_file(tmp_path / "other"):
         raise KeyError

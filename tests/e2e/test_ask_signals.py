@@ -108,7 +108,7 @@ def test_a_full_disk_behind_stdout_is_exit_1_and_the_turn_is_recorded(tmp_path: 
         child = ragmem.start("ask", "Hello", stdout=full)
         _, err = child.communicate()
     assert child.returncode == 1
-    assert err == b"error: The output could not be written: No space left on device.\n"
+    assert err == b"error: Can't write the output: No space left on device.\n"
     (session,) = ragmem.sessions()
     assert only_turn(ragmem, session["session_id"])["status"] == "completed"
 

@@ -55,7 +55,7 @@ def test_r_without_a_value_lets_one_choose(tmp_path: Path) -> None:
         child = ragmem.on_terminal("ask", "More", "-r")
         child.expect_exact("Second question")
         child.expect_exact("First question")
-        child.expect_exact("Which one? [1-2] ")
+        child.expect_exact("Which session? [1-2] ")
         child.sendline("2")
         child.expect_exact("Three.")
         assert finish(child) == 0

@@ -274,7 +274,7 @@ def test_what_a_crash_tells(house: House) -> None:
         capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "This is a bug. Its traceback is in " in done.stderr
+    assert "This is a bug in ragmem. The traceback is in " in done.stderr
     assert CANARY not in done.stderr
     (log,) = (house.home / "logs").glob("crash-*.log")
     assert "[redacted: " in log.read_text()

@@ -58,12 +58,12 @@ def test_two_clones_are_joined_by_a_person(tmp_path: Path, ragmem: Ragmem) -> No
     assert shown.replace(str(tmp_path), "…") == snapshot(
         """\
 This project: …/two (1 session)
-The same repository or remote:
+Same repository or remote:
   …/one (1 session)
-Their sessions become one project's: each recalls what was said in the other.
+Joining makes them one project, and each recalls the other's sessions.
 Join them? [y/N] n
 error: Nothing was joined.
-Only y or yes joins them: `ragmem sessions list --join` asks again.
+Answer y or yes to join them. Run `ragmem sessions list --join` to try again.
 """
     )
     assert prompts(ragmem, two) == {"In two"}
@@ -139,7 +139,7 @@ def test_a_chat_joins_a_worktree_once_and_never_after_it_was_split(
     assert line not in chatted(ragmem, tree, "Two")
 
     split = ragmem.ok("sessions", "split", cwd=tree)
-    assert split.out == f"Split: {tree} is a project of its own; 3 sessions moved from {main}.\n"
+    assert split.out == f"{tree} is now a project of its own; 3 sessions moved there from {main}.\n"
     own = {"In tree", "One", "Two"}
     assert (prompts(ragmem, tree), prompts(ragmem, main)) == (own, {"In main"})
     assert ragmem.read("search", "tree", cwd=main) == []
@@ -209,7 +209,7 @@ def test_the_memory_of_a_folder_that_is_gone_is_joined_when_a_person_says_so(
     assert code == 0, shown
     assert shown.replace(str(tmp_path), "…").startswith(
         "This project: …/shop2 (0 sessions)\n"
-        "Their folder is gone, and may be this one now:\n"
+        "Folder gone (this may be its new location):\n"
         "  …/shop (1 session)\n"
     )
     ragmem.ok("ask", "After", cwd=new)
@@ -243,7 +243,8 @@ def test_sessions_of_a_renamed_folder_are_found(tmp_path: Path, ragmem: Ragmem) 
     assert (done.out, done.err.replace(str(tmp_path), "…")) == (
         "",
         "No sessions of …/new.\n"
-        "--project and --all look further; --join brings here those of a folder that is gone.\n",
+        "Use --project or --all to list more; --join moves sessions here from "
+        "a folder that is gone.\n",
     )
     (session,) = ragmem.listed("--cwd", str(old), cwd=new)
     assert ragmem.listed("--all", cwd=new) == [session]

@@ -44,7 +44,7 @@ def test_a_damaged_graph_is_mended(ragmem: Ragmem, neo4j_server: Connection) -> 
     """Named, kept as it was, written anew; then work goes on."""
     (session,) = ragmem.sessions()
     before = ragmem.shown(session["session_id"])
-    assert ragmem.run("store", "repair").out == "Nothing to repair: all is well.\n"
+    assert ragmem.run("store", "repair").out == "Nothing to repair.\n"
     for damage in (
         "MATCH (s:ConversationSession) SET s.turnCount = 7",
         "MATCH ()-[h:HAS_TURN]->(t {turnIndex: 1}) DELETE h",
@@ -69,8 +69,8 @@ def test_a_damaged_graph_is_mended(ragmem: Ragmem, neo4j_server: Connection) -> 
     counted = [row["properties"].get("turnCount") for row in rows if "node" in row]
     assert 7 in counted
 
-    assert ragmem.run("store", "check").out == "All is well: 1 session, 2 turns.\n"
-    assert ragmem.run("store", "repair").out == "Nothing to repair: all is well.\n"
+    assert ragmem.run("store", "check").out == "No problems found: 1 session, 2 turns.\n"
+    assert ragmem.run("store", "repair").out == "Nothing to repair.\n"
     assert ragmem.shown(session["session_id"]) == before
     assert ragmem.run("ask", "-c", "Still there?").code == 0
     (saved,) = file.parent.glob("graph-*.saved.db")

@@ -141,7 +141,7 @@ def test_where_nothing_is_close_the_nearest_is_called_that(ragmem: Ragmem) -> No
     assert shown == [hit["session_id"][-8:] for hit in nearest]
     assert ragmem.ok("search", "staging database").err == ""
     done = ragmem.ok("search", "zzzz qqqq", "--no-semantic")
-    assert (done.out, done.err) == ("", "Nothing was found.\n")
+    assert (done.out, done.err) == ("", "No results.\n")
     assert found(ragmem, "zzzz", "--no-semantic") == []
 
 
@@ -204,7 +204,7 @@ def test_vectors_of_another_model_are_told_and_made_anew(tmp_path: Path, server:
     assert "embedding: " in done.err
     assert found(ragmem, *port, env=OTHER_MODEL)[0]["similarity"] is not None
     assert "reembed" not in ragmem.run("search", "staging port", env=OTHER_MODEL).err
-    assert ragmem.run("store", "reembed", env=OTHER_MODEL).out == "There was nothing to do.\n"
+    assert ragmem.run("store", "reembed", env=OTHER_MODEL).out == "Nothing to embed.\n"
     # And back.
     assert "reembed" in ragmem.run("search", "staging port").err
     ragmem.ok("store", "reembed")
@@ -223,7 +223,7 @@ def test_a_session_is_summed_up_at_once(tmp_path: Path, server: LLMServer) -> No
     away = {"RAGMEM_API_BASE": "http://127.0.0.1:9/v1"}
     cut = ragmem.ok("sessions", "summarize", env=away)
     assert "generator" in cut.out
-    assert cut.err.startswith("note: cut from the turns, since no model summed them up: ")
+    assert cut.err.startswith("note: excerpted from the turns, because no model summarized them: ")
     # Nothing was said since: asked for again, it says nothing twice.
     assert ragmem.ok("sessions", "summarize", env=away).out == cut.out
     off = {"RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"}

@@ -90,7 +90,7 @@ def test_a_fork_holds_the_turns_up_to_and_with_its_own(ragmem: Ragmem) -> None:
     done = ragmem.ok("sessions", "fork", "the garden", "--at", "2")
     tail = done.out.split()[0]
     assert done.out == f"{tail}  The garden (fork)  (2 turns of {whole[-8:]})\n"
-    assert done.err == f"`ragmem chat -r {tail}` goes on with it.\n"
+    assert done.err == f"Continue with `ragmem chat -r {tail}`.\n"
     assert prompts(ragmem, tail) == ["First?", "Second?"]
     sent = ragmem.read("context", "And now?", "-r", tail)["messages"]
     said = str([message for message in sent if message["role"] == "user"][:-1])
@@ -128,7 +128,7 @@ Where do ferns grow?  2 turns · AGO · <session>
     The answer.
 """)
     nothing = ragmem.ok(*search, "hippopotamus")
-    assert (nothing.out, nothing.err) == ("", "Nothing was found.\n")
+    assert (nothing.out, nothing.err) == ("", "No results.\n")
 
 
 def test_show_with_reasoning_and_results(tmp_path: Path) -> None:
@@ -247,9 +247,9 @@ def test_insights_that_fail_are_said_and_left_for_the_next_time(ragmem: Ragmem) 
     with LLMServer([Answer('{"main_topic": "Two"}'), *[Answer(mode="401")] * 3]) as server:
         done = ragmem.ok("sessions", "insights", "--format", "json", env=server.env)
     assert [each["session_id"] for each in done.json] == [two]
-    assert "Nothing came of 1 session: " in done.err
+    assert "No result for 1 session: " in done.err
     nothing = {"RAGMEM_MODEL": "", "RAGMEM_API_BASE": "", "RAGMEM_API_KEY": ""}
     known = ragmem.ok("sessions", "insights", "--format", "json", env=nothing)
     assert [each["session_id"] for each in known.json] == [two]
-    assert known.err.startswith("1 session not looked at: local/")
+    assert known.err.startswith("1 session not reviewed: local/")
     assert "is too small for this. Name one with -m" in known.err

@@ -49,7 +49,7 @@ def test_list_goes_by_folder_project_or_all(ragmem: Ragmem, tmp_path: Path) -> N
         ("--tag none", None, []),
     ):
         assert ragmem.listed(*words.split(), cwd=cwd) == expected, words
-    for most, told in ((1, "The newest 1; --limit shows more.\n"), (2, "")):
+    for most, told in ((1, "Showing the newest 1; use --limit for more.\n"), (2, "")):
         assert ragmem.ok("sessions", "list", "--limit", str(most)).err == told
 
 
@@ -78,11 +78,11 @@ def test_that_there_is_nothing_is_said_on_stderr(ragmem: Ragmem) -> None:
     assert done.out == ""
     assert done.err.startswith("No sessions of ")
     tagged = ragmem.ok("sessions", "list", "--tag", "nosuch").err
-    assert " tagged nosuch.\nWithout --tag and --status all are listed.\n" in tagged
+    assert " with the tag nosuch.\nLeave out --tag and --status to list all.\n" in tagged
     found = ragmem.ok("search", "ferns")
-    assert (found.out, found.err) == ("", "Nothing was found.\n")
+    assert (found.out, found.err) == ("", "No results.\n")
     insights = ragmem.ok("sessions", "insights")
-    assert (insights.out, insights.err) == ("", "There is nothing to look over yet.\n")
+    assert (insights.out, insights.err) == ("", "No sessions to review yet.\n")
 
 
 def test_show_as_json_has_turns_and_tool_calls(reading: Ragmem) -> None:

@@ -88,12 +88,12 @@ def test_to_neo4j_and_back(ragmem: Ragmem, neo4j_server: Connection) -> None:
     for phase in ("copying", "comparing"):
         (*_, last) = re.findall(rf"{phase}: (\d+) of (\d+)\n", done.err)
         assert last[0] == last[1]
-    assert "`ragmem store use neo4j` keeps memory there from now on." in done.err
+    assert "Use it from now on with `ragmem store use neo4j`." in done.err
     assert ragmem.shown(session["session_id"]) == before
 
     ragmem.env["RAGMEM_STORE"] = kind
     assert ragmem.shown(session["session_id"]) == before
-    assert ragmem.ok("store", "check").out == "All is well: 1 session, 2 turns.\n"
+    assert ragmem.ok("store", "check").out == "No problems found: 1 session, 2 turns.\n"
     ragmem.ok("ask", "-c", "And now?")
     ragmem.ok("store", "migrate", "--to", "sqlite", "--yes")
     after = ragmem.shown(session["session_id"])
@@ -139,7 +139,9 @@ def test_a_backup_brings_it_back(ragmem: Ragmem, tmp_path: Path) -> None:
     assert not list((elsewhere.home / "data").glob("restoring-*"))
     ragmem.ok("ask", "-c", "And now?")
     back = ragmem.ok("store", "migrate", "--from", str(file), "--yes").out
-    assert re.search(r"^Left as it is, since changed there: 1 record\.$", back, re.M)
+    assert re.search(
+        r"^Kept as they are, because they are newer in the target: 1 record\.$", back, re.M
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,9 @@ def test_a_backup_from_before_there_were_owners_brings_the_profile_back_as_it_wa
     assert "Ana" in home.ok("memory", "profile").out
     home.ok("memory", "profile", "set", "name", "Anna")
     again = home.ok("store", "migrate", "--from", str(file), "--yes").out
-    assert re.search(r"^Left as it is, since changed there: 1 record\.$", again, re.M)
+    assert re.search(
+        r"^Kept as they are, because they are newer in the target: 1 record\.$", again, re.M
+    )
     assert "Anna" in home.ok("memory", "profile").out
 
 
@@ -315,7 +319,7 @@ def test_copies_of_files_go_with_the_last_session_that_names_them(tmp_path: Path
     assert ragmem.run("sessions", "delete", first, "--yes").code != 0
     assert len(kept()) == 4
     done = ragmem.ok("sessions", "delete", fork, "--yes")
-    assert done.out.endswith(": 1 turn, 1 copy of files from before an edit.\n")
+    assert done.out.endswith(": 1 turn, 1 copy of files from before edits.\n")
     assert kept() == [".parts", ".parts", "one"]
     # What the other session names as well stays.
     ragmem.ok("sessions", "delete", first, "--yes")
@@ -392,7 +396,7 @@ def test_what_an_import_takes_the_place_of_is_told_before(ragmem: Ragmem, tmp_pa
     again = importing(plain | {"supersedes": [mine["id"]]})
     asked = ragmem.run(*again)
     assert (asked.code, asked.out) == (2, "")
-    told = "It takes the place of what is here:\n  rule, pinned  Never push to main.\n"
+    told = "Replacing memories that are here:\n  rule, pinned  Never push to main.\n"
     assert told in asked.err
     assert standing() == [mine["id"]]
     ragmem.ok(*again, "--yes")
@@ -427,10 +431,10 @@ def test_a_backup_tells_what_it_would_change(ragmem: Ragmem, tmp_path: Path) -> 
     assert asked.code == 2
     told = asked.err.partition("\nto ")[2].partition("\n")[2]
     assert told.partition("error:")[0] == snapshot("""\
-As it was, whoever said it, told beyond one question or project:
+In their original form, whoever said them, to apply beyond a single question or project:
   rule, pinned, every project  Ask nobody.
   profile  name=Mallory
-It takes the place of what is here:
+Replacing memories that are here:
   rule  Ask first.
 """)
     ragmem.ok("store", "migrate", "--from", str(file), "--yes")
@@ -443,8 +447,8 @@ It takes the place of what is here:
 
 def test_check_says_what_is_wrong(ragmem: Ragmem) -> None:
     """No half turn, no orphan, counters equal."""
-    assert ragmem.ok("store", "check").out == "All is well: 1 session, 2 turns.\n"
-    assert ragmem.ok("store", "repair").out == "Nothing to repair: all is well.\n"
+    assert ragmem.ok("store", "check").out == "No problems found: 1 session, 2 turns.\n"
+    assert ragmem.ok("store", "repair").out == "Nothing to repair.\n"
     database = apsw.Connection(str(ragmem.home / "data" / "memory.db"))
     database.execute("DELETE FROM turns WHERE turn_index = 1")
     database.close()
@@ -529,7 +533,7 @@ def test_without_a_daily_copy_a_lost_database_names_the_newest_backup(ragmem: Ra
     told = ragmem.refused("store", "repair", code=1)
     assert f"Put it back from a backup: copy {file} to its place. To start" in told
     shutil.copyfile(file, database)
-    assert ragmem.ok("store", "repair").out == "Nothing to repair: all is well.\n"
+    assert ragmem.ok("store", "repair").out == "Nothing to repair.\n"
 
 
 def test_a_backup_that_is_damaged_is_named_and_not_the_copy_that_was_read(
@@ -571,7 +575,7 @@ def test_a_person_is_asked_and_sees_how_far_it_is(ragmem: Ragmem, tmp_path: Path
         assert ("comparing" in terminal.before) is (answer == "y")
     for answer, left in (("", 1), ("yes", 0)):
         terminal = ragmem.on_terminal("sessions", "delete", ragmem.sessions()[0]["session_id"])
-        terminal.expect_exact("Delete it for ever? [y/N] ")
+        terminal.expect_exact("Delete it for good? [y/N] ")
         terminal.sendline(answer)
         finish(terminal)
         assert len(ragmem.sessions()) == left

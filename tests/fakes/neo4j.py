@@ -20,7 +20,7 @@ from ragmem.config import Config, find_paths
 from ragmem.records import EmbedderMark
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction
-from ragmem.store.neo4j_server import LocalNeo4j, alone, start
+from ragmem.store.neo4j_server import LocalNeo4j, start, start_stop_lock
 from ragmem.store.neo4j_server.ways import Jars, Layout, Ports, find_java
 from tests.fakes.forks import PATIENCE
 from tests.store.samples import created, whole_turn
@@ -93,7 +93,7 @@ async def use_cached_jars(layout: Layout) -> None:
     cache = Layout(CACHE)
     cache.make()
     way = jars()
-    async with alone(cache, print):
+    async with start_stop_lock(cache, print):
         await way.prepare(cache, print)
     name = f"server-{way.version}"
     (layout.folder / name).symlink_to(cache.folder / name, target_is_directory=True)

@@ -42,7 +42,7 @@ async def page() -> bytes:
         file = Path(folder, "memory.db")
         store = await SQLiteStore.open(file, locks_dir=Path(folder, "locks"), timeout_s=30)
         await store.apply(garden())
-        wanted = Wanted(title=f"The memory of {PROJECT.path}", project=PROJECT)
+        wanted = Wanted(title=f"Memory of {PROJECT.path}", project=PROJECT)
         now = datetime(2026, 11, 24, 9, 30, tzinfo=UTC)
         graph = await collect(store, wanted, now=now, sent=requests(), numbers=numbers)
         await store.aclose()

@@ -112,8 +112,8 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes are told, the folder is looked at and failures are tried again in less time."""
-    for name, value in (("QUIET_MS", 30), ("TOGETHER_MS", 160), ("TICK_MS", 100)):
-        monkeypatch.setattr(watch, f"_{name}", value)
+    for name, value in (("_STEP_MS", 30), ("_DEBOUNCE_MS", 160), ("_TIMEOUT_MS", 100)):
+        monkeypatch.setattr(watch, name, value)
     for name in ("_RETRY_S", "_POLL_S"):
         monkeypatch.setattr(watch, name, 0.1)
 

@@ -25,7 +25,7 @@ from ragmem.config import (
 )
 from ragmem.embedder import Kind
 from ragmem.index import CodeHit, codebase as codebase_module
-from ragmem.index.codebase import Codebase, PromptWords, bears, rare_words
+from ragmem.index.codebase import Codebase, PromptWords, bears, passage_of, rare_words
 from ragmem.memory.context.collect import ProjectCode
 from ragmem.memory.worker import Worker
 from ragmem.records import PutReferences, ScopeQuery, Turn
@@ -60,6 +60,14 @@ async def linked(desk: Desk, codebase: Codebase, turn: Turn) -> dict[str, str]:
 
 
 # --- what bears on a prompt -----------------------------------------------------
+
+
+def test_a_request_says_in_words_what_a_passage_was_found_by() -> None:
+    """As a person is told it, and not as the order was made."""
+    hit = a_hit("name: text, parse", "words: token", "meaning", "called by login")
+    assert passage_of(hit).why == (
+        "found by its name text, parse and its words token and its meaning; called by login"
+    )
 
 
 SMALL_TALK = (
@@ -298,7 +306,7 @@ async def test_what_watched_has_ended_and_is_begun_again(
         while (await desk.index(codebase).status()).without_vectors:
             await asyncio.sleep(0.05)
         desk.folder.rename(tmp_path / "away")
-        await asyncio.wait(codebase._following.values())
+        await asyncio.wait(codebase._watching.values())
         (tmp_path / "away").rename(desk.folder)
         (desk.folder / "late.py").write_text("def come_in_late():\n    return 1\n")
 

@@ -86,7 +86,7 @@ def test_a_failed_transaction_leaves_nothing(database):
 
 
 def test_one_that_can_not_be_made_anew_is_told(database, monkeypatch):
-    monkeypatch.setattr(index_database, "_ALONE_WITHIN_S", 0.05)
+    monkeypatch.setattr(index_database, "_RESET_LOCK_TIMEOUT_S", 0.05)
     assert write(database, _raise) == 1
     with held(database, "open"), pytest.raises(StoreUnavailable):
         write(database, _raise, anew=True)

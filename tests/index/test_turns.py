@@ -132,7 +132,7 @@ async def test_a_look_that_goes_on_is_waited_for(
     desk: Desk, is_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A short process links its turn before it ends, also the one that began the index."""
-    monkeypatch.setattr(links, "_READY_WITHIN_S", 90.0)  # a busy machine's
+    monkeypatch.setattr(links, "_REFRESH_TIMEOUT_S", 90.0)  # a busy machine's
     async with desk.codebase() as codebase:
         if is_known:
             await desk.indexed(codebase)
@@ -147,7 +147,7 @@ async def test_a_look_that_goes_on_is_waited_for(
 
 async def test_a_turn_that_is_too_early(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at many changes takes longer than a turn; the next process links it."""
-    monkeypatch.setattr(links, "_READY_WITHIN_S", 0.01)
+    monkeypatch.setattr(links, "_REFRESH_TIMEOUT_S", 0.01)
     async with desk.codebase() as codebase:
         await desk.indexed(codebase)
         nine_files(desk)

@@ -92,7 +92,7 @@ async def test_a_change_is_searchable_soon(tree):
 
 async def test_a_new_folder_is_watched_though_a_look_had_to_wait(tree, monkeypatch):
     """What is in it is known by then."""
-    monkeypatch.setattr(watch, "_REST", 40)
+    monkeypatch.setattr(watch, "_PAUSE_FACTOR", 40)
     async with _watching(tree) as watched:
         tree.write("app/clock.py", CLOCK.replace("60", "61"))
         await watched.until("app/clock.py")
@@ -161,7 +161,7 @@ async def test_many_changes_at_once(tree):
         for number in range(40):
             tree.write(f"many/f{number}.py", f"def function_{number}():\n    pass\n")
         # Where they come slowly, each pause may end what is told together.
-        pauses = (time.monotonic() - started) * 1000 / watch._QUIET_MS
+        pauses = (time.monotonic() - started) * 1000 / watch._STEP_MS
         await until(lambda: sum(len(each.changed) for each in watched.seen) == 40)
         assert len(watched.seen) <= 10 + pauses
 

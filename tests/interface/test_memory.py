@@ -327,6 +327,8 @@ async def test_files(memory: OpenMemory, spot: Spot) -> None:
         ("/etc/hosts", "search", 2),
     }
     assert [f.turn_index for f in found] == [2, 2, 1]
+    one = await memory.get_recently_accessed_files(session_id, max_chars=50)
+    assert [f.path for f in one] == ["src/login.py"], "what was changed is kept first"
 
 
 async def test_times(memory: OpenMemory, spot: Spot) -> None:

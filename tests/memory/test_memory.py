@@ -150,6 +150,19 @@ async def test_another_process_builds_the_same_context(
     assert there.messages[0].text.endswith("- Use tabs in Makefiles alone")
 
 
+async def test_all_files_of_a_long_session_are_known_beside_the_latest(chat: Chat) -> None:
+    for number in range(3):
+        reads = [
+            a_call(order, tool_call_id=new_id(), arguments=f'{{"path": "{number}-{order}.py"}}')
+            for order in range(50)
+        ]
+        await chat.told("Read them.", *reads, answer="It is read. " * 3_000)
+    session_id = chat.session.session_id
+    assert len(await chat.memory.accessed_files(session_id)) == 150
+    latest = await chat.memory.recently_accessed_files(session_id)
+    assert {each.turn_index for each in latest} == {3}
+
+
 async def test_files_of_a_session(chat: Chat) -> None:
     """By any path that leads to them, the latest access of each, in the request."""
     edited = a_call(1, tool_name="edit_file", arguments=f'{{"path": "{chat.folder}/changed.py"}}')

@@ -194,7 +194,7 @@ class FakeMemory:
             session=session, outcome=outcome, open=("the gate still squeaks",), changed=("a.py",)
         )
 
-    async def recently_accessed_files(self, session_id: str) -> list[FileAccess]:
+    async def accessed_files(self, session_id: str) -> list[FileAccess]:
         return [EVIL_FILE]
 
 

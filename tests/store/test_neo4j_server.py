@@ -18,7 +18,7 @@ from ragmem.config import Config, Paths, StoreConfig, find_paths
 from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
 from ragmem.store import neo4j_server
 from ragmem.store.neo4j import Neo4jStore
-from ragmem.store.neo4j_server import LocalNeo4j, alone, free_port, ways
+from ragmem.store.neo4j_server import LocalNeo4j, free_port, start_stop_lock, ways
 from ragmem.store.neo4j_server.ways import Layout, Ports, Running
 from tests.fakes.neo4j import PATIENCE_S, in_thread, use_cached_jars
 from tests.store.samples import created, whole_turn
@@ -509,7 +509,7 @@ async def test_who_holds_the_server_is_told_and_not_waited_for_without_end(
     layout.remember(Running("java", 1, 2))
     for work in (local(empty).up, local(empty).down):
         said: list[str] = []
-        async with alone(layout, print):
+        async with start_stop_lock(layout, print):
             with pytest.raises(StoreUnavailable, match=rf"Process {os.getpid()} has not") as caught:
                 await work(said.append)
         assert said == [f"process {os.getpid()} is starting or stopping it; waiting…"]
@@ -532,7 +532,7 @@ def test_children_get_no_secrets() -> None:
     """What looks like a key stays out of the environment of every child."""
     given = {"PATH": "/bin", "HOME": "/h", "OPENAI_API_KEY": "k", "GH_TOKEN": "t"}
     given |= {"NEO4J_PASSWORD": "p", "AWS_SECRET_ACCESS_KEY": "s", "LANG": "C"}
-    assert ways.harmless(given) == {"PATH": "/bin", "HOME": "/h", "LANG": "C"}
+    assert ways.without_secrets(given) == {"PATH": "/bin", "HOME": "/h", "LANG": "C"}
 
 
 def test_the_settings_of_the_server(empty: Paths) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from statistics import median
 
 import apsw
 import pytest
@@ -212,6 +213,20 @@ async def test_a_migration_that_fails_leaves_nothing(
     assert query(tmp_path, "SELECT name FROM sqlite_schema WHERE name = 'half'") == []
     store = await open_at(tmp_path)
     assert (await store.session("s")).session_id == "s"
+    await store.aclose()
+
+
+async def test_storing_a_turn_takes_less_than_a_tenth_of_a_second(tmp_path: Path) -> None:
+    """In the middle of thirty, which take two milliseconds each."""
+    store = await open_at(tmp_path)
+    await store.apply([created("s")])
+    took: list[float] = []
+    for turn_id in (f"t{number}" for number in range(30)):
+        began = time.perf_counter()
+        for step in (begun("s", turn_id), called("s", turn_id), finished("s", turn_id)):
+            await store.apply([step])
+        took.append(time.perf_counter() - began)
+    assert median(took) < 0.1
     await store.aclose()
 
 

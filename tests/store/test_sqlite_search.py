@@ -15,7 +15,7 @@ from ragmem.similarity import VectorCache
 from ragmem.store.sqlite import SQLiteStore, search, text_index
 from ragmem.store.sqlite.connection import Access, Database
 from ragmem.store.sqlite.repair import WORDS
-from ragmem.store.sqlite.text_index import level_of, numbered, sequence_of
+from ragmem.store.sqlite.text_index import document_number, level_of, sequence_of
 from tests.store.samples import begun, called, created, finished, garden, summed, whole_turn
 from tests.store.test_contract_recall import (
     EAST,
@@ -51,7 +51,7 @@ def test_a_documents_number_says_its_level_and_length(level: int) -> None:
     from ragmem.store.sqlite.text_index import length_of
 
     for length in (0, 1, 17, 300, 60_000, 10**9):
-        number = numbered(123_456, level, length)
+        number = document_number(123_456, level, length)
         assert sequence_of(number) == 123_456
         assert level_of(number) == min(level, 7)
         told = float(length_of(np.array([number]))[0])

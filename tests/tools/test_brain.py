@@ -79,7 +79,7 @@ async def test_code_and_memory_together(brain: Desk) -> None:
     await brain.knows("A token is signed with EdDSA", kind="decision")
     outcome = await brain.search("How is a token checked?")
     assert re.sub(r"\d+%", "N%", shape(outcome.text)) == snapshot("""\
-[code] auth.py:3-4 function check_token — name: token; meaning
+[code] auth.py:3-4 function check_token — found by its name token and its meaning
      3	def check_token(token):
      4	    return token.fresh
 

@@ -1,7 +1,6 @@
 """Cutting a file into scopes: functions, classes and sections, or runs of lines without a parser.
 
-This module decides which definitions become scopes, how they nest, and what their names,
-signatures and docstrings are.
+Decides which definitions become scopes, how they nest, and their names and docstrings.
 """
 
 import re
@@ -38,8 +37,8 @@ from ragmem.records import ScopeKind
 
 _MARKS = re.compile(r"^\s*(?:/\*\*?!?<?|///?!?<?|//!|\*+/|\*(?!\*)|#+!?|--)?[ \t]?")
 _CLOSE = re.compile(r"\s*\*+/\s*$")
-_RULE = re.compile(r"^[\W_]*$")
-_FOR_TOOLS = re.compile(
+_RULER = re.compile(r"^[\W_]*$")
+_TOOL_DIRECTIVE = re.compile(
     r"^\s*(?:@ts-|eslint|tslint|prettier-|biome-|istanbul |c8 |noqa|type: ignore|pylint|mypy:"
     r"|pragma\b|nolint|go:|\+build|rubocop|shellcheck|frozen_string_literal|phpcs|phpstan-"
     r"|clang-format|NOLINT|NOSONAR|-\*-|vim?:|fmt: |ruff: |isort:|usr/bin/|!/|endregion|region\b"
@@ -105,7 +104,7 @@ def comment_text(text: str) -> str:
     for line in text[:_LONGEST_COMMENT].split("\n"):
         bare = _CLOSE.sub("", line)
         bare = bare[_matched(bare) :].rstrip()
-        if (bare and _RULE.match(bare)) or _FOR_TOOLS.match(bare):
+        if (bare and _RULER.match(bare)) or _TOOL_DIRECTIVE.match(bare):
             continue
         lines.append(bare)
     return plain_text(_XML.sub("", "\n".join(lines)))
@@ -181,7 +180,7 @@ def signature_of(source: SourceText, definition: Definition, comment: str) -> st
         "constant",
         "outer",
     ):
-        text = _words_before(source, definition) + text
+        text = _modifiers(source, definition) + text
     while (attribute := _ATTRIBUTE.match(text)) and attribute.end():
         text = text[attribute.end() :]
     text = _COMMENTS[comment].sub("", text)
@@ -191,7 +190,7 @@ def signature_of(source: SourceText, definition: Definition, comment: str) -> st
     return clipped(line.rstrip(" \t;"), LONGEST_SIGNATURE)
 
 
-def _words_before(source: SourceText, definition: Definition) -> str:
+def _modifiers(source: SourceText, definition: Definition) -> str:
     # `export default`, `public static`: words that the grammar has outside the definition's node.
     before = source.between(max(definition.start, definition.header - 80), definition.header)
     words = before.rpartition("\n")[2]
@@ -218,10 +217,7 @@ def add_blocks(
     calls: list[tuple[int, str]],
     comment: str,
 ) -> list[Piece]:
-    """Return blocks for the lines between the outermost scopes.
-
-    Lines that only close a bracket or block are added to the scope above instead.
-    """
+    """Return blocks for lines between the outermost scopes, which take over closing brackets."""
     skipped = bytearray(len(source.lines))
     for first, last in aside:
         skipped[first : last + 1] = b"\1" * (min(last + 1, len(skipped)) - first)
@@ -309,7 +305,7 @@ _KINDS: dict[str, ScopeKind] = {
 }
 
 
-class _Open:
+class _OpenDefinition:
     """A definition that may contain the ones that follow."""
 
     __slots__ = ("definition", "last_row", "path", "piece", "within")
@@ -337,7 +333,7 @@ class _Cutter:
         self.top: list[Piece] = []
         self.places: list[tuple[int, int, Piece]] = []
         """The first and last byte of each scope, for assigning calls."""
-        self._open: list[_Open] = []
+        self._open: list[_OpenDefinition] = []
         self._prefix = ""
         self._last_row = -1
         self._one_liners = sum(
@@ -361,7 +357,7 @@ class _Cutter:
         if one.role == "namespace":
             within = outer.within if outer else "top"
             self._open.append(
-                _Open(one, outer.piece if outer else None, _joined(path, name), within)
+                _OpenDefinition(one, outer.piece if outer else None, _joined(path, name), within)
             )
             return
         said = above(
@@ -383,7 +379,7 @@ class _Cutter:
         inner = _joined(path, name) if one.role == "impl" else _joined(path, owner, name)
         self._add(one, piece, outer, inner)
 
-    def _add(self, one: Definition, piece: Piece, outer: _Open | None, path: str) -> None:
+    def _add(self, one: Definition, piece: Piece, outer: _OpenDefinition | None, path: str) -> None:
         within = outer.piece if outer else None
         (within.parts if within else self.top).append(piece)
         self.pieces.append(piece)
@@ -391,9 +387,11 @@ class _Cutter:
         self._last_row = max(self._last_row, piece.last)
         for each in self._open:
             each.last_row = max(each.last_row, piece.last)
-        self._open.append(_Open(one, piece, path, _within(one)))
+        self._open.append(_OpenDefinition(one, piece, path, _within(one)))
 
-    def _is_worth(self, one: Definition, outer: _Open | None, is_documented: bool) -> bool:
+    def _is_worth(
+        self, one: Definition, outer: _OpenDefinition | None, is_documented: bool
+    ) -> bool:
         within = outer.within if outer else "top"
         lines = one.last - one.first + 1
         if within == "leaf" or (outer and outer.definition.body == one.body >= 0):
@@ -468,7 +466,7 @@ def _kind_of(one: Definition, language: str) -> ScopeKind | None:
     return None
 
 
-def _scope_kind(one: Definition, outer: _Open | None, owner: str) -> ScopeKind:
+def _scope_kind(one: Definition, outer: _OpenDefinition | None, owner: str) -> ScopeKind:
     if one.role in _KINDS:
         return _KINDS[one.role]
     return "method" if owner or (outer and outer.within == "class") else "function"
@@ -528,7 +526,7 @@ def _joined(*names: str) -> str:
 
 __all__ = ["cut", "language_of"]
 
-_MOST = 4000
+_MOST_SCOPES = 4000
 """The most scopes of one file: more are a table of data, whose rows nobody looks up by name."""
 
 
@@ -550,7 +548,7 @@ def cut(path: str, data: bytes) -> Cut:
         pieces = section_pieces(source, language)
     else:
         pieces = text_pieces(source, language)
-    if len(pieces) > _MOST:
+    if len(pieces) > _MOST_SCOPES:
         pieces = text_pieces(source, language)
     return Cut(
         language=language,

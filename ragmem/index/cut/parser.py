@@ -210,11 +210,11 @@ COMMON: dict[str, frozenset[str]] = {
 _HEAD_LINES = 60
 _COMMENT_LINE = re.compile(r'\s*(?:#|//|/\*|\*|--|;|<!--|"{3}|\'{3}|%|REM\b|dnl\b)', re.IGNORECASE)
 # Lines that may precede the comment that says that a file is generated.
-_BEFORE = re.compile(
+_PREAMBLE_LINE = re.compile(
     r"\s*(?:$|<\?|<!DOCTYPE|package\b|namespace\b|import\b|from\b|using\b|use\b|@file:|\{|option\b"
     r"""|syntax\b|["']use strict)"""
 )
-_SAYS_SO = re.compile(
+_GENERATED_NOTICE = re.compile(
     r"""\W*(?:REM\b\s*|dnl\b\s*)?(?:
         .{0,80}\bcode\ generated\b.*\bdo\ not\ edit\b
       | .*\bgenerated\b.*\bdo\ not\ (?:edit|modify|change|touch)\b
@@ -246,17 +246,17 @@ def is_generated(text: str, line_count: int, language: str) -> bool:
         and len(text) / max(1, line_count) > _MINIFIED_LINE
     ):
         return True
-    return _says_so(text[:4000])
+    return _has_generated_notice(text[:4000])
 
 
-def _says_so(head: str) -> bool:
+def _has_generated_notice(head: str) -> bool:
     if "generated" not in head.casefold():
         return False
     for line in head.split("\n")[:_HEAD_LINES]:
         is_comment = _COMMENT_LINE.match(line)
-        if is_comment and _SAYS_SO.match(line[:300]):
+        if is_comment and _GENERATED_NOTICE.match(line[:300]):
             return True
-        if not is_comment and not _BEFORE.match(line):
+        if not is_comment and not _PREAMBLE_LINE.match(line):
             return False
     return False
 
@@ -270,7 +270,7 @@ _WIDEST_ERROR = 4000
 # If the same syntax error occurs thousands of times, parsers take gigabytes between two checks of
 # the limits. zlib compresses code to a third or a tenth, tables to a thirtieth, such files to a
 # sixtieth.
-_REPEATED, _REPEATED_FROM = 40, 1500
+_MAX_COMPRESSION, _COMPRESSION_FROM_BYTES = 40, 1500
 
 # The roles of definitions: names of captures in *.scm. If two patterns match the same name, the
 # role that comes first here counts; `outer` only extends a definition by the lines around it.
@@ -334,7 +334,9 @@ def parse(source: SourceText, language: str) -> ParsedFile | None:
     if len(source.data) > LARGEST or (known := loaded(language)) is None:
         return None
     size = len(source.data)
-    if size > _REPEATED_FROM and size > _REPEATED * len(zlib.compress(source.data, 1)):
+    if size > _COMPRESSION_FROM_BYTES and size > _MAX_COMPRESSION * len(
+        zlib.compress(source.data, 1)
+    ):
         return None
     grammar, query = known
     tree = _tree(source.data, grammar)
@@ -342,7 +344,7 @@ def parse(source: SourceText, language: str) -> ParsedFile | None:
         return None
     from tree_sitter import QueryCursor
 
-    return _sorted_out(source, QueryCursor(query).matches(tree.root_node))
+    return _parsed_file(source, QueryCursor(query).matches(tree.root_node))
 
 
 def _tree(data: bytes, grammar: "tree_sitter.Language") -> "tree_sitter.Tree | None":
@@ -401,7 +403,7 @@ def _is_hopeless(root: "tree_sitter.Node") -> bool:
     return False
 
 
-def _sorted_out(
+def _parsed_file(
     source: SourceText, matches: "list[tuple[int, dict[str, list[tree_sitter.Node]]]]"
 ) -> ParsedFile:
     between = source.between
@@ -502,13 +504,13 @@ def imports_of(language: str, found: list[tuple[str, str]]) -> tuple[str, ...]:
     """Return what a file imports, each once, in the order of the file."""
     plain: dict[str, None] = {}
     for kind, text in found:
-        for name in _made_plain(language, kind, text):
+        for name in _module_names(language, kind, text):
             if name and len(name) <= 300:
                 plain[name] = None
     return tuple(plain)[:_MOST_IMPORTS]
 
 
-def _made_plain(language: str, kind: str, text: str) -> Iterator[str]:
+def _module_names(language: str, kind: str, text: str) -> Iterator[str]:
     if language == "python":
         yield from _python(_PYTHON_COMMENT.sub("", text).replace("\\", " "))
     elif language in ("javascript", "typescript", "tsx"):

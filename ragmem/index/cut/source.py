@@ -186,22 +186,19 @@ def first_words(source: SourceText, start: int, end: int) -> str:
 
 _QUOTED = re.compile(r"(?<!`)(`{1,9})(?!`)~?([^`\n]{1,120}?)\1(?!`)")
 _PARTS = re.compile(r"::|[.#]")
-_TEXTS_NAME = re.compile(r"[^\W\d]\w{2,99}\Z")
+_MENTIONED_NAME = re.compile(r"[^\W\d]\w{2,99}\Z")
 _MOST_MENTIONS = 200
 
 
 def mentions(source: SourceText, start: int, end: int) -> dict[str, None]:
-    """Return the unqualified names in backticks: `validate` for `AuthService.validate(…)`.
-
-    Each occurs once, as a key of the dict.
-    """
+    """Return unqualified names in backticks, once: `validate` for `AuthService.validate(…)`."""
     found: dict[str, None] = {}
     text = "\n".join(source.lines[start:end])
     if "`" not in text:
         return found
     for quoted in _QUOTED.finditer(text):
         name = _PARTS.split(quoted[2].partition("(")[0].strip())[-1]
-        if _TEXTS_NAME.match(name):
+        if _MENTIONED_NAME.match(name):
             found[name] = None
             if len(found) == _MOST_MENTIONS:
                 break
@@ -230,7 +227,7 @@ def section_pieces(source: SourceText, language: str) -> list[Piece]:
     pieces = []
     if start and (rows := trimmed(source, 0, start)):
         pieces.append(_section(source, "block", *rows))
-    headings = _fewer(_FINDERS[language](source, start))
+    headings = _higher_headings(_FINDERS[language](source, start))
     edge = headings[0].row if headings else len(source.lines)
     if rows := trimmed(source, start, edge):
         pieces.append(_section(source, "text", *rows))
@@ -261,7 +258,7 @@ def _section(source: SourceText, kind: str, start: int, end: int) -> Piece:
     return piece
 
 
-def _fewer(headings: list[_Heading]) -> list[_Heading]:
+def _higher_headings(headings: list[_Heading]) -> list[_Heading]:
     # A book with thousands of headings is cut at the higher levels only.
     for level in (5, 4, 3, 2, 1):
         if len(headings) <= _MOST_SECTIONS:

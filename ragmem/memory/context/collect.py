@@ -58,9 +58,10 @@ PINNED_UNKNOWN = (
     "The memory could not be read: any rules and pinned memories are missing from this request."
 )
 INCOMPLETE = "Something that may be relevant was not recalled."
-_FILES_CHARS = 5_000
+FILES_CHARS = 5_000
+"""Of the list of accessed files, at 50 characters a path."""
 _FILES_LOOKBACK = 10
-"""Accessed files come from turns of so many times the section's characters."""
+"""They come from turns of so many times these characters."""
 _OLDER_QUERIES = 10
 """What is older is found where it bears on the prompt."""
 _LEVEL1_LIMIT = 200
@@ -403,16 +404,22 @@ class Collector:
         if found is None:
             return []
         shown = window if asked.strategy != "relevant" else ()
-        hidden = {turn.turn_id for turn in shown} | await self._summaries_of(shown, found)
+        hidden = {turn.turn_id for turn in shown} | await self._summaries_of(shown, found, asked)
         hits = await self._tried(self._recall.hits(found, hidden=hidden))
         return await self._judged(hits, asked) if hits else []
 
-    async def _summaries_of(self, shown: Sequence[Turn], found: Found) -> set[str]:
+    async def _summaries_of(
+        self, shown: Sequence[Turn], found: Found, asked: ContextInput
+    ) -> set[str]:
         """Ids of the summaries, of any level, that tell of nothing but these turns."""
         from ragmem.memory.summaries import made_of, summary_id
 
         level1 = {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
-        higher = [one.candidate.record_id for one in found.ranked if one.candidate.level > 1]
+        own = {asked.session.session_id, *(turn.session_id for turn in shown)}
+        candidates = (one.candidate for one in found.ranked)
+        higher = [
+            each.record_id for each in candidates if each.level > 1 and each.session_id in own
+        ]
         if len(shown) < 2 or not higher:
             return level1
         above = await self._asked(partial(made_of, ids=higher, below=level1, turn_count=len(shown)))
@@ -568,10 +575,13 @@ class Collector:
         return await self._tried(ask())
 
 
-async def accesses_of(store: Store, session_id: str) -> list[FileAccess]:
+async def accesses_of(
+    store: Store, session_id: str, *, max_chars: int = FILES_CHARS
+) -> list[FileAccess]:
     """The files of a session's latest turns, one entry a path, latest first."""
-    found = await store.file_accesses(session_id, max_turn_chars=_FILES_CHARS * _FILES_LOOKBACK)
-    return recently_accessed(found, max_chars=_FILES_CHARS)
+    max_chars = max(0, max_chars)
+    found = await store.file_accesses(session_id, max_turn_chars=max_chars * _FILES_LOOKBACK)
+    return recently_accessed(found, max_chars=max_chars)
 
 
 def _around_window(builder: "ContextBuilder", turns: Sequence[Turn]) -> Material:

@@ -119,7 +119,7 @@ class Neo4jStore:
         sees = "" if everyone else owner
         gateway = Gateway(connection, timeout_s, say, owner=owner, sees=sees, clock=clock)
         try:
-            server = await schema.prepare(gateway, say, owner=owner, believes=brief, fills=fills)
+            server = await schema.prepare(gateway, say, owner=owner, skip_check=brief, fills=fills)
             return cls(gateway, server)
         except BaseException:
             await gateway.aclose()

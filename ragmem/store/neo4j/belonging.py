@@ -56,10 +56,10 @@ class Belonging(NamedTuple):
         """The guarantee, in words."""
         return f"{self.label} hangs on its {self.parent}"
 
-    def wrong(self, told: str) -> str:
+    def wrong(self, listed: str) -> str:
         """Return a statement that lists nodes linked to another parent, to none, or twice.
 
-        `told` is what to list of them, as a Cypher expression on `n`.
+        `listed` is what to list of them, as a Cypher expression on `n`.
         """
         # An Owner is created if missing; a Project has to exist.
         there = (
@@ -72,7 +72,7 @@ class Belonging(NamedTuple):
             WITH n, CASE WHEN {there} THEN [{self.whose}] ELSE [] END AS wanted,
               [(p:{self.parent})-[:{self.relationship}]->(n) | p.{self.parent_key}] AS held
             WHERE held <> wanted
-            RETURN collect({told}) AS found
+            RETURN collect({listed}) AS found
             """
 
     def link(self, which: str) -> str:
@@ -133,8 +133,8 @@ async def link_written(tx: Transaction, writes: Sequence[Write], projects: Seque
     """Link what these writes have put to its parents; comes last in their transaction.
 
     `projects` are those that are new, were joined, or split: their existing nodes may be linked
-    elsewhere. Projects' nodes are locked only from here on, so that a writer of many files holds
-    them for a moment.
+    elsewhere. Projects' nodes are locked only from here on: a writer of many files locks them
+    briefly.
     """
     found: dict[str, dict[Any, None]] = {}
     for write in writes:

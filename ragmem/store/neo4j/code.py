@@ -20,7 +20,7 @@ from ragmem.records import (
     ScopeQuery,
     TurnsQuery,
 )
-from ragmem.store import strongest, those_given
+from ragmem.store import join_conditions, strongest
 from ragmem.store.neo4j.gateway import Gateway, Transaction, Value, from_text, named_statements
 from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.shapes import Properties, path_key, title_key
@@ -259,11 +259,7 @@ async def code_turns(tx: Transaction, query: TurnsQuery) -> list[CodeTurn]:
 async def changed_with(
     tx: Transaction, project_ids: Sequence[str], path: str, *, limit: int = 20
 ) -> list[ChangedTogether]:
-    """Return other files written to in the turns that wrote to this one.
-
-    Those with the most turns first, then the newest. Turns that wrote to more than 50 files are
-    ignored: nothing can be learned from them.
-    """
+    """Return other files written to in turns that wrote to this one; those with most first."""
     [[found]] = await tx.values(
         STATEMENTS["changed_with"],
         projectIds=await _family(tx, project_ids),
@@ -298,7 +294,7 @@ async def code_projects(tx: Transaction) -> list[str]:
 async def _scope_ids(tx: Transaction, query: ScopeQuery) -> list[str]:
     """Return the ids of the scopes that match, in order."""
     projects = await _family(tx, query.project_ids)
-    conditions = those_given(
+    conditions = join_conditions(
         (True, "s.projectId IN $projects" if projects else "s.projectId IS NOT NULL"),
         (query.path, "s.path = $path"),
         (query.defined is not None, "EXISTS { (s)<-[:DEFINES]-(:File) } = $defined"),

@@ -3,9 +3,8 @@
 Write transactions are the driver's managed ones, run once each. Retries happen here, in one loop
 with one deadline, so that a commit whose answer was lost (`IncompleteCommit`, which the driver does
 not retry) is run again too. That is safe because every statement is idempotent. A statement that
-reads is a transaction of its own, which the server begins and ends: one transaction around several
-would not show them the same graph, as each sees what was committed by then, and would cost another
-round trip.
+reads is a transaction of its own, which the server begins and ends: one around several would cost a
+round trip and still not show them the same graph, as each sees what was committed by then.
 """
 
 import asyncio
@@ -127,8 +126,8 @@ def _bounded(node: re.Match[str]) -> str:
 def named_statements(file: str) -> dict[str, str]:
     """Read the statements of a file, by the name in the line `// :name` before each.
 
-    `bounded(t)` and `bounded(c)` expand to the long texts of a turn and of a tool call, cut to the
-    maximum size that is read.
+    `bounded(t)` and `bounded(c)` expand to the long texts of a turn and a tool call, cut if
+    necessary.
     """
     text = (_FOLDER / file).read_text("utf-8")
     text = re.sub(r"bounded\(([tc])\)", _bounded, text)
@@ -409,8 +408,7 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     """Run a driver's coroutine in a task of its own with a timeout; raises TimeoutError.
 
     When a cancellation reaches the driver where it can't stop, it cancels its task again later,
-    which `asyncio.timeout` takes for a cancellation by somebody else: either would escape or be
-    left behind.
+    which `asyncio.timeout` takes for somebody else's: either would escape or be left behind.
     """
     task = asyncio.create_task(work)
     try:

@@ -16,7 +16,7 @@ from ragmem.records import (
     PutOwner,
     PutProfile,
 )
-from ragmem.store import anothers, oldest_first, stored, those_given
+from ragmem.store import anothers, join_conditions, oldest_first, stored
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.gateway import Row, Transaction, from_text, named_statements
@@ -76,8 +76,8 @@ def to_memory(row: Row) -> MemoryRecord:
         for each in row["said"]
     ]
     evidence.sort(key=lambda each: each[0])
-    told = tuple(each for _, each in evidence)
-    return shapes.to_record(MemoryRecord, _timed(row), evidence=told)
+    in_order = tuple(each for _, each in evidence)
+    return shapes.to_record(MemoryRecord, _timed(row), evidence=in_order)
 
 
 def _timed(row: Row) -> Row:
@@ -178,10 +178,7 @@ def _row(memory: MemoryRecord, homes_of_turns: dict[str, str]) -> Properties:
 
 
 async def forget_memories(tx: Transaction, memory_ids: Sequence[str]) -> int:
-    """Delete these memories and all that they superseded; return how many.
-
-    Those that the store's owner does not see are left.
-    """
+    """Delete memories that the owner sees, and all that they superseded; return how many."""
     await tx.run(RECALL["lock_vectors"])
     gone = await tx.found(STATEMENTS["chains"], ids=memory_ids, owner=tx.sees)
     await tx.run(STATEMENTS["forget_memories"], ids=gone)
@@ -272,7 +269,7 @@ async def put_owners(tx: Transaction, writes: Sequence[PutOwner]) -> None:
         await tx.run(STATEMENTS["put_owner"], owner=write.owner, name=write.name, at=write.at)
 
 
-async def take(tx: Transaction, owner: str) -> None:
+async def assign_owner(tx: Transaction, owner: str) -> None:
     """Give the owner whatever was stored before stores knew owners."""
     for statement in ("take_sessions", "take_memories", "take_profile"):
         await tx.run(STATEMENTS[statement], owner=owner)
@@ -336,7 +333,7 @@ async def memories_revision(tx: Transaction) -> int:
 
 async def memories(tx: Transaction, query: MemoryQuery) -> list[MemoryRecord]:
     """Return those that match, each with its evidence in order."""
-    conditions = those_given(
+    conditions = join_conditions(
         (query.kinds, "m.kind IN $kinds"),
         (query.subjects, "any(each IN m.subjects WHERE each IN $subjects)"),
         (query.session_ids, "any(each IN m.sessionIds WHERE each IN $session_ids)"),

@@ -18,7 +18,7 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store import AHEAD, forked, in_use, those_given
+from ragmem.store import AHEAD, forked, in_use, join_conditions
 from ragmem.store.neo4j import code, memories, shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL, index_turns
 from ragmem.store.neo4j.gateway import (
@@ -46,7 +46,7 @@ async def session(tx: Transaction, session_id: str) -> Session:
 async def sessions(tx: Transaction, query: SessionQuery) -> list[Session]:
     """Return the sessions that match, newest activity first."""
     owner = tx.owner if query.mine else ""
-    conditions = those_given(
+    conditions = join_conditions(
         (query.cwd is not None, "s.cwd = $cwd"),
         (query.project_ids, "s.projectId IN $project_ids"),
         (query.status is not None, "s.status = $status"),
@@ -71,7 +71,7 @@ async def find_sessions(
     """Find sessions by their id, the end of it, or their casefolded title."""
     if not reference:
         return []
-    conditions = those_given(
+    conditions = join_conditions(
         (True, "(s.sessionId ENDS WITH $reference OR s.titleFolded = $folded)"),
         (mine and tx.owner, "s.owner = $owner"),
     )

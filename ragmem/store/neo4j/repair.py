@@ -1,7 +1,4 @@
-"""Checks whether a graph keeps its guarantees, and reading out one that does not.
-
-What is read out is recovered by `salvage.py`.
-"""
+"""Checks a graph's guarantees; reads out a graph that breaks them, for `salvage.py`."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
@@ -69,17 +66,17 @@ def _promises() -> dict[str, str]:
     """Return the statements that list what breaks a guarantee, by its name."""
     found = _named("checks.cypher")
     for each in shapes.NODES:
-        told = f"RETURN collect(coalesce(n.{each.key}, '?')) AS found"
+        returned = f"RETURN collect(coalesce(n.{each.key}, '?')) AS found"
         if each.held_by:
             home = f"(:ConversationSession {{sessionId: n.sessionId}})-[:{each.held_by}]->(n)"
             found[f"{each.called} belongs to its session"] = f"""
                 MATCH (n:{each.label})
                 WHERE COUNT {{ (n)<-[:{each.held_by}]-() }} <> 1 OR NOT EXISTS {{ {home} }}
-                {told}
+                {returned}
                 """
         # The Community edition has no property existence constraints.
         if each.needs:
-            missing = f"MATCH (n:{each.label}) WHERE {each.lacking} {told}"
+            missing = f"MATCH (n:{each.label}) WHERE {each.lacking} {returned}"
             found[f"{each.called} has all of its fields"] = missing
     files = "MATCH (n:File) WITH n.path AS id, n.projectId AS project, count(*) AS nodes"
     twice = [
@@ -109,8 +106,7 @@ async def check(gateway: Gateway, *, derived: bool = True) -> list[Finding]:
     # Comparing or counting values of a wrong type would show nothing.
     if not found[shapes.TYPES]:
         for promise, statement in (PROMISES | (DERIVED if derived else {})).items():
-            # One read for each: the deadline applies to one, and together they would be no
-            # snapshot.
+            # One read each: the deadline is for one, and together they would be no snapshot.
             found[promise] = await gateway.read(partial(Transaction.found, statement=statement))
         found["what stands on a memory can be read"] = await gateway.read(memories.unreadable)
         found[WORDS] = await _wrong_words(gateway) if derived else []
@@ -158,8 +154,8 @@ class Repair:
         for name in ("nodes", "relationships"):
             for start in range(0, len(ids), _PAGE):
                 rows = await self._found(name, ids=ids[start : start + _PAGE])
-                told = (msgspec.json.encode(row, order="sorted") for row in rows)
-                read += sum(int.from_bytes(sha256(row).digest()) for row in told)
+                encoded = (msgspec.json.encode(row, order="sorted") for row in rows)
+                read += sum(int.from_bytes(sha256(row).digest()) for row in encoded)
                 yield rows
         self._read_hash = read
 

@@ -23,7 +23,7 @@ from ragmem.store.neo4j.gateway import (
     Value,
     listed_statements,
 )
-from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES, take
+from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES, assign_owner
 from ragmem.store.neo4j.shapes import OF_A_SESSION, bring_into_utc
 
 VERSION = 8
@@ -71,20 +71,20 @@ async def prepare(
     say: Callable[[str], None] | None = None,
     *,
     owner: str = "",
-    believes: bool = False,
+    skip_check: bool = False,
     fills: bool = False,
 ) -> Server:
     """Complete the schema; return what there was before.
 
     Safe to run again, and concurrently. It waits for as long as the schema takes to create, and
-    tells `say` before. What is stored without an owner becomes `owner`'s. With `believes`, it does
-    not check a schema that the graph says was found complete: listing its parts takes a server
+    tells `say` before. What is stored without an owner becomes `owner`'s. `skip_check` skips the
+    check of a schema that the graph says was found complete: listing its parts takes a server
     longer than most queries. Raises StoreDamaged, with nothing changed, during a repair, except for
     the repair itself, which `fills` the graph.
     """
     from ragmem.terms import TERMS_VERSION
 
-    server = await look(gateway, believes=believes)
+    server = await look(gateway, skip_check=skip_check)
     _refuse_while_repaired(server, gateway.location, fills=fills)
     statements = missing(server)
     has_all_words = server.terms_version >= TERMS_VERSION
@@ -106,7 +106,7 @@ async def prepare(
     if server.schema_version < VERSION:
         await _mark_summaries(gateway)
     if owner and server.schema_version < _FIRST_WITH_OWNERS:
-        await gateway.write(partial(take, owner=owner))
+        await gateway.write(partial(assign_owner, owner=owner))
     if 0 < server.schema_version < VERSION:
         await belonging.link_all(gateway)
     if filled or server.schema_version < VERSION:
@@ -197,16 +197,16 @@ async def fill(gateway: Gateway) -> bool:
     return True
 
 
-async def look(gateway: Gateway, *, believes: bool = False) -> Server:
+async def look(gateway: Gateway, *, skip_check: bool = False) -> Server:
     """Return what there is, if this version can use it, else raise StoreRefused; changes nothing.
 
-    With `believes`, a schema that was found complete counts as complete.
+    With `skip_check`, a schema that was found complete counts as complete.
     """
     # Not concurrently: each connection sends the password, and three wrong ones at once lock
     # everybody out for some seconds.
     server = await gateway.read(_server, patient=False)
     check(server, gateway.location)
-    if believes and server.found_whole == fingerprint(server.dimension):
+    if skip_check and server.found_whole == fingerprint(server.dimension):
         dimensions = dict.fromkeys(vectors.EMBEDDED, server.dimension)
         return msgspec.structs.replace(
             server, names=frozenset(_wanted()), vector_indexes=dimensions

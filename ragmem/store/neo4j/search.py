@@ -178,8 +178,7 @@ async def around(
     """Return the hits by words and by vector, their neighbours, and turns of intervals.
 
     Also returns their vectors by number, if `is_partial`: some may not have been compared yet.
-    `near` are numbers; `timely` are ids with what is known of them, whose neighbours are not looked
-    up.
+    `near` are numbers; `timely` are ids with what is known of them, without neighbours.
     """
     [[found]] = await tx.values(
         STATEMENTS["around"],
@@ -265,13 +264,13 @@ class Searcher:
         if not entries and not numbers and not timely:
             return []
         found, packs = await around(tx, area, entries, numbers, timely, is_partial)
-        told = _similarities_of(near, filter(None, (each.number for each in found)))
-        if version and (late := {each: packs[each] for each in packs.keys() - told.keys()}):
+        similarities = _similarities_of(near, filter(None, (each.number for each in found)))
+        if version and (late := {each: packs[each] for each in packs.keys() - similarities.keys()}):
             matrix = Matrix(version.dimension)
             matrix.add([*late], [*late.values()])
-            told |= matrix.similarities(query.vector).told
+            similarities |= matrix.similarities(query.vector).told
         wanted = [each for each in found if each.level != TURN_LEVEL or _wants_turns(query)]
-        return tx.read.records(partial(_candidate, told), wanted)
+        return tx.read.records(partial(_candidate, similarities), wanted)
 
     async def _by_words(
         self, tx: Transaction, query: SearchQuery, area: Area, terms: Sequence[WeightedTerm]
@@ -477,8 +476,7 @@ def _texts(
             part = sessions[start : start + _MOST_CLAUSES]
             which = needed + _any_of(session_mark(kind, each) for each in part)
             text = _text(query, _words(terms, mark(kind)), which)
-            # All hits in these few turns: those that a fork doesn't share are filtered out
-            # afterwards.
+            # All hits in these few turns: those that a fork doesn't share are left out later.
             texts.append(text | {"options": {}, "lasts": dict(area.lasts)})
     return texts
 
@@ -537,7 +535,7 @@ def _similarities_of(near: Similarities, numbers: Iterable[int]) -> dict[int, di
     return near.those(np.isin(near.records, np.fromiter(numbers, np.int64))).told
 
 
-def _candidate(told: Mapping[int, dict[str, Any]], entry: Entry) -> Candidate:
+def _candidate(similarities: Mapping[int, dict[str, Any]], entry: Entry) -> Candidate:
     return Candidate(
         record_id=entry.record_id,
         level=entry.level,
@@ -545,5 +543,5 @@ def _candidate(told: Mapping[int, dict[str, Any]], entry: Entry) -> Candidate:
         turn_index=max(0, entry.turn_index),
         at=from_text(entry.at),
         text=entry.text,
-        **told.get(entry.number or 0, {}),
+        **similarities.get(entry.number or 0, {}),
     )

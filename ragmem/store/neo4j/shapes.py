@@ -2,8 +2,8 @@
 
 A property has its field's name in camelCase, unless `_NAMES` has another one. From this one
 description follow the conversions between records and nodes, the checks, and the repairs: community
-servers don't support type constraints, and whoever edits the graph by hand may set a property to
-any type, or omit it.
+servers don't support type constraints, and somebody who edits the graph may set any type, or omit a
+property.
 """
 
 import hashlib
@@ -347,15 +347,15 @@ class Shape(NamedTuple):
 
 
 def _shape(
-    label: str, key: str, record: type[msgspec.Struct] | None = None, more: str = "", **told: Any
+    label: str, key: str, record: type[msgspec.Struct] | None = None, more: str = "", **options: Any
 ) -> Shape:
     """Make the shape of a record, with properties that are not fields from `more`.
 
     These are given as `type: names; type: names`. With `whole`, all fields that are not optional
     are required, except those in `lacks`.
     """
-    named = {name: told.pop(name, "").split() for name in ("without", "needs", "lacks")}
-    needs, is_whole = set(named["needs"]), told.pop("whole", False)
+    named = {name: options.pop(name, "").split() for name in ("without", "needs", "lacks")}
+    needs, is_whole = set(named["needs"]), options.pop("whole", False)
     kinds: dict[str, Kind] = {}
     words: dict[str, list[str]] = {}
     for field in _fields(record) if record else ():
@@ -369,7 +369,7 @@ def _shape(
     for part in more.split(";") if more else ():
         kind, _, names = part.partition(":")
         kinds |= dict.fromkeys(names.split(), kind.strip())  # type: ignore[arg-type]
-    return Shape(label, key, kinds, words, record, needs=frozenset(needs), **told)
+    return Shape(label, key, kinds, words, record, needs=frozenset(needs), **options)
 
 
 def _of_a_session(kind: OfASession) -> Shape:

@@ -3,8 +3,8 @@
 `ways.py` has the ways to run one; `pom.xml` lists what Maven fetches.
 
 Everything lies under `Paths.neo4j_dir`. The server listens only on 127.0.0.1, on two free ports
-(Bolt's and the Browser's) that it keeps across starts, with a random password stored in a file of
-mode 0600.
+(Bolt's and the Browser's) that it keeps across starts, with a random password in a file of mode
+0600.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class LocalNeo4j:
         layout, environ = self._layout, self._environ
         self._paths.make()
         layout.make()
-        async with alone(layout, on_progress):
+        async with start_stop_lock(layout, on_progress):
             running = layout.running()
             if running and await _is_alive(running, environ):
                 # The process that started it may have been killed before it was ready.
@@ -107,7 +107,7 @@ class LocalNeo4j:
         layout = self._layout
         if layout.running() is None:
             return False
-        async with alone(layout, on_progress):
+        async with start_stop_lock(layout, on_progress):
             running = layout.running()
             lives = running is not None and await _is_alive(running, self._environ)
             if running:
@@ -211,11 +211,10 @@ def _accepts(url: str) -> bool:
 
 
 @asynccontextmanager
-async def alone(layout: Layout, on_progress: Progress) -> AsyncIterator[None]:
+async def start_stop_lock(layout: Layout, on_progress: Progress) -> AsyncIterator[None]:
     """Hold a lock for starting or stopping the server; the kernel frees it when a process dies.
 
-    The lock file has the process id of its holder. Raises StoreUnavailable if that one does not
-    finish.
+    The lock file has its holder's pid. Raises StoreUnavailable if that one does not finish.
     """
     loop = asyncio.get_running_loop()
     began, said = loop.time(), False

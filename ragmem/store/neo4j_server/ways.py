@@ -154,7 +154,7 @@ _POLL_S = 0.05
 _SHOWN_LINES = 12
 
 
-def harmless(environ: Mapping[str, str]) -> dict[str, str]:
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without what looks like a secret."""
     return {
         name: value
@@ -188,13 +188,12 @@ async def run(
     """Run a program to its end; return its exit status and output.
 
     The status is 124 after a timeout, and 126 if the program can't be run. `heard` is called with
-    all output so far, each time that more arrives. The environment has no secrets except those
-    given.
+    all output so far, each time that more arrives. The environment has no other secrets.
     """
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
-            env=harmless(environ) | dict(secret or {}),
+            env=without_secrets(environ) | dict(secret or {}),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -224,15 +223,13 @@ def _last_lines(text: str) -> str:
 
 
 def started_at(pid: int) -> str:
-    """Return when the process with this pid started; "" if there is none.
+    """Return when the process with this pid started, in the system's terms; "" if there is none.
 
-    The text is in the system's own terms. Together with the pid this identifies a process for good,
-    even across reboots.
+    Together with the pid this identifies a process for good, even across reboots.
     """
     _reap(pid)
     try:
-        # After the name, which may contain anything within its parentheses; state is field 3, start
-        # 22.
+        # After the name, which may contain anything in parentheses; state is field 3, start 22.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except FileNotFoundError:
@@ -395,7 +392,7 @@ class Installed:
     async def start(self, layout: Layout, ports: Ports) -> Running:
         """Start it; it is ready some seconds later."""
         layout.write_settings(ports)
-        environ = harmless(self._environ) | {"NEO4J_CONF": str(layout.settings)}
+        environ = without_secrets(self._environ) | {"NEO4J_CONF": str(layout.settings)}
         pid = start_detached([self._program, "console"], environ, layout.startup_log)
         return Running(self.name, ports.bolt, http=ports.http, pid=pid, started=started_at(pid))
 
@@ -475,8 +472,7 @@ class Jars:
             f"{self._jars(layout)}/*",
             "-Xms64m",
             f"-Xmx{HEAP_MAX}",
-            # Starting takes half the CPU time and 170 MB less, and it is as fast for one user's
-            # memory.
+            # Half the CPU time of a start, 170 MB less, and as fast for one user's memory.
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-XX:+ExitOnOutOfMemoryError",
@@ -486,7 +482,7 @@ class Jars:
             f"--home-dir={layout.folder}",
             f"--config-dir={layout.settings}",
         ]
-        pid = start_detached(command, harmless(self._environ), layout.startup_log)
+        pid = start_detached(command, without_secrets(self._environ), layout.startup_log)
         return Running(self.name, ports.bolt, http=ports.http, pid=pid, started=started_at(pid))
 
     def _jars(self, layout: Layout) -> Path:

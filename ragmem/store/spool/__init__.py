@@ -94,8 +94,7 @@ def forwarded(
 class SpooledStore:
     """See the module's docstring. `open_store` opens the store when it is first needed.
 
-    `folder` is named after the store's address; `older` are the folders that earlier versions used
-    for it.
+    `folder` is named after the store's address; `older` are those of earlier versions.
     """
 
     def __init__(
@@ -113,11 +112,11 @@ class SpooledStore:
         self._replay = Replay(self._spool, self._disk_thread)
         self._on_disk = self._replay.on_disk
         self._store: Store | None = None
-        self._met = ""
+        self._store_id = ""
         """Id of the store that this process has had open."""
         self._opening: asyncio.Task[Store] | None = None
         self._opening_since = 0.0
-        self._is_made = False
+        self._is_creating = False
         self._known = KnownProjects(folder.with_name(f"{folder.name}-projects.json"))
         self._running: set[asyncio.Task[Any]] = set()
         """Running tasks, held until they end."""
@@ -131,11 +130,11 @@ class SpooledStore:
         self._pause_s = patience.retry_s
         self._timer: asyncio.TimerHandle | None = None
         self._replaying: asyncio.Task[None] | None = None
-        self._looked = False
-        self._said = self._said_kept = False
-        self._said_lost: Literal["", "session", "more"] = ""
+        self._others_replayed = False
+        self._outage_reported = self._spooling_reported = False
+        self._loss_reported: Literal["", "session", "more"] = ""
         """The last loss reported: `session`, whose turn is still to come, or `more`."""
-        self._lost_some = False
+        self._has_losses = False
         """Whether anything could not be kept."""
         self._notices: list[str] = []
         self._closed = False
@@ -215,11 +214,11 @@ class SpooledStore:
                 # The store may only be slow.
                 with suppress(StoreError, TimeoutError):
                     return await asyncio.wait_for(asyncio.shield(attempt), self._patience.left_s)
-            self._lost_some = True
+            self._has_losses = True
             unwritable = f"{self._spool.folder} can't be written: {error.strerror or error}."
             self._report_lost(writes, unwritable)
             return Waiting(lost=self.why_away() or unwritable)
-        self._said_lost = ""
+        self._loss_reported = ""
         return Waiting()
 
     def _report_lost(self, writes: Sequence[Write], unwritable: str) -> None:
@@ -227,12 +226,12 @@ class SpooledStore:
         creates = any(isinstance(write, CreateSession) for write in writes)
         begins = any(isinstance(write, BeginTurn) for write in writes)
         is_of_turn = any(isinstance(write, _OF_TURN) for write in writes)
-        if creates or not self._said_lost or (begins and self._said_lost != "session"):
+        if creates or not self._loss_reported or (begins and self._loss_reported != "session"):
             self._notices.append(
                 f"This {'turn ' * is_of_turn}is not kept: the memory is away, and {unwritable} "
                 "What came before is still kept."
             )
-        self._said_lost = "session" if creates and not begins else "more"
+        self._loss_reported = "session" if creates and not begins else "more"
 
     # --- catching up ------------------------------------------------------------
 
@@ -253,13 +252,13 @@ class SpooledStore:
             # No line of this pass has been stored yet: count the limit from its start, not again.
             deadline = min(deadline, self._replay.started_at + limit_s)
         await asyncio.wait({running}, timeout=max(0, deadline - time.monotonic()))
-        return not self._waiting and self._away is None and self._looked
+        return not self._waiting and self._away is None and self._others_replayed
 
     async def _no_others(self) -> bool:
         """Whether there is no spool file of another process."""
-        if not self._looked and not await self._on_disk(self._spool.others):
-            self._looked = True
-        return self._looked
+        if not self._others_replayed and not await self._on_disk(self._spool.others):
+            self._others_replayed = True
+        return self._others_replayed
 
     def _start_replay(self) -> "asyncio.Task[None]":
         if self._replaying is None:
@@ -286,7 +285,7 @@ class SpooledStore:
         except OSError as error:
             self.went_away(self._unreadable(error))
         else:
-            self._looked = True
+            self._others_replayed = True
             if self._replay.count or not (self._away and self._away.can_be_read):
                 self._mark_back(self._replay.count, left)
             else:
@@ -325,8 +324,8 @@ class SpooledStore:
 
     def _mark_back(self, count: int, left: int) -> None:
         self._away, self._retry_at, self._pause_s = None, 0.0, self._patience.retry_s
-        if self._said:
-            self._said = False
+        if self._outage_reported:
+            self._outage_reported = False
             waited = f" {_writes(count)} that waited {_are(count)} stored." if count else ""
             self._notices.append(f"Memory is back.{waited}")
         elif left:
@@ -342,19 +341,18 @@ class SpooledStore:
     def take_notices(self) -> list[str]:
         """Return what to tell the user, each once: memory is unavailable, it is back."""
         busy = self._waiting or self._in_flight or self._opening or self._replaying
-        if self._said and self._store is not None and not (busy or self.why_away()):
+        if self._outage_reported and self._store is not None and not (busy or self.why_away()):
             # It was only slow, and nothing had to be spooled.
-            self._said = False
+            self._outage_reported = False
             self._notices.append("Memory is back.")
         notices, self._notices = self._notices, []
-        anew = not self._said and self.why_away()
+        anew = not self._outage_reported and self.why_away()
         if anew:
-            self._said, self._said_kept = True, False
+            self._outage_reported, self._spooling_reported = True, False
             notices.append(f"Memory is away: {anew}")
-        if self._said and self._waiting and not self._said_kept:
-            # Often nothing is spooled yet when this is reported, and without recording never will
-            # be.
-            self._said_kept, kept = True, "What happens meanwhile is kept on this disk."
+        if self._outage_reported and self._waiting and not self._spooling_reported:
+            # Often nothing is spooled yet at that time, and without recording nothing ever will be.
+            self._spooling_reported, kept = True, "What happens meanwhile is kept on this disk."
             notices.append(f"{notices.pop()} {kept}" if anew else kept)
         return notices
 
@@ -394,15 +392,15 @@ class SpooledStore:
             return
         opening = self._hold(self._ask(self.inner()))
         await asyncio.wait({opening}, timeout=self._patience.read_s)
-        if self._is_made:
+        if self._is_creating:
             await asyncio.wait({opening})
 
-    def is_made(self) -> None:
+    def note_creation(self) -> None:
         """Record that opening creates the store, which is waited for as long as it takes."""
-        self._is_made = self._opening is not None
+        self._is_creating = self._opening is not None
 
     def _is_overdue(self, limit_s: float) -> bool:
-        return not self._is_made and time.monotonic() - self._opening_since > limit_s
+        return not self._is_creating and time.monotonic() - self._opening_since > limit_s
 
     async def _open(self) -> Store:
         try:
@@ -415,12 +413,12 @@ class SpooledStore:
             self._store = store
             return store
         finally:
-            self._opening, self._is_made = None, False
+            self._opening, self._is_creating = None, False
 
     @property
     def was_open(self) -> bool:
         """Whether this process has had the store open."""
-        return bool(self._met)
+        return bool(self._store_id)
 
     async def _check_id(self, store: Store) -> None:
         """Check the store's id, and leave writes that are for another store at its address.
@@ -428,12 +426,12 @@ class SpooledStore:
         Further writes of this process are for the store that it had open, too.
         """
         store_id = await store.store_id()
-        if self._met and store_id and store_id != self._met:
+        if self._store_id and store_id and store_id != self._store_id:
             raise StoreUnavailable(
                 "Another memory is where this one's was.",
                 hint="Put it back; or begin anew, to use the one that is there.",
             )
-        self._met = store_id or self._met
+        self._store_id = store_id or self._store_id
         met = partial(self._spool.meet, store_id)
         try:
             left = await self._on_disk(met)
@@ -450,11 +448,13 @@ class SpooledStore:
         """Return the query's result; StoreUnavailable while writes wait, even a dead process's."""
         if self._closed:
             raise _closed()
-        if not self._looked and time.monotonic() >= self._retry_at:
+        if not self._others_replayed and time.monotonic() >= self._retry_at:
             # Without a limit: only an open store can take what was left.
             await self._ask(self.inner())
         patience = self._patience
-        is_whole = await self._catch_up(patience.read_s if self._looked else patience.left_s)
+        is_whole = await self._catch_up(
+            patience.read_s if self._others_replayed else patience.left_s
+        )
         # A read must not miss spooled writes; if nothing could be spooled, it misses nothing.
         if not is_whole and (self._waiting or not (self._away and self._away.can_be_read)):
             raise self._unavailable()
@@ -490,10 +490,9 @@ class SpooledStore:
             self._start_replay()
 
     async def waits_elsewhere(self, session_id: str) -> bool:
-        """Whether a living process still has spooled writes of a session.
+        """Whether a living process has spooled writes of a session, while this one's store answers.
 
-        False while this process's store does not answer. The writes of dead processes are being
-        stored from now on.
+        Those of dead processes are being stored from now on.
         """
         if self.answering is None:
             return False
@@ -508,10 +507,9 @@ class SpooledStore:
         return None if self._away or self._in_flight else self._store
 
     async def aclose(self) -> None:
-        """Release everything, after a last try to store spooled writes.
+        """Release everything, after a last try to store spooled writes if the store is available.
 
-        Nothing is tried while the store is unavailable. Raises why if writes of this process are
-        lost.
+        Raises why if writes of this process are lost.
         """
         if self._closed:
             return
@@ -528,7 +526,7 @@ class SpooledStore:
             await self._store.aclose()
         await self._on_disk(self._spool.close)
         self._disk_thread.shutdown(wait=False)
-        if self._lost_some:
+        if self._has_losses:
             away = self._away or StoreUnavailable("The memory was away.")
             raise type(away)(f"Not all of this is kept: {away}", hint=away.hint)
 
@@ -587,8 +585,8 @@ class SpooledStore:
         except StoreError as error:
             if not (waiting := await self._on_disk(self._spool.count_waiting)):
                 raise
-            told = f"{counted(waiting, 'write', 'wait')} on this disk."
-            hint = f"{error.hint} {told}".strip()
+            count = f"{counted(waiting, 'write', 'wait')} on this disk."
+            hint = f"{error.hint} {count}".strip()
             raise type(error)(str(error), hint=hint) from None
         more = {
             "waiting_writes": await self._on_disk(self._spool.count_waiting),

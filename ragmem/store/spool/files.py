@@ -182,14 +182,14 @@ class Spool:
     def __init__(self, folder: Path, *, older: Sequence[Path] = ()) -> None:
         self.folder = folder
         self._older = older
-        self.store_id = met(folder)
+        self.store_id = last_store_id(folder)
         """Id of the store last met at this address; empty before the first."""
         self._file: SpoolFile | None = None
 
     def meet(self, store_id: str) -> int:
-        """Record that this store is at the address; return how many lines are left for another one.
+        """Record that this store is at the address; return how many lines are for another one.
 
-        These are lines of this process's file, which it closes.
+        Their file is closed and left.
         """
         if not store_id:
             return 0
@@ -262,7 +262,7 @@ class Spool:
             self._file = None
 
 
-def met(folder: Path) -> str:
+def last_store_id(folder: Path) -> str:
     """Return the id of the store last met at the address with this folder, or ""."""
     try:
         return _note(folder).read_text("ascii").strip()
@@ -280,10 +280,9 @@ def store_of(path: Path) -> str:
 
 
 def keep_leftover(folder: Path, lines: Sequence[bytes], store_id: str = "") -> str | None:
-    """Keep lines that the store refused; return the name of the file of those that still wait.
+    """Keep lines that the store refused; return the file's name of those that still wait.
 
-    Damaged ones are set aside in a folder of their own: no version can store them, and each later
-    process would try them again.
+    Damaged ones are set aside: no version can store them, and each process would try them again.
     """
     if damaged := [line for line in lines if damage(line)]:
         set_aside(folder / _ASIDE, damaged)
@@ -418,8 +417,7 @@ class Replay:
             if len(lines) > 1:
                 return [rest for line in lines for rest in await self._apply_known(store, [line])]
             if isinstance(error, StoreRefused):
-                # Is it this write, or any? Detaching an unknown owner is a write that changes
-                # nothing.
+                # Is it this write, or any? Detaching an unknown owner writes without any effect.
                 await store.detach(new_id())
             self._refused = str(error)
             return list(lines)

@@ -298,7 +298,7 @@ class SQLiteStore:
 
     async def _read_alone(self, job: Callable[[Database], T]) -> T:
         """Run a job with exclusive access, on a disk where readers' shared memory can't be had."""
-        await self._reader.let_go()
+        await self._reader.close_connection()
         limit_s = min(self._timeout_s, _ALONE_S)
         connect = partial(schema.open_alone, self._database, self._access, timeout_s=limit_s)
         alone = self._thread(connect, limit_s)

@@ -564,9 +564,7 @@ _OWN_SESSIONS = """
         )
     )
 """
-"""Sessions that a project takes along when it is split off.
-
-Those of its directory, and those indexed under its number before the join."""
+"""Sessions that a project takes along in a split: of its directory, or indexed under its number."""
 
 
 def register_project(db: Database, write: RegisterProject) -> None:
@@ -622,10 +620,7 @@ def _split(db: Database, project_id: str, root: str) -> None:
 
 
 def _split_memories(db: Database, project_id: str) -> None:
-    """Unlink memories of the project from their successors in other projects, and vice versa.
-
-    Each gets the next successor on its own side instead, if there is one.
-    """
+    """Replace successors across the split: a memory gets the next one on its own side, if any."""
     parted = """
         SELECT old.memory_id, old.project_id = :id, m.memory_id
         FROM memories AS old JOIN memories AS m ON m.memory_id = old.superseded_by

@@ -20,7 +20,7 @@ from ragmem.records import (
     ScopeQuery,
     TurnsQuery,
 )
-from ragmem.store import strongest, those_given
+from ragmem.store import join_conditions, strongest
 from ragmem.store.sqlite.connection import Database, Row, columns, record
 from ragmem.store.sqlite.read import FAMILY
 from ragmem.text import clean
@@ -104,7 +104,7 @@ _NAMED = """
 def find_scopes(db: Database, query: ScopeQuery) -> list[FoundScope]:
     """Find the scopes that match, by path, then by first line."""
     tail = _tail_key(query.name)
-    conditions = those_given(
+    conditions = join_conditions(
         (query.name, _NAMED),
         (query.project_ids, "project_id IN (SELECT value FROM json_each(:projects))"),
         (query.path, "path = :path"),

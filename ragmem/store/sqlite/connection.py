@@ -198,7 +198,7 @@ class ConnectionThread:
         finally:
             self._thread.shutdown(wait=False)
 
-    async def let_go(self) -> None:
+    async def close_connection(self) -> None:
         """Close the connection, which frees its locks; the next job opens another."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close, None)
 

@@ -28,7 +28,7 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store import AHEAD, oldest_first, those_given
+from ragmem.store import AHEAD, join_conditions, oldest_first
 from ragmem.store.sqlite.connection import Database, Row, record, stored_fields
 
 _LAST = (1 << 63) - 1
@@ -152,7 +152,7 @@ def sessions(db: Database, query: SessionQuery) -> list[Session]:
         "EXISTS (SELECT 1 FROM json_each(s.tags)"
         " WHERE value IN (SELECT value FROM json_each(:tags)))"
     )
-    conditions = those_given(
+    conditions = join_conditions(
         (query.cwd is not None, "s.cwd = :cwd"),
         (query.project_ids, "s.project_id IN (SELECT value FROM json_each(:project_ids))"),
         (sees, "s.owner = :owner"),
@@ -423,7 +423,7 @@ def memories(db: Database, query: MemoryQuery) -> list[MemoryRecord]:
         "m.memory_id IN (SELECT memory_id FROM evidence"
         " WHERE session_id IN (SELECT value FROM json_each(:session_ids)))"
     )
-    conditions = those_given(
+    conditions = join_conditions(
         (not query.everywhere, f"({_scope_condition(query)})"),
         (query.kinds, "m.kind IN (SELECT value FROM json_each(:kinds))"),
         (query.subjects, of_subjects),
@@ -440,10 +440,7 @@ def memories(db: Database, query: MemoryQuery) -> list[MemoryRecord]:
 
 
 def _scope_condition(query: MemoryQuery) -> str:
-    """Return the condition for memories of the query's projects and for user-wide ones.
-
-    A project counts with all that were joined to it.
-    """
+    """Return the condition for memories of the query's projects, or user-wide ones."""
     parts = [f"m.project_id IN ({FAMILY})"] if query.project_ids else []
     parts += ["m.project_id IS NULL"] if query.user_wide else []
     return " OR ".join(parts) or "FALSE"
@@ -480,12 +477,12 @@ def superseded_by(db: Database, memory_id: str) -> list[MemoryRecord]:
 def _memories(db: Database, rest: str, **given: object) -> list[MemoryRecord]:
     # Memories of a joined project keep its own id in the table: a split finds them by it.
     root = "(SELECT joined_into FROM projects AS p WHERE p.project_id = m.project_id)"
-    told = f"""
+    statement = f"""
         SELECT m.*, coalesce({root}, m.project_id) AS project_id,
             iif({root} <> m.project_id, m.project_id, NULL) AS joined_from
         FROM memories AS m {rest}
     """
-    found = db.records(MemoryRecord, told, owner=db.access.sees, **given)
+    found = db.records(MemoryRecord, statement, owner=db.access.sees, **given)
     places: dict[str, list[Evidence]] = {}
     for row in db.rows(
         f"SELECT * FROM evidence WHERE memory_id {AMONG_IDS} ORDER BY memory_id, position",

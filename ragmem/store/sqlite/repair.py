@@ -3,8 +3,8 @@
 A rebuilt database has the rows that SQLite can still read, without those on damaged pages, and what
 a backup has of the rest. It keeps every guarantee: turns are renumbered where some are lost, and a
 session that is lost is recreated for the turns that are left of it. The copies lie beside those of
-`ragmem store backup`, under names of their own. What is deleted goes from them too: a deletion
-removes all copies.
+`ragmem store backup`, under names of their own. A deletion removes all copies, since they have what
+was deleted.
 """
 
 import os
@@ -364,7 +364,7 @@ def rebuild(
             _remove_orphans(db)
             _recount(db)
             _index_all(sources, db)
-            schema.take(db, owner)
+            schema.assign_owner(db, owner)
             its_ids = (*(source.store_id() for source in sources), store_id)
             if its_id := next(filter(None, its_ids), ""):
                 schema.identify(db, its_id)
@@ -374,10 +374,7 @@ def rebuild(
 
 
 def _tables(db: Database) -> list[tuple[str, list[str]]]:
-    """Return the tables to copy, each after those that it refers to.
-
-    With its primary key, if it has no rowids.
-    """
+    """Return tables to copy, each after those it refers to; with a key if it has no rowids."""
     found = db.tuples(
         """
         SELECT l.name, l.wr FROM pragma_table_list AS l JOIN sqlite_schema AS s USING (name)

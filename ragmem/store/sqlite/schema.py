@@ -49,8 +49,7 @@ def prepare(database: Path, locks_dir: Path) -> bool:
     for folder in (database.parent, locks_dir):
         make_private(folder)
     _tighten(locks_dir)
-    # Only ragmem's own directory is made private, not that of a file which the user named: the
-    # locks directory of such a file is named after it.
+    # Not the directory of a file that the user named: its locks directory is named after it.
     if not locks_dir.name.startswith(database.name):
         _tighten(database.parent)
     # The marker is written after the database, so it is checked before it.
@@ -60,8 +59,7 @@ def prepare(database: Path, locks_dir: Path) -> bool:
     except FileNotFoundError:
         if was_set_up:
             raise lost(database, "is missing") from None
-        # If another store of this process has just created it, closing it here would free its
-        # locks.
+        # If another store of this process has just created it, closing it would free its locks.
         with suppress(FileExistsError):
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             os.close(os.open(os.path.realpath(database), flags, 0o600))
@@ -474,8 +472,7 @@ def open_for_reading(database: Path, access: Access, *, timeout_s: float) -> Dat
 def open_alone(database: Path, access: Access, *, timeout_s: float) -> Database:
     """Open a reading connection with exclusive access, where nothing can be shared.
 
-    Other processes wait until it is closed. Raises StoreRefused if this version can't read the
-    database as it is.
+    Others wait until it is closed. StoreRefused if this version can't read it as it is.
     """
     name, flags = str(database), apsw.SQLITE_OPEN_READWRITE
     if never_changes(database):
@@ -536,14 +533,14 @@ def _migrate(db: Database, database: Path) -> None:
                 if number == _FIRST_WITH_DOCUMENTS:
                     text_index.build(db)
                 if number == _FIRST_WITH_OWNERS:
-                    take(db, db.access.owner)
+                    assign_owner(db, db.access.owner)
                 row = {"version": number, "name": name, "applied_at": iso(db.now)}
                 db.put("migrations", row, "version")
                 db.pragma("user_version", number)
             failpoint("sqlite.migrated")
 
 
-def take(db: Database, owner: str) -> None:
+def assign_owner(db: Database, owner: str) -> None:
     """Give the owner whatever was stored before stores knew owners."""
     for table in ("sessions", "memories", "profile", "profile_state"):
         db.query(f"UPDATE {table} SET owner = :owner WHERE owner = ''", owner=owner)

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     D = TypeVar("D", int, NDArray[np.int64])
 
 TERMS = 4
-"""Equal to `TERMS_VERSION`, as a test checks: importing that takes a quarter of the time to open a
-database."""
+"""Equal to `TERMS_VERSION`, by a test: importing that takes a quarter of a database's opening."""
 _LEVEL_BITS, _LENGTH_BITS = 3, 8
 HIGHEST = (1 << _LEVEL_BITS) - 1
 """The highest level in a document's number, which stands for those above too."""
@@ -35,8 +34,7 @@ _STEPS = 16
 _BATCH = 100
 """Records held in memory at a time, with their texts."""
 _MOST_OF_A_TERM = 8
-"""Maximum number of occurrences of a term indexed for a record: BM25 hardly counts more, and each
-takes room."""
+"""Maximum occurrences of a term indexed for a record: BM25 hardly counts more."""
 _PURGED_PAGES = 500
 TO_SUMMARIZE = """
     NOT EXISTS (
@@ -91,7 +89,7 @@ def length_of(documents: "NDArray[np.int64]") -> "NDArray[np.float64]":
     return lengths
 
 
-def numbered(sequence: int, level: int, length: int) -> int:
+def document_number(sequence: int, level: int, length: int) -> int:
     """Return the document number of these parts."""
     code = min(round(_STEPS * math.log2(length + 1)), (1 << _LENGTH_BITS) - 1)
     return (sequence << _LEVEL_BITS | min(level, HIGHEST)) << _LENGTH_BITS | code
@@ -156,7 +154,7 @@ def _put(db: Database, row: Row, words: Words, *, keep_vectors: bool) -> None:
     )
     last = known[0] if known else db.get("SELECT max(document) FROM documents") or 0
     sequence = sequence_of(last) + (0 if known else 1)
-    row |= {"document": numbered(sequence, row["level"], words.length)}
+    row |= {"document": document_number(sequence, row["level"], words.length)}
     row |= {"term_count": words.length, "digest": words.digest}
     if known is None:
         row["number"] = _project_number(db, row["session_id"])
@@ -317,8 +315,7 @@ def build(db: Database) -> None:
 def catch_up(db: Database) -> None:
     """Index the latest records that are not in the index.
 
-    A chat of a version without this index writes such records, if it stays open while a newer
-    version opens the memory.
+    A chat of a version without this index writes such, if it is open while a newer version runs.
     """
     lacking = f"""
         SELECT record_id FROM (

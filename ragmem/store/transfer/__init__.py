@@ -114,7 +114,7 @@ def _fitted(put: PutTurn) -> PutTurn:
     return replace(put, turn=fitted(put.turn))
 
 
-def is_as_it_is(write: PutCodeFile) -> bool:
+def is_final(write: PutCodeFile) -> bool:
     """Whether the write puts the file as it is, without scopes that it has lost."""
     return write.file.hash != ""
 
@@ -249,9 +249,9 @@ def count_lines(file: Path) -> int:
 
 
 def stream_of_lines(file: Path) -> Stream:
-    """Return a stream of the writes in a backup; UsageError if the file is none.
+    """Return a stream of a backup's writes; UsageError if the file is none.
 
-    Reading it raises StoreDamaged at the first line that can't be decoded, or at a missing end.
+    Reading it raises StoreDamaged at the first undecodable line, or at a missing end.
     """
     with file.open("rb") as beginning:
         try:
@@ -349,8 +349,7 @@ class _Moved(NamedTuple):
     words: str
     """The noun for such a record before its id."""
     ids: str
-    """Names of the fields that identify the record among its kind; their values are joined by ` of
-    `."""
+    """Fields that identify the record among its kind; their values are joined by ` of `."""
     held: Callable[[Archive, list[Any]], Awaitable[Iterable[Any]]] | None = None
     """Returns what a store has in place of such writes; without it, they are looked up by id."""
     later: Callable[[Any, Any], bool] = lambda ours, theirs: False
@@ -417,7 +416,7 @@ def key_of(write: Write) -> tuple[str, str]:
     return moved.words, " of ".join(filter(None, names))
 
 
-async def held_in(batch: Sequence[Write], target: Archive) -> list[Write | None]:
+async def stored_counterparts(batch: Sequence[Write], target: Archive) -> list[Write | None]:
     """Return what the target holds in place of each write."""
     found: dict[tuple[str, str], Write] = {}
     for kind, moved in _MOVED.items():
@@ -533,7 +532,7 @@ async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]
     ]
     if not changeable:
         return list(batch)
-    held = await held_in(changeable, target)
+    held = await stored_counterparts(changeable, target)
     later = _later_keys(changeable, held)
     texts = {record_id for _, record_id in later}
     there = {key_of(write): each for write, each in zip(changeable, held, strict=True)}
@@ -562,7 +561,7 @@ async def changes(batch: Sequence[Write], target: Archive) -> list[tuple[Write, 
     projects = {project.project_id: project for project in await target.projects()}
     return [
         (write, held)
-        for write, held in zip(writes, await held_in(writes, target), strict=True)
+        for write, held in zip(writes, await stored_counterparts(writes, target), strict=True)
         if held is None or _records(_as_held(write, held, projects)) != _records(held)
     ]
 
@@ -589,7 +588,7 @@ async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> C
     mark = await target.embedder()
     async for batch in stream():
         failpoint("transfer.compare")
-        there = await held_in(batch, target)
+        there = await stored_counterparts(batch, target)
         texts = {record_id for _, record_id in _later_keys(batch, there)}
         for write, held in zip(batch, there, strict=True):
             if isinstance(write, PutVectors) and (
@@ -597,7 +596,7 @@ async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> C
             ):
                 continue  # not copied: the target has another embedder, or another text
             if isinstance(write, DropCodeFiles) or (
-                isinstance(write, PutCodeFile) and not is_as_it_is(write)
+                isinstance(write, PutCodeFile) and not is_final(write)
             ):
                 continue  # no final state, but a step on the way to it
             comparison.add(_as_held(write, held, projects), held)

@@ -150,10 +150,7 @@ class BranchDocument(msgspec.Struct, frozen=True):
 
 
 class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A session with everything that belongs to it.
-
-    Records of `OF_SESSIONS` are in fields named after their tables.
-    """
+    """A session with all that belongs to it; `OF_SESSIONS` in fields named after their tables."""
 
     format: Literal["ragmem.session"] = "ragmem.session"
     version: Literal[1] = 1
@@ -246,7 +243,7 @@ def _check(document: SessionDocument) -> None:
     wrong = ""
     if [turn.turn_index for turn in document.turns] != list(range(1, len(document.turns) + 1)):
         wrong = "its turns are not numbered from 1 without gaps"
-    elif strange_times := [told for each in times if (told := wrong_time(each))]:
+    elif strange_times := [reason for each in times if (reason := wrong_time(each))]:
         wrong = strange_times[0]
     elif any(number is not None and number < 0 for number in used):
         wrong = "a turn has used less than nothing"
@@ -472,8 +469,7 @@ def _without_parent(document: SessionDocument, *, as_new: bool) -> SessionDocume
 async def _with_stored_ids(store: Archive, document: SessionDocument) -> SessionDocument:
     """Return the document with the ids of stored memories that have the same content.
 
-    So a second copy of a session adds evidence to a memory, but no second memory, and supersedes
-    none.
+    A second copy of a session thus adds evidence, but no second memory, and supersedes none.
     """
     query = MemoryQuery(everywhere=True, with_superseded=True)
     here = {_content_key(each): each.memory_id for each in await store.memories(query)}
