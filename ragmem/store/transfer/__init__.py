@@ -278,7 +278,7 @@ def stream_of_lines(file: Path) -> Stream:
                         # What took the place of what is said by the records themselves.
                         write = replace(write, supersedes=())
                     batch.append(write)
-                except (msgspec.MsgspecError, UnicodeDecodeError):
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                     damage = f"its line {count + 2} can't be read"
                     break
                 if len(batch) >= BATCH:
