@@ -559,10 +559,13 @@ async def _copy_source(store: "Archive") -> CopySource:
 
 def _with_owner(stream: "Stream", owner: str, file: Path) -> "Stream":
     """The stream of a backup, with this owner for what was written before there were owners."""
+    from ragmem.store.transfer.document import wrong_time_in
 
     async def writes() -> AsyncIterator[Sequence[Write]]:
         with _as_ragmem_wrote(file):
             async for batch in stream():
+                if wrong := next(filter(None, map(wrong_time_in, batch)), ""):
+                    raise msgspec.ValidationError(wrong)
                 yield owned(batch, owner)
 
     return writes
