@@ -75,7 +75,7 @@ def open_for_writing(database: Path) -> apsw.Connection:
     return connection
 
 
-def make_anew(database: Path) -> None:
+def reset(database: Path) -> None:
     """Empty the database in place, once no other process is emptying it."""
     connection = open_for_writing(database)
     try:
@@ -169,7 +169,7 @@ def read(database: Path, query: Callable[[apsw.Connection], T], otherwise: T) ->
             with _copy_lock:
                 return _run_query(_copy_of(database), query, otherwise)
         except (apsw.CorruptError, apsw.NotADBError):
-            make_anew(database)
+            reset(database)
             return otherwise
 
 
@@ -180,11 +180,11 @@ def write(database: Path, job: Callable[[apsw.Connection], T], *, anew: bool = F
     """
     with _as_ragmem_errors(database):
         if anew:
-            make_anew(database)
+            reset(database)
         try:
             return _run_job(database, job)
         except (apsw.CorruptError, apsw.NotADBError):
-            make_anew(database)
+            reset(database)
             return _run_job(database, job)
 
 
@@ -288,7 +288,7 @@ def _unwritable(database: Path, why: str) -> StoreRefused:
 
 
 @contextmanager
-def following(file: Path) -> Iterator[None]:
+def watching(file: Path) -> Iterator[None]:
     """Hold a shared lock, if possible, that tells other processes that this one is watching."""
     handle = -1
     with suppress(OSError):
@@ -301,7 +301,7 @@ def following(file: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def is_followed(file: Path) -> bool:
+def is_watched(file: Path) -> bool:
     """Return whether a process is watching the project's files."""
     with suppress(OSError):  # No such file, or a file system without locks.
         handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

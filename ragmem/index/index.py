@@ -18,7 +18,7 @@ from ragmem.embedder import Embedder
 from ragmem.errors import EmbedderError, RagmemError, StoreUnavailable, UsageError
 from ragmem.files import make_private, refusal, take
 from ragmem.index import CodeHit, IndexStatus, Refreshed, mirror, vectors
-from ragmem.index.database import column, is_followed, read, refused, transaction, write
+from ragmem.index.database import column, is_watched, read, refused, transaction, write
 from ragmem.index.files import hashes_of, with_texts
 from ragmem.index.mirror import SCOPE_COLUMNS, code_scope
 from ragmem.index.names import innermost
@@ -220,7 +220,7 @@ class CodeIndex:
         if not await self._read(_state("refreshed_at != ''"), False):
             # Until the first refresh is complete, files not indexed yet would look deleted.
             return False
-        path, content = await self._read(mirror.told_file, ("", ""))
+        path, content = await self._read(mirror.last_mirrored, ("", ""))
         if path and [f.hash for f in await store.code_files(project_id, [path])] != [content]:
             await self._write(mirror.forget_store)
         if not await self._read(_state("seeded"), True):
@@ -242,7 +242,7 @@ class CodeIndex:
                     await store.apply([RegisterProject(project=self.project)])
                 is_registered = True
             await store.apply(writes)
-            await self._write(partial(mirror.told, batch=batch))
+            await self._write(partial(mirror.mark_mirrored, batch=batch))
             await asyncio.sleep(_PAUSE_S)
         return False
 
@@ -382,7 +382,7 @@ class CodeIndex:
             await self._read(_status, IndexStatus(path="", files=0, scopes=0)),
             path=str(self._root),
             size_bytes=sum(map(_size, (self._database, log))),
-            watched=is_followed(self._watch_lock),
+            watched=is_watched(self._watch_lock),
         )
 
     async def exists(self) -> bool:

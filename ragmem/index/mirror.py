@@ -74,7 +74,7 @@ def next_batch(connection: apsw.Connection, project_id: str) -> MirrorBatch:
     return MirrorBatch(gone=tuple(gone))
 
 
-def told(connection: apsw.Connection, batch: MirrorBatch) -> None:
+def mark_mirrored(connection: apsw.Connection, batch: MirrorBatch) -> None:
     """Unmark what the store has now, except files that changed since; in a transaction."""
     connection.executemany(
         "UPDATE files SET to_mirror = 0 WHERE file = ? AND to_mirror = ?", batch.marks
@@ -114,7 +114,7 @@ def imports_of(connection: apsw.Connection, file: int) -> list[str]:
     return column(connection, "SELECT imported FROM imports WHERE file = ? ORDER BY imported", file)
 
 
-def told_file(connection: apsw.Connection) -> tuple[str, str]:
+def last_mirrored(connection: apsw.Connection) -> tuple[str, str]:
     """Return path and hash of the file mirrored last, else of any mirrored one, else empty texts.
 
     If the store has a different hash, it was emptied, restored or replaced.

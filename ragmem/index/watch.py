@@ -15,7 +15,7 @@ from watchfiles import Change
 
 from ragmem.errors import RagmemError
 from ragmem.index import Refreshed
-from ragmem.index.database import following
+from ragmem.index.database import watching
 from ragmem.index.files import left_out_by_name
 from ragmem.logs import LOGGER
 from ragmem.text import one_line
@@ -51,7 +51,7 @@ async def keep_current(
     Meanwhile it holds a lock on the file `followers`, so that other processes know.
     """
     not_before, again_s, idle = 0.0, _RETRY_S, 0
-    with following(followers):
+    with watching(followers):
         async with aclosing(_changes(index, root)) as changes:
             async for has_changed in changes:
                 due = has_changed

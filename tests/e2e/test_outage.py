@@ -122,8 +122,8 @@ def test_info_and_doctor_count_what_waits(ragmem: Ragmem) -> None:
     assert "3 writes wait in" in ragmem.run("doctor").out
     assert ragmem.refused("store", "migrate", "--to", "neo4j", code=75) == (
         "error: 3 writes still wait for sqlite.\n"
-        "`ragmem sessions list` stores what can be stored; then run this again. "
-        "`ragmem doctor` tells of what was not accepted.\n"
+        "Run `ragmem sessions list` to store them, then run this again. "
+        "`ragmem doctor` shows any that were rejected.\n"
     )
 
 
@@ -284,7 +284,7 @@ def test_memory_is_back_while_one_types(house: House) -> None:
         chat.send("first\r", prints=r"^The answer\.")
         with locked(house.home):
             chat.send("during\r", prints=r"Memory is away: ")
-            chat.send("/status\r", prints=r"memory +is away\r?\n *store +away: ")
+            chat.send("/status\r", prints=r"memory +unavailable\r?\n *store +unavailable: ")
             chat.send("a dra", shows=r"^› a dra$")
             assert "Memory is back" not in chat.text
         chat.wait_for(r"Memory is back\. [0-9]+ writes that waited are stored\.")

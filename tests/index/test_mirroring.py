@@ -207,5 +207,5 @@ async def test_a_change_while_the_store_is_told_stays_marked(tree):
         }  # fmt: skip
         tree.write("app/clock.py", CLOCK.replace("60", "61"))
         await index.refresh()
-        await index._write(lambda connection: mirror.told(connection, batch))
+        await index._write(lambda connection: mirror.mark_mirrored(connection, batch))
     assert tree.rows("SELECT path FROM files WHERE to_mirror") == [("app/clock.py",)]

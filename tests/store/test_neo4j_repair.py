@@ -233,7 +233,7 @@ async def test_what_is_whole_is_left_alone_and_what_can_be_derived_is_as_it_was(
     saved, said = await repaired(garden, tmp_path, monkeypatch)
     assert saved
     assert saved.left == []
-    assert said[-1].startswith("The graph as it was is kept: ")
+    assert said[-1].startswith("The original graph is kept in ")
     after = await seen(store)
     for each in (before, after):
         each["counts"].pop("scopes")  # type: ignore[attr-defined]
