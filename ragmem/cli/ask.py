@@ -88,7 +88,7 @@ class Progress:
             case ModelCallStarted():
                 self._passing.show(_WAITING)
             case RetryWaiting(reason=reason, attempt=attempt, most=most, wait_s=wait_s):
-                self._passing.show(f"{reason} · attempt {attempt} of {most} in {ceil(wait_s)} s …")
+                self._passing.show(f"{reason} · try {attempt} of {most} in {ceil(wait_s)} s …")
             case TextDelta():
                 self.clear()
             case ToolStarted():

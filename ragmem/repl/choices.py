@@ -59,7 +59,7 @@ def session_question(app: "App", *, current: str = "") -> PickQuestion:
     return PickQuestion(
         title="Resume",
         lists=(PickList("this folder", here), PickList("all folders", everywhere)),
-        nothing="There are no sessions here yet.",
+        nothing="No sessions yet.",
         preview=preview,
     )
 
@@ -98,7 +98,7 @@ def recap_lines(recap: "SessionRecap") -> list[str]:
     """Return what was last asked and how the answer began, and what came of the session."""
     last = recap.outcome or recap.about or recap.session.last_asked
     came = [f"{counted(len(recap.changed), 'file')} changed"] if recap.changed else []
-    came += [f"did not work: {without_verdict(each)}" for each in recap.failed[:1]]
+    came += [f"failed: {without_verdict(each)}" for each in recap.failed[:1]]
     came += [f"open: {each}" for each in recap.open[:1]]
     return [f"last: {last}", " · ".join(came)]
 
@@ -135,7 +135,7 @@ def turn_question(
 
     rows = _turn_rows(turns)
     return PickQuestion(
-        title="Back to before",
+        title="Rewind to before",
         rows=rows,
         lists=latest_of(rows, read_all and every),
         preview=preview,
@@ -162,7 +162,7 @@ def _turn_row(turn: Turn, now: datetime, gone: Collection[str]) -> PickRow:
     calls = (call for call in turn.tool_calls if not call.is_undo)
     accesses = (each for call in calls for each in extract_accessed_files(call))
     changed = {each.path for each in accesses if each.access_type == "write"}.difference(gone)
-    files = counted(len(changed), "file") if changed else "taken back" if gone else ""
+    files = counted(len(changed), "file") if changed else "undone" if gone else ""
     return PickRow(
         key=str(turn.turn_index),
         text=turn.asked,

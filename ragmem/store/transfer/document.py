@@ -227,9 +227,9 @@ def decoded(data: bytes) -> SessionDocument:
         document = msgspec.json.decode(data, type=SessionDocument)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
-            f"This is no session that ragmem has exported: {error}.",
-            hint="`ragmem sessions export -o FILE` writes such a file. `ragmem memory import` "
-            "takes memories, `ragmem store migrate --from` backups.",
+            f"This is not a session exported by ragmem: {error}.",
+            hint="`ragmem sessions export -o FILE` writes one. `ragmem memory import` takes "
+            "memories, `ragmem store migrate --from` backups.",
         ) from None
     _check(document)
     return document
@@ -246,7 +246,7 @@ def _check(document: SessionDocument) -> None:
     elif strange_times := [reason for each in times if (reason := wrong_time(each))]:
         wrong = strange_times[0]
     elif any(number is not None and number < 0 for number in used):
-        wrong = "a turn has used less than nothing"
+        wrong = "a turn has negative usage"
     elif not session.parent_session_id and any(
         turn.session_id != session.session_id for turn in document.turns
     ):
@@ -263,7 +263,7 @@ def _check(document: SessionDocument) -> None:
     elif any(len(str(each).encode()) > _MOST_ID_BYTES for is_id, each in leaves if is_id):
         wrong = f"an id in it is longer than {_MOST_ID_BYTES:,} bytes"
     elif not is_a_path(session.cwd):
-        wrong = "its folder is no path"
+        wrong = "its folder is not a path"
     if wrong:
         shown = one_line(session.session_id, _SHOWN_CHARS)
         raise UsageError(f"The session {shown} can't be imported: {wrong}.")
@@ -374,8 +374,8 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
     session_id = document.session.session_id
     if not as_new and await store.get(Session, [session_id]):
         raise UsageError(
-            f"Session {short_id(session_id)} is here already.",
-            hint="--as-new imports it as another one.",
+            f"Session {short_id(session_id)} is already here.",
+            hint="To import it as another one, add --as-new.",
         )
     if as_new or not await _shares_turns(store, document):
         document = _without_parent(document, as_new=as_new)
@@ -385,8 +385,8 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
     summaries = await _coverable(store, document)
     if known := await store.get(Summary, [summary.summary_id for summary in summaries]):
         raise UsageError(
-            f"Summary {known[0].summary_id} is here already, in another session.",
-            hint="--as-new imports everything with new ids.",
+            f"Summary {known[0].summary_id} is already here, in another session.",
+            hint="To import everything with new ids, add --as-new.",
         )
     writes.append(PutSession(session=document.session))
     writes += [
