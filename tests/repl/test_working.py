@@ -40,7 +40,7 @@ def test_a_server_is_run_outside_of_the_sandbox_by_a_key_and_reached(house: Hous
     house.server.extend(run(serve, background=True), Answer("It runs."))
     with house.chat("chat", columns=110, ready=LOADED) as chat:
         chat.send("serve\r")
-        chat.wait_for_screen(r"^! In the sandbox its ports are its own[\s\S]* o outside of the")
+        chat.wait_for_screen(r"^! In the sandbox its ports are its own[\s\S]* o outside the")
         chat.send("o", shows=r"^Allow this command outside the sandbox, with all")
         assert "▸" not in chat.screen
         chat.send("\x1b", shows=r"^Allow this command\?")
