@@ -222,7 +222,7 @@ class CallRunner:
             order=order,
             iteration=iteration,
             tool_name=clean(use.name),
-            arguments=_whole(use.arguments),
+            arguments=_valid_arguments(use.arguments),
             result="",
             success=False,
             started_at=utc_now(),
@@ -366,7 +366,7 @@ def with_note(messages: Sequence[Message], note: str) -> list[Message]:
     return [*messages[:-1], noted]
 
 
-def _whole(arguments: str) -> str:
+def _valid_arguments(arguments: str) -> str:
     """Return arguments that can be stored and replayed: a JSON object, whatever arrived."""
     try:
         parse_arguments(arguments or "{}")
@@ -396,14 +396,14 @@ class ToolLoop:
         self._rounds: list[list[Message]] = []
         self._said: list[Part] = []
         """What the user said in dropped rounds."""
-        self._gone: list[str] = []
+        self._dropped: list[str] = []
         self._condensed: set[str] = set()
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages of the next request."""
         own = [message for each in self._rounds for message in each]
-        if not self._gone:
+        if not self._dropped:
             return (*self._context, *own)
         prompt = self._context[-1]
         parts = (*prompt.parts, *self._said, TextPart(self._note()))
@@ -478,14 +478,14 @@ class ToolLoop:
             for message in heard:
                 self._said += [TextPart("\n\n"), *message.parts]
             said = one_line(gone[0].text, 200)
-            self._gone += [f"- {said}"] if said else []
-            self._gone += [f"- {_named(use)}, id {use.id}" for use in gone[0].tool_uses]
+            self._dropped += [f"- {said}"] if said else []
+            self._dropped += [f"- {_named(use)}, id {use.id}" for use in gone[0].tool_uses]
 
     def _note(self) -> str:
-        sizes = accumulate(len(line) + 1 for line in reversed(self._gone))
+        sizes = accumulate(len(line) + 1 for line in reversed(self._dropped))
         count = sum(size <= self._limit // _NOTE_SHARE for size in sizes)
-        earlier = len(self._gone) - count
-        lines = [f"- {earlier:,} more before these"] * bool(earlier) + self._gone[earlier:]
+        earlier = len(self._dropped) - count
+        lines = [f"- {earlier:,} more before these"] * bool(earlier) + self._dropped[earlier:]
         return "\n".join(
             [
                 "\n\n[Done earlier in this turn and left out to save room; recall_result brings a "

@@ -276,12 +276,12 @@ class TurnRun:
             told = f"{info.name} can't see images: it gets only their names."
             self._warn(f"{told} /model and -m choose another model.")
         self._images = tuple(self._calls.images)
-        self._context = partial(self._build, prompt, mentions, await self._news())
+        self._context = partial(self._build, prompt, mentions, await self._changed_files())
         loop = self._loop(await self._context(self._builder))
         asked_again = False
         for number in range(limits.max_iterations):
             if number:
-                await self._hear(loop, number)
+                await self._add_typed(loop, number)
             specs = self._parts.toolset.specs() if self._parts.offers_tools else ()
             completion = await self._ask(loop, specs)
             if completion.tool_uses:
@@ -289,11 +289,11 @@ class TurnRun:
             else:
                 value, misfit = self._structured(completion.text)
                 if not misfit or asked_again:
-                    return self._answered(completion, value, misfit)
+                    return self._ending_of(completion, value, misfit)
                 asked_again = True
                 again = user(prompt_text("json_again").format(reason=misfit))
                 answers = [assistant(completion.text), again]
-            loop.add(with_note(answers, await self._news()))
+            loop.add(with_note(answers, await self._changed_files()))
             if reason := self._too_expensive:
                 return Ending(
                     subtype="error_max_budget_usd",
@@ -333,7 +333,7 @@ class TurnRun:
             self._builder = before.smaller()
         return loop.shrink(self._loop(await self._context(self._builder)))
 
-    async def _hear(self, loop: ToolLoop, number: int) -> None:
+    async def _add_typed(self, loop: ToolLoop, number: int) -> None:
         """Add what the user has typed meanwhile after the results of the model's calls."""
         typed = [clean(text) for text in self._typed(loop.room_for_words)]
         if not typed:
@@ -388,7 +388,7 @@ class TurnRun:
             hint = "Say what to do instead; if it is waiting for something, ask it again later."
         return Ending(subtype="error_max_turns", text=completion.text, error=error, hint=hint)
 
-    def _answered(self, completion: Completion, value: Json, misfit: str) -> Ending:
+    def _ending_of(self, completion: Completion, value: Json, misfit: str) -> Ending:
         if completion.end_reason == "content_filter":
             if not completion.text.strip():
                 raise ProviderRefused("The provider's content filter withheld the answer.")
@@ -416,7 +416,7 @@ class TurnRun:
             is_cut=is_cut,
         )
 
-    async def _news(self) -> str:
+    async def _changed_files(self) -> str:
         """Return a note on files changed by others, for a model that can read them again."""
         parts = self._parts
         return await parts.changed.news() if parts.changed and parts.offers_tools else ""

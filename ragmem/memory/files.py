@@ -151,7 +151,7 @@ _SCOPES_OF_A_FILE = 1_000
 _SESSIONS = 20
 """Limit of the sessions returned."""
 _ACCESSES = {"write": "changed", "read": "read", "search": "found", "list": "listed"}
-_PASSING = ("found", "listed")
+_INCIDENTAL = ("found", "listed")
 """Ways of coming across code after which a decision of the turn need not be about it."""
 HOWS = (*REFERENCE_HOWS[:1], "changed", *REFERENCE_HOWS[1:], "listed")
 
@@ -218,7 +218,8 @@ async def past_of_scopes(
     known: dict[str, Session] = {}
     people = await others_of(store)
     return {
-        name: await _told(store, found, decided, known, people) for name, found in touches.items()
+        name: await _past_from(store, found, decided, known, people)
+        for name, found in touches.items()
     }
 
 
@@ -238,7 +239,7 @@ async def past_of_file(store: CodeStore, project_id: str, path: str) -> CodePast
     ]
     decided = await _decided(store, project_id)
     people = await others_of(store)
-    return await _told(store, touches, decided, {}, people, path=path)
+    return await _past_from(store, touches, decided, {}, people, path=path)
 
 
 async def inside_of(store: CodeStore, project_id: str, path: str, qualified_name: str) -> list[str]:
@@ -256,7 +257,7 @@ async def _decided(store: CodeStore, project_id: str) -> list[MemoryRecord]:
     return await store.memories(query)
 
 
-async def _told(
+async def _past_from(
     store: CodeStore,
     touches: Sequence[_Touch],
     decided: Iterable[MemoryRecord],
@@ -281,7 +282,7 @@ async def _told(
                     last_at=max(touch.turn.at for touch in own),
                 )
             )
-    near = {touch.turn.turn_id for touch in touches if set(touch.hows) - set(_PASSING)}
+    near = {touch.turn.turn_id for touch in touches if set(touch.hows) - set(_INCIDENTAL)}
     return CodePast(
         session_count=len(by_session),
         last_at=max((touch.turn.at for touch in touches), default=None),

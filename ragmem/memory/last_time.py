@@ -59,12 +59,12 @@ _ASKED_CHARS = 400
 _ANSWER_CHARS = 480
 """Limit of an answer; its result is in its first sentences, in the second as often as in the
 first."""
-_TELLING_CHARS = 60
+_SMALL_TALK_CHARS = 60
 """A shorter answer, in a turn without edits or commands, counts as small talk."""
 _LINE_CHARS = 160
 _TITLE_CHARS = 60
 _CHANGED_SINCE = " (changed since)"
-_THEN = "(as it was then; revisited since) "
+_REVISITED = "(as it was then; revisited since) "
 _TAKEN_BACK = "(its edits were undone since) "
 
 
@@ -203,7 +203,7 @@ def recap(
     }
     outcome = {_outcome(last, after, past): last.turn_id} if last else {}
     settled = {
-        one_line(f"{_THEN if after.of_memory(each) else ''}{each.content}", _LINE_CHARS): (
+        one_line(f"{_REVISITED if after.of_memory(each) else ''}{each.content}", _LINE_CHARS): (
             each.memory_id
         )
         for each in decided[:_MOST]
@@ -227,7 +227,7 @@ def says_something(turn: Turn) -> bool:
     The user's own commands don't count.
     """
     did = any(subject_of(call) for call in turn.tool_calls)
-    answered = len(turn.assistant_message) >= _TELLING_CHARS
+    answered = len(turn.assistant_message) >= _SMALL_TALK_CHARS
     return not turn.is_own_command and (did or answered)
 
 
@@ -244,7 +244,7 @@ def _outcome(turn: Turn, after: Aftermath, past: Mapping[str, Replaced]) -> str:
         return f"(as it was then; replaced since by: {by}) {told}"
     if after.is_taken_back(turn):
         return f"{_TAKEN_BACK}{told}"
-    return f"{_THEN if after.of_turn(turn) else ''}{told}"
+    return f"{_REVISITED if after.of_turn(turn) else ''}{told}"
 
 
 def _open(turns: Sequence[Turn], after: Aftermath, *, is_newest: bool) -> list[str]:
@@ -279,7 +279,7 @@ def unfinished(turn: Turn) -> str:
 
 def _add_open(found: dict[str, None], what: str, steps: Sequence[str]) -> None:
     if not all(steps):
-        found[one_line(f"{_THEN if any(steps) else ''}{what}", _LINE_CHARS)] = None
+        found[one_line(f"{_REVISITED if any(steps) else ''}{what}", _LINE_CHARS)] = None
 
 
 # --- reading sessions from the store --------------------------------------------------------------
@@ -315,8 +315,8 @@ async def last_time(
     ]
     others.sort(key=lambda each: each.project_path != session.project_path)
     read = await _read(store, others)
-    read = _each_once([each for each in read if not _was_left(each, listed)])
-    read = [each for each in read if not all(map(_came_to_nothing, each[1]))] or read
+    read = _without_shared([each for each in read if not _was_left_for_fork(each, listed)])
+    read = [each for each in read if not all(map(_is_trivial, each[1]))] or read
     if not read:
         return []
     # Deadlines stay open whenever they were set; tasks only of the sessions read here.
@@ -324,14 +324,14 @@ async def last_time(
         project_ids=project_ids, everywhere=everywhere, kinds=("deadline",), alive_at=now
     )
     due = await store.memories(deadlines)
-    newest, *older = await _told(store, read[:most], now, listed, floor)
+    newest, *older = await _recaps_from(store, read[:most], now, listed, floor)
     more = await asyncio.to_thread(_open_before, read[:most], read[most:], due, now)
     told = {each for found in (newest, *older) for each in found.open}
     more = [each for each in more if each not in told]
     return [msgspec.structs.replace(newest, open=(*newest.open, *more)), *older]
 
 
-def _came_to_nothing(turn: Turn) -> bool:
+def _is_trivial(turn: Turn) -> bool:
     """Whether a turn is a greeting without calls, or the user's own command.
 
     A session of nothing else is not recapped.
@@ -340,7 +340,7 @@ def _came_to_nothing(turn: Turn) -> bool:
     return is_said or turn.is_own_command
 
 
-def _was_left(read: _Read, listed: Iterable[Session]) -> bool:
+def _was_left_for_fork(read: _Read, listed: Iterable[Session]) -> bool:
     """Whether the user rewound the session and left it for a fork.
 
     That is, nothing was asked in it since, and an active fork of it is listed.
@@ -356,7 +356,7 @@ def _was_left(read: _Read, listed: Iterable[Session]) -> bool:
     )
 
 
-def _each_once(read: Iterable[_Read]) -> list[_Read]:
+def _without_shared(read: Iterable[_Read]) -> list[_Read]:
     """Drop turns that an earlier session in the list has too, and sessions without any others."""
     told, found = set[str](), list[_Read]()
     for session, turns in read:
@@ -389,7 +389,7 @@ def _open_before(
 
 async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
     """Return the recaps of sessions, in their order. Raises StoreError."""
-    return await _told(store, await _read(store, sessions), now, sessions, None)
+    return await _recaps_from(store, await _read(store, sessions), now, sessions, None)
 
 
 async def _read(store: Store, sessions: Sequence[Session]) -> list[_Read]:
@@ -402,7 +402,7 @@ def _turns_of(read: Iterable[_Read]) -> list[Turn]:
     return [turn for _, turns in read for turn in turns]
 
 
-async def _told(
+async def _recaps_from(
     store: Store,
     read: Sequence[_Read],
     now: datetime,
@@ -488,7 +488,7 @@ def _due(memories: Iterable[MemoryRecord], turns: Iterable[Turn], now: datetime)
         return []
     after = Aftermath(turns, known)
     return [
-        one_line(f"{_THEN if after.of_memory(each) else ''}{each.content}", _LINE_CHARS)
+        one_line(f"{_REVISITED if after.of_memory(each) else ''}{each.content}", _LINE_CHARS)
         for each in found[:_MOST]
     ]
 
@@ -499,12 +499,12 @@ def _with_changes(found: SessionRecap, at: datetime) -> SessionRecap:
     top = Path(session.project_path or session.cwd)
     if not top.is_dir():
         return found
-    marked = [f"{path}{_became(top / path, at)}" for path in found.changed[:_MOST]]
+    marked = [f"{path}{_change_mark(top / path, at)}" for path in found.changed[:_MOST]]
     more = len(found.changed) - len(marked)
     changed = (*marked, f"{more} more") if more > 0 else tuple(marked)
     return msgspec.structs.replace(found, changed=changed)
 
 
-def _became(path: Path, at: datetime) -> str:
+def _change_mark(path: Path, at: datetime) -> str:
     written = written_since(path, at)
     return " (gone since)" if written is None else _CHANGED_SINCE if written else ""

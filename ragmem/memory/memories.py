@@ -193,14 +193,14 @@ def told(chain: Chain, now: datetime) -> list[Line]:
     if chain.earlier:
         lines += [(0, ""), (0, "What it replaced")]
     for each in chain.earlier:
-        lines += _other(each, chain.people)
+        lines += _version(each, chain.people)
         lines += _evidence(each.evidence, chain.titles, 2 * _STEP)
     if chain.later:
-        lines += [(0, ""), (0, "What replaced it"), *_other(chain.later, chain.people)]
+        lines += [(0, ""), (0, "What replaced it"), *_version(chain.later, chain.people)]
     return lines
 
 
-def _other(memory: MemoryRecord, people: Mapping[str, str]) -> list[Line]:
+def _version(memory: MemoryRecord, people: Mapping[str, str]) -> list[Line]:
     said = said_by(memory, people)
     head = f"{short_id(memory.memory_id)} · {said} · {minute(memory.created_at)}"
     return [(_STEP, head), (2 * _STEP, one_line(memory.content, 4_000))]
@@ -312,9 +312,9 @@ async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: s
     """
     every = (memory, *await facts.history(memory))
     count = await facts.forget(memory)
-    told = [_bare(words) for each in every for words in (each.content, *_quoted(each))]
+    told = [_normalized(words) for each in every for words in (each.content, *_quoted(each))]
     with suppress(OSError):
-        forget_prompts(paths.prompt_history, lambda typed: _says(_bare(typed), told))
+        forget_prompts(paths.prompt_history, lambda typed: _contains_any(_normalized(typed), told))
     forgotten = _Forgotten(
         at=utc_now(),
         memory_id=memory.memory_id,
@@ -336,7 +336,7 @@ def _quoted(memory: MemoryRecord) -> list[str]:
     ]
 
 
-def _says(typed: str, told: Sequence[str]) -> bool:
+def _contains_any(typed: str, told: Sequence[str]) -> bool:
     """Whether a prompt contains one of these texts, or is equal to a very short one."""
     return any(
         each in typed if len(each) >= _DISTINCTIVE_CHARS else typed.lstrip("# ") == each
@@ -344,7 +344,7 @@ def _says(typed: str, told: Sequence[str]) -> bool:
     )
 
 
-def _bare(text: str) -> str:
+def _normalized(text: str) -> str:
     """Normalize case and whitespace, and drop a final full stop or exclamation mark."""
     return " ".join(text.casefold().split()).rstrip(".!")
 

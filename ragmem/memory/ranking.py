@@ -102,7 +102,7 @@ def rank(
     text = [c.text + weights.before * b for c, b in zip(found, before, strict=True)]
     by_text = z_scores([c.text for c in found])
     by_before = [weights.before * z for z in z_scores(before)]
-    near = [_near(c, weights.whole) for c in found]
+    near = [_turn_cosine(c, weights.whole) for c in found]
     similarity = middle_for_unknown(near)
     vector = weights.foreign_vector if foreign else weights.vector
     by_vector = [vector * z for z in z_scores(similarity)]
@@ -172,7 +172,7 @@ def closeness(at: datetime, spans: Sequence[TimeSpan]) -> float:
     return best
 
 
-def _near(one: Candidate, share: float) -> float | None:
+def _turn_cosine(one: Candidate, share: float) -> float | None:
     if one.similarity is None or one.whole is None:
         return one.similarity
     return share * one.whole + (1 - share) * one.similarity

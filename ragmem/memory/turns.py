@@ -309,12 +309,16 @@ def _format(files: Sequence[FileAccess], show: Callable[[str], str]) -> str:
         members = [access for access in files if access.access_type == access_type]
         lines += ["", f"**{heading}:**"] if members else []
         for a in members:
-            by = f" (via {a.tool_name}, Turn {a.turn_index})" if a.access_type in _TOLD_BY else ""
+            by = (
+                f" (via {a.tool_name}, Turn {a.turn_index})"
+                if a.access_type in _SHOWN_WITH_TOOL
+                else ""
+            )
             lines.append(f"- {plain_or_quoted(show(a.path))}{by}")
     return "\n".join([*lines, ""])
 
 
-_TOLD_BY = ("read", "write")
+_SHOWN_WITH_TOOL = ("read", "write")
 """Kinds of access that are listed with their tool and turn."""
 
 

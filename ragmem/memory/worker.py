@@ -362,7 +362,7 @@ class Worker:
         if self._extractor:
             await self._extractor.tidy()
         for chore in self._chores:
-            if await self._done([], partial(chore, store)):
+            if await self._attempted([], partial(chore, store)):
                 return True
         return False
 
@@ -412,11 +412,11 @@ class Worker:
                 return False
             for item in fresh:
                 looked_at.add(item.key)
-                if await self._done([item], partial(do, item)):
+                if await self._attempted([item], partial(do, item)):
                     return True
                 self._passed.add(item.key)
 
-    async def _done(self, items: Sequence[Pending], do: Callable[[], Awaitable[bool]]) -> bool:
+    async def _attempted(self, items: Sequence[Pending], do: Callable[[], Awaitable[bool]]) -> bool:
         """Return what `do` returns; after an error the items are given up, so that others go on.
 
         Raises StoreError.
@@ -470,7 +470,7 @@ class Worker:
         without = [item for item in todo[:_CUT_AT_ONCE] if item.key not in asks]
         # A model takes its time: one by one, so that a killed process loses a single summary.
         items = without if todo[0] in without else todo[:1]
-        return await self._done(items, partial(self._summarize, store, summarizer, items))
+        return await self._attempted(items, partial(self._summarize, store, summarizer, items))
 
     async def _summarize(
         self, store: Store, summarizer: Summarizer, items: Sequence[Pending]
@@ -602,4 +602,4 @@ class Worker:
             self._passed |= await reader.look_through(store, items, self._owner_id)
             return True
 
-        return bool(items) and await self._done(items, do)
+        return bool(items) and await self._attempted(items, do)

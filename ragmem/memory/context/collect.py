@@ -76,7 +76,7 @@ of the turns that prompts about a project with a long history must find, one in 
 _LONGEST_QUESTION = 40_000
 """Characters of a prompt that are searched for, as many as are embedded of a turn."""
 _MORE_TRIES = 2
-_EVER = datetime.min.replace(tzinfo=UTC)
+_BEGINNING_OF_TIME = datetime.min.replace(tzinfo=UTC)
 _SPARE_FACTS = 8
 """Facts searched for beyond those shown, since some are in the request anyway."""
 
@@ -304,7 +304,7 @@ class Collector:
                     self._known(asked),
                     self._last_time(asked),
                 )
-                if self._is_of_nothing_told(relevant):
+                if self._is_unrelated(relevant):
                     last = ()
                 hits = await self._hits(relevant, past.window.turns, asked)
                 if (hits or facts or liked) and self._config.scope != "session":
@@ -363,7 +363,7 @@ class Collector:
         assert self._open_store is not None
         return await self._open_store()
 
-    def _is_of_nothing_told(self, found: Found | None) -> bool:
+    def _is_unrelated(self, found: Found | None) -> bool:
         """Whether the prompt is unrelated to anything stored."""
         if found is None or found.nearest is None or self._fitted is None:
             return False
@@ -406,7 +406,7 @@ class Collector:
         shown = window if asked.strategy != "relevant" else ()
         hidden = {turn.turn_id for turn in shown} | await self._summaries_of(shown, found, asked)
         hits = await self._tried(self._recall.hits(found, hidden=hidden))
-        return await self._judged(hits, asked) if hits else []
+        return await self._with_changes(hits, asked) if hits else []
 
     async def _summaries_of(
         self, shown: Sequence[Turn], found: Found, asked: ContextInput
@@ -425,7 +425,7 @@ class Collector:
         above = await self._asked(partial(made_of, ids=higher, below=level1, turn_count=len(shown)))
         return level1 | (above or set())
 
-    async def _judged(self, hits: list[Hit], asked: ContextInput) -> list[Hit]:
+    async def _with_changes(self, hits: list[Hit], asked: ContextInput) -> list[Hit]:
         """Mark hits whose decisions were replaced, or whose files have changed, since."""
         from ragmem.memory.since import replaced_in
 
@@ -453,7 +453,7 @@ class Collector:
 
         memories = [fact.memory for fact in facts]
         # A summary is newer than the turns that it covers.
-        ages = [_EVER if hit.summary else hit.at for hit in hits]
+        ages = [_BEGINNING_OF_TIME if hit.summary else hit.at for hit in hits]
         oldest = min([*ages, *(memory.created_at for memory in (*memories, *liked))])
         project_id = asked.session.project_id
         store = await self._store()
@@ -467,7 +467,7 @@ class Collector:
             after, replace = Aftermath(turns, memories, meant), msgspec.structs.replace
             return (
                 [
-                    replace(hit, since=_became(hit, after))
+                    replace(hit, since=_said_later(hit, after))
                     if not hit.since and (own is None or hit.session_id in own)
                     else hit
                     for hit in hits
@@ -616,7 +616,7 @@ def _latest_first(level1: Sequence[Summary], turns: Sequence[Turn]) -> tuple[Sum
     )
 
 
-def _became(hit: Hit, after: "Aftermath") -> str:
+def _said_later(hit: Hit, after: "Aftermath") -> str:
     if hit.turn:
         return after.of_turn(hit.turn)
     return after.of_summary(hit.summary) if hit.summary else ""

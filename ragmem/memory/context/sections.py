@@ -492,7 +492,7 @@ class Sections:
         told = told if sum(map(len, told)) < room // 2 else []
         room -= sum(len(line) + 1 for line in told)
         room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5
-        quoted = self._telling_result(hit, turn, max(0, room // 4))
+        quoted = self._quoted_result(hit, turn, max(0, room // 4))
         room -= len(quoted) + 1 if quoted else 0
         said = _compact(answered(turn, question))
         asked = passage(_compact(turn.user_message), question, max(room // 3, room - len(said)))
@@ -502,7 +502,7 @@ class Sections:
         lines += [*told, quoted] if quoted else told
         return "\n".join([*lines, source])
 
-    def _telling_result(self, hit: Hit, turn: Turn, room: int) -> str:
+    def _quoted_result(self, hit: Hit, turn: Turn, room: int) -> str:
         """Quote the tool result that has most of the question's words that the messages lack.
 
         An outdated read of a file that the request shows in its current state is never quoted.
