@@ -281,8 +281,8 @@ class CallRunner:
         try:
             outcome = await self._toolset.call(use, self._teller(call), on_question)
         except Unanswered:
-            told = "The turn was stopped before the person had answered. Nothing was done."
-            await self._finished(call, _failed(call, told, "stopped"))
+            reason = "The turn was stopped before the person had answered. Nothing was done."
+            await self._finished(call, _failed(call, reason, "stopped"))
             raise
         outcome = self._guard.answered(use, outcome)
         if outcome.denied:
@@ -472,14 +472,14 @@ class ToolLoop:
     def _drop_rounds(self, goal: int) -> None:
         size = self._size
         while size > goal and len(self._rounds) > 1:
-            gone = self._rounds.pop(0)
-            heard = [message for message in gone if message.role == "user"]
-            size -= sum(message.char_count for message in gone if message not in heard)
-            for message in heard:
+            oldest = self._rounds.pop(0)
+            from_user = [message for message in oldest if message.role == "user"]
+            size -= sum(message.char_count for message in oldest if message not in from_user)
+            for message in from_user:
                 self._said += [TextPart("\n\n"), *message.parts]
-            said = one_line(gone[0].text, 200)
+            said = one_line(oldest[0].text, 200)
             self._dropped += [f"- {said}"] if said else []
-            self._dropped += [f"- {_named(use)}, id {use.id}" for use in gone[0].tool_uses]
+            self._dropped += [f"- {_named(use)}, id {use.id}" for use in oldest[0].tool_uses]
 
     def _note(self) -> str:
         sizes = accumulate(len(line) + 1 for line in reversed(self._dropped))

@@ -273,8 +273,8 @@ class TurnRun:
         mentions = await self._mentions(prompt)
         info = self._parts.llm.info
         if self._calls.images and info.supports_images is False:
-            told = f"{info.name} can't see images: it gets only their names."
-            self._warn(f"{told} /model and -m choose another model.")
+            warning = f"{info.name} can't see images: it gets only their names."
+            self._warn(f"{warning} /model and -m choose another model.")
         self._images = tuple(self._calls.images)
         self._context = partial(self._build, prompt, mentions, await self._changed_files())
         loop = self._loop(await self._context(self._builder))
@@ -320,10 +320,10 @@ class TurnRun:
         llm = self._parts.llm
         if tokens and tokens < (llm.info.context_window or tokens + 1):
             llm.info = msgspec.structs.replace(llm.info, context_window=tokens)
-            told = (
+            notice = (
                 f"{llm.info.name} takes at most {tokens:,} tokens, says its provider: less is sent."
             )
-            self._emit(Notice(level="info", text=told))
+            self._emit(Notice(level="info", text=notice))
 
     async def _shrunk(self, loop: ToolLoop) -> bool:
         """Shrink the loop and its context; false if nothing became smaller."""
@@ -359,9 +359,9 @@ class TurnRun:
         schema = self._parts.schema
         rule = (user(schema.rule),) if schema else ()
         standing = self._parts.toolset.standing() if self._parts.offers_tools else ""
-        told = (user(f"[{standing}]"),) if standing else ()
+        notes = (user(f"[{standing}]"),) if standing else ()
         *before, prompt = context.messages
-        messages = (*before, self._with_images(prompt, self._images), *rule, *told)
+        messages = (*before, self._with_images(prompt, self._images), *rule, *notes)
         images = IMAGE_CHARS * len(self._images)
         return ToolLoop(messages, limit=context.chars + images + room)
 
@@ -476,8 +476,8 @@ class TurnRun:
 
     async def _call(self, messages: Sequence[Message], specs: tuple[ToolSpec, ...]) -> Completion:
         """Call the model; repeat the same request if the answer breaks off."""
-        told = sum(len(msgspec.json.encode(spec)) for spec in specs)
-        sent = estimate_tokens(sum(message.char_count for message in messages) + told)
+        spec_chars = sum(len(msgspec.json.encode(spec)) for spec in specs)
+        sent = estimate_tokens(sum(message.char_count for message in messages) + spec_chars)
         self._emit(ModelCallStarted(number=self._usage.model_calls + 1, context_tokens=sent))
         schema = self._parts.schema
         request = Request(
@@ -544,9 +544,11 @@ class TurnRun:
         failpoint("model.answered")
         uses = tuple((u.id, u.name, u.arguments) for u in completion.tool_uses)
         said = estimate_tokens(sum(map(len, (completion.text, *(u[2] for u in uses)))))
-        held = (used.input_tokens or sent) + (used.output_tokens or said)
+        context_tokens = (used.input_tokens or sent) + (used.output_tokens or said)
         self._emit(
-            MessageFinished(text=clean(completion.text), tool_uses=uses, context_tokens=held)
+            MessageFinished(
+                text=clean(completion.text), tool_uses=uses, context_tokens=context_tokens
+            )
         )
         return completion
 

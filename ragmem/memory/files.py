@@ -71,7 +71,7 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
     Edits that the user has undone since are left out.
     """
     turns = tuple(turns)
-    gone = taken_back(turns)
+    undone = taken_back(turns)
     changes: dict[str, FileChange] = {}
     commands = others = 0
     for turn in turns:
@@ -85,7 +85,7 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
                 commands += 1
             elif call.tool_name not in EDITING_TOOLS or (call.success and call.result and not edit):
                 others += 1
-            elif edit and edit.path not in gone.get(turn.turn_id, ()):
+            elif edit and edit.path not in undone.get(turn.turn_id, ()):
                 known = changes.get(edit.path)
                 changes[edit.path] = _joined(known, edit) if known else edit
             elif not call.result and (path := field_of(call.arguments, "path")):
@@ -269,12 +269,12 @@ async def _past_from(
     by_session: dict[str, list[_Touch]] = {}
     for touch in touches:
         by_session.setdefault(touch.turn.session_id, []).append(touch)
-    told, shown = [], list(by_session)[:_SESSIONS]
+    sessions, shown = [], list(by_session)[:_SESSIONS]
     known |= await sessions_by_id(store, [each for each in shown if each not in known])
     for session_id in shown:
         own = by_session[session_id]
         if session := known.get(session_id):
-            told.append(
+            sessions.append(
                 CodeSession(
                     session=session,
                     hows=_sorted({how for touch in own for how in touch.hows}),
@@ -286,7 +286,7 @@ async def _past_from(
     return CodePast(
         session_count=len(by_session),
         last_at=max((touch.turn.at for touch in touches), default=None),
-        sessions=tuple(told),
+        sessions=tuple(sessions),
         memories=tuple(
             memory
             for memory in decided

@@ -210,13 +210,13 @@ def _evidence(found: Sequence[Evidence], titles: dict[str, str], indent: int) ->
     lines: list[Line] = []
     for each in found:
         call = f" ({short_id(each.tool_call_id)})" if each.tool_call_id else ""
-        told = [
+        details = [
             f"tool call {one_line(each.tool_name, 80)}{call}" if each.tool_name or call else "",
             f"file {one_line(each.path, 500)}" if each.path else "",
             f"“{one_line(each.quote, _QUOTE_CHARS)}”" if each.quote.strip() else "",
         ]
         lines.append((indent, f"{minute(each.at)} · {_place(each, titles)}"))
-        lines += [(indent + _STEP, line) for line in told if line]
+        lines += [(indent + _STEP, line) for line in details if line]
     return lines
 
 
@@ -276,10 +276,10 @@ async def tell(
         await memory.record(registrations(place.project))
     # The evidence names no session, so that the memory survives the deletion of sessions.
     evidence = Evidence(quote=draft.content[:_QUOTE_CHARS], at=utc_now())
-    told = msgspec.structs.replace(
+    complete = msgspec.structs.replace(
         draft, source=source, trust="person", at=draft.at or _due(draft), evidence=(evidence,)
     )
-    return await facts.remember(told, project_id or place.project.root_id)
+    return await facts.remember(complete, project_id or place.project.root_id)
 
 
 def _due(draft: Draft) -> datetime | None:
@@ -312,9 +312,9 @@ async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: s
     """
     every = (memory, *await facts.history(memory))
     count = await facts.forget(memory)
-    told = [_normalized(words) for each in every for words in (each.content, *_quoted(each))]
+    texts = [_normalized(words) for each in every for words in (each.content, *_quoted(each))]
     with suppress(OSError):
-        forget_prompts(paths.prompt_history, lambda typed: _contains_any(_normalized(typed), told))
+        forget_prompts(paths.prompt_history, lambda typed: _contains_any(_normalized(typed), texts))
     forgotten = _Forgotten(
         at=utc_now(),
         memory_id=memory.memory_id,

@@ -164,8 +164,8 @@ def extract_accessed_files(
         paths = _result_paths(result)
     else:
         # The path in the result is normalized; the argument may be `./a.py`.
-        told = result.get("path") if isinstance(result, dict) else None
-        path = told or field_of(call.arguments, "path")
+        named = result.get("path") if isinstance(result, dict) else None
+        path = named or field_of(call.arguments, "path")
         paths = [path] if isinstance(path, str) else []
     return [
         FileAccess(

@@ -459,12 +459,12 @@ class Worker:
             return False
         made = await summaries.level1_of(store, found)
         await summarizer.consider(store, (item.session_id for item in found))
-        held = {turn_id for turn_id, summary in made.items() if summary.extractive}
+        extractive = {turn_id for turn_id, summary in made.items() if summary.extractive}
         asks = {item.key for item in found if summarizer.uses_model(item.session_id)}
         # Without a model, this process can't improve an extractive summary.
-        self._passed |= {i.key for i in found if i.record_id in held and i.key not in asks}
+        self._passed |= {i.key for i in found if i.record_id in extractive and i.key not in asks}
         todo = [item for item in found if item.key not in self._passed]
-        todo.sort(key=lambda item: item.record_id in held)
+        todo.sort(key=lambda item: item.record_id in extractive)
         if not todo:
             return True
         without = [item for item in todo[:_CUT_AT_ONCE] if item.key not in asks]

@@ -132,7 +132,7 @@ FindCode = Callable[[str], Awaitable[ProjectCode]]
 
 
 class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt, and where, when and with which strategy it is asked."""
+    """A prompt with its place, time and strategy."""
 
     prompt: str
     place: Place

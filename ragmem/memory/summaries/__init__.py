@@ -202,8 +202,8 @@ def summaries_records(summaries: Sequence[Summary]) -> str:
 
 def _entry(text: str, findings: Sequence[str]) -> str:
     """Return a text, then each finding on its own line."""
-    told = [f"Summary: {set_in(text)}", *(f"- {set_in(finding)}" for finding in findings)]
-    return "\n".join(told)
+    lines = [f"Summary: {set_in(text)}", *(f"- {set_in(finding)}" for finding in findings)]
+    return "\n".join(lines)
 
 
 def thread_records(previous: str | None, since: Sequence[Turn], *, max_chars: int) -> str:
@@ -223,8 +223,8 @@ def files_of(
 ) -> tuple[str, ...]:
     """Return the files that recorded calls touched: changed ones first, then read, then found."""
     accesses = [a for call in calls for a in extract_accessed_files(call, locate=locate)]
-    told = [a for a in accesses if a.access_type in _ORDER]
-    found = dict.fromkeys(a.path for a in sorted(told, key=lambda a: _ORDER[a.access_type]))
+    relevant = [a for a in accesses if a.access_type in _ORDER]
+    found = dict.fromkeys(a.path for a in sorted(relevant, key=lambda a: _ORDER[a.access_type]))
     return tuple(found)[:MAX_FILES]
 
 

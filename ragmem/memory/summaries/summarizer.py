@@ -472,8 +472,8 @@ class Summarizer:
             while (tag := secrets.token_hex(5)) in data:
                 pass
             closing = prompt("summarize_again").format(problem=problem) if problem else _CLOSING
-            told = prompt("quoted_data").format(data=quote(data, tag), closing=closing + hint)
-            asked = _request((system(rules), user(told)), llm.info, kind)
+            text = prompt("quoted_data").format(data=quote(data, tag), closing=closing + hint)
+            asked = _request((system(rules), user(text)), llm.info, kind)
             sent = sum(message.char_count for message in asked.messages)
             if not self._may_ask(session_id, llm.info, sent):
                 return None
