@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from ragmem.store.transfer.document import SessionDocument
     from ragmem.tools.rewind import Preimages
 
-_ANOTHER_BACKUP = "Use another backup if there is one."
+_ANOTHER_BACKUP = "Use another backup, if you have one."
 _SQLITE = b"SQLite format 3\0"
 _MOVED = ("projects", "sessions", "turns", "summaries", "memories")
 _TIMEOUT_S = 600.0
@@ -186,8 +186,8 @@ class Administration:
         if waiting := spool.count_waiting():
             raise StoreUnavailable(
                 f"{counted(waiting, 'write', 'still wait')} for {kind}.",
-                hint="`ragmem sessions list` stores what can be stored; then run this again. "
-                "`ragmem doctor` tells of what was not accepted."
+                hint="Run `ragmem sessions list` to store them, then run this again. "
+                "`ragmem doctor` shows any that were rejected."
                 if self.kind == kind
                 else f"With `store.kind = {kind}`, any command that reads memory stores them.",
             )
@@ -360,8 +360,7 @@ class Administration:
             forget_prompts(history, lambda typed: stands_in(typed, said))
         except OSError as error:
             raise RagmemError(
-                f"The session is deleted, but what was typed in it is still in {history}: "
-                f"{error.strerror}.",
+                f"The session is deleted, but its prompts remain in {history}: {error.strerror}.",
                 hint="Delete that file, or make it writable and delete the lines in it.",
             ) from None
         return gone
@@ -432,19 +431,19 @@ class Administration:
         if lost is not None:
             said = f"{counted(lost, 'place')} could not be read."
         if lost == 0:
-            said = "All that is there could be read."
+            said = "Everything could be read."
         if backup is not None:
-            said += f" What is missing was taken from {backup}, as far as it is there."
+            said += f" Missing records were restored from {backup} where possible."
         newer = schema.newest_backup(paths.database) if lost != 0 or lost_turns else None
         if newer and (backup is None or newer.stat().st_mtime > backup.stat().st_mtime):
-            said += f" More may be in {newer}: `ragmem store migrate --from` brings that."
+            said += f" {newer} may have more: add it with `ragmem store migrate --from`."
         if kept.exists():
-            said += f" The damaged database is kept as it was: {kept}"
+            said += f" The damaged database is kept: {kept}"
         say(said)
         for each in lost_turns[:_TOLD_SESSIONS]:
             title = one_line(each.title, 80)
             turns = f"{each.lost:,} of {counted(each.had, 'turn')}"
-            say(f"Lost of session {short_id(each.session_id)} “{title}”: {turns}.")
+            say(f"Lost from session {short_id(each.session_id)} “{title}”: {turns}.")
         if (more := len(lost_turns) - _TOLD_SESSIONS) > 0:
             say(f"{counted(more, 'more session')} lost turns.")
         return Saved(found)
@@ -461,7 +460,7 @@ class Administration:
         try:
             if mending.cut_off:
                 kept = _read_out(mending.cut_off)
-                say("A repair that was cut off goes on.")
+                say("Resuming an interrupted repair.")
             else:
                 found = await mending.findings()
                 if not found:
@@ -483,8 +482,9 @@ class Administration:
                 rebuild([copy], folder / "memory.db", folder / "locks", owner=self.owner_id)
                 shutil.copyfile(folder / "memory.db", part)
             say(
-                f"The graph as it was is kept: {kept} ({counted(copy.lost, 'place')} could not be "
-                f"read). What could be read is in {saved}. Should this be cut off, run it again."
+                f"The original graph is kept in {kept} ({counted(copy.lost, 'place')} could not "
+                f"be read). The readable part is in {saved}. If this is interrupted, run it "
+                "again."
             )
             await mending.empty(kept)
             async with self.file(saved) as source, self.archive("neo4j", fills=True) as store:
@@ -511,8 +511,8 @@ class Administration:
         """Make this home that person's too, from now on; UsageError for less than the whole id."""
         if not is_whole_id(owner_id):
             raise UsageError(
-                f"{one_line(owner_id, 80)!r} is no owner's id: all of it is needed.",
-                hint="`ragmem memory owner`, on the other machine, shows the one to take over.",
+                f"{one_line(owner_id, 80)!r} is not a complete owner id.",
+                hint="`ragmem memory owner`, on the other machine, prints the id to take over.",
             )
         take_owner(self.paths, owner_id)
 
@@ -530,7 +530,7 @@ def known_kind(kind: str) -> str:
     """Itself; UsageError where there is no such store."""
     if kind not in KINDS:
         raise UsageError(
-            f"There is no store {visible(kind)!r}.", hint=f"The stores are {' and '.join(KINDS)}."
+            f"Unknown store: {visible(kind)!r}.", hint=f"Available stores: {' and '.join(KINDS)}."
         )
     return kind
 
@@ -559,10 +559,13 @@ async def _copy_source(store: "Archive") -> CopySource:
 
 def _with_owner(stream: "Stream", owner: str, file: Path) -> "Stream":
     """The stream of a backup, with this owner for what was written before there were owners."""
+    from ragmem.store.transfer.document import wrong_time_in
 
     async def writes() -> AsyncIterator[Sequence[Write]]:
         with _as_ragmem_wrote(file):
             async for batch in stream():
+                if wrong := next(filter(None, map(wrong_time_in, batch)), ""):
+                    raise msgspec.ValidationError(wrong)
                 yield owned(batch, owner)
 
     return writes
@@ -577,7 +580,7 @@ def _as_ragmem_wrote(file: Path) -> Iterator[None]:
         yield
     except (apsw.SQLError, msgspec.MsgspecError) as error:
         raise StoreDamaged(
-            f"The backup {file} is damaged: {error}. It was left as it is.",
+            f"The backup {file} is damaged: {error}. It was not changed.",
             hint=_ANOTHER_BACKUP,
         ) from None
 
@@ -587,17 +590,18 @@ def _read_out(cut_off: str) -> Path:
     file = Path(cut_off)
     if not file.is_file():
         raise UsageError(
-            f"A repair was cut off, and what was in the graph, {file}, is not here.",
-            hint="Run this where that repair was begun. Is the file gone for good, `MATCH "
-            "(r:RagmemRepair) DELETE r` lets the graph be used as it is, and a backup be brought "
-            "back.",
+            f"A repair was interrupted, and its saved copy of the graph, {file}, is not on this "
+            "machine.",
+            hint="Run this on the machine where the repair began. If the file is lost, "
+            "`MATCH (r:RagmemRepair) DELETE r` makes the graph usable as it is, so that you "
+            "can restore a backup.",
         )
     return file
 
 
 def _of_backup(error: StoreError, database: Path, file: Path) -> StoreError:
     """The error as one of the backup, where it is about the copy of it that was read."""
-    told = f"The memory's database {database}"
+    told = f"The database {database}"
     if told not in str(error):
         return error
     hint = _ANOTHER_BACKUP if isinstance(error, StoreDamaged) else error.hint

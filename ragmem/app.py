@@ -197,7 +197,7 @@ class App:
             if self.config.memory.enabled:
                 raise
             self.remembers = False
-            self._notices.append(f"Nothing of this is remembered: {error} {error.hint}")
+            self._notices.append(f"Nothing is being remembered: {error} {error.hint}")
         else:
             if loose := self.paths.close_to_others():
                 self._notices.append(loose)
@@ -242,7 +242,7 @@ class App:
         self._notices.append(text)
 
     def _job_ended(self, job: "Job") -> None:
-        self._notices.append(f"{job.title}: {job.state}. /jobs {job.number} shows what it wrote.")
+        self._notices.append(f"{job.title}: {job.state}. /jobs {job.number} shows its output.")
 
     def _show_written(self, fact: Remembered) -> None:
         if not self._guest:
@@ -425,9 +425,9 @@ class App:
                 raise
             if len(imported) > 1:
                 raise AmbiguousSession(
-                    f"{reference} is the end of several agents' own ids.",
+                    f"{reference} matches the ids of several sessions of other agents.",
                     candidates=tuple(imported),
-                    hint="Give the id that it has here.",
+                    hint="Use ragmem's own id of the session.",
                 ) from None
         return await self.memory.find_session(next(iter(imported)), mine=mine)
 
@@ -533,8 +533,8 @@ class App:
         choice = choose_model(self.config, environ, flag=options.model)
         if options.max_budget_usd is not None and choice.info.input_usd_per_token is None:
             raise UsageError(
-                f"The price of {choice.name} is not known, so --max-budget-usd can't be kept.",
-                hint="Leave the flag out, or choose a model that `ragmem models` shows a price of.",
+                f"--max-budget-usd can't be enforced: the price of {choice.name} is not known.",
+                hint="Leave out the flag, or choose a model with a known price (`ragmem models`).",
             )
         effort = choose_effort(choice.info, self.config, options.effort)
         llm = open_llm(choice, self.config, self.paths, environ)

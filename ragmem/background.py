@@ -164,7 +164,8 @@ class Background:
             made = self._config.memory.summaries.enabled
             setting = "memory.enabled" if made else "memory.summaries.enabled"
             raise UsageError(
-                "No summaries are made here.", hint=f"Set {setting} = true, without --ephemeral."
+                "Summaries are turned off.",
+                hint=(f"Set {setting} = true, and don't use --ephemeral."),
             )
         store = await self._open_store()
         try:
@@ -172,7 +173,7 @@ class Background:
         except SessionNotFound:
             stored = session
         if not stored.turn_count:
-            raise UsageError("There is nothing to sum up yet.")
+            raise UsageError("There are no turns to summarize yet.")
         await store.forget_attempts(session.session_id)
         self._summarizer.ask_anew()
         return redact(await worker.summarize_thread(store, self._summarizer, stored))
@@ -203,7 +204,7 @@ class Background:
         """
         if self._embedder is None:
             raise UsageError(
-                "Nothing is embedded here.",
+                "Embeddings are turned off.",
                 hint="Set memory.enabled and memory.embeddings.enabled to true.",
             )
         from ragmem.memory.worker import reembed

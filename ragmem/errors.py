@@ -196,7 +196,7 @@ def unreadable(file: os.PathLike[str], error: OSError) -> UsageError:
     """The error for a file that a person named and that can't be read."""
     return UsageError(
         f"{file} can't be read: {error.strerror}.",
-        hint="Name a file that is there and that you may read.",
+        hint="Give a file that exists and that you can read.",
     )
 
 

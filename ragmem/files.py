@@ -83,20 +83,20 @@ class Paths(msgspec.Struct, frozen=True):
         """Create the folders with mode 0700, whatever the umask; raises ConfigError."""
         if self == NO_HOME:
             raise ConfigError(
-                "There is no home folder to keep the memory in: HOME is not set.",
-                hint="Set RAGMEM_HOME to a folder that can be written.",
+                "No home folder for the memory: HOME is not set.",
+                hint="Set RAGMEM_HOME to a writable folder.",
             )
         for folder in self.own_folders:
             try:
                 make_private(folder)
                 if folder == self.data_dir and not _is_usable(folder):
-                    raise OSError("it can't be written")
+                    raise OSError("it is not writable")
             except OSError as error:
                 why = error.strerror or str(error)
                 if isinstance(error, FileExistsError | NotADirectoryError):
-                    why = "a file stands where a folder should be"
+                    why = "a file is in its place"
                 raise ConfigError(
-                    f"The folder {folder} can't be used: {why}.",
+                    f"Can't use the folder {folder}: {why}.",
                     hint="Make it writable, or set RAGMEM_HOME to a folder that is.",
                 ) from None
         return self
@@ -112,7 +112,7 @@ class Paths(msgspec.Struct, frozen=True):
         if not loose:
             return ""
         more = f" and {len(loose) - _MOST_SHOWN:,} more" if len(loose) > _MOST_SHOWN else ""
-        return f"Others could look into {', '.join(loose[:_MOST_SHOWN])}{more}; closed to them now."
+        return f"Others could read {', '.join(loose[:_MOST_SHOWN])}{more}; permissions were fixed."
 
     @property
     def neo4j_password(self) -> str:
@@ -258,7 +258,7 @@ def lock(path: Path, *, timeout_s: float) -> int:
             return handle
         if time.monotonic() > deadline:
             raise StoreUnavailable(
-                f"Another process holds {path} and did not let go of it within {timeout_s:g} s.",
+                f"Another process holds {path} and did not release it within {timeout_s:g} s.",
                 hint="Try again.",
             )
         time.sleep(_PAUSE_S)

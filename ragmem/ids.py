@@ -44,7 +44,7 @@ def is_whole_id(text: str) -> bool:
 def beginning_hint(reference: str) -> str:
     """Return a hint if a reference looks like the beginning of a shown id; else an empty string."""
     if 2 < len(reference) < SHORT_LENGTH and set(reference.casefold()) <= set(hexdigits):
-        return " The end of an id is enough (e2ab of ac23e2ab), its beginning is not."
+        return " Use the end of an id (e2ab of ac23e2ab), not its beginning."
     return ""
 
 

@@ -175,7 +175,7 @@ def files_table(found: Sequence[FileAccess], now: datetime, *, width: int) -> st
     return table(("ACCESS", "TURN", "WHEN", "PATH"), rows, width=width)
 
 
-FURTHER = "Further from it:"
+FURTHER = "Less relevant:"
 """Stands between what is close to a question and the rest."""
 Part = tuple[str, str]
 """A text that is harmless to a terminal, and its style: `bold red`, or nothing."""

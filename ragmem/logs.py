@@ -63,13 +63,13 @@ class _BugReporter(logging.Handler):
         self._reported.add(repr(error))
         what = one_line(redact(record.getMessage()), 300)
         if why := lacking(error):
-            self._tell(f"{what}: the computer gives ragmem no more of what it needs ({why}).")
+            self._tell(f"{what}: the system is out of resources ({why}).")
             return
         try:
-            where = f"its traceback is in {write_crash(self._folder, error, self._version)}"
+            where = f"the traceback is in {write_crash(self._folder, error, self._version)}"
         except OSError as failure:
             where = f"it could not be logged: {failure}"
-        self._tell(f"{what} ({type(error).__name__}). This is a bug; {where}")
+        self._tell(f"{what} ({type(error).__name__}). This is a bug in ragmem; {where}")
 
 
 def write_crash(folder: Path, error: BaseException, version: str) -> Path:

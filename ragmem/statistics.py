@@ -78,7 +78,7 @@ INDEXED = "files scopes without_vectors size_bytes"
 
 def indexed_text(*, files: int, scopes: int, without_vectors: int, size_bytes: int) -> str:
     """Return the size of a code index in a few words."""
-    missing = f", {without_vectors:,} without vectors" if without_vectors else ""
+    missing = f", {without_vectors:,} without embeddings" if without_vectors else ""
     counts = f"{counted(files, 'file')}, {counted(scopes, 'scope')}{missing}"
     return f"{counts}, {size_bytes / 1e6:,.1f} MB"
 
@@ -198,7 +198,7 @@ def stats_text(found: Document, *, width: int, today: date, days: "Sequence[Meas
         lines += [*charts, ""] if charts else []
         lines += [*_times(found, width), ""]
     else:
-        lines += ["", "Nothing was measured yet.", ""]
+        lines += ["", "Nothing measured yet.", ""]
     for name, said in _sums(found):
         lines += hanging(f"{name:<10} ", said, width)
     return "\n".join(lines) + "\n"
@@ -246,7 +246,7 @@ def _tokens_a_day(days: "Sequence[Measured]", width: int, today: date) -> list[s
         rows.append(f"{name:<10} {day:%a %d %b} {in_short(int(own + background)):>8}  {both}")
     whole = sum(own + background for _, own, background in shown)
     share = sum(background for _, _, background in shown) / whole
-    said = f"▒ background work: {share:.0%} of them"
+    said = f"▒ background work: {share:.0%}"
     return [*rows, *(hanging(" " * 11, said, width) if share else [])]
 
 
@@ -281,12 +281,12 @@ def _sums(found: Document) -> list[tuple[str, str]]:
     return [
         (
             "searches",
-            "none" if rate is None else f"{found['searches']:,}, {rate:.0%} found something",
+            "none" if rate is None else f"{found['searches']:,}, {rate:.0%} with results",
         ),
         (
             "reads",
-            f"{counted(found['file_reads'], 'file')} read, {found['file_reads_again']:,} of them "
-            "again in the same session and unchanged",
+            f"{counted(found['file_reads'], 'file')} read, {found['file_reads_again']:,} "
+            "repeatedly although unchanged in the session",
         ),
         (
             "tokens",
@@ -296,7 +296,7 @@ def _sums(found: Document) -> list[tuple[str, str]]:
         (
             "cost",
             f"${found['cost_usd']:,.4f}"
-            + (f", and {counted(unpriced, 'call')} whose price is not known" if unpriced else ""),
+            + (f", and {counted(unpriced, 'call')} of unknown price" if unpriced else ""),
         ),
         (
             "background",
@@ -304,11 +304,11 @@ def _sums(found: Document) -> list[tuple[str, str]]:
             + (f", {failed:,} failed" if failed else "")
             + f", ${found['background_cost_usd']:,.4f}, {tokens['background_input']:,} tokens in, "
             f"{tokens['background_output']:,} out"
-            + (f"; ${spent:,.4f} of ${most:,.2f} that a day may cost" if spent else ""),
+            + (f"; ${spent:,.4f} of the daily limit of ${most:,.2f}" if spent else ""),
         ),
         (
             "pending",
             (waiting_text(found["pending"]) or "nothing")
-            + ("; a process is at work on it" if found["background_process"] else ""),
+            + ("; a process is working on it" if found["background_process"] else ""),
         ),
     ]

@@ -16,9 +16,9 @@ find_python() {
             return
         fi
     done
-    fail "ragmem needs Python 3.11 or later, and there is none on PATH.
+    fail "ragmem needs Python 3.11 or later, and none was found on PATH.
   Found: $(python3 --version 2>&1 || true)
-  Install one, or name it: PYTHON=/path/to/python3 ${0##*/}"
+  Install it, or set PYTHON: PYTHON=/path/to/python3 ${0##*/}"
 }
 
 # find_oldest_python: print the oldest that is new enough, of those on PATH and the system's own
@@ -52,7 +52,7 @@ debian_package() {
             { "${get[@]}" update && "${get[@]}" install --yes --no-install-recommends "$1"; } \
                 >/dev/null 2>&1 && return 0
     fi
-    say "There is no $2, and it can't be installed here: the tests that need it are skipped."
+    say "$2 is missing and can't be installed here; the tests that need it are skipped."
 }
 
 # install FOLDER ARGUMENTS...: uv if it is there (seconds), else pip (a minute or two).
@@ -64,7 +64,7 @@ install() {
         "$folder/bin/uv" --system-certs pip install --compile-bytecode --python "$folder/bin/python" \
             "$@" 2>&1 |
             sed -e '/^ [+~-] /d' -e '/^ Downloaded /d' -e '/^Bytecode/d' -e '/^Using Python/d' >&2 && return
-        say "uv could not install that; trying with pip."
+        say "uv could not install it; trying pip."
     fi
     "$folder/bin/python" -m pip install --disable-pip-version-check "$@"
 }
@@ -94,11 +94,11 @@ make_environment() {
         say "Making a virtual environment in $folder with $("$python" --version)"
         rm -rf "$folder/bin" "$folder/lib" "$folder/lib64"
         "$python" -m venv "$folder" ||
-            fail "python3 -m venv did not work; on Debian and Ubuntu, install the package python3-venv."
+            fail "python3 -m venv failed; on Debian and Ubuntu, install the package python3-venv."
     fi
     "$folder/bin/python" -m pip install --disable-pip-version-check --quiet --retries 1 \
         --require-hashes --requirement requirements/installer.txt ||
-        say "uv is not to be had here; going on with pip, which is slower."
+        say "uv is not available; using pip, which is slower."
 
     local hashed=() whole=()
     for name in "${files[@]}" requirements/build.txt; do
@@ -115,7 +115,7 @@ make_environment() {
                 install "$folder" --only-binary :all: --require-hashes --no-deps --requirement "$name" || return 1
             done &&
             install "$folder" --no-deps --no-build-isolation --editable .
-    } || fail "the installation did not finish; the reason stands above.
-  The packages come from your Python package index: is the network there? Run this again to go on."
+    } || fail "the installation failed; see the error above.
+  Packages come from your Python package index: check the network, then run this again to continue."
     printf '%s\n' "$stamp" >"$folder/ragmem-stamp"
 }

@@ -42,26 +42,26 @@ class ModelConfig(_Section, frozen=True):
     """Which models."""
 
     main: str = ""
-    """`provider/model`; empty: the first that is available (`ragmem models`)."""
+    """`provider/model`; empty: the first available model (`ragmem models`)."""
     summary: str = ""
-    """For background work; empty: the small sibling of `main`."""
+    """Model for background work; empty: a small model of the same provider as `main`."""
     embedding: str = ""
-    """For recall by meaning; empty: the one that comes with ragmem and runs on this machine."""
+    """Embedding model for recall by meaning; empty: the local one included in ragmem."""
     effort: Literal["", Effort] = ""
-    """How long the main model may think: `none`, `low` … `high`; empty: as its provider has it."""
+    """How much the main model may think: `none`, `low` … `high`; empty: the provider's default."""
 
 
 class LLMConfig(_Section, frozen=True):
     """How models are reached."""
 
     client: Literal["auto", "openai", "litellm"] = "auto"
-    """`auto`: directly to Anthropic, Gemini and OpenAI-compatible servers, by litellm to others."""
+    """`auto`: Anthropic, Gemini and OpenAI-compatible servers directly, others by litellm."""
     api_base: str = ""
     """URL of an OpenAI-compatible server; empty: the provider's own."""
     timeout_s: Seconds = 120.0
-    """Longest silence of a server, in seconds."""
+    """Seconds without data from the server before a request times out."""
     retries: Annotated[int, msgspec.Meta(ge=0, le=10)] = 3
-    """So often a model that can't be asked, or whose answer breaks off, is asked again."""
+    """Number of retries for a failed or interrupted model call."""
 
 
 class StoreConfig(_Section, frozen=True):
@@ -70,107 +70,107 @@ class StoreConfig(_Section, frozen=True):
     kind: Literal["sqlite", "neo4j"] = "sqlite"
     """`sqlite`: a file. `neo4j`: a graph database (`ragmem store use`)."""
     url: str = ""
-    """Of Neo4j; empty: NEO4J_URI, else the local server of `ragmem neo4j up`."""
+    """Neo4j URI; empty: NEO4J_URI, else the local server of `ragmem neo4j up`."""
     database: str = ""
-    """Of Neo4j; empty: NEO4J_DATABASE, else the server's default."""
+    """Neo4j database; empty: NEO4J_DATABASE, else the server's default."""
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 5.0
-    """Longest wait for a busy or silent store, in seconds."""
+    """Seconds to wait for a busy or unresponsive store."""
 
 
 class ContextConfig(_Section, frozen=True):
     """Budgets of the request, in percent of `max_chars`."""
 
     max_chars: Count = 0
-    """0: 100,000, or half of the model's window (4 characters a token) if that is less."""
+    """0: 100,000, or half of the model's context window (4 characters a token) if that is less."""
     instructions_percent: Percent = 20.0
-    """AGENTS.md, or CLAUDE.md where there is none."""
+    """AGENTS.md, or CLAUDE.md if there is none."""
     pinned_percent: Percent = 5.0
-    """Pinned rules and memories, in the system message of every call."""
+    """Pinned memories and rules, which are in the system message of every call."""
     user_profile_percent: Percent = 1.0
-    """What you said of yourself."""
+    """Your profile."""
     preferences_percent: Percent = 2.0
-    """How you like things done: in every request."""
+    """Your preferences, which are in every request."""
     thread_summary_percent: Percent = 3.0
-    """The digest of the conversation so far."""
+    """Summary of the conversation so far."""
     last_time_percent: Percent = 6.0
-    """What your last sessions came to: in the first turns of a new one, or when you ask."""
+    """Outcomes of your last sessions: in the first turns of a new one, or when you ask."""
     facts_percent: Percent = 5.0
-    """Facts, decisions, deadlines and the like that bear on the prompt."""
+    """Facts, decisions, deadlines and the like that are relevant to the prompt."""
     last_user_queries_percent: Percent = 5.0
     """Your last questions."""
     relevant_percent: Percent = 15.0
-    """Turns and summaries that bear on the prompt, together."""
+    """Turns and summaries that are relevant to the prompt, together."""
     summaries_percent: Percent = 10.0
-    """Summaries of turns that no summary of a higher level covers yet."""
+    """Summaries of turns that no higher-level summary covers yet."""
     recently_accessed_files_percent: Percent = 5.0
-    """The list of files that were read or changed of late."""
+    """Files read or changed recently."""
     code_percent: Percent = 10.0
-    """Functions, classes and sections of the project that bear on the prompt."""
+    """Functions, classes and sections of the project that are relevant to the prompt."""
 
 
 class RecentConfig(_Section, frozen=True):
     """The recent window."""
 
     window_percent: Percent = 40.0
-    """The latest turns with their tool calls: up to this."""
+    """Maximum size of the latest turns with their tool calls."""
     window_floor_percent: Percent = 25.0
-    """When they pass it, the oldest go until this is reached: less often, so that caches hold."""
+    """Beyond it, the oldest are dropped down to this size: rarely, so that caches hold."""
     turns: Positive = 3
-    """For a model without tool calls: at most so many turns."""
+    """For a model without tool calls: maximum number of turns."""
     turns_percent: Percent = 5.0
-    """For a model without tool calls: within this much."""
+    """For a model without tool calls: maximum size."""
 
 
 class SummariesConfig(_Section, frozen=True):
     """Digests of what was said, made in the background."""
 
     enabled: bool = True
-    """False: none are made."""
+    """False: no summaries are made."""
     every_n_messages: Positive = 10
-    """A session's own summary is renewed when so many messages came in; a turn has two."""
+    """The summary of a session is renewed after this many messages; a turn has two."""
     rollup_chars: Positive = 5_000
-    """Past so many characters of turns, their summaries are summed up in one above them."""
+    """When summaries cover more characters of turns than this, they are summarized one level up."""
     max_tokens: Positive = 300
-    """Of a session's own summary (4 characters a token)."""
+    """Maximum length of a session's summary (4 characters a token)."""
     retry_pause_s: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = 2.0
-    """Before a model is asked again where its answer was of no use, and three times as long before
-    the last time. With `worker = "inline"` there are no pauses."""
+    """Seconds before a model is asked again after a useless answer; three times as long before
+    the last attempt. With `worker = "inline"` there is no wait."""
     max_calls_per_session: Count = 2_000
-    """Of a paid model, for one session; beyond them summaries are cut from the turns."""
+    """Calls of a paid model per session; beyond that, summaries are excerpts of the turns."""
     max_cost_usd_per_session: Annotated[float, msgspec.Meta(ge=0)] = 1.0
-    """The same, in dollars as estimated."""
+    """The same limit in dollars, as estimated."""
     max_cost_usd_per_day: Annotated[float, msgspec.Meta(ge=0)] = 5.0
-    """The same, for all sessions of a day together: imported ones add up."""
+    """The same limit for all sessions of a day; imported ones add up."""
 
 
 class EmbeddingsConfig(_Section, frozen=True):
     """Recall by meaning, beside recall by words."""
 
     enabled: bool = True
-    """False: nothing is embedded; text search and all else go on."""
+    """False: no embeddings; search by words and everything else still works."""
     dimension: Annotated[int, msgspec.Meta(ge=0, le=16_384)] = 0
-    """Numbers in a vector, where the model lets one choose; 0: the model's own."""
+    """Dimensions of an embedding, if the model lets you choose; 0: the model's default."""
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 1.0
-    """A turn waits no longer for its question's vector; then it recalls by words alone."""
+    """Seconds a turn waits for the embedding of its prompt before it recalls by words only."""
     history_similarity: Similarity = 0.0
-    """Cosine above which a past turn or summary is recalled; 0: as fitted for the model."""
+    """Minimum cosine similarity to recall a turn or summary; 0: fitted to the model."""
     fact_similarity: Similarity = 0.0
-    """Cosine above which a fact has to do with a question; 0: as fitted for the model."""
+    """Minimum cosine similarity for a fact to be relevant; 0: fitted to the model."""
     duplicate_similarity: Similarity = 0.0
-    """Cosine above which two facts are one; 0: as fitted for the model."""
+    """Minimum cosine similarity for two facts to be the same; 0: fitted to the model."""
     idle_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 300.0
-    """The background process stays for others' searches so long, all loaded; 0: not at all."""
+    """Seconds the background process stays loaded to serve searches of others; 0: not at all."""
 
 
 class FactsConfig(_Section, frozen=True):
     """Facts, preferences, rules, decisions, deadlines, failures."""
 
     enabled: bool = True
-    """False: none are kept or recalled, and the agent has no tools for them."""
+    """False: no facts are stored or recalled, and the agent has no tools for them."""
     extract: bool = True
-    """The small model learns them too, in the background; within the limits of summaries."""
+    """Also let the small model learn facts in the background, within the limits of summaries."""
     shown: Positive = 5
-    """At most so many are recalled for a prompt."""
+    """Maximum number of facts recalled for a prompt."""
 
 
 class MemoryConfig(_Section, frozen=True):
@@ -179,11 +179,11 @@ class MemoryConfig(_Section, frozen=True):
     enabled: bool = True
     """False: nothing is stored or recalled; the agent still answers."""
     scope: ScopeName = "project"
-    """Past turns are looked for in this conversation (`session`), its `project`, or in `all`."""
+    """Where to recall turns from: this conversation (`session`), its `project`, or `all`."""
     worker: Literal["detached", "inline", "off"] = "detached"
-    """Work after `ask`: by its own process (`detached`), before it ends (`inline`), or `off`."""
+    """Background work after `ask`: `detached` (own process), `inline` (before exit) or `off`."""
     thoughts: bool = True
-    """False: what a model thinks is not stored with its answers."""
+    """False: the model's reasoning is not stored with its answers."""
     context: ContextConfig = ContextConfig()
     recent: RecentConfig = RecentConfig()
     embeddings: EmbeddingsConfig = EmbeddingsConfig()
@@ -195,15 +195,15 @@ class CodeConfig(_Section, frozen=True):
     """The code index: the project's files by function, class and section."""
 
     enabled: bool = True
-    """False: nothing is indexed, and no code is looked for."""
+    """False: the project's code is not indexed or recalled."""
     max_files: Positive = 50_000
-    """Of a project with more, those of the deepest folders are left out."""
+    """Maximum number of files; beyond it, files in the deepest folders are left out."""
     max_file_kb: Positive = 1_000
-    """Larger files are left out."""
+    """Files larger than this are left out."""
     vectors: bool = True
-    """Search by meaning too; they are made in the background."""
+    """Also compute embeddings of code in the background, for search by meaning."""
     wait_s: Annotated[float, msgspec.Meta(ge=0, le=60)] = 0.3
-    """A turn waits so long for files that have changed to be indexed, and so long for a search."""
+    """Seconds a turn waits for changed files to be indexed, and again for the search."""
 
     @property
     def max_file_bytes(self) -> int:
@@ -215,30 +215,30 @@ class ToolsConfig(_Section, frozen=True):
     """The agent's tools."""
 
     max_iterations: Positive = 25
-    """Model calls in one turn."""
+    """Maximum number of model calls in a turn."""
     command_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=600)] = 120.0
-    """Of a command that names none, in seconds."""
+    """Seconds, for commands that don't set a timeout."""
 
 
 Color = Annotated[str, msgspec.Meta(pattern=r"^(#[0-9a-fA-F]{6})?$")]
-"""`#rrggbb`; empty: as the theme has it."""
+"""`#rrggbb`; empty: the theme's colour."""
 
 
 class ColorsConfig(_Section, frozen=True):
     """Colours of your own, `#rrggbb`, in place of the theme's; empty: as the theme has it."""
 
     accent: Color = ""
-    """What stands out: the prompt's sign, names of commands, the line that is picked."""
+    """Highlights: the prompt sign, command names, the selected line."""
     good: Color = ""
-    """What went well, and what an edit adds."""
+    """Success, and added lines."""
     bad: Color = ""
-    """What failed, and what an edit takes away."""
+    """Failure, and removed lines."""
     warning: Color = ""
-    """What needs a look, such as a question or a note."""
+    """What needs attention, such as questions and notes."""
     mode: Color = ""
-    """The footer's word for plan mode."""
+    """Plan mode, in the footer."""
     quiet: Color = ""
-    """What is less important."""
+    """Secondary text."""
 
 
 PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
@@ -251,10 +251,10 @@ class UiConfig(_Section, frozen=True):
     color: WhenColored = "auto"
     """`auto`: on a terminal, unless NO_COLOR is set."""
     theme: ThemeName = "auto"
-    """`auto`: for the background that the terminal tells; `plain`: bold and dim alone."""
+    """`auto`: by the terminal's background; `plain`: bold and dim only."""
     colors: ColorsConfig = ColorsConfig()
     permission_mode: Literal["default", "acceptEdits", "plan"] = "default"
-    """`default` asks before edits and commands, `acceptEdits` before commands; `plan` reads."""
+    """`default`: ask before edits and commands. `acceptEdits`: before commands. `plan`: read."""
 
 
 Rule = Annotated[str, msgspec.Meta(pattern=r"^\s*[A-Za-z_][\w-]*(\([\s\S]+\))?\s*$")]
@@ -278,11 +278,11 @@ class PermissionsConfig(_Section, frozen=True):
     """
 
     allow: tuple[Rule, ...] = ()
-    """Never asked for, but in plan mode and for files that can run by themselves."""
+    """Never asked for, except in plan mode and for files that can run by themselves."""
     deny: tuple[Rule, ...] = ()
-    """Never done, in any mode, whatever else allows it."""
+    """Always denied, in any mode, whatever else allows it."""
     projects: dict[Place, ProjectRules] = {}
-    """The same for one project alone, by its folder: `[permissions.projects."/home/me/garden"]`."""
+    """The same for a single project, by its folder: `[permissions.projects."/home/me/garden"]`."""
 
     def of_project(self, folder: str) -> ProjectRules:
         """Return the rules for the project with this folder alone."""
@@ -294,30 +294,30 @@ class SandboxConfig(_Section, frozen=True):
     """The sandbox of the agent's commands; docs/sandbox.md tells what it holds back."""
 
     mode: Literal["on", "off", "required"] = "on"
-    """`on`: where the system has one. `required`: no command runs without it or outside of it."""
+    """`on`: if the system has one. `required`: commands run only in the sandbox."""
     network: Literal["none", "loopback", "all"] = "loopback"
-    """Commands reach: `none`; `loopback`: what the same one started; `all`: whatever you reach."""
+    """Network of commands: `none`; `loopback`: what the same command started; `all`: any."""
     write: tuple[Place, ...] = ()
-    """Where commands write beside the project's folder, such as `["~/.cache/go-build"]`."""
+    """Extra folders commands may write to, such as `["~/.cache/go-build"]`."""
     deny_read: tuple[Place, ...] = ()
-    """What commands don't read, beside keys, browsers' data and other people's homes."""
+    """What commands can't read, in addition to keys, browser data and other people's homes."""
     auto_allow: bool = False
-    """In `acceptEdits`, what runs in the sandbox is not asked for (with bubblewrap only)."""
+    """In `acceptEdits`, don't ask for commands that run in the sandbox (bubblewrap only)."""
     own_commands: bool = False
-    """What you run with `!` runs in it too."""
+    """Also run your own `!` commands in it."""
 
 
 class ChatConfig(_Section, frozen=True):
     """What a chat shows beside the answers, and the keys of its prompt."""
 
     memory_line: bool = True
-    """Before each answer a row that says what memory put into the request (`/why` lists it)."""
+    """Show, above each answer, what memory added to the request (`/why` lists it)."""
     title: bool = True
-    """The terminal's title names the session, and says when the chat needs you."""
+    """Show the session in the terminal's title, and when the chat needs you."""
     bell: bool = True
-    """The terminal's bell rings when the chat needs you, or an answer took 10 seconds or more."""
+    """Ring the terminal's bell when the chat needs you, or an answer took 10 seconds or more."""
     editing_mode: EditingKeys = "emacs"
-    """Keys of a chat's prompt: `emacs`, with arrows, Ctrl-A, Ctrl-E …, or `vi`."""
+    """Key bindings of the prompt: `emacs` (arrows, Ctrl-A, Ctrl-E …) or `vi`."""
 
 
 class McpServerConfig(_Section, frozen=True):
@@ -326,18 +326,18 @@ class McpServerConfig(_Section, frozen=True):
     command: str = ""
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
-    """`${NAME}` in a value stands for the variable of your own environment."""
+    """`${NAME}` in a value is replaced by that environment variable."""
     url: str = ""
     headers: dict[str, str] = {}
-    """Sent to the address; `${NAME}` as above."""
+    """Sent to the URL; `${NAME}` as above."""
     tools: tuple[str, ...] = ()
-    """Those that the agent is told of, by names with `*` for anything; empty for all."""
+    """Tools the agent may use, by name, with `*` as a wildcard; empty: all."""
 
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):
-            raise ValueError("a server has either a command or a url")
+            raise ValueError("a server needs either a command or a url")
         if self.url and not is_address(self.url):
-            raise ValueError("a server's url begins with http:// or https://")
+            raise ValueError("a server's url must begin with http:// or https://")
 
 
 ServerName = Annotated[
@@ -472,7 +472,7 @@ def keys() -> dict[str, Any]:
     }
 
 
-UNSENDABLE = "a line break or another character within that can't be sent"
+UNSENDABLE = "a line break or another character that can't be sent"
 
 
 def provider_key(name: str, environ: Mapping[str, str] = os.environ) -> str | None:
@@ -483,7 +483,7 @@ def provider_key(name: str, environ: Mapping[str, str] = os.environ) -> str | No
     if not key.isprintable():
         raise ConfigError(
             f"The key in {name} has {UNSENDABLE}.",
-            hint=f"Set {name} anew, to the key alone.",
+            hint=f"Set {name} again, to the key alone.",
         )
     return key or None
 
@@ -501,7 +501,7 @@ def read(file: Path) -> str:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{file} can't be read: {reason}.") from None
+        raise ConfigError(f"Can't read {file}: {reason}.") from None
 
 
 def as_tree(text: str, source: str) -> dict[str, Any]:
@@ -513,10 +513,11 @@ def as_tree(text: str, source: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        hint = "Mend it, or move it away to start afresh."
+        hint = "Fix it, or move it away to start with the defaults."
         if str(error).startswith("Cannot declare"):
             hint = (
-                "The header [in brackets] of a section stands once: put the lines below that one."
+                "A section's [header] may appear only once; move the lines below it to the first "
+                "one."
             )
         raise ConfigError(f"{source} is not valid TOML: {error}.", hint=hint) from None
 
@@ -524,13 +525,13 @@ def as_tree(text: str, source: str) -> dict[str, Any]:
 def nearest(dotted: str) -> str:
     """What to say to a key that there is not: the like-named one, or one with a like last name."""
     if within := [key for key in keys() if key.startswith(f"{dotted}.")]:
-        return f"That is a section; a setting in it is {within[0]!r}."
+        return f"That is a section; one of its settings is {within[0]!r}."
     last_names = {key.rpartition(".")[2]: key for key in reversed(keys())}
     names = [*keys(), *(name for name, _, _ in sections(Config()))]
     close = get_close_matches(dotted, names, n=1)
     for name in get_close_matches(dotted.rpartition(".")[2], last_names, n=1):
         close.append(last_names[name])
-    return f"Did you mean {close[0]!r}?" if close else "`ragmem config show` lists them all."
+    return f"Did you mean {close[0]!r}?" if close else "`ragmem config show` lists all settings."
 
 
 def _line_of(text: str, path: tuple[str, ...]) -> int:
@@ -549,10 +550,10 @@ def _line_of(text: str, path: tuple[str, ...]) -> int:
 
 
 _FORMS = {
-    "permissions.projects": "a project is named by its folder, a path that begins with / or ~",
-    "mcp.servers": "a server is named by letters and numbers, with - or _ between them",
-    "sandbox.write": "a folder is named by its path, which begins with / or ~",
-    "sandbox.deny_read": "a file or folder is named by its path, which begins with / or ~",
+    "permissions.projects": "a project is identified by its folder, a path that begins with / or ~",
+    "mcp.servers": "a server name has letters and numbers, with - or _ between them",
+    "sandbox.write": "a folder must be a path that begins with / or ~",
+    "sandbox.deny_read": "a file or folder must be a path that begins with / or ~",
 }
 """What is said of a text that has another form, where there is more to say."""
 
@@ -568,7 +569,7 @@ def check_tree(tree: dict[str, Any], text: str, source: str) -> Config:
         unknown = "" if "[" in place else reason.removeprefix("Object contains unknown field ")
         if unknown not in ("", reason):
             dotted = f"{dotted}.{unknown.strip('`')}".lstrip(".")
-            said, hint = f"there is no setting {dotted!r}.", nearest(dotted)
+            said, hint = f"unknown setting {dotted!r}.", nearest(dotted)
         else:
             within = re.search(r"\]\.(\w+)", place)
             told = _in_words(reason, dotted, within[1] if within else "it")
@@ -580,13 +581,13 @@ def check_tree(tree: dict[str, Any], text: str, source: str) -> Config:
 def _in_words(reason: str, dotted: str, what: str = "it") -> str:
     """Why a value, or `what` within it, can't be one of a setting, in a person's words."""
     if reason.startswith("Invalid enum value"):
-        return "there is no such choice"
+        return "not a valid choice"
     if " matching regex " not in reason:
         told = in_words(f"{reason} - at `$.{what}`")
-        return reason if told == f"{what} does not fit" else told
+        return reason if told == f"{what} is not valid" else told
     if dotted.startswith("ui.colors"):
-        return "a colour is written as #rrggbb, such as #5f87af; empty is the theme's own"
-    return _FORMS.get(dotted, "that text does not have the form that it needs")
+        return "a colour is written as #rrggbb, such as #5f87af; empty means the theme's own"
+    return _FORMS.get(dotted, "the text is not in the right format")
 
 
 def from_environment(
@@ -605,16 +606,16 @@ def from_environment(
         path = tuple(full.removeprefix("RAGMEM_").lower().split("__"))
         if path in _NEVER_FROM_ENV or path[0] == "sandbox":
             raise ConfigError(
-                f"{variable}: permissions never come from the environment.",
-                hint="The file of settings has them; flags such as --allow are for one run.",
+                f"{variable}: permissions can't be set in the environment.",
+                hint="Use the settings file, or flags such as --allow for a single run.",
             )
         if path[:2] == ("mcp", "servers"):
             raise ConfigError(
-                f"{variable}: servers never come from the environment.",
-                hint="The file of settings has them: [mcp.servers.NAME].",
+                f"{variable}: servers can't be set in the environment.",
+                hint="Use the settings file: [mcp.servers.NAME].",
             )
         if path not in known:
-            raise ConfigError(f"{variable}: no such setting.", hint=nearest(".".join(path)))
+            raise ConfigError(f"{variable}: unknown setting.", hint=nearest(".".join(path)))
         if environ[variable]:
             found[path] = (environ[variable], variable)
     return found
@@ -628,7 +629,7 @@ def named_in(dotted: str, environ: Mapping[str, str] = os.environ) -> str:
         return dotted
 
 
-ADDRESS = "It begins with http:// or https://, such as http://127.0.0.1:8080/v1."
+ADDRESS = "It must begin with http:// or https://, such as http://127.0.0.1:8080/v1."
 """What the address of a server of one's own is."""
 
 
@@ -648,7 +649,7 @@ def how_to_set(dotted: str, value: str, environ: Mapping[str, str] = os.environ)
     """What a person does so that a setting gets this value: a variable wins over the file."""
     if (variable := named_in(dotted, environ)) != dotted:
         return f"{variable} is set in the environment: unset it, or set it to {value}."
-    return f"`ragmem config set {dotted} {value}` switches it on."
+    return f"`ragmem config set {dotted} {value}` turns it on."
 
 
 def parse(path: tuple[str, ...], value: str, where: str) -> Any:
@@ -678,9 +679,9 @@ def choices(dotted: str) -> tuple[str, ...]:
 
 def _choices(dotted: str) -> str:
     if dotted.startswith("permissions."):
-        return 'A list of rules such as ["run_command(git status*)", "edit_file(src/**)"].'
+        return 'Use a list of rules, such as ["run_command(git status*)", "edit_file(src/**)"].'
     names = [name or '"" (empty)' for name in choices(dotted)]
-    return f"It is one of {', '.join(names)}." if names else ""
+    return f"Use one of {', '.join(names)}." if names else ""
 
 
 def _merge(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

@@ -17,9 +17,7 @@ from ragmem.text import one_line
 
 _SHOWN_CHARS = 200
 _GRAPHS = ("bolt", "bolt+s", "bolt+ssc", "neo4j", "neo4j+s", "neo4j+ssc")
-_FORMS = (
-    "Such are sqlite:///home/me/memory.db, bolt://localhost:7687 and neo4j+s://name.example.org."
-)
+_FORMS = "Examples: sqlite:///home/me/memory.db, bolt://localhost:7687, neo4j+s://name.example.org."
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +70,7 @@ def resolve(
     """What `open_memory` is to open; ConfigError. Without a home it is the environment's."""
     if home is not None and not is_a_path(home):
         shown = one_line(repr(os.fspath(home)), _SHOWN_CHARS)
-        raise ConfigError(f"{shown} is no path.", hint="Name a folder.")
+        raise ConfigError(f"{shown} is not a valid path.", hint="Give the path of a folder.")
     homes = {} if home is None else {"RAGMEM_HOME": os.fspath(home)}
     paths = find_paths({**environ, **homes})
     flags = settings_of(url) if url is not None else {}
@@ -90,7 +88,7 @@ def settings_of(url: str) -> Mapping[tuple[str, ...], str]:
     if scheme in _GRAPHS and "://" in url and is_a_path(url):
         return {("store", "kind"): "neo4j", ("store", "url"): url}
     shown = url.rpartition("@")[2]
-    raise ConfigError(f"{shown!r} is no address of a memory.", hint=_FORMS)
+    raise ConfigError(f"{shown!r} is not a valid store address.", hint=_FORMS)
 
 
 def named(url: str, paths: Paths, *, database: str = "") -> Address:
@@ -122,18 +120,18 @@ def _database(url: str) -> Path:
     name = rest.lstrip("/")
     if not rest.startswith("/") or not name or name == ":memory:" or not is_a_path(name):
         raise ConfigError(
-            f"{one_line(repr(url), _SHOWN_CHARS)} names no file.",
-            hint="A memory is kept in a file, named from the root on: sqlite:///home/me/memory.db.",
+            f"{one_line(repr(url), _SHOWN_CHARS)} has no file name.",
+            hint="Use an absolute path: sqlite:///home/me/memory.db.",
         )
     home = name == "~" or name.startswith("~/")
     try:
         path = Path(name).expanduser() if home else Path(f"/{name}")
     except RuntimeError:
-        raise ConfigError(f"{url!r}: there is no home folder here.", hint=_FORMS) from None
+        raise ConfigError(f"{url!r}: no home folder is set.", hint=_FORMS) from None
     path = Path(os.path.realpath(path))
     if path.is_dir():
         raise ConfigError(
-            f"{path} is a folder.", hint=f"Name a file in it: sqlite://{path}/memory.db."
+            f"{path} is a folder.", hint=f"Use a file in it: sqlite://{path}/memory.db."
         )
     return path
 

@@ -29,7 +29,7 @@ def change(key: str, value: str) -> str:
     file = find_paths().make().config_file
     save(file, with_value(read(file), file, key, value))
     shadow = _shadowing(key)
-    return f"{shadow} is set in the environment and goes before the file." if shadow else ""
+    return f"{shadow} is set in the environment and overrides the file." if shadow else ""
 
 
 def take_back(key: str) -> tuple[bool, str]:
@@ -43,7 +43,7 @@ def take_back(key: str) -> tuple[bool, str]:
     if after != before:
         save(file, after)
     shadow = _shadowing(key)
-    outranked = f"{shadow} is set in the environment and stays in force." if shadow else ""
+    outranked = f"{shadow} is set in the environment and stays in effect." if shadow else ""
     return after != before, outranked
 
 
@@ -111,7 +111,7 @@ def save(file: Path, text: str) -> None:
         replace_private(target, text.encode(), sync=True)
     except OSError as error:
         raise ConfigError(
-            f"{file} can't be written: {error.strerror}.", hint="Nothing was changed."
+            f"Can't write {file}: {error.strerror}.", hint="Nothing was changed."
         ) from None
 
 
@@ -123,10 +123,10 @@ def _shadowing(key: str) -> str:
 # --- the settings as TOML ------------------------------------------------------
 
 _HEAD = """\
-# Settings of ragmem. Each stands here with its default, as a comment: take away
-# the "#" before it to change it. Environment variables go before this file
-# (`model.summary` is RAGMEM_MODEL__SUMMARY), flags before both. Keys of providers
-# are read from the environment only, never from here.
+# Settings of ragmem. Each is shown with its default, commented out; remove the
+# "#" in front to change it. Environment variables override this file
+# (`model.summary` is RAGMEM_MODEL__SUMMARY), and flags override both. Keys of
+# providers are read from the environment only, never from this file.
 """
 
 
@@ -219,26 +219,26 @@ def _typed(key: str, value: str) -> Any:
     """The text as the setting's own type; ConfigError for a key or a value that can't be."""
     default = _default(key)
     if isinstance(default, dict):
-        raise ConfigError(f"{key} is a table: write it into the file.")
+        raise ConfigError(f"{key} is a table; edit the file to set it.")
     if isinstance(default, tuple):
         with suppress(tomllib.TOMLDecodeError):
             if isinstance(held := tomllib.loads(f"value = {value}")["value"], list):
                 return held
-        raise ConfigError(f'{key} is a list such as ["one", "two"], not {value!r}.')
+        raise ConfigError(f'{key} must be a list such as ["one", "two"], not {value!r}.')
     if key == "llm.api_base" and value and not declared.is_address(value):
-        raise ConfigError(f"{key} can't be {value!r}, which is no address.", hint=declared.ADDRESS)
+        raise ConfigError(f"{key} can't be {value!r}: not a valid address.", hint=declared.ADDRESS)
     try:
         msgspec.convert(value, type(default), strict=False)
     except msgspec.ValidationError:
         kind = {bool: "true or false", int: "a whole number", float: "a number"}[type(default)]
-        raise ConfigError(f"{key} is {kind}, not {value!r}.") from None
+        raise ConfigError(f"{key} must be {kind}, not {value!r}.") from None
     return declared.parse(tuple(key.split(".")), value, f"{key} can't be {value!r}")
 
 
 def _default(key: str) -> Any:
     every = declared.keys()
     if key not in every:
-        raise ConfigError(f"There is no setting {key!r}.", hint=declared.nearest(key))
+        raise ConfigError(f"Unknown setting {key!r}.", hint=declared.nearest(key))
     return every[key]
 
 

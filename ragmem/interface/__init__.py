@@ -117,7 +117,7 @@ def checked_calls(
     """Return the given calls as records, in order; `at` is the default for their start."""
     made = [_call(one, turn_id=turn_id, order=order, at=at) for order, one in enumerate(given)]
     if len({call.tool_call_id for call in made}) < len(made):
-        raise UsageError("Two tool calls of one turn have the same id.")
+        raise UsageError("Two tool calls of a turn have the same id.")
     return tuple(made)
 
 
@@ -136,16 +136,17 @@ def _call(one: GivenCall, *, turn_id: str, order: int, at: datetime) -> ToolCall
     try:
         return msgspec.convert(fields | whole, ToolCall)
     except msgspec.ValidationError as wrong:
-        raise UsageError(f"The tool call can't be stored: {wrong}.") from None
+        raise UsageError(f"Can't store the tool call: {wrong}.") from None
 
 
 def _checked_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     if unknown := sorted(set(given) - _FIELDS):
         raise UsageError(
-            f"A tool call has no {unknown[0]!r}.", hint=f"It has {', '.join(sorted(_FIELDS))}."
+            f"A tool call has no field {unknown[0]!r}.",
+            hint=(f"Its fields are {', '.join(sorted(_FIELDS))}."),
         )
     if not given.get("tool_name"):
-        raise UsageError("A tool call without a tool_name can't be stored.")
+        raise UsageError("A tool call needs a tool_name.")
     return {**given, "tool_name": clean(given["tool_name"])}
 
 
@@ -184,7 +185,7 @@ def _json(value: object) -> str:
         return clean(msgspec.json.encode(value).decode())
     except (TypeError, ValueError, RecursionError) as wrong:
         raise UsageError(
-            f"Arguments and results of a tool call are JSON: {wrong}.",
+            f"Arguments and results of a tool call must be JSON: {wrong}.",
             hint="Give a text, a number, a list or a dict of such.",
         ) from None
 
@@ -231,15 +232,15 @@ def scope_around(
         return scope
     if scope is not None and scope not in get_args(ScopeName):
         raise UsageError(
-            f"{scope!r} is no scope.", hint="It is session, project, all, a Scope or a Path."
+            f"Not a scope: {scope!r}.", hint="Use session, project, all, a Scope or a Path."
         )
     if session is not None:
         return scope_of(session, scope or default)
     if scope in (None, "all"):
         return EVERYTHING
     raise UsageError(
-        f"The scope {scope!r} is that of a session, and none is given.",
-        hint="Give a session's id, the Path of a project, or a Scope.",
+        f"The scope {scope!r} needs a session.",
+        hint="Give a session id, the Path of a project, or a Scope.",
     )
 
 
@@ -250,14 +251,14 @@ async def found_session(store: CodeStore, session_id: str) -> Session:
     except SessionNotFound:
         raise SessionNotFound(
             f"Conversation {session_id} not found",
-            hint="get_sessions_by_cwd and list_conversations know those that there are.",
+            hint="get_sessions_by_cwd and list_conversations return existing ids.",
         ) from None
 
 
 def checked_strategy(strategy: Strategy) -> Strategy:
     """Return a strategy if it is valid; raises UsageError."""
     if strategy not in STRATEGIES:
-        raise UsageError(f"There is no strategy {strategy!r}.", hint="recent, relevant or hybrid.")
+        raise UsageError(f"Unknown strategy: {strategy!r}.", hint="Use recent, relevant or hybrid.")
     return strategy
 
 

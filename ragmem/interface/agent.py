@@ -194,7 +194,7 @@ class Conversation:
         """
         session = await self.session()
         if not session.message_count:
-            raise UsageError("There is nothing to sum up yet.")
+            raise UsageError("There are no turns to summarize yet.")
         return await self._owner.summarize(session)
 
     async def build_context(
@@ -258,8 +258,8 @@ class Conversation:
         turns = [turn for turn in own if turn.turn_id == turn_id]
         if role not in ("", _ASSISTANT, _USER) or not turns:
             raise UsageError(
-                f"{from_message_id!r} is no message of this conversation.",
-                hint="Branch from the uuid of a message in get_history().",
+                f"{from_message_id!r} is not a message of this conversation.",
+                hint="Use the uuid of a message from get_history().",
             )
         fork = await fork_at(self._owner.recorder, session, turns[0].turn_index, title=clean(title))
         branch = await self._owner.opened(fork)
@@ -435,7 +435,7 @@ class ConversationAgent:
         embedder, floor = self.memory.app.embedder, self.recorder.floor
         if embedder is None or floor is None:
             raise UsageError(
-                "Nothing is embedded here, so nothing can be compared.",
+                "Can't compare: embeddings are turned off.",
                 hint="Set embed_messages, and memory.embeddings.enabled in the settings.",
             )
         text = clean(query)

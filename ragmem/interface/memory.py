@@ -189,7 +189,7 @@ class OpenMemory:
         """Open the store, so that errors are raised here rather than later."""
         if not self._memory.records:
             raise StoreError(
-                "Memory is switched off.",
+                "Memory is turned off.",
                 hint="Set memory.enabled = true, or unset RAGMEM_MEMORY__ENABLED.",
             )
         await (await self.app.store()).sessions(SessionQuery(limit=1))
@@ -369,7 +369,9 @@ class OpenMemory:
         """Return a turn's level 1 summary without storing it; an excerpt if no model is set."""
         locate = await self._locator_of(turn.session_id)
         if turn.status != "completed":
-            raise UsageError(f"The turn {turn.turn_id} is {turn.status}: only complete ones are.")
+            raise UsageError(
+                f"The turn {turn.turn_id} is {turn.status}; only completed turns can be summarized."
+            )
         return await self._summarizer.summarize_turn(turn, locate=locate)
 
     async def summarize_summaries(self, session_id: str, level: int) -> Summary:
@@ -382,7 +384,7 @@ class OpenMemory:
                 if mine:
                     waiting = await to_roll_up(store, session_id, level) if level >= 1 else []
                     if not waiting:
-                        raise UsageError(f"No summary of level {level} waits to be summed up.")
+                        raise UsageError(f"There are no summaries of level {level} to summarize.")
                     made = await self._summarizer.summarize_summaries(session_id, waiting)
                     return await self._store_summary(made)
             await asyncio.sleep(_RETRY_S)
@@ -434,11 +436,11 @@ class OpenMemory:
     async def _count_turns(self, summary: Summary) -> int:
         """Return the number of turns that a summary covers; raises UsageError if one is missing."""
         if summary.level < 1:
-            raise UsageError(f"A summary has a level of 1 or more, not {summary.level!r}.")
+            raise UsageError(f"A summary's level must be 1 or more, not {summary.level!r}.")
         if not summary.covers:
             raise UsageError(
-                "A summary covers something.",
-                hint="Give parent_ids: of turns for level 1, else of summaries of the level below.",
+                "A summary needs parent_ids.",
+                hint="Give the ids of turns for level 1, of summaries one level below otherwise.",
             )
         store = await self.app.store()
         if summary.level == 1:
@@ -449,7 +451,7 @@ class OpenMemory:
             counts = {s.summary_id: s.turn_count for s in below if s.level == summary.level - 1}
             what = f"summary of level {summary.level - 1}"
         if missing := [each for each in summary.covers if each not in counts]:
-            raise UsageError(f"There is no {what} {missing[0]}.")
+            raise UsageError(f"No {what} {missing[0]}.")
         return sum(counts.values())
 
     async def _store_summary(self, summary: Summary) -> Summary:
@@ -579,7 +581,8 @@ class OpenMemory:
         applied = await self._memory.record(writes)
         if applied is None or not kept(applied):
             raise StoreUnavailable(
-                f"The memory is away, with no room for what waits: the {what} is not stored.",
-                hint="Make room on the disk, or mend the store, and store it again.",
+                f"The store is unavailable and there is no space to queue the {what}; it was not "
+                "stored.",
+                hint="Free disk space or fix the store, then store it again.",
             )
         return applied

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 MODES: dict[PermissionMode, tuple[str, str, str, str]] = {
     "default": ("", "", "asks before edits and commands", ""),
     "acceptEdits": (
-        "warning", "edits allowed", "edits are allowed, commands are asked for", "edits ok"
+        "warning", "edits allowed", "makes edits without asking, asks before commands", "edits ok"
     ),
-    "plan": ("plan", "plan: reads only", "reads only", "plan"),
+    "plan": ("plan", "plan: read-only", "reads only", "plan"),
     "bypassPermissions": (
-        "danger", "everything allowed", "everything is allowed", "all allowed"
+        "danger", "everything allowed", "never asks", "all allowed"
     ),
 }  # fmt: skip
 """How each mode is shown in the row, its name there (the usual one has none), what it does, and its
@@ -49,7 +49,7 @@ async def jobs(said: str, chat: ChatSession) -> None:
     words = said.split()
     if not words:
         if not held.all:
-            return output.note("Nothing was started in the background in this chat.")
+            return output.note("No background jobs in this chat.")
         for job in held.all:
             mark, style = ("●", "bold") if job.is_running else ("✓", "green")
             if not job.is_running and job.exit_code != 0:
@@ -58,13 +58,16 @@ async def jobs(said: str, chat: ChatSession) -> None:
             output.show(row, "notice")
         if any(job.is_alone for job in held.running):
             output.note(chat.app.sandbox.keeps_ports)
-        return output.note("/jobs 1 shows what the first wrote, /jobs stop 1 ends it.")
+        return output.note("/jobs 1 shows the output of job 1, /jobs stop 1 stops it.")
     number = words[-1]
     found = held.find(int(number)) if number.isdecimal() else None
     if words[:-1] not in ([], ["stop"]) or not number.isdecimal():
-        raise UsageError("Which job?", hint="/jobs lists them, /jobs 1 shows one, /jobs stop 1.")
+        raise UsageError(
+            "Unknown job.",
+            hint="Usage: /jobs lists them, /jobs 1 shows one, /jobs stop 1 stops it.",
+        )
     if found is None:
-        raise UsageError(f"There is no job {one_line(number, 20)}.", hint="/jobs lists them.")
+        raise UsageError(f"No job {one_line(number, 20)}.", hint="/jobs lists them.")
     if words[0] == "stop":
         await held.stop(found)
     else:
@@ -87,8 +90,8 @@ async def status(_: str, chat: ChatSession) -> None:
         ("sandbox", await sandbox(chat)),
         ("memory", recorded),
         ("store", stored),
-        ("vectors", app.background.embedder_model or "off: what is found is found by words"),
-        ("background", app.background.doing or "nothing to do"),
+        ("embeddings", app.background.embedder_model or "off: search matches words only"),
+        ("background", app.background.doing or "idle"),
     ]
     if chat.context_tokens:
         window = f" of {chat.agent.context_window:,}" if chat.agent.context_window else ""
@@ -106,12 +109,12 @@ async def kept(app: "App") -> tuple[str, str]:
     try:
         found = await (await app.store()).info()
     except StoreError as error:
-        where, recorded = f"away: {error}", "is away"
+        where, recorded = f"unavailable: {error}", "unavailable"
     else:
         why = app.why_away()
         where = f"{found.kind} · {visible(found.location)}"
-        recorded = f"is away: {visible(why)}" if why else "is recorded"
-    return recorded if app.memory.records else "nothing of this chat is kept", where
+        recorded = f"unavailable: {visible(why)}" if why else "on"
+    return recorded if app.memory.records else "off: nothing in this chat is stored", where
 
 
 async def servers(_: str, chat: ChatSession) -> None:
@@ -123,19 +126,19 @@ async def servers(_: str, chat: ChatSession) -> None:
     if rows:
         return chat.output.show(columns(rows))
     return chat.output.note(
-        "No servers are configured; docs/agents.md tells how: [mcp.servers.NAME]."
+        "No MCP servers configured. To add one, see [mcp.servers.NAME] in docs/agents.md."
     )
 
 
 async def compact(_: str, chat: ChatSession) -> None:
     """Say why there is nothing to compact."""
     said = (
-        "There is nothing to compact: of a conversation of any length the newest turns go with "
-        "each prompt, and of the rest what bears on it. Nothing is lost; /context shows what goes, "
-        "/search finds the rest, /summarize sums this session up now."
+        "No need to compact: however long the conversation, each request has only its newest "
+        "turns and what is relevant of the rest. Nothing is lost: /context shows what is sent, "
+        "/search finds everything, /summarize writes a summary now."
     )
     if chat.context_tokens:
-        said += f" The last request had {chat.context_tokens:,} tokens."
+        said += f" The last request was {chat.context_tokens:,} tokens."
     chat.output.say(said)
 
 
@@ -152,17 +155,15 @@ async def settings(said: str, chat: ChatSession) -> None:
     found = [key for key in told if begins.search(told[key])]
     found = found or [key for key in told if word in told[key]]
     if not found:
-        raise UsageError(f"No setting has to do with {one_line(said, 60)!r}.", hint=nearest(first))
+        raise UsageError(f"No setting matches {one_line(said, 60)!r}.", hint=nearest(first))
     for key in found:
         _tell_setting(key, about[key], chat)
-    return chat.output.note(
-        "/config key value changes one, /config word looks for it and says more."
-    )
+    return chat.output.note("/config KEY VALUE changes a setting, /config WORD searches settings.")
 
 
 def _tell_setting(key: str, about: str, chat: ChatSession) -> None:
     at, usual = _values(chat)[key], _spelled(keys()[key])
-    differs = "" if at == usual else f"  (by default {usual})"
+    differs = "" if at == usual else f"  (default: {usual})"
     chat.output.show(Text.assemble((key, "bold"), " = ", at, (differs, "dim")), "notice")
     rows = folded("    ", about, chat.output.width)
     chat.output.show(listing("\n".join(rows)), "notice")
@@ -170,7 +171,7 @@ def _tell_setting(key: str, about: str, chat: ChatSession) -> None:
 
 def _keep_setting(key: str, value: str, chat: ChatSession) -> None:
     outranked = change(key, value)
-    chat.output.say(f"{key} = {value}, from the next start of ragmem on.")
+    chat.output.say(f"{key} = {value}, from the next start of ragmem.")
     if outranked:
         chat.output.say(outranked, "warning")
 
@@ -238,11 +239,11 @@ async def theme(name: str, chat: ChatSession) -> None:
             return
     chosen = next((each for each in THEMES if each == name), None)
     if chosen is None:
-        hint = f"It is one of {', '.join(THEMES)}."
-        raise UsageError(f"There is no theme {one_line(name, 40)!r}.", hint=hint)
+        hint = f"Available themes: {', '.join(THEMES)}."
+        raise UsageError(f"Unknown theme: {one_line(name, 40)!r}.", hint=hint)
     outranked = change("ui.theme", chosen)
     shows = output.choose_theme(chosen)
-    output.say(f"ui.theme = {chosen}" + ("" if shows else ", from the next start of ragmem on."))
+    output.say(f"ui.theme = {chosen}" + ("" if shows else ", from the next start of ragmem."))
     if outranked:
         output.say(outranked, "warning")
 
@@ -372,7 +373,7 @@ def _left(status: Status) -> list[_Piece]:
         _Piece(0, style, mode, short),
     ]
     if not status.keeps:
-        pieces.append(_Piece(3, "warning", "nothing is kept", "not kept"))
+        pieces.append(_Piece(3, "warning", "not stored", "not stored"))
     if status.always_count:
         few = f"{status.always_count} always"
         pieces.append(_Piece(3, "warning", f"{status.always_count} allowed always", few))

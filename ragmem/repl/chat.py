@@ -321,7 +321,7 @@ class ChatLoop:
         if more := len(self._queue) - len(waiting):
             waiting.append(f"and {more} more")
         if waiting and rows > len(waiting):
-            waiting.append("Up takes the last one back")
+            waiting.append("Up edits the last one")
         queued: list[Line] = [(("dim", one_line(each, columns)),) for each in waiting]
         if self._view:
             return self._view.live(columns, max(1, rows - len(queued))) + queued
@@ -498,7 +498,7 @@ class ChatLoop:
         try:
             ran = await self.terminal.lend(lambda: subprocess.run(argv, cwd=chat.app.cwd))
         except OSError as error:
-            return chat.output.say(f"It could not be started: {error.strerror}.", "warning")
+            return chat.output.say(f"Can't start it: {error.strerror}.", "warning")
         ended = ToolFinished(
             tool_call_id="",
             name=RUN_COMMAND,

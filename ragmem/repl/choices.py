@@ -12,6 +12,7 @@ from ragmem.config import Effort, environment
 from ragmem.errors import RagmemError
 from ragmem.ids import short_id
 from ragmem.llm.models import list_models
+from ragmem.llm.providers import is_known
 from ragmem.memory.files import rewind_to
 from ragmem.memory.turns import extract_accessed_files, taken_back
 from ragmem.records import MemoryRecord, Session, SessionQuery, Turn
@@ -59,7 +60,7 @@ def session_question(app: "App", *, current: str = "") -> PickQuestion:
     return PickQuestion(
         title="Resume",
         lists=(PickList("this folder", here), PickList("all folders", everywhere)),
-        nothing="There are no sessions here yet.",
+        nothing="No sessions yet.",
         preview=preview,
     )
 
@@ -98,7 +99,7 @@ def recap_lines(recap: "SessionRecap") -> list[str]:
     """Return what was last asked and how the answer began, and what came of the session."""
     last = recap.outcome or recap.about or recap.session.last_asked
     came = [f"{counted(len(recap.changed), 'file')} changed"] if recap.changed else []
-    came += [f"did not work: {without_verdict(each)}" for each in recap.failed[:1]]
+    came += [f"failed: {without_verdict(each)}" for each in recap.failed[:1]]
     came += [f"open: {each}" for each in recap.open[:1]]
     return [f"last: {last}", " · ".join(came)]
 
@@ -135,7 +136,7 @@ def turn_question(
 
     rows = _turn_rows(turns)
     return PickQuestion(
-        title="Back to before",
+        title="Rewind to before",
         rows=rows,
         lists=latest_of(rows, read_all and every),
         preview=preview,
@@ -162,7 +163,7 @@ def _turn_row(turn: Turn, now: datetime, gone: Collection[str]) -> PickRow:
     calls = (call for call in turn.tool_calls if not call.is_undo)
     accesses = (each for call in calls for each in extract_accessed_files(call))
     changed = {each.path for each in accesses if each.access_type == "write"}.difference(gone)
-    files = counted(len(changed), "file") if changed else "taken back" if gone else ""
+    files = counted(len(changed), "file") if changed else "undone" if gone else ""
     return PickRow(
         key=str(turn.turn_index),
         text=turn.asked,
@@ -199,6 +200,11 @@ def model_question(app: "App", *, current: str) -> PickQuestion:
         ]
 
     return PickQuestion(title="Model", lists=(PickList("models", rows),))
+
+
+async def is_at_hand(app: "App", model: str) -> bool:
+    """Whether a model is one that ragmem knows, or that can be used now."""
+    return is_known(model) or model in dict(await asyncio.to_thread(_models, app))
 
 
 def _models(app: "App") -> list[tuple[str, str]]:

@@ -34,7 +34,7 @@ from ragmem.memory.memories import (
 from ragmem.messages import of_command, prompt
 from ragmem.records import WITHOUT_CALLS, MemoryRecord, Usage
 from ragmem.repl.about import compact, jobs, servers, settings, status, theme
-from ragmem.repl.choices import memory_question, model_question, session_question
+from ragmem.repl.choices import is_at_hand, memory_question, model_question, session_question
 from ragmem.repl.output import (
     ChatOutput,
     Gutter,
@@ -66,18 +66,18 @@ Then = Literal["exit", "session"] | Ask | None
 Handler = Callable[[str, ChatSession], Awaitable[Then]]
 
 _KEYS = (
-    ("@path", "names a file; Tab completes"),
-    ("#text", "remembers a fact; with always or never, a rule"),
-    ("!command", "runs it; the agent sees with your next prompt what it printed"),
-    ("!!command", "gives it the terminal, as !vim and the like have it anyway"),
-    ("Enter", "sends; while the agent works, with its next step"),
-    ("Alt-Enter, \\ Enter", "adds a line"),
-    ("Ctrl-R, Up", "earlier prompts; Up takes back one that waits"),
-    ("Shift-Tab", "changes the mode: asks, allows edits, or only reads and plans"),
-    ("Ctrl-O", "opens what was shown in short: results, thoughts, long prompts"),
-    ("Ctrl-G", "opens what is typed in $VISUAL or $EDITOR"),
-    ("Esc", "stops the answer, keeps what came; twice: back to before a prompt"),
-    ("Ctrl-C", "stops, then clears, then (twice) leaves"),
+    ("@path", "mentions a file; Tab completes"),
+    ("#text", "saves a memory; with always or never, a rule"),
+    ("!command", "runs a command; its output goes to the agent with your next prompt"),
+    ("!!command", "runs a command that needs the whole terminal (automatic for vim etc.)"),
+    ("Enter", "sends; while the agent works, at its next step"),
+    ("Alt-Enter, \\ Enter", "inserts a line break"),
+    ("Ctrl-R, Up", "earlier prompts; Up also edits a queued one"),
+    ("Shift-Tab", "switches the mode: ask, allow edits, or plan (read-only)"),
+    ("Ctrl-O", "expands what was shortened: results, reasoning, long prompts"),
+    ("Ctrl-G", "edits the prompt in $VISUAL or $EDITOR"),
+    ("Esc", "stops the answer and keeps what came; twice: rewinds to a prompt"),
+    ("Ctrl-C", "stops; then clears the prompt; then, pressed twice, leaves"),
     ("Ctrl-D", "leaves"),
 )
 _NOTE = re.compile(r"#(?![#!\d])[^\n]*")
@@ -152,11 +152,13 @@ def own_command(text: str) -> str:
     """Return what is to be run; UsageError where that is nothing, or several lines."""
     command = text[2 if text.startswith("!!") else 1 :].strip()
     if not command:
-        raise UsageError("Run what?", hint="! followed by a command.")
+        raise UsageError("No command given.", hint="Usage: !COMMAND")
     if "\n" in command:
         # What is pasted behind a `!` must not run line by line.
-        hint = "Join lines with && or ;. A blank before the ! sends it to the agent."
-        raise UsageError("A command is one line: nothing was run.", hint=hint)
+        hint = (
+            "Join lines with && or ;. To send the text to the agent instead, start it with a space."
+        )
+        raise UsageError("A command must be a single line; nothing was run.", hint=hint)
     return command
 
 
@@ -178,7 +180,7 @@ async def run_command(line: str, chat: ChatSession) -> Then:
         if own := chat.commands.get(name):
             return Ask(own.prompt(said))
         hint = _meant(name.lower(), chat)
-        raise UsageError(f"There is no command /{one_line(name, 40)}.", hint=hint)
+        raise UsageError(f"Unknown command: /{one_line(name, 40)}.", hint=hint)
     except RagmemError as error:
         chat.output.show(failure(str(error), error.hint))
         return None
@@ -187,7 +189,7 @@ async def run_command(line: str, chat: ChatSession) -> Then:
 def _meant(name: str, chat: ChatSession) -> str:
     """Return what to say of a command that there is not: the nearest one."""
     close = get_close_matches(name, [*COMMANDS, *chat.commands], n=1, cutoff=0.6)
-    return f"Did you mean /{close[0]}?" if close else "/help lists them."
+    return f"Did you mean /{close[0]}?" if close else "/help lists all commands."
 
 
 # --- the chat and its sessions ------------------------------------------------
@@ -213,7 +215,7 @@ async def _clear(_: str, chat: ChatSession) -> Then:
     await chat.new()
     chat.output.clear()
     if before:
-        chat.output.note(f"The session before this one is kept: /resume {before}")
+        chat.output.note(f"The previous session is kept: /resume {before}")
     return "session"
 
 
@@ -221,7 +223,10 @@ async def _plan(text: str, chat: ChatSession) -> Then:
     chat.use_mode("plan")
     if text:
         return Ask(text)
-    said = "Plan mode: the agent reads, and ends with a plan for you to approve. Shift-Tab leaves."
+    said = (
+        "Plan mode: the agent only reads, and ends with a plan for you to approve. Shift-Tab "
+        "leaves it."
+    )
     chat.output.say(said)
     return None
 
@@ -233,12 +238,12 @@ async def _init(more: str, _: ChatSession) -> Then:
 async def _sessions(_: str, chat: ChatSession) -> None:
     found, output = await chat.app.sessions_here(_LISTED), chat.output
     if not found:
-        return output.note("There are no sessions in this folder yet.")
+        return output.note("No sessions in this folder yet.")
     current, now = chat.session.session_id, datetime.now(UTC)
     output.show(listing(sessions_table(found, now, width=output.width, current=current)))
     if len(found) == _LISTED:
-        all_of_them = "`ragmem sessions list` shows more, /resume finds one as you type."
-        output.note(f"The newest {_LISTED}; {all_of_them}")
+        all_of_them = "`ragmem sessions list` shows more; /resume searches as you type."
+        output.note(f"Showing the newest {_LISTED}; {all_of_them}")
     return None
 
 
@@ -252,7 +257,7 @@ async def _resume(reference: str, chat: ChatSession) -> Then:
     try:
         await chat.resume(reference)
     except SessionNotFound as error:
-        hint = "/sessions lists those of this folder, `ragmem sessions list --all` every one."
+        hint = "/sessions lists those of this folder, `ragmem sessions list --all` all sessions."
         raise SessionNotFound(str(error), hint=hint) from None
     return "session"
 
@@ -260,9 +265,9 @@ async def _resume(reference: str, chat: ChatSession) -> Then:
 async def _rename(name: str, chat: ChatSession) -> None:
     title = " ".join(name.split())
     if not title:
-        raise UsageError("Which name?", hint="/rename followed by the new name.")
+        raise UsageError("No name given.", hint="Usage: /rename NAME")
     await chat.rename(title)
-    chat.output.say(f"This session is called {one_line(chat.session.title, 120)} now.")
+    chat.output.say(f"This session is now called {one_line(chat.session.title, 120)}.")
 
 
 async def _tag(words: str, chat: ChatSession) -> None:
@@ -272,21 +277,21 @@ async def _tag(words: str, chat: ChatSession) -> None:
         add = [word for word in given if not word.startswith("-")]
         await chat.tag(add, [word[1:] for word in given if word.startswith("-")])
     tags = ", ".join(one_line(each, 60) for each in chat.session.tags)
-    chat.output.say(f"Tags: {tags or 'none; /tag followed by words gives some'}.")
+    chat.output.say(f"Tags: {tags or 'none; add some with /tag WORD'}.")
 
 
 async def _fork(name: str, chat: ChatSession) -> Then:
     """Go on in a copy, which shares all turns so far."""
     before = chat.short_id
     await chat.fork(title=name)
-    chat.output.say(f"This is a fork; the session that it was made from: /resume {before}")
+    chat.output.say(f"This is a copy. To return to the original session: /resume {before}")
     return "session"
 
 
 async def _files(text: str, chat: ChatSession) -> None:
     if text:
-        hint = "What is known of one, `ragmem files PATH` tells at the command line."
-        raise UsageError("/files lists those of this session.", hint=hint)
+        hint = "`ragmem files PATH` on the command line shows more about a file."
+        raise UsageError("/files lists the files of this session.", hint=hint)
     try:
         found = await chat.app.memory.accessed_files(chat.session.session_id)
     except SessionNotFound:
@@ -305,17 +310,20 @@ async def _context(text: str, chat: ChatSession) -> None:
     window, width = chat.agent.context_window, chat.output.width
     chat.output.show(picture(context, width=width, window=window, items=lists))
     if chat.recalled is None and not asked:
-        chat.output.note(f"{_NOTHING_SENT} So much goes with any; {_SHOWS_BEFORE}.")
+        chat.output.note(f"{_NOTHING_SENT} This is included with every prompt; {_SHOWS_BEFORE}.")
 
 
 async def _summarize(_: str, chat: ChatSession) -> None:
     said = await chat.app.background.summarize(chat.session, model=chat.options.model)
     chat.output.show(Text(visible(said)))
     if problem := chat.app.background.problem:
-        chat.output.note(f"Cut from the turns, since no model summed them up: {visible(problem)}")
+        chat.output.note(
+            f"Excerpted from the turns, because no model summarized them: {visible(problem)}"
+        )
 
 
 async def _model(name: str, chat: ChatSession) -> None:
+    is_typed = bool(name)
     if not name:
         question = model_question(chat.app, current=chat.agent.model)
         picked = await chat.output.terminal.pick(question)
@@ -324,7 +332,9 @@ async def _model(name: str, chat: ChatSession) -> None:
         name = "" if picked == chat.agent.model else picked
     if name:
         await chat.go_on_with(model=name)
-    hint = "" if name else "  (/model provider/model changes it; `ragmem models` lists them)"
+    hint = "" if name else "  (change with /model PROVIDER/MODEL; `ragmem models` lists them)"
+    if is_typed and not await is_at_hand(chat.app, chat.agent.model):
+        hint = "  (ragmem does not know this model; the next prompt shows whether it exists)"
     chat.output.show(Text(one_line(chat.agent.model, 200)) + Text(hint, style="dim"))
 
 
@@ -332,12 +342,12 @@ async def _effort(level: str, chat: ChatSession) -> None:
     levels = get_args(Effort)
     if level and level not in levels:
         raise UsageError(
-            f"There is no effort {level!r}.", hint=f"It is one of {', '.join(levels)}."
+            f"Unknown effort: {level!r}.", hint=f"Available levels: {', '.join(levels)}."
         )
     if level:
         await chat.go_on_with(effort=level)
-    hint = "" if level else f"  (/effort {'|'.join(levels)} changes it)"
-    told = chat.agent.effort or "as the provider has it"
+    hint = "" if level else f"  (change with /effort {'|'.join(levels)})"
+    told = chat.agent.effort or "provider's default"
     chat.output.show(Text(told) + Text(hint, style="dim"))
 
 
@@ -351,7 +361,7 @@ async def _cost(_: str, chat: ChatSession) -> None:
     if (beside := chat.app.background.spent(chat.session.session_id)).model_calls:
         rows.append(("background", spent(beside)))
     if chat.spent.model_calls and chat.spent.cost_usd is None:
-        rows.append(("", "the price of this model is not known"))
+        rows.append(("", "this model's price is not known"))
     chat.output.show(columns(rows))
 
 
@@ -368,7 +378,7 @@ async def _stats(_: str, chat: ChatSession) -> None:
 async def _search(text: str, chat: ChatSession) -> None:
     first, _, rest = text.partition(" ")
     if not text or text == "--code":
-        raise UsageError("Search for what?", hint="/search followed by words.")
+        raise UsageError("Nothing to search for.", hint="Usage: /search TEXT")
     if first == "--code":
         return await _search_code(rest.strip(), chat)
     app, output = chat.app, chat.output
@@ -385,7 +395,7 @@ async def _search(text: str, chat: ChatSession) -> None:
     if none_close:
         output.note(none_close)
     if not found:
-        return output.note("Nothing was found.")
+        return output.note("No results.")
     return output.show(
         listing(hits_text(found, datetime.now(UTC), width=output.width, close=close))
     )
@@ -395,7 +405,7 @@ async def _search_code(text: str, chat: ChatSession) -> None:
     app, output = chat.app, chat.output
     code = await app.code()
     if code is None:
-        raise UsageError("The code index is switched off.", hint=how_to_set("code.enabled", "true"))
+        raise UsageError("The code index is turned off.", hint=how_to_set("code.enabled", "true"))
     finds = await find_code(
         code,
         text,
@@ -403,12 +413,10 @@ async def _search_code(text: str, chat: ChatSession) -> None:
         open_store=app.store if app.config.memory.enabled else None,
     )
     if finds.problem:
-        output.say(f"What the memory has of this is not shown. {finds.problem}")
+        output.say(f"Sessions and decisions are not shown. {finds.problem}")
     if not finds.found:
         is_there = await code.exists()
-        return output.note(
-            "Nothing was found." if is_there else "Nothing of this project is indexed yet."
-        )
+        return output.note("No results." if is_there else "This project is not indexed yet.")
     shown, _, none_close = worth_showing(finds.found, app.memory.floor)
     if none_close:
         output.note(none_close)
@@ -422,7 +430,7 @@ async def _search_code(text: str, chat: ChatSession) -> None:
 
 async def _remember(text: str, chat: ChatSession) -> None:
     if not text:
-        raise UsageError("Remember what?", hint="# followed by a sentence.")
+        raise UsageError("Nothing to remember.", hint="Usage: # and a sentence")
     await _tell(said_so(text), chat)
 
 
@@ -444,7 +452,7 @@ def remembered_text(remembered: Remembered) -> RenderableType:
     tail, anew = short_id(memory.memory_id), " anew" * (remembered.action == "updated")
     head = f"remembered {memory.kind}{pinned} {tail}{anew}"
     if remembered.action == "known":
-        head = f"known already {tail}"
+        head = f"already known {tail}"
     note = f" ({remembered.note})" if remembered.note else ""
     told = one_line(f"{head}, {where}: {memory.content}{note}", _REMEMBERED_CHARS)
     return Gutter(told, mark="· ", style="dim", words=True)
@@ -455,16 +463,18 @@ async def _memory(text: str, chat: ChatSession) -> None:
     project_id = chat.session.project_id
     if text:
         found = await facts.search(text, project_id=project_id, limit=_MEMORIES_FOUND)
-        none = "Nothing of what is remembered is like that."
+        none = "No matching memories."
     else:
         recent = await facts.recent(project_id=project_id, limit=_LISTED)
         found = [FactHit(memory=memory, score=0) for memory in recent]
-        none = "Nothing is remembered in this project, or of you. # before a sentence remembers it."
+        none = "No memories of this project or of you. Start a line with # to add one."
     if not found:
         return output.note(none)
     output.show(_listed(found, output))
     if not text and len(found) == _LISTED:
-        said = f"The newest {_LISTED}; `ragmem memory list` shows more, /memory text searches."
+        said = (
+            f"Showing the newest {_LISTED}; `ragmem memory list` shows more, /memory TEXT searches."
+        )
         output.note(said)
 
 
@@ -472,8 +482,8 @@ def _listed(found: Sequence[FactHit], output: ChatOutput) -> RenderableType:
     return listing(hits_text(found, datetime.now(UTC), width=output.width))
 
 
-_NOTHING_SENT = "This chat has sent no request yet."
-_SHOWS_BEFORE = "/context and what you would ask shows what memory would add to it"
+_NOTHING_SENT = "No request has been sent in this chat yet."
+_SHOWS_BEFORE = "/context PROMPT shows what memory would add"
 
 
 async def _why(reference: str, chat: ChatSession) -> None:
@@ -483,7 +493,7 @@ async def _why(reference: str, chat: ChatSession) -> None:
     if _NUMBER.fullmatch(reference):
         items = chat.recalled or ()
         if not 0 < int(reference) <= len(items):
-            raise UsageError(f"There is no {reference} in the list.", hint="/why shows it.")
+            raise UsageError(f"No item {reference} in the list.", hint="/why shows it.")
         lines = await whole(items[int(reference) - 1], chat.app, now)
         return output.show(listing(page(lines, output.width)))
     facts = facts_of(chat.app.memory)
@@ -494,28 +504,27 @@ async def _why(reference: str, chat: ChatSession) -> None:
 def _why_last(now: datetime, chat: ChatSession) -> None:
     if chat.recalled is None:
         raise UsageError(
-            f"{_NOTHING_SENT} Ask something first, and /why tells what memory put in.",
-            hint=f"{_SHOWS_BEFORE}. /why followed by an id, as /memory shows it, tells where a "
-            "memory comes from.",
+            f"{_NOTHING_SENT} Ask something first; then /why shows what memory added.",
+            hint=f"{_SHOWS_BEFORE}. /why ID shows where a memory comes from (/memory lists ids).",
         )
     if chat.without_code:
         chat.output.note(chat.without_code)
     if not chat.recalled:
-        return chat.output.note("Memory put nothing into the last request.")
+        return chat.output.note("Memory added nothing to the last request.")
     chat.output.show(listing(items_text(chat.recalled, now)))
-    chat.output.note("/why followed by a number tells one in full.")
+    chat.output.note("/why NUMBER shows one in full.")
 
 
 async def _found(facts: Facts, reference: str) -> MemoryRecord:
     try:
         return await facts.find(reference)
     except MemoryNotFound as error:
-        raise MemoryNotFound(str(error), hint="/memory shows what is remembered.") from None
+        raise MemoryNotFound(str(error), hint="/memory lists memories.") from None
 
 
 async def _pin(said: str, chat: ChatSession) -> None:
     if not said:
-        raise UsageError("Pin what?", hint="/pin followed by an id, or by a text.")
+        raise UsageError("Nothing to pin.", hint="Usage: /pin ID, or /pin TEXT")
     facts = facts_of(chat.app.memory)
     try:
         memory = await _found(facts, said) if _MEMORY_ID.fullmatch(said) else None
@@ -549,8 +558,8 @@ async def _memory_meant(said: str, chat: ChatSession) -> MemoryRecord | None:
     else:
         found = list(await facts.recent(project_id=project_id, limit=_MOST_PICKED))
     if not found:
-        why = "Nothing of what is remembered is like that." if said else "Nothing is remembered."
-        raise UsageError(why, hint="/memory shows what is remembered.")
+        why = "No matching memories." if said else "There are no memories."
+        raise UsageError(why, hint="/memory lists memories.")
     key = await chat.output.terminal.pick(memory_question(found))
     return await _found(facts, key) if key else None
 
@@ -564,57 +573,56 @@ async def _forget(reference: str, chat: ChatSession) -> None:
     earlier = len(await facts.history(memory))
     output.show(_listed([FactHit(memory=memory, score=0)], output))
     with_them = f" With {counted(earlier, 'earlier version')}." if earlier else ""
-    if await output.terminal.ask(ChatQuestion(f"Forget it for ever?{with_them}", YES_NO)) != "y":
+    if await output.terminal.ask(ChatQuestion(f"Forget it for good?{with_them}", YES_NO)) != "y":
         return output.note("Nothing was forgotten.")
     count = await forget(facts, memory, paths=app.paths, store=app.config.store.kind)
     return output.note(forgotten_text(memory, count))
 
 
 _TABLE: tuple[tuple[str, str, Handler], ...] = (
-    ("help", "what can be typed here", _help),
+    ("help", "show commands and keys", _help),
     ("new", "start a new session", _new),
-    ("sessions", "sessions of this folder", _sessions),
-    ("resume", "go on in another session: /resume [id or name]", _resume),
+    ("sessions", "list the sessions of this folder", _sessions),
+    ("resume", "switch to another session: /resume [id or name]", _resume),
     ("rename", "name this session: /rename name", _rename),
-    ("tag", "tag this session, or take a tag away: /tag [word] [-word]", _tag),
-    ("fork", "go on in a copy of this session: /fork [name]", _fork),
-    ("rewind", "go back to before a prompt, with the files if you like: /rewind [turn]", rewind),
-    ("files", "files this session has touched", _files),
+    ("tag", "add or remove tags of this session: /tag [word] [-word]", _tag),
+    ("fork", "continue in a copy of this session: /fork [name]", _fork),
+    ("rewind", "rewind to before a prompt, optionally with the files: /rewind [turn]", rewind),
+    ("files", "list the files that this session touched", _files),
     (
         "search",
-        "what was said and done before, with --code what the files hold: /search [--code] text",
+        "search earlier sessions, with --code the project's files: /search [--code] text",
         _search,
     ),
-    ("export", "write this session as .md, .json or .html: /export [file]", export),
-    ("summarize", "sum this session up now", _summarize),
-    ("expand", "open what was shown in short: results, thoughts, long prompts", expand),
-    ("context", "what is sent with a prompt: /context [all] [prompt]", _context),
-    ("memory", "what is remembered here: /memory [text]", _memory),
-    ("why", "what memory put into the last request: /why [number or id]", _why),
-    ("pin", "keep a text or a memory in every request: /pin text or id", _pin),
-    ("forget", "forget a memory for ever: /forget [id or words]", _forget),
-    ("model", "which model answers: /model [provider/model]", _model),
-    ("effort", "how long it may think: /effort [none|low|medium|high]", _effort),
-    ("cost", "tokens and money spent", _cost),
-    ("usage", "the same as /cost", _cost),
-    ("stats", "how much is remembered, how fast, how well, at what cost, in all sessions", _stats),
-    ("diff", "what this session changed, or in one file: /diff [file]", diff),
-    ("undo", "take back what the last turn that changed files did to them", undo),
+    ("export", "export this session as .md, .json or .html: /export [file]", export),
+    ("summarize", "summarize this session now", _summarize),
+    ("expand", "expand what was shortened: results, reasoning, long prompts", expand),
+    ("context", "show what is sent with a prompt: /context [all] [prompt]", _context),
+    ("memory", "list or search memories of this project: /memory [text]", _memory),
+    ("why", "show what memory added to the last request: /why [number or id]", _why),
+    ("pin", "include a text or memory in every request: /pin text or id", _pin),
+    ("forget", "delete a memory for good: /forget [id or words]", _forget),
+    ("model", "show or change the model: /model [provider/model]", _model),
+    ("effort", "how much the model thinks: /effort [none|low|medium|high]", _effort),
+    ("cost", "show tokens and cost", _cost),
+    ("usage", "same as /cost", _cost),
+    ("stats", "usage statistics of all sessions: size, speed, results, cost", _stats),
+    ("diff", "show what this session changed: /diff [file]", diff),
+    ("undo", "undo the file edits of the last turn that made any", undo),
     ("clear", "start a new session on a clear screen; the old one is kept", _clear),
-    ("compact", "why that is not needed here", compact),
-    ("mcp", "servers whose tools the agent may use", servers),
-    ("status", "what answers, where all is kept, what goes on", status),
-    ("config", "the settings: /config [word], /config key value", settings),
-    ("theme", "the colours of the chat: /theme [auto|light|dark|plain]", theme),
-    ("plan", "read only, and end with a plan to approve: /plan [what to do]", _plan),
-    ("jobs", "what runs in the background: /jobs [number], /jobs stop number", jobs),
+    ("compact", "not needed here; says why", compact),
+    ("mcp", "list the MCP servers and their tools", servers),
+    ("status", "show model, session, mode, sandbox, memory and store", status),
+    ("config", "show or change settings: /config [word], /config key value", settings),
+    ("theme", "choose the chat's colours: /theme [auto|light|dark|plain]", theme),
+    ("plan", "only read, then propose a plan to approve: /plan [what to do]", _plan),
+    ("jobs", "list background jobs: /jobs [number], /jobs stop number", jobs),
     (
         "permissions",
-        "what is done without asking, what never: /permissions "
-        "[allow|project|session|deny|remove rule]",
+        "list or change permissions: /permissions [allow|project|session|deny|remove rule]",
         permissions,
     ),
-    ("init", "let the agent write AGENTS.md, for those after it: /init [words]", _init),
+    ("init", "have the agent write AGENTS.md: /init [words]", _init),
     # Last: no beginning that others share is to leave.
     ("exit", "leave", _exit),
 )

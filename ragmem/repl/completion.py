@@ -460,7 +460,7 @@ class Picker:
     def _list(self) -> StyleAndTextTuples:
         columns, _ = self._size()
         if not self._found:
-            nothing = self._problem or ("Nothing fits." if self._all else self.question.nothing)
+            nothing = self._problem or ("No matches." if self._all else self.question.nothing)
             said = _LOADING if self._all is None else one_line(nothing, _LONGEST)
             return [("class:dim", f"    {clip_to_width(said, max(1, columns - 4))}")]
         room = self.page

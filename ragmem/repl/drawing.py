@@ -299,7 +299,7 @@ def earlier_prompts(history: PromptHistory, pastes: Pastes) -> PickQuestion:
     return PickQuestion(
         title="Earlier prompts",
         lists=(PickList("", rows),),
-        nothing="There are no earlier prompts.",
+        nothing="No earlier prompts.",
         preview=beginning,
     )
 

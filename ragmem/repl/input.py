@@ -76,7 +76,7 @@ _ALT_S, _SEQUENCE_S = 0.05, 1.0
 next of a sequence."""
 _GO_BACK, _EXPAND = "/rewind", "/expand"
 _LEAVE_HINT = "Ctrl-C again to leave"
-_BACK_HINT = "Esc again to go back to before a prompt"
+_BACK_HINT = "Esc again to rewind to a prompt"
 _ERASE_ROW = "\x1b[K"
 
 
@@ -567,7 +567,7 @@ class LiveTerminal(Terminal):
             return self._first
         is_key = not self.buffer.text or self._choice() or self._word()
         asks = self.question is not None and self.question.choices
-        return "" if is_key or not asks else "text in the prompt · empty it to answer"
+        return "" if is_key or not asks else "text in the prompt · clear it to answer"
 
     # --- inner ways ---------------------------------------------------------
 

@@ -390,7 +390,7 @@ def closing(event: TurnFinished) -> RenderableType:
         case "interrupted":
             return Group(Text("  interrupted", style="yellow"), sums)
         case "error_max_turns":
-            text = "The limit of model calls for one turn was reached."
+            text = "The limit of model calls per turn was reached."
         case "error_max_budget_usd":
             text = "The budget was reached."
         case _:

@@ -81,13 +81,13 @@ async def expand(said: str, chat: ChatSession) -> None:
     nothing at all.
     """
     if not chat.app.memory.records:
-        raise UsageError("Nothing is kept of this session, so nothing can be opened later.")
+        raise UsageError("This session is not stored, so nothing can be expanded later.")
     turns: tuple[Turn, ...] = ()
     with suppress(SessionNotFound):  # nothing was asked yet
         turns = (await _conversation(chat, _LATEST)).turns
     found = _shortened(turns, chat)
     if not found:
-        raise UsageError("Nothing of this session was shown in short yet.")
+        raise UsageError("Nothing in this session has been shortened yet.")
     count, first = len(found), turns[0].turn_index if turns else 1
 
     async def every() -> list[PickRow]:
@@ -103,7 +103,7 @@ async def expand(said: str, chat: ChatSession) -> None:
     if number.isdecimal() and int(number) > count:
         await every()
     if not (number.isdecimal() and 0 < int(number) <= len(found)):
-        raise UsageError(f"There is no {number} in the list.", hint="/expand shows it.")
+        raise UsageError(f"No item {number} in the list.", hint="/expand lists them.")
     chosen = found[int(number) - 1]
     conversation = await _conversation(chat) if chosen.is_session else None
     await chat.output.terminal.page(await asyncio.to_thread(_whole, chosen, conversation))
@@ -116,7 +116,7 @@ def _shortened(turns: Sequence[Turn], chat: ChatSession) -> list[Shortened]:
     if chat.recalled:
         last = turns[-1].turn_index if turns else 0
         what, text = counted(len(chat.recalled), "item"), items_text(chat.recalled, now)
-        memory = Shortened("What memory put into the last request", what, last, now, text)
+        memory = Shortened("What memory added to the last request", what, last, now, text)
         # Its row is below that of the prompt, and above those of the results.
         later = (each.turn_index == last and not each.title.startswith(_PROMPT) for each in found)
         found.insert(sum(later), memory)
@@ -135,7 +135,7 @@ def shortened_of(turn: Turn) -> list[Shortened]:
     for call in (each for each in reversed(turn.tool_calls) if each.result):
         text, file = result_text(call), _output_file(call)
         lines = counted(text.rstrip("\n").count("\n") + 1, "line")
-        size = "kept in a file" if file else lines
+        size = "saved in a file" if file else lines
         title = subject_of(call)
         found.append(Shortened(title, size, turn.turn_index, call.started_at, text, file))
     if turn.reasoning and turn.reasoning.strip():
@@ -194,9 +194,9 @@ def _whole(chosen: Shortened, conversation: SessionTurns | None) -> str:
             with chosen.file.open("rb") as file:
                 text = plain(file.read(_MOST_BYTES).decode("utf-8", "replace"))
                 if file.read(1):
-                    text += f"\n\nThere is more of it in {chosen.file}."
+                    text += f"\n\nThe rest is in {chosen.file}."
         except OSError:
-            text += f"\n\n{chosen.file} is not there any more; this is what is kept of it."
+            text += f"\n\n{chosen.file} no longer exists; this is what was kept of it."
     head = f"{_title(chosen)}\nturn {chosen.turn_index} · {chosen.what}"
     return visible(f"{head}\n\n{text.rstrip()}\n")
 
@@ -210,14 +210,14 @@ async def export(name: str, chat: ChatSession) -> None:
     What stands there already is replaced only when the person says so.
     """
     if not chat.can_be_resumed:
-        raise UsageError("Nothing is stored of this session, so there is nothing to export.")
+        raise UsageError("This session is not stored, so there is nothing to export.")
     session_id, folder = chat.session.session_id, chat.app.cwd
     file = _place(folder, name or f"session-{short_id(session_id)}.md")
     form = FORMATS.get(file.suffix.lower())
     if form is None:
         raise UsageError(
-            f"What form {visible(file.name)} is to have is not known.",
-            hint="Its name ends with .md, .json or .html.",
+            f"Can't tell the format of {visible(file.name)}.",
+            hint="The name must end with .md, .json or .html.",
         )
     if form == "json":
         document, data = await Administration(chat.app.config, chat.app.paths).export(session_id)
@@ -236,17 +236,17 @@ def _place(folder: Path, name: str) -> Path:
     try:
         return folder / Path(name).expanduser()
     except RuntimeError as error:  # `~somebody` who is not there
-        raise UsageError(f"{visible(name)} is no path: {error}") from None
+        raise UsageError(f"Invalid path {visible(name)}: {error}") from None
 
 
 def _replacing(file: Path) -> ChatQuestion:
     """Return what is asked before a file is replaced; UsageError where it is none."""
     shown = visible(str(file))
     if not file.is_file():
-        raise UsageError(f"{shown} is there already, and is no file.")
+        raise UsageError(f"{shown} exists and is not a file.")
     at = datetime.fromtimestamp(file.stat().st_mtime)
     return ChatQuestion(
-        f"{shown} is there already, written {at:%Y-%m-%d %H:%M}. Replace it?", YES_NO
+        f"{shown} already exists (written {at:%Y-%m-%d %H:%M}). Replace it?", YES_NO
     )
 
 
@@ -261,8 +261,8 @@ async def _written(file: Path, data: bytes, chat: ChatSession) -> bool:
             await asyncio.to_thread(replace_private, file, data, sync=True)
     except OSError as error:
         raise RagmemError(
-            f"{visible(str(file))} could not be written: {error.strerror or error}.",
-            hint="/export followed by another name.",
+            f"Can't write {visible(str(file))}: {error.strerror or error}.",
+            hint="Choose another name: /export NAME",
         ) from None
     return True
 
@@ -277,8 +277,8 @@ _BACK: tuple[Outcome, ...] = ("restored", "removed", "as_before")
 _OUTCOMES: dict[Outcome, str] = {
     "restored": "restored",
     "removed": "removed",
-    "as_before": "is as it was",
-    "kept": "left as it is",
+    "as_before": "restored",
+    "kept": "left unchanged",
     "failed": "not restored",
 }
 
@@ -294,8 +294,8 @@ async def diff(named: str, chat: ChatSession) -> None:
         if not named or each.path == named or each.path.endswith(f"/{named}")
     ]
     if not changes:
-        what = f"has not changed {one_line(named, 200)}" if named else "has changed no file"
-        undone = ", but for what was taken back" if taken_back(turns) else ""
+        what = f"has not changed {one_line(named, 200)}" if named else "has changed no files"
+        undone = ", except for undone edits" if taken_back(turns) else ""
         output.note(f"This session {what}{undone}.{_by_commands(back)}")
         return
     restorer = _restorer(chat)
@@ -306,16 +306,16 @@ async def diff(named: str, chat: ChatSession) -> None:
             output.warn(f"{one_line(change.path, 400)}: {failure}")
             continue
         if before == now:
-            output.note(f"{one_line(change.path, 400)} is as it was.")
+            output.note(f"{one_line(change.path, 400)} has no changes.")
             continue
         old, new = (decode(each or b"").text for each in (before, now))
         text, _, _ = unified_diff(old, new, change.path, creates=before is None)
         hint = f"/diff {change.path} shows all"
         output.show(ChangeBlock(read_change(text), folds=not named, hint=hint), "tool")
         if now is None:
-            output.note("  It is gone since.")
+            output.note("  It no longer exists.")
         elif hashlib.sha256(now).hexdigest() != change.after or not change.unbroken:
-            output.note("  Others than this session's edits have changed it too.")
+            output.note("  It also has changes from outside this session.")
     if back.command_count:
         output.note(_by_commands(back).strip())
 
@@ -342,7 +342,7 @@ async def undo(_: str, chat: ChatSession) -> None:
     async for turn, back, later in _left(chat):
         if later:
             paths = ", ".join(one_line(change.path, 200) for change in back.changes)
-            said = f"Take back what turn {turn.turn_index} of {later} did to {paths}?"
+            said = f"Undo what turn {turn.turn_index} of {later} did to {paths}?"
             if await output.terminal.ask(ChatQuestion(said, YES_NO)) != "y":
                 return output.note("Nothing was changed.")
         done = await restorer.restore(back.changes, never)
@@ -356,14 +356,12 @@ async def undo(_: str, chat: ChatSession) -> None:
         heading = f"Undo of turn {turn.turn_index}, “{asked}”:"
         _tell(done, output, {each.path for each in done}, heading)
         if back.command_count:
-            output.note(f"What {counted(back.command_count, 'command')} did is not taken back.")
+            output.note(f"What {counted(back.command_count, 'command')} did is not undone.")
         if passed[turn.turn_id]:
             return
         is_said = True
     if not is_said:
-        output.note(
-            "There is nothing to take back: this session's edits are undone, or it made none."
-        )
+        output.note("Nothing to undo: this session has no edits, or they are already undone.")
 
 
 async def _left(chat: ChatSession) -> AsyncGenerator[tuple[Turn, Rewind, int], None]:
@@ -399,7 +397,7 @@ def _told(what: str, done: Sequence[Restored], gone: Mapping[str, Sequence[str]]
     """What is recorded of edits that were taken back: for the model, and by turn and path."""
     became = "; ".join(f"{plain_or_quoted(e.path)}: {_OUTCOMES[e.outcome]}" for e in done)
     return {
-        "text": f"The person has taken back {what}. {became}.",
+        "text": f"The user undid {what}. {became}.",
         "taken_back": {turn_id: list(paths) for turn_id, paths in gone.items() if paths},
     }
 
@@ -423,7 +421,7 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     """
     output = chat.output
     if not chat.can_be_resumed:
-        raise UsageError("Nothing is stored of this session, so there is nothing to go back to.")
+        raise UsageError("This session is not stored, so it can't be rewound.")
     turns = await _turns(chat, TurnQuery(limit=1) if number else _LATEST)
     last = turns[-1].turn_index if turns else 0
     read_all = partial(_turns, chat) if last > len(turns) else None
@@ -431,8 +429,8 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     if not chosen:
         return None
     if not chosen.isascii() or not chosen.isdecimal() or not 0 < int(chosen) <= last:
-        hint = f"This session has {counted(last, 'turn')}; /rewind alone lists them."
-        raise UsageError(f"There is no turn {one_line(chosen, 20)} here.", hint=hint)
+        hint = f"This session has {counted(last, 'turn')}; /rewind lists them."
+        raise UsageError(f"No turn {one_line(chosen, 20)} in this session.", hint=hint)
     turns = await _edits(chat, int(chosen))
     back = rewind_to(turns, int(chosen) - 1)
     answer = await _about_files(back, output)
@@ -444,16 +442,14 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     before, prompt = chat.short_id, as_typed(turns[0].user_message)
     left = chat.agent
     since = f"turns {chosen} to {last}" if int(chosen) < last else f"turn {chosen}"
-    gone_back: Json = {
-        "text": f"The person has gone on without {since}, in a fork of this session."
-    }
+    gone_back: Json = {"text": f"The user continued without {since}, in a copy of this session."}
     if not answer:
         # First, so that the fork is the newest session.
         await left.record(REWIND, UNDO, gone_back)
     await chat.fork(back.turn_index)
     told = (
-        f"Back to before “{one_line(prompt, _ASKED_CHARS)}”: what stands above of {since} is no "
-        "longer in this conversation."
+        f"Rewound to before “{one_line(prompt, _ASKED_CHARS)}”. What is shown above of {since} is "
+        "no longer part of this conversation."
     )
     output.show(Group(rule(output.width), Gutter(told, mark="  ", words=True)))
     if answer:
@@ -473,8 +469,8 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
     for count, what, of in calls:
         if count:
-            output.say(f"Not taken back: what {counted(count, what)}{of} did since.")
-    output.say(f"The session with all of its turns is still there: /resume {before}")
+            output.say(f"Not undone: what {counted(count, what)}{of} did since.")
+    output.say(f"The session with all its turns is kept: /resume {before}")
     return "session"
 
 
@@ -485,7 +481,7 @@ async def _undo_again(left: Sequence[Turn], chat: ChatSession) -> None:
     gone = {turn_id: sorted(each) for turn_id, each in said if turn_id not in ids}
     if gone:
         paths = ", ".join(map(plain_or_quoted, sorted(set().union(*gone.values()))))
-        told = {"text": f"The person has taken back edits of: {paths}.", "taken_back": gone}
+        told = {"text": f"The user undid edits of: {paths}.", "taken_back": gone}
         await chat.record("/undo", UNDO, told)
 
 
@@ -496,16 +492,16 @@ async def _about_files(back: Rewind, output: ChatOutput) -> bool | None:
     lines = [f"{counted(len(back.changes), 'file')} changed from turn {back.turn_index + 1} on:"]
     lines += [f"  {one_line(change.path, 400)}{_what(change)}" for change in back.changes]
     output.show(Text("\n".join(lines)))
-    choices = (("y", "yes"), ("n", "no, the conversation only"), ("c", "cancel"))
-    answer = await output.terminal.ask(ChatQuestion("Take the files back too?", choices, "n"))
+    choices = (("y", "yes"), ("n", "no, only the conversation"), ("c", "cancel"))
+    answer = await output.terminal.ask(ChatQuestion("Undo the file changes too?", choices, "n"))
     return {"y": True, "n": False}.get(answer or "")
 
 
 def _what(change: FileChange) -> str:
     if change.cut_off:
-        return " (an edit was cut off)"
+        return " (interrupted while writing)"
     edits = counted(change.edit_count, "edit")
-    return f" ({edits}; made then, will be removed)" if change.before is None else f" ({edits})"
+    return f" ({edits}; created since, will be removed)" if change.before is None else f" ({edits})"
 
 
 async def _restore(back: Rewind, chat: ChatSession) -> list[Restored]:
@@ -513,7 +509,7 @@ async def _restore(back: Rewind, chat: ChatSession) -> list[Restored]:
 
     async def confirm(path: str, doubt: str) -> bool:
         asked.add(path)
-        label = f"{one_line(path, 200)}: {doubt}. Take it back all the same?"
+        label = f"{one_line(path, 200)}: {doubt}. Undo it anyway?"
         return await chat.output.terminal.ask(ChatQuestion(label, YES_NO)) == "y"
 
     done = await _restorer(chat).restore(back.changes, confirm)
@@ -533,8 +529,8 @@ def _tell(
     """Say what became of each file, below where of those in doubt what stood there is kept."""
     for each in done:
         if each.kept and each.path in doubtful:
-            secrets = ", but for its secrets," if each.kept.suffix else ""
-            said = f"What stood in {one_line(each.path, 400)}{secrets} is kept in this file:"
+            secrets = ", without its secrets," if each.kept.suffix else ""
+            said = f"The content of {one_line(each.path, 400)}{secrets} was saved in:"
             output.show(Text(said), "notice")
             output.copyable(str(each.kept))
     if heading:

@@ -25,8 +25,9 @@ _VERBS: dict[str, tuple[Kind, str]] = {
     "deny": ("deny", "e"),
 }
 _HOW = (
-    "/permissions allow run_command(git status*) asks no more for that, in every folder; project "
-    "allows it in this one, session here alone, deny never lets it be done, remove takes it back."
+    "/permissions allow run_command(git status*) stops asking for it, in every folder. "
+    "`project` allows it in this project, `session` in this session, `deny` always denies "
+    "it, `remove` removes the rule."
 )
 
 
@@ -53,20 +54,18 @@ async def permissions(said: str, chat: ChatSession) -> None:
         chat.output.show(columns(rows))
         return await _choose(chat)
     if verb not in (*_VERBS, "remove"):
-        raise UsageError(f"/permissions does not know {one_line(verb, 40)!r}.", hint=_HOW)
+        raise UsageError(f"Unknown: /permissions {one_line(verb, 40)!r}.", hint=_HOW)
     if not text:
-        raise UsageError("Which rule?", hint=_HOW)
+        raise UsageError("No rule given.", hint=_HOW)
     if verb != "remove":
         keep_rules([_checked(text, chat)], chat, *_VERBS[verb])
         return None
     held = [each for each in _entries(chat) if each.text == text and each.said_to is None]
     if not held:
-        raise UsageError(
-            f"There is no rule {one_line(text, 80)!r}.", hint="/permissions lists them."
-        )
+        raise UsageError(f"No rule {one_line(text, 80)!r}.", hint="/permissions lists the rules.")
     for each in held:
         _remove(each, chat)
-    return chat.output.say(f"No rule any more: {text}")
+    return chat.output.say(f"Rule removed: {text}")
 
 
 def keep_rules(given: Sequence[str], chat: ChatSession, kind: Kind, place: str) -> str:
@@ -81,12 +80,12 @@ def keep_rules(given: Sequence[str], chat: ChatSession, kind: Kind, place: str) 
         if kind == "deny":
             raise
         _change(chat, kind, "s", add=given)
-        chat.output.say(f"{error} It is allowed in this session alone.", "warning")
+        chat.output.say(f"{error} It is allowed in this session only.", "warning")
         return "s"
     since = "" if place == "s" else " from now on,"
     chat.output.say(f"{_KINDS[kind].capitalize()}{since} {PLACES[place]}: {told}")
     if place != "s":
-        chat.output.note(f"/permissions remove {given[0]} takes it back.")
+        chat.output.note(f"/permissions remove {given[0]} undoes it.")
     return place
 
 
@@ -96,7 +95,7 @@ def _checked(text: str, chat: ChatSession) -> str:
     known = (*chat.agent.tool_names, OUTSIDE)
     if rule.tool not in known:
         names = ", ".join(known)
-        raise UsageError(f"There is no tool {one_line(rule.tool, 40)!r}.", hint=f"There is {names}")
+        raise UsageError(f"No tool {one_line(rule.tool, 40)!r}.", hint=f"Available tools: {names}")
     return text.strip()
 
 
@@ -144,9 +143,9 @@ def _remove(entry: _Entry, chat: ChatSession) -> None:
 
 _NEW: dict[Kind, str] = {
     "allow": "Allow something without asking …",
-    "deny": "Deny something, whatever else allows it …",
+    "deny": "Deny something, always …",
 }
-_WHICH = "Which? Such as run_command(git status*), edit_file(src/**) or run_command:"
+_WHICH = "Rule, such as run_command(git status*), edit_file(src/**) or run_command:"
 
 
 async def _choose(chat: ChatSession) -> None:
@@ -191,7 +190,7 @@ async def _put_elsewhere(entry: _Entry, chat: ChatSession) -> None:
         return
     if answer == "r":
         _remove(entry, chat)
-        chat.output.say(f"No rule any more: {one_line(entry.text, 100)}")
+        chat.output.say(f"Rule removed: {one_line(entry.text, 100)}")
     # First there, then no longer here: a rule that denies holds all the while.
     elif keep_rules([entry.text], chat, entry.kind, answer) != entry.place:
         _remove(entry, chat)

@@ -136,7 +136,7 @@ async def _turns(app: "App", turn_ids: Sequence[str]) -> list[Line]:
             names = Counter(call.tool_name for call in turn.tool_calls)
             calls = ", ".join(f"{name} ×{n}" if n > 1 else name for name, n in names.items())
             lines.append((_STEP, f"Tools: {one_line(calls, 400)}"))
-    return lines or [(0, ""), (0, "That turn is not kept any more.")]
+    return lines or [(0, ""), (0, "That turn is no longer stored.")]
 
 
 def _quote(who: str, text: str) -> list[Line]:
@@ -149,9 +149,12 @@ def _quote(who: str, text: str) -> list[Line]:
 async def _summary(app: "App", summary_id: str) -> list[Line]:
     found = await (await app.store()).get(Summary, [summary_id])
     if not found:
-        return [(0, ""), (0, "That summary is not kept any more.")]
+        return [(0, ""), (0, "That summary is no longer stored.")]
     (summary,) = found
-    of = f"Sums up {counted(summary.turn_count, 'turn')} of session {short_id(summary.session_id)}"
+    of = (
+        f"Summary of {counted(summary.turn_count, 'turn')} of session "
+        f"{short_id(summary.session_id)}"
+    )
     lines: list[Line] = [(0, ""), *_quote("Summary", summary.text), (_STEP, of)]
     return lines + (await _turns(app, summary.covers) if summary.level == 1 else [])
 
@@ -180,14 +183,14 @@ _NAMES = {
     "Relevant Turns": "earlier turns",
     "Relevant Summaries": "summaries",
     "Level 1 Summaries": "newest summaries",
-    "Recently Accessed Files": "files of late",
+    "Recently Accessed Files": "recent files",
     "Changed Files": "changed files",
     "Mentioned Files": "named files",
     "Prompt": "prompt",
 }
 """What people call the sections."""
 _FRAME = "headings"
-_ROOM = "the most that is sent (memory.context.max_chars); tools come on top"
+_ROOM = "the maximum (memory.context.max_chars), without tools"
 _BAR, _WHOLE_BAR = 16, 40
 _NARROW = 60
 _LEAST_BAR = 8
@@ -207,7 +210,7 @@ def picture(context: Context, *, width: int, window: int | None, items: bool) ->
     dim = [_ROOM]
     if window:
         share = f"{context.tokens / window * 100:.0f}%"
-        dim.append(f"{share} of the {in_short(window)} tokens that the model takes in")
+        dim.append(f"{share} of the model's {in_short(window)} tokens")
     rows += [
         *(clipped((each, "dim")) for each in dim),
         Text(),
@@ -221,11 +224,11 @@ def picture(context: Context, *, width: int, window: int | None, items: bool) ->
     if left_out:
         rows.append(clipped((f"left out: {left_out}", "dim")))
     if context.fallback:
-        rows.append(Text("The store could not answer: pruned history.", style="yellow"))
+        rows.append(Text("The store was unavailable: pruned history.", style="yellow"))
     if context.without_code:
         rows.append(Text(context.without_code, style="yellow"))
     if not items:
-        rows.append(clipped(("/context all lists what is in each", "dim")))
+        rows.append(clipped(("/context all lists the items of each section", "dim")))
     return Group(*rows)
 
 
@@ -307,7 +310,7 @@ def card(
         told = {
             "decided": "; ".join(recap.decided),
             "changed": ", ".join(recap.changed),
-            "did not work": "; ".join(map(without_verdict, recap.failed)),
+            "failed": "; ".join(map(without_verdict, recap.failed)),
             **told,
             "open": "; ".join(is_open),
         }

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from ragmem.tools.skills import OwnCommand
 
 _WELCOME = (
-    "All that is said and done here is remembered, on this machine. @path names a file, !command "
-    "runs one, #text is remembered for good, Shift-Tab changes what may be done without asking."
+    "Everything here is remembered, on this machine. @path mentions a file, !command runs a "
+    "command, #text saves a memory, Shift-Tab switches what needs your approval."
 )
 _SEARCHED = 10_000
 _SHOWN_CHARS, _LEAST_SHOWN_CHARS = 4_000, 400
@@ -145,8 +145,7 @@ class ChatSession:
         skill_set = await app.skill_set(session)
         if skill_set.question:
             output.say(
-                f"{skill_set.question}. They tell the agent what to do, in the words of whoever "
-                "wrote them."
+                f"{skill_set.question}. They are instructions to the agent, by whoever wrote them."
             )
             answer = await output.terminal.ask(ChatQuestion("Use them?", YES_NO))
             if answer is not None:
@@ -170,7 +169,7 @@ class ChatSession:
         from ragmem.memory.sessions import fork_at
 
         if not self.can_be_resumed:
-            raise UsageError("Nothing is stored of this session, so there is nothing to fork.")
+            raise UsageError("This session is not stored, so it can't be copied.")
         await self._go_to(await fork_at(self.app.memory, self.session, turn_index, title=title))
         self._is_own_fork = True
 
@@ -276,7 +275,7 @@ class ChatSession:
         if self.session.turn_count:
             await self._show_past()
         elif opening.continue_last:
-            self.output.say("There is no session to continue in this folder: this is a new one.")
+            self.output.say("No session to continue in this folder; this is a new one.")
         elif hint := await self._last_session():
             self.output.say(hint)
 
@@ -301,9 +300,11 @@ class ChatSession:
             return False
         self._turns_known = stored.turn_count
         asked = one_line(stored.last_asked, _TITLE_CHARS)
-        last = f", the last one: “{asked}”" if asked else ""
+        last = f", the latest: “{asked}”" if asked else ""
         turns = f"{counted(added, 'turn')} to this session{last}"
-        self.output.say(f"Another process has added {turns}. The next answer knows of that.")
+        self.output.say(
+            f"Another process has added {turns}. The next answer takes that into account."
+        )
         return True
 
     def tell_notices(self) -> bool:
@@ -427,21 +428,21 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
     before = [each for each in moved if is_called_like(project, each)]
     if before and not others:
         output.say(
-            f"The folder {visible(before[0].path)} is gone. If it is this one now, `ragmem "
-            "sessions list --join` brings its memory here."
+            f"The folder {visible(before[0].path)} no longer exists. If this is where it moved, "
+            "`ragmem sessions list --join` brings its memory here."
         )
     if not others:
         return
     output.say(
-        f"This folder has the same remote as {visible(others[0].path)}. As one project, each "
-        "recalls what was said in the other. `ragmem sessions split` undoes it, and `ragmem "
-        "sessions list --join` joins them later."
+        f"This folder has the same remote as {visible(others[0].path)}. If you join them into "
+        "one project, each recalls the other's sessions. `ragmem sessions split` undoes that; "
+        "`ragmem sessions list --join` joins them later."
     )
-    if await output.terminal.ask(ChatQuestion("Make them one project?", YES_NO)) == "y":
+    if await output.terminal.ask(ChatQuestion("Join them into one project?", YES_NO)) == "y":
         try:
             await app.memory.join(project, others[0], chosen=True)
         except StoreError as error:
-            output.warn(f"They are not joined. {error}")
+            output.warn(f"They were not joined. {error}")
 
 
 async def choose_opening(app: "App", opening: Opening, output: "ChatOutput") -> Opening | None:
@@ -552,4 +553,4 @@ def _reminder(found: Sequence[Session]) -> str:
         for each in found
     )
     count = counted(len(found), "session")
-    return f"You had {count} like this one: {named}. /resume goes on with one."
+    return f"You had {count} like this one: {named}. /resume continues one."

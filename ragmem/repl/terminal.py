@@ -22,7 +22,7 @@ Line = tuple[tuple[str, str], ...]
 """A row of the live area: (style, text) pieces. `ragmem.repl.input` names the styles."""
 T = TypeVar("T")
 _LISTED = 20
-_WHICH = "Which one? A number; nothing for none:"
+_WHICH = "Which one? Type a number, or nothing for none:"
 _LOOK_S = 0.1
 """So often one in the background looks whether the terminal is its own again."""
 
@@ -83,7 +83,7 @@ class PickQuestion(msgspec.Struct, frozen=True, kw_only=True):
     rows: Sequence[PickRow] = ()
     lists: tuple[PickList, ...] = ()
     """Where the rows are still to be had."""
-    nothing: str = "There is nothing here."
+    nothing: str = "Nothing here."
     """Shown where a list is empty."""
     preview: Preview | None = None
     """What is told of a row, by its key, before it is picked."""

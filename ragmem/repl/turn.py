@@ -70,21 +70,23 @@ _LABELS = {
     "call": "Allow this call?",
     "plan": "Carry out this plan?",
 }
-NO_PLAN = "No plan was shown, and plan mode goes on: ask for one, or leave it by Shift-Tab."
+NO_PLAN = (
+    "No plan was proposed, and plan mode is still on: ask for a plan, or press Shift-Tab to leave."
+)
 CARRY_OUT = "The plan is approved: carry it out."
 """What the agent is told by a yes to a plan that its answer has told."""
 _STEP, _BULLET = (
     re.compile(rf"^ {{0,3}}{mark} +\S", re.MULTILINE) for mark in (r"\d+[.)]", "[-*+]")
 )
-_FOLDED = " It is long: a yes shows all of it first."
-_WORDS = {"r": "Why not? The agent is told:", "c": "What is to be otherwise?"}
+_FOLDED = " It is long; a yes shows all of it first."
+_WORDS = {"r": "Why not? (The agent is told.)", "c": "What should change?"}
 """What is asked for in words, by the choice that leads there."""
-_NO_RULE = "no rule can be kept: not all that such a line does can be told beforehand"
+_NO_RULE = "no rule possible: the effects of such a line can't be fully predicted"
 _FOR_GOOD = "Allow without asking from now on:"
-_REFUSED = "the person refused"
-STOPPED = "the person stopped the turn"
+_REFUSED = "the user refused"
+STOPPED = "the user stopped the turn"
 """Why what was asked about was not done, where the question was left and the turn ended."""
-_LEAVES = "Allow this command outside of the sandbox, where it can do what you can do?"
+_LEAVES = "Allow this command outside the sandbox, with all of your permissions?"
 _STOPPED = re.compile(r"Stopped .*\n")
 """How the text begins of a command that was ended, with what it had printed below it."""
 _TASK_SIGNS = "☑▸☐"
@@ -435,7 +437,7 @@ class Approvals:
             answer = await self._ask(_question(proposal, folded))
             if folded and answer in ("y", "a", "p", "v"):
                 self._output.show(ProposalBlock(proposal, folds=False))
-                said = "All of it is above now: please answer."
+                said = "That is all of it. Please answer."
                 self._output.show(Gutter(said, mark="  ", style="bold", words=True), "closing")
                 folded = False
                 continue
@@ -501,7 +503,7 @@ def _question(proposal: Proposal, folded: bool) -> ChatQuestion:
         ("n", "no"),
         ("a", proposal.always and f"always: {proposal.always}"),
         ("p", proposal.for_good and "permanently …"),
-        ("o", proposal.outside and "outside of the sandbox …"),
+        ("o", proposal.outside and "outside the sandbox …"),
         ("r", "reason"),
         ("v", folded and "view all"),
     )

@@ -1,9 +1,9 @@
-"""Servers of the Model Context Protocol that the person has configured, and their tools.
+"""Connect to the MCP servers that the user has configured, and offer their tools to the model.
 
-The first request to a model starts them, and waits for none: what is there when the model is asked
-again is told then; a process that ends soon starts them once the model wants them. A server is
-somebody else's program: what it says is bounded, escaped and data, and what it does wrong costs a
-line, never the turn.
+The first request to a model starts the servers without waiting for them; tools that are ready by a
+later request are listed in that one. A short-lived process starts them only when the model asks. A
+server is a third party's program: what it sends is bounded, escaped and treated as data, and its
+faults cost a message, never the turn.
 """
 
 import asyncio
@@ -41,47 +41,47 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ragmem")
 
 _START_S = 60.0
-"""Some download themselves first."""
+"""Generous, since some servers download themselves first."""
 _WAIT_S = 30.0
-"""The model waits no longer for servers that it has asked for."""
+"""How long the model waits for servers that it has asked for."""
 _END_S = 0.4
-"""A server has so long to end by itself, and so long after each signal."""
+"""How long a server gets to exit by itself, and again after each signal."""
 _LOOK_S = 0.1
 _MOST_TOOLS = 100
-"""Of all servers together: some providers take 128 in a request, the agent's own among them."""
+"""Limit for all servers together: some providers accept 128 in a request, ragmem's own included."""
 _MOST_CHARS = 300_000
-"""Of all that a model is told of them, about 75,000 tokens: it goes out with every request."""
+"""Limit on what all servers add to each request, about 75,000 tokens."""
 _MOST_PAGES = 20
 _MOST_PARTS = 1_000
-"""Of one answer."""
+"""Per result."""
 _NAMED = 5
-"""Tools that are left out, of those that a line names."""
+"""How many left-out tools a message names."""
 _MOST_SCHEMA_CHARS = 20_000
 _NO_SCHEMA = "its schema is not valid"
 _DESCRIPTION_CHARS = 2_000
 _RESULT_CHARS = 30_000
 LINE_BYTES = 16_000_000
-"""Of one message: a server that sends a longer one is ended."""
+"""Largest message; a server that sends a longer one is stopped."""
 _HAS_ENDED = "it exited"
 _CONNECT_S = 10.0
 _WANTS_A_KEY = "it answered 401: set a valid key in its `headers`"
-"""There is no sign-in by a browser."""
+"""Signing in through a browser is not supported."""
 _STDERR_BYTES = 2_000
 _IN_WORDS = {"description", "title", "$comment"}
-"""What a schema tells a model in words."""
+"""Keywords of a schema whose values are prose for the model."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-"""Names that every provider takes."""
+"""Tool names that every provider accepts."""
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 class ToolRoom:
-    """What is left of a request for tools: all servers share it, and who is ready first has it."""
+    """The room in a request for MCP tools, shared by all servers: first come, first served."""
 
     def __init__(self) -> None:
         self._tools, self._chars = _MOST_TOOLS, _MOST_CHARS
 
     def lacks(self, chars: int) -> str:
-        """Why a tool of so many characters has none; empty where it has."""
+        """Return why a tool of this size does not fit; empty if it does."""
         if self._tools < 1:
             return f"there are {_MOST_TOOLS} tools of servers already"
         if self._chars < chars:
@@ -89,13 +89,13 @@ class ToolRoom:
         return ""
 
     def take(self, chars: int) -> None:
-        """Give a tool its room."""
+        """Reserve room for a tool."""
         self._tools -= 1
         self._chars -= chars
 
 
 class McpServer:
-    """One of them: `state` says in words how it is, `tools` what it has."""
+    """One MCP server: `state` describes its status in words, `tools` are those that it offers."""
 
     def __init__(
         self, name: str, settings: McpServerConfig, say: Callable[[str], None], room: ToolRoom
@@ -107,35 +107,35 @@ class McpServer:
         self._say = say
         self._room = room
         self._is_short = False
-        """Whether a tool had no room."""
+        """Whether any of its tools did not fit."""
         self._session: ClientSession | None = None
         self._task: asyncio.Task[None] | None = None
         self._refused: list[str] = []
         """Tools that are left out, each with the reason."""
         self.settled = asyncio.Event()
-        """Whether it is ready or has failed."""
+        """Set once the server is ready or has failed."""
         self.gone = asyncio.Event()
 
     def start(self, cwd: Path) -> None:
-        """Start it in the background, where it is not yet."""
+        """Start the server in the background, unless it is started already."""
         if self._task is None:
-            quiet = logging.getLogger("mcp")  # without a handler it would write on the terminal
+            quiet = logging.getLogger("mcp")  # without a handler it would write to the terminal
             quiet.addHandler(logging.NullHandler())
             quiet.propagate = False
             self.state = "starting"
             self._task = asyncio.create_task(self._live(cwd))
 
     async def aclose(self) -> None:
-        """End it, and all that it has started."""
+        """Stop the server, and all the processes that it has started."""
         if self._task:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def _live(self, cwd: Path) -> None:
-        """Start, list the tools, and stay until it ends or is ended."""
+        """Start the server, list its tools, and stay connected until it exits or is stopped."""
         stderr = bytearray()
         try:
-            # It takes a second, which is not to be the loop's.
+            # The import takes a second, which must not block the event loop.
             await asyncio.to_thread(import_module, "mcp")
             from mcp import ClientSession
 
@@ -166,7 +166,7 @@ class McpServer:
         self._say(f"MCP server {self.name}: {problem}{told}.")
 
     async def _introduce(self, session: "ClientSession") -> None:
-        """Greet it and learn its tools; those that no model can be told of are left out."""
+        """Initialize the session and list the tools that can be offered to a model."""
         from mcp_types import PaginatedRequestParams
 
         await session.initialize()
@@ -197,7 +197,8 @@ class McpServer:
             self._say(f"MCP server {self.name}: tools left out: {told}.{chosen}")
 
     async def _unfit(self, tool: "types.Tool") -> str:
-        """Why no model can be told of a tool; empty where one is, and it has its room."""
+        """Return why a tool can't be offered to a model; if it can, reserve its room and return
+        ""."""
         if not _NAME.fullmatch(f"{self.name}__{tool.name}"):
             return "its name is too long, or has characters other than letters, digits, _ and -"
         try:
@@ -207,7 +208,7 @@ class McpServer:
         if length > _MOST_SCHEMA_CHARS:
             return f"its schema is longer than {_MOST_SCHEMA_CHARS:,} characters"
         told = length + min(len(tool.description or ""), _DESCRIPTION_CHARS)
-        # It takes 0.3 ms for each property, which are not to be the loop's.
+        # Validation takes 0.3 ms per property, which must not block the event loop.
         has_room = not self._room.lacks(told)
         if has_room and (fault := await asyncio.to_thread(_schema_fault, tool)):
             return fault
@@ -218,7 +219,7 @@ class McpServer:
         return why
 
     async def call(self, tool: str, arguments: dict[str, Json], timeout_s: float) -> str:
-        """Return what a tool answers; ToolFailure where it fails or says nothing in time."""
+        """Return a tool's result; raises ToolFailure if it fails or does not answer in time."""
         from mcp import MCPError
         from mcp_types import (
             CONNECTION_CLOSED,
@@ -246,7 +247,7 @@ class McpServer:
             if error.code == REQUEST_TIMEOUT:
                 raise ToolFailure(f"{self.name} did not answer within {timeout_s:g} s.") from None
             raise ToolFailure(_shown(f"{self.name} answered with an error: {error}")) from None
-        except Exception as error:  # what it answered is none of the protocol's
+        except Exception as error:  # the result does not conform to the protocol
             raise ToolFailure(
                 f"The answer of {self.name} does not follow the protocol ({type(error).__name__})."
             ) from None
@@ -261,7 +262,7 @@ class McpServer:
 
 
 class Servers:
-    """All of them, as long as the process lives."""
+    """All configured servers, for as long as the process lives."""
 
     def __init__(
         self,
@@ -272,8 +273,11 @@ class Servers:
         say: Callable[[str], None],
         waits: bool = False,
     ) -> None:
-        """A call may take `timeout_s`; `say` is told what a person should know. With `waits` they
-        are started once the model wants them: a short process mostly needs none.
+        """Set up the servers; `say` receives messages for the user, and a call may take
+        `timeout_s`.
+
+        With `waits` they are started only when the model asks for them: a short-lived process
+        mostly needs none.
         """
         room = ToolRoom()
         self.all = [McpServer(name, each, say, room) for name, each in configured.items()]
@@ -288,7 +292,7 @@ class Servers:
             )
 
     def tools(self, permissions: Permissions) -> list[Tool]:
-        """Return those that are there by now, after the first call has started the servers."""
+        """Return the tools available by now; without `waits`, the first call starts the servers."""
         if not self._waits:
             self.start()
         ready: list[Tool] = [
@@ -300,22 +304,22 @@ class Servers:
         return [*ready, WaitForServers(self, others)] if others else ready
 
     def start(self) -> None:
-        """Start those that are not, in the background."""
+        """Start the servers that are not started yet, in the background."""
         for server in self.all:
             server.start(self._cwd)
 
     async def aclose(self) -> None:
-        """End them all."""
+        """Stop all servers."""
         await asyncio.gather(*(server.aclose() for server in self.all))
 
 
 class ServerTool:
-    """A server's tool, as `server__tool`; each call asks as a command does."""
+    """A server's tool, named `server__tool`; each call needs approval as a command does."""
 
     effect: Effect = "command"
 
     Params = dict[str, Any]
-    """The server knows them."""
+    """Validated by the server."""
 
     def __init__(
         self, server: McpServer, tool: "types.Tool", permissions: Permissions, timeout_s: float
@@ -334,7 +338,7 @@ class ServerTool:
         return one_line(json.dumps(params, ensure_ascii=False), 160)
 
     async def run(self, params: dict[str, Any]) -> ToolOutput:
-        """Ask the person, then call it."""
+        """Ask for approval, then call the tool."""
         shown = json.dumps(params, ensure_ascii=False, indent=2)
         await self._permissions.call(self.name, shown)
         text = await self._server.call(self._tool, params, self._timeout_s)
@@ -342,12 +346,12 @@ class ServerTool:
 
 
 class WaitForServers(AgentTool):
-    """Lets the model wait for servers whose tools it needs."""
+    """Let the model wait for servers whose tools it needs."""
 
     name = "wait_for_servers"
 
     class Params(msgspec.Struct, frozen=True):
-        """None."""
+        """No arguments."""
 
     def __init__(self, servers: Servers, starting: Sequence[McpServer]) -> None:
         names = ", ".join(server.name for server in starting)
@@ -359,11 +363,11 @@ class WaitForServers(AgentTool):
         self._starting = starting
 
     def title(self, _: Params) -> str:
-        """Return whom it waits for."""
+        """Return the servers that it waits for."""
         return ", ".join(server.name for server in self._starting)
 
     async def run(self, params: Params) -> ToolOutput:
-        """Wait until each is ready or has failed, and no longer than half a minute."""
+        """Wait until each server is ready or has failed, at most half a minute."""
         self._servers.start()
         with suppress(TimeoutError):
             async with asyncio.timeout(_WAIT_S):
@@ -378,8 +382,10 @@ class WaitForServers(AgentTool):
 
 @asynccontextmanager
 async def _sifted(read: Any, refused: list[str]) -> AsyncIterator[Any]:
-    """What is read, but in lists of tools those that the package takes, as for one that is none it
-    would refuse them all, and of an answer in more parts than anybody reads the first.
+    """Filter the messages read from a server before the mcp package parses them.
+
+    Drops malformed tools from tool lists, since the package would reject the whole list for one,
+    and all but the first parts of oversized results.
     """
     import anyio
 
@@ -405,14 +411,14 @@ async def _sifted(read: Any, refused: list[str]) -> AsyncIterator[Any]:
 
 
 def _keep_first(parts: list[Any]) -> None:
-    """Let one line stand for the rest."""
+    """Replace all parts beyond the limit with a line that counts them."""
     left = len(parts) - _MOST_PARTS
     if left > 0:
         parts[_MOST_PARTS:] = [{"type": "text", "text": f"[{left:,} more parts left out]"}]
 
 
 def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
-    """Those with a name and a schema of an object, which is what one without a type stands for."""
+    """Return the tools with a name and an object schema, whose type may be missing."""
     from mcp_types.methods import parse_server_result
     from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
@@ -426,12 +432,12 @@ def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
         if not isinstance(schema, dict) or schema.get("type", "object") != "object":
             refused.append(f"{one_line(name, 60)!r} (its schema does not describe an object)")
             continue
-        if schema.get("properties") == []:  # how some write that there are none
+        if schema.get("properties") == []:  # some servers write an empty list if there are none
             schema = {**schema, "properties": {}}
         tool = {**each, "inputSchema": {**schema, "type": "object"}}
         is_sound = isinstance(schema.get("properties", {}), dict)
         try:
-            # As strictly as the session will.
+            # Validate as strictly as the session will.
             parse_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [tool]})
         except ValueError:
             is_sound = False
@@ -443,7 +449,7 @@ def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
 
 
 async def _unless(ended: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -> None:
-    """Do the work; ConnectionError where the server ends before that is done."""
+    """Run the work; raises ConnectionError if the server exits before it is done."""
     task = asyncio.create_task(work)
     try:
         await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -461,13 +467,13 @@ def _schema_fault(tool: "types.Tool") -> str:
 
     try:
         validator_for(tool.input_schema).check_schema(tool.input_schema)
-    except Exception:  # of a strange one, such as with a number for $schema, it may be any
+    except Exception:  # a malformed schema, such as one with a number as $schema, can raise any
         return _NO_SCHEMA
     return ""
 
 
 def _told(schema: Any) -> Any:
-    """A schema with what hides in its descriptions shown; values and names are as they are."""
+    """Make hidden characters visible in a schema's descriptions, but not in values and names."""
     if isinstance(schema, list):
         return [_told(each) for each in schema]
     if not isinstance(schema, dict):
@@ -479,7 +485,7 @@ def _told(schema: Any) -> Any:
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong, in a few words."""
+    """Summarize an error in a few words."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if type(error).__name__ == "ValidationError":
@@ -488,7 +494,7 @@ def _reason(error: BaseException) -> str:
         return f"it did not answer within {_START_S:g} s, and was stopped"
     if isinstance(error, FileNotFoundError):
         return f"there is no command {one_line(str(error.filename), 100)!r}"
-    # Of a program's own failure the file stands beside the system's words.
+    # A program that fails to start is described by the system's message, without its file.
     said = str(error) if isinstance(error, OSError) else in_the_systems_words(error)
     return one_line(redact(said), 200).rstrip(".") or type(error).__name__
 
@@ -498,7 +504,7 @@ def _shown(text: str) -> str:
 
 
 def _block_text(block: "types.ContentBlock") -> str:
-    """A part of an answer as text; what is none is named."""
+    """Return a part of a result as text; a part that is not text is only named."""
     match block.type:
         case "text":
             return block.text
@@ -511,11 +517,11 @@ def _block_text(block: "types.ContentBlock") -> str:
             return f"[{kind}, {block.mime_type}, {len(block.data):,} characters: not shown]"
 
 
-# --- how a server is reached ------------------------------------------------------
+# --- transports ---------------------------------------------------------------------
 
 
 Opened = tuple[Any, Any, asyncio.Future[str]]
-"""What is read, what is written, and, when nothing more comes, why."""
+"""What to read from, what to write to, and a future with the reason when reading ends."""
 
 
 def _opened(
@@ -528,9 +534,10 @@ def _opened(
 
 
 def _filled(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, str]:
-    """With what `${NAME}` stands for, which is then known for a secret.
+    """Replace `${NAME}` with the environment variable's value, which is redacted from then on.
 
-    What `is_sent` as a header is a key for one line: ValueError where it is longer.
+    With `is_sent`, the values are HTTP headers; raises ValueError for one that can't be a header
+    line.
     """
 
     def checked(value: str, where: str) -> str:
@@ -557,11 +564,11 @@ async def _address(url: str, headers: dict[str, str]) -> AsyncIterator[Opened]:
     from mcp.client.streamable_http import streamable_http_client
 
     async def check(response: Response) -> None:
-        # The package would say only that there was an error.
+        # The package would only report that there was an error.
         if response.status_code == 401:
             raise PermissionError(_WANTS_A_KEY)
 
-    # How long an answer may take is a matter of each request: a tool may work for minutes.
+    # Each request sets its own timeout for the answer: a tool may work for minutes.
     patience = Timeout(_CONNECT_S, read=None)
     async with (
         AsyncClient(headers=headers, timeout=patience, event_hooks={"response": [check]}) as client,
@@ -574,10 +581,10 @@ async def _address(url: str, headers: dict[str, str]) -> AsyncIterator[Opened]:
 async def _process(
     command: Sequence[str], environ: Mapping[str, str], cwd: Path, stderr: bytearray
 ) -> AsyncIterator[Opened]:
-    """A process with a group of its own, all of which is ended.
+    """Run a server as a process group of its own, all of which is terminated on exit.
 
-    The package's own transport waits for seconds where a server does not end, and reads lines
-    of any length.
+    The package's own transport waits for seconds if a server does not exit, and reads lines of any
+    length.
     """
     import anyio
     from mcp.shared.message import SessionMessage
@@ -620,13 +627,13 @@ async def _closed(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.T
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    # What has left its group may hold the pipes open.
+    # A process that left the group may hold the pipes open.
     getattr(process, "_transport").close()  # noqa: B009 - nothing public closes them
     await asyncio.sleep(0)
 
 
 async def _read(stdout: asyncio.StreamReader, tell: Any) -> str:
-    """Pass its messages on; return why no more are read."""
+    """Forward the server's messages; return why reading ended."""
     from anyio import BrokenResourceError, ClosedResourceError
     from mcp.shared.message import SessionMessage
 
@@ -646,13 +653,13 @@ async def _read(stdout: asyncio.StreamReader, tell: Any) -> str:
 
 
 def read_message(line: bytes) -> Any:
-    """A message of the protocol; None where it is none: programs print all sorts of things."""
+    """Parse a protocol message; None for anything else, since programs print all sorts of lines."""
     from mcp_types import jsonrpc_message_adapter
 
     with suppress(ValueError):
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    # Half of a character, where a program cut a text, and what lies deep, the package does not
-    # read; who called would wait for the answer until the time is over.
+    # The package rejects lone surrogates, left where a program cut a text, and deep nesting;
+    # without this fallback the caller would wait for the answer until its timeout.
     with suppress(ValueError, RecursionError):
         plain_text = clean(json.dumps(json.loads(line), ensure_ascii=False))
         return jsonrpc_message_adapter.validate_python(json.loads(plain_text), by_name=False)
@@ -660,7 +667,7 @@ def read_message(line: bytes) -> Any:
 
 
 async def _ended(process: asyncio.subprocess.Process, reading: asyncio.Task[str]) -> str:
-    """Until it is gone, or says nothing more: what it started may hold its pipes open."""
+    """Wait until the process exits or closes its output; its children may hold the pipes open."""
     while process.returncode is None and not reading.done():
         await asyncio.wait({reading}, timeout=_LOOK_S)
     return reading.result() if reading.done() else _HAS_ENDED
@@ -681,14 +688,15 @@ async def _keep_end(stderr: asyncio.StreamReader, kept: bytearray) -> None:
 
 
 async def _end(group: int) -> None:
-    """End a process whose stdin is closed, with all of its group."""
+    """Terminate a process group whose leader's stdin is closed: wait, then SIGTERM, then
+    SIGKILL."""
     for number in (0, signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + _END_S
         while True:
             try:
                 os.killpg(group, number)
             except (ProcessLookupError, PermissionError):
-                return  # nothing of it is left, or nothing that is ours
+                return  # nothing is left, or nothing that belongs to this user
             number = 0
             if time.monotonic() > deadline:
                 break

@@ -1,9 +1,9 @@
-"""Files as they were before an edit, byte for byte, so that it can be taken back.
+"""Keep files as they were before an edit, byte for byte, so that edits can be undone.
 
-Content-addressed: `<folder>/<first two digits>/<sha256>`, 0600 in 0700 folders, outside of
-recall and export. Of a file with secrets only the text between them is kept, with the kind
-of each, in `<sha256>.parts`: the secrets themselves are looked up in the file as it stands
-when it is to be taken back. Nothing here is deleted by age.
+Contents are stored by hash: `<folder>/<first two digits>/<sha256>`, mode 0600 in 0700 folders,
+outside recall and export. Of a file with secrets only the text between them is kept, with the kind
+of each, in `<sha256>.parts`: the secrets themselves are taken from the current file when it is
+restored. Nothing here is deleted by age.
 """
 
 import hashlib
@@ -34,29 +34,29 @@ _MOST_HASHED_BYTES = 256 * 1024 * 1024
 
 
 class _Parts(msgspec.Struct, frozen=True):
-    """What is kept of a file with secrets."""
+    """What is kept of a file with secrets: the text around them, and their kinds."""
 
     pieces: tuple[str, ...]
-    """None at all where the file could not be taken apart."""
+    """Empty if the file could not be split."""
     kinds: tuple[str, ...]
     encoding: Encoding
     bom: bytes
 
     def filled(self, secrets: Iterable[str]) -> bytes:
-        """The file with these secrets in it."""
+        """Return the file's content with these secrets inserted."""
         first, *others = self.pieces
         behind = (secret + piece for secret, piece in zip(secrets, others, strict=True))
         return Text(text="", encoding=self.encoding, bom=self.bom).encode(first + "".join(behind))
 
 
 class Preimages:
-    """The folder that keeps them."""
+    """The folder of file contents as they were before edits."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def keep(self, content: bytes) -> str:
-        """Make the content durable, but for its secrets; its SHA-256 is what `load` takes."""
+        """Store a content durably, without its secrets; returns its SHA-256, which `load` takes."""
         name = _hash(content)
         text = decode(content)
         clear, parts = self._files(name)
@@ -69,9 +69,9 @@ class Preimages:
         return name
 
     def load(self, sha256: str, now: bytes | None = None) -> bytes:
-        """The content again, with the secrets that the file has now.
+        """Return a stored content, with secrets taken from the file's current content `now`.
 
-        OSError if it is gone, ValueError if it is damaged, ToolFailure if a secret is gone.
+        Raises OSError if it is gone, ValueError if it is damaged, ToolFailure if a secret is gone.
         """
         if not _NAME.fullmatch(sha256):
             raise ValueError(f"{sha256!r} is not the name of a pre-image.")
@@ -87,24 +87,24 @@ class Preimages:
         return content
 
     def path(self, sha256: str) -> Path:
-        """Return the file that holds it."""
+        """Return the file that stores a content."""
         clear, parts = self._files(sha256)
         return parts if parts.exists() else clear
 
     def made_at(self, sha256: str) -> datetime | None:
-        """When it was kept; None where it is not."""
+        """Return when a content was stored; None if it is not."""
         try:
             return datetime.fromtimestamp(self.path(sha256).stat().st_mtime, UTC)
         except OSError:
             return None
 
     def remove(self, names: Iterable[str]) -> int:
-        """Delete these for ever; how many there were."""
+        """Delete contents for good; returns how many existed."""
         files = (self._files(name) for name in names if _NAME.fullmatch(name))
         return sum(any([_gone(clear), _gone(parts)]) for clear, parts in files)
 
     def look_through(self) -> None:
-        """Take the secrets out of what earlier versions kept whole; this is done once."""
+        """Remove the secrets from contents that earlier versions stored whole; runs once."""
         done = self._folder / _LOOKED_THROUGH
         if done.exists() or not self._folder.is_dir():
             return
@@ -129,7 +129,7 @@ def _apart(text: Text) -> bytes:
     found = parted(text.text)
     pieces = found.pieces if found else ()
     kinds = tuple(kind for kind, _ in found.secrets) if found else ()
-    # Escapes carry what is no UTF-8.
+    # JSON escapes preserve what is not UTF-8.
     return json.dumps(msgspec.to_builtins(_Parts(pieces, kinds, text.encoding, text.bom))).encode()
 
 
@@ -159,7 +159,7 @@ def _put_together(sha256: str, data: bytes, now: bytes | None) -> bytes:
 
 
 def _guesses(parts: _Parts, now: bytes | None) -> Iterator[tuple[str, ...]]:
-    """Secrets of the file as it stands: by what is before each on its line, then by kind."""
+    """Yield choices of the current secrets: by what precedes each on its line, then by kind."""
     here = parted(decode(now).text) if now is not None else None
     if here is None:
         return
@@ -180,7 +180,7 @@ def _guesses(parts: _Parts, now: bytes | None) -> Iterator[tuple[str, ...]]:
 
 
 def _dealt(keys: Sequence[str], values: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """For each key the next of its values."""
+    """Return, for each key, the next of its values."""
     left = {key: iter(of_key) for key, of_key in values.items()}
     return tuple(next(left[key]) for key in keys)
 
@@ -205,29 +205,30 @@ _CUT_OFF = "an edit of it was interrupted, and its previous content is not known
 
 Outcome = Literal["restored", "removed", "as_before", "kept", "failed"]
 Confirm = Callable[[str, str], Awaitable[bool]]
-"""Is told the file and why there is doubt; whether to go back all the same."""
+"""Receives the file and the reason for doubt; returns whether to restore it anyway."""
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one file."""
+    """The outcome for one file."""
 
     path: str
     outcome: Outcome
     note: str = ""
-    """Why it was left as it is."""
+    """Why it was left unchanged."""
     kept: Path | None = None
-    """Where what stood there is now; but for its secrets, where the name ends with `.parts`."""
+    """Where its content from before restoring is kept; without secrets if the name ends in
+    `.parts`."""
 
 
 class Restorer:
-    """Takes files back, inside one workspace."""
+    """Restores files inside one workspace."""
 
     def __init__(self, workspace: Workspace, preimages: Preimages) -> None:
         self._workspace = workspace
         self._preimages = preimages
 
     async def restore(self, changes: Sequence[FileChange], confirm: Confirm) -> list[Restored]:
-        """Restore one after the other; what can't be done for one keeps none of the others."""
+        """Restore files one by one; a failure of one does not affect the others."""
         done = []
         cut_off = [each for each in (self._real(c.path) for c in changes if c.cut_off) if each]
         for change in changes:
@@ -242,9 +243,9 @@ class Restorer:
         return done
 
     async def sides(self, change: FileChange) -> tuple[bytes | None, bytes | None]:
-        """Return a file before its first edit and now; None where there is none.
+        """Return a file's content before its first edit, and now; None where it does not exist.
 
-        ToolFailure says why one of them can't be known.
+        Raises ToolFailure, with the reason, if either is unknown.
         """
         if change.cut_off:
             raise ToolFailure(_CUT_OFF)
@@ -260,7 +261,7 @@ class Restorer:
         if doubt := _doubt(change, now):
             if not await confirm(path, doubt):
                 return Restored(path=path, outcome="kept", note=doubt)
-            # The answer took time.
+            # The file may have changed while the user was deciding.
             if await interruptible(lambda _: self._look(path)) != found:
                 raise workspace.stale(path)
         return await interruptible(lambda _: self._put(path, real, now, wanted))
@@ -282,7 +283,7 @@ class Restorer:
             raise ToolFailure(f"its previous content can't be read: {error}") from None
 
     def _look(self, path: str) -> tuple[Path, bytes | None]:
-        """The real path, and what is there now; None where there is nothing."""
+        """Return the real path and its current content; None if it does not exist."""
         target = self._workspace.resolve(path)
         if self._workspace.is_private(target.real):
             raise ToolFailure("it belongs to ragmem itself")
@@ -319,7 +320,7 @@ class Restorer:
 
 
 def _doubt(change: FileChange, now: bytes | None) -> str:
-    """Why the person is to be asked; empty where only this session has written the file."""
+    """Return why to ask the user; empty if only this session has written the file."""
     if now is None:
         return "it no longer exists"
     if _hash(now) != change.after:

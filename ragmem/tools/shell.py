@@ -1,4 +1,4 @@
-"""run_command: one shell command, asked for, under a guard, with bounded output."""
+"""Run shell commands: approved, supervised by a guard process, with bounded output."""
 
 import asyncio
 import os
@@ -49,15 +49,15 @@ if TYPE_CHECKING:
 MAX_TIMEOUT_S = 600
 MAX_SHOWN_CHARS = 30_000
 MAX_SPILLED_BYTES = 50_000_000
-"""Of a command's output, so much is kept in a file."""
+"""How much of a command's output is kept in a file."""
 MAX_KEPT_BYTES = 1_000_000_000
-"""Of the outputs of all commands: the oldest go."""
+"""Limit for the files of all commands together; the oldest are deleted."""
 MAX_OUTPUT_BYTES = 500_000_000
-"""A command that writes more is stopped: it would not end."""
+"""A command that writes more is stopped, since it would never end."""
 MAX_COMMAND_BYTES = 100_000
 _MEMORY_BYTES = 512 * 1024
 _HELD_BYTES = 256 * 1024
-"""Output is looked through for secrets in pieces of this size."""
+"""Output is searched for secrets in blocks of this size."""
 _LONGEST_KEY = 16 * 1024
 _DRAIN_S = 0.2
 _LAST_CHARS = 1000
@@ -100,16 +100,16 @@ class Commands(msgspec.Struct, frozen=True):
     """How commands are run."""
 
     timeout_s: float = ToolsConfig().command_timeout_s
-    """Of a command that names none."""
+    """Timeout of commands that set none."""
     failed_before: Callable[[str], Awaitable[str]] | None = None
-    """What is remembered of a command that is about to be run again, on one line; else empty."""
+    """Returns what is remembered of a command about to be run again, on one line; else empty."""
     sandbox: "Callable[[], Sandbox | None]" = lambda: None
-    """What they run in, where the system has one and the settings want it; asked by the first."""
+    """Returns the sandbox to use, if the settings want one; called by the first command."""
     jobs: "Jobs | None" = None
-    """Where those that go on are begun; None where that can't be done."""
+    """Where background commands are started; None if that is not supported."""
 
     def of_person(self) -> "Commands":
-        """Return what runs the commands that the person types."""
+        """Return the configuration for commands that the user types."""
 
         def own() -> "Sandbox | None":
             sandbox = self.sandbox()
@@ -119,7 +119,7 @@ class Commands(msgspec.Struct, frozen=True):
 
 
 class RunCommand(AgentTool):
-    """Runs what was approved; every command asks (see `Permissions`)."""
+    """Run approved commands; each needs approval (see `Permissions`)."""
 
     name = RUN_COMMAND
     Params: type[msgspec.Struct] = RunCommandParams
@@ -147,12 +147,12 @@ class RunCommand(AgentTool):
         )
 
     def title(self, params: RunCommandParams) -> str:
-        """The command, of several lines the first."""
+        """Return the command's first line."""
         named = one_line(first_line(params.command), 160)
         return named + " (in the background)" * params.background
 
     async def run(self, params: RunCommandParams) -> ToolOutput:
-        """Run it, and return exit code and output; ToolFailure when refused or out of time."""
+        """Return exit code and output; raises ToolFailure if it is refused or times out."""
         command = params.command
         if "\0" in command or not command.strip() or command != clean(command):
             raise ToolFailure("The command is empty, or contains a NUL or half a character.")
@@ -194,7 +194,7 @@ class RunCommand(AgentTool):
                 )
             )
         except asyncio.CancelledError as error:
-            # What it had printed is its answer, and the turn's end is seen to by the caller.
+            # Report what it had printed as its result; the caller handles the end of the turn.
             unknown = ", but not everything it started has ended yet"
             rest = _still_there(ended[0]) if ended else unknown
             why = "Stopped as ragmem exited" if ENDED in error.args else "Stopped by the person"
@@ -204,7 +204,7 @@ class RunCommand(AgentTool):
         return _report(ended[0], output, timeout, known, sandbox)
 
     async def _inside(self, outside: str) -> "tuple[Sandbox | None, str]":
-        """The sandbox that it runs in, if in one; else what it runs outside of it for."""
+        """Return the sandbox to run in, if any; else None and the reason for running outside it."""
         sandbox = self._commands.sandbox()
         if sandbox is None or not (
             await asyncio.to_thread(lambda: sandbox.is_on) or sandbox.settings.mode == "required"
@@ -221,22 +221,22 @@ class RunCommand(AgentTool):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How a command has ended."""
+    """How a command ended."""
 
     reason: str
-    """`exit`, `timeout`, `endless`, `stopped` or `held` (its guard was)."""
+    """`exit`, `timeout`, `endless`, `stopped` or `held` (its guard was stopped by a signal)."""
     status: int | None
-    """Exit code, or the signal as a negative number; None if the guard itself was lost."""
+    """Exit code, or the negative signal number; None if the guard itself was lost."""
     leftovers: int
-    """So many processes ran on in the background when the shell had ended."""
+    """How many processes were still running in the background when the shell ended."""
     left: tuple[str, ...] | None
-    """What could not be ended, and still runs; None where the system does not let us look."""
+    """Processes that could not be killed; None if the system does not list processes."""
     touched: tuple[str, ...] = ()
-    """What can run by itself and was made or changed meanwhile."""
+    """Files that can run by themselves and were created or changed meanwhile."""
 
 
 class CommandOutput:
-    """What a command wrote: its start and end in memory, most of it in a file."""
+    """A command's output: its start and end in memory, most of it in a file."""
 
     def __init__(self, folder: Path, tell: Tell) -> None:
         self.total = 0
@@ -254,9 +254,10 @@ class CommandOutput:
         self._lock = threading.Lock()
 
     def since(self, start: int) -> tuple[str, int]:
-        """Return what was written from a byte on, as a screen would show it, and where that ends.
+        """Return the output from a byte offset, as a terminal would show it, and the offset of its
+        end.
 
-        Of very much the first part is left out.
+        If it is too long for memory, its beginning is left out.
         """
         with self._lock:
             kept = bytes(self._head + self._tail) if self._is_whole else bytes(self._tail)
@@ -270,7 +271,7 @@ class CommandOutput:
         return self.total <= len(self._head) + len(self._tail)
 
     def feed(self, data: bytes) -> None:
-        """Take what was written next."""
+        """Append output."""
         with self._lock:
             self.total += len(data)
             self.lines += data.count(b"\n")
@@ -282,7 +283,7 @@ class CommandOutput:
                 del self._tail[:-_MEMORY_BYTES]
 
     def tell(self) -> None:
-        """Tell the last lines, where there are new ones, and not more often than one can read."""
+        """Report the last lines if there are new ones, no more often than anyone can read."""
         now = time.monotonic()
         if self.total == self._told or now - self._told_at < _TOLD_EVERY_S:
             return
@@ -290,12 +291,12 @@ class CommandOutput:
         end = bytes(self._tail[-_TOLD_BYTES:])
         if len(end) < _TOLD_BYTES:
             end = bytes(self._head[len(end) - _TOLD_BYTES :]) + end
-        # The first line is most likely cut, and a sequence within it too.
+        # The first line is probably incomplete, and so may be an escape sequence in it.
         first = end.find(b"\n") + 1 if len(end) < self.total else 0
         self._tell(OutputSoFar(plain(end[first:].decode("utf-8", "replace")), self.lines))
 
     def text(self) -> str:
-        """Return what a screen would have shown, cut in its middle to what a model is given."""
+        """Return what a terminal would have shown, with the middle cut to the model's limit."""
         with self._lock:
             if self._is_whole:
                 start = end = plain((self._head + self._tail).decode("utf-8", "replace"))
@@ -310,7 +311,7 @@ class CommandOutput:
         return f"{first_of(start, half)}\n… [{left_out}] …\n{last_of(end, half)}"
 
     def close(self) -> None:
-        """Write what was held back, and let go of the file."""
+        """Write what is still buffered, and close the file."""
         with self._lock:
             if self._fd >= 0:
                 self._write(self._held)
@@ -339,7 +340,7 @@ class CommandOutput:
             self.problem = error.strerror or str(error)
 
     def _spill(self, data: bytes) -> None:
-        """Into the file, which begins with what is in memory."""
+        """Write to the file, which starts with what is in memory."""
         if self.file is None and not self.problem:
             self._open()
             data = bytes(self._head) + data
@@ -354,24 +355,24 @@ class CommandOutput:
             self._held = self._held[end:]
 
     def _write(self, data: bytes) -> None:
-        """Into the file, without secrets."""
+        """Write to the file, with secrets redacted."""
         text = redact(data.decode("utf-8", "surrogateescape"))
         try:
             view = memoryview(text.encode("utf-8", "surrogateescape"))
             while view:
                 view = view[os.write(self._fd, view) :]
         except OSError as error:
-            # A full disk costs the rest of the file, not the command's answer.
+            # A full disk costs the rest of the file, not the command's result.
             self.problem = error.strerror or str(error)
             self._held = b""
             self._close()
 
 
 def _make_room(folder: Path) -> None:
-    """Remove the oldest outputs while there are too many; a turn keeps their starts and ends."""
+    """Delete the oldest outputs while there are too many; turns keep their starts and ends."""
     kept = []
     for file in folder.glob("command-*.txt"):
-        with suppress(FileNotFoundError):  # another process makes room too
+        with suppress(FileNotFoundError):  # another process deletes them too
             kept.append((file.name, file.stat().st_size, file))
     over = sum(size for _, size, _ in kept) + MAX_SPILLED_BYTES - MAX_KEPT_BYTES
     # Their names begin with the time.
@@ -383,7 +384,7 @@ def _make_room(folder: Path) -> None:
 
 
 def _safe_cut(data: bytes) -> int:
-    """Where no secret is likely to be cut in two: after a line, and not within a private key."""
+    """Return an offset unlikely to split a secret: after a line, and not within a private key."""
     end = data.rfind(b"\n") + 1 or len(data)
     key = data.rfind(b"-----BEGIN ", max(0, end - _LONGEST_KEY), end)
     if key > 0 and b"-----END " not in data[key:end]:
@@ -399,7 +400,7 @@ def run_guarded(
     stop: threading.Event,
     sandbox: "Sandbox | None" = None,
 ) -> Ended:
-    """Run a command until it ends or is stopped, in the sandbox if one is given; it blocks."""
+    """Run a command, in the sandbox if one is given; blocks until it ends or is stopped."""
     from ragmem.tools.sandbox import Confined, changed, remove_new_commondirs, states
 
     argv = ["/bin/bash", "--noprofile", "--norc", "-c", command, "bash"]
@@ -409,7 +410,7 @@ def run_guarded(
     removed = set[Path]()
 
     def look() -> None:
-        # At once, and not at the end: the person's own git runs meanwhile.
+        # Immediately rather than at the end, since the user's own git runs meanwhile.
         removed.update(remove_new_commondirs(workspace.roots, before))
 
     with sandbox.confining(argv, workspace.roots) as start:
@@ -427,7 +428,7 @@ def _guarded(
     stop: threading.Event,
     look: Callable[[], None] = lambda: None,
 ) -> Ended:
-    """`look` is called now and then while it runs."""
+    """Run a command under the guard; `look` is called at intervals meanwhile."""
     ours, theirs = socket.socketpair()
     supervisor, mark = str(Path(subprocess_guard.__file__)), subprocess_guard.new_mark()
     with ours:
@@ -455,11 +456,12 @@ def _guarded(
                 ours.shutdown(socket.SHUT_WR)
             answer = _answer(ours, guard)
             if not answer:
-                # The guard is killed, stopped or slow: below it all can still be found.
+                # The guard was killed, stopped or is slow: everything below it can still be found.
                 subprocess_guard.end_all(find)
             _drain(process.stdout.fileno(), output)
         finally:
-            # Whatever went wrong above: closing the guard ends all that runs on it.
+            # Whatever went wrong above: closing the socket makes the guard end everything that
+            # still runs.
             ours.close()
             process.stdout.close()
             _see_out(process)
@@ -472,7 +474,7 @@ def _guarded(
 
 
 def _see_out(guard: "subprocess.Popen[bytes]") -> None:
-    """Wait for the guard's end, and not for one that can't end."""
+    """Wait for the guard to exit, but kill one that can't."""
     deadline = time.monotonic() + _STOP_S
     while guard.poll() is None and not subprocess_guard.is_held(guard.pid):
         if time.monotonic() > deadline:
@@ -492,7 +494,7 @@ def _pump(
     stop: threading.Event,
     look: Callable[[], None],
 ) -> str:
-    """Read until the guard answers, the time is up or the person stops it."""
+    """Read output until the guard answers, the time is up or the user stops the command."""
     deadline = time.monotonic() + timeout_s
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
@@ -531,7 +533,7 @@ def _answer(line: socket.socket, guard: int) -> bytes:
 
 
 def _drain(pipe: int, output: CommandOutput) -> None:
-    """What is still in the pipe; not waiting for whoever else may hold it."""
+    """Read what is left in the pipe, without waiting for other processes that hold it."""
     deadline = time.monotonic() + _DRAIN_S
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
@@ -543,7 +545,7 @@ def _drain(pipe: int, output: CommandOutput) -> None:
 
 
 def _still_there(ended: Ended) -> str:
-    """What goes behind "stopped" where that is not true of everything; else empty."""
+    """Return what limits the claim that a command was stopped; empty if all of it was."""
     if ended.left is None:
         return ", with its process group: this system does not show what else it started"
     names = ", ".join(ended.left)
@@ -553,13 +555,13 @@ def _still_there(ended: Ended) -> str:
 def _report(
     ended: Ended, output: CommandOutput, timeout_s: float, known: str, sandbox: "Sandbox | None"
 ) -> ToolOutput:
-    """`known`: what is remembered of the same command, said where it has failed again."""
+    """Return the result; `known` is what is remembered of the command, shown if it fails again."""
     body = output.text().rstrip("\n")
     output.close()
     shown = body or "(no output)"
     if known and (ended.reason != "exit" or ended.status != 0):
         shown, body = f"{known}\n{shown}", f"{known}\n{body}"
-    # A pipe's end may be well where its beginning was refused.
+    # A pipeline can succeed although its first command was refused.
     said = body[-_LAST_CHARS if ended.status == 0 else 0 :]
     if sandbox and (hint := sandbox.hint(said)):
         shown += f"\n{hint}"
@@ -608,7 +610,7 @@ def commands_of(
     sandbox: "Callable[[], Sandbox | None]" = lambda: None,
     jobs: "Jobs | None" = None,
 ) -> Commands:
-    """How commands are run: one that failed before in this project is known again."""
+    """Return how commands are run: with a reminder if one has failed before in this project."""
 
     async def known(command: str) -> str:
         if memory.facts is None:
@@ -619,7 +621,7 @@ def commands_of(
             async with asyncio.timeout(_PATIENCE_S):
                 memories = await memory.facts.current(session.project_id)
         except (StoreError, TimeoutError):
-            # An extra: the command is run all the same.
+            # A reminder is optional: the command runs anyway.
             return ""
         found = failed_before(command, memories, Path(session.cwd))
         return reminder(found) if found else ""

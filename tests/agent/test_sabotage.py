@@ -96,7 +96,7 @@ async def test_a_bug_beside_the_turn_costs_one_warning_and_no_answer(
     (told,) = [text for text in warned if "can't be read" in text]
     assert "(Sabotage)" in told
     (crash,) = app.paths.log_dir.glob("crash-*.log")
-    assert told.endswith(f"This is a bug; its traceback is in {crash}")
+    assert told.endswith(f"This is a bug in ragmem; the traceback is in {crash}")
     assert "Traceback (most recent call last)" in crash.read_text()
     assert "scripted-key" not in crash.read_text() + told
     assert crash.stat().st_mode & 0o777 == 0o600

@@ -29,13 +29,13 @@ def test_default_file_explains_its_keys() -> None:
     assert text[start : text.index("# Where memory is kept.")] == snapshot("""\
 # How models are reached.
 [llm]
-# `auto`: directly to Anthropic, Gemini and OpenAI-compatible servers, by litellm to others.
+# `auto`: Anthropic, Gemini and OpenAI-compatible servers directly, others by litellm.
 #client = "auto"
 # URL of an OpenAI-compatible server; empty: the provider's own.
 #api_base = ""
-# Longest silence of a server, in seconds.
+# Seconds without data from the server before a request times out.
 #timeout_s = 120.0
-# So often a model that can't be asked, or whose answer breaks off, is asked again.
+# Number of retries for a failed or interrupted model call.
 #retries = 3
 
 """)
@@ -76,14 +76,14 @@ def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -
 @pytest.mark.parametrize(
     ("text", "key", "value", "message"),
     [
-        ("", "ui.colour", "never", "There is no setting 'ui.colour'."),
-        ("", "modle.mian", "x", "There is no setting 'modle.mian'.\nDid you mean 'model.main'?"),
-        ("", "model.mian", "x", "There is no setting 'model.mian'.\nDid you mean 'model.main'?"),
+        ("", "ui.colour", "never", "Unknown setting 'ui.colour'."),
+        ("", "modle.mian", "x", "Unknown setting 'modle.mian'.\nDid you mean 'model.main'?"),
+        ("", "model.mian", "x", "Unknown setting 'model.mian'.\nDid you mean 'model.main'?"),
         (
             "",
             "memory.worker",
             "of",
-            "can't be 'of': there is no such choice.\nIt is one of",
+            "can't be 'of': not a valid choice.\nUse one of",
         ),
         (
             "",
@@ -91,19 +91,19 @@ def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -
             "200",
             "memory.context.relevant_percent can't be '200': it must be at most 100.0.",
         ),
-        ("", "ui.color", "", "ui.color can't be '': there is no such choice."),
+        ("", "ui.color", "", "ui.color can't be '': not a valid choice."),
         ("", "memory.enabled", "maybe", "memory.enabled is true or false, not 'maybe'."),
-        ("", "ui.color", "pink", "ui.color can't be 'pink': there is no such choice."),
+        ("", "ui.color", "pink", "ui.color can't be 'pink': not a valid choice."),
         ("", "llm.retries", "many", "llm.retries is a whole number, not 'many'."),
         (
             "",
             "ui",
             "x",
-            "There is no setting 'ui'.\nThat is a section; a setting in it is 'ui.color'.",
+            "Unknown setting 'ui'.\nThat is a section; one of its settings is 'ui.color'.",
         ),
-        ("", "sandbox.write", '["x"]', "a folder is named by its path, which begins with / or ~."),
+        ("", "sandbox.write", '["x"]', "a folder must be a path that begins with / or ~."),
         ("[ui\n", "ui.color", "never", "ragmem.toml is not valid TOML"),
-        ("[ui]\n[ui]\n", "ui.color", "never", "of a section stands once: put the lines below"),
+        ("[ui]\n[ui]\n", "ui.color", "never", "may appear only once; move the lines below"),
         ("ui = 1\n", "ui.color", "never", "ui is a value in this file, not a table."),
         ("", "tools.max_iterations", "0", "it must be at least 1."),
         ("", "store.timeout_s", "0", "it must be more than 0.0."),

@@ -108,7 +108,7 @@ def test_switched_off(ragmem: Ragmem) -> None:
     )
     ragmem.ok("config", "set", "code.enabled", "false")
     assert ragmem.refused("index") == (
-        f"{said}`ragmem config set code.enabled true` switches it on.\n"
+        f"{said}`ragmem config set code.enabled true` turns it on.\n"
     )
 
 

@@ -61,8 +61,7 @@ def test_rows_fit(ragmem: Ragmem) -> None:
     assert rows == [
         "No sessions in /nowhere.",
         "Use --all to list more; --join moves",
-        "sessions here from a folder that is",
-        "gone.",
+        "sessions here from a folder that is gone.",
     ]
 
 

@@ -103,7 +103,7 @@ def test_one_person_sees_no_names(ragmem: Ragmem) -> None:
 def test_only_a_whole_id_is_taken_over(ragmem: Ragmem, given: str) -> None:
     """Elsewhere an id's tail is enough: here it would be somebody whom no other home is of."""
     before = ragmem.ok("memory", "owner").out
-    assert "is no owner's id" in ragmem.refused("memory", "owner", "--take", given)
+    assert "is not a complete owner id" in ragmem.refused("memory", "owner", "--take", given)
     assert ragmem.ok("memory", "owner").out == before
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import LLMServer
 
-NO_FILE = "\nName a file that is there and that you may read."
+NO_FILE = "\nGive a file that exists and that you can read."
 REFUSED = [
     # --- ask, chat, context
     ("ask", "error: The prompt is empty.\nType your question after the command.\n"),
@@ -58,7 +58,7 @@ REFUSED = [
     ("\x1b[31m", "error: No such command "),
     # --- sessions
     ("sessions show nosuch", "nosuch"),
-    ("sessions show ac23", "The end of an id is enough (e2ab of ac23e2ab), its beginning is not."),
+    ("sessions show ac23", "Use the end of an id (e2ab of ac23e2ab), not its beginning."),
     ("sessions rename nosuch name", "nosuch"),
     ("sessions list --all --project", "error: Use only one of --project, --all and --cwd.\n"),
     ("sessions list --join", "\nRun `ragmem sessions list --join` in a terminal.\n"),
@@ -109,7 +109,7 @@ REFUSED = [
     ("memory edit cafe1234", "error: Nothing to change.\n"),
     ("memory edit cafe1234 --subject a --no-subjects", "error: Use either --subject or"),
     ("memory show cafe1234", "cafe1234"),
-    ("memory show cafe", "The end of an id is enough"),
+    ("memory show cafe", "Use the end of an id"),
     ("memory why nonsense", "nonsense"),
     ("memory list --all --scope user", "error: --all and --scope can't be used together.\n"),
     ("memory import nofile", NO_FILE),
@@ -129,9 +129,9 @@ REFUSED = [
     ("config set model.main --yes", "No such option: --yes."),
     ("config set model.main -x", "No such option: -x."),
     ("config set model.main --global", "No such option: --global."),
-    ("config get llm.timeout", "There is no setting 'llm.timeout'"),
-    ("config unset llm.timeout", "There is no setting 'llm.timeout'"),
-    ("store use qdrant", "error: There is no store 'qdrant'.\nThe stores are sqlite and neo4j.\n"),
+    ("config get llm.timeout", "Unknown setting 'llm.timeout'"),
+    ("config unset llm.timeout", "Unknown setting 'llm.timeout'"),
+    ("store use qdrant", "error: Unknown store: 'qdrant'.\nAvailable stores: sqlite and neo4j.\n"),
     ("store migrate", "error: No target given.\nAdd `--to neo4j` or `--to sqlite`.\n"),
     ("store migrate --to postgres", "postgres"),
     ("store migrate --from nofile --to sqlite", NO_FILE),

@@ -116,7 +116,7 @@ Turn 3 · session 0000000a “x” · just now
   > Where do ferns grow?\\e]0;owned\\x07\\e[2J\\u{202e}right
   Ferns In the shade\\e]0;owned\\x07\\e[2J\\u{202e}right
 
-Further from it:
+Less relevant:
 
 Memory 0000000b · fact · told by you · just now
   found by its words\\e]0;owned\\x07\\e[2J\\u{202e}right

@@ -87,9 +87,9 @@ make a summary  4      2,000.0  1,539.0  2,500.0  2,500.0
 search          40     13.0     10.8     28.1     30.0
 
 searches   40, 95% found something
-reads      24 files read, 6 of them again in the same session and unchanged
+reads      24 files read, 6 repeatedly although unchanged in the session
 tokens     2,000 in, 1,000 of them cached, 400 out, 154 embedded
-cost       $0.5200, and 2 calls whose price is not known
+cost       $0.5200, and 2 calls of unknown price
 background 6 calls, 2 failed, $0.0200, 600 tokens in, 120 out
 pending    1,000+ without vectors, 2 not summed up by a model; a process is at
            work on it
@@ -107,10 +107,10 @@ def test_stats_of_an_empty_memory() -> None:
 memory     sqlite /m.db
            0 sessions, 0 turns, 0 tool calls, 0 summaries, 0 memories, 0 files
 
-Nothing was measured yet.
+Nothing measured yet.
 
 searches   none
-reads      0 files read, 0 of them again in the same session and unchanged
+reads      0 files read, 0 repeatedly although unchanged in the session
 tokens     0 in, 0 of them cached, 0 out, 0 embedded
 cost       $0.0000
 background 0 calls, $0.0000, 0 tokens in, 0 out
@@ -138,9 +138,9 @@ def test_what_a_day_may_cost_is_shown() -> None:
     )
     assert (document["background_cost_usd_today"], document["max_cost_usd_per_day"]) == (0.25, 5.0)
     text = " ".join(stats_text(document, width=80, today=TODAY).split())
-    assert "; $0.2500 of $5.00 that a day may cost" in text
+    assert "; $0.2500 of the daily limit of $5.00" in text
     nothing = stats_document(INFO, days(), pending={}, at_work=False, most_a_day_usd=5.0)
-    assert "a day may cost" not in stats_text(nothing, width=80, today=TODAY)
+    assert "daily limit" not in stats_text(nothing, width=80, today=TODAY)
 
 
 def test_stats_are_kept_across_runs(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_stats_are_kept_across_runs(tmp_path: Path) -> None:
     assert after["pending"]["vectors"] == 0
     assert after["background_process"] is False
     assert shown.err == ""
-    assert "3, 67% found something" in shown.out
+    assert "3, 67% with results" in shown.out
 
 
 def test_tokens_of_each_day_with_the_share_of_background_work() -> None:

@@ -194,7 +194,7 @@ def test_a_model_that_is_not_there_is_told(ragmem: Ragmem, tmp_path: Path) -> No
     assert "OPENAI_API_KEY" in nobody.refused("ask", "Hello", "-m", "openai/gpt-5")
     allowed = {"RAGMEM_UI__PERMISSION_MODE": "acceptEdits"}
     told = ragmem.refused("ask", "Hello", env=allowed)
-    assert "permissions never come from the environment" in told
+    assert "permissions can't be set in the environment" in told
 
 
 # --- settings -----------------------------------------------------------------
@@ -203,11 +203,11 @@ def test_a_model_that_is_not_there_is_told(ragmem: Ragmem, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ('[model]\nmain = "a/b"\n[ui]\ncolour = "never"\n', "line 4: there is no setting 'ui.co"),
+        ('[model]\nmain = "a/b"\n[ui]\ncolour = "never"\n', "line 4: unknown setting 'ui.co"),
         ("[model\n", "ragmem.toml is not valid TOML"),
         (
             '[ui]\ncolor = "pink"\n',
-            "line 2: ui.color: there is no such choice.\nIt is one of auto, always, never.\n",
+            "line 2: ui.color: not a valid choice.\nUse one of auto, always, never.\n",
         ),
         (
             '[memory.recent]\nturns = "3"\n',

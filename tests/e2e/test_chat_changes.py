@@ -21,10 +21,10 @@ def test_the_model_and_the_next_day_are_told_what_was_taken_back(house: House) -
         chat.send("write it down\r", ends=r"^I have written down")
         chat.send("/undo\r", prints=r"^· Undo of turn 1, “write it down”:\nnew\.txt: removed$")
     with house.chat("chat", "-c", ready=LOADED) as chat:
-        chat.send("/undo\r", prints=r"^There is nothing to take back")
+        chat.send("/undo\r", prints=r"^Nothing to undo")
         chat.send("and now?\r", ends=r"^I see\.$")
     told = json.dumps(house.server.requests[-1].body["messages"], ensure_ascii=False)
-    assert "The person has taken back what turn 1 (“write it down”) did to files. " in told
+    assert "The user undid what turn 1 (“write it down”) did to files. " in told
     assert "new.txt: removed." in told
     assert "new.txt (via create_file" not in told
     context = house.ok("context", "where were we?").out
@@ -40,22 +40,22 @@ def test_a_chat_tells_of_itself(house: House) -> None:
         chat.wait_for(r"^store +sqlite ·")
         chat.send("/config bell\r", prints=r"^chat\.bell = ")
         chat.send("/config vi\r")
-        chat.wait_for(r"^chat\.editing_mode = [\s\S]*^/config key value changes one")
+        chat.wait_for(r"^chat\.editing_mode = [\s\S]*^/config KEY VALUE changes a setting")
         assert "llm.api_base = " not in chat.text
         chat.send("/config editing\r", until=lambda: chat.text.count("chat.editing_mode = ") == 2)
         chat.send("/config chat.bell false\r")
-        chat.wait_for(r"^. chat\.bell = false, from the next start of ragmem on\.$")
+        chat.wait_for(r"^. chat\.bell = false, from the next start of ragmem\.$")
         chat.send("/config chat.bell loud\r", prints=r"chat\.bell is true or false, not 'loud'")
-        chat.send("/config nosuchthing\r", prints=r"No setting has to do with 'nosuchthing'")
+        chat.send("/config nosuchthing\r", prints=r"No setting matches 'nosuchthing'")
         chat.send("/config\r", shows=r"^  Settings › ")
         chat.send("chat.title", shows=r"^  ▸ chat\.title +true +default$[\s\S]*^    \S*.*title")
         chat.send("\r", shows=r"^  chat\.title › [^\n]*\n  ▸ ● true$\n    false$")
         chat.send(f"{DOWN}\r")
-        chat.wait_for(r"^. chat\.title = false, from the next start of ragmem on\.$")
+        chat.wait_for(r"^. chat\.title = false, from the next start of ragmem\.$")
         chat.wait_for_screen(r"^  ▸ ● chat\.title +true → false +your file$")
         chat.send("api_base", shows=r'^  ▸ llm\.api_base +"http://127\S+… +environment$')
         chat.send("\r", shows=r"^llm\.api_base = [\s\S]*^› /config llm\.api_base$")
-        chat.send("\x03/compact\r", prints=r"There is nothing to compact")
+        chat.send("\x03/compact\r", prints=r"No need to compact")
     written = house.home.rglob("*.toml")
     text = next(written).read_text()
     assert "bell = false" in text

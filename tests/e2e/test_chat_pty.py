@@ -20,7 +20,7 @@ def test_who_comes_for_the_first_time_is_told_in_a_sentence_what_this_is(house: 
     sessions = house.project.parent / ".codex" / "sessions"
     sessions.mkdir(parents=True)
     (sessions / "rollout-1.jsonl").write_text("{}\n")
-    told = r"^· All that is said and done here is remembered, on this machine\."
+    told = r"^· Everything here is remembered, on this machine\."
     with house.chat("chat", "--ephemeral", ready=LOADED) as chat:
         assert not re.search(told, chat.text, re.MULTILINE)
     with house.chat("chat") as chat:
@@ -88,7 +88,7 @@ def test_bare_ragmem_is_a_chat_that_can_be_typed_at_once(house: House) -> None:
     house.server.extend(Answer("Here."), Answer("Of course."))
     with house.chat() as chat:
         chat.send("are you there?\r", prints=r"^› are you there\?\n\nHere\.")
-        chat.send("/clear\r", shows=r"^The session before this one is kept: /resume [0-9a-f]+$")
+        chat.send("/clear\r", shows=r"^The previous session is kept: /resume [0-9a-f]+$")
         assert "Here." not in chat.screen
         chat.send(CTRL_D)
         assert chat.exit_code() == 0
@@ -124,7 +124,7 @@ def test_ephemeral_leaves_nothing_to_resume(house: House) -> None:
     with house.chat("chat", "--ephemeral", ready=LOADED) as chat:
         chat.send("one\r", prints=r"^Answer 1\.")
         chat.send("/rename The garden\r/tag beds\r", prints=r"^· Tags: beds\.")
-        chat.send("/why\r", prints=r"^Memory put nothing into the last request\.")
+        chat.send("/why\r", prints=r"^Memory added nothing to the last request\.")
         chat.send("two\r", ends=r"^Answer 2\.")
         assert "Answer 1." in house.last_prompt()
         chat.send("/cost\r/files\r/context\r", prints=r"of 25k tokens")

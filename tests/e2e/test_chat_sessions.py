@@ -18,16 +18,18 @@ def test_fork_rename_and_tag(house: House) -> None:
     house.server.extend(Answer("Yes."), Answer("So it is."))
     with house.chat("chat", rows=40, ready=LOADED) as chat:
         for command in ("/fork\r", "/rewind\r"):
-            chat.send(command, prints=r"^✗ Nothing is stored of this session")
+            chat.send(command, prints=r"^✗ This session is not stored")
         chat.send("/tag #beds shade\r", prints=r"^· Tags: beds, shade\.$")
-        chat.send("/rename The  garden\r", prints=r"^· This session is called The garden now\.")
+        chat.send("/rename The  garden\r", prints=r"^· This session is now called The garden now\.")
         said(chat, "do ferns grow?", r"Yes\.")
         chat.send("/tag -shade\r", prints=r"^· Tags: beds\.$")
-        chat.send("/fork North bed\r", prints=r"was made from: /resume [0-9a-f]{8}$")
+        chat.send(
+            "/fork North bed\r", prints=r"To return to the original session: /resume [0-9a-f]{8}$"
+        )
         chat.wait_for(r"^↩ North bed · 1 turn · last used just now")
         assert chat.text.count("Yes.") == 1
         said(chat, "in the north?", r"So it is\.")
-        chat.send("/rename North\r", prints=r"^· This session is called North now\.")
+        chat.send("/rename North\r", prints=r"^· This session is now called North now\.")
         chat.leave()
     by_title = {session["title"]: session for session in house.sessions()}
     assert {title: session["tags"] for title, session in by_title.items()} == {
@@ -45,7 +47,7 @@ def test_past_sessions_are_summed_up_found_and_told_of_once_in_one_that_is_like_
     summary = '{"text": "Authentication was refactored: login tokens are refreshed."}'
     house.server.extend(Answer("It is done."), Answer(summary))
     with house.chat("chat", "-n", "The login", columns=160, ready=LOADED) as chat:
-        chat.send("/summarize\r", prints=r"There is nothing to sum up yet\.")
+        chat.send("/summarize\r", prints=r"There are no turns to summarize yet\.")
         said(chat, "refactor the login", r"It is done\.")
         past = short_id(house.sessions()[0]["session_id"])
         chat.send("/summarize\r", prints=r"^Authentication was refactored")
@@ -62,7 +64,7 @@ def test_past_sessions_are_summed_up_found_and_told_of_once_in_one_that_is_like_
         chat.send("/new\r", prints=r"^· A new session\.")
         chat.send("refactoring authentication of login tokens\r")
         line = rf"^· You had 1 session like this one: The login \({past}, {AGO}\)\."
-        chat.wait_for(rf"{line} /resume goes on with one\.$")
+        chat.wait_for(rf"{line} /resume continues one\.$")
         told.set()
         chat.wait_for(r"^Which one\?")
         said(chat, "refactoring authentication of login tokens", r"Well\.")
@@ -79,7 +81,7 @@ def test_the_first_of_two_chats_in_a_session_hears_of_the_others_turn(house: Hou
         said(first, "a first question", r"One\.")
         with house.chat("chat", "-c", ready=LOADED) as second:
             said(second, "a question elsewhere", r"Two\.")
-            first.wait_for(r"^· Another process has added 1 turn to this session, the last one: “a")
+            first.wait_for(r"^· Another process has added 1 turn to this session, the latest: “a")
             second.leave()
         said(first, "and again", r"Three\.")
         assert "a question elsewhere" in house.last_prompt()

@@ -69,7 +69,7 @@ Answer y or yes to join them. Run `ragmem sessions list --join` to try again.
     assert prompts(ragmem, two) == {"In two"}
     code, shown = join(ragmem, two, "y")
     assert code == 0, shown
-    assert "`ragmem sessions split` undoes it." in " ".join(shown.split())
+    assert "Undo with `ragmem sessions split`." in " ".join(shown.split())
     assert "Joined: the sessions of both folders are those of" in shown
     assert prompts(ragmem, two) == {"In one", "In two"}
     ragmem.ok("ask", "In two again", "-c", cwd=two)
@@ -91,11 +91,11 @@ def test_the_first_chat_of_a_second_clone_asks_whether_both_are_one_project(
     ragmem.ok("ask", "In one", cwd=one)
     for folder, key in ((two, "y"), (three, "n")):
         with PtyChat([*COMMAND, "chat"], cwd=folder, env=ragmem.env) as first:
-            first.wait_for_screen(r"Make them one project\?")
+            first.wait_for_screen(r"Join them into one project\?")
             assert "This folder has the same remote as" in first.text
             first.send(key, shows=r"openai/scripted · \S")
             first.send(f"In {folder.name}\r", ends=r"^The answer\.")
-    assert "Make them one project?" not in chatted(ragmem, three, "In three")
+    assert "Join them into one project?" not in chatted(ragmem, three, "In three")
     assert prompts(ragmem, one) == {"In one", "In two"}
     assert prompts(ragmem, three) == {"In three"}
 
@@ -145,7 +145,7 @@ def test_a_chat_joins_a_worktree_once_and_never_after_it_was_split(
     assert ragmem.read("search", "tree", cwd=main) == []
     assert len(ragmem.read("search", "tree", cwd=tree)) > 0
     assert line not in chatted(ragmem, tree, "Three")
-    nothing = "is a project of its own: there was nothing to split.\n"
+    nothing = "is already a project of its own; nothing to split.\n"
     assert ragmem.ok("sessions", "split", str(tree), cwd=main).out == f"{tree} {nothing}"
     assert ragmem.ok("sessions", "split", cwd=main).out == f"{main} {nothing}"
 
@@ -242,7 +242,7 @@ def test_sessions_of_a_renamed_folder_are_found(tmp_path: Path, ragmem: Ragmem) 
     done = ragmem.ok("sessions", "list", cwd=new)
     assert (done.out, done.err.replace(str(tmp_path), "…")) == (
         "",
-        "No sessions of …/new.\n"
+        "No sessions in …/new.\n"
         "Use --project or --all to list more; --join moves sessions here from "
         "a folder that is gone.\n",
     )

@@ -192,11 +192,14 @@ def test_settings_of_servers_are_checked_and_shown_without_keys(tmp_path: Path) 
         assert "GITHUB_PAT" in shown.out
         assert KEY not in shown.out
     for table, reason in (
-        ("[mcp.servers.a]", "mcp.servers: a server has either a command or a url"),
-        ('[mcp.servers.a]\nurl = "ftp://b"', "mcp.servers: a server's url begins with http:// or"),
+        ("[mcp.servers.a]", "mcp.servers: a server needs either a command or a url"),
+        (
+            '[mcp.servers.a]\nurl = "ftp://b"',
+            ("mcp.servers: a server's url must begin with http:// or"),
+        ),
         ('[mcp.servers.a]\ncomand = "x"', "mcp.servers: unknown field comand.\n"),
         ('[mcp.servers.a]\ncommand = ["x"]', "mcp.servers: command must be text, not a list.\n"),
-        ('[mcp.servers."a b"]\ncommand = "x"', "mcp.servers: a server is named by letters"),
+        ('[mcp.servers."a b"]\ncommand = "x"', "mcp.servers: a server name has letters"),
     ):
         (ragmem.home / "ragmem.toml").write_text(f"[ui]\n{table}\n")
         done = ragmem.run("config", "show")

@@ -90,7 +90,7 @@ def test_a_home_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
             75,
             "The answer: café ✓.\n",
             """\
-note: Nothing of this is remembered: The folder …/home/data can't be used: Read-only file \
+note: Nothing is being remembered: Can't use the folder …/home/data: Read-only file \
 system. Make it writable, or set RAGMEM_HOME to a folder that is.
 """,
         )
@@ -100,7 +100,7 @@ system. Make it writable, or set RAGMEM_HOME to a folder that is.
             2,
             "",
             """\
-error: The folder …/home/data can't be used: Read-only file system.
+error: Can't use the folder …/home/data: Read-only file system.
 Make it writable, or set RAGMEM_HOME to a folder that is.
 """,
         )
@@ -128,7 +128,7 @@ def test_a_memory_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
     code, out, err = plain(run(ragmem, "ask", "Hello?", through=through), tmp_path)
     assert (code, out) == (1, ANSWER + "\n")
     assert "can't be written" in err
-    assert err.count("This turn is not kept") == 1
+    assert err.count("This turn was not stored") == 1
     assert "The memory could not be asked" not in err
     code, out, err = plain(run(ragmem, "sessions", "list", through=through), tmp_path)
     assert (code, "Before" in out, err) == (0, True, "")
@@ -138,7 +138,7 @@ def test_a_memory_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
 
 @pytest.mark.parametrize("way", ["RAGMEM_HOME", "HOME"])
 def test_a_home_that_is_a_file(tmp_path: Path, ragmem: Ragmem, way: str) -> None:
-    file, said = tmp_path / "file", "a file stands where a folder should be"
+    file, said = tmp_path / "file", "a file is in its place"
     file.write_text("mine\n")
     file.chmod(0o644)
     env: dict[str, str | None] = {"RAGMEM_HOME": None, way: str(file)}
@@ -179,8 +179,9 @@ def test_nobody_has_no_home(tmp_path: Path, ragmem: Ragmem) -> None:
         (
             75,
             "The answer: café ✓.\n",
-            "note: Nothing of this is remembered: There is no home folder to keep the memory in: "
-            "HOME is not set. Set RAGMEM_HOME to a folder that can be written.\n",
+            "note: Nothing is being remembered: No home "
+            "folder for the memory: "
+            "HOME is not set. Set RAGMEM_HOME to a writable folder.\n",
         )
     )
     code, out, err = plain(run(ragmem, "sessions", "list", env=env, through=through), tmp_path)
@@ -282,15 +283,15 @@ def test_loose_modes_are_repaired_with_a_notice(tmp_path: Path, ragmem: Ragmem) 
         (ragmem.home / "data").chmod(0o755)
         (ragmem.home / "data" / "memory.db").chmod(0o644)
         assert ragmem.ok(*arguments).err.replace(str(tmp_path), "…") == snapshot(
-            "note: Others could look into …/home/data (was 0755), …/home/data/memory.db "
-            "(was 0644); closed to them now.\n"
+            "note: Others could read …/home/data (was 0755), …/home/data/memory.db "
+            "(was 0644); permissions were fixed.\n"
         )
         assert loose(ragmem.home) == []
         assert ragmem.ok(*arguments).err == ""
     (ragmem.home / "logs").chmod(0o750)
     done = ragmem.run("doctor")
     assert "note   folders" in done.out
-    assert "logs (was 0750); closed to them now" in done.out
+    assert "logs (was 0750); permissions were fixed" in done.out
 
 
 def test_a_folder_of_everybody_stays_open(tmp_path: Path, ragmem: Ragmem) -> None:

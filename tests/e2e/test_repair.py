@@ -53,17 +53,17 @@ def test_a_damaged_graph_is_mended(ragmem: Ragmem, neo4j_server: Connection) -> 
     done = ragmem.run("store", "check")
     assert done.code == 1
     assert [line.split(" (")[0] for line in done.out.splitlines()] == [
-        "not so: turns are counted from 1 without gaps",
-        "not so: the newest turn of a session is known",
-        "not so: a turn belongs to its session",
+        "violated: turns are counted from 1 without gaps",
+        "violated: the newest turn of a session is known",
+        "violated: a turn belongs to its session",
     ]
 
     done = ragmem.run("store", "repair")
-    assert (done.code, done.out) == (0, "Saved: 1 session, 2 turns.\n"), done.err
+    assert (done.code, done.out) == (0, "Recovered: 1 session, 2 turns.\n"), done.err
     *found, kept = done.err.splitlines()
     assert len(found) == 3
     assert session["session_id"] in found[0]
-    file = Path(kept.removeprefix("The graph as it was is kept: ").partition(" (")[0])
+    file = Path(kept.removeprefix("The original graph is kept in ").partition(" (")[0])
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     counted = [row["properties"].get("turnCount") for row in rows if "node" in row]

@@ -123,7 +123,7 @@ def test_what_is_close_comes_first_and_the_rest_under_a_line(
         ragmem.ok("ask", f"Off topic: {question}")
     for command in (("search",), ("sessions", "search")):
         done = ragmem.ok(*command, "Where does the staging database listen?")
-        close, _, rest = done.out.partition("\nFurther from it:\n")
+        close, _, rest = done.out.partition("\nLess relevant:\n")
         assert "found by its words" in close
         # What is further in a session that is close stands with it.
         assert rest or command == ("sessions", "search")
@@ -199,7 +199,7 @@ def test_vectors_of_another_model_are_told_and_made_anew(tmp_path: Path, server:
     assert not [r for r in server.requests if r.path.endswith("/embeddings")]
 
     done = ragmem.ok("store", "reembed", env=OTHER_MODEL)
-    assert "were embedded by" in done.out
+    assert "memories with" in done.out
     assert "other-embedder" in done.out
     assert "embedding: " in done.err
     assert found(ragmem, *port, env=OTHER_MODEL)[0]["similarity"] is not None
@@ -218,7 +218,7 @@ def test_a_session_is_summed_up_at_once(tmp_path: Path, server: LLMServer) -> No
     """By command; the newest session of the folder, or the one that is named; cut from the turns
     where no model answers."""
     empty = Ragmem(tmp_path / "empty")
-    assert "There is no session of" in empty.refused("sessions", "summarize")
+    assert "No session in" in empty.refused("sessions", "summarize")
     ragmem, ids = talk(tmp_path, server, worker="off")
     away = {"RAGMEM_API_BASE": "http://127.0.0.1:9/v1"}
     cut = ragmem.ok("sessions", "summarize", env=away)

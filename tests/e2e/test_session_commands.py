@@ -198,7 +198,7 @@ def test_similar_sessions_by_text_and_by_session(ragmem: Ragmem, tmp_path: Path)
     assert text.startswith("ID        ALIKE  LAST ACTIVITY  TITLE AND SUMMARY\n" + auth[-8:])
     none = ragmem.ok("sessions", "similar", "the price of coffee in Peru")
     assert none.out == ""
-    assert "No session with a summary is like this." in none.err
+    assert "No similar session has a summary." in none.err
 
 
 def test_insights_are_made_once_and_shown(ragmem: Ragmem) -> None:
@@ -252,4 +252,4 @@ def test_insights_that_fail_are_said_and_left_for_the_next_time(ragmem: Ragmem) 
     known = ragmem.ok("sessions", "insights", "--format", "json", env=nothing)
     assert [each["session_id"] for each in known.json] == [two]
     assert known.err.startswith("1 session not reviewed: local/")
-    assert "is too small for this. Name one with -m" in known.err
+    assert "is too small for this. Choose one with -m" in known.err

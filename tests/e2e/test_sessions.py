@@ -76,7 +76,7 @@ def test_a_session_as_json_and_in_a_table(reading: Ragmem) -> None:
 def test_that_there_is_nothing_is_said_on_stderr(ragmem: Ragmem) -> None:
     done = ragmem.ok("sessions", "list")
     assert done.out == ""
-    assert done.err.startswith("No sessions of ")
+    assert done.err.startswith("No sessions in ")
     tagged = ragmem.ok("sessions", "list", "--tag", "nosuch").err
     assert " with the tag nosuch.\nLeave out --tag and --status to list all.\n" in tagged
     found = ragmem.ok("search", "ferns")

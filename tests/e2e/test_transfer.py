@@ -128,7 +128,7 @@ def test_a_backup_brings_it_back(ragmem: Ragmem, tmp_path: Path) -> None:
     asked = elsewhere.run("store", "migrate", "--from", str(file))
     assert (asked.code, "--yes" in asked.err) == (2, True)
     owner = ragmem.ok("memory", "owner").out.strip()
-    take = f"`ragmem memory owner --take {owner}` makes them your own"
+    take = f"`ragmem memory owner --take {owner}`; otherwise"
     assert take in elsewhere.ok("store", "migrate", "--from", str(file), "--yes").err
     elsewhere.ok("memory", "owner", "--take", owner)
     assert take not in elsewhere.ok("store", "migrate", "--from", str(file), "--yes").err
@@ -165,7 +165,32 @@ def test_a_backup_that_somebody_has_edited_is_refused_as_damaged(
     done = elsewhere.run("store", "migrate", "--from", str(file), "--yes")
     assert done.code == 1
     assert f"error: The backup {file} is damaged: " in done.err
-    assert "Use another backup if there is one." in done.err
+    assert "Use another backup, if you have one." in done.err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (r'\{"write":"summary".*', '{"a":' * 10_000, r"its line \d+ can't be read"),
+        (r'"2026-[^"]*Z"', '"2026-11-27T00:00:00"', "a time has no time zone"),
+        (r'"2026-[^"]*Z"', '"0001-01-01T00:00:00Z"', "a time lies beyond the years 2 to 9998"),
+    ],
+    ids=["deep", "no zone", "first year"],
+)
+def test_a_backup_of_lines_that_somebody_has_edited_is_refused_as_damaged(
+    tmp_path: Path, old: str, new: str, why: str
+) -> None:
+    file = tmp_path / "backup.jsonl"
+    lines = (FIXTURES / "schema-5.writes.jsonl").read_text("utf-8").splitlines()
+    lines = ['{"format":"ragmem.writes","version":1}', *lines, f'{{"end":{len(lines)}}}', ""]
+    text, count = re.subn(old, new, "\n".join(lines))
+    assert count
+    file.write_text(text, "utf-8")
+    home = Ragmem(tmp_path / "new")
+    done = home.run("store", "migrate", "--from", str(file), "--yes")
+    assert done.code == 1
+    assert re.search(f"error: The backup {re.escape(str(file))} is damaged: {why}", done.err)
+    home.ok("sessions", "list", "--all")
 
 
 @pytest.mark.parametrize("form", ["db", "jsonl"])
@@ -208,7 +233,7 @@ def test_export_and_import(ragmem: Ragmem, tmp_path: Path) -> None:
     assert ragmem.ok("sessions", "export", session_id[-8:]).out == text
     ragmem.refused("sessions", "export", "-o", str(file))
     told = ragmem.refused("sessions", "import", str(file))
-    assert "is here already" in told
+    assert "is already here" in told
     assert "--as-new" in told
 
     elsewhere = Ragmem(tmp_path / "elsewhere")
@@ -245,10 +270,10 @@ def test_what_is_no_export_is_refused(tmp_path: Path) -> None:
     """In words, with nothing stored."""
     ragmem, file = Ragmem(tmp_path), tmp_path / "file.json"
     for content, reason in (
-        ("", "no session that ragmem has exported"),
-        ("{}", "no session that ragmem has exported"),
+        ("", "not a session exported by ragmem"),
+        ("{}", "not a session exported by ragmem"),
         ('{"format": "ragmem.session", "version": 2}', "version"),
-        ("[" * 100_000, "no session that ragmem has exported"),
+        ("[" * 100_000, "not a session exported by ragmem"),
     ):
         file.write_text(content)
         assert reason in ragmem.refused("sessions", "import", str(file))
@@ -359,7 +384,7 @@ def test_a_session_of_somebody_else_speaks_for_nobody_here(ragmem: Ragmem, tmp_p
     file.write_text(json.dumps(document))
     asked = elsewhere.run("sessions", "import", str(file))
     assert (asked.code, asked.out) == (2, "")
-    assert "Of somebody else, by the owner's id in the file" in asked.err
+    assert "From someone else (by the owner id in the file)" in asked.err
     assert f"  rule, pinned, every project  {order}\n  preference  {order}\n" in asked.err
     elsewhere.ok("sessions", "import", str(file), "--yes")
     found = elsewhere.read("memory", "list", "--all")
@@ -455,8 +480,8 @@ def test_check_says_what_is_wrong(ragmem: Ragmem) -> None:
     done = ragmem.run("store", "check")
     assert done.code == 1
     found = [line.split(" (")[0] for line in done.out.splitlines()]
-    assert "not so: turns are counted from 1 without gaps" in found
-    assert all(line.startswith("not so: ") for line in found)
+    assert "violated: turns are counted from 1 without gaps" in found
+    assert all(line.startswith("violated: ") for line in found)
 
 
 def test_repair_tells_of_each_session_how_many_turns_it_has_lost(ragmem: Ragmem) -> None:
@@ -468,8 +493,8 @@ def test_repair_tells_of_each_session_how_many_turns_it_has_lost(ragmem: Ragmem)
     connection.execute("DELETE FROM turns WHERE session_id = ? AND turn_index = 1", (cut,))
     connection.close()
     done = ragmem.ok("store", "repair")
-    assert done.out == "Saved: 2 sessions, 2 turns.\n"
-    assert re.search(rf"^Lost of session {short_id(cut)} “.+”: 1 of 2 turns\.$", done.err, re.M)
+    assert done.out == "Recovered: 2 sessions, 2 turns.\n"
+    assert re.search(rf"^Lost from session {short_id(cut)} “.+”: 1 of 2 turns\.$", done.err, re.M)
     assert short_id(whole) not in done.err
 
 
@@ -483,8 +508,8 @@ def test_repair_of_what_is_wholly_there_points_to_no_backup(ragmem: Ragmem) -> N
     connection.execute("DELETE FROM documents")
     connection.close()
     done = ragmem.ok("store", "repair")
-    assert done.out.startswith("Saved: ")
-    assert done.err.startswith("All that is there could be read. The damaged database is kept")
+    assert done.out.startswith("Recovered: ")
+    assert done.err.startswith("Everything could be read. The damaged database is kept")
 
 
 @pytest.mark.parametrize("harm", ["damaged", "missing"])
@@ -504,14 +529,14 @@ def test_repair_saves_what_can_be_read_and_takes_the_rest_from_a_backup(
         database.unlink()
         for command in (("sessions", "list"), ("store", "check"), ("doctor",)):
             told = ragmem.run(*command)
-            assert (told.code, "`ragmem store repair` takes" in told.out + told.err) == (1, True)
+            assert (told.code, "`ragmem store repair` uses" in told.out + told.err) == (1, True)
     done = ragmem.ok("store", "repair")
-    assert done.out == "Saved: 1 session, 2 turns.\n"
-    assert "What is missing was taken from" in done.err
-    assert "Lost of session" not in done.err
+    assert done.out == "Recovered: 1 session, 2 turns.\n"
+    assert "Missing records were restored from" in done.err
+    assert "Lost from session" not in done.err
     kept = [file.read_bytes() for file in database.parent.glob("memory.db.damaged-*")]
     assert kept == ([damaged] if harm == "damaged" else [])
-    assert ("is kept as it was" in done.err) is bool(kept)
+    assert ("database is kept: " in done.err) is bool(kept)
     assert mode(database) == 0o600
     assert ragmem.shown(session["session_id"]) == before
     ragmem.ok("ask", "-c", "Still there?")
@@ -521,7 +546,7 @@ def test_repair_saves_what_can_be_read_and_takes_the_rest_from_a_backup(
 def test_repair_names_a_backup_that_is_newer_than_the_one_it_took(ragmem: Ragmem) -> None:
     file = Path(ragmem.ok("store", "backup").out.strip())
     (ragmem.home / "data" / "memory.db").unlink()
-    assert f"More may be in {file}: " in ragmem.ok("store", "repair").err
+    assert f"{file} may have more: " in ragmem.ok("store", "repair").err
 
 
 def test_without_a_daily_copy_a_lost_database_names_the_newest_backup(ragmem: Ragmem) -> None:
@@ -531,7 +556,7 @@ def test_without_a_daily_copy_a_lost_database_names_the_newest_backup(ragmem: Ra
         copy.unlink()
     database.unlink()
     told = ragmem.refused("store", "repair", code=1)
-    assert f"Put it back from a backup: copy {file} to its place. To start" in told
+    assert f"Restore it from a backup: copy {file} to its place. To start" in told
     shutil.copyfile(file, database)
     assert ragmem.ok("store", "repair").out == "Nothing to repair.\n"
 
@@ -544,7 +569,7 @@ def test_a_backup_that_is_damaged_is_named_and_not_the_copy_that_was_read(
     os.truncate(file, 20_000)
     told = ragmem.refused("store", "migrate", "--from", str(file), "--yes", code=1)
     assert f"The backup {file} is damaged: 20000 bytes are left of" in told
-    assert told.endswith("Use another backup if there is one.\n")
+    assert told.endswith("Use another backup, if you have one.\n")
 
 
 @pytest.mark.parametrize("left", [b"", None], ids=["empty", "missing"])
@@ -558,8 +583,8 @@ def test_a_lost_database_is_not_repaired_away(ragmem: Ragmem, left: bytes | None
         database.write_bytes(left)
     for command in ("repair", "check", "backup"):
         told = ragmem.refused("store", command, code=1)
-        assert "held something before" in told
-        assert "Put it back from a backup. To start" in told
+        assert "was in use before" in told
+        assert "Restore it from a backup. To start" in told
     assert database.exists() is (left is not None)
 
 

@@ -234,7 +234,7 @@ async def test_summarize(memory: OpenMemory, spot: Spot) -> None:
     script = [Says("In burrows."), Says("At night."), Says("As you say.")]
     async with an_agent(memory, spot, *script) as (agent, llm, small):
         talk = await agent.create_conversation()
-        with pytest.raises(UsageError, match="nothing to sum up"):
+        with pytest.raises(UsageError, match="no turns to summarize"):
             await talk.summarize()
         await talk.send_message("Where do wombats live?")
         await talk.send_message("When do they wake?")

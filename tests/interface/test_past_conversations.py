@@ -51,7 +51,7 @@ async def test_nothing_is_compared_where_nothing_is_embedded(
     memory: OpenMemory, spot: Spot
 ) -> None:
     async with an_agent(memory, spot, embed_messages=False) as (agent, _, _):
-        with pytest.raises(UsageError, match="Nothing is embedded"):
+        with pytest.raises(UsageError, match="embeddings are turned off"):
             await agent.find_similar_conversations("x")
 
 
@@ -96,5 +96,5 @@ async def test_a_branch_knows_nothing_of_what_came_later(memory: OpenMemory, spo
         assert await whole.get_summary() == "One and two."
         [_, foreign] = await other.get_history()
         for wrong in (foreign.uuid, f"{new_id()}:user", "nonsense", new_id()):
-            with pytest.raises(UsageError, match="no message of this conversation"):
+            with pytest.raises(UsageError, match="not a message of this conversation"):
                 await talk.branch(wrong)

@@ -263,12 +263,12 @@ def test_what_is_folded_is_shown_before_it_can_be_allowed(
 ) -> None:
     """A yes to a folded change shows the whole of it, and asks again."""
     chat.send("edit long\r", shows=r"^▸ v view all$")
-    assert "Allow this change? It is long: a yes shows all of it first." in chat.screen
+    assert "Allow this change? It is long; a yes shows all of it first." in chat.screen
     assert "● Create a.py  +120" in chat.text
     assert "│  20 + line_20 = 20\n  … 81 more rows (v shows all)\n│ 102 + line_102" in chat.text
     chat.send(first, prints=r"^│  60 \+ line_60 = 60$")
     chat.wait_for_screen(r"^Allow this change\?")
-    assert "All of it is above now: please answer." in chat.text
+    assert "That is all of it. Please answer." in chat.text
     assert "view all" not in chat.screen
     assert not chat.log("decided")
     decided = chat.decides(then)
@@ -284,8 +284,8 @@ def test_decisions(chat: FakeChat) -> None:
             ("Y\r", (True, False, "")),
             ("Yes\r", (True, False, "")),
             ("a", (True, True, "")),
-            ("n", (False, False, "the person refused")),
-            ("no\r", (False, False, "the person refused")),
+            ("n", (False, False, "the user refused")),
+            ("no\r", (False, False, "the user refused")),
             (f"{DOWN}\r", (True, False, "")),
             (f"{DOWN}{DOWN}{DOWN}\r", (True, True, "")),
             (f"{DOWN}{DOWN}{UP}{UP}{UP}\r", (True, False, "")),
@@ -386,7 +386,7 @@ def test_a_question_that_is_left_ends_the_turn(chat: FakeChat, asked: str, key: 
     chat.send(f"{asked}\r", shows=r"^Allow this")
     chat.send("next words\r", shows=r"^queued: next words$")
     decided = chat.decides(key)
-    assert (decided["allowed"], decided["reason"]) == (False, "the person stopped the turn")
+    assert (decided["allowed"], decided["reason"]) == (False, "the user stopped the turn")
     chat.wait_for(r"^  interrupted$")
     assert chat.log("finished")[0]["subtype"] == "interrupted"
     chat.wait_for_screen(r"^› next words$")
@@ -425,13 +425,13 @@ def test_words_are_no_decision(chat: FakeChat) -> None:
     """A draft that begins with a letter of the choices decides nothing; why is said beside it."""
     chat.send("edit\r", shows=r"^Allow this change\?")
     chat.send("yes and then", shows=r"^› yes and then$")
-    chat.wait_for_screen(r"^  text in the prompt · empty it to answer$")
+    chat.wait_for_screen(r"^  text in the prompt · clear it to answer$")
     chat.pump(1.0)
     chat.send(f"{ESC}[200~y{ESC}[201~")
     chat.pump(0.8)
     assert chat.log("decided") == []
     chat.send("\r", shows=r"^queued: yes and then$")
-    chat.until(lambda: "empty it to answer" not in chat.screen)
+    chat.until(lambda: "clear it to answer" not in chat.screen)
     assert not chat.decides("n")["allowed"]
     chat.until(lambda: chat.prompts == ["edit", "yes and then"])
 
@@ -455,7 +455,7 @@ def test_searching_the_history_can_be_left(chat: FakeChat) -> None:
     """Ctrl-C and Esc give the search up, and leave the draft and the chat as they were."""
     chat.send("draft")
     for key in (CTRL_C, ESC):
-        chat.send(f"{CTRL_R}nothing like it", shows=r"^    Nothing fits\.$")
+        chat.send(f"{CTRL_R}nothing like it", shows=r"^    No matches\.$")
         chat.send(key, shows=r"^› draft$")
         assert "Earlier prompts" not in chat.screen
     chat.send(" sent\r", until=lambda: chat.prompts == ["draft sent"])
@@ -482,7 +482,7 @@ def test_no_escape_of_content_reaches_the_terminal(chat: FakeChat) -> None:
         ("/files", r"src/"),
         ("/context all", r"of 25k tokens"),
         ("/sessions", r"1 ●  00000001 .* Past work"),
-        ("/owned", "There is no command"),
+        ("/owned", "Unknown command"),
     ):
         chat.send(f"{prompt}\r", prints=seen)
     chat.leave()
@@ -500,20 +500,31 @@ def test_slash_commands(chat: FakeChat) -> None:
     chat.wait_for(
         r"^· The last session here, \d+ (month|year)s? ago: “Past work”\. Open: the gate still"
     )
-    chat.send("/help\r", prints=r"^/init +let the agent .*\n/exit +leave\n\n@path +names a file")
-    chat.send("/context\r", prints=r"^This chat has sent no request yet\.[\s\S]*/context and what")
+    chat.send(
+        "/help\r", prints=r"^/init +have the agent .*\n/exit +leave\n\n@path +mentions a file"
+    )
+    chat.send(
+        "/context\r",
+        prints=(
+            r"^No request has been sent in this chat yet\.[\s\S]*/context "
+            r"PROMPT"
+        ),
+    )
     chat.send("/cost\r", prints=r"^this chat +0 model calls")
     chat.wait_for(r"^background +3 model calls · 300 tokens in, 60 out · \$0\.0012")
     chat.send("hello\r/cost\r")
     chat.wait_for(r"^this chat +2 model calls · 1,234 tokens in, 56 out · \$0\.0123")
     chat.send("/model\r", shows=r"^  ▸ ● openai/scripted +answers now$")
-    chat.send("\r", prints=r"^openai/scripted  \(/model provider/model changes it")
+    chat.send("\r", prints=r"^openai/scripted  \(change with /model PROVIDER/MODEL")
     chat.send("/effort\r")
-    chat.wait_for(r"^as the provider has it  \(/effort none\|low\|medium\|high changes it\)")
+    chat.wait_for(r"^provider's default  \(change with /effort none\|low\|medium\|high\)")
     chat.send("/effort hgih\r")
-    chat.wait_for(r"^✗ There is no effort 'hgih'\.\n  It is one of none, low, medium, high\.")
+    chat.wait_for(r"^✗ Unknown effort: 'hgih'\.\n  Available levels: none, low, medium, high\.")
     chat.send("/effort high\r", prints=r"^high")
     chat.send("/model none\r", prints=r"^✗ No model can be used\.\n  Set OPENAI_API_KEY\.")
+    unknown = r"^openai/other  \(ragmem does not know this model; the next prompt shows"
+    chat.send("/model openai/other\r", prints=unknown, shows=r"^  openai/other · 00000002")
+    chat.send("/model openai/gpt-4o\r", prints=r"^openai/gpt-4o$")
     chat.send("/model openai/other\r", shows=r"^  openai/other · 00000002")
     chat.send("/resume past\r")
     chat.wait_for(
@@ -591,7 +602,7 @@ def test_a_dumb_terminal_gets_plain_lines(tmp_path: Path, term: str) -> None:
         chat.send("yes\n", prints=r"Done so\.")
         chat.send("slow\n", until=lambda: len(chat.prompts) == 4)
         chat.send(CTRL_C, prints=r"  interrupted")
-        chat.send("/nonsense\n", prints=r"There is no command /nonsense")
+        chat.send("/nonsense\n", prints=r"Unknown command: /nonsense")
         chat.send(CTRL_D)
         assert chat.exit_code() == 0
         assert b"\x1b" not in chat.raw

@@ -50,12 +50,12 @@ async def test_a_command_that_there_is_not_names_the_one_that_is_meant(chat: Cha
         "themes": "Did you mean /theme?",
         "models": "Did you mean /model?",
         "hlep": "Did you mean /help?",
-        "zzzz": "/help lists them.",
+        "zzzz": "/help lists all commands.",
     }.items():
         said = await chat.said(f"/{typed}")
-        assert said.strip() == f"✗ There is no command /{typed}.\n  {told}"
-    assert "There is no command /co." in await chat.said("/co")
-    assert "/files lists those of this session." in await chat.said("/fil water.py")
+        assert said.strip() == f"✗ Unknown command: /{typed}.\n  {told}"
+    assert "Unknown command: /co." in await chat.said("/co")
+    assert "/files lists the files of this session." in await chat.said("/fil water.py")
     assert await run_command("/exi", chat.session) == "exit"
 
 
@@ -90,16 +90,16 @@ async def indexed(chat: Chat, name: str = "water.py", text: str = WATER) -> Code
 async def test_code_is_found_in_a_chat(chat: Chat) -> None:
     """Where it stands, why it was found, how it begins."""
     none = await chat.said("/search --code litres")
-    assert none.strip() == "Nothing of this project is indexed yet."
+    assert none.strip() == "This project is not indexed yet."
     for line in ("/search --code", "/search --code  "):
-        assert "Search for what?" in await chat.said(line)
+        assert "Nothing to search for." in await chat.said(line)
     await indexed(chat)
     shown = await chat.said("/search --code what do the plants drink")
     first, second, third, *_ = shown.strip().splitlines()
     assert first.startswith("litres · function · water.py:14-16 · found by ")
     assert second.strip() == "def litres(plants: int, days: int) -> float"
     assert third.strip() == "What so many plants drink."
-    assert (await chat.said("/search --code qzxwv")).strip() == "Nothing was found."
+    assert (await chat.said("/search --code qzxwv")).strip() == "No results."
 
 
 async def test_what_is_found_in_code_stands_with_its_sessions(chat: Chat) -> None:
@@ -125,8 +125,8 @@ async def test_files_takes_nothing(chat: Chat) -> None:
 
 
 async def test_a_rule_that_is_not_named_is_asked_for(chat: Chat) -> None:
-    assert "✗ /permissions does not know 'bad'." in await chat.said("/permissions bad rm")
-    assert "✗ Which rule?" in await chat.said("/permissions allow")
+    assert "✗ Unknown: /permissions 'bad'." in await chat.said("/permissions bad rm")
+    assert "✗ No rule given." in await chat.said("/permissions allow")
 
 
 async def test_what_is_found_in_code_is_harmless_to_the_terminal(chat: Chat) -> None:
@@ -143,7 +143,7 @@ async def test_an_index_that_is_switched_off_says_what_to_do(tmp_path: Path) -> 
     paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
     async with App(config, paths, cwd=tmp_path) as app:
         shown = await (await Chat.begun(app)).said("/search --code litres")
-    assert "The code index is switched off." in shown
+    assert "The code index is turned off." in shown
     assert "code.enabled true" in shown
 
 
@@ -193,9 +193,9 @@ async def test_what_is_there_stays_unless_the_person_gives_it_up(told: Chat) -> 
     assert "1 turn in" in await told.said("/export talk.md", "y")
     assert file.read_text().startswith("# New Conversation")
     (told.app.cwd / "bed.md").mkdir()
-    assert "is no file" in " ".join((await told.said("/export bed.md")).split())
+    assert "is not a file" in " ".join((await told.said("/export bed.md")).split())
     assert "could not be written" in await told.said("/export nowhere/talk.md")
-    assert "ends with .md, .json or .html" in await told.said("/export talk.pdf")
+    assert "end with .md, .json or .html" in await told.said("/export talk.pdf")
 
 
 async def test_a_session_without_a_turn_has_nothing_to_export(chat: Chat) -> None:
@@ -205,10 +205,10 @@ async def test_a_session_without_a_turn_has_nothing_to_export(chat: Chat) -> Non
 
 async def test_a_memory_on_a_full_disk_is_away_though_it_can_be_read(chat: Chat) -> None:
     recorded, where = await kept(chat.app)
-    assert recorded == "is recorded"
+    assert recorded == "on"
     store = await chat.app.store()
     store.went_away(Full("The disk is full.", hint="Free some space."))
-    assert await kept(chat.app) == ("is away: The disk is full. Free some space.", where)
+    assert await kept(chat.app) == ("unavailable: The disk is full. Free some space.", where)
 
 
 async def test_of_many_sessions_the_newest_are_shown_and_that_there_are_more(chat: Chat) -> None:
@@ -216,4 +216,6 @@ async def test_of_many_sessions_the_newest_are_shown_and_that_there_are_more(cha
         chat.session.session = await chat.app.start_session()
         await chat.turn(f"question {number}")
         is_last = number == 19
-        assert ("The newest 20; `ragmem sessions list`" in await chat.said("/sessions")) is is_last
+        assert (
+            "Showing the newest 20; `ragmem sessions list`" in await chat.said("/sessions")
+        ) is is_last

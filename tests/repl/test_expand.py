@@ -40,7 +40,7 @@ async def test_results_thoughts_and_long_prompts_are_listed_and_opened_by_number
     assert (await chat.said("/expand", "2")).endswith("\n\nIs it dry?\nYes.\n")
     assert (await chat.said("/expand 1")).endswith("turn 1 · 3 lines\n\none\ntwo\nthree\n")
     assert (await chat.said("/expand 3")).endswith(f"\n\n{POEM}\n")
-    assert "There is no 4 in the list" in await chat.said("/expand 4")
+    assert "No item 4 in the list" in await chat.said("/expand 4")
 
 
 async def test_what_memory_put_in_comes_below_the_results_of_its_turn(chat: Chat) -> None:
@@ -49,7 +49,7 @@ async def test_what_memory_put_in_comes_below_the_results_of_its_turn(chat: Chat
     chat.session.recalled = [item]
     assert (await chat.said("/expand 1")).startswith("make all")
     said = await chat.said("/expand 3")
-    assert said.startswith("What memory put into the last request\n")
+    assert said.startswith("What memory added to the last request\n")
     assert "1  Water at dawn." in said
 
 
@@ -65,11 +65,11 @@ async def test_all_that_a_command_printed_comes_from_its_file_while_that_is_ther
     file.unlink()
     opened = await chat.said("/expand 1")
     assert "… [cut] …" in opened
-    assert "is not there any more" in opened
+    assert "no longer exists" in opened
 
 
 async def test_there_is_nothing_to_open_before_anything_was_shown(chat: Chat) -> None:
-    assert "Nothing of this session was shown in short yet." in await chat.said("/expand")
+    assert "Nothing in this session has been shortened yet." in await chat.said("/expand")
 
 
 def pager(folder: Path) -> dict[str, str]:

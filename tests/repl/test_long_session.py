@@ -108,7 +108,7 @@ async def test_what_older_turns_showed_in_short_is_opened_by_its_number(opens: O
         assert "turn 51 · 1 line" in await chat.says(expand, "201")
         assert "turn 50 · 1 line" in await chat.says(expand, "202")
         assert "turn 1 · 1 line" in await chat.says(expand, "251")
-        with pytest.raises(Exception, match="There is no 252 in the list"):
+        with pytest.raises(Exception, match="No item 252 in the list"):
             await chat.says(expand, "252")
 
 
@@ -119,7 +119,7 @@ async def test_an_edit_of_long_ago_is_taken_back_where_none_came_since(opens: Op
         await filled(chat, 550)
         assert "a.py: restored" in await chat.says(undo, "", "y")
         assert chat.session.output.terminal.asked[-1].label == (
-            "Take back what turn 1 of 551 did to a.py?"
+            "Undo what turn 1 of 551 did to a.py?"
         )
         assert chat.file.read_text() == "hello\n"
-        assert "There is nothing to take back" in await chat.says(undo)
+        assert "Nothing to undo" in await chat.says(undo)

@@ -73,21 +73,21 @@ async def test_a_note_is_remembered_in_one_line(chat: Chat) -> None:
     assert memory.project_id == chat.session.session.project_id
     assert [each.quote for each in memory.evidence] == ["The gate squeaks when it rains"]
     again = await chat.said("# The gate squeaks when it rains")
-    assert again == f"· known already {tail}, in this project: The gate squeaks when it rains\n"
+    assert again == f"· already known {tail}, in this project: The gate squeaks when it rains\n"
     rule = await chat.said("#never push on a Friday")
     newest = (await chat.stored())[0]
     assert rule == (
         f"· remembered rule, pinned {short_id(newest.memory_id)}, in this project: "
         "never push on a Friday\n"
     )
-    assert "Remember what?" in await chat.said("#")
+    assert "Nothing to remember." in await chat.said("#")
     assert "Not remembered: it is a greeting" in await chat.said("#thanks!")
     assert len(await chat.stored()) == 2
 
 
 async def test_memory_lists_and_searches(chat: Chat) -> None:
     """What bears on this project: its own and the person's; those of others are not shown."""
-    assert "Nothing is remembered in this project" in await chat.said("/memory")
+    assert "No memories of this project" in await chat.said("/memory")
     here = chat.session.session.project_id
     await chat.put(
         a_memory("The deploy host is called plum", project_id=here),
@@ -110,7 +110,7 @@ async def test_a_long_list_says_that_there_is_more(chat: Chat) -> None:
     await chat.put(*(a_memory(f"Fact number {n}", project_id=here) for n in range(25)))
     shown = await chat.said("/memory")
     assert shown.count("Fact number") == 20
-    assert "The newest 20; `ragmem memory list` shows more" in shown
+    assert "Showing the newest 20; `ragmem memory list` shows more" in shown
 
 
 async def test_why_shows_where_it_comes_from(chat: Chat) -> None:
@@ -126,14 +126,16 @@ async def test_why_shows_where_it_comes_from(chat: Chat) -> None:
     confirmed = await chat.said(f"/why {memory.memory_id}")
     assert "· pinned\n  confirmed by you · " in confirmed
     assert "    file pom.xml\n" in confirmed
-    assert "This chat has sent no request yet. Ask something first" in await chat.said("/why")
+    assert ("No request has been sent in this chat yet. Ask something first") in await chat.said(
+        "/why"
+    )
 
 
 async def test_what_is_not_there_is_said_with_what_can_be_typed_in_a_chat(chat: Chat) -> None:
     for command in ("why", "pin", "forget"):
         none = await chat.said(f"/{command} cafe1234")
         assert "not found" in none
-        assert "  /memory shows what is remembered.\n" in none
+        assert "  /memory lists memories.\n" in none
         assert "ragmem memory" not in none
     shown = await chat.said("/resume cafe1234")
     assert "not found" in shown
@@ -150,7 +152,7 @@ async def test_pin_takes_an_id_or_a_text(chat: Chat) -> None:
     assert "· remembered rule, pinned " in await chat.said("/pin Always answer in French")
     assert "not found" in await chat.said("/pin cafe1234")
     assert "a single word says too little" in await chat.said("/pin feed")
-    assert "Pin what?" in await chat.said("/pin")
+    assert "Nothing to pin." in await chat.said("/pin")
     assert {m.content for m in await chat.stored() if m.pinned} == {
         "The port is 5439",
         "The staging host is pear",
@@ -169,12 +171,12 @@ async def test_forget_asks_first(chat: Chat) -> None:
         assert said.endswith("  The port is 5439\n\nNothing was forgotten.\n")
     assert len(await chat.stored()) == 2
     said = await chat.said(f"/forget {tail}", "y")
-    assert chat.paper.asked[-1].label == "Forget it for ever? With 1 earlier version."
+    assert chat.paper.asked[-1].label == "Forget it for good? With 1 earlier version."
     assert said.endswith(f"Forgot {tail}, with 1 earlier version.\n")
     assert await chat.stored() == []
     (line,) = (chat.app.paths.log_dir / "deletions.log").read_text().splitlines()
     assert json.loads(line)["memory_id"] == new.memory_id
-    assert "Nothing is remembered." in await chat.said("/forget")
+    assert "There are no memories." in await chat.said("/forget")
 
 
 async def test_what_is_to_be_forgotten_can_be_named_by_its_words_or_picked(chat: Chat) -> None:
@@ -261,7 +263,7 @@ def test_a_chat_remembers_and_forgets(house: House) -> None:
             rf"^Memory {tail} · fact · told by you · {AGO}\n  the gate squeaks when it rains"
         )
         chat.send(f"/why {tail}\r", prints=r"^Where it comes from\n.*told by you directly")
-        chat.send(f"/forget {tail}\r", shows=r"Forget it for ever\?")
+        chat.send(f"/forget {tail}\r", shows=r"Forget it for good\?")
         chat.send("y", prints=rf"^Forgot {tail}\.")
         chat.leave()
     assert house.server.requests == []
@@ -331,4 +333,4 @@ async def test_search_finds_what_the_command_finds(chat: Chat) -> None:
     assert shown[0].startswith("Memory ")
     assert shown[1].strip() == "the deploy key rotates on Mondays"
     assert len(shown) == 2
-    assert (await chat.said("/search qzxwv")).strip() == "Nothing was found."
+    assert (await chat.said("/search qzxwv")).strip() == "No results."

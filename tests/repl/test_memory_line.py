@@ -115,10 +115,10 @@ async def test_what_was_recalled_is_told_of_with_all_that_was_said_by_its_number
     assert "You: why do deploys fail?" in said
     assert "Answer: The key is old.\n    Renew it." in said
     assert "turn 1 of session" in said
-    assert "That turn is not kept any more." in await chat.said("/why 2")
+    assert "That turn is no longer stored." in await chat.said("/why 2")
     assert "Where it comes from\n" in (said := await chat.said("/why 3"))
     assert "told by you directly" in said
-    assert "There is no 9 in the list." in await chat.said("/why 9")
+    assert "No item 9 in the list." in await chat.said("/why 9")
 
 
 async def test_why_says_that_the_code_search_took_too_long(chat: Chat) -> None:
@@ -126,6 +126,6 @@ async def test_why_says_that_the_code_search_took_too_long(chat: Chat) -> None:
     chat.session.see(ContextBuilt(sections={}, without_code=late))
     said = await chat.said("/why")
     assert late in said
-    assert "Memory put nothing into the last request." in said
+    assert "Memory added nothing to the last request." in said
     chat.session.see(ContextBuilt(sections={}))
     assert late not in await chat.said("/why")

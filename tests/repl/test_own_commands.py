@@ -75,9 +75,9 @@ def test_what_is_no_command(house: House) -> None:
     """Nothing runs that was not meant to; the hint says what to type."""
     house.server.extend(Answer("A picture."), Answer("As you say."))
     with house.chat("chat", ready=LOADED) as chat:
-        chat.send("!\r", prints=r"^✗ Run what\?\n  ! followed by a command\.")
+        chat.send("!\r", prints=r"^✗ No command given\.\n  Usage: !COMMAND")
         chat.send("\x1b[200~!touch one\ntouch two\x1b[201~\r")
-        chat.wait_for(r"^✗ A command is one line: nothing was run\.")
+        chat.wait_for(r"^✗ A command must be a single line; nothing was run\.")
         chat.send("![alt](a.png)\r", prints=r"^A picture\.")
         chat.send(" !touch three\r", prints=r"^As you say\.")
         left(chat)

@@ -50,7 +50,7 @@ def test_a_picker_that_is_left_leaves_no_row_of_it_behind(chat: FakeChat) -> Non
     """Nor does Esc Esc; what is picked stands below the command that it was picked for."""
     chat.send(
         ESC + ESC,
-        shows=r"^  Back to before .*› [\s\S]*^  ▸ and then\?.* turn 2  \d+ (month|year)s?",
+        shows=r"^  Rewind to before .*› [\s\S]*^  ▸ and then\?.* turn 2  \d+ (month|year)s?",
     )
     chat.wait_for_screen(r"^    1 turn from there on\n    no files changed$")
     chat.send(CTRL_C, shows=r"^›$")
@@ -78,10 +78,10 @@ def test_every_key_that_lists_know_moves_the_choice(picker: FakeChat) -> None:
 
 
 def test_tab_goes_to_the_sessions_of_all_folders_and_back(picker: FakeChat) -> None:
-    picker.send("far", shows=r"Nothing fits\.")
+    picker.send("far", shows=r"No matches\.")
     picker.send("\t", shows=r"^  ▸ Far away +3 turns  \d+ (month|year)s?  place$")
     picker.wait_for_screen(r"1 of 42  tab: this folder$")
-    picker.send("\t", shows=r"Nothing fits\.")
+    picker.send("\t", shows=r"No matches\.")
 
 
 def test_a_preview_says_that_it_loads_until_it_is_there(picker: FakeChat) -> None:
@@ -185,10 +185,10 @@ def test_the_letters_that_are_found_spell_what_was_typed(typed: str, text: str) 
 
 def test_the_menu_shows_ten_commands_with_their_arguments_apart(chat: FakeChat) -> None:
     """In the terminal's own colours, with the marked one to see; letters alone find one too."""
-    chat.send("/", shows=r"^    /resume \[id or name\] +go on in another session$")
+    chat.send("/", shows=r"^    /resume \[id or name\] +switch to another session$")
     chat.until(lambda: len(re.findall(r"^ {4}/\w", chat.screen, re.MULTILINE)) == 10, "ten")
     chat.send(f"{DOWN}{DOWN}", shows=r"^› /\n    /help .*\n  ▸ /new +start a new session$")
-    chat.send(f"{CTRL_C}/smz", shows=r"^› /smz\n  ▸ /summarize  sum this session up now$")
+    chat.send(f"{CTRL_C}/smz", shows=r"^› /smz\n  ▸ /summarize  summarize this session now$")
     chat.send("\t", shows=r"^› /summarize$")
     backgrounds = re.findall(rb"\x1b\[[0-9;]*(?:;4[0-7]|;10[0-7]|48;)[0-9;]*m", chat.raw)
     assert backgrounds == []
@@ -209,7 +209,7 @@ def test_what_follows_a_command_is_completed(chat: FakeChat) -> None:
 def test_enter_runs_the_command_that_the_menu_marks(chat: FakeChat) -> None:
     """The first that fits, or the one that the arrow keys have gone to; Tab fills it in."""
     chat.send("/eff", shows=r"^  ▸ /effort ")
-    chat.send("\r", prints=r"^› /effort\n[\s\S]*as the provider has it")
+    chat.send("\r", prints=r"^› /effort\n[\s\S]*provider's default")
     chat.send("/co", shows=r"^  ▸ /(\w+)[^\n]*\n    /(\w+) ")
     second = re.search(r"^  ▸ /\w+[^\n]*\n    /(\w+) ", chat.screen, re.MULTILINE)
     assert second
@@ -223,7 +223,7 @@ def test_enter_runs_the_command_that_the_menu_marks(chat: FakeChat) -> None:
 def test_enter_fills_a_command_in_that_needs_more(chat: FakeChat) -> None:
     chat.send("/rena", shows=r"^  ▸ /rename name ")
     chat.send("\r", shows=r"^› /rename$")
-    chat.send("bean beds\r", prints=r"This session is called bean beds now\.")
+    chat.send("bean beds\r", prints=r"This session is now called bean beds now\.")
 
 
 def test_a_command_that_is_typed_whole_goes_before_those_that_begin_so() -> None:

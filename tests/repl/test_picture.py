@@ -48,8 +48,8 @@ def shown(width: int, *, items: bool = False, window: int | None = 200_000) -> s
 def test_the_whole_comes_first_and_bars_stand_in_one_column() -> None:
     assert shown(80) == snapshot("""\
 10k of 25k tokens  ████████████████························
-the most that is sent (memory.context.max_chars); tools come on top
-5% of the 200k tokens that the model takes in
+the maximum (memory.context.max_chars), without tools
+5% of the model's 200k tokens
 
 how to work        1k
 conversation     7.2k  ████████████····  2 turns
@@ -57,15 +57,15 @@ places in code   1.7k  ███████████·····  spool/files.
 prompt             50
 headings          150
 left out: 4 of conversation, 2 of memories
-/context all lists what is in each
+/context all lists the items of each section
 """)
 
 
 def test_each_part_lists_its_items_on_request() -> None:
     assert shown(80, items=True) == snapshot("""\
 10k of 25k tokens  ████████████████························
-the most that is sent (memory.context.max_chars); tools come on top
-5% of the 200k tokens that the model takes in
+the maximum (memory.context.max_chars), without tools
+5% of the model's 200k tokens
 
 how to work        1k
 conversation     7.2k  ████████████····  2 turns

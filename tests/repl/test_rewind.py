@@ -96,14 +96,14 @@ async def test_who_thinks_better_of_it_keeps_all_and_who_says_no_keeps_the_files
         await chat.does("run it", ("run_command", {"command": "echo made > c.txt"}))
         await chat.edited("goodbye", "farewell")
         for number in ("0", "4", "x"):
-            with pytest.raises(UsageError, match=f"There is no turn {number} here") as refused:
+            with pytest.raises(UsageError, match=f"No turn {number} in this session") as refused:
                 await chat.says(rewind, number)
-            assert refused.value.hint == "This session has 3 turns; /rewind alone lists them."
+            assert refused.value.hint == "This session has 3 turns; /rewind lists them."
         before = chat.session.session.session_id
         assert "Nothing was changed." in await chat.says(rewind, "2", "c")
         assert (chat.session.session.session_id, len(await chat.turns())) == (before, 3)
         shown = await chat.says(rewind, "2", "n")
-        assert "Not taken back: what 1 command did since." in shown
+        assert "Not undone: what 1 command did since." in shown
         assert chat.session.session.session_id != before
         assert [turn.user_message for turn in await chat.turns()] == ["goodbye"]
         assert [turn.user_message for turn in await chat.turns(before)][3:] == ["/rewind"]
@@ -119,7 +119,7 @@ async def test_the_files_of_the_beginning_come_back_in_another_process(opens: Op
     async with opens(continue_last=True) as chat:
         before = chat.session.session.session_id
         said = await chat.says(rewind, "1", "y")
-        assert "  a.py (1 edit)\n  b.py (1 edit; made then, will be removed)\n" in said
+        assert "  a.py (1 edit)\n  b.py (1 edit; created since, will be removed)\n" in said
         assert "a.py: restored\nb.py: removed\n" in said
         assert chat.file.read_text() == "hello\n"
         assert not (chat.app.cwd / "b.py").exists()
@@ -131,7 +131,7 @@ async def test_the_files_of_the_beginning_come_back_in_another_process(opens: Op
 async def test_edits_are_shown_against_what_stands_there_and_taken_back(opens: Opens) -> None:
     """What stood in a file is kept, and named in one piece, which can be copied."""
     async with opens() as chat:
-        assert "This session has changed no file." in await chat.says(diff)
+        assert "This session has changed no files." in await chat.says(diff)
         await chat.edited()
         await chat.edited("goodbye", "farewell")
         assert "● Edit a.py  +1 −1\n│ 1 - hello\n│ 1 + farewell" in await chat.says(diff)
@@ -142,7 +142,7 @@ async def test_edits_are_shown_against_what_stands_there_and_taken_back(opens: O
         assert chat.file.read_text() == "goodbye\n"
         await chat.says(undo)
         shown = await chat.says(diff, "a.py")
-        assert "has not changed a.py, but for what was taken back." in shown
+        assert "has not changed a.py, except for undone edits." in shown
 
 
 async def test_who_goes_back_to_before_an_undo_still_knows_of_it(opens: Opens) -> None:
@@ -152,10 +152,10 @@ async def test_who_goes_back_to_before_an_undo_still_knows_of_it(opens: Opens) -
         assert chat.file.read_text() == "hello\n"
         await chat.says(rewind, "2")
         [_, told] = await chat.turns()
-        assert "There is nothing to take back" in await chat.says(undo)
+        assert "Nothing to undo" in await chat.says(undo)
     assert (told.user_message, told.is_undo) == ("/undo", True)
     said = json.loads(told.tool_calls[0].result)["text"]
-    assert said == "The person has taken back edits of: a.py."
+    assert said == "The user undid edits of: a.py."
 
 
 async def test_only_the_person_takes_edits_back(opens: Opens) -> None:
@@ -177,7 +177,7 @@ async def test_what_others_have_changed_since_is_left(opens: Opens) -> None:
             in await chat.says(undo)
         )
         assert "a.py: left as it is" in await chat.says(rewind, "1", "y", "n")
-        assert chat.paper.asked[-1].label.endswith("Take it back all the same?")
+        assert chat.paper.asked[-1].label.endswith("Undo it anyway?")
         assert chat.file.read_text() == "mine\n"
 
 
@@ -200,4 +200,4 @@ async def test_a_turn_that_can_not_be_taken_back_does_not_stand_before_the_ones_
         assert not (chat.app.cwd / "b.py").exists()
         again = await chat.says(undo, "", "n")
         assert "Nothing was changed." in again
-        assert "There is nothing to take back" not in again
+        assert "Nothing to undo" not in again

@@ -99,20 +99,20 @@ def test_that_there_is_a_sandbox_is_said_where_there_is_room() -> None:
 
 
 def test_that_nothing_is_kept_is_said_also_where_there_is_little_room() -> None:
-    assert ("warning", "nothing is kept") in toolbar(a_status(keeps=False), 100)
+    assert ("warning", "not stored") in toolbar(a_status(keeps=False), 100)
     assert " · not kept" in row(40, keeps=False)
     assert "kept" not in row(100)
 
 
 def test_a_chat_of_which_nothing_is_kept_says_so_below_the_prompt(house: House) -> None:
     with house.chat("chat", "--ephemeral") as chat:
-        chat.wait_for_screen(r"^  openai/scripted · .*nothing is kept")
+        chat.wait_for_screen(r"^  openai/scripted · .*not stored")
         chat.leave()
 
 
 def test_the_usual_mode_is_not_spoken_of_and_the_others_have_a_style() -> None:
     assert "allowed" not in row(80, mode="default")
-    assert ("plan", "plan: reads only") in toolbar(a_status(mode="plan"), 80)
+    assert ("plan", "plan: read-only") in toolbar(a_status(mode="plan"), 80)
     assert ("danger", "everything allowed") in toolbar(a_status(mode="bypassPermissions"), 80)
     assert "2 allowed always" in row(100, mode="default", always_count=2)
 
@@ -242,7 +242,7 @@ def test_shift_tab_changes_the_mode_at_once_also_beside_a_running_turn(chat: Fak
     chat.send(SHIFT_TAB, shows=r"^  openai/scripted · 00000002 · edits allowed")
     assert "› a draft" in chat.screen
     chat.send("\x15slow\r", shows="word3")
-    chat.send(SHIFT_TAB, shows=r"· plan: reads only")
+    chat.send(SHIFT_TAB, shows=r"· plan: read-only")
     chat.send(ESC, prints=r"^  interrupted$")
     chat.send(SHIFT_TAB, until=lambda: "plan" not in chat.screen.split("\n")[-1])
     assert [line["mode"] for line in chat.log("mode")] == ["acceptEdits", "plan", "default"]
@@ -283,7 +283,7 @@ async def test_the_model_tells_why_and_for_how_long_it_waits() -> None:
 def test_what_only_reads_is_answered_beside_a_running_turn(chat: FakeChat) -> None:
     chat.send("tool held\r", shows=r"^working")
     chat.send("next\r/cost\r", prints=r"^this chat +0 model calls")
-    chat.wait_for_screen(r"^queued: next\nUp takes the last one back$")
+    chat.wait_for_screen(r"^queued: next\nUp edits the last one$")
     assert chat.prompts == ["tool held"]
     chat.let("tool")
     chat.until(lambda: chat.prompts == ["tool held", "next"])

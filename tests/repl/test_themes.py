@@ -192,6 +192,9 @@ def test_a_theme_is_seen_while_one_moves_holds_at_once_and_is_kept(tmp_path: Pat
         assert str(light.code("red")).encode() in chat.raw[seen:]
         assert str(dark.code("red")).encode() not in chat.raw[seen:]
         chat.send("/theme pink\r")
-        chat.wait_for(r"^✗ There is no theme 'pink'\.\n  It is one of auto, light, dark, plain\.$")
+        chat.wait_for(
+            r"^✗ Unknown theme: 'pink'\.\n"
+            r"  Available themes: auto, light, dark, plain\.$"
+        )
         chat.send("/theme plain\r")
-        chat.wait_for(r"^· ui\.theme = plain, from the next start of ragmem on\.$")
+        chat.wait_for(r"^· ui\.theme = plain, from the next start of ragmem\.$")

@@ -40,8 +40,8 @@ def test_a_server_is_run_outside_of_the_sandbox_by_a_key_and_reached(house: Hous
     house.server.extend(run(serve, background=True), Answer("It runs."))
     with house.chat("chat", columns=110, ready=LOADED) as chat:
         chat.send("serve\r")
-        chat.wait_for_screen(r"^! It runs in the sandbox: no browser and[\s\S]* o outside of the")
-        chat.send("o", shows=r"^Allow this command outside of the sandbox, where it can do what")
+        chat.wait_for_screen(r"^! It runs in the sandbox: no browser and[\s\S]* o outside the")
+        chat.send("o", shows=r"^Allow this command outside the sandbox, with all")
         assert "▸" not in chat.screen
         chat.send("\x1b", shows=r"^Allow this command\?")
         chat.send("o", shows=r"^Allow this command outside of the sandbox")
@@ -79,7 +79,7 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
         # What writes a file does more than the rule allows, and none can be offered for it.
         chat.wait_for_screen(r"echo four > file[\s\S]*y yes  n no  a always[^\n]*\n?[^\n]*r reason")
         assert "p permanently" not in chat.screen
-        assert "no rule can be kept" in chat.screen
+        assert "no rule possible" in chat.screen
         chat.send("y", ends=r"^Twice\.")
         assert "three" in chat.text
         chat.send("/permissions deny run_command(echo f*)\r")
@@ -87,8 +87,8 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
         chat.send("third\r", ends=r"^Thrice\.")
         chat.wait_for(r"rule run_command\(echo f\*\) denies this")
         chat.send("/permissions remove run_command(echo f*)\r")
-        chat.wait_for(r"No rule any more: run_command\(echo f\*\)")
-        chat.send("/permissions allow run_comand\r", prints=r"There is no tool 'run_comand'")
+        chat.wait_for(r"Rule removed: run_command\(echo f\*\)")
+        chat.send("/permissions allow run_comand\r", prints=r"No tool 'run_comand'")
     settings = tomllib.loads((tmp_path / "home" / "ragmem.toml").read_text())["permissions"]
     own = {str(house.project): {"allow": ["run_command(echo *)"]}}
     assert settings == {"deny": [], "projects": own}
@@ -106,7 +106,7 @@ def test_rules_are_put_elsewhere_and_added_to_from_a_list(house: House, tmp_path
             r"^run_command\(echo \*\) is allowed in this project\.  r remove it  s in"
         )
         chat.send("e", shows=r"^  ▸ run_command\(echo \*\) +allowed +in every folder\n")
-        chat.send("deny\r", shows=r"^Which\? Such as")
+        chat.send("deny\r", shows=r"^Rule, such as")
         chat.send("read_file(.env)\r")
         chat.wait_for_screen(
             r"^Where is read_file\(\.env\) denied\?  p in this project  e in every"
@@ -140,7 +140,7 @@ def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
         chat.send("/jobs stop 2\r", prints=r"^· job 2: ")
         chat.send("/jobs\r", prints=r"^● job 1: echo ready; .* running for .*, 1 line\n■ job 2: ")
         chat.send("/jobs 1\r", prints=r"^ready\n")
-        chat.send("/jobs stop 7\r", prints=r"^✗ There is no job 7\.\n  /jobs lists them")
+        chat.send("/jobs stop 7\r", prints=r"^✗ No job 7\.\n  /jobs lists them")
         assert is_running(serving)
         assert not is_running(other)
         chat.leave()
@@ -185,11 +185,13 @@ def test_a_plan_that_is_told_as_an_answer_is_changed_and_approved(house: House) 
         Answer("Painted."),
     )
     with house.chat("chat", columns=100, rows=40, ready=LOADED) as chat:
-        chat.send("/plan which colour?\r", prints=r"^· No plan was shown, and plan mode goes on")
+        chat.send(
+            "/plan which colour?\r", prints=r"^· No plan was proposed, and plan mode is still on"
+        )
         chat.send(
             "mend the gate\r", shows=r"^Carry out this plan\?[\s\S]*y yes  e yes, edits allow"
         )
-        chat.send("c", shows=r"What is to be otherwise\?")
+        chat.send("c", shows=r"What should change\?")
         chat.send("green\r", prints=r"✗ to be changed: green[\s\S]*^› green\n")
         chat.wait_for(r"Paint the gate green")
         chat.wait_for_screen(r"^Carry out this plan\?")
@@ -221,13 +223,13 @@ def test_a_plan_is_changed_approved_and_remembered_and_its_tasks_are_found_the_n
         Answer("The hinge is oiled."),
     )
     with house.chat("chat", columns=100, rows=40, ready=LOADED) as chat:
-        chat.send("/plan mend the gate\r", shows=r"plan: reads only")
+        chat.send("/plan mend the gate\r", shows=r"plan: read-only")
         chat.wait_for_screen(r"^\? The gate is painted blue\.[\s\S]*Oil the hinge[\s\S]*^Carry out")
         assert not (house.project / "gate.txt").exists()
         assert "Plan mode: read and search" in house.last_prompt()
-        chat.send("c", shows=r"What is to be otherwise\?")
+        chat.send("c", shows=r"What should change\?")
         chat.send("\x1b", shows=r"y yes  e yes, edits allowed  c change it  n no")
-        chat.send("c", shows=r"What is to be otherwise\?")
+        chat.send("c", shows=r"What should change\?")
         chat.send("green\r", prints=r"✗ to be changed: green")
         chat.wait_for_screen(r"^\? The gate is painted green, with oil on its hinge\.")
         chat.wait_for_screen(r"y yes  e yes, edits allowed  c change it  n no")

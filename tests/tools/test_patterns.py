@@ -446,12 +446,12 @@ def test_what_is_no_rule_is_said_where_it_stands(tmp_path: Path) -> None:
     file.write_text('[permissions]\nallow = ["run_command(ls)", "git status*"]\n')
     with pytest.raises(ConfigError, match=r"config\.toml, line 2: permissions\.allow"):
         load_config(file, environ={})
-    with pytest.raises(ConfigError, match="never come from the environment"):
+    with pytest.raises(ConfigError, match="can't be set in the environment"):
         load_config(tmp_path / "none", environ={"RAGMEM_PERMISSIONS__ALLOW": "run_command"})
-    with pytest.raises(ConfigError, match="never come from the environment"):
+    with pytest.raises(ConfigError, match="can't be set in the environment"):
         load_config(tmp_path / "none", environ={"RAGMEM_PERMISSIONS__PROJECTS": "{}"})
     file.write_text('[permissions.projects.garden]\nallow = ["run_command"]\n')
-    with pytest.raises(ConfigError, match="a project is named by its folder"):
+    with pytest.raises(ConfigError, match="a project is identified by its folder"):
         load_config(file, environ={})
 
 

@@ -446,7 +446,7 @@ async def test_a_folder_that_becomes_a_repository_is_told(make_desk, sandbox: Ma
 
 
 def test_only_ones_own_settings_reach_it(tmp_path: Path):
-    with pytest.raises(ConfigError, match="permissions never come from the environment"):
+    with pytest.raises(ConfigError, match="permissions can't be set in the environment"):
         load_config(tmp_path / "ragmem.toml", environ={"RAGMEM_SANDBOX__MODE": "off"})
     (tmp_path / "ragmem.toml").write_text('[sandbox]\nwrite = ["relative"]\n')
     with pytest.raises(ConfigError, match=r"line 2: sandbox\.write"):

@@ -540,7 +540,7 @@ function drawMap(view) {
       id: "map",
       tabindex: 0,
       role: "img",
-      "aria-label": "Map of what is remembered. The other views show the same as lists.",
+      "aria-label": "Map of the memory. The other views show the same as lists.",
     });
     listen(map.canvas);
     if (data.nodes.length > MANY) state.group = "session";
@@ -576,9 +576,9 @@ function drawMap(view) {
       "div",
       { class: "tools" },
       el("label", {}, "Show ", group),
-      button("+", "Closer (+)", () => zoom(1.5)),
-      button("−", "Farther (−)", () => zoom(1 / 1.5)),
-      button("⤢", "All of it (0)", () => {
+      button("+", "Zoom in (+)", () => zoom(1.5)),
+      button("−", "Zoom out (−)", () => zoom(1 / 1.5)),
+      button("⤢", "Fit the whole map (0)", () => {
         map.moved = false;
         fit();
       }),

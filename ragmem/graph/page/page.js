@@ -152,7 +152,7 @@ function panelWords(node) {
     ...head("Memory", f.content),
     ...(f.evidence?.length ? [el("h3", {}, "Where it comes from"), ...evidenceOf(node)] : []),
     ...head("Signature", f.signature, "words code"),
-    ...head("What it says of itself", f.docstring),
+    ...head("Docstring", f.docstring),
   ];
 }
 
@@ -223,7 +223,7 @@ function drawFound() {
     .slice(0, 40);
   for (const hit of hits)
     list.append(el("p", { class: "line" }, opener(hit), el("small", {}, moment(hit.at))));
-  if (!hits.length) list.append(el("p", { class: "nothing" }, "Nothing holds all of these words."));
+  if (!hits.length) list.append(el("p", { class: "nothing" }, "No matches."));
 }
 
 let typing = 0;
@@ -274,14 +274,14 @@ function drawFilters() {
       "label",
       {},
       "from ",
-      date("From this day on", (value) => (state.from = value ? new Date(`${value}T00:00`).getTime() : 0)),
+      date("From this day", (value) => (state.from = value ? new Date(`${value}T00:00`).getTime() : 0)),
     ),
     el(
       "label",
       {},
       "to ",
       date(
-        "Up to this day",
+        "To this day",
         (value) => (state.to = value ? new Date(`${value}T00:00`).getTime() + 864e5 : Infinity),
       ),
     ),
@@ -300,9 +300,9 @@ function drawFilters() {
         },
         ...[
           ["", "anyone"],
-          ["person", "the person"],
+          ["person", "you"],
           ["model", "the model"],
-          ["tool", "what was read"],
+          ["tool", "files and tools"],
         ].map(([value, name]) => el("option", { value }, name)),
       ),
     ),

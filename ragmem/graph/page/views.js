@@ -2,7 +2,7 @@
 // The views that are lists: days, summaries, stories, memories, requests, numbers.
 
 function nothing(words) {
-  return el("p", { class: "nothing" }, state.found ? "Nothing here holds what you search." : words);
+  return el("p", { class: "nothing" }, state.found ? "No matches in this view." : words);
 }
 
 function words(text, classes = "words") {
@@ -24,7 +24,7 @@ function drawDays(view) {
   );
   for (const session of bare) put(days, dayOf(session.time), session);
   const order = [...days.keys()].sort((a, b) => b - a);
-  if (!order.length) return view.append(nothing("No day has anything to show."));
+  if (!order.length) return view.append(nothing("No days to show."));
   view.append(
     dayChart(order, days),
     rows(order, (day) => daySection(day, days.get(day)), 30),
@@ -38,18 +38,18 @@ const changedBy = (turn) =>
 function dayChart(order, days) {
   const shown = order.slice(0, 120).reverse();
   return chart(
-    "Turns a day",
+    "Turns per day",
     shown.map((day) => DAY.format(day)),
     [
       {
-        name: "went well",
+        name: "succeeded",
         classes: "turn",
         values: shown.map(
           (day) => days.get(day).filter((each) => each.kind === "turn" && !isFailed(each)).length,
         ),
       },
       {
-        name: "something failed",
+        name: "with failures",
         classes: "bad",
         values: shown.map((day) => days.get(day).filter(isFailed).length),
       },
@@ -91,7 +91,7 @@ function sessionCard(session, turns) {
   return el(
     "article",
     { class: "card" },
-    el("h3", {}, session ? opener(session) : "A session that is not on this page"),
+    el("h3", {}, session ? opener(session) : "A session not on this page"),
     el(
       "p",
       { class: "beads" },
@@ -147,13 +147,13 @@ function drawSummaries(view) {
   });
   if (!told.length)
     return view.append(
-      nothing("Nothing was summed up yet. That is made beside the work, once a session is long enough."),
+      nothing("No summaries yet. They are made in the background, once a session is long enough."),
     );
   view.append(
     el(
       "p",
       { class: "hint" },
-      "From the digest of a session down to what was said: each line opens what it was made of.",
+      "From the summary of a session down to its turns: each line opens what it was made from.",
     ),
     rows(told, sessionTree),
   );
@@ -187,7 +187,7 @@ function sessionTree(session) {
         words(session.facts.summary),
         ...tops.map(summaryTree),
         loose.length
-          ? branch("tree", el("i", {}, `${count(loose.length, "turn")} not summed up yet`), () =>
+          ? branch("tree", el("i", {}, `${count(loose.length, "turn")} not summarized yet`), () =>
               loose.map(turnLine),
             )
           : null,
@@ -215,7 +215,7 @@ function summaryTree(summary) {
           "p",
           { class: "about" },
           ...summary.facts.topics.map((topic) => badge(topic)),
-          summary.facts.extractive ? badge("cut from the turns, without a model") : null,
+          summary.facts.extractive ? badge("excerpted from the turns, without a model") : null,
         ),
         summary.facts.findings.length
           ? el("ul", {}, ...summary.facts.findings.map((each) => el("li", {}, each)))
@@ -236,7 +236,7 @@ function drawStories(view) {
     .map((node) => ({ node, turns: storyOf(node) }))
     .filter((each) => each.turns.length)
     .sort((a, b) => b.turns.length - a.turns.length || a.node.label.localeCompare(b.node.label));
-  if (!things.length) return view.append(nothing("No file was touched yet."));
+  if (!things.length) return view.append(nothing("No files touched yet."));
   const chosen =
     things.find((each) => each.node.id === state.selected) ||
     things.find((each) => isFound(each.node)) ||
@@ -286,7 +286,7 @@ function story({ node, turns }) {
           "p",
           { class: "about" },
           `${node.facts.kind} in ${node.facts.path}, lines ${node.facts.lines}`,
-          node.facts.gone ? badge("no longer there", "bad") : null,
+          node.facts.gone ? badge("no longer exists", "bad") : null,
         )
       : null,
     words(node.facts.signature, "words code"),
@@ -311,7 +311,7 @@ function story({ node, turns }) {
             "p",
             { class: "line" },
             opener(memory, memory.facts.content),
-            memory.facts.superseded ? badge("no longer holds") : null,
+            memory.facts.superseded ? badge("superseded") : null,
           ),
         ),
       ),
@@ -323,13 +323,13 @@ function story({ node, turns }) {
 
 function drawMemories(view) {
   const list = shownNodes("memory").sort((a, b) => b.time - a.time);
-  if (!list.length) return view.append(nothing("Nothing is remembered yet."));
+  if (!list.length) return view.append(nothing("No memories yet."));
   const current = list.filter((each) => !each.facts.superseded);
   view.append(
     el(
       "p",
       { class: "hint" },
-      `${count(list.length, "memory", "memories")}, ${list.length - current.length} of them superseded: those stand behind what took their place.`,
+      `${count(list.length, "memory", "memories")}, ${list.length - current.length} of them superseded: each is listed under the memory that replaced it.`,
     ),
   );
   const heads = [
@@ -367,7 +367,7 @@ function memoryCard(memory) {
       "p",
       { class: "about" },
       badge(f.kind, f.kind === "failure" ? "bad" : ""),
-      badge(`by ${{ person: "the person", model: "the model", tool: "what was read" }[f.trust]}`),
+      badge(`by ${{ person: "you", model: "the model", tool: "files and tools" }[f.trust]}`),
       f.pinned ? badge("pinned", "changed") : null,
       f.superseded ? badge(`superseded ${moment(f.until)}`) : null,
       f.due ? badge(`${f.kind === "deadline" ? "due" : "on"} ${moment(f.due)}`) : null,
@@ -376,7 +376,7 @@ function memoryCard(memory) {
     ),
     ...evidenceOf(memory),
     before.length
-      ? branch("tree", `Took the place of ${count(before.length, "other")}`, () =>
+      ? branch("tree", `Replaced ${count(before.length, "other")}`, () =>
           before.map((each) =>
             el(
               "p",
@@ -397,7 +397,7 @@ function evidenceOf(memory) {
     return el(
       "blockquote",
       {},
-      place.quote || "(no words were kept)",
+      place.quote || "(no text was kept)",
       " ",
       turn
         ? el(
@@ -424,7 +424,7 @@ function drawRequests(view) {
       el(
         "p",
         { class: "hint" },
-        `Of ${count(unknown, "turn")} it is not known what the request held: it is kept on the machine that asked, for the newest turns.`,
+        `The requests of ${count(unknown, "turn")} are not known here: they are kept for the newest turns, on the machine that sent them.`,
       ),
     );
   if (!known.length)
