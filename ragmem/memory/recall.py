@@ -310,9 +310,9 @@ class ComparableVectors:
     async def rows(
         self, store: Store, texts: Sequence[str], *, query: bool = False, patience_s: float | None
     ) -> list[bytes]:
-        """Return a float32 vector per text; none after a timeout, an error or for other vectors.
+        """Return a float32 vector per text; none if the store's vectors are another embedder's.
 
-        An error is logged, and so is a timeout; the store's vectors may be another embedder's.
+        None either after an error or a timeout, which is logged.
         """
         embedder = self._embedder
         if embedder is None or not any(text.strip() for text in texts):

@@ -113,7 +113,7 @@ def with_tags(
 async def tag(
     memory: "Memory", session: Session, add: Iterable[str], remove: Iterable[str] = ()
 ) -> Session:
-    """Add and remove tags of a session, and return it; UsageError for one that it does not have."""
+    """Add and remove tags, and return the session; UsageError for removing one it does not have."""
     tags = with_tags(session.tags, add, remove)
     if tags == session.tags:
         return session

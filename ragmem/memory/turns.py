@@ -356,7 +356,7 @@ def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
     return prompt, dict(reversed(later.items()))
 
 
-def stands_in(typed: str, said: Collection[str]) -> bool:
+def was_said(typed: str, said: Collection[str]) -> bool:
     """Whether a typed line is among the recorded prompts of turns.
 
     Those have a shell command without blanks after the `!`, and of a custom slash command the
@@ -615,7 +615,7 @@ def _named_line(lines: Sequence[str], question: str) -> int | None:
 
 
 def answered(turn: Turn, question: str) -> str:
-    """Return a turn's answer, or all that the agent said if that has more words of the question.
+    """Return a turn's answer, or all that the agent said, if a word of the question is only there.
 
     All of it is also returned if there is no answer.
     """

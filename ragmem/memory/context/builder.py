@@ -115,7 +115,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of the recent window. When there are more, half of them are dropped at once, so that
     the prefix of the request stays the same for a while, and providers' caches hit."""
     recent_messages: int | None = None
-    """Number of messages of the recent window, without that stability."""
+    """Exact number of the latest messages to include, in place of `at_most`."""
     relevant_messages: int | None = None
     """Number of hits; at most 16 are searched for."""
     includes_summary: bool = True
@@ -149,7 +149,7 @@ NO_COUNTS = Counts()
 
 
 def context_max_chars(config: MemoryConfig, info: ModelInfo) -> int:
-    """Return the configured limit, or 100,000 characters or half of the model's window."""
+    """Return the configured limit, or the lesser of 100,000 characters and half of the window."""
     if config.context.max_chars:
         return config.context.max_chars
     if info.context_window is None:
