@@ -337,7 +337,7 @@ class Administration:
         """Delete a session with all that was derived from it; counts of what went, by kind."""
         from ragmem.logs import log_deletion
         from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
-        from ragmem.memory.turns import stands_in
+        from ragmem.memory.turns import was_said
         from ragmem.tools.rewind import Preimages
 
         preimages = Preimages(self.paths.data_dir / "preimages")
@@ -357,7 +357,7 @@ class Administration:
         preimages.look_through()
         history = self.paths.prompt_history
         try:
-            forget_prompts(history, lambda typed: stands_in(typed, said))
+            forget_prompts(history, lambda typed: was_said(typed, said))
         except OSError as error:
             raise RagmemError(
                 f"The session is deleted, but its prompts remain in {history}: {error.strerror}.",
