@@ -563,10 +563,13 @@ async def _copy_source(store: "Archive") -> CopySource:
 
 def _with_owner(stream: "Stream", owner: str, file: Path) -> "Stream":
     """Return a backup's stream, with this owner for records from before owners existed."""
+    from ragmem.store.transfer.document import wrong_time_in
 
     async def writes() -> AsyncIterator[Sequence[Write]]:
         with _as_ragmem_wrote(file):
             async for batch in stream():
+                if wrong := next(filter(None, map(wrong_time_in, batch)), ""):
+                    raise msgspec.ValidationError(wrong)
                 yield owned(batch, owner)
 
     return writes

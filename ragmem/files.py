@@ -258,7 +258,7 @@ def lock(path: Path, *, timeout_s: float) -> int:
             return handle
         if time.monotonic() > deadline:
             raise StoreUnavailable(
-                f"Another process holds the lock {path} (waited {timeout_s:g} s).",
+                f"Another process holds {path} and did not release it within {timeout_s:g} s.",
                 hint="Try again.",
             )
         time.sleep(_PAUSE_S)

@@ -1,7 +1,4 @@
-"""The agent: at its place in a session with all its tools, asked one prompt at a time.
-
-Its loop is in turn.py.
-"""
+"""The agent: its session, its tools, and its turns, one at a time. The loop is in turn.py."""
 
 import asyncio
 import os
@@ -58,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class CommandRun(TurnRun):
-    """A turn of one command; what it printed goes to the model with the next prompt."""
+    """A turn with one command of the user; the model sees its output with the next prompt."""
 
     async def _begin(self, prompt: str) -> None:
         await super()._begin(f"!{prompt}")
@@ -69,7 +66,7 @@ class CommandRun(TurnRun):
         await self._calls.own(ToolUse(new_id(), RUN_COMMAND, arguments))
         task = asyncio.current_task()
         if task is not None and task.cancelling():
-            # The person stopped it: what it had printed by then is recorded with that.
+            # The user stopped it: the output so far is recorded as interrupted.
             while task.uncancel():
                 continue
             return interrupted_with("")
@@ -77,7 +74,7 @@ class CommandRun(TurnRun):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole turn at once."""
+    """The result of a whole turn; see `Agent.send`."""
 
     content: str
     reasoning: str | None
@@ -103,22 +100,22 @@ class Agent:
 
     @property
     def effort(self) -> Effort | None:
-        """How long the model may think; None: as its provider has it."""
+        """How long the model may think; None for its provider's default."""
         return self._parts.effort
 
     @property
     def context_window(self) -> int | None:
-        """Tokens that the model can take in; None where that is not known."""
+        """The size of the model's context window in tokens; None if unknown."""
         return self._parts.llm.info.context_window
 
     @property
     def permission_mode(self) -> PermissionMode:
-        """Who may do what at the moment."""
+        """The current permission mode."""
         return self._parts.mode.value
 
     @property
     def rules(self) -> PermissionRules:
-        """What the person has allowed and denied in advance."""
+        """What the user has allowed and denied in advance."""
         return self._parts.rules
 
     @property
@@ -127,39 +124,39 @@ class Agent:
         return self._parts.toolset.names
 
     def title(self, use: ToolUse) -> str:
-        """Name a call as it is named when it runs, also one of an earlier turn."""
+        """Return a call's title, as shown when it runs; also for calls of earlier turns."""
         return self._parts.toolset.title(use)
 
     def use_mode(self, mode: PermissionMode) -> None:
-        """Let another mode hold from the next tool call on, also in a running turn."""
+        """Change the permission mode from the next tool call on, also in a running turn."""
         self._parts.mode.value = mode
 
     @property
     def turn(self) -> Turn | None:
-        """The last one, as it is recorded so far; None before the first."""
+        """The last turn, as recorded so far; None before the first."""
         return self._run.turn if self._run else None
 
     def ask(self, prompt: str, typed: Typed = nothing_typed) -> AsyncGenerator[Event, None]:
-        """Answer; the last event is always TurnFinished.
+        """Run a turn and yield its events; the last one is always TurnFinished.
 
-        `typed` is called before each further call of the model: what it returns enters the turn.
-        An error that is not a RagmemError is a bug: the turn is recorded as
-        failed, then it is raised here. Closing the iterator interrupts the turn.
+        `typed` is called before each further model call; what it returns is added to the turn. An
+        error that is not a RagmemError is a bug: the turn is recorded as failed, then the error is
+        raised here. Closing the iterator interrupts the turn.
         """
         return self._events(TurnRun, prompt, typed)
 
     def run_command(self, command: str) -> AsyncGenerator[Event, None]:
-        """Run a command of the person's own: recorded as a turn, so that the next one knows of it.
+        """Run the user's own command, recorded as a turn, so that the model sees it in the next.
 
-        The model is not asked. Otherwise as `ask`.
+        The model is not called. Otherwise like `ask`.
         """
         return self._events(CommandRun, command)
 
     async def record(self, said: str, tool_name: str, result: Json) -> None:
-        """Record as a turn what the person has done by themself, so that the next one knows of it.
+        """Record an action of the user as a turn, so that the model sees it in the next.
 
-        `result` is that of a call, whose `text` the model is shown. Nothing is asked, and there
-        are no events of it.
+        `result` is that of a call; the model is shown its `text`. The model is not called, and no
+        events are emitted.
         """
         memory, project = self._parts.memory, self._parts.project
 
@@ -200,7 +197,7 @@ class Agent:
                 await task
 
     async def send(self, prompt: str) -> Reply:
-        """`ask` for callers who want the answer as a whole."""
+        """Run a turn and return its result, for callers who don't need the events of `ask`."""
         events = [event async for event in self.ask(prompt)]
         finished = events[-1]
         if self._run is None or not isinstance(finished, TurnFinished):
@@ -215,7 +212,7 @@ class Agent:
         )
 
     def prepare(self) -> None:
-        """Warm the model up in the background, while the person types."""
+        """Warm up the model in the background, while the user types."""
 
         async def warm_up() -> None:
             with suppress(LLMError):
@@ -224,9 +221,10 @@ class Agent:
         self._preparing = asyncio.create_task(warm_up())
 
     def interrupt(self, *, by_person: bool = True) -> None:
-        """End the running turn; what came is kept.
+        """End the running turn; its results so far are kept.
 
-        Not `by_person`: ragmem is ended, by a hangup say, and a command is told of as stopped so.
+        `by_person` is false if ragmem itself ends, for example by a hangup; the result of a command
+        then says so.
         """
         if self._task is None or self._run is None:
             return
@@ -234,15 +232,15 @@ class Agent:
         if self._run.has_begun:
             cancel()
         else:
-            # Behind its first step: cancelled before, a task takes none, and nothing is recorded.
+            # After its first step: a task that is cancelled before never runs, and records nothing.
             self._task.get_loop().call_soon(cancel)
 
     def tell(self, event: Event) -> bool:
-        """Let an event be among those of the running turn; false where none is running."""
+        """Add an event to those of the running turn; false if none is running."""
         return self._run is not None and self._run.tell(event)
 
     async def context(self, prompt: str, *, strategy: Strategy = "hybrid") -> Context:
-        """Exactly what would be sent with this prompt; nothing is sent or stored."""
+        """Return exactly what would be sent with this prompt; nothing is sent or stored."""
         parts = self._parts
         changed = await parts.changed.look() if parts.changed and parts.offers_tools else ""
         return await parts.memory.build_context(
@@ -256,7 +254,7 @@ class Agent:
         )
 
     async def aclose(self) -> None:
-        """End the running turn and close the model."""
+        """Interrupt the running turn, wait for it, and close the model."""
         self.interrupt(by_person=False)
         if self._preparing:
             self._preparing.cancel()
@@ -266,9 +264,9 @@ class Agent:
 
 
 def announce(remembered: Remembered, agents: Iterable[Agent]) -> list[str]:
-    """Tell it among the events of an answer that is being made; else the lines of a notice.
+    """Announce a learned memory in a running turn's events; else return the lines of a notice.
 
-    What a tool or the person wrote is shown where that was done.
+    Memories that a tool or the user wrote are shown elsewhere.
     """
     event = written_event(remembered)
     if event is None or not remembered.memory or remembered.memory.source != "conversation":
@@ -276,11 +274,11 @@ def announce(remembered: Remembered, agents: Iterable[Agent]) -> list[str]:
     return [] if any(agent.tell(event) for agent in agents) else [event.line]
 
 
-# --- its place in a session -----------------------------------------------------------
+# --- assembling an agent ----------------------------------------------------------------
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How one agent is to work; from flags."""
+    """Options of one agent, from the command line."""
 
     model: str = ""
     effort: Effort | None = None
@@ -289,13 +287,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_turns: int | None = None
     max_budget_usd: float | None = None
     allow: tuple[str, ...] = ()
-    """Rules of what needs no approval, beside those of the settings."""
+    """Rules for what needs no approval, in addition to the settings."""
     no_tools: bool = False
     schema: "AnswerSchema | None" = None
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """What all agents of a process work with."""
+    """What all agents of a process share."""
 
     config: Config
     paths: Paths
@@ -305,14 +303,14 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     rules: PermissionRules
     jobs: Jobs
     sandbox: "Callable[[], Sandbox]"
-    """Makes it, when the first command is to run in it."""
+    """Creates the sandbox when the first command runs in it."""
     servers: "Servers | None"
-    """Of other people's tools; None where the settings name none."""
+    """MCP servers; None if the settings name none."""
     metrics: Metrics
     say: Callable[[str], None]
-    """Takes what the person is to be told once."""
+    """Adds a notice for the user."""
     notices: Callable[[], Sequence[str]]
-    """Returns what was said, and empties that."""
+    """Returns the notices, and clears them."""
 
 
 def create_agent(
@@ -326,7 +324,7 @@ def create_agent(
     skill_set: SkillSet,
     before: Iterable[ToolCall],
 ) -> Agent:
-    """Make an agent in the session, of this project; `before`: the calls it has made there."""
+    """Create an agent for a session of this project; `before`: the calls made in it so far."""
     config, memory, cwd = shared.config, shared.memory, shared.cwd
     top = real_folder(project.path, cwd)
     seen, tasks = SeenFiles(shared.metrics), UpdateTasks()
@@ -417,13 +415,12 @@ def standard_toolset(  # noqa: PLR0913 - each by its name
     more: Sequence[Tool] = (),
     of_servers: Callable[[Permissions], Sequence[Tool]] = lambda _: (),
 ) -> Toolset:
-    """What every agent has over one workspace, and what is given beside it.
+    """Create the toolset of an agent: the standard tools for a workspace, and additional ones.
 
-    `seen` carries what a resumed session has read; `rules` are the
-    person's. Long outputs of commands are kept below `data_dir`, in `outputs`,
-    and files as they were before an edit in `preimages`.
-    `more`: those that hang on the session, the memory and the project.
-    `of_servers`: those of others (`ragmem.tools.mcp_client`) that are there by now.
+    `seen` has what a resumed session has read; `rules` are the user's. Below `data_dir`, long
+    outputs of commands are kept in `outputs`, and copies of files before edits in `preimages`.
+    `more`: tools that depend on the session, the memory or the project. `of_servers` returns the
+    tools of MCP servers (`ragmem.tools.mcp_client`) that are available by now.
     """
     outputs = data_dir / "outputs"
     known = SeenFiles() if seen is None else seen
@@ -440,7 +437,7 @@ def standard_toolset(  # noqa: PLR0913 - each by its name
             EditFile(workspace, permissions, known, preimages),
             RunCommand(workspace, permissions, outputs=outputs, commands=commands),
             *([ReadJob(commands.jobs)] if commands.jobs else []),
-            # They ask for nothing: the model is not told of one that is denied.
+            # They check no permissions: denied ones are left out here.
             *(tool for tool in more if not (rules and rules.denies(tool.name))),
         ],
         more=partial(of_servers, permissions),

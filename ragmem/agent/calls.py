@@ -1,4 +1,4 @@
-"""The tool calls of a turn: checked, run, recorded, answered, and kept within the window."""
+"""The tool calls of a turn: checking, running and recording them, and fitting their messages."""
 
 import asyncio
 import json
@@ -34,12 +34,12 @@ from ragmem.tools.base import (
 )
 
 _SAME_CALL_LIMIT = 3
-"""The same look at files so many times, with nothing done in between, is not taken again."""
+"""From this count on, the same read-only call is refused if nothing was changed in between."""
 _NOTED_COUNT = 5
-"""From the so many-th on the same answer to a command bears a note."""
+"""From this count on, the same result of a call gets a note for the model."""
 _REPEAT_LIMIT = 10
-"""After the same answer so many times the turn is stuck: the model was told of it five times, with
-what to do instead, and goes on all the same.
+"""At this count of the same result the turn is stuck: the model has got the note five times, with
+what to do instead, and repeats the call all the same.
 """
 _SAME_ANSWER = (
     "The same call has had the same answer {count} times. If you are waiting for something, wait "
@@ -50,31 +50,31 @@ _WHOLE_ENDS = {
     "tool_calls", "tool_call", "tool_use", "function_call",
     "stop", "end_turn", "stop_sequence", "eos", "eos_token",
 }  # fmt: skip
-"""How a message ends that the model has finished: with a call or with a stop."""
+"""End reasons of a complete message, with or without calls."""
 _IMAGES_BYTES = 14_000_000
-"""As text of base64 they fit in the 20 MB of a whole request to Gemini:
+"""In base64 this fits into the 20 MB limit of a whole request to Gemini:
 https://ai.google.dev/gemini-api/docs/image-understanding
 """
 _REFUSAL_LIMIT = 3
-"""After so many refusals, or messages without a right call in a row, the turn is stuck."""
+"""After this many refusals, or messages in a row without a valid call, the turn is stuck."""
 
 _GOAL = 3 / 4
-"""Past the limit it is cut to this part of it: in batches, so that the prefix changes rarely."""
+"""Share of the limit to which messages are cut once they exceed it, so that the prefix changes
+rarely."""
 _WORDS_SHARE = 4
 _NOTE_SHARE = 8
-"""The list of rounds that are gone takes at most one part in so many of the limit."""
+"""The list of dropped rounds takes at most one part in this many of the limit."""
 
 _Problem = tuple[str, str]
-"""What is wrong with a call, for the model and for the person."""
+"""What is wrong with a call, for the model and for the user."""
 
 
 class RepeatGuard:
-    """Notices the same call with the same answer again and again, also in turns with another
-    (A B A B).
+    """Detects repeated calls with the same result, also when alternating with others (A B A B).
 
-    One whose answer changes is no repetition: it waits for something. Nor need a command be one
-    whose answer is the same, since what it tells of may change at any time (a deploy, a container):
-    only a look at files, or a call that was not allowed, is not made again.
+    A call whose result changes is not a repetition: it waits for something. A command with the same
+    result need not be one either, since what it observes may change at any time (a deployment, a
+    container). So only read-only calls, and calls that were denied, are refused.
     """
 
     def __init__(self) -> None:
@@ -84,11 +84,11 @@ class RepeatGuard:
 
     @property
     def repeats(self) -> int:
-        """How often the call that was made most had the same answer."""
+        """How often the most repeated call had the same result."""
         return max(self._counts.values(), default=0)
 
     def count(self, use: ToolUse, *, read_only: bool) -> int:
-        """Count a call; as the how many-th with the same answer it is refused, or 0."""
+        """Count a call; return its count if it should be refused, else 0."""
         key = _key(use)
         if not read_only and key not in self._counts:
             self._counts.clear()
@@ -101,8 +101,9 @@ class RepeatGuard:
         return count
 
     def answered(self, use: ToolUse, outcome: ToolOutcome) -> ToolOutcome:
-        """Take what a call has come to, and return it with what the model is to know: another
-        answer than the last begins the count anew, and one that comes often bears a note.
+        """Compare a call's outcome with its last one; return it, with a note if it repeats.
+
+        A different result restarts the count.
         """
         key = _key(use)
         if key in self._answers and self._answers[key].text != outcome.text:
@@ -116,12 +117,12 @@ class RepeatGuard:
 
 
 def _key(use: ToolUse) -> str:
-    """The same however the arguments are written; they are whole by then."""
+    """Return the same key however the arguments are written; they must be valid JSON."""
     return f"{use.name} {json.dumps(json.loads(use.arguments or '{}'), sort_keys=True)}"
 
 
 class CallRunner:
-    """Runs the calls of one turn."""
+    """Runs and records the calls of one turn."""
 
     def __init__(
         self, toolset: Toolset, recording: TurnRecording, emit: Callable[[Event], None]
@@ -133,22 +134,22 @@ class CallRunner:
         self._broken_in_a_row = 0
         self._count = 0
         self._done: dict[str, ToolCall] = {}
-        """Of the message that is being answered: whole, whatever of them is stored."""
+        """Finished calls of the current message; not cut, unlike the stored ones."""
         self.denials: list[PermissionDenial] = []
         self.images: list[ImagePart] = []
-        """Pictures that the prompt names."""
+        """Images named in the prompt."""
 
     @property
     def stuck(self) -> bool:
-        """Whether the model repeats itself, or can't form a call."""
+        """Whether the model keeps repeating itself, or making invalid calls."""
         is_refused = max(self._guard.refusals, self._broken_in_a_row) >= _REFUSAL_LIMIT
         return is_refused or self._guard.repeats >= _REPEAT_LIMIT
 
     async def run(self, completion: Completion, iteration: int) -> list[Message]:
-        """Run all calls of one message of the model; return that message and their answers.
+        """Run all calls of one message of the model; return that message and their results.
 
-        One that is wrong is answered with what is wrong. None is executed where the message ended
-        as none does that was finished: a stream that was cut must not act.
+        An invalid call gets an error as its result. None is run if the message is incomplete by its
+        end reason: a stream that was cut off must have no effects.
         """
         text, uses = completion.text, [self._toolset.own(use) for use in completion.tool_uses]
         calls = [
@@ -170,7 +171,8 @@ class CallRunner:
         ]
 
     async def mention(self, use: ToolUse, path: str, iteration: int) -> ToolCall | None:
-        """Read what the prompt names, as the person's own call; None, with the reason told."""
+        """Read a file named in the prompt, as the user's own call; None, after a warning, if denied
+        or not readable."""
         outcome = await self._toolset.call(use)
         if not outcome.success:
             if outcome.denied:
@@ -191,7 +193,7 @@ class CallRunner:
         self._emit(Notice(level="warning", text=f"@{path} was not read: {why}"))
 
     async def own(self, use: ToolUse) -> None:
-        """Run what the person runs by themself: it is theirs to repeat, and nobody is asked."""
+        """Run the user's own command, without approval or limits on repetition."""
         call = self._new_call(use, 0, origin="person")
         self._emit(self._started(call))
         await self._recording.call(call)
@@ -204,7 +206,7 @@ class CallRunner:
             event = ToolProgress(
                 tool_call_id=call.tool_call_id, tail=printed.tail, lines=printed.lines
             )
-            # A chat that has ended needs to hear nothing more.
+            # The loop is closed: the chat has ended.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._emit, event)
 
@@ -236,7 +238,7 @@ class CallRunner:
         return None
 
     async def _run_all(self, calls: Sequence[tuple[ToolCall, _Problem | None]]) -> None:
-        """Neighbours without effects at once, all others one by one, in order."""
+        """Run consecutive read-only calls concurrently, and all others one by one, in order."""
         batch: list[ToolCall] = []
         for call, problem in calls:
             if not problem and self._toolset.is_read_only(call.tool_name):
@@ -267,17 +269,17 @@ class CallRunner:
             return
         self._emit(self._started(call))
         if not read_only:
-            # Should the process die now, the call is known and its effects are not.
+            # If the process dies from here on, the call is known, and its effects are unknown.
             await self._recording.call(call)
 
-        async def asked_of(stands: bool) -> None:
-            # Should it die at a question, nothing was done.
+        async def on_question(is_open: bool) -> None:
+            # If it dies while a question is open, nothing was done.
             if not read_only:
-                at = msgspec.structs.replace(call, error=ONLY_ASKED if stands else None)
+                at = msgspec.structs.replace(call, error=ONLY_ASKED if is_open else None)
                 await self._recording.call(at)
 
         try:
-            outcome = await self._toolset.call(use, self._teller(call), asked_of)
+            outcome = await self._toolset.call(use, self._teller(call), on_question)
         except Unanswered:
             told = "The turn was stopped before the person had answered. Nothing was done."
             await self._finished(call, _failed(call, told, "stopped"))
@@ -288,7 +290,7 @@ class CallRunner:
         await self._finished(call, outcome)
         task = asyncio.current_task()
         if task is not None and task.cancelling():
-            # A command that the person stops has an answer, and the turn ends all the same.
+            # A command that the user stops has a result, but the turn still ends.
             raise asyncio.CancelledError
 
     async def _refuse(self, call: ToolCall, reason: str, shown: str = "") -> None:
@@ -311,7 +313,7 @@ class CallRunner:
             started_at=outcome.started_at,
             duration_ms=outcome.duration_ms,
         )
-        # What was done, or denied, is recorded even when the person stops the turn meanwhile.
+        # Recorded even if the user stops the turn meanwhile, since it was run, or denied.
         cancelled = await settled(self._recording.call(done))
         self._done[call.tool_call_id] = done
         code = outcome.data.get("exit_code")
@@ -334,14 +336,14 @@ class CallRunner:
 
 
 def _failed(call: ToolCall, text: str, shown: str) -> ToolOutcome:
-    """A call of which nothing was done."""
+    """Return the outcome of a call that was not run."""
     return ToolOutcome(
         text=text, display=shown, success=False, error=text, started_at=call.started_at
     )
 
 
 def cut_short(end_reason: str) -> str:
-    """Why a message with this end can't be trusted to be whole; empty where it can."""
+    """Return why a message with this end reason may be incomplete; empty if it is complete."""
     match end_reason.casefold():
         case reason if reason in _WHOLE_ENDS:
             return ""
@@ -352,8 +354,10 @@ def cut_short(end_reason: str) -> str:
 
 
 def with_note(messages: Sequence[Message], note: str) -> list[Message]:
-    """A message of the model and its answers, with a note behind the last: the next message is to
-    be the model's again, and not each provider takes another one before it.
+    """Append a note to the last tool result of a round.
+
+    It is not a message of its own, since some providers accept none between tool results and the
+    model's next message.
     """
     last = messages[-1].parts[0] if messages else None
     if not note or not isinstance(last, ToolAnswer):
@@ -363,7 +367,7 @@ def with_note(messages: Sequence[Message], note: str) -> list[Message]:
 
 
 def _whole(arguments: str) -> str:
-    """Arguments as they can be stored and replayed: a JSON object, whatever arrived."""
+    """Return arguments that can be stored and replayed: a JSON object, whatever arrived."""
     try:
         parse_arguments(arguments or "{}")
     except ValueError:
@@ -378,12 +382,12 @@ def _denial(use: ToolUse, outcome: ToolOutcome) -> PermissionDenial:
 
 
 class ToolLoop:
-    """What is sent: the context, then each round of the model's calls and their answers, and
-    behind these what the person has said meanwhile.
+    """The messages sent to the model: the context, then rounds of calls with their results.
 
-    Past `limit` characters, in this order until it fits: the oldest results become
-    one line each; the oldest rounds become one line of a list behind the prompt, with what was
-    said in them; the answers of the newest round are clipped in their middle.
+    After a round's results comes what the user said meanwhile. Beyond `limit` characters, until it
+    fits: the oldest results are replaced by one line each; the oldest rounds by an entry in a list
+    after the prompt, which keeps what the user said; the newest results are clipped in their
+    middle.
     """
 
     def __init__(self, context: Sequence[Message], *, limit: int) -> None:
@@ -391,13 +395,13 @@ class ToolLoop:
         self._limit = limit
         self._rounds: list[list[Message]] = []
         self._said: list[Part] = []
-        """What the person has said in rounds that are gone."""
+        """What the user said in dropped rounds."""
         self._gone: list[str] = []
         self._condensed: set[str] = set()
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The request."""
+        """The messages of the next request."""
         own = [message for each in self._rounds for message in each]
         if not self._gone:
             return (*self._context, *own)
@@ -407,23 +411,24 @@ class ToolLoop:
         return (*self._context[:-1], prompt, *own)
 
     def add(self, messages: Sequence[Message]) -> None:
-        """A round: a message of the model with calls, and an answer to each."""
+        """Add a round: a message of the model with calls, and the result of each."""
         self._rounds.append(list(messages))
         self._fit()
 
     @property
     def room_for_words(self) -> int:
-        """Characters that the person's words may take at once: they are never cut."""
+        """Characters of the user's words that fit at once, since they are never cut."""
         return self._limit // _WORDS_SHARE
 
     def say(self, message: Message) -> None:
-        """A message of the person, behind the newest round."""
+        """Add a message of the user to the newest round."""
         self._rounds[-1].append(message)
         self._fit()
 
     def shrink(self, start: "ToolLoop") -> bool:
-        """Begin with another context, that of `start`, and halve what is behind it, unless that has
-        room in half of what the context has given up; false when nothing has become smaller.
+        """Replace the context by that of `start`, and halve the rounds; false if nothing shrank.
+
+        The rounds may keep more if they fit into half of the room that the context has freed.
         """
         before, context = self._size, start._size
         own = before - _chars(self._context)
@@ -458,7 +463,7 @@ class ToolLoop:
                 part = message.parts[0]
                 if not isinstance(part, ToolAnswer) or part.tool_use_id in self._condensed:
                     continue
-                line = _in_place(part, uses[part.tool_use_id])
+                line = _placeholder(part, uses[part.tool_use_id])
                 if len(line) < len(part.text):
                     over -= len(part.text) - len(line)
                     messages[i] = tool(part.tool_use_id, line, is_error=part.is_error)
@@ -508,7 +513,7 @@ def _chars(messages: Sequence[Message]) -> int:
     return sum(message.char_count for message in messages)
 
 
-def _in_place(answer: ToolAnswer, use: ToolUse) -> str:
+def _placeholder(answer: ToolAnswer, use: ToolUse) -> str:
     return (
         f"[{_named(use)}: {len(answer.text):,} characters left out to save room; "
         f"recall_result brings them back: id {use.id}]"

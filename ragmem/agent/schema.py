@@ -1,4 +1,4 @@
-"""Answers as JSON that fits a schema: what a model is told, and whether it did so."""
+"""Answers as JSON that matches a schema: the instruction to the model, and the validation."""
 
 import json
 import re
@@ -16,13 +16,13 @@ _HINT = """Give a file, or the schema itself, such as '{"type": "object"}'."""
 
 
 class AnswerSchema(msgspec.Struct, frozen=True):
-    """A JSON Schema that the answer of a turn is to fit."""
+    """A JSON Schema that the answer of a turn must match."""
 
     schema: Json
 
     @classmethod
     def read(cls, given: str) -> "AnswerSchema":
-        """Read one from JSON or from a file that holds it; UsageError where it is none."""
+        """Read a schema from JSON, or from a file with it; UsageError if it is not valid."""
         text = given if given.lstrip()[:1] in ("{", "") else _file(given)
         if not text.strip():
             raise UsageError("--json-schema is empty.", hint=_HINT)
@@ -44,17 +44,17 @@ class AnswerSchema(msgspec.Struct, frozen=True):
 
     @property
     def rule(self) -> str:
-        """What the model is told behind the prompt."""
+        """The instruction that follows the prompt."""
         return prompt_text("json_answer").format(schema=json.dumps(self.schema))
 
     @staticmethod
     def bare(answer: str) -> str:
-        """The answer without a fence around it."""
+        """Return the answer without a code fence around it."""
         fenced = _FENCED.search(answer)
         return (fenced[1] if fenced else answer).strip()
 
     def parse(self, answer: str) -> Json:
-        """The answer as a value, a fence around it aside; ValueError says why it does not fit."""
+        """Parse and validate the answer, without its code fence; ValueError says what is wrong."""
         from jsonschema.exceptions import best_match
         from jsonschema.validators import validator_for
         from referencing import Registry
@@ -64,7 +64,7 @@ class AnswerSchema(msgspec.Struct, frozen=True):
             value: Json = json.loads(self.bare(answer))
         except (ValueError, RecursionError):
             raise ValueError("It is not JSON.") from None
-        # With a registry of its own it fetches nothing that a schema refers to.
+        # An empty registry, so that references in a schema are never fetched.
         validator = validator_for(self.schema)(self.schema, registry=Registry())
         try:
             fault = best_match(validator.iter_errors(value))

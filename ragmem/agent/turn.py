@@ -1,4 +1,4 @@
-"""One turn, from the person's message to the recorded answer."""
+"""One turn, from the user's prompt to the recorded answer."""
 
 import asyncio
 import os.path
@@ -79,28 +79,28 @@ if TYPE_CHECKING:
     from ragmem.agent.schema import AnswerSchema
 
 Typed = Callable[[int], Sequence[str]]
-"""Takes what the person has typed since the turn began, and is to be told the model now: as much
-as has room in so many characters.
+"""Takes a number of characters; returns, once, what the user typed during the turn for the model to
+read now, as much as fits.
 """
 
 
 def nothing_typed(_: int) -> Sequence[str]:
-    """Take nothing: where nobody types, or all of it waits for the end of the turn."""
+    """Return nothing: nobody types, or all of it waits for the end of the turn."""
     return ()
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds at which a turn stops by itself."""
+    """The limits at which a turn stops by itself."""
 
     max_iterations: int = ToolsConfig().max_iterations
-    """Model calls; then one more without tools."""
+    """Number of model calls, after which follows one more without tools."""
     max_budget_usd: float | None = None
     retries: int = LLMConfig().retries
-    """An answer that broke off is asked for again so often."""
+    """How often an answer that broke off is requested again."""
 
 
 class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """All that an agent works with; put together by `ragmem.app`."""
+    """Everything that an agent works with, as assembled by `create_agent`."""
 
     llm: LLM
     memory: Memory
@@ -108,41 +108,41 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     builder: ContextBuilder
     place: Place
     mode: CurrentMode = msgspec.field(default_factory=CurrentMode)
-    """Who may do what; the tools look at it with each call."""
+    """The permission mode; tools check it at each call."""
     rules: PermissionRules = msgspec.field(default_factory=PermissionRules)
-    """What the person has allowed and denied in advance; the same."""
+    """What the user has allowed and denied in advance; tools check it at each call."""
     find_code: FindCode | None = None
-    """Looks through the project's code; None where that is not indexed."""
+    """Searches the project's code; None if it is not indexed."""
     project: Project
     limits: Limits = Limits()
     schema: "AnswerSchema | None" = None
-    """What the answer must fit; None: any words."""
+    """The schema that the answer must match; None for any text."""
     effort: Effort | None = None
-    """How long the model may think; None: as its provider has it."""
+    """How long the model may think; None for its provider's default."""
     offers_tools: bool = True
-    """False: the model is told of no tools; mentions are still read."""
+    """False: the model gets no tools; files named in prompts are still read."""
     keeps_thoughts: bool = True
-    """False: what the model thinks is shown, and not stored."""
+    """False: the model's reasoning is shown, but not stored."""
     notices: Callable[[], Sequence[str]] = tuple
-    """What is to be said once, such as that the store is away; asked between the turn's steps."""
+    """Returns notices to show once, such as an unavailable store; called between a turn's steps."""
     said: set[str] = msgspec.field(default_factory=set)
-    """Warnings that come once in a session, and have come."""
+    """Once-per-session notices that have been shown."""
     at_start: Callable[[], None] = lambda: None
-    """Called when a turn begins, for what it needs a little later."""
+    """Called when a turn begins, to prepare what it needs a little later."""
     changed: ChangedFiles | None = None
-    """Knows which files are other than the agent has read them."""
+    """Finds files that differ from what the agent has read."""
 
 
 _LEAST_MENTION = 400
-"""Characters of a file that a prompt names, however many it names."""
+"""Least characters of each file named in a prompt, however many there are."""
 _LEAST_CONTEXT = 4_000
-"""Characters; a context that has no more room is not made smaller."""
+"""Characters to which a context is not made smaller."""
 _UNKNOWN_WINDOW_TOKENS = 128_000
-"""Stands in for a window that is not known, only for when to condense results."""
+"""Assumed for an unknown window, only to decide when to condense results."""
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How a turn has ended."""
+    """How a turn ended."""
 
     subtype: Subtype
     text: str
@@ -150,9 +150,9 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
     exit_code: int = EXIT_FAILED
     structured: Json = None
-    """The answer as a value, where one of a schema was wanted."""
+    """The answer as a JSON value, if a schema was given."""
     is_cut: bool = False
-    """Whether the answer reached the model's limit of output."""
+    """Whether the answer reached the model's output limit."""
 
     @property
     def status(self) -> TurnStatus:
@@ -165,20 +165,18 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def mark(self) -> str:
-        """What is recorded behind the answer of a turn that a bound has ended, so that the next one
-        knows of it.
-        """
+        """The note recorded after the answer of a turn that reached a limit, for later turns."""
         is_bound = self.subtype in ("error_max_turns", "error_max_budget_usd")
         return f"\n\n[This turn ended before it was finished: {self.error}]" * is_bound
 
 
 def interrupted_with(text: str) -> Ending:
-    """Return how a turn has ended that the person stopped, with what had come by then."""
+    """Return the ending of a turn that the user interrupted, with the text so far."""
     return Ending(subtype="interrupted", text=text, error="interrupted", exit_code=EXIT_SIGINT)
 
 
 class TurnRun:
-    """See the module's text; `run` is called once."""
+    """Runs one turn; `run` is called once."""
 
     def __init__(
         self,
@@ -194,21 +192,21 @@ class TurnRun:
         self._recording: TurnRecording
         self._calls: CallRunner
         self._said: list[str] = []
-        """The words of the answer that comes."""
+        """The pieces of the answer that is being streamed."""
         self._thoughts: list[str] = []
-        """What the model has thought, as far as it is kept, and what of its answers broke off."""
+        """The model's reasoning, if it is kept, and answers that broke off."""
         self._builder = parts.builder.for_model(parts.llm.info)
         self._context: Callable[[ContextBuilder], Awaitable[Context]]
-        """Builds the context of the prompt."""
+        """Builds the prompt's context."""
         self._images: tuple[ImagePart, ...] = ()
-        """Pictures that the prompt names."""
+        """Images named in the prompt."""
         self._usage = Usage()
         self._unpriced = False
-        """Whether an answer came without its tokens."""
+        """Whether an answer came without its token counts."""
         self._sizes: dict[str, int] = {}
         self._started = time.monotonic()
         self.has_begun = False
-        """Whether its end is recorded, however it comes."""
+        """Whether `run` has started, from where on the turn's end is recorded in any case."""
         self._over = False
 
     @property
@@ -217,13 +215,13 @@ class TurnRun:
         return self._recording.turn
 
     def tell(self, event: Event) -> bool:
-        """Show something that happens beside the answer; false once the turn is over."""
+        """Emit an event from outside the turn; false once the turn is over."""
         if not self._over:
             self._emit(event)
         return not self._over
 
     async def run(self, prompt: str) -> None:
-        """Never raises RagmemError or CancelledError: those are ways for a turn to end."""
+        """Run the turn; RagmemError and CancelledError are never raised, but end the turn."""
         self.has_begun = True
         ending = Ending(subtype="error_during_execution", text="", error="internal error")
         interrupted = await settled(self._begin(prompt))
@@ -242,7 +240,7 @@ class TurnRun:
                 exit_code=error.exit_code,
             )
         except (OSError, MemoryError, ImportError) as error:
-            # The computer has no more of something: no bug of the loop's.
+            # The system is out of some resource, or lacks a file: not a bug of the loop.
             why = getattr(error, "strerror", None) or one_line(str(error), 200) or "out of memory"
             said = "".join(self._said)
             ending = msgspec.structs.replace(ending, text=said, error=f"{why}.")
@@ -270,7 +268,7 @@ class TurnRun:
         self._say_notices()
 
     async def _answer(self, prompt: str) -> Ending:
-        """The loop: a step, what came of it behind the messages, whether to go on."""
+        """Call the model and run its tool calls until it answers or a limit is reached."""
         limits = self._parts.limits
         mentions = await self._mentions(prompt)
         info = self._parts.llm.info
@@ -308,7 +306,7 @@ class TurnRun:
         return await self._final_answer(loop)
 
     async def _ask(self, loop: ToolLoop, specs: tuple[ToolSpec, ...], *more: Message) -> Completion:
-        """The model's answer to all of the loop, made smaller as often as its window wants that."""
+        """Call the model with the loop's messages; shrink them as often as they are too long."""
         while True:
             try:
                 return await self._call([*loop.messages, *more], specs)
@@ -318,7 +316,7 @@ class TurnRun:
                     raise
 
     def _learn_window(self, tokens: int | None) -> None:
-        """Take the provider's word for how much its model can take in, while this process lasts."""
+        """Adopt a window's size as reported by the provider, for this process."""
         llm = self._parts.llm
         if tokens and tokens < (llm.info.context_window or tokens + 1):
             llm.info = msgspec.structs.replace(llm.info, context_window=tokens)
@@ -328,7 +326,7 @@ class TurnRun:
             self._emit(Notice(level="info", text=told))
 
     async def _shrunk(self, loop: ToolLoop) -> bool:
-        """Make the loop smaller, its context too; false where that can't be done."""
+        """Shrink the loop and its context; false if nothing became smaller."""
         before = self._builder
         self._builder = before.for_model(self._parts.llm.info)
         if self._builder.max_chars == before.max_chars > _LEAST_CONTEXT:
@@ -336,12 +334,12 @@ class TurnRun:
         return loop.shrink(self._loop(await self._context(self._builder)))
 
     async def _hear(self, loop: ToolLoop, number: int) -> None:
-        """What the person has typed meanwhile goes along with the answers to the model's calls."""
+        """Add what the user has typed meanwhile after the results of the model's calls."""
         typed = [clean(text) for text in self._typed(loop.room_for_words)]
         if not typed:
             return
         words = "\n\n".join(typed)
-        # Whoever stops the turn now has said it all the same.
+        # Recorded even if the user stops the turn now.
         interrupted = await settled(self._recording.say(words))
         for text in typed:
             self._emit(PromptAdded(text=text))
@@ -355,7 +353,7 @@ class TurnRun:
         loop.say(self._with_images(said, self._calls.images[images:]))
 
     def _loop(self, context: Context) -> ToolLoop:
-        """Half of the model's window for calls and results, less when the context needs it."""
+        """Create the loop, with half of the window for rounds, or less if the context needs it."""
         window = 4 * (self._parts.llm.info.context_window or _UNKNOWN_WINDOW_TOKENS)
         room = min(window // 2, max(window // 4, window * 3 // 4 - context.chars))
         schema = self._parts.schema
@@ -368,13 +366,13 @@ class TurnRun:
         return ToolLoop(messages, limit=context.chars + images + room)
 
     def _with_images(self, prompt: Message, images: Sequence[ImagePart]) -> Message:
-        """Show the pictures that the prompt names beside it, to a model that can see."""
+        """Add images to a prompt, unless the model is known not to support them."""
         if self._parts.llm.info.supports_images is False:
             return prompt
         return msgspec.structs.replace(prompt, parts=(*prompt.parts, *images))
 
     def _structured(self, text: str) -> tuple[Json, str]:
-        """An answer as a value, where a schema wants one; or why it does not fit that."""
+        """Return the answer as a JSON value, if there is a schema, or why it does not match."""
         try:
             return (self._parts.schema.parse(text) if self._parts.schema else None), ""
         except ValueError as error:
@@ -419,7 +417,7 @@ class TurnRun:
         )
 
     async def _news(self) -> str:
-        """Which files others have changed, for a model that can read them again."""
+        """Return a note on files changed by others, for a model that can read them again."""
         parts = self._parts
         return await parts.changed.news() if parts.changed and parts.offers_tools else ""
 
@@ -448,7 +446,7 @@ class TurnRun:
         )
         if context.without_code and context.without_code not in parts.said:
             parts.said.add(context.without_code)
-            # By itself it passes: the process that answers searches may just have ended.
+            # It resolves itself: the process that answers searches may just have ended.
             self._emit(Notice(level="info", text=context.without_code))
         for text in context.notices:
             self._warn(text)
@@ -456,11 +454,9 @@ class TurnRun:
         return context
 
     async def _mentions(self, prompt: str, number: int = 0) -> list[ToolCall]:
-        """Files that the prompt names are read before the model is asked; `number` is that of the
-        call of the model that follows.
-        """
+        """Read the files that the prompt names; `number` is that of the next model call."""
         parts = self._parts
-        prompt = without_piped(prompt)  # A log names files as well: that is nobody's wish.
+        prompt = without_piped(prompt)  # Piped input, such as a log, may name files too.
         named = at_paths(prompt)
         paths = [path for path in named if _exists(parts.place.cwd / path)]
         for path in named:
@@ -479,7 +475,7 @@ class TurnRun:
         return calls
 
     async def _call(self, messages: Sequence[Message], specs: tuple[ToolSpec, ...]) -> Completion:
-        """One call of the model; asked again, in the same words, where its answer breaks off."""
+        """Call the model; repeat the same request if the answer breaks off."""
         told = sum(len(msgspec.json.encode(spec)) for spec in specs)
         sent = estimate_tokens(sum(message.char_count for message in messages) + told)
         self._emit(ModelCallStarted(number=self._usage.model_calls + 1, context_tokens=sent))
@@ -489,7 +485,7 @@ class TurnRun:
             tools=specs,
             effort=self._parts.effort,
             cache_key=self._session.session_id,
-            # Beside tools some providers take none.
+            # Some providers accept no schema together with tools.
             answer_schema=schema.schema if schema and not specs else None,
         )
         tries = self._parts.limits.retries + 1
@@ -512,9 +508,9 @@ class TurnRun:
         return await self._try(request, [], sent)
 
     async def _try(self, request: Request, words: list[str], sent: int) -> Completion:
-        """An answer, whose words are put into `words` as they come; StreamCut unless it is whole.
+        """Stream an answer, appending its text to `words`; raises StreamCut if it is incomplete.
 
-        What stands of one that broke off before is the turn's answer until there are words anew.
+        The text of a previous attempt remains the turn's partial answer until new text arrives.
         """
         assembler = Assembler()
         started = time.monotonic()
@@ -534,7 +530,7 @@ class TurnRun:
                             self._emit(ReasoningDelta(text=clean(text)))
                         case RetryChunk():
                             self._emit(RetryWaiting(**msgspec.structs.asdict(chunk)))
-                    # However fast they come: who shows them, and who stops them, has a turn.
+                    # However fast chunks arrive, let the tasks run that show or stop them.
                     await asyncio.sleep(0)
             completion = _renamed(assembler.completion())
         finally:
@@ -555,7 +551,7 @@ class TurnRun:
         return completion
 
     def _begin_words(self, words: list[str]) -> None:
-        """Let these take the place of those that broke off, which stay among the thoughts."""
+        """Make `words` the partial answer; one that broke off is kept among the thoughts."""
         if self._said is not words:
             half = "".join(self._said).strip()
             self._thoughts.append(half and f"[An answer that broke off:]\n{half}")
@@ -577,7 +573,7 @@ class TurnRun:
 
     @property
     def _too_expensive(self) -> str:
-        """Why the model may not be asked again; empty while it may."""
+        """Why the budget forbids another model call; empty while it does not."""
         limit = self._parts.limits.max_budget_usd
         if limit is None:
             return ""
@@ -642,7 +638,7 @@ def _recalled(context: Context) -> tuple[Recalled, ...]:
 
 
 def _renamed(completion: Completion) -> Completion:
-    """Our own ids for its calls: providers repeat theirs, or send none."""
+    """Give calls our own ids, since some providers repeat theirs or send none."""
     uses = tuple(
         msgspec.structs.replace(use, id=new_id(), given_id=use.id) for use in completion.tool_uses
     )

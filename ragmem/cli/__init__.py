@@ -1,21 +1,21 @@
-"""The command line: parses, calls the App, says what came of it, exits."""
+"""The command line: parse the arguments, call the App, report the result, exit."""
 
 import os
 import signal
 
 
 def leave_at_once() -> None:
-    """From now on Ctrl-C ends the process as it is: nothing is open while modules are imported.
+    """Make Ctrl-C end the process immediately, while modules are imported and nothing is open.
 
-    An exception in the middle of an import ends in a traceback, is lost, or crashes Python.
+    A KeyboardInterrupt during an import would end in a traceback, get lost, or crash Python.
     """
-    # What was ignored on purpose (nohup) stays ignored.
+    # Keep a signal ignored that was ignored on purpose (nohup).
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
 
 
 def leave_in_order() -> None:
-    """From now on Ctrl-C is KeyboardInterrupt again."""
+    """Make Ctrl-C raise KeyboardInterrupt again."""
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,4 @@
-"""`ragmem ask`: one question, one answer, made for pipes."""
+"""`ragmem ask`: ask one question and print the answer, for use in pipes."""
 
 import shlex
 import sys
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 app = cli.commands()
 
 OutputFormat = Literal["text", "json", "stream-json"]
-_LINE = (
+_LINE_FIELDS = (
     "type subtype session_id turn_id turn_index cwd model permission_mode sections fallback"
     " recalled action kind content id trust superseded level text message event"
 )
@@ -54,11 +54,11 @@ _COMMAND_CHARS, _RULE_CHARS = 80, 200
 _WAITING = "waiting for the model …"
 
 
-# --- what is told on stderr meanwhile -----------------------------------------
+# --- progress on stderr -------------------------------------------------------
 
 
 class Progress:
-    """Tools, notices and a closing line on stderr; on a pipe what went wrong or was remembered."""
+    """Shows tool calls, notices, totals on stderr; without `live`, only problems and memories."""
 
     def __init__(self, *, live: bool, paint: out.Paint) -> None:
         self._live, self._paint = live, paint
@@ -66,7 +66,7 @@ class Progress:
         self._passing = out.PassingLine(paint)
 
     def show(self, event: Event) -> None:
-        """Say what the event means, if anything."""
+        """Show an event, if it is of interest here."""
         match event:
             case Notice(level=level, text=text):
                 self._notice(level, text)
@@ -80,7 +80,7 @@ class Progress:
                 self._running(event)
 
     def clear(self) -> None:
-        """Take the passing line away, so that the answer starts on a clean one."""
+        """Erase the status line, so that the answer starts on an empty line."""
         self._passing.clear()
 
     def _running(self, event: Event) -> None:
@@ -124,7 +124,7 @@ class Progress:
 
 
 def closing_line(finished: TurnFinished) -> str:
-    """Session, model and what it took, on one line."""
+    """Return session, model, tokens, cost and duration of a turn on one line."""
     usage = finished.usage
     parts = [f"session {short_id(finished.session_id)}", one_line(finished.model, 80)]
     if usage.input_tokens is not None and usage.output_tokens is not None:
@@ -135,13 +135,13 @@ def closing_line(finished: TurnFinished) -> str:
     return " · ".join(parts)
 
 
-# --- what becomes of the events of a turn -------------------------------------
+# --- output formats -----------------------------------------------------------
 
 
 class TextOutput:
-    """The answer alone on stdout: as it comes on a terminal, once and whole in a pipe.
+    """Prints only the answer to stdout: streamed if stdout is a terminal (`live`), else at the end.
 
-    Of one that is `checked` nothing before it fits, and nothing where it does not.
+    An answer `checked` against a schema is printed at the end, and only if it matches.
     """
 
     def __init__(
@@ -151,12 +151,12 @@ class TextOutput:
         self._live = live and not checked
         self._checked = checked
         self._raw = raw
-        """What a model sends goes into a pipe byte for byte, terminal controls too."""
+        """Whether terminal controls in the answer are kept when it is written to a pipe."""
         self._flow = VisibleFlow()
         self._streamed = ""
 
     def show(self, event: Event) -> None:
-        """Stream the words; say the rest on stderr."""
+        """Stream the answer's text; show other events on stderr."""
         match event:
             case TextDelta(text=text) if self._live:
                 self._progress.clear()
@@ -185,7 +185,7 @@ class TextOutput:
         if self._live:
             self._stream(self._flow.flush())
             self._end_line()
-            # An answer that did not come in pieces, such as one that memory gave.
+            # The answer was not streamed, for example because memory gave it.
             if answer and not self._streamed.rstrip("\n").endswith(visible(answer)):
                 out.write(visible(answer) + "\n")
         elif answer:
@@ -193,13 +193,13 @@ class TextOutput:
 
 
 class JsonOutput:
-    """One result object on stdout at the end."""
+    """Prints one result object to stdout at the end."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
     def show(self, event: Event) -> None:
-        """Print the result; say the rest on stderr."""
+        """Print the result when the turn ends; show other events on stderr."""
         from ragmem.listings import result_document
 
         self._progress.show(event)
@@ -208,9 +208,9 @@ class JsonOutput:
 
 
 class StreamJsonOutput:
-    """One event a line, the result last; every line carries `session_id`.
+    """Prints one JSON object per event and line, the result last.
 
-    What does not belong to its type is left out.
+    Every line has a `session_id`; fields that don't apply to its type are left out.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class StreamJsonOutput:
         self._include_partial = include_partial
 
     def show(self, event: Event) -> None:
-        """Print the event's line, if it has one."""
+        """Print an event's line, if there is one for its type."""
         from ragmem.listings import result_document
 
         if isinstance(event, TurnFinished):
@@ -262,7 +262,7 @@ class StreamJsonOutput:
     def _of(self, kind: str, *events: Event, **others: object) -> "Document":
         from ragmem.listings import document
 
-        line = document(_LINE, *events, type=kind, session_id=self._session_id, **others)
+        line = document(_LINE_FIELDS, *events, type=kind, session_id=self._session_id, **others)
         return {name: value for name, value in line.items() if value is not None}
 
     def _partial(self, delta: dict[str, Json]) -> "Document":
@@ -273,13 +273,13 @@ Output = TextOutput | JsonOutput | StreamJsonOutput
 
 
 class VisibleFlow:
-    """`visible` for text in pieces: whole words, so that no pair of characters is torn."""
+    """Applies `visible` to streamed text by whole words, because it looks at neighbours."""
 
     def __init__(self) -> None:
         self._held = ""
 
     def feed(self, text: str) -> str:
-        """What can be shown by now."""
+        """Add a chunk; return the text that can be shown so far."""
         self._held += text
         end = max(self._held.rfind(" "), self._held.rfind("\n")) + 1
         if not end and len(self._held) > _LONGEST_WORD:
@@ -288,13 +288,13 @@ class VisibleFlow:
         return visible(ready)
 
     def flush(self) -> str:
-        """Return the rest."""
+        """Return the rest of the text."""
         ready, self._held = self._held, ""
         return visible(ready)
 
 
-def _rules_for(denial: PermissionDenial, rules: PermissionRules) -> tuple[str, ...]:
-    """What would have allowed it beside these rules: to leave the sandbox takes one of its own."""
+def _missing_rules(denial: PermissionDenial, rules: PermissionRules) -> tuple[str, ...]:
+    """Return the rules missing to allow a denied call; leaving the sandbox needs its own rule."""
     given = named_arguments(denial.arguments)
     kind = OUTSIDE if given.get(OUTSIDE) else denial.tool_name
     if denial.tool_name != RUN_COMMAND:
@@ -304,36 +304,36 @@ def _rules_for(denial: PermissionDenial, rules: PermissionRules) -> tuple[str, .
     return tuple(lacking) if sum(map(len, lacking)) <= _RULE_CHARS else ()
 
 
-def _named(denial: PermissionDenial) -> str:
+def _label(denial: PermissionDenial) -> str:
     command = named_arguments(denial.arguments).get("command")
     shown = f" `{one_line(str(command), _COMMAND_CHARS)}`" if command else ""
     return visible(denial.tool_name + shown)
 
 
 def say_denials(finished: TurnFinished, rules: PermissionRules) -> None:
-    """Tell on stderr what was not allowed by these rules, and how to allow it."""
+    """Report on stderr the calls that were denied, and the rules that would allow them."""
     denials = finished.permission_denials
     if asked := [denial for denial in denials if not denial.final]:
-        names = ", ".join(dict.fromkeys(map(_named, asked)))
-        lacking = [_rules_for(denial, rules) for denial in asked]
+        names = ", ".join(dict.fromkeys(map(_label, asked)))
+        lacking = [_missing_rules(denial, rules) for denial in asked]
         allow = " ".join(f"--allow {shlex.quote(rule)}" for rule in dict.fromkeys(chain(*lacking)))
         way = f"Use {visible(allow)}, or --permission-mode." if allow else ""
-        if unfit := [_named(each) for each, rule in zip(asked, lacking, strict=True) if not rule]:
+        if unfit := [_label(each) for each, rule in zip(asked, lacking, strict=True) if not rule]:
             way += (
                 f" No narrower rule matches {', '.join(dict.fromkeys(unfit))}; "
                 f"only --allow {RUN_COMMAND} does."
             )
         out.say(f"warning: not allowed: {names}. {way.strip()}\n")
-    final = {_named(denial): one_line(denial.reason, 200) for denial in denials if denial.final}
+    final = {_label(denial): one_line(denial.reason, 200) for denial in denials if denial.final}
     for name, reason in final.items():
         out.say(f"warning: not allowed: {name}. {visible(reason)}\n")
 
 
-# --- asking before a tool acts ------------------------------------------------
+# --- asking for permission ----------------------------------------------------
 
 
 def terminal_approver(progress: Progress) -> Approver:
-    """Shows the whole of what would happen and takes y, n, or a reason against it."""
+    """Return an approver that shows the whole proposal and reads y, n, a, or a reason to refuse."""
 
     async def approve(proposal: Proposal) -> Decision:
         progress.clear()
@@ -348,16 +348,16 @@ def terminal_approver(progress: Progress) -> Approver:
 
 
 def proposal_text(proposal: Proposal) -> str:
-    """The proposal in full, with every hidden character shown."""
+    """Return the whole proposal, with hidden characters made visible."""
     lines = [f"── {reveal(proposal.title)} ({proposal.size})"]
     lines += [f"warning: {reveal(warning)}" for warning in proposal.warnings]
     return "\n".join([*lines, reveal(proposal.body).rstrip("\n"), ""])
 
 
 def decide(answer: str, proposal: Proposal) -> Decision | None:
-    """What an answer means: anything but a yes is a no, and its words are the reason.
+    """Interpret an answer: anything but a yes is a no, with the text as its reason.
 
-    None for an "always" where that is not offered.
+    Returns None for "always" if that is not offered.
     """
     match answer.strip().casefold():
         case "y" | "yes":
@@ -488,7 +488,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
                     live, checked = sys.stdout.isatty(), schema is not None
                     output = TextOutput(progress, live=live, raw=raw, checked=checked)
                 skill_set = await opened.skill_set(session)
-                # Whose words came through a pipe nobody knows: they are kept as such.
+                # Who wrote piped text is unknown, so that it stays marked by its <stdin> block.
                 is_piped = prompt in (None, "-")
                 meant = out.join_prompt("", text) if is_piped else skill_set.expanded(text)
                 if hint := skill_set.hint():
@@ -497,7 +497,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
             finally:
                 await agent.aclose()
             await opened.leave_background(model=model or "")
-            # Done is what is kept too.
+            # Success requires that the turn is stored.
             return code if opened.remembers or ephemeral else code or EXIT_TRY_AGAIN
 
     raise typer.Exit(cli.run_async(main))
@@ -506,7 +506,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
 async def answer(
     agent: "Agent", prompt: str, output: Output, interruption: cli.Interruption
 ) -> int:
-    """Run the turn to its recorded end, whatever happens to us or to the reader; the exit code."""
+    """Run a turn to its recorded end, despite signals or a closed stdout; return the exit code."""
     code, unread = EXIT_FAILED, False
 
     def stop() -> None:

@@ -1,4 +1,4 @@
-"""`ragmem chat`: a conversation in this folder."""
+"""`ragmem chat`: chat with the agent in the current folder."""
 
 import sys
 from collections.abc import Callable
@@ -88,13 +88,13 @@ def chat(  # noqa: PLR0913 - one parameter a flag
         look=config.ui,
         editing=config.chat.editing_mode,
     )
-    # Done is what is kept too.
+    # Success requires that the turns are stored.
     kept = ephemeral or all(each.remembers for each in opened)
     raise typer.Exit(code if kept else code or EXIT_TRY_AGAIN)
 
 
 def require_terminal() -> None:
-    """UsageError at once unless a person can type."""
+    """Raise UsageError unless stdin is a terminal."""
     if not sys.stdin.isatty():
         raise UsageError(
             "`ragmem chat` needs a terminal, and standard input is not one.",

@@ -1,4 +1,4 @@
-"""What every command is made of: its options, what it opens, its loop, its session."""
+"""The parts that commands share: options, opening the App, the event loop, choosing a session."""
 
 import asyncio
 import inspect
@@ -48,7 +48,10 @@ if TYPE_CHECKING:
 
 
 def commands(about: str = "", *, answers: bool = False) -> typer.Typer:
-    """Make a command; with `about` a group, which shows that when called alone, or `answers`."""
+    """Create a Typer app for one command, or for a group with `about` as its help.
+
+    A group called without a subcommand shows its help or, if `answers`, runs its callback.
+    """
     alone = "invoke_without_command" if answers else "no_args_is_help"
     more: dict[str, Any] = {"help": about, alone: True} if about else {}
     return typer.Typer(rich_markup_mode=None, add_completion=False, **more)
@@ -63,9 +66,9 @@ def option(
     most: int | None = None,
     offered: "Offering | None" = None,
 ) -> Any:
-    """An option by its flags, such as `-m --model`; `value` stands for what it takes.
+    """Declare an option by its flags, such as `-m --model`, and the metavar of its value.
 
-    `offered` completes what is typed of that.
+    `offered` completes a partly typed value.
     """
     return typer.Option(
         *flags.split(), help=about, metavar=value, min=least, max=most, autocompletion=offered
@@ -73,23 +76,23 @@ def option(
 
 
 def argument(value: str, about: str, offered: "Offering | None" = None) -> Any:
-    """An argument by what stands for it in help; `offered` completes what is typed of it."""
+    """Declare an argument by its metavar; `offered` completes a partly typed value."""
     return typer.Argument(metavar=value, help=about, show_default=False, autocompletion=offered)
 
 
 Offer = tuple[str, str]
-"""What is put in, and what it is."""
+"""A completion and its description."""
 Offering = Callable[..., list[Offer]]
-"""Takes what is typed so far, `incomplete`, and if it wants `context`, what stands before that."""
+"""Returns completions of the typed text, `incomplete`; may also take Typer's context."""
 
-_PATIENCE_S = 2.0
-_OFFERED = 50
-_ABOUT_CHARS = 60
-_ONE_WORD = re.compile(r"\w[\w.,@+-]*")
+_COMPLETION_TIMEOUT_S = 2.0
+_LIMIT = 50
+_DESCRIPTION_CHARS = 60
+_SINGLE_WORD = re.compile(r"\w[\w.,@+-]*")
 
 
 def memory_ids(incomplete: str) -> list[Offer]:
-    """Offer the ids of this project's memories and of the person's, newest first."""
+    """Complete the ids of memories of this project and of the user, newest first."""
 
     async def ask(opened: "App") -> list[Offer]:
         from ragmem.memory.memories import here
@@ -100,68 +103,68 @@ def memory_ids(incomplete: str) -> list[Offer]:
         found = await store.memories(MemoryQuery(project_ids=(project_id,)))
         return [(memory.memory_id, memory.content) for memory in found]
 
-    return _offered(ask, incomplete)
+    return _matching(ask, incomplete)
 
 
 def session_ids(incomplete: str) -> list[Offer]:
-    """Offer this folder's sessions by id, newest first; then the names of those that have one."""
+    """Complete the ids of this folder's sessions, newest first, then the names of sessions."""
     found: list[Session] = []
 
     async def ask(opened: "App") -> list[Offer]:
         from ragmem.memory.projects import folder_name
         from ragmem.records import SessionQuery
 
-        query = SessionQuery(cwd=folder_name(opened.cwd), limit=_OFFERED)
+        query = SessionQuery(cwd=folder_name(opened.cwd), limit=_LIMIT)
         found.extend(await (await opened.store()).sessions(query))
         return [(session.session_id, session.called) for session in found]
 
-    offers = _offered(ask, incomplete)
+    offers = _matching(ask, incomplete)
     names = [(each.title, short_id(each.session_id)) for each in found]
-    # What is more than a word would have to be quoted, by each shell in its own way.
+    # Names of several words would need quoting, which differs between shells.
     return offers + [
         (name, tail)
         for name, tail in names
-        if _ONE_WORD.fullmatch(name) and name.startswith(incomplete)
+        if _SINGLE_WORD.fullmatch(name) and name.startswith(incomplete)
     ]
 
 
 def models(incomplete: str) -> list[Offer]:
-    """Offer the models that can be used now."""
+    """Complete the names of the models that can be used now."""
     from ragmem.llm.models import list_models
 
     try:
         found = list_models(environment(), load_config(find_paths().config_file))
     except (RagmemError, OSError):
         return []
-    return [(each.name, each.why) for each in found if each.name.startswith(incomplete)][:_OFFERED]
+    return [(each.name, each.why) for each in found if each.name.startswith(incomplete)][:_LIMIT]
 
 
 def settings_keys(incomplete: str) -> list[Offer]:
-    """Offer the names of the settings, each with its default."""
+    """Complete the names of settings, each described by its default."""
     from ragmem.config import keys
 
     return [(key, f"{at}") for key, at in keys().items() if key.startswith(incomplete)]
 
 
-def _offered(ask: "Callable[[App], Awaitable[list[Offer]]]", incomplete: str) -> list[Offer]:
-    """By the end of the id that lists show, or by the whole id where that is typed."""
+def _matching(ask: "Callable[[App], Awaitable[list[Offer]]]", incomplete: str) -> list[Offer]:
+    """Complete short ids as lists show them, or whole ids if one is being typed."""
     try:
-        found = asyncio.run(_asked(ask))
+        found = asyncio.run(_query_app(ask))
     except (RagmemError, OSError, TimeoutError):
         return []
     typed = incomplete.casefold()
     return [
-        (shown, one_line(about, _ABOUT_CHARS))
+        (shown, one_line(about, _DESCRIPTION_CHARS))
         for whole, about in found
         if (shown := next((i for i in (short_id(whole), whole) if i.startswith(typed)), ""))
-    ][:_OFFERED]
+    ][:_LIMIT]
 
 
-async def _asked(ask: "Callable[[App], Awaitable[list[Offer]]]") -> list[Offer]:
+async def _query_app(ask: "Callable[[App], Awaitable[list[Offer]]]") -> list[Offer]:
     paths = find_paths()
     if not paths.data_dir.is_dir():
         return []
-    async with asyncio.timeout(_PATIENCE_S):
+    async with asyncio.timeout(_COMPLETION_TIMEOUT_S):
         config = load_config(paths.config_file)
         async with open_app(config, paths, ephemeral=True, show=lambda _: None) as opened:
             return await ask(opened)
@@ -250,7 +253,10 @@ _HOURS = {"h": 1, "d": 24, "w": 168}
 
 
 def age_or_date(words: str) -> datetime | None:
-    """The time that `7d` or `2026-11-01` means for `--since`; None for neither. UsageError."""
+    """Parse a value of `--since`, an age (`7d`) or a date (`2026-11-01`); None if it is neither.
+
+    Raises UsageError for an invalid date.
+    """
     if age := _AGE.fullmatch(words.strip()):
         return datetime.now(UTC) - timedelta(hours=int(age[1]) * _HOURS[age[2]])
     if _DATE.match(words.strip()):
@@ -264,7 +270,7 @@ def age_or_date(words: str) -> datetime | None:
 def check_session_flags(
     *, continue_last: bool, resume: str | None, fork: bool, everyone: bool = False
 ) -> None:
-    """UsageError for flags that contradict each other."""
+    """Raise UsageError if flags contradict each other."""
     if continue_last and resume is not None:
         raise UsageError("-c and -r can't be used together.", hint="-r alone selects the session.")
     if fork and not continue_last and resume is None:
@@ -276,21 +282,21 @@ def check_session_flags(
 def permission_mode(
     mode: PermissionMode | None, *, yolo: bool, configured: PermissionMode
 ) -> PermissionMode:
-    """The mode that the flags ask for, else the configured one."""
+    """Return the permission mode that the flags select, else the configured one."""
     if yolo and mode not in (None, "bypassPermissions"):
         raise UsageError(f"--yolo and --permission-mode {mode} can't be used together.")
     return "bypassPermissions" if yolo else mode or configured
 
 
 def allowed_tools(rules: list[str] | None) -> tuple[str, ...]:
-    """The rules of --allow; UsageError for what is none, and for a tool that does not exist."""
+    """Return the rules of --allow; raise UsageError for invalid rules and unknown tools."""
     for each in rules or ():
         from ragmem.own_tools import OWN_TOOLS
         from ragmem.tools.permissions import OUTSIDE, read_rule
 
         tool = read_rule(each).tool
         known = (*(own.name for own in OWN_TOOLS.values() if own.is_standard), OUTSIDE)
-        # Which tools a server has is known when it runs.
+        # The tools of an MCP server (SERVER__TOOL) are known only once it runs.
         if tool not in known and "__" not in tool:
             hint = f"Available tools: {', '.join(known)}."
             raise UsageError(f"--allow: unknown tool {tool!r}.", hint=hint)
@@ -298,30 +304,30 @@ def allowed_tools(rules: list[str] | None) -> tuple[str, ...]:
 
 
 def added_folders(folders: list[Path] | None) -> tuple[Path, ...]:
-    """The folders of --add-dir, absolute; UsageError unless each is one."""
+    """Return the absolute paths of --add-dir; raise UsageError if one is not a folder."""
     for folder in folders or ():
         if not folder.expanduser().is_dir():
             raise UsageError(f"--add-dir: {folder} is not a folder.")
     return tuple(folder.expanduser().resolve() for folder in folders or ())
 
 
-# --- the loop and its signals -------------------------------------------------
+# --- the event loop and signals -----------------------------------------------
 
 _EXIT_SIGHUP = 129
 _CODES = {signal.SIGINT: EXIT_SIGINT, signal.SIGTERM: EXIT_SIGTERM, signal.SIGHUP: _EXIT_SIGHUP}
 
 
 class Interruption:
-    """SIGINT, SIGTERM and SIGHUP: the first asks what runs to stop, the next insists."""
+    """Handles SIGINT, SIGTERM and SIGHUP: the first stops the turn, the next cancels the task."""
 
     def __init__(self) -> None:
         self.exit_code = 0
-        """0 until a signal came."""
+        """128 plus the signal's number; 0 until a signal arrives."""
         self._stop: Callable[[], None] | None = None
 
     @contextmanager
     def stopping(self, stop: Callable[[], None]) -> Iterator[None]:
-        """While this lasts the first signal calls `stop`, so that a turn ends recorded."""
+        """Let the first signal call `stop` during the block, so that the turn's end is recorded."""
         self._stop = stop
         try:
             yield
@@ -329,10 +335,10 @@ class Interruption:
             self._stop = None
 
     def listen(self, task: asyncio.Task[int]) -> None:
-        """Take the signals, on behalf of a task of the running loop."""
+        """Install the signal handlers in the running event loop, for one of its tasks."""
         loop = asyncio.get_running_loop()
         for number in _CODES:
-            # What was ignored on purpose (nohup) stays ignored.
+            # Keep a signal ignored that was ignored on purpose (nohup).
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._receive, number, task)
 
@@ -346,7 +352,7 @@ class Interruption:
 
 
 def run_async(main: Callable[[Interruption], Awaitable[int]]) -> int:
-    """Run a command's coroutine; its exit code, or the signal's that stopped it."""
+    """Run a command's coroutine; return its exit code, or that of the signal that stopped it."""
     interruption = Interruption()
 
     async def listening() -> int:
@@ -364,14 +370,14 @@ def run_async(main: Callable[[Interruption], Awaitable[int]]) -> int:
     return interruption.exit_code or code
 
 
-# --- what is opened -----------------------------------------------------------
+# --- settings and the App -----------------------------------------------------
 
 
 def settings(*, color: str | None = None, needs_memory: bool = True) -> tuple[Config, Paths]:
-    """The configuration, with the flags of the terminal, and this user's folders, made.
+    """Load the configuration, with the value of `--color`, and create this user's folders.
 
-    A command that does not need memory goes on where they can't be made, with
-    memory switched off; the App says so.
+    If the folders can't be created: raises ConfigError if the command `needs_memory`; otherwise
+    memory is switched off, which the App reports.
     """
     paths = find_paths()
     config = load_config(paths.config_file, flags={("ui", "color"): color})
@@ -391,7 +397,7 @@ def settings(*, color: str | None = None, needs_memory: bool = True) -> tuple[Co
 
 
 def current_folder() -> Path:
-    """The folder that the command runs in, by its real path."""
+    """Return the current folder's real path; raise UsageError if it was deleted."""
     try:
         return Path.cwd().resolve()
     except FileNotFoundError:
@@ -410,10 +416,10 @@ def open_app(
     brief: bool = True,
     show: Callable[[str], None] = lambda text: say(f"note: {visible(text)}\n"),
 ) -> "App":
-    """The App of the current folder, to be entered with `async with`.
+    """Create the App of the current folder, to be entered with `async with`.
 
-    `patient`: a silent or cold store is waited for, as long as the settings say; false where
-    somebody talks with a model meanwhile. `brief`: see `App`.
+    `patient`: wait for a slow or starting store as long as the settings allow; false if the user
+    talks to a model in the meantime. `brief`: see `App`.
     """
     from ragmem.app import App
 
@@ -431,7 +437,7 @@ def open_app(
 
 @asynccontextmanager
 async def home(config: Config, paths: Paths) -> AsyncIterator["Administration"]:
-    """The stores of this home, none of them open."""
+    """Yield the Administration of this home, whose stores are not open yet."""
     from ragmem.administration import Administration
 
     yield Administration(config, paths)
@@ -439,7 +445,7 @@ async def home(config: Config, paths: Paths) -> AsyncIterator["Administration"]:
 
 @asynccontextmanager
 async def app_with_facts(config: Config, paths: Paths) -> AsyncIterator["App"]:
-    """The App, with its facts: they can be looked at and forgotten where none are kept any more."""
+    """Open the App with facts enabled, so that they can be read and deleted whatever is set."""
     from ragmem.memory.memories import facts_of
 
     facts = msgspec.structs.replace(config.memory.facts, enabled=True)
@@ -451,7 +457,7 @@ async def app_with_facts(config: Config, paths: Paths) -> AsyncIterator["App"]:
 
 
 def say_notices(opened: "App", *more: str) -> None:
-    """Tell on stderr what the App has to say, and `more`."""
+    """Print the App's notices, and `more`, to stderr."""
     for notice in filter(None, [*opened.notices(), *more]):
         say(f"note: {visible(notice)}\n")
 
@@ -461,7 +467,7 @@ Flags = ParamSpec("Flags")
 
 
 Report = Callable[[], None]
-"""Prints what a command has changed."""
+"""Prints what a command changed."""
 Command = Callable[Concatenate[Opened, Flags], Awaitable[int | Report | None]]
 
 
@@ -472,10 +478,10 @@ def command(
     *,
     hidden: bool = False,
 ) -> Callable[[Command[Opened, Flags]], Callable[Flags, None]]:
-    """Make a command of a coroutine whose first parameter is what `opener` opens.
+    """Turn a coroutine function, whose first parameter is what `opener` opens, into a command.
 
-    The settings are read first; the command's result is the exit code, None for done. A Report is
-    called when what was opened is closed: only then is it known that what was changed is kept.
+    The coroutine returns the exit code, None for success, or a Report. A Report is called once the
+    opened object is closed: only then are the changes known to be stored.
     """
 
     def decorated(does: Command[Opened, Flags]) -> Callable[Flags, None]:
@@ -495,7 +501,7 @@ def command(
 
         signature = inspect.signature(does)
         first, *others = signature.parameters.values()
-        # What is read from the command line is all but what is opened.
+        # The command line supplies every parameter but the first.
         setattr(run, "__signature__", signature.replace(parameters=others))  # noqa: B010
         run.__annotations__ = {k: v for k, v in run.__annotations__.items() if k != first.name}
         return group.command(name, hidden=hidden)(run)
@@ -503,15 +509,15 @@ def command(
     return decorated
 
 
-# --- which session ------------------------------------------------------------
+# --- choosing a session -------------------------------------------------------
 
-_CHOICES = 20
+_MAX_CHOICES = 20
 
 
 async def choose_session(
     app: "App", *, continue_last: bool, resume: str | None, fork: bool = False
 ) -> "Session":
-    """The session that -c, -r and --fork-session ask for, else a new one."""
+    """Return the session that -c, -r and --fork-session select, else a new one."""
     if resume is not None:
         session = await resumed(app, resume)
     elif continue_last:
@@ -522,7 +528,7 @@ async def choose_session(
 
 
 async def last_session(app: "App") -> "Session":
-    """The newest session of this folder but those put aside; SessionNotFound without one."""
+    """Return this folder's newest session that is not archived, or raise SessionNotFound."""
     session = await app.continue_session()
     if session is None:
         raise SessionNotFound(
@@ -534,30 +540,30 @@ async def last_session(app: "App") -> "Session":
 
 
 async def resumed(app: "App", reference: str) -> "Session":
-    """The session of -r; without a value a person chooses, and a pipe gets the candidates."""
+    """Return the session of -r; if empty, let the user choose, or raise UsageError with a list."""
     if not reference:
-        return app.memory.recollect(await _pick(app))
+        return app.memory.recollect(await _choose_listed(app))
     try:
         return await app.resume_session(reference)
     except AmbiguousSession as error:
-        listed = await _candidates(app, error.candidates)
+        listed = await _candidates_table(app, error.candidates)
         said = str(error).partition("\n")[0]
         raise AmbiguousSession(
             f"{said}\n{listed}", candidates=error.candidates, hint=error.hint
         ) from None
 
 
-async def _candidates(app: "App", ids: Sequence[str]) -> str:
+async def _candidates_table(app: "App", ids: Sequence[str]) -> str:
     from ragmem.listings import sessions_table
 
-    sessions = [await app.resume_session(session_id) for session_id in ids[:_CHOICES]]
+    sessions = [await app.resume_session(session_id) for session_id in ids[:_MAX_CHOICES]]
     return sessions_table(sessions, datetime.now(UTC), width=100, whole_ids=True).rstrip("\n")
 
 
-async def _pick(app: "App") -> "Session":
+async def _choose_listed(app: "App") -> "Session":
     from ragmem.listings import sessions_table
 
-    sessions = await app.sessions_here(_CHOICES)
+    sessions = await app.sessions_here(_MAX_CHOICES)
     if not sessions:
         raise SessionNotFound(
             f"No session in {app.cwd} to resume.",
@@ -576,14 +582,14 @@ async def _pick(app: "App") -> "Session":
 
 
 async def choose_number(question: str, count: int) -> int | None:
-    """The place from 0 on of the row that a person names by its number; None for no such one."""
+    """Ask for one of `count` rows, numbered from 1; return its index from 0, None if invalid."""
     answer = await ask_line(question)
     number = int(answer) if answer.isdecimal() else 0
     return number - 1 if 1 <= number <= count else None
 
 
 async def ask_line(question: str) -> str:
-    """A line typed at the terminal, while the loop goes on; empty at its end (Ctrl-D)."""
+    """Read a line from the terminal without blocking the event loop; empty for Ctrl-D."""
     say(question)
     loop = asyncio.get_running_loop()
     fd, typed = sys.stdin.fileno(), asyncio.Event()
@@ -596,7 +602,7 @@ async def ask_line(question: str) -> str:
 
 
 async def confirm(question: str, otherwise: str) -> None:
-    """UsageError unless a person says yes; without one, --yes has to."""
+    """Raise UsageError unless the user confirms; without a terminal, it suggests --yes."""
     if not is_interactive():
         raise UsageError(
             "Confirmation is needed, but this is not an interactive terminal.",
@@ -607,7 +613,7 @@ async def confirm(question: str, otherwise: str) -> None:
 
 
 async def confirm_claims(claims: "Claims", *, yes: bool) -> None:
-    """Tell what a file's memories claim; UsageError unless a person, or --yes, agrees to that."""
+    """Show what a file's memories claim; raise UsageError unless confirmed, or `yes` is set."""
     from ragmem.cli.shown import claims_text
 
     if claims:
@@ -617,7 +623,7 @@ async def confirm_claims(claims: "Claims", *, yes: bool) -> None:
 
 
 async def with_weights(paths: Paths, make: Callable[[], Awaitable[Opened]]) -> Opened:
-    """What `make` makes; where it lacks the small model's weights, a person is asked for them."""
+    """Return what `make` returns; if NoWeights is raised, offer to download them and retry."""
     try:
         return await make()
     except NoWeights as lacking:
@@ -633,5 +639,5 @@ async def with_weights(paths: Paths, make: Callable[[], Awaitable[Opened]]) -> O
 
 
 def is_yes(answer: str) -> bool:
-    """Whether what was typed agrees; anything but a yes does not."""
+    """Return whether an answer is `y` or `yes`."""
     return answer.casefold() in ("y", "yes")

@@ -1,4 +1,4 @@
-"""`run`: each command, imported when it is called, and every error's way out."""
+"""Run a command line: import the module of its command, and turn every error into an exit code."""
 
 import errno
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from ragmem.errors import (
 from ragmem.failpoints import arm
 from ragmem.text import Regex, one_line, visible
 
-_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+_DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 _COMMANDS = {
     "chat": "chat:app",
     "ask": "ask:app",
@@ -50,15 +50,15 @@ _COMMANDS = {
     "doctor": "doctor:app",
     "work": "store:working",
 }
-"""Each command in the order of help, with its module of `ragmem.cli` and its name there."""
+"""The commands in the order of help, each as `module:name` below `ragmem.cli`."""
 _NARROW = 58
 
 
 def run(words: Sequence[str], *, before_message: Callable[[], None] | None = None) -> int:
-    """Run one command line, as the parser reads it; nothing escapes but the exit code.
+    """Run a command line and return its exit code; no exception escapes.
 
-    `before_message` is called before an error is shown: it may clear what an
-    early prompt has left on the terminal.
+    `before_message` is called before an error is shown, for example to clear an early prompt from
+    the terminal.
     """
     secure_standard_streams()
     try:
@@ -71,7 +71,7 @@ def run(words: Sequence[str], *, before_message: Callable[[], None] | None = Non
 
 
 def report(error: RagmemError) -> int:
-    """Say what happened and what to do; the error's exit code."""
+    """Print an error and its hint, without secrets, and return its exit code."""
     from ragmem.redact import know, redact, secrets_among
 
     know(secrets_among(environment()))
@@ -82,21 +82,21 @@ def report(error: RagmemError) -> int:
 
 
 def command() -> TyperGroup:
-    """The whole command line as one command, its parts not yet imported."""
+    """Return the whole command line as a group whose commands are not imported yet."""
     built = typer.main.get_command(_root)
     assert isinstance(built, TyperGroup)
     return built
 
 
 class _Root(TyperGroup):
-    """Each command's module is imported when it is looked up: start-up time is a feature."""
+    """Imports a command's module only when it is looked up, so that ragmem starts fast."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands: dict[str, Any] = dict.fromkeys(_COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command; None where there is no such one."""
+        """Return the command, importing its module; None if there is none of this name."""
         if cmd_name in self.commands and self.commands[cmd_name] is None:
             module, _, group = _COMMANDS[cmd_name].partition(":")
             built = typer.main.get_command(getattr(import_module(f"ragmem.cli.{module}"), group))
@@ -131,7 +131,7 @@ def _ragmem(
 
 
 def _arm_failpoints() -> None:
-    """For tests of what a crash or a failing disk does; nothing but the environment can ask it."""
+    """Arm the failpoint that tests of crashes and disk failures set in the environment."""
     if text := environment().get("RAGMEM_FAILPOINT"):
         try:
             arm(text)
@@ -142,7 +142,7 @@ def _arm_failpoints() -> None:
 
 
 def _dispatch(words: Sequence[str]) -> int:
-    width = get_terminal_size().columns - 2  # of help; what stands in a section is indented
+    width = get_terminal_size().columns - 2  # the sections of help are indented by 2
     narrow = width if width < _NARROW else None
     main = command().main
     return (
@@ -157,13 +157,13 @@ def _exit_code(error: BaseException) -> int:
             return report(error)
         case TyperException():
             return _report_usage(error)
-        # Typer makes an exit of it.
+        # Typer turns BrokenPipeError into SystemExit.
         case BrokenPipeError() | SystemExit(__context__=BrokenPipeError()):
             return EXIT_SIGPIPE
-        case OSError(errno=number) if number in _OF_THE_DISK:
-            return report(_disk_failed(error))
+        case OSError(errno=number) if number in _DISK_ERRNOS:
+            return report(_disk_failure(error))
         case _ if why := lacking(error):
-            return report(_too_little(why))
+            return report(_out_of_resources(why))
         case KeyboardInterrupt():
             return EXIT_SIGINT
         case SystemExit(code=int(code)):
@@ -175,7 +175,7 @@ def _exit_code(error: BaseException) -> int:
 
 
 def record_crash(error: BaseException) -> str:
-    """Log the traceback; the lines for the person that say so."""
+    """Log the traceback; return the lines that tell the user about it."""
     from ragmem import __version__
     from ragmem.logs import write_crash
     from ragmem.redact import know, redact, secrets_among
@@ -190,8 +190,8 @@ def record_crash(error: BaseException) -> str:
     return f"{redact(what)}\nThis is a bug in ragmem. The traceback is in {log}\n"
 
 
-def _disk_failed(error: OSError) -> RagmemError:
-    """Not a bug, wherever it strikes; what the command could say better, it has said itself."""
+def _disk_failure(error: OSError) -> RagmemError:
+    """Return the error for a disk failure that no command reported: it is not a bug."""
     where = f"{error.filename}: " if error.filename else "Can't read or write a file: "
     return RagmemError(
         f"{where}{error.strerror}.",
@@ -199,8 +199,8 @@ def _disk_failed(error: OSError) -> RagmemError:
     )
 
 
-def _too_little(why: str) -> RagmemError:
-    """Not a bug either: this process may have no more of something."""
+def _out_of_resources(why: str) -> RagmemError:
+    """Return the error for an exhausted resource of the process or the system: not a bug."""
     return RagmemError(
         f"The system is out of resources: {why}.",
         hint=(
@@ -210,8 +210,8 @@ def _too_little(why: str) -> RagmemError:
     )
 
 
-_NO_NUMBER = Regex(r"is not a valid (int|float)(?: range)?")
-_NUMBERS = {"int": "is not a whole number", "float": "is not a number"}
+_INVALID_NUMBER = Regex(r"is not a valid (int|float)(?: range)?")
+_NUMBER_MESSAGES = {"int": "is not a whole number", "float": "is not a number"}
 
 
 def _report_usage(error: TyperException) -> int:
@@ -223,6 +223,6 @@ def _report_usage(error: TyperException) -> int:
     is_first = context is not None and context.parent is None
     if is_first and error.message.startswith("No such command") and "Did you" not in error.message:
         hint += ' To ask it as a prompt: `ragmem chat "…"`.'
-    said = _NO_NUMBER.sub(lambda no: _NUMBERS[no[1]], error.format_message())
+    said = _INVALID_NUMBER.sub(lambda no: _NUMBER_MESSAGES[no[1]], error.format_message())
     code = report(UsageError(visible(said), hint=hint))
     return error.exit_code or code

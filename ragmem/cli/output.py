@@ -1,7 +1,7 @@
-"""Standard input, output and error with their faults; JSON, tables, progress and new files.
+"""Standard streams and their failures; JSON and text output, progress, and new files.
 
-Only the answer goes to stdout. A reader that went away is BrokenPipeError, which
-ends the command quietly; stderr never fails anything.
+Only the answer goes to stdout. If its reader is gone, BrokenPipeError ends the command quietly;
+errors of stderr are ignored.
 """
 
 import json
@@ -38,18 +38,18 @@ _CODES = {
 }
 _COLORS = {"red", "green", "yellow", "cyan"}
 Part = tuple[str, str]
-"""A text that is harmless to a terminal, and its style: `bold red`, or nothing."""
+"""A text without terminal controls, and its style: for example `bold red`, or empty."""
 
 
 class Paint:
-    """Gives texts their style, as far as the terminal and the person want any."""
+    """Styles texts, as far as the terminal and the settings allow."""
 
     def __init__(self, mode: ColorMode, theme: Theme = Theme()) -> None:  # noqa: B008 - it is frozen
         self.mode = mode
         self._theme = theme
 
     def __call__(self, *parts: Part) -> str:
-        """Return the texts one after the other, each in its style."""
+        """Return the concatenated texts, each in its style."""
         return "".join(self._styled(text, style) for text, style in parts if text)
 
     def _styled(self, text: str, style: str) -> str:
@@ -65,9 +65,9 @@ UNPAINTED = Paint("none")
 
 
 def paint_for(ui: UiConfig, stream: TextIO | None = None) -> Paint:
-    """How stdout, or another stream, is painted; not at all where it is no terminal.
+    """Return the Paint for stdout or another stream; it adds no style unless that is a terminal.
 
-    `ui.color` says whether: `always` outdoes NO_COLOR, nothing outdoes TERM=dumb.
+    `ui.color = always` overrides NO_COLOR; nothing overrides TERM=dumb.
     """
     term = os.environ.get("TERM", "dumb")
     if not (stream or sys.stdout).isatty() or term in ("", "dumb", "unknown"):
@@ -80,27 +80,27 @@ def paint_for(ui: UiConfig, stream: TextIO | None = None) -> Paint:
 
 
 def joined(rows: Sequence[str]) -> str:
-    """Return rows as text; none ends in blanks, which a terminal made narrower would wrap."""
+    """Join rows to a text, without trailing blanks, which would wrap if the terminal shrinks."""
     return "".join(f"{row.rstrip()}\n" for row in rows)
 
 
 T = TypeVar("T")
 STDIN_LIMIT = 10 * 1024 * 1024
-_PATIENCE_S = 3.0
-_NARROWEST = 20
+_STDIN_WAIT_S = 3.0
+_MIN_COLUMNS = 20
 
 
 def secure_standard_streams() -> None:
-    """Give closed standard streams to /dev/null.
+    """Open /dev/null for each standard stream that is closed.
 
-    Else the next file that is opened, the memory itself perhaps, would get their
-    number and what is printed would go into it.
+    Otherwise the next file opened, perhaps the database, would get the stream's descriptor, and
+    output would be written into it.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is this one: those below it are open by now.
+            # This is the lowest free descriptor: those below it are open by now.
             os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
@@ -111,45 +111,45 @@ def secure_standard_streams() -> None:
 
 
 def write(text: str) -> None:
-    """Print to stdout at once."""
-    with _broken_output():
+    """Print to stdout and flush."""
+    with _output_errors():
         sys.stdout.write(text)
         sys.stdout.flush()
 
 
 def write_json(text: str) -> None:
-    """Print JSON to stdout: what is not printable in its strings stands there as an escape."""
+    """Print JSON to stdout, with unprintable characters escaped."""
     write_utf8(printable_json(text))
 
 
 def write_utf8(text: str) -> None:
-    """Print to stdout in UTF-8 whatever the locale."""
-    with _broken_output():
+    """Print to stdout in UTF-8, whatever the locale."""
+    with _output_errors():
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode("utf-8", "replace"))
         sys.stdout.buffer.flush()
 
 
 def say(text: str) -> None:
-    """Print to stderr, cut between words on a terminal; whether anybody reads it changes nothing.
+    """Print to stderr, wrapped between words on a terminal; errors are ignored.
 
-    What steers the terminal, or is to go on in its line, is printed as it is.
+    Text with terminal controls, or without a final newline, is not wrapped.
     """
     try:
         if text.endswith("\n") and "\r" not in text and "\x1b" not in text:
-            text = _wrapped(text)
+            text = _wrap(text)
         sys.stderr.write(text)
         sys.stderr.flush()
     except (OSError, ValueError):
         return
 
 
-def _wrapped(text: str) -> str:
-    """Lines that a terminal would break anywhere; those that are laid out stay as they are."""
+def _wrap(text: str) -> str:
+    """Wrap lines that the terminal would break anywhere, but not those laid out in columns."""
     columns = _stderr_columns()
     if not columns:
         return text
-    width = max(_NARROWEST, columns)
+    width = max(_MIN_COLUMNS, columns)
     lines: list[str] = []
     for line in text.split("\n"):
         laid_out = "  " in line or display_width(line) <= width
@@ -158,7 +158,7 @@ def _wrapped(text: str) -> str:
 
 
 def _stderr_columns() -> int:
-    """Of the terminal that stderr is; 0 where it is none, or does not say."""
+    """Return the width of stderr's terminal; 0 if it is none, or its width is unknown."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError, AttributeError):
@@ -166,12 +166,12 @@ def _stderr_columns() -> int:
 
 
 @contextmanager
-def _broken_output() -> Iterator[None]:
+def _output_errors() -> Iterator[None]:
     try:
-        with _heeding_ctrl_c():
+        with _interruptible_write():
             yield
     except (OSError, KeyboardInterrupt) as error:
-        # What could not be written waits in Python's buffers: let it go nowhere at exit.
+        # Python flushes its buffers at exit: send what could not be written to /dev/null.
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
@@ -181,35 +181,36 @@ def _broken_output() -> Iterator[None]:
 
 
 @contextmanager
-def _heeding_ctrl_c() -> Iterator[None]:
-    """While a reader takes nothing, the loop that hears signals waits as well: leave the write."""
+def _interruptible_write() -> Iterator[None]:
+    """Let Ctrl-C end a write whose reader is stuck: it blocks the loop that handles signals."""
     number = signal.SIGINT
     before = signal.getsignal(number)
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or before in (None, signal.SIG_IGN):
         yield
         return
-    signal.signal(number, _leave_what_is_stuck)
+    signal.signal(number, _interrupt_if_blocked)
     try:
         yield
     finally:
         signal.signal(number, before)
 
 
-def _leave_what_is_stuck(_number: int, _frame: object) -> None:
+def _interrupt_if_blocked(_number: int, _frame: object) -> None:
     if not select.select((), (sys.stdout,), (), 0)[1]:
         raise KeyboardInterrupt
 
 
 def is_interactive() -> bool:
-    """Whether a person can be asked: they see stderr and can type."""
+    """Return whether a user can be asked: stdin and stderr are terminals."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def read_prompt(prompt: str | None) -> str:
-    """The prompt from the command line and stdin; UsageError without one.
+    """Return the prompt from the command line and stdin; raise UsageError if it is empty.
 
-    No prompt, or `-`: stdin is the prompt. Both: stdin follows in a block.
+    If the prompt is missing or `-`, stdin is the prompt; otherwise piped input is appended in a
+    block.
     """
     prompt = prompt and typed(prompt)
     if prompt in (None, "-"):
@@ -228,12 +229,12 @@ def read_prompt(prompt: str | None) -> str:
 
 
 def empty_prompt() -> UsageError:
-    """The error for a prompt without words."""
+    """Return the error for an empty prompt."""
     return UsageError("The prompt is empty.", hint="Type your question after the command.")
 
 
 def typed(argument: str) -> str:
-    """A word of the command line as it was typed, in a locale that has no name for its letters."""
+    """Decode an argument as UTF-8, also if the locale's encoding lacks its characters."""
     try:
         return os.fsencode(argument).decode("utf-8")
     except UnicodeError:
@@ -241,14 +242,14 @@ def typed(argument: str) -> str:
 
 
 def words(text: str) -> str:
-    """A text of the command line, as it was typed; UsageError for an empty one."""
+    """Return an argument decoded as UTF-8 and stripped; raise UsageError if it is empty."""
     if not (said := typed(text).strip()):
         raise UsageError("The text is empty.")
     return said
 
 
 def join_prompt(prompt: str, piped: str) -> str:
-    """A prompt, or none, with what was piped beside it; blank input adds nothing."""
+    """Append piped input, unless it is blank, to a prompt, which may be empty."""
     if not piped.strip():
         return prompt
     return f"{prompt}\n\n<stdin>\n{piped.rstrip()}\n</stdin>".lstrip("\n")
@@ -257,7 +258,7 @@ def join_prompt(prompt: str, piped: str) -> str:
 def _read_stdin() -> str:
     fd, data = sys.stdin.fileno(), bytearray()
     try:
-        if not select.select([fd], [], [], _PATIENCE_S)[0]:
+        if not select.select([fd], [], [], _STDIN_WAIT_S)[0]:
             say("waiting for standard input to end (add `< /dev/null` if there is no input)\n")
         while part := os.read(fd, 1 << 16):
             data += part
@@ -279,16 +280,16 @@ def _read_stdin() -> str:
 
 
 def to_json(value: object, *, indent: int | None = 2) -> str:
-    """JSON text that any reader accepts; `indent=None` keeps it on one line."""
+    """Serialize to JSON that any parser accepts; `indent=None` keeps it on one line."""
     return clean(json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=indent)) + "\n"
 
 
 def print_one(
     output: str, document: Callable[[], object], text: Callable[[int], str], *, pipe: int = 120
 ) -> None:
-    """Print one thing as `--format` says: as JSON, else as text of so many columns.
+    """Print one object as JSON or as text, according to `--format`.
 
-    A pipe is taken to have `pipe` of them.
+    `text` takes the width of the terminal; `pipe` is the width without one.
     """
     if output == "json":
         write_json(to_json(document()))
@@ -305,8 +306,10 @@ def print_all(
     *,
     has_more: bool = False,
 ) -> None:
-    """Print a list as `--format` says; on stderr what is to be said where it is empty, or not all
-    that there is: it `has_more`, of which it has the newest."""
+    """Print a list as JSON or text, according to `--format`; `nothing` on stderr if it is empty.
+
+    If it `has_more`, these are the newest, and a note on stderr says so.
+    """
     if output == "json":
         write_json(to_json([document(each) for each in found]))
     elif found:
@@ -318,7 +321,7 @@ def print_all(
 
 
 def columns(default: int = 120) -> int:
-    """The width of the terminal; `default` in a pipe."""
+    """Return the width of the terminal; `default` in a pipe."""
     return get_terminal_size((default, 24)).columns
 
 
@@ -327,10 +330,13 @@ def columns(default: int = 120) -> int:
 
 @contextmanager
 def new_file(file: Path) -> Iterator[Path]:
-    """Yield an empty file, 0600, which becomes `file` when the block ends well."""
+    """Yield a new empty file (mode 0600), which is renamed to `file` if the block succeeds.
+
+    Raises UsageError if `file` exists or can't be created, RagmemError if it can't be written.
+    """
     file = Path(os.path.abspath(file.expanduser()))
     if os.path.lexists(file):
-        raise _exists(file)
+        raise _exists_error(file)
     part = file.with_name(f".{file.name[:100]}.{new_id()[-12:]}.ragmem-part")
     try:
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -339,11 +345,11 @@ def new_file(file: Path) -> Iterator[Path]:
     try:
         yield part
         failpoint("export.written")
-        _sync(part)
+        _sync_file(part)
         try:
             os.link(part, file)
         except FileExistsError:
-            raise _exists(file) from None
+            raise _exists_error(file) from None
         except OSError:  # a file system without hard links
             part.rename(file)
         failpoint("export.named")
@@ -354,11 +360,11 @@ def new_file(file: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def _exists(file: Path) -> UsageError:
+def _exists_error(file: Path) -> UsageError:
     return UsageError(f"{file} already exists.", hint="Choose another name, or delete the file.")
 
 
-def _sync(path: Path) -> None:
+def _sync_file(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -367,7 +373,7 @@ def _sync(path: Path) -> None:
 
 
 def read_without_secrets(file: Path) -> bytes:
-    """What comes in by a file is stored like what is said: known keys are left out."""
+    """Read a file, or stdin for `-`, that is to be imported, and redact known keys."""
     try:
         data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
@@ -378,54 +384,54 @@ def read_without_secrets(file: Path) -> bytes:
     return redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
-# --- how far it is ------------------------------------------------------------
+# --- progress -----------------------------------------------------------------
 
 
 class PassingLine:
-    """A line on a terminal's stderr that the next one replaces."""
+    """A status line on a terminal's stderr, which the next one replaces."""
 
     def __init__(self, paint: Paint = UNPAINTED) -> None:
         self._paint = paint
         self._columns = 0
 
     def show(self, text: str) -> None:
-        """Put this in the place of what stood there."""
+        """Replace the status line by this text, clipped to the terminal's width."""
         self.clear()
         text = clip_to_width(one_line(text, 400), get_terminal_size().columns - 1)
         self._columns = display_width(text)
         say(self._paint((text, "dim")))
 
     def clear(self) -> None:
-        """Take the line away, so that what follows starts on a clean one."""
+        """Erase the status line, so that the next output starts on an empty line."""
         if self._columns:
             say("\r" + " " * self._columns + "\r")
             self._columns = 0
 
 
 ShowSteps = Callable[[int, int], None]
-"""Is told how many are done, and of how many."""
+"""Called with the number of completed steps, and the total."""
 Phase = Literal["copying", "comparing", "embedding", "reading"]
 ShowRecords = Callable[[Phase, int], None]
-"""Is told how many more records have come so far."""
+"""Called with the number of records processed since the last call."""
 
-_FEW = 200
-"""Of fewer steps it is not worth telling."""
+_MIN_STEPS = 200
+"""The least total for which progress is shown."""
 
 
 @contextmanager
 def steps(what: str) -> Iterator[ShowSteps]:
-    """Show on stderr how far it is: a passing line on a terminal, one for each tenth elsewhere."""
+    """Show progress on stderr: a status line on a terminal, else a line for each 10 %."""
     with _progress() as show:
-        yield lambda done, of: show(what, done, of) if of >= _FEW else None
+        yield lambda done, of: show(what, done, of) if of >= _MIN_STEPS else None
 
 
 @contextmanager
 def records(total: int) -> Iterator[ShowRecords]:
-    """Show on stderr how many of `total` came, in each phase."""
+    """Show on stderr how many of `total` records each phase has processed."""
     came: Counter[Phase] = Counter()
 
     def add(phase: Phase, count: int) -> None:
-        # Vectors and the like are not counted beforehand.
+        # `total` leaves out vectors, for example, so that a phase may count more.
         came[phase] = min(came[phase] + count, total)
         show(phase, came[phase], total)
 
@@ -435,7 +441,7 @@ def records(total: int) -> Iterator[ShowRecords]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A function that shows of something how many are done, and of how many."""
+    """Yield a function that shows a label, the number done, and the total."""
     told: Counter[str] = Counter()
     line, is_live = PassingLine(), sys.stderr.isatty()
 

@@ -1,4 +1,4 @@
-"""Memories and sessions by the day, and a conversation, as a terminal shows them."""
+"""Terminal output of memories and sessions grouped by day, and of conversations."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -25,10 +25,10 @@ from ragmem.text import (
 )
 
 _NARROW = 60
-"""On a narrower terminal a day stands above its rows, and what is dim below their words."""
-_LEAST = 20
-_ROWS = 3
-"""Of one entry's words."""
+"""On a narrower terminal, the day is above its entries and the details are below their text."""
+_MIN_WIDTH = 20
+_MAX_ROWS = 3
+"""Maximum number of rows for an entry's text."""
 _CONTENT_CHARS = 1_000
 _GAP = 2
 _QUOTED_CHARS = 2_000
@@ -39,24 +39,24 @@ _SIGNS = {
     "decision": ("◆", "+", "cyan"),
     "deadline": ("!", "!", "yellow"),
 }
-_OTHER = ("·", "-", "dim")
-_WHO = {"person": "you", "model": "model", "tool": "tool"}
+_OTHER_SIGN = ("·", "-", "dim")
+_SOURCES = {"person": "you", "model": "model", "tool": "tool"}
 
 
 class DayEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One of a list by days."""
+    """An entry of a list that is grouped by day."""
 
     at: datetime
     mark: Part | None = None
     words: str
-    """What people look for: it gets the room."""
+    """The main text, which gets the available width."""
     style: str = ""
     facts: tuple[str, ...]
-    """What else there is to know; its id comes last."""
+    """Further details, shown dim; the id comes last."""
 
 
 def day_name(at: datetime, now: datetime) -> str:
-    """Return the day, in the person's time zone: `today`, `3 days ago`, `12 Nov`."""
+    """Return the day in the local time zone: `today`, `3 days ago`, `12 Nov`."""
     day, today = at.astimezone().date(), now.astimezone().date()
     back = max(0, (today - day).days)
     if back < _WEEK:
@@ -65,14 +65,14 @@ def day_name(at: datetime, now: datetime) -> str:
 
 
 def short_date(at: datetime, now: datetime) -> str:
-    """Return a date in the person's time zone, its year only where it is another one."""
+    """Return a date in the local time zone, with the year unless it is the current one."""
     day, today = at.astimezone(), now.astimezone()
     return f"{day.day} {day:%b}" + (f" {day.year}" if day.year != today.year else "")
 
 
 def day_list(entries: Sequence[DayEntry], now: datetime, *, width: int, paint: Paint) -> str:
-    """Return the entries in their order, each day named once."""
-    width = max(_LEAST, width)
+    """Format entries in their given order, naming each day once."""
+    width = max(_MIN_WIDTH, width)
     names = [day_name(each.at, now) for each in entries]
     narrow = width < _NARROW
     margin = 0 if narrow else max(map(display_width, names), default=0) + _GAP
@@ -88,7 +88,7 @@ def day_list(entries: Sequence[DayEntry], now: datetime, *, width: int, paint: P
 
 
 def _entry(entry: DayEntry, margin: int, width: int, paint: Paint) -> list[str]:
-    """Return its rows: the words, and what is dim at the right of the last, where it has room."""
+    """Return an entry's rows: its text, and its details to the right of the last if they fit."""
     blank = " " * margin
     mark, style = entry.mark or ("", "")
     hang = display_width(mark) + 1 if mark else 2 * (not margin)
@@ -111,10 +111,10 @@ def _entry(entry: DayEntry, margin: int, width: int, paint: Paint) -> list[str]:
 
 
 def _clipped(rows: list[str], width: int) -> list[str]:
-    if len(rows) <= _ROWS:
+    if len(rows) <= _MAX_ROWS:
         return rows
     room = max(map(display_width, rows))
-    return [*rows[: _ROWS - 1], clip_to_width(f"{rows[_ROWS - 1]} …", min(room, width))]
+    return [*rows[: _MAX_ROWS - 1], clip_to_width(f"{rows[_MAX_ROWS - 1]} …", min(room, width))]
 
 
 # --- memories -------------------------------------------------------------------
@@ -130,7 +130,10 @@ def memories_by_day(
     projects: Mapping[str, str] | None = None,
     since: Container[str] = (),
 ) -> str:
-    """Return what is remembered as a timeline: its words first, then what it is and whose."""
+    """Format memories as a timeline: the content, then kind, source, scope, marks and id.
+
+    `people` maps owner ids to names, `projects` project ids to names.
+    """
     entries = [
         DayEntry(
             at=each.created_at,
@@ -139,7 +142,7 @@ def memories_by_day(
             style="dim" if each.superseded_by else "",
             facts=(
                 each.kind,
-                _who_said(each, people),
+                _source(each, people),
                 _scope(each, projects),
                 *marks(each, now, dated=lambda at: short_date(at, now), since=since),
                 short_id(each.memory_id),
@@ -151,14 +154,14 @@ def memories_by_day(
 
 
 def _mark(memory: MemoryRecord) -> Part:
-    wanted, plain, style = _SIGNS.get("rule" if memory.pinned else memory.kind, _OTHER)
+    wanted, plain, style = _SIGNS.get("rule" if memory.pinned else memory.kind, _OTHER_SIGN)
     return sign(wanted, plain), style
 
 
-def _who_said(memory: MemoryRecord, people: Mapping[str, str]) -> str:
-    """Return by whom it was made known: `you`, another person's name, `model`, `tool`."""
+def _source(memory: MemoryRecord, people: Mapping[str, str]) -> str:
+    """Return the source of a memory: `you`, another person's name, `model`, `tool`."""
     other = clip_to_width(one_line(people.get(memory.owner, ""), 40), 16)
-    return other if other and memory.trust == "person" else _WHO[memory.trust]
+    return other if other and memory.trust == "person" else _SOURCES[memory.trust]
 
 
 def _scope(memory: MemoryRecord, projects: Mapping[str, str] | None) -> str:
@@ -168,7 +171,7 @@ def _scope(memory: MemoryRecord, projects: Mapping[str, str] | None) -> str:
 
 
 def claims_text(claims: Claims) -> str:
-    """What a file's memories claim, each in a row; empty where there is nothing."""
+    """Format what a file's memories claim, one per row; empty if there are no claims."""
     own = [_claim(memory) for memory in claims.own]
     own += [
         f"  profile  {one_line(f'{key}={value}', _CONTENT_CHARS)}\n"
@@ -217,7 +220,7 @@ def sessions_by_day(
     paint: Paint,
     folders: bool = False,
 ) -> str:
-    """Return the sessions by the day of their last activity."""
+    """Format sessions by the day of their last activity."""
     entries = [
         DayEntry(
             at=each.last_activity_at,
@@ -239,9 +242,9 @@ def sessions_by_day(
 
 
 def heading_text(session: Session, paint: Paint = UNPAINTED) -> str:
-    """What a session is, above its turns."""
+    """Format a session's heading, which is shown above its turns."""
     heading = session_name(session) + visible(session_marks(session))
-    return joined([paint((heading, "bold")), paint((_facts(session), "dim"))])
+    return joined([paint((heading, "bold")), paint((_session_details(session), "dim"))])
 
 
 def turn_text(
@@ -252,9 +255,10 @@ def turn_text(
     reasoning: bool = False,
     results: bool = False,
 ) -> str:
-    """A turn as a person reads it; what is long is clipped, `--format json` has it whole.
+    """Format a turn for reading; long parts are clipped (`--format json` has them whole).
 
-    With a `width` for a terminal answers are set as Markdown; it wraps what else is long.
+    With a `width`, answers are rendered as Markdown; other long lines are left to the terminal
+    to wrap.
     """
 
     def dim(rows: list[str]) -> list[str]:
@@ -292,13 +296,13 @@ def _turn_heading(turn: Turn) -> str:
     return f"── {turn.turn_index}{mark}"
 
 
-def _facts(session: Session) -> str:
+def _session_details(session: Session) -> str:
     started = session.started_at.astimezone().strftime("%Y-%m-%d %H:%M")
     return f"{session.session_id} · {visible(session.cwd)} · started {started}"
 
 
 def _quoted(text: str, mark: str) -> list[str]:
-    """Behind a margin, so that it can't pass for something else."""
+    """Prefix each line with a mark, so that it can't pass for something else."""
     clipped = clip_middle(text.strip(), _QUOTED_CHARS)
     return [f"{mark}{visible(line)}".rstrip() for line in clipped.splitlines()]
 

@@ -438,7 +438,7 @@ def open_embedder(config: Config, service: Client | None = None) -> Embedder | N
         if settings.dimension not in (0, INFO.dimension):
             raise ConfigError(
                 f"memory.embeddings.dimension is {settings.dimension}, but the embedder that comes "
-                f"with ragmem gives {INFO.dimension} numbers.",
+                f"with ragmem has {INFO.dimension} dimensions.",
                 hint="Set it to 0, or name another model in model.embedding.",
             )
         return CachedEmbedder(OnnxEmbedder(), service)
@@ -472,7 +472,7 @@ def _litellm_embedder(config: Config, model: str) -> Embedder:
     if key is None and not api_base and provider not in _WITHOUT_A_KEY:
         raise ConfigError(
             f"model.embedding is {model}, but {variables[0]} is not set.",
-            hint="Set it, or leave model.embedding empty: the embedder of ragmem needs no key.",
+            hint="Set it, or leave model.embedding empty: ragmem's own embedder needs no key.",
         )
     return LiteLLMEmbedder(
         model,
@@ -493,9 +493,9 @@ def changed(recorded: tuple[str, int] | None, info: EmbedderInfo) -> str:
     if recorded is None or recorded == (info.model_id, info.dimension):
         return ""
     return (
-        f"The memory's vectors were made by {recorded[0]} ({recorded[1]} numbers), but "
-        f"{info.model_id} ({info.dimension} numbers) is set: "
-        "until `ragmem store reembed` has made them anew, only text search is used."
+        f"The memory's vectors were made by {recorded[0]} ({recorded[1]} dimensions), but "
+        f"{info.model_id} ({info.dimension} dimensions) is set: "
+        "until `ragmem store reembed` has made new ones, only text search is used."
     )
 
 

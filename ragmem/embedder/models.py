@@ -152,7 +152,7 @@ class OnnxEmbedder:
             # onnxruntime's own exceptions: out of memory, an unsupported CPU.
             raise EmbedderError(
                 f"The embedder could not read a text: {_first_line(error)}.",
-                hint="Text search goes on. Is there memory left?",
+                hint="Text search still works. Is the machine out of memory?",
             ) from None
         with self._counting:
             self._spent += Spent(texts=1, tokens=len(ids), calls=1)
@@ -176,7 +176,7 @@ def _load(folder: Path) -> _Loaded:
     except ImportError as error:
         raise EmbedderError(
             f"The shipped embedder can't run here: {_first_line(error)}.",
-            hint="Install ragmem again, or name a provider's: ragmem config set model.embedding …",
+            hint="Reinstall ragmem, or use a provider's: ragmem config set model.embedding …",
         ) from None
     options = onnxruntime.SessionOptions()
     # Run in the calling thread only: its priority applies, and no other thread spins.
@@ -194,7 +194,7 @@ def _load(folder: Path) -> _Loaded:
     except Exception as error:
         raise EmbedderError(
             f"The shipped embedder's files can't be loaded: {_first_line(error)}.",
-            hint="Install ragmem again; text search goes on without it.",
+            hint="Reinstall ragmem; text search works without it.",
         ) from None
     return _Loaded(session, tokenizer, languages)
 
@@ -375,7 +375,7 @@ class LiteLLMEmbedder:
             value = msgspec.convert(answer.model_dump(), _Answer)
         except (msgspec.ValidationError, AttributeError):
             raise EmbedderError(
-                f"{self._model} sent what are not vectors.", hint="Is it an embedding model?"
+                f"{self._model} sent something else than vectors.", hint="Is it an embedding model?"
             ) from None
         rows = [item.embedding for item in sorted(value.data, key=lambda item: item.index)]
         if len(rows) != len(batch):
@@ -385,8 +385,8 @@ class LiteLLMEmbedder:
         wrong = next((len(row) for row in rows if len(row) != self._info.dimension), None)
         if wrong is not None:
             raise EmbedderError(
-                f"{self._model} sent vectors of {wrong} numbers, not {self._info.dimension}.",
-                hint="Set memory.embeddings.dimension to what it gives, or to 0.",
+                f"{self._model} sent vectors of {wrong} dimensions, not {self._info.dimension}.",
+                hint="Set memory.embeddings.dimension to that, or to 0.",
             )
         reported = value.usage.prompt_tokens if value.usage else None
         tokens = reported or sum(self.count_tokens(text) for text in batch)
@@ -400,7 +400,7 @@ class LiteLLMEmbedder:
         status = getattr(error, "status_code", None)
         detail = self._scrub(str(getattr(error, "message", "") or error))
         if kinds & _TIMEOUTS:
-            return EmbedderUnavailable(f"{name} was silent for {self._timeout_s:g} s.")
+            return EmbedderUnavailable(f"{name} sent nothing for {self._timeout_s:g} s.")
         if kinds & _UNREACHABLE:
             hint = "Is it running, and is llm.api_base right?" if self._access["api_base"] else ""
             return _Passing(f"{name} can't be reached.", hint=hint or "Check the network.")
@@ -411,7 +411,7 @@ class LiteLLMEmbedder:
             seconds = _retry_after(error)
             return _Passing(f"{name} answered {status}: {detail}", retry_after_s=seconds)
         return EmbedderError(
-            f"{self._model} could not embed: {detail}", hint="Is model.embedding its right name?"
+            f"{self._model} could not embed: {detail}", hint="Is model.embedding the right name?"
         )
 
     def _scrub(self, text: str) -> str:

@@ -179,7 +179,7 @@ def opened(file: Path) -> Iterator[BinaryIO]:
             with BufferedReader(zstd.ZstdFile(source)) as unpacked:
                 yield unpacked
         except (zstd.ZstdError, EOFError):
-            raise OSError(0, "it is not whole, or not compressed by zstd", str(file)) from None
+            raise OSError(0, "it is incomplete, or not compressed by zstd", str(file)) from None
 
 
 def _zstd(file: Path) -> Any:
@@ -189,7 +189,7 @@ def _zstd(file: Path) -> Any:
             return import_module(name)
         except ImportError:
             continue
-    why = f"it is compressed; `{install_command('zstd')}` adds what reads it"
+    why = f"it is compressed; to read it, install zstd: `{install_command('zstd')}`"
     raise OSError(0, why, str(file))
 
 

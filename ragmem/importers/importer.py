@@ -194,7 +194,7 @@ class Search(msgspec.Struct, frozen=True):
         if stat.S_ISLNK(found.st_mode):
             self.skipped.append((str(file), "it is a link"))
         elif not stat.S_ISREG(found.st_mode):
-            self.skipped.append((str(file), "it is no regular file"))
+            self.skipped.append((str(file), "it is not a regular file"))
         elif found.st_size == 0:
             self.skipped.append((str(file), "it is empty"))
         else:
@@ -204,7 +204,7 @@ class Search(msgspec.Struct, frozen=True):
     def leave(self, agent: AgentFiles, file: Path) -> None:
         """Record a file whose name is not a session's: each log by name, others as a count."""
         if file.name.endswith(_LOGS) and agent.name == "codex":
-            why = f"it has not the name of a session; `ragmem import {agent.name} FILE` reads it"
+            why = f"its name is not a session's; `ragmem import {agent.name} FILE` reads it"
             self.skipped.append((str(file), why))
         elif file.name.endswith(".gz"):
             self.skipped.append((str(file), "it is compressed; unpack it first"))

@@ -117,11 +117,11 @@ def passage_of(hit: CodeHit) -> CodePassage:
 _log = logging.getLogger("ragmem")
 
 _LATE = (
-    "The code search took longer than {:g} s and was left out of this request; code.wait_s lets it "
-    "take longer."
+    "The code search took longer than {:g} s and was left out of this request; raise code.wait_s "
+    "to give it more time."
 )
 _UNFINISHED = (
-    "The project's code is being indexed for the first time: none of it was found in time for this "
+    "The project's code is being indexed for the first time: no code was found in time for this "
     "request."
 )
 OpenStore = Callable[[], Awaitable[CodeStore]]

@@ -145,7 +145,7 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
 
 T = TypeVar("T")
 
-_NO_HARM = "Nothing is lost: the index follows from the files, and your memory is elsewhere."
+_NO_HARM = "Nothing is lost: the index is made from the files, and your memory is elsewhere."
 
 
 def database_of(data_dir: Path, project_id: str) -> Path:
@@ -246,7 +246,7 @@ def _as_ragmem_errors(database: Path) -> Iterator[None]:
         yield
     except (apsw.BusyError, apsw.LockedError):
         raise StoreUnavailable(
-            f"The code index {database} is in use by another process for too long.",
+            f"The code index {database} has been in use by another process for too long.",
             hint="Try again.",
         ) from None
     except apsw.FullError:
@@ -256,7 +256,7 @@ def _as_ragmem_errors(database: Path) -> Iterator[None]:
     except apsw.Error as error:
         raise StoreError(
             f"The code index {database} could not be read or written: {error}. {_NO_HARM}",
-            hint="`ragmem index --rebuild` makes it anew.",
+            hint="`ragmem index --rebuild` rebuilds it.",
         ) from error
     except OSError as error:
         raise refused(database, error) from error

@@ -135,7 +135,7 @@ def list_project(
         raise RagmemError(
             "ripgrep (rg) is not installed, so the project's files can't be listed for the code "
             "index.",
-            hint="`ragmem doctor` says how to get it.",
+            hint="`ragmem doctor` says how to install it.",
         )
     hidden = tuple(
         f"{path.relative_to(folder).as_posix()}/"

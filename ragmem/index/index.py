@@ -177,7 +177,7 @@ class CodeIndex:
         if why := self.refusal:
             raise UsageError(
                 f"The folder {visible(str(self._root))} is not indexed: {why}.",
-                hint="Go into a project's folder. One without .git is taken as it is.",
+                hint="Go to a project's folder; it needs no .git.",
             )
 
     def _locked(self, what: str) -> int | None:

@@ -339,7 +339,7 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
                 ("text", 0, "words: ", _joined_terms(rest)),
                 ("vector", 0, "", MEANING),
                 ("lent", 0, "called by ", self.lent.get(one.scope)),
-                ("told", 0, "told of in ", self.told.get(one.scope)),
+                ("told", 0, "mentioned in ", self.told.get(one.scope)),
                 ("near", 0, "", "touched in this conversation"),
                 ("imports", 0, "imported by ", self.importers.get(one.path)),
             )

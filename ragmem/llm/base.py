@@ -33,7 +33,7 @@ _CALL_CHARS = 1_000
 """What each tool call adds to its characters, so that millions of empty ones end too."""
 _BRIEF_CHARS = 60
 _RETRY_HINT = "Try again in a moment, or use another model (-m)."
-_CONTINUE_HINT = "Ask it to go on, or ask again."
+_CONTINUE_HINT = "Ask it to continue, or ask again."
 """The hint for an answer that broke off: its received part is in the conversation."""
 
 
@@ -297,8 +297,8 @@ class Assembler:
         self._chars_left -= chars
         if self._chars_left < 0:
             raise AnswerTooLong(
-                f"The model did not come to an end: {MOST_CHARS >> 20} MB of an answer were taken.",
-                hint="Ask in other words, or use another model (-m).",
+                f"The model's answer did not end: it was stopped after {MOST_CHARS >> 20} MB.",
+                hint="Rephrase the prompt, or use another model (-m).",
             )
 
     @property
@@ -367,5 +367,5 @@ def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 def _finite(number: str) -> float:
     if not math.isfinite(value := float(number)):
-        raise ValueError(f"{number} is no number, or is out of range")
+        raise ValueError(f"{number} is not a number, or is out of range")
     return value

@@ -111,12 +111,12 @@ def from_status(
     if status == 401 or (status == 400 and _BAD_KEY.search(body)):
         return ProviderRefused(said, hint=_key_hint(peer))
     if status == 403:
-        hint = f"The key may not use {peer.model}: use another model (-m) of `ragmem models`."
+        hint = f"The key has no access to {peer.model}: use another model (-m) of `ragmem models`."
         return ProviderRefused(said, hint=hint)
     if status in (404, 405) or _is_web_page(body):
         where = f" Check {_to_check(peer)}." if peer.custom or peer.base_variable else ""
         return ProviderRefused(
-            said, hint=f"Is {peer.model!r} its right name? `ragmem models` lists what works.{where}"
+            said, hint=f"Is {peer.model!r} the right name? `ragmem models` lists what works.{where}"
         )
     if 300 <= status < 400:
         return ProviderRefused(
@@ -135,14 +135,14 @@ def from_event(peer: Peer, error: object) -> LLMError:
         return from_status(peer, status, json.dumps({"error": error}, default=str))
     if _TOO_LONG.search(text) or code == "context_length_exceeded":
         return too_long(peer, scrub(text, peer.secrets))
-    return Passing(f"{peer.name} broke off: {scrub(text, peer.secrets)}.")
+    return Passing(f"{peer.name} ended the answer early: {scrub(text, peer.secrets)}.")
 
 
 def too_long(peer: Peer, detail: str) -> ContextTooLong:
     """Return the error for a request that exceeds the context window."""
     found = _WINDOW.search(detail)
     return ContextTooLong(
-        f"The request is larger than the window of {peer.model}: {detail}",
+        f"The request is larger than the context window of {peer.model}: {detail}",
         hint="Ask for less at once, or use a model with a larger window (-m).",
         window=int((found[1] or found[2]).replace(",", "")) if found else None,
     )
@@ -151,7 +151,7 @@ def too_long(peer: Peer, detail: str) -> ContextTooLong:
 def timed_out(peer: Peer, timeout_s: float) -> ProviderUnavailable:
     """Return the error for a timeout. It is not retried: the user has waited long enough."""
     return ProviderUnavailable(
-        f"{peer.name} was silent for {timeout_s:g} s.",
+        f"{peer.name} sent nothing for {timeout_s:g} s.",
         hint="Try again; a slow model needs a larger llm.timeout_s.",
     )
 
@@ -170,8 +170,9 @@ def unreachable(peer: Peer, reason: str) -> Passing:
 def bad_tls(peer: Peer, reason: str) -> ProviderUnavailable:
     """Return the error for a certificate that isn't trusted, or a server that doesn't speak TLS."""
     return ProviderUnavailable(
-        f"{peer.name}: no safe connection: {scrub(reason, peer.secrets)}.",
-        hint="A proxy with its own certificate needs SSL_CERT_FILE; a plain server needs http://.",
+        f"{peer.name}: no secure connection: {scrub(reason, peer.secrets)}.",
+        hint="For a proxy with its own certificate, set SSL_CERT_FILE; for a server without TLS, "
+        "use http://.",
     )
 
 
@@ -183,8 +184,8 @@ def closed_early(peer: Peer) -> Passing:
 def not_an_api(peer: Peer, kind: str) -> ProviderUnavailable:
     """Return the error for a 200 that isn't from a model's API: a sign-in page, a proxy's page."""
     return ProviderUnavailable(
-        f"{peer.name} answered with {kind}, not as a model's API does.",
-        hint=f"Check {_to_check(peer)}, or sign in to the network's page.",
+        f"{peer.name} answered with {kind}, not like a model's API.",
+        hint=f"Check {_to_check(peer)}, or sign in to the network if it asks for that.",
     )
 
 
@@ -229,13 +230,13 @@ def _to_check(peer: Peer) -> str:
 
 def _key_hint(peer: Peer) -> str:
     if peer.key_variable and not peer.secrets:
-        return f"No key was sent, for {peer.key_variable} is not set: set it to a valid one."
+        return f"No key was sent: {peer.key_variable} is not set. Set it to a valid key."
     if peer.key_variable:
         return f"The key in {peer.key_variable} was refused: set a valid one."
-    return "The server wants a key that it knows."
+    return "The server requires a valid key."
 
 
 def _later(retry_after_s: float | None) -> str:
     if not retry_after_s:
         return ""
-    return f"It asks to wait {retry_after_s:.0f} s; then try again, or use another model (-m)."
+    return f"Try again in {retry_after_s:.0f} s, as it asks, or use another model (-m)."

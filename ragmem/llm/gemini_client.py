@@ -202,7 +202,7 @@ class ContentReader(wire.EventReader):
 
     def _end(self, reason: str) -> None:
         if reason in _INVALID_CALL:
-            raise Passing("The model's call of a tool could not be read.")
+            raise Passing("The model's tool call could not be read.")
         if reason and reason != "FINISH_REASON_UNSPECIFIED":
             end = _END_REASONS.get(reason, reason.casefold())
             self.end_reason = "tool_calls" if end == "stop" and self._count else end

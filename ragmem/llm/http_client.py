@@ -181,7 +181,7 @@ class HttpClient(ABC):
         kind = _header(response, "content-type").partition(";")[0].strip().lower()
         packed = _header(response, "content-encoding").strip().lower()
         if packed not in ("", "identity"):
-            raise faults.not_an_api(self._endpoint, f"a body packed by {packed}, unasked")
+            raise faults.not_an_api(self._endpoint, f"an unrequested {packed} body")
         if kind == "application/json":
             async with asyncio.timeout(self._timeout_s):
                 body = await _read(response, MAX_EVENT_BYTES + 1)
@@ -256,7 +256,9 @@ class HttpClient(ABC):
         if isinstance(error, httpcore.ConnectError | httpcore.ProxyError):
             return faults.unreachable(peer, reason)
         if isinstance(error, httpcore.UnsupportedProtocol):
-            return faults.not_an_api(peer, f"nothing: {self._endpoint.base_url!r} is no address")
+            return faults.not_an_api(
+                peer, f"nothing: {self._endpoint.base_url!r} is not an address"
+            )
         lost = faults.scrub(reason, peer.secrets).rstrip(".")
         return Passing(f"The connection to {peer.name} was lost: {lost}.")
 
@@ -640,7 +642,7 @@ def _proxy(scheme: str, host: str) -> "Proxy | None":
         return None
     parts = urlsplit(given if "://" in given else f"http://{given}")
     if parts.scheme not in _PROXIES:
-        raise ValueError(f"{parts.scheme} is no kind of proxy")
+        raise ValueError(f"{parts.scheme} is not a kind of proxy")
     name = parts.netloc.rpartition("@")[2]
     auth = (unquote(parts.username or ""), unquote(parts.password or ""))
     return httpcore.Proxy(

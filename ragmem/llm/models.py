@@ -224,10 +224,10 @@ def choose_effort(info: ModelInfo, config: Config, flag: Effort | None) -> Effor
     if flag is None or (flag == "none" and not info.efforts):
         return None
     if not info.efforts:
-        raise UsageError(f"{info.name} does not think.", hint="Leave --effort out.")
+        raise UsageError(f"{info.name} does not support thinking.", hint="Leave --effort out.")
     raise UsageError(
-        f"{info.name} can't think with the effort {flag!r}.",
-        hint=f"It takes {', '.join(info.efforts)}.",
+        f"{info.name} does not support the effort {flag!r}.",
+        hint=f"It supports {', '.join(info.efforts)}.",
     )
 
 
@@ -323,7 +323,7 @@ def _choice_of(name: str, why: str, config: Config, environ: Mapping[str, str]) 
     if slash and not rest:
         raise ConfigError(
             f"{one_line(name, 80)!r} names no model.",
-            hint=f"{one_line(name, 80)}NAME does; `ragmem models` lists what can be used now.",
+            hint=f"Write {one_line(name, 80)}NAME; `ragmem models` lists what can be used now.",
         )
     if prefix == "local":
         return _local_choice(name, why, environ)
@@ -387,7 +387,7 @@ def _check_address(base: str, named: str = "llm.api_base") -> None:
     """Raise ConfigError, naming the setting or variable `named`, unless `base` is a valid URL."""
     if not is_address(base):
         raise ConfigError(
-            f"{named} is {_without_credentials(base)!r}, which is no address.", hint=ADDRESS
+            f"{named} is {_without_credentials(base)!r}, which is not an address.", hint=ADDRESS
         )
 
 
@@ -489,8 +489,8 @@ def _last_resort_notice(name: str) -> str:
     return (
         f"No provider's key was found, so {name}, a small model on this machine, answers. It can't "
         "use tools: it knows what is remembered and the files that you name (@path). For one that "
-        f"can search, edit and run commands: export {first}=… (or {', '.join(others)}), or start "
-        "Ollama, and begin again; `ragmem models` lists what can answer."
+        f"can search, edit and run commands, export {first}=… (or {', '.join(others)}) or start "
+        "Ollama, and start again; `ragmem models` lists what can be used."
     )
 
 
@@ -501,7 +501,7 @@ def _no_model(said: str = "There is no model to answer with") -> NoModel:
     from ragmem.llm.local import HOW
 
     said = f"{said}: the weights of the small local model are missing."
-    return NoWeights(said, hint=_setup_hint(f"the weights of that one: {HOW}"))
+    return NoWeights(said, hint=_setup_hint(f"these weights: {HOW}"))
 
 
 def _setup_hint(for_local: str) -> str:

@@ -446,7 +446,7 @@ def too_long(limit: int) -> AnswerTooLong:
     """Return the error for an answer of more than `limit` bytes."""
     return AnswerTooLong(
         f"The answer is longer than {limit >> 20} MB.",
-        hint="Ask in other words, or use another model (-m).",
+        hint="Rephrase the prompt, or use another model (-m).",
     )
 
 

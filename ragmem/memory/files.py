@@ -1,7 +1,7 @@
-"""How to take edits back to a turn, and what is known of some code.
+"""Which edits undoing back to a turn would revert, and the history of code.
 
-Of code that is which sessions had to do with it and what was decided there, asked of the store by
-scope or by file; what a scope or file holds is the code index's affair.
+The history of a scope or file is the sessions that touched it and the decisions made there. Their
+contents are left to the code index.
 """
 
 import posixpath
@@ -33,42 +33,42 @@ from ragmem.records import (
 
 _HARMLESS = {n for n, tool in OWN_TOOLS.items() if tool.effect in ("read", "memory")} | {UNDO}
 _NOT_RUN = ("nothing was done", "not executed", "nothing was executed")
-"""In the answer of a call that had no effect."""
+"""Phrases in the result of a call that had no effect."""
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the session's edits did to one file since a turn."""
+    """The session's edits of one file since a turn, combined."""
 
     path: str
-    """As the results record it: relative to the folder of the session, or absolute."""
+    """As in the results of the edits: relative to the session's folder, or absolute."""
     before: str | None
-    """Pre-image of the first of these edits; None: the file was not there."""
+    """Name of the copy made before the first edit; None if the file did not exist."""
     after: str
-    """SHA-256 of what the last one wrote."""
+    """SHA-256 of what the last edit wrote."""
     edit_count: int = 1
     first_turn: int = 0
     unbroken: bool = True
-    """Whether each edit found what the one before it had written: if not, others wrote too."""
+    """Whether each edit found what the one before had written; if not, something else wrote too."""
     cut_off: bool = False
-    """The first edit was cut off: whether it was made is not known, nor what stood there before."""
+    """The first edit was interrupted: it may not have been made, and there is no copy."""
 
 
 class Rewind(msgspec.Struct, frozen=True, kw_only=True):
-    """What going back to a turn is about."""
+    """What happened since a turn that the user goes back to."""
 
     turn_index: int
     changes: tuple[FileChange, ...] = ()
-    """A file each, those that were changed first come first."""
+    """One per file, in the order in which they were first changed."""
     command_count: int = 0
-    """Commands that ran since: nothing is known of what they changed."""
+    """Commands run since; what they changed is unknown."""
     other_count: int = 0
-    """Calls of other tools, and of other agents' (imported sessions): neither of these."""
+    """Calls of other tools since that may have had effects, also those of imported sessions."""
 
 
 def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
-    """What happened to files after the turn of this index, in the session's order.
+    """Collect what happened to files after the turn of this index; `turns` are in order.
 
-    What was taken back since has not happened.
+    Edits that the user has undone since are left out.
     """
     turns = tuple(turns)
     gone = taken_back(turns)
@@ -89,7 +89,7 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
                 known = changes.get(edit.path)
                 changes[edit.path] = _joined(known, edit) if known else edit
             elif not call.result and (path := field_of(call.arguments, "path")):
-                # After an edit that is known, the file itself tells whether this one was made.
+                # If an edit before it is known, the file itself shows whether this one was made.
                 path, at = posixpath.normpath(path), turn.turn_index
                 cut = FileChange(path=path, before=None, after="", first_turn=at, cut_off=True)
                 changes.setdefault(path, cut)
@@ -102,7 +102,7 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
 
 
 def without_output(turn: Turn) -> Turn:
-    """The turn with no more than `rewind_to` looks at."""
+    """Return the turn with only what `rewind_to` reads."""
     calls = list[ToolCall]()
     for call in turn.tool_calls:
         if call.tool_name in (*EDITING_TOOLS, UNDO):
@@ -113,7 +113,7 @@ def without_output(turn: Turn) -> Turn:
 
 
 def preimages_of(turns: Iterable[Turn]) -> set[str]:
-    """Names of the copies of files that were taken before their edits."""
+    """Return the names of the copies of files made before their edits."""
     calls = (call for turn in turns for call in turn.tool_calls if call.tool_name in EDITING_TOOLS)
     return {name for call in calls if (name := field_of(call.result, "preimage"))}
 
@@ -124,7 +124,7 @@ def _was_not_run(call: ToolCall) -> bool:
 
 
 def _edit(call: ToolCall, turn_index: int) -> FileChange | None:
-    """A finished edit; None for one that failed, and so left the file as it was."""
+    """Return a finished edit as a change; None for a failed one, which left the file unchanged."""
     if not call.success or not call.result:
         return None
     names = ("path", "sha256", "preimage")
@@ -144,40 +144,40 @@ def _joined(known: FileChange, edit: FileChange) -> FileChange:
 
 
 DECIDED_KINDS: tuple[MemoryKind, ...] = ("decision", "rule", "failure")
-"""What is told of as decided: what holds for the code, and what was found not to work."""
+"""Kinds of memories shown as decided: what holds for the code, and what was found not to work."""
 LOOKED_AT = 1_000
-"""The newest so many turns are looked at."""
+"""Limit of the newest turns that are searched."""
 _SCOPES_OF_A_FILE = 1_000
 _SESSIONS = 20
-"""Told of at most."""
+"""Limit of the sessions returned."""
 _ACCESSES = {"write": "changed", "read": "read", "search": "found", "list": "listed"}
 _PASSING = ("found", "listed")
-"""What was merely met: a decision of that turn need not be about it."""
+"""Ways of coming across code after which a decision of the turn need not be about it."""
 HOWS = (*REFERENCE_HOWS[:1], "changed", *REFERENCE_HOWS[1:], "listed")
 
 
 class CodeSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that had to do with some code."""
+    """A session that touched some code."""
 
     session: Session
     hows: tuple[str, ...]
     """`edited`, `changed` (the file), `read`, `found`, `named`, `listed`; the strongest first."""
     turn_count: int
-    """Turns that had to do with it."""
+    """Turns that touched it."""
     last_at: datetime
 
 
 class CodePast(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to tell of some code; newest first."""
+    """The history of some code, newest first."""
 
     session_count: int = 0
     last_at: datetime | None = None
     sessions: tuple[CodeSession, ...] = ()
-    """The newest of them."""
+    """The newest of these sessions."""
     memories: tuple[MemoryRecord, ...] = ()
-    """What was decided in those turns, or stood in the file."""
+    """Decisions from those turns, or found in the file."""
     people: dict[str, str] = {}
-    """What others are called who have said something here, by id."""
+    """Display names of a shared store's other users, by id."""
 
 
 NO_PAST = CodePast()
@@ -191,7 +191,10 @@ class _Touch(msgspec.Struct, frozen=True):
 async def past_of_scopes(
     store: CodeStore, project_id: str, wanted: Mapping[str, Collection[str]]
 ) -> dict[str, CodePast]:
-    """Return of each name the past of its scopes' ids. StoreError."""
+    """Return the history of each name in `wanted`, which maps names to ids of scopes.
+
+    Raises StoreError.
+    """
     owners: dict[str, set[str]] = {}
     for name, scope_ids in wanted.items():
         for scope_id in scope_ids:
@@ -220,7 +223,10 @@ async def past_of_scopes(
 
 
 async def past_of_file(store: CodeStore, project_id: str, path: str) -> CodePast:
-    """Return the past of a file, by its path in the project, and of what it defines. StoreError."""
+    """Return the history of a file, by its path in the project, and of its scopes.
+
+    Raises StoreError.
+    """
     query = ScopeQuery(project_ids=(project_id,), path=path, limit=_SCOPES_OF_A_FILE)
     scopes = tuple(found.scope.scope_id for found in await store.find_scopes(query))
     turns = await store.code_turns(
@@ -236,7 +242,7 @@ async def past_of_file(store: CodeStore, project_id: str, path: str) -> CodePast
 
 
 async def inside_of(store: CodeStore, project_id: str, path: str, qualified_name: str) -> list[str]:
-    """Ids of the scopes inside of one: what was done with a method was done with its class."""
+    """Return the ids of scopes inside another: what touched a method touched its class."""
     query = ScopeQuery(project_ids=(project_id,), path=path, limit=_SCOPES_OF_A_FILE)
     return [
         found.scope.scope_id
@@ -291,7 +297,7 @@ async def _told(
 
 
 def _names(memory: MemoryRecord, path: str) -> bool:
-    """Whether it is about this file, rather than merely of a turn that touched it."""
+    """Whether a memory is about this file, rather than just from a turn that touched it."""
     name = re.escape(posixpath.basename(path))
     return (
         any(e.path == path for e in memory.evidence)

@@ -1,7 +1,7 @@
 """The memory as a graph: sessions, turns, files, code, memories and summaries, and their links.
 
-It is read through the Store protocol alone, so both stores show the same. Texts are shown without
-secrets, and nothing in them can hide: control characters and the like stand there as escapes.
+It is read through the Store protocol only, so that both stores show the same. Texts are redacted,
+and their control and other invisible characters escaped.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,39 +34,40 @@ NodeKind = Literal["session", "turn", "file", "code", "memory", "summary"]
 NODE_KINDS: tuple[NodeKind, ...] = get_args(NodeKind)
 MOST_NODES = 20_000
 _SESSIONS = 5_000
-"""So many of the newest have a node of their own."""
+"""Limit of the newest sessions that get a node."""
 _SCOPES = 100_000
 _ALL_TURNS = 10**12
-"""Characters: more than a session holds."""
+"""Characters: more than any session has."""
 _PAGE_CHARS = 8_000_000
-"""Of the texts of all turns together: what a browser opens at once."""
+"""Limit of all turns' texts together, so that a browser opens the page without delay."""
 _LEAST_CHARS, _MOST_CHARS = 400, 12_000
-"""Of a turn's words; of a result it is a third."""
+"""Range of the limit of each message; that of a tool's result is a third."""
 _LABEL_CHARS = 90
 _BATCH = 500
 _BEYOND = 4_000
-_APART = "\n\0\n"
+"""Characters beyond the limit that are searched for secrets across it."""
+_SEPARATOR = "\n\0\n"
 _ACCESSES = {"write": "changed", "read": "read", "search": "found"}
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that is remembered."""
+    """A record, file or piece of code."""
 
     id: str
-    """Its kind, `=`, and its own id, or for a file its path."""
+    """The kind, `=`, and the record's id or the file's path."""
     kind: NodeKind
     label: str
     """A few words, on one line."""
     at: datetime | None = None
-    """When it was said or made known."""
+    """When it was said or created."""
     session: str = ""
-    """Id of the node of the session that it belongs to."""
+    """Node id of the session that it belongs to."""
     facts: dict[str, Any] = {}
-    """The rest of it, by name: texts, numbers, lists."""
+    """Its other properties by name: texts, numbers, lists."""
 
 
 class Edge(msgspec.Struct, frozen=True, array_like=True):
-    """What one has to do with another, read from the first to the second."""
+    """A link from one node to another."""
 
     source: str
     target: str
@@ -76,34 +77,34 @@ class Edge(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a page shows, or a file holds."""
+    """The whole content of a page or an exported file."""
 
     format: str = "ragmem.graph"
     version: int = 1
     title: str
-    """Of what it is."""
+    """What the graph shows."""
     store: str
-    """Kind of the store that it was read from."""
+    """The kind of the store that it was read from."""
     made_at: datetime
     nodes: tuple[Node, ...] = ()
     edges: tuple[Edge, ...] = ()
     left_out: tuple[str, ...] = ()
-    """What is not on it, in sentences that say how to get it."""
+    """What is left out, in sentences that say how to get it."""
     numbers: tuple[dict[str, Any], ...] = ()
-    """What was measured, a mapping for each day, oldest first."""
+    """Statistics, one mapping per day, oldest first."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be shown; conditions combine with AND."""
+    """What a graph should show; conditions combine with AND."""
 
     title: str
     project: Project | None = None
-    """The project whose memory it is; None: all of them."""
+    """The project to show; None for all."""
     session: Session | None = None
     path: str = ""
-    """A file, as the project knows it: the turns that had to do with it."""
+    """A file's path in the project: only the turns that touched it."""
     memory: MemoryRecord | None = None
-    """The turns that a memory comes from, and what it took the place of."""
+    """A memory: only the turns that it and those it superseded come from."""
     since: datetime | None = None
     most: int = MOST_NODES
 
@@ -116,7 +117,7 @@ async def collect(
     sent: Mapping[str, SentRequest] | None = None,
     numbers: Sequence[dict[str, Any]] = (),
 ) -> Graph:
-    """Read what is wanted; `sent` are the requests that are known, by the id of their turn."""
+    """Read a graph from the store; `sent` are the logged requests by the id of their turn."""
     collecting = _Collecting(store, wanted, sent or {})
     await collecting.read()
     known = collecting.nodes
@@ -140,8 +141,9 @@ class _Collecting:
         self._sent = sent
         self._chars = _MOST_CHARS
         self._turns: dict[str, str] = {}
-        """Node ids of the turns that are shown, by their own ids."""
+        """Node ids of the turns in the graph, by turn id."""
         self._tops: dict[str, str] = {}
+        """Paths of the projects' folders, by project id."""
         self.nodes: dict[str, Node] = {}
         self.edges: dict[Edge, None] = {}
         self.left_out: list[str] = []
@@ -157,7 +159,7 @@ class _Collecting:
             self._put_session(session)
         left, oldest = [], None
         for session in sessions:
-            # A turn brings files, code and summaries along.
+            # A session's turns add nodes of files, code and summaries too.
             if len(self.nodes) + session.turn_count > wanted.most and self._turns:
                 left.append(session)
                 continue
@@ -170,7 +172,7 @@ class _Collecting:
     # --- sessions -----------------------------------------------------------------
 
     async def _chosen_turns(self) -> set[str] | None:
-        """Ids of the only turns that are to be shown; None for all."""
+        """Return the ids of the turns that `path` or `memory` selects; None for all."""
         wanted, store = self._wanted, self._store
         if wanted.path and wanted.project:
             projects = (wanted.project.root_id,)
@@ -216,14 +218,14 @@ class _Collecting:
             self._link(node_id, f"session={parent}", "forked from")
 
     async def _read_session(self, session: Session, chosen: set[str] | None) -> None:
-        """Its turns; of a fork only its own, unless it was asked for alone."""
+        """Add a session's turns and summaries; of a fork only its own turns, unless it is alone."""
         alone, since = self._wanted.session is not None, self._wanted.since
         shared = 0 if alone else session.forked_at_index or 0
         accesses = await self._store.file_accesses(session.session_id, max_turn_chars=_ALL_TURNS)
         by_index: dict[int, list[tuple[str, str]]] = {}
         for access in accesses:
             if access.access_type == "list":
-                continue  # It is a folder, or a pattern: no file that anything was done with.
+                continue  # Listings are of folders or patterns, not of files.
             found = (access.path, _ACCESSES[access.access_type])
             by_index.setdefault(access.turn_index, []).append(found)
         for turn in await self._store.turns(session.session_id):
@@ -284,7 +286,7 @@ class _Collecting:
     # --- files and code --------------------------------------------------------------
 
     def _file(self, path: str, project_id: str) -> str:
-        """The node of a file, put where it is new; by its whole path where projects are mixed."""
+        """Add a file's node, named by its absolute path if projects are mixed; return its id."""
         top = self._tops.get(project_id, "")
         whole = path if path.startswith("/") or self._wanted.project else f"{top}/{path}"
         name = _line(whole, 4_000)
@@ -449,20 +451,20 @@ def _call(call: ToolCall, arguments: str, result: str, error: str) -> dict[str, 
 
 @lru_cache(maxsize=10_000)
 def _line(text: str, limit: int = _LABEL_CHARS) -> str:
-    """Names of tools, files and models come again and again."""
+    """Redact a text and put it on one line; cached, since names of tools and files repeat."""
     return one_line(redact(text), limit)
 
 
 def _clipped(limited: Sequence[tuple[str, int]]) -> list[str]:
-    """Each text without secrets, at most so many characters of it; what stands behind is counted.
+    """Redact texts and clip each to its limit, with a note of how many characters follow.
 
-    A secret across the end is whole in what is looked through. All are looked through at once,
-    which takes a tenth of the time, unless one of them has something that goes over its end.
+    Up to `_BEYOND` characters after the limit are searched too, for a secret across it. All texts
+    are redacted in one go, which takes a tenth of the time, unless a match spans two of them.
     """
-    looked = [text[: limit + _BEYOND] for text, limit in limited]
-    found = redact(_APART.join(looked)).split(_APART)
-    if len(found) != len(looked):
-        found = [redact(text) for text in looked]
+    parts = [text[: limit + _BEYOND] for text, limit in limited]
+    found = redact(_SEPARATOR.join(parts)).split(_SEPARATOR)
+    if len(found) != len(parts):
+        found = [redact(text) for text in parts]
     shown = []
     for (text, limit), told in zip(limited, found, strict=True):
         more = len(text) - limit

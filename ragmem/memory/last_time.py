@@ -1,7 +1,7 @@
-"""Last time: what the newest sessions of a project came to, for whoever comes back to it.
+"""Recaps of a project's newest sessions, for a user who returns to it.
 
-Taken from the turns themselves, with no model: what was answered last, what was changed and has
-been changed again since, which commands failed last, what was decided, what was left open.
+Made from the turns themselves, without a model: the last answer, the files changed and whether they
+changed again since, commands that failed when last run, decisions, and what was left open.
 """
 
 import asyncio
@@ -40,27 +40,27 @@ from ragmem.store import Store
 from ragmem.text import ago, counted, one_line
 
 MOST_SESSIONS = 3
-"""Of so many is told, of the newest most. With three, 92 in a hundred of what should be told are,
-with one 88 (docs/measurements.md); five crowd each other out.
+"""Number of sessions recapped, the newest in most detail. Three cover 92 % of what should be told,
+one 88 % (docs/measurements.md); five crowd each other out.
 """
 FIRST_TURNS = 2
-"""In so many turns of a new session it is told unasked."""
+"""Turns of a new session that get the recaps, whatever their prompt."""
 _SESSIONS_READ = 12
 _TURNS = 8
 _READ_CHARS = 200_000
-"""The newest of a session, and their characters: what it came to stands in them."""
+"""Limits of the newest turns of a session that are read: they show how it ended."""
 _MOST = 4
 _MOST_BEFORE = 3
-"""Turns before the last of a session that is not the newest."""
+"""Turns shown before the last one, for a session that is not the newest."""
 _CUT_OFF_CHARS = 120
-"""Of a prompt that did not come to its end."""
+"""Limit of the prompt of a turn that did not finish."""
 _ASKED_CHARS = 400
-"""Of other prompts: in a long one a person settles several things, one after the other."""
+"""Limit of other prompts; a long one may settle several things, one after the other."""
 _ANSWER_CHARS = 480
-"""Of an answer: what came of it stands in its first sentences, as often in the second as in the
+"""Limit of an answer; its result is in its first sentences, in the second as often as in the
 first."""
 _TELLING_CHARS = 60
-"""An answer that is shorter, to a turn in which nothing was done, is small talk."""
+"""A shorter answer, in a turn without edits or commands, counts as small talk."""
 _LINE_CHARS = 160
 _TITLE_CHARS = 60
 _CHANGED_SINCE = " (changed since)"
@@ -69,9 +69,9 @@ _TAKEN_BACK = "(its edits were undone since) "
 
 
 def sessions_wanted(prompt: str, turn_index: int) -> int:
-    """Return of how many sessions is to be told with a prompt, by the index of its turn.
+    """Return how many sessions to recap with a prompt, given the index of its turn.
 
-    "Go on" later in a conversation means that one's own work, and not what was done before it.
+    "Go on" later in a session means that session's own work, not what was done before it.
     """
     if leaves_subject(prompt):
         return 0
@@ -91,7 +91,7 @@ class _Tasks(msgspec.Struct, frozen=True):
 
 
 def tasks_left(turns: Sequence[Turn]) -> list[str]:
-    """What was not done of the last list of tasks that the agent kept in these turns, in order."""
+    """Return the tasks not done of the agent's last task list in these turns, in order."""
     calls = (call for turn in reversed(turns) for call in reversed(turn.tool_calls))
     last = next((c for c in calls if c.tool_name == UPDATE_TASKS and c.success), None)
     try:
@@ -105,28 +105,28 @@ def tasks_left(turns: Sequence[Turn]) -> list[str]:
 
 
 class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session came to."""
+    """How a session ended, as texts for display."""
 
     session: Session
     about: str = ""
-    """The digest of a longer one."""
+    """The session's summary, if it has more turns than were read."""
     outcome: str = ""
-    """What was asked last, and the beginning of the answer."""
+    """The last prompt, and the beginning of its answer."""
     before: tuple[str, ...] = ()
-    """The same of the turns before that, the newest first."""
+    """The same for the turns before, newest first."""
     changed: tuple[str, ...] = ()
-    """Files, as the project knows them, with what became of them since."""
+    """Files, by their path in the project, and whether they have changed since."""
     failed: tuple[str, ...] = ()
-    """Commands and edits that did not work when they were last tried, and why."""
+    """Commands and edits that failed when they were last tried, and why."""
     decided: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
-    """What was said to be undone, and a turn that was cut short."""
+    """Deadlines, tasks and statements of something still to do, and an unfinished turn."""
     sources: Mapping[str, str] = MappingProxyType({})
-    """By the texts of `outcome`, `before` and `decided` the ids of the turns and memories that they
-    are of."""
+    """Ids of the turns and memories that the texts of `outcome`, `before` and `decided` are from,
+    by text."""
 
     def head(self, now: datetime) -> str:
-        """Tell which session it is, and how old."""
+        """Return a heading: the session's id, title, age and number of turns."""
         title = "" if self.session.title == DEFAULT_TITLE else self.session.title
         named = f" “{one_line(title, _TITLE_CHARS)}”" if title else ""
         turns = counted(self.session.turn_count, "turn")
@@ -134,7 +134,7 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
         return f"Session {short_id(self.session.session_id)}{named}, {when}, {turns}"
 
     def lines(self, shown: Collection[str] = ()) -> list[str]:
-        """What it came to, a line a kind; not the turns and memories that are `shown` anyway."""
+        """Return the recap as lines, one per kind, without turns and memories in `shown`."""
 
         def news(*texts: str) -> list[str]:
             return [each for each in texts if self.sources.get(each) not in shown]
@@ -152,7 +152,7 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _listed(sentences: Sequence[str]) -> str:
-    """On one line; the full stop of each but the last is the mark between them."""
+    """Join sentences on one line, with semicolons in place of full stops."""
     return "; ".join([*(each.rstrip(".") for each in sentences[:-1]), *sentences[-1:]])
 
 
@@ -166,10 +166,11 @@ def recap(
     known: Collection[MemoryRecord] = (),
     meant: Alike | None = None,
 ) -> SessionRecap:
-    """What a session came to, by its newest turns in order.
+    """Make the recap of a session from its newest turns, in order.
 
-    `later` are those of newer sessions; `past` is what took the place of something, by turns' ids.
-    `known` is what was learned in all of them; `meant` says which of the turns mean the same.
+    `decided`: its decisions. `later`: turns of sessions with later activity. `past`: replaced
+    statements, by turn id. `known`: memories from all of these sessions. `meant`: which turns mean
+    the same, by their vectors.
     """
     locate = locator(session)
     gone = {
@@ -221,19 +222,22 @@ def recap(
 
 
 def says_something(turn: Turn) -> bool:
-    """Whether something came of it: thanks, plans for the evening and own commands don't count."""
+    """Whether a turn had a result: an edit, a command, or an answer longer than small talk.
+
+    The user's own commands don't count.
+    """
     did = any(subject_of(call) for call in turn.tool_calls)
     answered = len(turn.assistant_message) >= _TELLING_CHARS
     return not turn.is_own_command and (did or answered)
 
 
 def is_small_talk(turn: Turn) -> bool:
-    """Whether it is a greeting, thanks or a goodbye, and nothing came of it."""
+    """Whether a turn is a greeting, thanks or a goodbye without a result."""
     return is_greeting(turn.user_message) and not says_something(turn)
 
 
 def _outcome(turn: Turn, after: Aftermath, past: Mapping[str, Replaced]) -> str:
-    """What came of it, and whether that still holds."""
+    """Return a turn's prompt and result, with a note if they may no longer hold."""
     told = in_short(turn, _ASKED_CHARS, _ANSWER_CHARS)
     if turn.turn_id in past:
         by = one_line(past[turn.turn_id].by, _LINE_CHARS)
@@ -244,9 +248,9 @@ def _outcome(turn: Turn, after: Aftermath, past: Mapping[str, Replaced]) -> str:
 
 
 def _open(turns: Sequence[Turn], after: Aftermath, *, is_newest: bool) -> list[str]:
-    """What the last turns left undone and none since has done; what was cut short first.
+    """Return what is still open: tasks of the agent's list, then statements and an unfinished turn.
 
-    Of the agent's own list of tasks what no later session has seen to.
+    The latter are newest first. What a later turn has done is left out.
     """
     turns = [turn for turn in turns if not turn.is_own_command]
     found = _tasks_open(turns, after)
@@ -268,7 +272,7 @@ def _tasks_open(turns: Sequence[Turn], after: Aftermath) -> dict[str, None]:
 
 
 def unfinished(turn: Turn) -> str:
-    """What is still open of a turn that did not come to its end; empty for one that did."""
+    """Return the prompt of an unfinished turn, and how it ended; empty for a finished one."""
     ended = {"interrupted": "interrupted", "failed": "ended with an error"}.get(turn.status, "")
     return f"“{one_line(turn.asked, _CUT_OFF_CHARS)}” ({ended})" if ended else ""
 
@@ -278,7 +282,7 @@ def _add_open(found: dict[str, None], what: str, steps: Sequence[str]) -> None:
         found[one_line(f"{_THEN if any(steps) else ''}{what}", _LINE_CHARS)] = None
 
 
-# --- as a store has them --------------------------------------------------------------------------
+# --- reading sessions from the store --------------------------------------------------------------
 
 
 _Read = tuple[Session, Sequence[Turn]]
@@ -294,13 +298,14 @@ async def last_time(
     now: datetime,
     floor: float | None = None,
 ) -> list[SessionRecap]:
-    """Tell of the person's newest sessions but this one; of this checkout's first. StoreError.
+    """Return recaps of the user's newest other sessions, those of this checkout first.
 
-    `floor` is the cosine above which, as fitted for the embedder, a turn has to do with a question.
+    `floor` is the cosine, as fitted for the embedder, above which a turn is related to a question.
+    Raises StoreError.
     """
     project_ids = () if everywhere else (session.project_id,)
     query = SessionQuery(project_ids=project_ids, mine=True, limit=_SESSIONS_READ)
-    # Neither a fork nor its parent is told what the other went on with.
+    # A fork and its parent don't get each other's recaps.
     own = {session.session_id, session.parent_session_id} - {None}
     listed = await store.sessions(query)
     others = [
@@ -314,7 +319,7 @@ async def last_time(
     read = [each for each in read if not all(map(_came_to_nothing, each[1]))] or read
     if not read:
         return []
-    # What is due stays open, whenever it was said; what was planned, of the sessions read here.
+    # Deadlines stay open whenever they were set; tasks only of the sessions read here.
     deadlines = MemoryQuery(
         project_ids=project_ids, everywhere=everywhere, kinds=("deadline",), alive_at=now
     )
@@ -327,15 +332,19 @@ async def last_time(
 
 
 def _came_to_nothing(turn: Turn) -> bool:
-    """Whether it is a greeting, however it was answered, or a command of the person's own: no
-    session is told of for that."""
+    """Whether a turn is a greeting without calls, or the user's own command.
+
+    A session of nothing else is not recapped.
+    """
     is_said = is_greeting(turn.user_message) and not any(map(subject_of, turn.tool_calls))
     return is_said or turn.is_own_command
 
 
 def _was_left(read: _Read, listed: Iterable[Session]) -> bool:
-    """Whether the person has gone back in the session and has asked nothing in it since, and one of
-    the forks of it is listed that they have not put away."""
+    """Whether the user rewound the session and left it for a fork.
+
+    That is, nothing was asked in it since, and an active fork of it is listed.
+    """
     session, turns = read
     last = next(
         (each for each in reversed(turns) if each.is_rewind or not each.is_own_command), None
@@ -348,7 +357,7 @@ def _was_left(read: _Read, listed: Iterable[Session]) -> bool:
 
 
 def _each_once(read: Iterable[_Read]) -> list[_Read]:
-    """The sessions with what those before them do not share; one that has nothing else is none."""
+    """Drop turns that an earlier session in the list has too, and sessions without any others."""
     told, found = set[str](), list[_Read]()
     for session, turns in read:
         if own := [turn for turn in turns if turn.turn_id not in told]:
@@ -363,8 +372,11 @@ def _open_before(
     deadlines: Sequence[MemoryRecord],
     now: datetime,
 ) -> list[str]:
-    """What is due, and of the agent's own lists of tasks what no session since has done, of
-    sessions before those that are told of."""
+    """Return deadlines and open tasks of sessions older than those recapped.
+
+    `told` are the recapped ones, `before` the older ones; tasks that a later session has done are
+    left out.
+    """
     sessions = {session.session_id for session, _ in told}
     due = [m for m in deadlines if sessions.isdisjoint(e.session_id for e in m.evidence)]
     found: dict[str, None] = {}
@@ -376,7 +388,7 @@ def _open_before(
 
 
 async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
-    """What each came to, in their order. StoreError."""
+    """Return the recaps of sessions, in their order. Raises StoreError."""
     return await _told(store, await _read(store, sessions), now, sessions, None)
 
 
@@ -397,22 +409,21 @@ async def _told(
     known: Iterable[Session],
     floor: float | None,
 ) -> list[SessionRecap]:
-    """What each of those that were read came to; `known` holds the sessions that they share turns
-    of."""
+    """Make the recaps; `known` includes the parents that the sessions share turns with."""
     by_id = {each.session_id: each for each in known}
     asked = (_learned_in(store, session, by_id, now) for session, _ in read)
     learned = await asyncio.gather(*asked)
     told_in = {each.session_id for m in chain(*learned) for each in m.evidence}
     past = await replaced_in(store, told_in | {session.session_id for session, _ in read})
     meant = await alike(store, _turns_of(read), floor)
-    # Some hundred thousand characters take a moment: whoever types comes first.
+    # Some hundred thousand characters take a moment: don't block the event loop.
     return await asyncio.to_thread(_recaps, read, learned, past, now, meant)
 
 
 async def _learned_in(
     store: Store, session: Session, known: Mapping[str, Session], now: datetime
 ) -> list[MemoryRecord]:
-    """What was learned in its turns, those that it shares too."""
+    """Return decisions and deadlines from a session's turns, including the shared ones."""
     seen, last = {session.session_id: session.turn_count}, session.turn_count
     while parent := known.get(session.parent_session_id or ""):
         last = min(last, session.forked_at_index or 0)
@@ -432,7 +443,7 @@ async def _learned_in(
 
 
 def _later(session: Session, read: Iterable[_Read]) -> list[Turn]:
-    """The turns of the sessions that went on after this one."""
+    """Return the turns of sessions whose last activity is after this one's."""
     at = session.last_activity_at
     return [turn for other, turns in read if other.last_activity_at > at for turn in turns]
 
@@ -448,7 +459,7 @@ def _recaps(
     known = [memory for memories in learned for memory in memories]
     turns = _turns_of(read)
     for (session, own), memories in zip(read, learned, strict=True):
-        # What was learned again, or is shared, is the newer session's.
+        # A memory from several sessions belongs to the newest.
         current = [memory for memory in memories[::-1] if memory.memory_id not in told]
         told.update(memory.memory_id for memory in current)
         decided = [memory for memory in current if memory.kind == "decision"]
@@ -458,19 +469,19 @@ def _recaps(
         )
         due = _due(current, turns, now)
         made = msgspec.structs.replace(made, open=(*due, *made.open))
-        found.append(_since(made, _last_at(session, own)))
+        found.append(_with_changes(made, _last_at(session, own)))
     return found
 
 
 def _last_at(session: Session, turns: Iterable[Turn]) -> datetime:
-    """When the session last did anything: a turn that was cut off has ended with its calls."""
+    """Return the time of the last activity; calls of an interrupted turn may have ended later."""
     calls = (call for turn in turns for call in turn.tool_calls)
     ends = (call.started_at + timedelta(milliseconds=call.duration_ms or 0) for call in calls)
     return max([session.last_activity_at, *ends])
 
 
 def _due(memories: Iterable[MemoryRecord], turns: Iterable[Turn], now: datetime) -> list[str]:
-    """The deadlines among them that are not past, and whether they or a turn moved them."""
+    """Return the deadlines that are not past, with a note if they may have changed since."""
     known = [memory for memory in memories if memory.kind == "deadline"]
     found = [each for each in known if not (each.at and each.at < now)]
     if not found:
@@ -482,8 +493,8 @@ def _due(memories: Iterable[MemoryRecord], turns: Iterable[Turn], now: datetime)
     ]
 
 
-def _since(found: SessionRecap, at: datetime) -> SessionRecap:
-    """With what became of its files after that moment, where their folder is on this machine."""
+def _with_changes(found: SessionRecap, at: datetime) -> SessionRecap:
+    """Mark files that changed after that time, if the folder is on this machine."""
     session = found.session
     top = Path(session.project_path or session.cwd)
     if not top.is_dir():

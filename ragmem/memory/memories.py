@@ -1,4 +1,4 @@
-"""Memories for people: in words, with where they come from; told, forgotten, and found."""
+"""Memories in the user interface: displaying, telling, forgetting and searching them."""
 
 import asyncio
 import re
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 Line = tuple[int, str]
-"""How far it is indented, in columns, and what it says; harmless to a terminal."""
+"""A line's indentation in columns, and its text, which is safe to print on a terminal."""
 
 _QUOTE_CHARS = 500
 _TITLE_CHARS = 40
@@ -46,24 +46,24 @@ _STEP = 2
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory with what leads to it."""
+    """A memory with its versions and sources."""
 
     memory: MemoryRecord
     earlier: tuple[MemoryRecord, ...] = ()
-    """What it took the place of, newest first."""
+    """The memories that it superseded, newest first."""
     later: MemoryRecord | None = None
-    """What took its place."""
+    """The memory that superseded it."""
     titles: dict[str, str] = {}
-    """Of the sessions that it comes from, by id; one that is gone has none."""
+    """Titles of the sessions that it comes from, by id, without deleted ones."""
     project_path: str = ""
     people: dict[str, str] = {}
-    """What others are called who have said something here, by id."""
+    """Display names of a shared store's other users, by id."""
     since: str = ""
-    """What was said later that may take it back."""
+    """What was said later and may contradict it, for display."""
 
 
 async def chain_of(memory: MemoryRecord, facts: "Facts", store: Store) -> Chain:
-    """Look up what leads to a memory."""
+    """Look up a memory's versions and sources."""
     earlier = tuple(await facts.history(memory))
     later = memory.superseded_by and await store.get(MemoryRecord, [memory.superseded_by])
     places = (place.session_id for each in (memory, *earlier) for place in each.evidence)
@@ -82,8 +82,9 @@ async def chain_of(memory: MemoryRecord, facts: "Facts", store: Store) -> Chain:
 
 
 async def said_since(store: Store, memories: Sequence[MemoryRecord]) -> dict[str, str]:
-    """What was said later in its project that may take a memory back, by the memory's id, as a
-    context tells it. StoreError.
+    """Return what was said later in the project and may contradict a memory, by the memory's id.
+
+    The texts are as in a context. Raises StoreError.
     """
     from ragmem.memory.since import turns_since
 
@@ -103,17 +104,17 @@ def _since(memories: Sequence[MemoryRecord], turns: Sequence[Turn]) -> dict[str,
     return {each.memory_id: told for each in memories if (told := after.of_memory(each))}
 
 
-# --- in a few words -----------------------------------------------------------
+# --- in one line ----------------------------------------------------------------
 
 
 def said_by(memory: MemoryRecord, people: Mapping[str, str] = NOBODY) -> str:
-    """Who vouches for it: the person, another of `people`, the model, or what it was read in."""
+    """Return who said a memory, in words: the user, another of `people`, the model, or a source."""
     if other := told_by(memory):
         return other
     who = people.get(memory.owner, "you")
     read = [each for each in memory.evidence if each.path or each.tool_name not in ("", "remember")]
     if read and len(read) == len(memory.evidence):
-        return f"confirmed by {who}"  # it stood in a file, and they pinned or corrected it
+        return f"confirmed by {who}"  # It comes from a file, and the user pinned or corrected it.
     return f"{'written' if memory.source == 'note' else 'told'} by {who}"
 
 
@@ -124,9 +125,9 @@ def marks(
     *,
     since: Container[str] = (),
 ) -> list[str]:
-    """What is to be known of it at once: pinned, superseded, expired, its dates, as `dated` says.
+    """Return a memory's marks: pinned, superseded, possibly outdated, expired, and its dates.
 
-    Without it a date is that of `day`. `since`: ids of those that `said_since` tells of.
+    `dated` formats a date (by default `day`). `since`: ids of the memories in `said_since`.
     """
     dated = dated or day
     expired = memory.is_past(now)
@@ -141,18 +142,18 @@ def marks(
 
 
 def summed_up(memory: MemoryRecord, now: datetime) -> str:
-    """Tell all about it but its content, in a line."""
+    """Return everything about a memory except its content, in one line."""
     said, when = said_by(memory), ago(memory.created_at, now)
     return " · ".join([short_id(memory.memory_id), memory.kind, *marks(memory, now), said, when])
 
 
 def day(at: datetime) -> str:
-    """A date, in the person's time zone."""
+    """Format a date in the user's time zone."""
     return f"{at.astimezone():%Y-%m-%d}"
 
 
 def minute(at: datetime) -> str:
-    """A date and the time of the day, in the person's time zone."""
+    """Format a date and time in the user's time zone."""
     return f"{at.astimezone():%Y-%m-%d %H:%M}"
 
 
@@ -160,7 +161,7 @@ def minute(at: datetime) -> str:
 
 
 def about(chain: Chain, now: datetime) -> list[Line]:
-    """A memory with all that is known of it but where it comes from."""
+    """Return a memory with everything about it except its evidence."""
     memory = chain.memory
     place = "yours, in every project"
     if memory.project_id:
@@ -183,7 +184,7 @@ def about(chain: Chain, now: datetime) -> list[Line]:
 
 
 def told(chain: Chain, now: datetime) -> list[Line]:
-    """The whole chain: the memory, its turns, tool calls and files, what it took the place of."""
+    """Return the whole chain: the memory, its turns, tool calls and files, and its versions."""
     memory = chain.memory
     lines = [*about(chain, now), (0, ""), (0, "Where it comes from")]
     lines += _evidence(memory.evidence, chain.titles, _STEP)
@@ -235,7 +236,7 @@ _RULE = re.compile(r"\b(?:always|never|toujours|jamais)\b", re.IGNORECASE)
 
 
 def facts_of(memory: "Memory") -> "Facts":
-    """What keeps facts; StoreError with what to do where nothing does."""
+    """Return the memory's facts; StoreError with a hint if no facts are kept here."""
     if memory.facts is None:
         raise StoreError(
             "No facts are kept or recalled here: memory is switched off.",
@@ -246,7 +247,10 @@ def facts_of(memory: "Memory") -> "Facts":
 
 
 def said_so(text: str, *, pinned: bool = False) -> Draft:
-    """What is told in a chat: a preference, rule or fact; pinned if it says always or never."""
+    """Make a draft of what the user tells in a chat: a preference, rule or fact.
+
+    It is pinned if it says "always" or "never", in English or French.
+    """
     from ragmem.memory.facts.episodes import is_preference
 
     is_rule = _RULE.search(text) is not None
@@ -255,7 +259,7 @@ def said_so(text: str, *, pinned: bool = False) -> Draft:
 
 
 async def here(store: Store, cwd: Path) -> Located:
-    """A folder's project, as far as the store can tell: what is told waits while it is away."""
+    """Return a folder's project, from the file system alone while the store is unavailable."""
     try:
         known = await store.projects()
     except StoreUnavailable:
@@ -266,11 +270,11 @@ async def here(store: Store, cwd: Path) -> Located:
 async def tell(
     memory: "Memory", place: Located, draft: Draft, source: MemorySource, *, project_id: str = ""
 ) -> Remembered:
-    """Remember it in the words of the person, for the project of a folder, or for that one."""
+    """Remember a draft in the user's words, for a folder's project, or the one of `project_id`."""
     facts = facts_of(memory)
     if place.is_new:
         await memory.record(registrations(place.project))
-    # Whom it was told in passing changes nothing: it stays when that session is deleted.
+    # The evidence names no session, so that the memory survives the deletion of sessions.
     evidence = Evidence(quote=draft.content[:_QUOTE_CHARS], at=utc_now())
     told = msgspec.structs.replace(
         draft, source=source, trust="person", at=draft.at or _due(draft), evidence=(evidence,)
@@ -287,12 +291,12 @@ def _due(draft: Draft) -> datetime | None:
     return next((day.at(now) for day in days(draft.content, now)), None)
 
 
-_TELLING = 12
-"""Characters of a memory from which a prompt that has them anywhere says it."""
+_DISTINCTIVE_CHARS = 12
+"""Length from which a memory's text is searched for anywhere in a prompt."""
 
 
 class _Forgotten(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the log: what went is named, not repeated."""
+    """An entry of the deletion log, with the memory's id but without its text."""
 
     at: datetime
     memory_id: str
@@ -302,9 +306,9 @@ class _Forgotten(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: str) -> int:
-    """Forget it with its earlier versions, and log that; how many went.
+    """Delete a memory with its earlier versions, and log it; return how many were deleted.
 
-    What was typed of it in chats goes from the file of prompts too.
+    Prompts that contain it are deleted from the prompt history too.
     """
     every = (memory, *await facts.history(memory))
     count = await facts.forget(memory)
@@ -323,7 +327,7 @@ async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: s
 
 
 def _quoted(memory: MemoryRecord) -> list[str]:
-    """The person's own words that it comes from, of a clipped quote its beginning."""
+    """Return the user's words in a memory's evidence; of a clipped quote, its beginning."""
     said = memory.evidence if memory.trust == "person" else ()
     return [
         each.quote.removesuffix("…")
@@ -333,19 +337,20 @@ def _quoted(memory: MemoryRecord) -> list[str]:
 
 
 def _says(typed: str, told: Sequence[str]) -> bool:
-    """Whether a prompt says one of these; what is very short may stand in any."""
+    """Whether a prompt contains one of these texts, or is equal to a very short one."""
     return any(
-        each in typed if len(each) >= _TELLING else typed.lstrip("# ") == each for each in told
+        each in typed if len(each) >= _DISTINCTIVE_CHARS else typed.lstrip("# ") == each
+        for each in told
     )
 
 
 def _bare(text: str) -> str:
-    """Its words, whatever the case and the blanks between them, without the full stop."""
+    """Normalize case and whitespace, and drop a final full stop or exclamation mark."""
     return " ".join(text.casefold().split()).rstrip(".!")
 
 
 def forgotten_text(memory: MemoryRecord, count: int) -> str:
-    """What a person is told of it."""
+    """Return the confirmation shown to the user."""
     earlier = f", with {counted(count - 1, 'earlier version')}" if count > 1 else ""
     return f"Forgot {short_id(memory.memory_id)}{earlier}."
 
@@ -355,7 +360,7 @@ _MOST_FURTHER = 5
 _NONE_CLOSE = "Nothing shares a word with this or is clearly about it. The closest:"
 _CONTENT_CHARS = 500
 _MANY = 100
-"""Of a project so many are looked at for those of one session."""
+"""Limit of a project's memories in which those of one session are looked for."""
 _ROWS = 3
 
 
@@ -369,9 +374,10 @@ async def search_memories(
     semantic: bool = True,
     limit: int,
 ) -> list[FactHit]:
-    """What bears on a text, best first: of the session, of the project and the person, or all.
+    """Find memories relevant to a text, best first.
 
-    Each with what was said later that may take it back.
+    `scope`: those of the session, of the project and the user, or all. Each hit includes what was
+    said later and may contradict it.
     """
     facts = memory.facts
     if facts is None:
@@ -380,7 +386,7 @@ async def search_memories(
         found = await _everywhere(await open_store(), facts, text, limit)
     else:
         within = scope == "session"
-        # How near another session's memory is says nothing of those of one's own.
+        # Without a floor: the similarity of other sessions' memories must not exclude this one's.
         found = await facts.search(
             text,
             project_id=session.project_id,
@@ -405,14 +411,15 @@ async def search_memories(
 def nearest(
     hits: Sequence[Hit], memories: Sequence[FactHit], *, floor: float | None, limit: int
 ) -> tuple[list[Hit | FactHit], int, str]:
-    """What a person is shown of both, how many of them are close, and what leads it if none is.
+    """Choose which hits to show; return them, how many are close, and a heading if none is.
 
-    The summary of a turn that is shown says nothing more, and of what is not close a few do.
+    Summaries of nothing but turns found here are left out, and so are turns that are not close if
+    there are memories.
     """
     turns = {hit.record_id for hit in hits if hit.turn}
     shown = [hit for hit in hits if not hit.repeats(turns)]
     if memories and not any(hit.is_close(floor) for hit in shown):
-        shown = []  # what is not close is of no use beside what is
+        shown = []  # Turns that are not close are of no use next to memories.
     return worth_showing(merged(shown, memories, limit), floor)
 
 
@@ -429,8 +436,10 @@ F = TypeVar("F", bound=_Found)
 
 
 def worth_showing(hits: Sequence[F], floor: float | None) -> tuple[list[F], int, str]:
-    """Choose what people are shown: the close ones, then a few others; how many are close; and,
-    where none is, the nearest few and a word about it."""
+    """Choose which hits to show: the close ones, then a few others; if none is close, the nearest.
+
+    Returns them, how many are close, and a heading if none is.
+    """
     close = [hit for hit in hits if hit.is_close(floor)]
     if close or not hits:
         further = [hit for hit in hits if not hit.is_close(floor) and hit.is_further(floor)]
@@ -449,10 +458,9 @@ async def _everywhere(store: Store, facts: "Facts", text: str, limit: int) -> li
 
 
 def merged(hits: Sequence[Hit], memories: Sequence[FactHit], limit: int) -> list[Hit | FactHit]:
-    """Merge both, each in its order, the nearer of the two next first: their scores can't be
-    compared.
+    """Merge hits and memories, each in its order; of the next two, the more similar comes first.
 
-    Where one of them was not compared by meaning, they take turns, memories first.
+    Their scores can't be compared. If one has no similarity, they alternate, memories first.
     """
     found: list[Hit | FactHit] = []
     left, beside = list(hits), list(memories)
@@ -467,13 +475,13 @@ def merged(hits: Sequence[Hit], memories: Sequence[FactHit], limit: int) -> list
 
 
 def memory_facts(hit: FactHit, now: datetime) -> list[str]:
-    """Tell people what it is, who said it, how old it is, and why it was found."""
+    """Return a memory's id, kind, source, age and why it was found, for display."""
     about = f"Memory {summed_up(hit.memory, now)}".split(" · ")
     return [*about, f"found by {one_line(hit.why, 120)}"] if hit.why else about
 
 
 def memory_rows(hit: FactHit, width: int) -> list[str]:
-    """What it says, in a few rows, and in one what was said since."""
+    """Return the rows to display: the memory in at most three, and what was said since in one."""
     rows = hanging("  ", one_line(hit.memory.content, _CONTENT_CHARS), width)
     if len(rows) > _ROWS:
         rows = [*rows[: _ROWS - 1], f"{rows[_ROWS - 1]} …"]

@@ -1,6 +1,6 @@
-"""Which project a folder belongs to, and what its files tell an agent.
+"""Finding the project that a folder belongs to, and its instructions for an agent.
 
-Both are facts of the file system only: git is never run.
+Both are read from the file system; git is never run.
 """
 
 import os
@@ -37,14 +37,14 @@ class Located(msgspec.Struct, frozen=True):
     is_new: bool = False
     moved_from: str | None = None
     apart_from: Project | None = None
-    """The project that it is a worktree of, where both have been projects of their own and no
-    person has split them."""
+    """The project that it is a worktree of, if both are separate projects although the user did
+    not split them."""
 
 
 def normalize_cwd(path: Path | str) -> Path:
-    """The real path: links resolved, relative parts and trailing slashes gone.
+    """Return the real path: symlinks and relative parts resolved, no trailing slashes.
 
-    UsageError for what no system takes for a path.
+    Raises UsageError for anything that can't be a path.
     """
     if not is_a_path(path):
         shown = one_line(repr(os.fspath(path)), _SHOWN_CHARS)
@@ -53,16 +53,16 @@ def normalize_cwd(path: Path | str) -> Path:
 
 
 def folder_name(path: Path | str) -> str:
-    r"""A folder's path as it is stored: bytes that are no UTF-8 stand there as `\xff`.
+    r"""Return a folder's path as it is stored: bytes that are not UTF-8 are escaped as `\xff`.
 
-    Names that differ stay different, and each is found again; case and Unicode
-    forms are what the file system says they are.
+    Different names stay different, and can be found again; case and Unicode form are kept as the
+    file system returns them.
     """
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def real_folder(stored: str, cwd: Path) -> Path:
-    """The folder of a stored path, where `cwd` may be inside of it."""
+    """Return the folder of a stored path; it may be `cwd` or around it."""
     for folder in (cwd, *cwd.parents):
         if folder_name(folder) == stored:
             return folder
@@ -72,13 +72,13 @@ def real_folder(stored: str, cwd: Path) -> Path:
 def locate(
     cwd: Path, known: Sequence[Project], *, now: datetime, home: Path | None = None
 ) -> Located:
-    """The project of a normalized `cwd`.
+    """Return the project of a normalized `cwd`.
 
-    A new folder is taken for a known project that moved only when both have the same remote, or
-    the same first commit that was made in it, and the old folder is gone: a clone beside another
-    can't claim its memory. A copy of the whole folder can, once the original is gone.
-    A worktree is its repository's: what is said in one checkout is known in all, unless the person
-    has split it off.
+    A new folder is taken for a known project that has moved only if the old folder is gone, and
+    both have the same remote, or the same first commit made in the repository itself: a clone next
+    to another can't claim its memory. A copy of the whole folder can, once the original is gone.
+    A worktree belongs to its repository's project, so that all checkouts share one memory, unless
+    the user has split it off.
     """
     home = home or _home()
     root = _project_root(cwd, {project.path for project in known}, home)
@@ -98,7 +98,7 @@ def _at(root: Path, known: Sequence[Project], now: datetime) -> Located:
     path, signs = folder_name(root), _signs_of(root)
     for project in known:
         if project.path == path:
-            # Its remote, or its first commit, may be younger than what is known of it.
+            # The stored remote or first commit may be outdated.
             remote = next(iter(signs), project.remote)
             return Located(msgspec.structs.replace(project, remote=remote))
     for sign in signs:
@@ -110,15 +110,15 @@ def _at(root: Path, known: Sequence[Project], now: datetime) -> Located:
 
 
 def project_of_folder(folder: Path, known: Sequence[Project], *, now: datetime) -> Project:
-    """The project whose top a normalized `folder` is, because somebody says so."""
+    """Return the project with a normalized `folder` as its top, without searching for another."""
     path = folder_name(folder)
     for project in known:
         if project.path == path:
             return project
-    # The same to all processes that meet the folder at once: its memory is never split.
+    # The same in all processes that start in the folder at once, so that its memory is not split.
     project_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"file:{path}"))
     if any(project.project_id == project_id for project in known):
-        project_id = new_id()  # What was here before has moved away with that one.
+        project_id = new_id()  # The project that was here before has moved, with its id.
     return Project(
         project_id=project_id,
         path=path,
@@ -128,19 +128,19 @@ def project_of_folder(folder: Path, known: Sequence[Project], *, now: datetime) 
 
 
 def registrations(project: Project) -> list[RegisterProject]:
-    """Return the writes that make a project known, and the one whose worktree it is before it."""
+    """Return the writes that register a project, preceded by the one that it is a worktree of."""
     writes = [RegisterProject(project=project)]
     main = main_checkout(real_folder(project.path, Path())) if project.joined_into else None
     if main:
         own = project_of_folder(main, (), now=project.created_at)
-        # Where it is known by another id, it is known.
+        # If its id is another one, it is registered already.
         if own.project_id == project.joined_into:
             writes.insert(0, RegisterProject(project=own))
     return writes
 
 
 def joinable(project: Project, known: Iterable[Project], cwd: Path) -> list[Project]:
-    """Projects that are of the same repository or remote, and that it was not joined with."""
+    """Return projects of the same repository or remote that this one is not joined with."""
     folder = real_folder(project.path, cwd)
     main = main_checkout(folder)
     remote = origin_of(main or folder) or project.remote
@@ -157,7 +157,7 @@ def joinable(project: Project, known: Iterable[Project], cwd: Path) -> list[Proj
 
 
 def gone(project: Project, known: Iterable[Project]) -> list[Project]:
-    """Projects of their own whose folder is not there any more, but for that one."""
+    """Return other projects, not joined to any, whose folder no longer exists."""
     return [
         each
         for each in known
@@ -169,7 +169,7 @@ _NAME_WORDS = Regex(r"[^\W\d_]+|\d+")
 
 
 def is_called_like(project: Project, other: Project) -> bool:
-    """Whether the name of one's folder has all words of the other's: "shop", "shop-2"."""
+    """Whether one folder's name has all words of the other's, such as "shop" and "shop-2"."""
     ours, theirs = (
         set(_NAME_WORDS.findall(Path(each.path).name.casefold())) for each in (project, other)
     )
@@ -177,9 +177,9 @@ def is_called_like(project: Project, other: Project) -> bool:
 
 
 def project_to_split(folder: Path, known: Sequence[Project], *, now: datetime) -> Project:
-    """The project of a folder, be it gone, that is to be its own again.
+    """Return the project of a folder, even a deleted one, that is to be split off.
 
-    UsageError for the one that others were joined to: what is to be split is one of those.
+    Raises UsageError for a project that others are joined to: one of those is to be split off.
     """
     path = folder_name(folder)
     own = next((project for project in known if project.path == path), None)
@@ -195,12 +195,15 @@ def project_to_split(folder: Path, known: Sequence[Project], *, now: datetime) -
 
 
 def is_kept_apart(project: Project, folder: Path) -> bool:
-    """Whether nothing joins a project by itself, as its being a worktree would."""
+    """Whether nothing joins a project automatically: it was split off, or is no worktree."""
     return project.joined_into == project.project_id or main_checkout(folder) is None
 
 
 def project_at(cwd: Path, project_id: str, known: Iterable[Project]) -> Project | None:
-    """Return which of the project's folders this is: the one around `cwd`, else its own."""
+    """Return the project's entry for the folder around `cwd`, else its main one, else any.
+
+    A project with joined ones has several. None if the project is unknown.
+    """
     folders = [project for project in known if project.root_id == project_id]
     here = {folder_name(folder) for folder in (cwd, *cwd.parents)}
     around = sorted((p for p in folders if p.path in here), key=lambda p: len(p.path))
@@ -209,14 +212,14 @@ def project_at(cwd: Path, project_id: str, known: Iterable[Project]) -> Project 
 
 
 def was_here(session: Session, cwd: str, project: Project) -> bool:
-    """Return whether a session is of this folder of the project, where that has moved since."""
+    """Whether a session was in this folder of the project before the project moved."""
     top = session.project_path
     within = os.path.relpath(cwd, project.path)
     return top is not None and is_gone(top) and os.path.relpath(session.cwd, top) == within
 
 
 def is_gone(stored: str) -> bool:
-    """Return whether nothing is where a stored path says."""
+    """Whether nothing exists at a stored path."""
     return not os.path.lexists(stored) and not os.path.lexists(_decoded(stored))
 
 
@@ -229,12 +232,12 @@ def _decoded(stored: str) -> bytes:
 def _home() -> Path | None:
     try:
         return Path.home()
-    except RuntimeError:  # HOME is not set, and the system knows of none
+    except RuntimeError:  # HOME is not set, and the user has no entry in the password database.
         return None
 
 
 def folder_of_git(cwd: Path) -> Path:
-    """Return the checkout that a folder is in, as its project is told by; itself outside of one."""
+    """Return the checkout that a folder is in, as `locate` finds it; outside of one, the folder."""
     return _project_root(cwd, (), _home())
 
 
@@ -251,7 +254,7 @@ def _project_root(cwd: Path, known: Collection[str], home: Path | None) -> Path:
 
 
 class Places:
-    """The projects around one folder. While the store is away, the file system's word counts."""
+    """The projects around one folder; from the file system while the store is unavailable."""
 
     def __init__(
         self, memory: "Memory", open_store: Callable[[], Awaitable["Store"]], cwd: Path
@@ -266,13 +269,13 @@ class Places:
         try:
             located = await self._memory.project_of(self._cwd)
         except StoreError:
-            # That it is away is among the store's own notices.
+            # The store reports by itself that it is unavailable.
             located = locate(self._cwd, (), now=utc_now())
         self._remember(located.project)
         return located
 
     async def project_of(self, session: Session) -> Project:
-        """A session's project; where nothing is known of it, what the session says."""
+        """Return a session's project; if it is unknown, one made from the session's fields."""
         if project := self._known.get(session.project_id):
             return project
         with suppress(StoreError):
@@ -293,7 +296,7 @@ class Places:
 
 
 def joined_text(main: Project) -> str:
-    """What the person should know of a worktree whose memory was made one with its repository's."""
+    """Return the notice about a worktree whose memory is now shared with its repository."""
     return (
         f"This folder is a worktree of {visible(main.path)}: from now on, they share one memory. "
         "`ragmem sessions split` here undoes it."
@@ -301,7 +304,7 @@ def joined_text(main: Project) -> str:
 
 
 def moved_text(located: Located) -> str:
-    """What the person should know of a folder that was taken for one that moved; else empty."""
+    """Return the notice about a folder that was taken for a moved project; else empty."""
     if not located.moved_from:
         return ""
     return (
@@ -318,7 +321,7 @@ _MOST_DEPTH, _MOST_FILES = 5, 30
 
 
 class Instructions(msgspec.Struct, frozen=True):
-    """What the project tells an agent; text for the model, never configuration."""
+    """A project's instructions for an agent: text for the model, never configuration."""
 
     text: str
     files: tuple[Path, ...]
@@ -328,8 +331,10 @@ NO_INSTRUCTIONS = Instructions("", ())
 
 
 def find_instructions(cwd: Path, project: Path, own: Path | None = None) -> Instructions:
-    """The person's own file, then each folder's AGENTS.md, outermost first; where it has none, its
-    CLAUDE.md. Lines of `@file` alone are followed, inside the project only.
+    """Return the instructions for a folder: the user's `own` file, then one file per folder.
+
+    That is AGENTS.md, or else CLAUDE.md, from the project's top down. Files named by a line with
+    nothing but `@file` are included, if they are inside the project.
     """
     folders = [f for f in (cwd, *cwd.parents) if f == project or f.is_relative_to(project)]
     found: dict[Path, str] = {}
@@ -340,8 +345,7 @@ def find_instructions(cwd: Path, project: Path, own: Path | None = None) -> Inst
         for name in ("AGENTS.md", "CLAUDE.md"):
             if _take(folder / name, project, found):
                 break
-    # Without the mark, which nobody can know before the text is written, a file could go on as if
-    # another one began.
+    # A file could imitate the heading of another; it can't know the mark, which is derived later.
     mark = mark_for("\n".join(found.values()))
     blocks = []
     for number, (file, text) in enumerate(found.items()):
@@ -352,7 +356,7 @@ def find_instructions(cwd: Path, project: Path, own: Path | None = None) -> Inst
 
 
 def _take(file: Path, inside: Path, found: dict[Path, str], depth: int = 0) -> bool:
-    """Whether the file says something: then it is among those found, before those that it names."""
+    """Add a file's text to `found`, then those of the files that it includes; false if empty."""
     text = _read(file, inside)
     if not text or not text.strip():
         return False
@@ -366,7 +370,7 @@ def _take(file: Path, inside: Path, found: dict[Path, str], depth: int = 0) -> b
 
 
 def _read(file: Path, project: Path) -> str | None:
-    """Regular files inside the project only: a link that leads out, a FIFO or a device is none."""
+    """Read a regular file inside the project; None for a symlink out of it, a FIFO or a device."""
     real = _real(file)
     if real is None or not real.is_relative_to(project):
         return None
@@ -374,25 +378,25 @@ def _read(file: Path, project: Path) -> str | None:
     return None if data is None else data.decode("utf-8-sig", "replace")
 
 
-# --- what a folder's `.git` says, without running git -------------------------------------
+# --- reading a folder's `.git`, without running git ---------------------------------------
 #
-# Whoever made a folder chose what stands in its `.git`. So a folder belongs to a repository only
-# where that repository, at its own place, names the folder too, as git's `worktrees` folder does
+# Whoever created a folder controls its `.git`. So a folder counts as a repository's worktree only
+# if the repository names that folder too, as git does in its `worktrees` folder
 # (gitrepository-layout(5)).
 
 _CONFIG_LIMIT = 256 * 1024
 """Bytes of `.git/config` that are read."""
 _LINK_LIMIT = 8 * 1024
-"""Bytes of a file that names a folder; Linux takes no path of more than 4,096."""
+"""Bytes of a file that names a folder; on Linux, a path has at most 4,096."""
 
 _HEAD_LIMIT = 300
 _HEAD = re.compile(r"ref: refs/heads/([^\s\x00-\x20\x7f~^:?*\[\\]{1,200})\n?|([0-9a-f]{40,64})\n?")
 
 
 def main_checkout(folder: Path) -> Path | None:
-    """Return the top of the repository whose worktree a folder is; None where it is none.
+    """Return the main checkout of the repository that a folder is a worktree of; None for others.
 
-    Of a bare repository it is that repository's own folder.
+    For a bare repository it is the repository's own folder.
     """
     if (git := _folder_named(folder / ".git", "gitdir:")) is None:
         return None
@@ -418,15 +422,18 @@ def read_remote(root: Path) -> str | None:
 
 
 _FIRST = re.compile(rb"0{40,64} ([0-9a-f]{40,64}) [^\n]*?\tcommit \(initial\):")
-"""Of a clone the first line tells of the commit that was cloned, which others have too."""
+"""Matches the reflog's first line in a repository made by `git init`; a clone's names the commit
+that was cloned, which other clones have too."""
 _FIRST_LIMIT = 2048
-"""Bytes of the log that are read: the first line has the name and the address of who made it."""
+"""Bytes of the reflog that are read; its first line includes the committer's name and address."""
 _FIRST_COMMIT = "commit:"
 
 
 def origin_of(root: Path) -> str | None:
-    """Return what tells a checkout wherever it is: its remote, or its first commit where that was
-    made in it, as `commit:<id>`; None without either."""
+    """Return what identifies a checkout wherever it is moved; None if there is nothing.
+
+    That is its remote, or else the first commit if it was made there, as `commit:<id>`.
+    """
     return next(iter(_signs_of(root)), None)
 
 
@@ -437,12 +444,12 @@ def _signs_of(root: Path) -> list[str]:
 
 
 def has_remote(project: Project) -> bool:
-    """Whether a project is told by its remote, rather than by its first commit."""
+    """Whether a project is identified by a remote, rather than by its first commit."""
     return project.remote is not None and not project.remote.startswith(_FIRST_COMMIT)
 
 
 def read_branch(folder: Path) -> str:
-    """Return the branch that a checkout is on, of a detached head the commit; empty without one."""
+    """Return a checkout's branch, or the commit of a detached HEAD; empty without either."""
     git = _folder_named(folder / ".git", "gitdir:") or folder / ".git"
     head = (_bytes_of(git / "HEAD", _HEAD_LIMIT) or b"").decode("utf-8", "replace")
     found = _HEAD.fullmatch(head)
@@ -450,7 +457,7 @@ def read_branch(folder: Path) -> str:
 
 
 def _folder_named(file: Path, head: str = "", *, resolve: bool = True) -> Path | None:
-    """Return the folder that a file of git's names, seen from that file; None without one."""
+    """Return the folder that a file of git names, relative to the file; None if it names none."""
     text = os.fsdecode(_bytes_of(file, _LINK_LIMIT + 1) or b"")
     if not text.startswith(head) or len(text) > _LINK_LIMIT:
         return None
@@ -469,7 +476,7 @@ def _real(path: Path) -> Path | None:
 
 
 def _bytes_of(file: Path, limit: int, flags: int = 0) -> bytes | None:
-    """Return the beginning of a regular file; a FIFO or a device is none."""
+    """Return up to `limit` bytes of a regular file; None for a FIFO, a device or an error."""
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     except (OSError, ValueError):

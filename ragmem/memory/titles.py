@@ -1,9 +1,9 @@
-"""What the model for summaries says of a session: a title, and an insight.
+"""Titles and insights of sessions, made by the model for summaries.
 
-A session that nobody has named gets a title in the background after its first completed turn:
-a line by the model, or the first words of the person where none can be asked. They are those of
-that turn, or of one before it that was stopped when something had come of it. A session with any
-name of its own is never touched. An insight tells what it was about, what was found, what is left.
+An untitled session gets a title in the background after its first completed turn: a line by the
+model or, without one, the user's first words. They are those of that turn, or of an earlier one
+that was interrupted but has an answer or calls. A session with any title is never renamed. An
+insight says what a session was about, its findings, and what is left to do.
 """
 
 import re
@@ -44,13 +44,13 @@ from ragmem.text import clip_middle, one_line
 
 TITLE_CHARS = 60
 LATEST = 8
-"""So many sessions, those of the latest activity, are looked at each time."""
+"""How many sessions, those with the latest activity, are checked each time."""
 _LONGEST_ANSWER = 200
 _DATA_CHARS = 6_000
 _LEASE_S = 30.0
 _SHORTEST_CUT = 20
 _READ = 20
-"""So many of a session's first turns are read at a time, until one is a beginning."""
+"""Turns of a session read at a time in search of the one to make the title from."""
 _MARKS = re.compile(r"`+|\*\*+|^[#>\s]+")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "«": "»", "„": "“"}
 
@@ -67,9 +67,10 @@ async def due(
     passed: set[str],
     now: datetime,
 ) -> bool:
-    """Name one of the latest sessions that has no name; false when none is to be named.
+    """Give one of the latest untitled sessions a title; false if there was none.
 
-    `passed` are those that need not be looked at again until they have another turn.
+    `passed`, which this function extends, has the keys of sessions that need not be checked again
+    before their next turn.
     """
     for session in await store.sessions(SessionQuery(limit=LATEST)):
         key = f"title:{session.session_id}:{session.message_count}"
@@ -87,10 +88,10 @@ async def _name(
 ) -> bool:
     if summarizer is not None:
         await summarizer.consider(store, [session.session_id])
-    # Whoever had it before may have done it.
+    # The previous holder of the lease may have done it.
     turn = await _first_turn(store, session) if await _is_unnamed(store, session) else None
     title = await title_of(summarizer, session.session_id, turn) if turn else ""
-    # Meanwhile the person may have given it a name, or deleted it.
+    # The user may have renamed or deleted it meanwhile.
     if not title or not await _is_unnamed(store, session):
         return False
     await store.apply([redacted(UpdateSession(session_id=session.session_id, title=title, at=now))])
@@ -104,7 +105,7 @@ async def _is_unnamed(store: Store, session: Session) -> bool:
 
 
 async def _first_turn(store: Store, session: Session) -> Turn | None:
-    """The first that asked something of which anything came; of a fork the first of its own."""
+    """Return the first turn with an answer or calls; of a fork, the first of its own turns."""
     for last in range((session.forked_at_index or 0) + _READ, session.turn_count + _READ, _READ):
         query = TurnQuery(limit=_READ, before_index=last + 1)
         for turn in await store.turns(session.session_id, query):
@@ -115,7 +116,7 @@ async def _first_turn(store: Store, session: Session) -> Turn | None:
 
 
 async def title_of(summarizer: Summarizer | None, session_id: str, turn: Turn) -> str:
-    """A title for a session that begins with this turn; empty where there is nothing to go by."""
+    """Make a title for a session that begins with this turn; empty if it has no words."""
     if summarizer is not None and summarizer.uses_model(session_id):
         data = clip_middle(turn_records(turn), min(_DATA_CHARS, summarizer.room))
         rules, item = prompt("title").format(chars=TITLE_CHARS), f"title:{session_id}"
@@ -125,7 +126,7 @@ async def title_of(summarizer: Summarizer | None, session_id: str, turn: Turn) -
 
 
 def title_from_words(text: str) -> str:
-    """The first line that says something, cut after a word."""
+    """Return the first line with words, cut at the end of a word."""
     for line in text.splitlines():
         said = _bare(line)
         if any(map(str.isalnum, said)) and not line.lstrip().startswith(("<", "```")):
@@ -168,15 +169,15 @@ class _InsightAnswer(msgspec.Struct, frozen=True):
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions there are, and what of them is known already."""
+    """The latest sessions, with and without current insights."""
 
     known: tuple[tuple[Session, Insight], ...]
     waiting: tuple[Session, ...]
-    """Those that have none, or went on since."""
+    """Sessions without an insight, or with activity since it was made."""
 
 
 async def look(store: Store, *, last: int) -> Look:
-    """The latest sessions in which something was answered, in any folder."""
+    """Look up the latest sessions with an answer, in any folder."""
     found = [s for s in await store.sessions(SessionQuery(limit=last)) if s.message_count]
     made = {i.session_id: i for i in await store.get(Insight, [s.session_id for s in found])}
     known = [(s, made[s.session_id]) for s in found if s.session_id in made]
@@ -193,7 +194,7 @@ async def insight_into(
     *,
     clock: Callable[[], datetime] = utc_now,
 ) -> Insight | None:
-    """Ask about one session, and store what came; None where nothing of use did."""
+    """Ask the model for a session's insight, and record it; None if nothing usable came back."""
     at = clock()
     data = await _records(store, session, summarizer.room)
     if not data:
@@ -211,12 +212,12 @@ async def insight_into(
 
 
 def insight_item(session: Session) -> str:
-    """Return the name by which tries are counted: a session that goes on is asked about anew."""
+    """Return the item under which failed attempts count; it changes when the session goes on."""
     return f"insight:{session.session_id}:{session.message_count}"
 
 
 async def _records(store: Store, session: Session, room: int) -> str:
-    """The turns with their tool calls; where that is too long, their words alone, or summaries."""
+    """Return the turns with their tool calls; if that is too long, without, or as summaries."""
     turns = await store.turns(session.session_id, TurnQuery(statuses=("completed",)))
     whole = "\n\n".join(map(turn_records, turns))
     if len(whole) <= room:
@@ -224,7 +225,7 @@ async def _records(store: Store, session: Session, room: int) -> str:
     if sum(turn.char_count for turn in turns) > room:
         top = await store.summaries(session.session_id, not_rolled_up=True)
         if top:
-            # By level: what was summed up again is the older part.
+            # Higher levels first: they cover the older turns.
             top.sort(key=lambda s: (-s.level, s.created_at))
             return clip_middle(summaries_records(top), room)
     return clip_middle(thread_records(session.summary, turns, max_chars=room), room)

@@ -313,8 +313,8 @@ def touches_memories(writes: Sequence[Write]) -> bool:
 def misplaced(session_id: str, turn_index: int) -> StoreRefused:
     """Return the error for a turn whose index is taken by another turn, or past a gap."""
     return StoreRefused(
-        f"Turn {turn_index} of session {session_id} has no place here: the session went on in a "
-        "different way.",
+        f"Turn {turn_index} of session {session_id} does not fit here: the session continued "
+        "differently in this store.",
         hint="To keep both, export the session from the other store, and import it here with "
         "--as-new.",
     )
@@ -352,8 +352,8 @@ def forked(session_id: str, fork_id: str) -> StoreRefused:
 def in_use(session_id: str) -> StoreRefused:
     """Return the error for deleting a session that a process works in."""
     return StoreRefused(
-        f"Session {session_id} can't be deleted: a process works in it.",
-        hint="Leave it there first.",
+        f"Session {session_id} can't be deleted: a process is using it.",
+        hint="Close it there first.",
     )
 
 
@@ -642,11 +642,13 @@ def home_owner(paths: Paths) -> str:
         found = file.read_text("utf-8", "replace").strip()
     except OSError as error:
         why = error.strerror or str(error)
-        raise StoreUnavailable(f"Whose home this is can't be kept in {file}: {why}.") from None
+        raise StoreUnavailable(
+            f"The owner of this home can't be stored in {file}: {why}."
+        ) from None
     if not _IDS.fullmatch(found):
         raise StoreUnavailable(
-            f"Whose home this is can't be read in {file}: it holds no id.",
-            hint="`ragmem memory owner --take ID` sets it anew.",
+            f"The owner of this home can't be read from {file}: it contains no id.",
+            hint="`ragmem memory owner --take ID` sets it again.",
         )
     return found
 

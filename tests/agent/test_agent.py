@@ -404,7 +404,10 @@ async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
     """Half an answer is kept and marked, never taken for a whole one."""
     agent, llm = await bench.agent([Says("Half an", cut=True), Says("Yes.")], limits=ONCE)
     reply = await agent.send("first")
-    assert (reply.finished.exit_code, reply.finished.hint) == (75, "Ask it to go on, or ask again.")
+    assert (reply.finished.exit_code, reply.finished.hint) == (
+        75,
+        "Ask it to continue, or ask again.",
+    )
     turn = await bench.turn(agent)
     assert (turn.status, turn.assistant_message) == ("failed", "Half an")
     await agent.send("go on")
@@ -767,7 +770,8 @@ async def test_store_that_goes_away(bench: Bench, monkeypatch: pytest.MonkeyPatc
                 if isinstance(event, Notice):
                     notices.append(event.text)
         assert notices == [
-            "Memory is away: The database is locked. What happens meanwhile is kept on this disk."
+            "Memory is unavailable: The database is locked. Meanwhile, everything is kept on this "
+            "disk."
         ]
         text = request_text(llm.requests[-1])
         assert "user: the goal of it all" in text
@@ -783,7 +787,7 @@ async def test_store_that_goes_away(bench: Bench, monkeypatch: pytest.MonkeyPatc
             with contextlib.suppress(StoreUnavailable):
                 is_back = bool(await bench.spooled.turns(agent.session.session_id))
     notices = [e.text async for e in agent.ask("back again") if isinstance(e, Notice)]
-    assert notices == ["Memory is back. 14 writes that waited are stored."]
+    assert notices == ["Memory is back. 14 writes that waited are now stored."]
     turns = await bench.store.turns(agent.session.session_id)
     assert [t.turn_index for t in turns] == list(range(1, 10))
     assert [t.user_message for t in turns][1:8] == [f"question {i}" for i in range(7)]

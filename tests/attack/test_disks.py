@@ -123,7 +123,7 @@ def test_a_full_disk_at_home_costs_nothing_that_goes_into_a_graph_elsewhere(
             done = on_a_full_disk(ragmem, *arguments)
             # On a busy machine the graph may answer later than anyone waits, and that is told.
             for _ in range(9):
-                if done.code == 75 and "Memory is away" in done.err:
+                if done.code == 75 and "Memory is unavailable" in done.err:
                     done = on_a_full_disk(ragmem, *arguments)
             assert done.code == 0, done.err
             assert "internal error" not in done.err
@@ -144,7 +144,7 @@ def test_a_chat_goes_on_where_nothing_can_be_kept_and_its_end_says_so(ragmem: Ra
         chat.wait_for(r"is full")
         chat.send("/exit\r")
         assert chat.exit_code() == 75
-        assert "Not all of this is kept" in chat.text
+        assert "Not all of this was stored" in chat.text
         assert "Traceback" not in chat.text
 
 

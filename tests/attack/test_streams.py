@@ -28,7 +28,7 @@ async def test_a_server_that_drips_without_an_event_has_timed_out(kind: str) -> 
     head, block = DRIPS[kind]
     with Torrent(block, head=head, pause_s=0.1) as server:
         llm = openai_client(server.url, timeout_s=1.5, retries=3)
-        with pytest.raises(LLMError, match=r"was silent for 1\.5 s"):
+        with pytest.raises(LLMError, match=r"sent nothing for 1\.5 s"):
             await complete(llm)
         await llm.aclose()
         assert server.requests == 1
@@ -39,7 +39,7 @@ async def test_a_stream_that_drips_after_words_has_timed_out(connect: Connect) -
     with Torrent(b": keep-alive\n\n", head=HEAD + event({"content": "Well, "}), pause_s=0.1) as s:
         llm = connect(s.url, timeout_s=3.0)
         assembler = Assembler()
-        with pytest.raises(StreamCut, match="was silent for 3 s"):
+        with pytest.raises(StreamCut, match="sent nothing for 3 s"):
             await feed(assembler, llm)
         await llm.aclose()
     assert assembler.text == "Well, "

@@ -140,7 +140,7 @@ def test_neo4j_that_never_ran_is_told(ragmem: Ragmem) -> None:
     assert ragmem.run("neo4j", "status").code == 1
     ragmem.ok("neo4j", "down")
     told = ragmem.refused("neo4j", "password", code=1)
-    assert told.startswith("error: No local Neo4j was started yet.")
+    assert told.startswith("error: No local Neo4j has been started yet.")
     kept = ragmem.home / "data" / "neo4j" / "password"
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text("canary-password\n")
@@ -212,7 +212,7 @@ def test_doctor_names_a_model_that_background_work_does_without(ragmem: Ragmem) 
     done = ragmem.run("doctor", env={"OPENAI_API_KEY": "canary-key-1234"})
     assert health(done.out)["background"] == "note"
     assert re.search(
-        r"does without openai/small until .*: The key is wrong.* \(5 failed calls", done.out
+        r"continues without openai/small until .*: The key is wrong.* \(5 failed calls", done.out
     )
     assert "Set model.summary" in done.out
 

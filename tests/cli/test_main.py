@@ -143,7 +143,7 @@ def test_the_graph_driver_comes_without_arrays_that_others_may_have_meanwhile() 
     code = (
         "import sys, threading\n"
         "from ragmem import libraries\n"
-        "with libraries._without('numpy', 'colorsys'):\n"
+        "with libraries._hiding('numpy', 'colorsys'):\n"
         "    other = threading.Thread(target=__import__, args=('colorsys',))\n"
         "    other.start(), other.join()\n"
         "libraries.load_neo4j()\n"

@@ -279,7 +279,7 @@ async def test_a_store_that_is_away_is_an_answer_and_what_is_remembered_waits(
         assert "can't be reached" in await refused(session, "recall", query="valve")
         assert "can't be reached" in await refused(session, "context", prompt="valve")
         assert "can't be reached" in await refused(session, "file_history", path="water.py")
-        assert "Memory is away" in await told(session, "remember", **PUMP)
+        assert "Memory is unavailable" in await told(session, "remember", **PUMP)
 
 
 def test_the_protocol_alone_is_on_stdout_whatever_comes(ragmem: Ragmem) -> None:

@@ -77,7 +77,7 @@ def test_stdin_that_can_not_be_read_is_a_usage_error(
 def test_a_pipe_that_stays_silent_is_waited_for_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     (out, late), (told, err) = os.pipe(), os.pipe()
     with os.fdopen(out) as stdin, os.fdopen(told) as heard, os.fdopen(err, "w") as stderr:
-        monkeypatch.setattr(output, "_PATIENCE_S", 0.0)
+        monkeypatch.setattr(output, "_STDIN_WAIT_S", 0.0)
         monkeypatch.setattr(sys, "stdin", stdin)
         monkeypatch.setattr(sys, "stderr", stderr)
         with ThreadPoolExecutor(1) as thread:

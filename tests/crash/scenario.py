@@ -61,9 +61,9 @@ def said_by(run: Run, prompt: str) -> Said:
                 said["calls"][block["tool_use_id"]] = block["content"]
         elif event["type"] == "result" and event["subtype"] == "success":
             said["result"] = event["result"]
-        elif event.get("subtype") == "notice" and "This turn is not kept" in event["text"]:
+        elif event.get("subtype") == "notice" and "This turn was not stored" in event["text"]:
             said["durable"] = False
-    if "This turn is not kept" in run.err:
+    if "This turn was not stored" in run.err:
         said["durable"] = False
     return Said(**said)
 

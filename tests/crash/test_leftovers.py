@@ -64,7 +64,7 @@ async def test_what_was_left_is_waited_for_or_said_to_be_missing(tmp_path: Path)
         return await _Slow.open(home.database, locks_dir=home.locks)
 
     store = SpooledStore(slow, home.spool, patience=_PATIENCE)
-    with pytest.raises(StoreUnavailable, match="an earlier process had to leave") as caught:
+    with pytest.raises(StoreUnavailable, match="left by an earlier process") as caught:
         await store.sessions(SessionQuery())
     assert caught.value.hint
     async with asyncio.timeout(60):
@@ -131,7 +131,7 @@ async def test_one_failure_of_the_disk_is_got_over(tmp_path: Path, point: str) -
         writes = [created("s"), *whole_turn("s", "1")]
         is_lost = not kept(await store.apply(writes))
         if is_lost:
-            assert "This turn is not kept" in store.take_notices()[0]
+            assert "This turn was not stored" in store.take_notices()[0]
             assert await store.apply(writes) == Waiting()
         home.error = None
         assert await _found_in_the_end(store) == {"left", "s"}

@@ -52,7 +52,7 @@ def test_the_variable_that_gives_an_address_is_named_where_nobody_answers(tmp_pa
     for model, key, base in PROVIDERS:
         for address, said in (
             ("http://127.0.0.1:9", f"Is it running, and is {base} right?"),
-            ("nowhere", f"{base} is 'nowhere', which is no address."),
+            ("nowhere", f"{base} is 'nowhere', which is not an address."),
         ):
             done = ragmem.run("ask", "-m", model, "Hello?", env={key: "k-1", base: address})
             assert done.code != 0
@@ -68,7 +68,7 @@ def test_how_long_to_think_is_asked_for_by_a_flag_or_a_setting(tmp_path: Path) -
         ask = ("ask", "-m", model, "Is it?")
         ragmem.ok(*ask, "-e", "high")
         ragmem.ok(*ask, env={"RAGMEM_MODEL__EFFORT": "low"})
-        assert "It takes low, medium, high." in ragmem.refused(*ask, "-e", "none")
+        assert "It supports low, medium, high." in ragmem.refused(*ask, "-e", "none")
         assert "'none', 'low', 'medium', 'high'" in ragmem.refused(*ask, "-e", "huge")
         bodies = [request.body for request in server.requests]
     asked = [body for body in bodies if "sonnet" in body["model"]]

@@ -94,7 +94,7 @@ async def test_the_person_is_told_once(tmp_path: Path, neo4j_server: Connection)
 def told_while_it_is_away(ragmem: Ragmem, elsewhere: str) -> None:
     done = ragmem.ok("ask", "What is this?")
     assert done.out == "The answer.\n"
-    assert done.err.count("Memory is away") == 1
+    assert done.err.count("Memory is unavailable") == 1
     assert "writes wait on this disk" in ragmem.refused("store", "info", code=75)
     # What waits for one server is not written into that of another address.
     other = {"NEO4J_URI": elsewhere}
@@ -105,7 +105,7 @@ def told_while_it_is_away(ragmem: Ragmem, elsewhere: str) -> None:
 
 def told_when_it_is_back(ragmem: Ragmem) -> None:
     done = ragmem.ok("ask", "And this?", "-c")
-    assert done.err.count("an earlier process had to leave are stored") == 1
+    assert done.err.count("left by an earlier process are now stored") == 1
     assert [session["turn_count"] for session in ragmem.sessions()] == [2]
     assert "waiting" not in ragmem.run("store", "info").out
     assert "wait in" not in ragmem.run("doctor").out
@@ -180,7 +180,7 @@ def test_a_session_goes_on_in_a_new_process_while_the_database_is_not_there(
     with lost(ragmem):
         done = ragmem.ok("ask", "And then?", *named, "--output-format", "json")
         assert done.json["session_id"] == first
-        assert done.err.count("Memory is away") == 1
+        assert done.err.count("Memory is unavailable") == 1
         assert "Wombats, and [redacted: GitHub token]?" in said(server)
         # The turn that only waits is known to the next process too.
         assert ragmem.session_of("At last?", "-c") == first
@@ -283,11 +283,11 @@ def test_memory_is_back_while_one_types(house: House) -> None:
     with house.chat("chat", ready=LOADED) as chat:
         chat.send("first\r", prints=r"^The answer\.")
         with locked(house.home):
-            chat.send("during\r", prints=r"Memory is away: ")
+            chat.send("during\r", prints=r"Memory is unavailable: ")
             chat.send("/status\r", prints=r"memory +unavailable\r?\n *store +unavailable: ")
             chat.send("a dra", shows=r"^› a dra$")
             assert "Memory is back" not in chat.text
-        chat.wait_for(r"Memory is back\. [0-9]+ writes that waited are stored\.")
+        chat.wait_for(r"Memory is back\. [0-9]+ writes that waited are now stored\.")
         chat.wait_for_screen(r"^› a dra$")
         assert chat.text.index("Memory is back") < chat.text.rindex("a dra")
         chat.send("ft\r", until=lambda: len(house.server.requests) == 3)

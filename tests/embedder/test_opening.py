@@ -43,7 +43,7 @@ def test_a_provider_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (config("openai/text-embedding-3-small"), "OPENAI_API_KEY is not set"),
         (config("text-embedding-3-small"), "names no provider"),
-        (config(dimension=768), "gives 384 numbers"),
+        (config(dimension=768), "has 384 dimensions"),
     ],
 )
 def test_what_can_not_be_is_said(settings: Config, said: str) -> None:

@@ -404,12 +404,12 @@ def test_a_session_that_its_agent_has_compressed(
     # Before its first record nothing but its name tells whose it is.
     assert packed.facts.foreign_id == plain.facts.foreign_id
     file.write_bytes(file.read_bytes()[:-40])
-    with pytest.raises(OSError, match="it is not whole, or not compressed by zstd"):
+    with pytest.raises(OSError, match="it is incomplete, or not compressed by zstd"):
         Read("codex", file)
     for name in ("compression.zstd", "backports.zstd"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(
-        OSError, match=r"it is compressed; `.* install .*zstd.*` adds what reads it"
+        OSError, match=r"it is compressed; to read it, install zstd: `.* install .*zstd.*`"
     ):
         Read("codex", file)
 
@@ -441,6 +441,6 @@ def test_finding(tmp_path: Path) -> None:
     }
     codex = find_files(AGENTS["codex"], tmp_path / "projects")
     assert codex.files == []
-    assert "it has not the name of a session" in str(codex.skipped)
+    assert "its name is not a session's" in str(codex.skipped)
     with pytest.raises(OSError, match="No such file"):
         find_files(AGENTS["codex"], tmp_path / "nowhere")

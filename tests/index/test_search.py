@@ -117,7 +117,7 @@ def test_a_question_in_words_finds_a_function_by_those_that_call_it(index: Index
 def test_a_question_in_words_finds_a_function_by_what_docs_say(index: Index) -> None:
     hits = index.ask("how long an answer may wait")
     found = only(hits, "parse_duration")
-    assert "told of in docs/clock.md" in found.why
+    assert "mentioned in docs/clock.md" in found.why
 
 
 def test_who_has_the_words_comes_before_those_that_it_calls(tmp_path: Path) -> None:

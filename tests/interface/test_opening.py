@@ -86,7 +86,7 @@ def test_its_types_are_seen(tmp_path: Path) -> None:
         ("sqlite://memory.db", "names no file"),
         ("sqlite:///:memory:", "names no file"),
         ("bolt://", "not an address"),
-        ("bolt://me:secret@localhost", "carries a user name"),
+        ("bolt://me:secret@localhost", "contains a user name"),
     ],
 )
 async def test_addresses_that_are_none(tmp_path: Path, url: str, said: str) -> None:

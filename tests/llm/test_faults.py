@@ -113,7 +113,7 @@ def test_what_is_said_is_the_message_inside_a_body_and_what_is_missing() -> None
     assert str(error) == "openai answered 400: No such tool: x."
     without = Peer(name="openai", model="m", key_variable="K")
     hint = faults.from_status(without, 401, "").hint
-    assert hint == "No key was sent, for K is not set: set it to a valid one."
+    assert hint == "No key was sent: K is not set. Set it to a valid key."
     refused = Peer(name="openai", model="m", key_variable="K", secrets=("s3cr3t",))
     assert faults.from_status(refused, 401, "").hint == (
         "The key in K was refused: set a valid one."

@@ -155,7 +155,7 @@ def test_the_small_model_lacks_its_weights_alone(
     for flag in (LOCAL_NAME, ""):
         with pytest.raises(NoWeights, match="weights") as caught:
             choose_model(Config(), environ, flag=flag)
-        assert "`ragmem models fetch` gets" in caught.value.hint
+        assert "`ragmem models fetch` downloads" in caught.value.hint
     assert choose_model(Config(), {**environ, "OPENAI_API_KEY": "k"}).provider == "openai"
 
 
@@ -300,7 +300,7 @@ def test_an_api_base_that_is_no_address(
     environ: dict[str, str], base: str, client: Literal["auto", "litellm"]
 ) -> None:
     """A bad setting gets a clear error, whoever would use it; no password is shown."""
-    with pytest.raises(ConfigError, match="no address") as caught:
+    with pytest.raises(ConfigError, match="not an address") as caught:
         choose_model(named("openai/x", api_base=base, client=client), environ)
     assert "s3cret" not in str(caught.value)
 
@@ -438,10 +438,10 @@ def test_how_long_a_model_can_think_is_known(
 def test_an_effort_that_a_model_has_not_is_refused_with_those_that_it_has() -> None:
     """A flag is meant for this model; a setting for all, where they can."""
     always, never = model_info("openai/gpt-6.1-sol"), model_info("openai/gpt-4o")
-    with pytest.raises(UsageError, match="can't think with the effort 'none'") as told:
+    with pytest.raises(UsageError, match="does not support the effort 'none'") as told:
         choose_effort(always, Config(), "none")
-    assert told.value.hint == "It takes low, medium, high."
-    with pytest.raises(UsageError, match="does not think"):
+    assert told.value.hint == "It supports low, medium, high."
+    with pytest.raises(UsageError, match="does not support thinking"):
         choose_effort(never, Config(), "high")
     assert choose_effort(never, Config(), "none") is None
     unset = Config(model=ModelConfig(effort="none"))

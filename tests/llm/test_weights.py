@@ -71,7 +71,7 @@ async def test_they_come_from_the_index_without_what_their_package_depends_on(
 async def test_what_is_not_what_was_pinned_is_not_taken(
     tmp_path: Path, paths: Paths, index: PackageIndex, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ProviderUnavailable, match="could not get") as caught:
+    with pytest.raises(ProviderUnavailable, match="could not download") as caught:
         await fetch(paths, pins=index.pins(tmp_path, data=b"other"))
     assert "ragmem models fetch" in caught.value.hint
     out, err = capfd.readouterr()

@@ -64,7 +64,7 @@ def test_a_lock_that_another_holds_is_waited_for_and_then_named(tmp_path: Path) 
     path = tmp_path / "lock"
     handle = lock(path, timeout_s=1)
     assert descriptors_of(path) == 1
-    with pytest.raises(StoreUnavailable, match=r"did not let go of it within 0\.05 s"):
+    with pytest.raises(StoreUnavailable, match=r"did not release it within 0\.05 s"):
         lock(path, timeout_s=0.05)
     assert descriptors_of(path) == 1
     os.close(handle)

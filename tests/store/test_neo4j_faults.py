@@ -137,7 +137,7 @@ async def test_what_listens_is_no_neo4j(answer: Answer, kind: type[StoreError]) 
         ({"username": "nobody", "password": SECRET}, "", "NEO4J_PASSWORD"),
         ({"is_local": True, "password": SECRET}, "", "`neo4j/password` of ragmem's data folder"),
         ({"database": "garden"}, "garden", "NEO4J_DATABASE"),
-        ({"database": "system"}, "keeps no data", "NEO4J_DATABASE"),
+        ({"database": "system"}, "can't store data", "NEO4J_DATABASE"),
     ],
     ids=["password", "that of the local one", "database", "the system's own"],
 )
@@ -332,7 +332,7 @@ async def test_what_needs_more_memory_than_a_transaction_may_take_says_which_lim
     too_much = "UNWIND range(1, 200000) AS i WITH collect($x + i) AS t CREATE (:Big {n: size(t)})"
     with pytest.raises(StoreUnavailable) as caught:
         await ask(neo4j_server, too_much, x="x" * 10_000)
-    assert "lacks the memory" in str(caught.value)
+    assert "does not have enough memory" in str(caught.value)
     assert "db.memory.transaction.max" in caught.value.hint
     [left] = await ask(neo4j_server, "MATCH (b:Big) RETURN count(b) AS n")
     assert left["n"] == 0

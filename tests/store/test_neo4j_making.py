@@ -53,7 +53,7 @@ async def test_a_graph_that_is_being_made_is_waited_for(
         session = await asyncio.wait_for(started, PATIENCE_S)
         assert session.project_path == str(tmp_path)
         assert said == [
-            f"The memory in Neo4j at {neo4j_server.location} is set up, once: this may take a "
+            f"Setting up the memory in Neo4j at {neo4j_server.location}, once: this may take a "
             "minute."
         ]
         assert app.notices() == []

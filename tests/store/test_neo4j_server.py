@@ -257,7 +257,7 @@ async def test_a_port_that_is_taken_is_left_for_another_and_its_owner_told_nothi
         with pytest.raises(BlockingIOError):
             taken.accept()
     told = said[2:]
-    assert told[0].startswith(f"the port {port} (Bolt) is taken by another program: ")
+    assert told[0].startswith(f"the port {port} (Bolt) is taken by another program; ")
     assert [line.startswith("a port was taken meanwhile") for line in told[1:]] == [True] * 3
     assert (tmp_path / "bin" / "asked").read_text() == "console 2\n" * 3
     assert not (await local(empty).status()).running
@@ -343,7 +343,7 @@ async def test_a_recycled_process_id_is_left_alone(empty: Paths) -> None:
             layout.remember(Running("java", 1, 2, pid=innocent.pid, started=started))
             status = await local(empty).status()
             assert not status.running
-            with pytest.raises(StoreRefused, match="no local one runs"):
+            with pytest.raises(StoreRefused, match="no local one is running"):
                 local(empty).connection()
             assert not await local(empty).down()
             assert innocent.poll() is None
@@ -493,9 +493,9 @@ async def test_how_much_is_fetched_is_told_meanwhile(
     said: list[str] = []
     with pytest.raises(StoreUnavailable) as caught:
         await local(empty, with_java(tmp_path / "bin", mvn=_MAVEN)).up(said.append)
-    assert said[-1] == "fetched 3 files, 14 of about 140 MB…"
+    assert said[-1] == "downloaded 3 files, 14 of about 140 MB…"
     assert str(caught.value) == (
-        "Maven could not fetch Neo4j. Its last lines:\n  [ERROR] No space left on device"
+        "Maven could not download Neo4j. Its last lines:\n  [ERROR] No space left on device"
     )
 
 
@@ -510,7 +510,7 @@ async def test_who_holds_the_server_is_told_and_not_waited_for_without_end(
     for work in (local(empty).up, local(empty).down):
         said: list[str] = []
         async with start_stop_lock(layout, print):
-            with pytest.raises(StoreUnavailable, match=rf"Process {os.getpid()} has not") as caught:
+            with pytest.raises(StoreUnavailable, match=rf"Process {os.getpid()} did not") as caught:
                 await work(said.append)
         assert said == [f"process {os.getpid()} is starting or stopping it; waiting…"]
         assert f"kill {os.getpid()}" in caught.value.hint

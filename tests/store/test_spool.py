@@ -100,10 +100,10 @@ async def test_that_it_is_kept_is_told_once_something_is(home: Home) -> None:
     home.error = StoreUnavailable("The server is away.")
     with pytest.raises(StoreUnavailable):
         await store.sessions(SessionQuery())
-    assert store.take_notices() == ["Memory is away: The server is away."]
+    assert store.take_notices() == ["Memory is unavailable: The server is away."]
     assert store.take_notices() == []
     assert isinstance(await store.apply([created("s")]), Waiting)
-    assert store.take_notices() == ["What happens meanwhile is kept on this disk."]
+    assert store.take_notices() == ["Meanwhile, everything is kept on this disk."]
     await store.apply([begun("s", "t1")])
     assert store.take_notices() == []
     home.error = None
@@ -168,14 +168,14 @@ async def test_while_away_nothing_waits_for_the_store(home: Home) -> None:
         # Each on its own would wait for the store 28 times: a second, or three.
         assert time.monotonic() - began < 20
         (notice,) = store.take_notices()
-        assert notice.startswith("Memory is away: The memory's database")
-        assert notice.endswith("What happens meanwhile is kept on this disk.")
+        assert notice.startswith("Memory is unavailable: The memory's database")
+        assert notice.endswith("Meanwhile, everything is kept on this disk.")
         assert store.take_notices() == []
         assert count_waiting(home.spool) == 58
     await settled(store, home.spool)
     assert [turn.turn_index for turn in await store.turns("s")] == list(range(1, 31))
     assert texts(await store.turns("s")) == ["zero", "one", *(str(n) for n in range(2, 30))]
-    assert store.take_notices() == ["Memory is back. 58 writes that waited are stored."]
+    assert store.take_notices() == ["Memory is back. 58 writes that waited are now stored."]
     assert [file.stat().st_size for file in home.files] == [0]
     await store.aclose()
     assert home.files == []
@@ -358,7 +358,7 @@ async def test_what_a_killed_process_left_is_written_by_the_next(home: Home) -> 
     assert [turn.turn_index for turn in turns] == list(range(1, len(turns) + 1))
     assert home.files == []
     (notice,) = store.take_notices()
-    assert notice.endswith("writes that an earlier process had to leave are stored.")
+    assert notice.endswith("writes left by an earlier process are now stored.")
 
 
 async def test_the_file_of_a_living_process_is_left_to_it(home: Home) -> None:
@@ -431,7 +431,7 @@ async def test_a_torn_line_costs_itself_and_an_unknown_one_is_kept(home: Home) -
     rest = b'{"write":"turn_begin","turn_id":"t9","sess'
     file.write_bytes(lines[0] + newer + b"\xff\x00 not JSON\n" + b"".join(lines[1:]) + rest)
     home.error = None
-    for said in ("it is damaged", "of a newer version"):
+    for said in ("it is damaged", "by a newer version"):
         store = home.open()
         assert [turn.turn_id for turn in await store.turns("s")] == ["t1"]
         counts = (await store.info()).counts

@@ -56,7 +56,7 @@ async def store(home: Home) -> AsyncIterator[SpooledStore]:
     store = home.open()
     yield store
     # In each of these something is lost: its end is no success.
-    with pytest.raises(StoreUnavailable, match="Not all of this is kept"):
+    with pytest.raises(StoreUnavailable, match="Not all of this was stored"):
         await store.aclose()
 
 
@@ -77,12 +77,13 @@ async def test_what_can_be_kept_nowhere_is_said_to_be_lost(
 ) -> None:
     """Once a turn, never in silence; what came before stays, and is stored when it can be."""
     await store.apply([created("s"), *whole_turn("s", "t1")])
-    assert [text.split(":")[0] for text in store.take_notices()] == ["Memory is away"]
+    assert [text.split(":")[0] for text in store.take_notices()] == ["Memory is unavailable"]
     with monkeypatch.context() as patched:
         fill(patched)
         assert not kept(await store.apply([begun("s", "t2")]))
         assert [text.replace(str(home.database.parent), "…") for text in store.take_notices()] == [
-            "This turn is not kept: the memory is away, and …/spool/sqlite can't be written: "
+            "This turn was not stored: the memory is unavailable, and …/spool/sqlite can't be "
+            "written: "
             "No space left on device. What came before is still kept."
         ]
         assert not kept(await store.apply([finished("s", "t2")]))
@@ -102,8 +103,8 @@ async def test_a_folder_that_can_not_be_made(home: Home, store: SpooledStore) ->
     home.spool.parent.write_text("in the way")
     assert not kept(await store.apply([created("s")]))
     lost, *more = store.take_notices()
-    assert lost.startswith("This turn is not kept")
-    assert [text.split(":")[0] for text in more] == ["Memory is away"]
+    assert lost.startswith("This turn was not stored")
+    assert [text.split(":")[0] for text in more] == ["Memory is unavailable"]
     home.spool.parent.unlink()
     assert await store.apply([created("s")]) == Waiting()
 
@@ -156,13 +157,13 @@ async def test_what_is_no_turn_is_not_called_one(
     )
     with monkeypatch.context() as patched:
         fill(patched)
-        with pytest.raises(StoreUnavailable, match="This is not kept"):
+        with pytest.raises(StoreUnavailable, match="This was not stored"):
             await memory.join(one, other, chosen=True)
         assert [text.split(":")[0] for text in store.take_notices()] == [
-            "This is not kept", "Memory is away",
+            "This was not stored", "Memory is unavailable",
         ]  # fmt: skip
         assert not kept(await store.apply([created("s"), begun("s", "t1")]))
-        assert [text.split(":")[0] for text in store.take_notices()] == ["This turn is not kept"]
+        assert [text.split(":")[0] for text in store.take_notices()] == ["This turn was not stored"]
 
 
 async def test_a_full_disk_that_can_be_read_is_not_called_back_before_it_takes_something(
@@ -178,7 +179,10 @@ async def test_a_full_disk_that_can_be_read_is_not_called_back_before_it_takes_s
             assert not kept(await store.apply(whole_turn("s", turn_id, user=long)))
             told = [text.split(":")[0] for text in store.take_notices()]
             assert (
-                told == ["This turn is not kept", "Memory is away"][: 2 if turn_id == "t1" else 1]
+                told
+                == ["This turn was not stored", "Memory is unavailable"][
+                    : 2 if turn_id == "t1" else 1
+                ]
             )
             # Longer than it waits before it looks again.
             await asyncio.sleep(0.2)
@@ -197,7 +201,7 @@ async def test_what_is_told_and_can_be_kept_nowhere_is_not_said_to_be_remembered
     assert memory.facts is not None
     with monkeypatch.context() as patched:
         fill(patched)
-        with pytest.raises(StoreUnavailable, match="not kept"):
+        with pytest.raises(StoreUnavailable, match="not stored"):
             await memory.facts.remember(Draft(content="The deploy is on Thursdays."), "p")
     await come_back(home, store)
     assert await store.memories(MemoryQuery(project_ids=("p",))) == []
@@ -216,7 +220,7 @@ async def test_a_name_that_can_be_kept_nowhere_is_not_said_to_be_given(
     with monkeypatch.context() as patched:
         fill(patched)
         # What fills the last page is none of this.
-        with pytest.raises(StoreUnavailable, match="not kept"):
+        with pytest.raises(StoreUnavailable, match="not stored"):
             await memory.rename(session.session_id, "x" * 500_000)
         assert (await store.session(session.session_id)).title == session.title
         begun = await memory.load_session(session.session_id)

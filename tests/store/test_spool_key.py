@@ -88,8 +88,8 @@ async def test_a_database_that_takes_anothers_place_while_writes_wait_gets_none_
     here.turn_to("two.db")
     await settled(store, here.spool.with_name("none"))
     assert await store.sessions(SessionQuery()) == []
-    (told,) = [text for text in store.take_notices() if "Another database" in text]
-    assert "1 write that is for the one before stays in" in told
+    (told,) = [text for text in store.take_notices() if "replaced by another" in text]
+    assert "1 write for the first one stays in" in told
     await store.apply([created("b")])
     assert [found.session_id for found in await store.sessions(SessionQuery())] == ["b"]
     await store.aclose()
@@ -109,7 +109,7 @@ async def test_what_a_process_goes_on_to_say_waits_for_the_database_that_it_had_
     await store.apply([begun("a", "t1")])
     why = ""
     async with asyncio.timeout(60):
-        while "Another memory is where this one's was" not in why:
+        while "The memory was replaced by another one" not in why:
             with pytest.raises(StoreError) as refused:
                 await store.sessions(SessionQuery())
             why = str(refused.value)

@@ -86,8 +86,8 @@ def cut_within_the_header(database: Path) -> None:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "empty": (emptied, "is empty, but it held something"),
-    "missing": (removed, "is missing, but it held something"),
+    "empty": (emptied, "is empty, but it was in use"),
+    "missing": (removed, "is missing, but it was in use"),
     "garbage": (garbage, "is not a SQLite database"),
     "text": (a_text, "is not a SQLite database"),
     "halved": (halved, "bytes are left of"),

@@ -155,7 +155,7 @@ async def test_delete_removes_what_was_derived_and_no_more(source: Archive) -> N
     with pytest.raises(StoreRefused, match="was forked from it"):
         await source.delete_session("root")
     await source.attach("deep", "me")
-    with pytest.raises(StoreRefused, match="a process works in it"):
+    with pytest.raises(StoreRefused, match="a process is using it"):
         await source.delete_session("deep")
     await source.detach("me")
     assert await source.delete_session("deep") == {

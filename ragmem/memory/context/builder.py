@@ -1,4 +1,4 @@
-"""Shapes material into a request for one model; code that bears on the prompt is one section."""
+"""Builds the request for one model from collected material, including the section of code."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_CHARS = 100_000
 _PASSAGES_PERCENT = 20
-"""Of mentioned files, for a model without tool calls: the more, the worse it answers."""
+"""Limit of mentioned files for a model without tool calls: the more, the worse it answers."""
 _RESULT_SHARE = 10
-"""A replayed tool result keeps at most one part in so many of the context."""
+"""A replayed tool result keeps at most one part in this many of the context."""
 _SQUEEZES = 3
-"""So often what is recalled is made smaller: some of it has a least size, and yields late."""
+"""How often the recalled sections are scaled down: those with a minimum size shrink less."""
 _LEAST_MENTIONED = 400
-"""Characters that files named in the prompt get, however full the request is."""
+"""Characters that files named in the prompt get at least, however full the request is."""
 _UNFINISHED = (
     "The project's code is being indexed for the first time, {:,} files so far: relevant code may "
     "be missing here. Your tools see every file."
@@ -69,19 +69,19 @@ _CLIPPED = (
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """Exactly what is sent with a prompt, and how it came about."""
+    """Exactly what is sent with a prompt, and what it consists of."""
 
     sections: tuple[ContextSection, ...]
     messages: tuple[Message, ...]
     max_chars: int
     recalled: str = ""
-    """What memory adds to the request: rules and pinned memories, then what is quoted as data."""
+    """What memory adds to the request: rules and pinned memories, then quoted data."""
     fallback: bool = False
     without_code: str = ""
-    """Why the project's code was left out, where looking for it took too long."""
+    """Why the project's code was left out, if searching it took too long."""
     notices: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = ()
-    """Of the conversation, those that are replayed or that its latest are taken from."""
+    """The turns of the conversation that are replayed, or shown as text."""
 
     @property
     def chars(self) -> int:
@@ -99,7 +99,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         return {section.name: section.chars for section in self.sections}
 
     def text(self) -> str:
-        """Return the request as one text, for people and for models without tool calls."""
+        """Return the request as one text, for display and for models without tool calls."""
         return "\n\n".join(f"[{message.role}]\n{_spoken(message)}" for message in self.messages)
 
 
@@ -109,19 +109,19 @@ def _spoken(message: Message) -> str:
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds beside the budgets; None is none. A turn is two messages, and never cut in two."""
+    """Limits besides the budgets; None means none. A turn is two messages, and is never split."""
 
     at_most: int | None = None
-    """Messages of the recent window: when there are more, half of them go at once, so that
-    the beginning of the request stays the same for a while and providers' caches hit."""
+    """Messages of the recent window. When there are more, half of them are dropped at once, so that
+    the prefix of the request stays the same for a while, and providers' caches hit."""
     recent_messages: int | None = None
-    """Exactly the latest so many."""
+    """Number of messages of the recent window, without that stability."""
     relevant_messages: int | None = None
-    """Hits: at most 16 are looked for."""
+    """Number of hits; at most 16 are searched for."""
     includes_summary: bool = True
 
     def of(self, turns: Sequence[Turn]) -> Sequence[Turn]:
-        """The newest of these, as many as may be shown."""
+        """Return as many of the newest turns as may be shown."""
         if self.recent_messages is not None:
             count = -(-self.recent_messages // 2)
             return turns[-count:] if count else ()
@@ -134,7 +134,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
         return [turn for turn in turns if turn.turn_index > first]
 
     def applied(self, material: Material) -> Material:
-        """The material, of which the window has been counted, within the counts."""
+        """Apply the limits to material other than its window, which `of` has limited already."""
         if self == NO_COUNTS:
             return material
         return msgspec.structs.replace(
@@ -149,7 +149,7 @@ NO_COUNTS = Counts()
 
 
 def context_max_chars(config: MemoryConfig, info: ModelInfo) -> int:
-    """100,000 characters or half of the model's window, whichever is less, unless configured."""
+    """Return the configured limit, or 100,000 characters or half of the model's window."""
     if config.context.max_chars:
         return config.context.max_chars
     if info.context_window is None:
@@ -158,13 +158,13 @@ def context_max_chars(config: MemoryConfig, info: ModelInfo) -> int:
 
 
 def framed(texts: Sequence[str], tag: str) -> str:
-    """Recalled texts as quoted data, between marks that none of them can know beforehand."""
+    """Quote recalled texts as data, between marks that no text can contain in advance."""
     head = f"<memory-{tag}>\n{prompt_text('memory_block')}"
     return "\n\n".join([head, *texts]) + f"\n</memory-{tag}>"
 
 
 class ContextBuilder:
-    """Shapes material into a request for one model. Pure: same input, same bytes."""
+    """Builds requests for one model from material. Pure: the same input gives the same bytes."""
 
     def __init__(
         self,
@@ -185,17 +185,17 @@ class ContextBuilder:
         self._pinned_chars = pinned_chars
 
     def smaller(self) -> ContextBuilder:
-        """Return one with half the room, for a model that found the request too long."""
+        """Return a builder with half the room, after the model found the request too long."""
         return self._with_room(self._info, self.max_chars // 2)
 
     def for_model(self, info: ModelInfo) -> ContextBuilder:
-        """Return one with no more room than the model has, by what is known of it now."""
+        """Return a builder with no more room than the model has, as known by now."""
         if info == self._info:
             return self
         return self._with_room(info, min(self.max_chars, context_max_chars(self._config, info)))
 
     def _with_room(self, info: ModelInfo, max_chars: int) -> ContextBuilder:
-        """Rules and pinned memories keep theirs."""
+        """Return a builder with other room, but the same budget of rules and pinned memories."""
         return ContextBuilder(
             self._config,
             info,
@@ -205,10 +205,11 @@ class ContextBuilder:
         )
 
     def chars(self, percent: float, *, small: float = 0, squeeze: float = 1) -> int:
-        """Return so many percent of the request; at least `small` for a model without tool calls.
+        """Return a percentage of the request in characters.
 
-        Of a small window a few percent would hold no fact at all; it never gets more than
-        that many percent of the full context are.
+        For a model without tool calls it is at least `small` percent, since a few percent of a
+        small window would not hold a single fact, but never more than `percent` of the default
+        context.
         """
         own = int(self.max_chars * percent / 100 * squeeze)
         if self._native:
@@ -217,7 +218,7 @@ class ContextBuilder:
         return max(own, min(full, int(self.max_chars * small / 100 * squeeze)))
 
     def window(self, turns: Sequence[Turn]) -> Window:
-        """The recent window as native messages; none for a model without tool calls."""
+        """Return the recent window as native messages; none for a model without tool calls."""
         if not self._native:
             return NO_WINDOW
         return recent_window(
@@ -228,7 +229,7 @@ class ContextBuilder:
         )
 
     def build(self, request: ContextRequest, material: Material) -> Context:
-        """The request as messages: system message, window, memory block, the person's text."""
+        """Build the request: system message, window, memory block, and the user's prompt."""
         material = self._counts.applied(material)
         window = material.window if request.strategy != "relevant" else NO_WINDOW
         pinned, left_out = pinned_part(material.pinned, budget=self._pinned_chars, now=request.now)
@@ -308,10 +309,10 @@ class ContextBuilder:
     def _block(
         self, texts: Sequence[str], request: ContextRequest, files_so_far: int | None
     ) -> str:
-        """What is recalled: quoted data, set apart from the person's text behind it.
+        """Return the recalled texts as quoted data, apart from the user's prompt after them.
 
-        A model without tool calls can do nothing that a text may ask for, and takes
-        each word for a part of the question: it gets what is recalled and no more.
+        A model without tool calls can't act on instructions in a text, and takes each word for a
+        part of the question: it gets the texts and nothing else.
         """
         tag = request.tag
         if not self._native:
@@ -319,13 +320,16 @@ class ContextBuilder:
             return f"<memory-{tag}>\n{recalled}\n</memory-{tag}>\n\n" if texts else ""
         today = f"Today is {request.now:%A, %Y-%m-%d}."
         told = [today] if files_so_far is None else [_UNFINISHED.format(files_so_far), today]
-        # Around nothing that is quoted there is no frame.
+        # Without texts there is nothing to quote.
         return (framed([*texts, *told], tag) if texts else "\n\n".join(told)) + "\n\n"
 
     def _fitting_parts(
         self, request: ContextRequest, material: Material, pinned: Part, *, room: int
     ) -> list[Part]:
-        """What is recalled, within the room; what has a least size may take some steps."""
+        """Return the recalled sections, scaled down until they fit into `room`.
+
+        Sections with a minimum size may need several steps.
+        """
         squeeze, parts = 1.0, list[Part]()
         for _ in range(_SQUEEZES + 1):
             of = partial(self.chars, squeeze=squeeze)
@@ -383,31 +387,31 @@ class ContextBuilder:
 CODE_HEADING = "## Relevant Code"
 MOST_PASSAGES = 8
 MOST_BRIEF = 2
-"""For a model without tool calls: it takes each word for a part of the question."""
+"""The same for a model without tool calls, which takes each word for a part of the question."""
 OUTSIDE = "outside the working directory: reading it needs approval"
 _LEAST_CHARS = 160
-"""A passage that would get less room than this says nothing."""
+"""Characters below which a passage is left out, since it would say nothing."""
 _FIRST_SHARE = 0.6
-"""The best may take so much of the room, each other one a third of it."""
+"""Share of the room that the best passage may take; each other one, a third of what is left."""
 _LINE_CHARS = 300
 
 
 class SeenRows(msgspec.Struct, frozen=True):
-    """Numbered lines of files that the request shows already: none is shown twice."""
+    """Numbered lines of files that the request has already, and that are not repeated."""
 
     paths: frozenset[str] = frozenset()
-    """As tools name them."""
+    """Paths as tools write them."""
     rows: frozenset[str] = frozenset()
     whole: frozenset[str] = frozenset()
-    """Files of which passages are chosen elsewhere."""
+    """Files whose passages are chosen elsewhere."""
 
     def holds(self, path: str, row: str) -> bool:
-        """Whether a read of the file shows exactly this line under this number."""
+        """Whether the file was read, and a read shows exactly this line and number."""
         return path in self.paths and row in self.rows
 
 
 def seen_rows(window: Window, mentions: Iterable[ToolCall], *, brief: bool = False) -> SeenRows:
-    """What reads in the window and the files named in the prompt show."""
+    """Return the lines that reads in the window, and files named in the prompt, show."""
     mentions = list(mentions)
     read = [call for turn in window.turns for call in turn.tool_calls]
     texts = [
@@ -433,7 +437,7 @@ def code_part(
     show: Callable[[str], str],
     brief: bool = False,
 ) -> Part:
-    """The best of them with their lines, none shown twice; long ones clipped in the middle."""
+    """Return the best passages, without lines shown already; long ones clipped in the middle."""
     shown = Entries(budget, CODE_HEADING)
     told: dict[str, set[int]] = {}
     most, dropped = MOST_BRIEF if brief else MOST_PASSAGES, 0
@@ -469,7 +473,7 @@ class _Row(NamedTuple):
 
 
 def _rows(passage: CodePassage) -> list[_Row]:
-    """Its lines in the form in which read_file shows them."""
+    """Return a passage's lines as read_file shows them."""
     lines = passage.text.split("\n")
     return [
         _Row(number, f"{number:>6}\t{visible(line.removesuffix(chr(13)))}")
@@ -480,7 +484,10 @@ def _rows(passage: CodePassage) -> list[_Row]:
 def _entry(
     passage: CodePassage, path: str, rows: Sequence[_Row], limit: int, *, brief: bool
 ) -> tuple[str, list[int]]:
-    """Heading and lines within `limit` characters, and the numbers of those; none: no room."""
+    """Return heading and lines within `limit` characters, and the numbers of the lines.
+
+    Both are empty if there is no room.
+    """
     about = f"[{_label(passage, path)}]"
     if not brief:
         about += f" {passage.why}" if passage.why else ""
@@ -500,7 +507,7 @@ def _entry(
 
 
 def _clipped(rows: Sequence[_Row], limit: int) -> list[_Row]:
-    """Whole lines: twice as much from the start as from the end."""
+    """Return whole lines within `limit` characters, twice as many from the start as the end."""
     sizes = [len(_short(row.text)) + 1 for row in rows]
     if sum(sizes) + 14 <= limit:
         return list(rows)
@@ -527,7 +534,7 @@ def _label(passage: CodePassage, path: str) -> str:
 
 
 def is_outside(path: str) -> bool:
-    """Whether a path, as the agent writes it, lies outside of its working directory."""
+    """Whether a path, as the agent writes it, is outside of its working directory."""
     return path.startswith("/")
 
 

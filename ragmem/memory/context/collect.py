@@ -1,7 +1,7 @@
-"""Collects what a request is made of; shaping it is the context builder's work.
+"""Collects the material of a request, from which the context builder builds it.
 
-The conversation itself comes from the store, or from what this process remembers of it. All else
-is an extra: what can't be had, or not in time, is left out, and the turn goes on.
+The conversation itself comes from the store, or from what this process remembers of it. Everything
+else is optional: what fails or takes too long is left out, and the turn goes on.
 """
 
 import asyncio
@@ -59,35 +59,35 @@ PINNED_UNKNOWN = (
 )
 INCOMPLETE = "Something that may be relevant was not recalled."
 FILES_CHARS = 5_000
-"""Of the list of accessed files, at 50 characters a path."""
+"""Limit of the list of accessed files, at 50 characters a path."""
 _FILES_LOOKBACK = 10
-"""They come from turns of so many times these characters."""
+"""The files come from the newest turns with this many times as many characters."""
 _OLDER_QUERIES = 10
-"""What is older is found where it bears on the prompt."""
+"""Number of prompts before the window; older ones can be recalled."""
 _LEVEL1_LIMIT = 200
-"""Of which the builder shows ten that the window does not."""
+"""Number of summaries read, of which the builder shows ten that the window does not cover."""
 _CONTEXT_HITS = 16
-"""Of which a request shows the best five that it does not show already."""
+"""Number of hits, of which a request shows the best five that are not in it already."""
 _NEAR_NOTHING = 0.4
-"""Share of the embedder's own floor: a prompt of which all that was said is farther than that is
-about something else, such as a question of general knowledge. More than a third of these are; of
-the turns that prompts about a project with a long past must find, one in 400 is lost
+"""Share of the embedder's own floor. If nothing stored is that similar to a prompt, it is about
+something else, such as general knowledge. More than a third of such prompts are recognized by it;
+of the turns that prompts about a project with a long history must find, one in 400 is lost
 (docs/measurements.md)."""
 _LONGEST_QUESTION = 40_000
-"""Characters that are looked for, as many as are embedded of a turn."""
+"""Characters of a prompt that are searched for, as many as are embedded of a turn."""
 _MORE_TRIES = 2
 _EVER = datetime.min.replace(tzinfo=UTC)
 _SPARE_FACTS = 8
-"""So many more than are shown are looked for: some stand in the request anyway."""
+"""Facts searched for beyond those shown, since some are in the request anyway."""
 
 
 Strategy = Literal["recent", "relevant", "hybrid"]
-"""Which sections there are: the latest, what bears on the prompt, or both."""
+"""Which sections a request has: the latest turns, what is relevant to the prompt, or both."""
 STRATEGIES: tuple[Strategy, ...] = ("recent", "relevant", "hybrid")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the agent works."""
+    """Where the agent works, and which tools and instructions it has there."""
 
     cwd: Path
     project: Path
@@ -98,118 +98,118 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     code_tool: bool = False
     """Whether the model has brain_search."""
     skills: str = ""
-    """What the model is told of skills that it can read."""
+    """The list of skills that the model can read."""
 
 
 class CodePassage(msgspec.Struct, frozen=True, kw_only=True):
-    """Lines of the project's code that bear on a prompt, as they are on the disk now."""
+    """Lines of the project's code that are relevant to a prompt, as they are on the disk now."""
 
     scope_id: str
     path: str
     """As in `FileAccess`."""
     name: str
-    """`Service.validate`; empty for lines without one."""
+    """The scope's qualified name, such as `Service.validate`; empty for lines without one."""
     start_line: int
     end_line: int
     text: str
     score: float
     why: str
-    """In words, for the model and for people."""
+    """What it was found by, for the model and for display."""
 
 
 class ProjectCode(msgspec.Struct, frozen=True, kw_only=True):
-    """What of the project's code bears on a text, and what is to be known of that."""
+    """The project's code that is relevant to a text."""
 
     passages: tuple[CodePassage, ...] = ()
     """Best first."""
     left_out: str = ""
-    """Why there are none, where looking for them took too long."""
+    """Why there is none, if searching took too long."""
     files_so_far: int | None = None
-    """How many files are indexed, while the project is looked at for the first time."""
+    """The number of files indexed so far, while the project is being indexed for the first time."""
 
 
 FindCode = Callable[[str], Awaitable[ProjectCode]]
 
 
 class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt, and where, when and how it is asked."""
+    """A prompt, and where, when and with which strategy it is asked."""
 
     prompt: str
     place: Place
     tag: str
-    """Delimits quoted data: one that no file could know."""
+    """Delimits quoted data; random, so that no file can contain it in advance."""
     now: datetime
     session_id: str = ""
-    """Of the conversation that it belongs to."""
+    """The session that the prompt belongs to."""
     mentions: Sequence[ToolCall] = ()
-    """Of files that the prompt names, and commands that the person ran."""
+    """Calls that read the files named in the prompt, and commands that the user ran."""
     strategy: Strategy = "hybrid"
     changed: str = ""
-    """Which files are other than the agent knows them; one line."""
+    """Which files differ from what the agent has seen; one line."""
 
     @property
     def question(self) -> str:
-        """What is looked for: the prompt, or the beginning and the end of a very long one."""
+        """The text to search for: the prompt, or the beginning and the end of a very long one."""
         return clip_middle(self.prompt, _LONGEST_QUESTION)
 
 
 class Material(msgspec.Struct, frozen=True, kw_only=True):
-    """What memory has for a prompt: reading it is the store's work, shaping it is done here."""
+    """What the memory has for a prompt, before the builder selects from it."""
 
     turns: tuple[Turn, ...] = ()
     """Finished turns, in order: as many as `window_limit` asks for."""
     window: Window = NO_WINDOW
     """`ContextBuilder.window` of those turns."""
     older: tuple[Turn, ...] = ()
-    """The turns just before the window, in order; for their queries."""
+    """The turns just before the window, in order; their prompts are shown."""
     older_count: int = 0
     """How many turns came before the window."""
     accesses: tuple[FileAccess, ...] = ()
-    """One a path, latest first."""
+    """One per path, latest first."""
     last_time: "tuple[SessionRecap, ...]" = ()
-    """What other sessions came to, for whoever comes back; the newest first."""
+    """Recaps of other sessions, newest first."""
     hits: tuple[Hit, ...] = ()
-    """What memory holds on the prompt, best first."""
+    """Turns and summaries relevant to the prompt, best first."""
     level1: tuple[Summary, ...] = ()
     """Summaries of turns that no higher summary covers, newest first."""
     thread_summary: str = ""
     pinned: tuple[MemoryRecord, ...] = ()
-    """The person's rules and pinned memories, oldest first: for the system message."""
+    """The user's rules and pinned memories, oldest first, for the system message."""
     profile: Profile = Profile()
     preferences: tuple[MemoryRecord, ...] = ()
-    """What the person likes, the most telling first."""
+    """The user's preferences, the most important first."""
     facts: tuple[FactHit, ...] = ()
-    """Memories that bear on the prompt, best first; more than are shown."""
+    """Memories relevant to the prompt, best first; more than are shown."""
     code: ProjectCode = ProjectCode()
-    """More than is shown."""
+    """Code relevant to the prompt; more than is shown."""
     notices: tuple[str, ...] = ()
-    """What the person is to be told of what is missing."""
+    """What to tell the user about what is missing."""
     at_hand: bool = False
-    """The store could not answer: this is what the process remembers."""
+    """Whether the store could not answer, so that this is only what the process remembers."""
 
 
 class ContextInput(ContextRequest, frozen=True, kw_only=True):
-    """What a request is made of, with what is known beside the store."""
+    """A request for material, with what is known without the store."""
 
     session: Session
     builder: "ContextBuilder"
     before: int | None = None
-    """Index of the turn in flight."""
+    """The index of the turn in progress."""
     own: Sequence[Turn] = ()
-    """Finished turns of the session that this process has seen."""
+    """Finished turns of the session in this process."""
     in_store: bool = True
-    """Whether the store knows of the session."""
+    """Whether the session is in the store."""
     find_code: FindCode | None = None
 
 
 class Collector:
-    """Asks the store, recall and the facts; `open_store` is None where there is no store.
+    """Collects material from the store (None if there is none), recall and the facts.
 
-    It keeps what was read last, for when the store can't be asked. Where nothing is recorded
-    (`records` is false) a session's newest turns are in this process alone.
+    It keeps what was read last, for when the store is unavailable. If nothing is recorded
+    (`records` is false), a session's newest turns are only in this process.
 
-    `floor` is the cosine above which something is recalled, as the person may have set it, and
-    `fitted` the same as it was fitted for the embedder: the scale that its other cosines are on.
+    `floor` is the cosine above which something is recalled, which the user may have set; `fitted`
+    is the one fitted for the embedder, as the scale for its other cosines.
     """
 
     def __init__(
@@ -236,17 +236,17 @@ class Collector:
         self._last_pinned: dict[str, tuple[MemoryRecord, ...]] = {}
         self._has_facts = False
         self._why_away = ""
-        """Why the store did not answer what was last asked; empty where it did."""
+        """Why the last query to the store failed; empty if it did not."""
         self._missing: tuple[str, ...] = ()
-        """What is told where it answered a part in time: nobody else says that of such a store."""
+        """The notice that some of the answers were too slow, which nothing else reports."""
 
     async def collect(self, asked: ContextInput) -> Material:
-        """Collect all that the builder shapes; what is at hand where the store can't be asked."""
+        """Collect the material of a request; from this process if the store is unavailable."""
         found, code = await asyncio.gather(self._remembered(asked), self._code(asked))
         return msgspec.structs.replace(found, code=code)
 
     def at_hand(self, asked: ContextInput) -> Material:
-        """What is known without the store: what was read last, and this process' own turns."""
+        """Return the material known without the store: last read, and this process's own turns."""
         session = asked.session
         last = self._last.get(session.session_id, Material())
         return Material(
@@ -254,19 +254,19 @@ class Collector:
             at_hand=True,
             level1=last.level1,
             thread_summary=last.thread_summary,
-            # What is pinned stands in every request, whatever shortens it.
+            # Pinned memories are in every request, however short.
             pinned=self._last_pinned.get(session.project_id, ()),
             notices=self._notices(session),
         )
 
     def turns_at_hand(self, session_id: str, own: Sequence[Turn]) -> tuple[Turn, ...]:
-        """The turns of a session that this process knows of, in order."""
+        """Return the turns of a session that this process knows, in order."""
         last = self._last.get(session_id, Material())
         known = {turn.turn_id: turn for turn in [*last.older, *last.turns, *own]}
         return tuple(sorted(known.values(), key=lambda turn: turn.turn_index))
 
     def failed(self, error: Exception, what: str = "The memory could not be recalled") -> None:
-        """Count it, and log it if it is no store that is away: the turn goes on."""
+        """Count an error, and log it unless the store is unavailable; the turn goes on."""
         if isinstance(error, StoreError):
             self._metrics.count("store.failures")
             self._why_away = f"{error} {error.hint}".strip()
@@ -281,7 +281,7 @@ class Collector:
         _log.warning("%s: %s", what, error, exc_info=not isinstance(error, RagmemError))
 
     async def _tried(self, work: Awaitable[T], *, beside_s: float = 0.0) -> T | None:
-        """What it gives; None, with a word in the log, when it fails or takes too long."""
+        """Return the result of some work; None, after `failed`, on an error or a timeout."""
         try:
             return await in_time(work, beside_s=beside_s)
         except Exception as error:
@@ -344,7 +344,7 @@ class Collector:
             accesses_of(store, session_id),
             store.summaries(session_id, level=1, not_rolled_up=True, limit=_LEVEL1_LIMIT),
         )
-        # Fewer of them may be finished than counted: the start of planning must not shift.
+        # Some may be unfinished, and older ones read instead: planning must start at the same turn.
         turns = [turn for turn in found if turn.turn_index > count - limit]
         stored = {turn.turn_id for turn in turns}
         if not self._records:
@@ -364,7 +364,7 @@ class Collector:
         return await self._open_store()
 
     def _is_of_nothing_told(self, found: Found | None) -> bool:
-        """Whether a prompt that was looked for has nothing to do with anything that was said."""
+        """Whether the prompt is unrelated to anything stored."""
         if found is None or found.nearest is None or self._fitted is None:
             return False
         text, is_far = found.question.text, found.nearest < _NEAR_NOTHING * self._fitted
@@ -373,7 +373,7 @@ class Collector:
     # --- turns and summaries ------------------------------------------------------
 
     async def _relevant(self, asked: ContextInput) -> Found | None:
-        """What bears on the prompt; None where that can't be found out in time."""
+        """Search for the prompt; None if that fails, is too slow, or would find nothing."""
         if self._open_store is None or asked.strategy == "recent":
             return None
         session_id, patience_s = asked.session.session_id, self._config.embeddings.timeout_s
@@ -389,7 +389,7 @@ class Collector:
         async def found() -> Found | None:
             latest = await (await self._store()).sessions(SessionQuery(limit=2))
             if all(s.session_id == session_id and s.turn_count <= 1 for s in latest):
-                # Nothing was said before: what a search needs is not even loaded.
+                # There are no earlier turns: don't even load what a search needs.
                 return None
             if names_nothing(asked.question, asked.now):
                 return None
@@ -400,7 +400,7 @@ class Collector:
     async def _hits(
         self, found: Found | None, window: Sequence[Turn], asked: ContextInput
     ) -> list[Hit]:
-        """Those that the recent window does not show, nor are summaries of what it shows."""
+        """Load the hits, without turns in the window and summaries of nothing but those."""
         if found is None:
             return []
         shown = window if asked.strategy != "relevant" else ()
@@ -411,7 +411,7 @@ class Collector:
     async def _summaries_of(
         self, shown: Sequence[Turn], found: Found, asked: ContextInput
     ) -> set[str]:
-        """Ids of the summaries, of any level, that tell of nothing but these turns."""
+        """Return the ids of the summaries, of any level, that cover nothing but these turns."""
         from ragmem.memory.summaries import made_of, summary_id
 
         level1 = {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
@@ -426,7 +426,7 @@ class Collector:
         return level1 | (above or set())
 
     async def _judged(self, hits: list[Hit], asked: ContextInput) -> list[Hit]:
-        """With what has changed since it was said: decisions, and files that were quoted."""
+        """Mark hits whose decisions were replaced, or whose files have changed, since."""
         from ragmem.memory.since import replaced_in
 
         replaced: Mapping[str, Replaced] = {}
@@ -447,12 +447,12 @@ class Collector:
         liked: list[MemoryRecord],
         asked: ContextInput,
     ) -> tuple[list[Hit], list[FactHit], list[MemoryRecord]]:
-        """With what was said later in the project that does it or takes it back; of preferences
-        those that no later turn has written over."""
+        """Mark hits and facts with what was said later in the project that carries out or
+        contradicts them; drop preferences that a later turn has overwritten."""
         from ragmem.memory.since import Aftermath, alike, turns_since
 
         memories = [fact.memory for fact in facts]
-        # A summary is younger than the turns that it tells of.
+        # A summary is newer than the turns that it covers.
         ages = [_EVER if hit.summary else hit.at for hit in hits]
         oldest = min([*ages, *(memory.created_at for memory in (*memories, *liked))])
         project_id = asked.session.project_id
@@ -460,7 +460,7 @@ class Collector:
         turns = await turns_since(store, project_id, oldest)
         recalled = [hit.turn for hit in hits if hit.turn]
         meant = await alike(store, [*turns, *recalled], self._fitted)
-        # What another project's turn says is no matter of this one's.
+        # Later turns of this project say nothing about another project's.
         own = {turn.session_id for turn in turns} if self._config.scope == "all" else None
 
         def marked() -> tuple[list[Hit], list[FactHit], list[MemoryRecord]]:
@@ -484,7 +484,7 @@ class Collector:
         return await asyncio.to_thread(marked) if turns else (hits, facts, liked)
 
     async def _last_time(self, asked: ContextInput) -> "tuple[SessionRecap, ...]":
-        """What other sessions came to: at the start of one, and where the prompt means them."""
+        """Return recaps of other sessions, at the start of a session or if the prompt asks."""
         scope = self._config.scope
         if self._open_store is None or asked.strategy != "hybrid" or scope == "session":
             return ()
@@ -504,7 +504,7 @@ class Collector:
     # --- code ---------------------------------------------------------------------
 
     async def _code(self, asked: ContextInput) -> ProjectCode:
-        """What bears on the prompt."""
+        """Search the project's code for the prompt."""
         if asked.find_code is None or asked.strategy == "recent":
             return ProjectCode()
         try:
@@ -520,7 +520,10 @@ class Collector:
     async def _known(
         self, asked: ContextInput
     ) -> tuple[Profile, list[MemoryRecord], list[FactHit]]:
-        """Profile, preferences and facts as the strategy has them; reads what is pinned, too."""
+        """Return profile, preferences and facts, as the strategy includes them.
+
+        Also reads the pinned memories.
+        """
         facts, with_person = self._facts, asked.strategy != "relevant"
         if facts is None:
             return Profile(), [], []
@@ -534,13 +537,13 @@ class Collector:
         return profile or Profile(), liked or [], found
 
     async def _memories(self, facts: "Facts", asked: ContextInput) -> list[FactHit]:
-        """Those that bear on the prompt; the pinned ones are kept in `_last_pinned`.
+        """Search the facts for the prompt; read the pinned ones into `_last_pinned`.
 
-        As they were read last: a store that is away takes no rule out of the request.
+        Those last read stay there, so that no rule is missing while the store is unavailable.
         """
         project_id = asked.session.project_id
         if not self._has_facts:
-            # Where nothing was ever remembered, what a search needs is not even loaded.
+            # If there are no memories at all, don't even load what a search needs.
             any_at_all = partial(facts.recent, project_id=project_id, limit=1)
             found_any = await self._read(any_at_all, project_id)
             self._has_facts = bool(found_any)
@@ -548,7 +551,7 @@ class Collector:
                 self._last_pinned[project_id] = ()
         if not self._has_facts:
             return []
-        # One after the other: the second finds what the first has read.
+        # One after the other, since the second uses what the first has read.
         pinned = await self._read(partial(facts.pinned, project_id), project_id)
         if pinned is not None:
             self._last_pinned[project_id] = tuple(pinned)
@@ -567,8 +570,10 @@ class Collector:
         return found or []
 
     async def _read(self, ask: Callable[[], Awaitable[T]], project_id: str) -> T | None:
-        """Asked more than once while no rule of the project is known: a store that is just being
-        opened by a busy machine must not cost the first request its rules."""
+        """Ask, up to three times while no rule of the project is known.
+
+        A store that a busy machine is still opening must not cost the first request its rules.
+        """
         for _ in range(0 if project_id in self._last_pinned else _MORE_TRIES):
             if (found := await self._tried(ask())) is not None:
                 return found
@@ -578,7 +583,7 @@ class Collector:
 async def accesses_of(
     store: Store, session_id: str, *, max_chars: int = FILES_CHARS
 ) -> list[FileAccess]:
-    """The files of a session's latest turns, one entry a path, latest first."""
+    """Return the files of a session's latest turns: one access per path, latest first."""
     max_chars = max(0, max_chars)
     found = await store.file_accesses(session_id, max_turn_chars=max_chars * _FILES_LOOKBACK)
     return recently_accessed(found, max_chars=max_chars)
@@ -604,7 +609,7 @@ async def _older(store: Store, session_id: str, older_count: int) -> list[Turn]:
 
 
 def _latest_first(level1: Sequence[Summary], turns: Sequence[Turn]) -> tuple[Summary, ...]:
-    """By the turns that they are of: work that was left is done latest turn first."""
+    """Sort summaries by the latest turn they cover, not by time: older turns may come later."""
     places = {turn.turn_id: turn.turn_index for turn in turns}
     return tuple(
         sorted(level1, key=lambda s: -max((places.get(i, 0) for i in s.covers), default=0))
@@ -618,8 +623,10 @@ def _became(hit: Hit, after: "Aftermath") -> str:
 
 
 def _outdated(hit: Hit, tops: Iterable[Path]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Files that have changed since the turn's last call that read or wrote them, of a summary
-    those that it names; and such files by each call that was before the change."""
+    """Return the files that have changed since a hit, and those of each call before the change.
+
+    A turn's files count from its last call that read or wrote them, a summary's from its creation.
+    """
 
     def is_changed(path: str, at: datetime) -> bool:
         return any(written_since(top / path, at) for top in tops)
@@ -629,7 +636,7 @@ def _outdated(hit: Hit, tops: Iterable[Path]) -> tuple[tuple[str, ...], dict[str
         return tuple(p for p in hit.summary.files_mentioned if is_changed(p, made_at)), {}
     calls, changed = dict[str, str](), dict[str, bool]()
     for call in hit.turn.tool_calls if hit.turn else ():
-        # What it wrote itself was written before it ended.
+        # Compare with the end of the call, since it may have written the file itself.
         ended_at = call.started_at + timedelta(milliseconds=call.duration_ms)
         for access in extract_accessed_files(call):
             if access.access_type in ("read", "write"):

@@ -1,7 +1,7 @@
-"""A conversation in short, for when the store can't be asked.
+"""A shortened conversation, for when the store is unavailable.
 
-The first message, which holds the goal of a conversation, and the latest ones stay; of those
-between them rules and decisions in the person's own words, and summaries.
+The first message, which states the goal of a conversation, and the latest ones stay. Those between
+are replaced by rules and decisions in the user's own words, and by summaries.
 """
 
 import re
@@ -15,9 +15,9 @@ from ragmem.text import IN_SENTENCE, Regex, clip_middle, fair_share, one_line, s
 
 COMPRESSION_MARKER = "... [Intermediate memory compressed] ..."
 WHOLE_LIMIT = 10
-"""Up to so many messages all are kept."""
+"""Number of messages up to which all are kept."""
 TAIL_COUNT = 9
-"""Beyond, so many of the latest, after the first and the marker."""
+"""Number of latest messages kept otherwise, after the first and the marker."""
 _MOST_CRITICAL = 8
 _LINE_CHARS = 200
 _SENTENCE = Regex(rf"(?<=[.!?…]){IN_SENTENCE}\s+|\n+")
@@ -34,14 +34,18 @@ HistoryMessage = tuple[str, str]
 
 
 def messages_of(turns: Sequence[Turn]) -> list[HistoryMessage]:
-    """The turns' user and assistant messages in order, their further lines set in; answers that
-    never came are left out.
+    """Return the turns' user and assistant messages in order, without empty answers.
+
+    All lines of a message but its first are indented.
     """
     return [message for turn in turns for message in _said(turn)]
 
 
 def digests_of(turns: Sequence[Turn], summaries: Mapping[str, str]) -> dict[int, str]:
-    """The summaries, given by turn, by the place of its last one in `messages_of` these turns."""
+    """Return summaries, given by turn id, by the position of the turn's last message.
+
+    That is the position in `messages_of` the same turns.
+    """
     ends = accumulate(len(_said(turn)) for turn in turns)
     return {
         end - 1: summaries[turn.turn_id]
@@ -51,7 +55,7 @@ def digests_of(turns: Sequence[Turn], summaries: Mapping[str, str]) -> dict[int,
 
 
 def format_history(messages: Sequence[HistoryMessage]) -> str:
-    """Write one paragraph a message: `role: content`."""
+    """Return one paragraph per message: `role: content`."""
     return "\n\n".join(f"{role}: {content}" for role, content in messages)
 
 
@@ -62,12 +66,12 @@ def build_history_context(
     digests: Mapping[int, str] = MappingProxyType({}),
     max_chars: int = sys.maxsize,
 ) -> str:
-    """The pruned history as text; only for when the enriched context can't be built.
+    """Return the pruned history as text, for when the full context can't be built.
 
-    All of ten or fewer; else the first, the marker with role `system`, and the last nine.
-    Where nine of the latest are more than fits `max_chars`, there are fewer. What is
-    known of those between follows the marker: `so_far` is of the whole conversation, `digests`
-    are by the place of the last message that each tells of.
+    Up to ten messages are all kept; otherwise the first, the marker with role `system`, and the
+    last nine, or fewer if those exceed `max_chars`. After the marker comes what is known of the
+    messages between: `so_far`, the summary of the whole conversation, and `digests`, by the
+    position of the last message that each covers.
     """
     tail = TAIL_COUNT if len(messages) > WHOLE_LIMIT else len(messages) - 1
     if _size(messages[:1], messages[-tail:] if tail else ()) > max_chars:
@@ -96,7 +100,7 @@ def _size(*groups: Sequence[HistoryMessage]) -> int:
 def _gist(
     hidden: Sequence[HistoryMessage], so_far: str, summaries: Sequence[str], room: int
 ) -> str:
-    """What is known of the hidden messages: what was ruled and decided goes first for room."""
+    """Return what is known of the hidden messages; rules and decisions get the room first."""
     critical = [f"- {line}" for line in _critical(hidden)[-_MOST_CRITICAL:]]
     whole = [f"So far: {set_in(so_far)}"] if so_far else []
     known = [f"- {' '.join(text.split())}" for text in summaries]
@@ -120,7 +124,7 @@ def _critical(messages: Sequence[HistoryMessage]) -> list[str]:
 
 
 def _clipped(messages: list[HistoryMessage], max_chars: int) -> str:
-    """Formatted; where that is too long, the longest are clipped in their middle."""
+    """Format messages; if that is too long, the longest are clipped in their middle."""
     text = format_history(messages)
     if len(text) <= max_chars:
         return text

@@ -36,66 +36,68 @@ RELEVANT = {
 }
 """Names and headings, by the kind of hit."""
 MOST_TURNS, MOST_SUMMARIES, MOST_HITS = 3, 5, 5
-"""Of each kind, and of both together."""
+"""Limits of each kind, and of both together."""
 MOST_LEVEL1 = 10
 _LEAST_LINE = 40
-"""Shorter ones of a session that is told of say nothing."""
+"""Characters of a recap's line below which it is left out, since it would say nothing."""
 _QUERY_CHARS = 200
-"""A past query is shown with at most so many characters."""
+"""Limit of each earlier prompt."""
 _FACT_CHARS = 1_000
 _OF_NEAREST = 0.7
-"""Of how near the nearest recalled turn is, a fact is to be so near at least."""
+"""Share of the nearest recalled turn's similarity that a fact must reach."""
 _VALUE_CHARS = 200
 _LEAST_CHARS = 160
-"""A hit that would get less room than this says nothing."""
+"""Characters below which a hit is left out, since it would say nothing."""
 _LEAST_SHARE = 320
-"""Of one of several, with its heading, its source and what became of it: fewer are told rather."""
+"""Characters of each of several hits, including heading, source and later changes; if the room is
+too small for that, fewer hits are shown."""
 _SINCE_CHARS = 360
-"""Of what was said since, and of what failed."""
+"""Limit of what was said since, and of each failure."""
 _DONE = {"read": "read", "write": "written", "search": "searched", "list": "listed"}
-"""What was done to a file, by the kind of access."""
+"""The verb for each kind of access to a file."""
 _MOST_FAILED = 2
 _RESULT_WORDS = 2
-"""A tool's result is quoted when it holds so many of the question's words that the texts lack."""
+"""A tool's result is quoted if it has at least this many of the question's words that the turn's
+messages lack."""
 _BLANK_LINES = re.compile(r"\n\s*\n")
 _WORD = re.compile(r"\w+")
 
 Chars = Callable[..., int]
-"""`ContextBuilder.chars` of one request: less, where all together pass its room."""
+"""`ContextBuilder.chars` for one request, scaled down if all sections exceed its room."""
 
 
 class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing in a section, and why it is there."""
+    """One item of a section, and why it is there."""
 
     label: str
     chars: int
     score: float | None = None
     why: str
     record_id: str = ""
-    """Of the turn, summary or memory that was recalled."""
+    """The id of a recalled turn, summary or memory."""
     source: str = ""
-    """Whose word it is, or where it was said, for people."""
+    """Who said it, or where, for display."""
     at: datetime | None = None
-    """When it was said or made known."""
+    """When it was said or created."""
     similarity: float | None = None
-    """Cosine to the prompt; None for what was found by words alone, or is always there."""
+    """Cosine with the prompt; None if it was found by words alone, or is always included."""
     holds: bool = True
-    """Whether nothing is known that took its place or changed since."""
+    """Whether nothing is known to have replaced it or changed since."""
 
 
 class ContextSection(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the request with its own budget, in characters; 0 is no limit."""
+    """A part of the request with its own budget in characters; 0 means no limit."""
 
     name: str
     chars: int
     budget: int
     items: tuple[ContextItem, ...] = ()
     dropped: int = 0
-    """Items left out for want of room."""
+    """Items that did not fit into the budget."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A section before it is placed; an empty text is no section."""
+    """A section with its text; if that is empty, the request has no such section."""
 
     name: str
     text: str
@@ -118,7 +120,7 @@ NO_PART = Part(name="", text="")
 
 
 class Entries:
-    """Texts that fit a section's room, and what they are, in order."""
+    """Collects texts with their items, as long as they fit into a section's budget."""
 
     def __init__(self, budget: int, heading: str = "") -> None:
         self.room = budget - len(heading)
@@ -128,7 +130,7 @@ class Entries:
         self._budget = budget
 
     def add(self, text: str, label: str, *, joint: int = 1, **item: Any) -> bool:
-        """Take it, with `joint` characters before it; False where it does not fit."""
+        """Add a text that `joint` characters will precede; False if it does not fit."""
         if len(text) + joint > self.room:
             return False
         self.room -= len(text) + joint
@@ -137,7 +139,7 @@ class Entries:
         return True
 
     def add_memory(self, line: str, memory: MemoryRecord, **item: Any) -> None:
-        """Take what is said of a memory, where it fits."""
+        """Add a memory's line, if it fits."""
         self.add(
             line,
             one_line(memory.content, 80),
@@ -148,7 +150,10 @@ class Entries:
         )
 
     def part(self, name: str, text: str = "", *, of: int) -> Part:
-        """The section of so many things, which is empty where none fits: a line each, or a text."""
+        """Return the section, with the texts as lines or as `text`; empty if none fits.
+
+        `of` is how many items there were in all.
+        """
         return Part(
             name=name,
             text=(text or "\n".join([self._heading, *self.texts])) if self.texts else "",
@@ -159,7 +164,7 @@ class Entries:
 
 
 def turn_item(turn: Turn, chars: int | None = None) -> ContextItem:
-    """A turn of the window, with the characters that it has there."""
+    """Return the item of a turn in the window, with its number of characters there."""
     label = f"Turn {turn.turn_index}: {one_line(turn.asked, 60)}"
     return ContextItem(
         label=label, chars=turn.char_count if chars is None else chars, why="among the latest turns"
@@ -167,10 +172,10 @@ def turn_item(turn: Turn, chars: int | None = None) -> ContextItem:
 
 
 class Sections:
-    """What is recalled for a request as its sections, each within its own budget.
+    """Writes what is recalled for a request as sections, each within its own budget.
 
-    `of` gives the characters of a share of the request; `native`: the model calls tools; `most`
-    bounds the hits, as `choose` takes it.
+    `of` returns the characters of a percentage of the request; `native`: the model calls tools;
+    `most` limits the hits, as in `choose`.
     """
 
     def __init__(
@@ -189,12 +194,12 @@ class Sections:
         self._of, self._native, self._most = of, native, most
         turns = material.window.turns if native else material.turns[-config.recent.turns :]
         self._shown = turns if request.strategy != "relevant" else ()
-        """The turns of the conversation that the request shows anyway."""
+        """The turns of the conversation that the request includes anyway."""
 
     def parts(self, pinned: Part, code: Part) -> list[Part]:
-        """Return them in their order, with the project's `code` among them.
+        """Return the sections in order, including the project's `code`.
 
-        What is `pinned` stands in the request too, and is not told again.
+        `pinned` is elsewhere in the request, and is not repeated.
         """
         strategy, changed = self._request.strategy, self._request.changed
         last = Part(name="Changed Files", text=changed if self._native else "")
@@ -215,7 +220,7 @@ class Sections:
     # --- the conversation ---------------------------------------------------------
 
     def _history(self) -> Part:
-        """What this process remembers, where the store can't be asked."""
+        """Return the conversation as this process remembers it, when the store is unavailable."""
         from ragmem.memory.context.history import build_history_context, digests_of, messages_of
 
         material, heading = self._material, "## Conversation History\n\n"
@@ -231,8 +236,9 @@ class Sections:
         return Part(name="Conversation History", text=text, budget=budget)
 
     def _recent(self, told: Set[str]) -> list[Part]:
-        """The latest turns, as text for a model without tool calls, and what was asked before, but
-        for what is `told` elsewhere, by its ids.
+        """Return the latest turns as text, for a model without tool calls, and earlier prompts.
+
+        `told` has the ids of turns that are shown elsewhere.
         """
         queries = self._of(self._share.last_user_queries_percent)
         if self._native:
@@ -252,7 +258,7 @@ class Sections:
         return [part, self._last_query(queries)]
 
     def _queries(self, budget: int, told: Set[str]) -> Part:
-        """What was asked in the turns just before the window."""
+        """Return the prompts of the turns just before the window."""
         entries = Entries(budget, "## Last User Queries")
         older = [turn for turn in self._material.older if turn.turn_id not in told]
         for turn in reversed(older):
@@ -265,7 +271,7 @@ class Sections:
         return entries.part("Last User Queries", of=count)
 
     def _last_query(self, budget: int) -> Part:
-        """Said a second time, as a sentence: without it a small model can't tell who asked what."""
+        """Repeat the last prompt in a sentence: without it a small model confuses who asked."""
         before, after, turns = 'You were asked before: "', '"', self._material.turns
         room = budget - len(before) - len(after)
         asked = one_line(turns[-1].asked, room) if turns and room > 0 else ""
@@ -277,14 +283,14 @@ class Sections:
         )
 
     def _thread(self) -> Part:
-        """The digest of the session so far."""
+        """Return the summary of the session so far."""
         heading, budget = "[Thread Summary]\n", self._of(self._share.thread_summary_percent)
         room = max(0, budget - len(heading))
-        text = clip_middle(_told_in(self._material.thread_summary), room)
+        text = clip_middle(_labelled(self._material.thread_summary), room)
         return Part(name="Thread Summary", text=heading + text if text else "", budget=budget)
 
     def _files(self) -> Part:
-        """The files that tools touched of late."""
+        """Return the files that tools accessed recently."""
         accesses, show = self._material.accesses, self._request.place.show_path
         budget = self._of(self._share.recently_accessed_files_percent)
         text, dropped = format_accessed_files(accesses, max_chars=budget, show=show)
@@ -306,11 +312,11 @@ class Sections:
     # --- other sessions -------------------------------------------------------------
 
     def _last_time(self, elsewhere: Iterable[Part]) -> Part:
-        """What the newest sessions came to, for whoever comes back; less what these parts tell."""
+        """Return the recaps of the newest sessions, without what the parts `elsewhere` show."""
         recaps, shown = self._material.last_time, _ids(elsewhere)
         entries = Entries(self._of(self._share.last_time_percent, small=10), "## Last Time")
         for i, recap in enumerate(recaps):
-            # What a short one leaves is for those behind it.
+            # The room that a short one leaves goes to those after it.
             head, *lines = recap.head(self._now), *recap.lines(shown)
             room = entries.room // min(2, len(recaps) - i) - 3 * (len(lines) + 1)
             share = fair_share([len(head), *map(len, lines)], room)
@@ -329,7 +335,7 @@ class Sections:
 
     @cached_property
     def _said(self) -> str:
-        """The words that the request says anyway: the prompt, the conversation that it shows."""
+        """Return the words that the request has anyway: of the prompt and the conversation."""
         texts = [self._request.question]
         if self._request.strategy != "relevant":
             texts.append(self._material.thread_summary)
@@ -338,12 +344,12 @@ class Sections:
         return " | ".join(map(_words, texts))
 
     def _is_news(self, memory: MemoryRecord) -> bool:
-        """Whether it holds, and the request says it nowhere else word for word."""
+        """Whether a memory is current, and not in the request word for word already."""
         words = _words(memory.content)
         return memory.is_current(self._now) and not (words.strip() and words in self._said)
 
     def _profile(self) -> Part:
-        """What the person has said of themselves, on one line; whole pairs only."""
+        """Return what the user said about themselves, as pairs on one line; whole pairs only."""
         values, heading = self._material.profile.values, "[User Profile]\n"
         entries = Entries(self._of(self._share.user_profile_percent, small=5), heading)
         for key, value in sorted(values.items()):
@@ -352,8 +358,9 @@ class Sections:
         return entries.part("User Profile", heading + "; ".join(entries.texts), of=len(values))
 
     def _preferences(self) -> Part:
-        """How the person likes things done, a line each, but for what a rule says word for word;
-        those without room are facts to find.
+        """Return the user's preferences, a line each, without those that a rule states verbatim.
+
+        Those that don't fit may still be recalled as facts.
         """
         budget = self._of(self._share.preferences_percent, small=10)
         entries = Entries(budget, "## What the Person Prefers")
@@ -367,10 +374,10 @@ class Sections:
         return entries.part("Preferences", of=len(self._material.preferences))
 
     def _facts(self, turns: Part, told: Iterable[ContextItem]) -> Part:
-        """The best of them that hold and are told nowhere else, a line each.
+        """Return the best facts that are current and not shown elsewhere, a line each.
 
-        Nor in other words in the recalled `turns`, where it was learned from one that still holds,
-        and none is much farther from the prompt than the nearest of these.
+        Left out are facts that a recalled turn, from which they were learned and which still holds,
+        says in other words; and those much farther from the prompt than the nearest of `turns`.
         """
         from ragmem.memory.facts.trust import covers
 
@@ -407,28 +414,28 @@ class Sections:
     # --- turns and summaries ----------------------------------------------------------
 
     def _recalled(self) -> list[Part]:
-        """Hits, then summaries that no other stands for; nothing that is shown already."""
+        """Return the hits, then the level-1 summaries that nothing else shown includes."""
         shown = frozenset(turn.turn_id for turn in self._shown)
         if self._request.strategy != "hybrid":
             return [*self._relevant(choose(self._material.hits, shown, most=self._most)), NO_PART]
         listed = shown.union(item.record_id for item in self._level1(shown).items)
         relevant = list(self._relevant(choose(self._material.hits, listed, most=self._most)))
-        # What was said stands for the summary of it.
+        # A turn replaces its summary.
         return [*relevant, self._level1(shown | _ids(relevant))]
 
     def _relevant(self, hits: Sequence[Hit]) -> Iterator[Part]:
-        """The sections of turns and of summaries, within one budget."""
+        """Yield the sections of turns and of summaries, within one budget."""
         every, budget = hits, self._of(self._share.relevant_percent)
         room = budget - _heading_chars(hits)
         while len(hits) > 1 and room // len(hits) < _LEAST_SHARE:
-            # Where there is room for few, the best are shown, rather than nothing of all.
+            # With too little room for all, show the best, rather than a little of each.
             hits = hits[:-1]
             room = budget - _heading_chars(hits)
-        # In the order that their numbers say; what has none is behind.
+        # Ordered by the relevance that is shown; those without one come last.
         hits = sorted(hits, key=lambda hit: -(hit.similarity or 0))
         kinds = {kind: Entries(budget) for kind in RELEVANT}
         for i, hit in enumerate(hits):
-            # What a short one leaves is for those behind it.
+            # The room that a short one leaves goes to those after it.
             share = room // (len(hits) - i)
             entry = self._hit_entry(hit, share) if share >= _LEAST_CHARS else ""
             if entry and len(entry) + 2 <= room:
@@ -458,13 +465,13 @@ class Sections:
         since = [one_line(hit.since, since_chars)] if hit.since else []
         if hit.changed:
             since.append(f"Changed since: {one_line(', '.join(hit.changed), since_chars)}")
-        # Whoever reads what was said knows by then what became of it.
+        # What changed since comes before the text, so that the model reads it first.
         if hit.summary:
             summary = hit.summary
             head = [f"[Level {summary.level} Summary - Relevance: {hit.relevance}]", *since]
             lines = ["", *_findings(summary), source]
             room -= sum(len(line) + 1 for line in (*head, *lines))
-            text = clip_middle(_in_one(_told_in(summary.text)), max(room, _LEAST_CHARS // 2))
+            text = clip_middle(_compact(_labelled(summary.text)), max(room, _LEAST_CHARS // 2))
             return "\n".join([*head, text, *lines])
         if hit.turn is None:
             return ""
@@ -487,8 +494,8 @@ class Sections:
         room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5
         quoted = self._telling_result(hit, turn, max(0, room // 4))
         room -= len(quoted) + 1 if quoted else 0
-        said = _in_one(answered(turn, question))
-        asked = passage(_in_one(turn.user_message), question, max(room // 3, room - len(said)))
+        said = _compact(answered(turn, question))
+        asked = passage(_compact(turn.user_message), question, max(room // 3, room - len(said)))
         answer = passage(said, question, max(0, room - len(asked)))
         lines = [heading, f"User: {asked}", f"Assistant: {answer}"]
         lines += [f"Tools: {tools}"] if tools else []
@@ -496,9 +503,9 @@ class Sections:
         return "\n".join([*lines, source])
 
     def _telling_result(self, hit: Hit, turn: Turn, room: int) -> str:
-        """The result of a tool that holds what is asked about, where the texts do not.
+        """Quote the tool result that has most of the question's words that the messages lack.
 
-        Of the files that the request shows as they are now none is told as it was.
+        An outdated read of a file that the request shows in its current state is never quoted.
         """
         question, code = self._request.question, self._material.code.passages
         present = {each.path for each in code}
@@ -518,15 +525,15 @@ class Sections:
         then = f" (as it was on {call.started_at:%Y-%m-%d}; changed since)"
         then = then if call.tool_call_id in hit.outdated else ""
         label = f"Result of {one_line(call.tool_name, 60)} {one_line(call.arguments, 60)}{then}: "
-        return label + passage(_in_one(result_text(call)), question, max(0, room - len(label)))
+        return label + passage(_compact(result_text(call)), question, max(0, room - len(label)))
 
     def _level1(self, shown: Collection[str]) -> Part:
-        """Summaries of turns that no higher one covers nor the request shows, newest first."""
+        """Return level-1 summaries that no higher one covers, nor turns shown; newest first."""
         heading = "## Recent Level 1 Summaries (Not Yet Summarized to Level 2)\n"
         entries = Entries(self._of(self._share.summaries_percent), heading)
         listed = [s for s in self._material.level1 if not s.repeats(shown)][:MOST_LEVEL1]
         for summary in listed:
-            told = ["[Level 1 Summary]", _told_in(summary.text), "", *_findings(summary)]
+            told = ["[Level 1 Summary]", _labelled(summary.text), "", *_findings(summary)]
             entry = "\n".join([*told, *_line("Tools used", summary.tools_used)])
             room = entries.room - 2
             if len(entry) > room and (entries.texts or room + 2 < _LEAST_CHARS // 2):
@@ -554,11 +561,11 @@ def _heading_chars(hits: Iterable[Hit]) -> int:
 
 
 def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -> tuple[Part, str]:
-    """The person's rules and pinned memories, oldest first; and a notice where room is missing.
+    """Return the user's rules and pinned memories, oldest first, and a notice if some don't fit.
 
-    Only what the person said speaks with the system's voice. The text depends on them alone,
-    never on the time or the prompt, so that the prefix of successive requests stays the same.
-    Where there is no room for all, rules come first, then the oldest.
+    Only what the user said goes into the system message. The text depends on nothing but the
+    memories, so that the prefix of successive requests stays the same while they do. If there is
+    not enough room, rules are kept first, then the oldest.
     """
     theirs = [memory for memory in pinned if memory.trust == "person" and memory.is_current(now)]
     room, chosen = budget - len(PINNED_HEADING), set[str]()
@@ -589,7 +596,7 @@ def _left_out_notice(left_out: Sequence[MemoryRecord], budget: int) -> str:
 
 
 def _fact_line(hit: FactHit, now: datetime) -> str:
-    """What is said about it stands before it, where its own text can't imitate that."""
+    """Write a fact with what is known about it in front, where its text can't forge that."""
     memory = hit.memory
     about = [
         memory.kind if memory.kind != "fact" else "",
@@ -618,14 +625,14 @@ def _pinned_line(memory: MemoryRecord) -> str:
 
 
 def _words(text: str) -> str:
-    """Its words alone, with blanks around each: so that no part of a word matches."""
+    """Return a text's words with a space around each, so that no part of a word matches."""
     return f" {' '.join(_WORD.findall(text.casefold()))} "
 
 
 def choose(hits: Iterable[Hit], shown: Collection[str], *, most: int | None = None) -> list[Hit]:
-    """The best of them that are not shown yet; a summary of hits that are, is dropped too.
+    """Choose the best hits, without those shown already, and summaries of nothing but shown turns.
 
-    `shown` are ids of turns and summaries. `most` stands for all three limits.
+    `shown` are ids of turns and summaries. `most` replaces all three limits.
     """
     of_turns, of_summaries, of_both = (
         (MOST_TURNS, MOST_SUMMARIES, MOST_HITS) if most is None else (most, most, most)
@@ -640,19 +647,19 @@ def choose(hits: Iterable[Hit], shown: Collection[str], *, most: int | None = No
         if full or hit.record_id in known or hit.repeats(known):
             continue
         if hit.turn:
-            # What was said stands for the summary of it.
+            # A turn replaces its summary.
             chosen = [other for other in chosen if not other.repeats({hit.record_id})]
         chosen.append(hit)
     return chosen
 
 
-def _told_in(summary: str) -> str:
-    """A summary behind its label, so that its first line begins none of ours."""
+def _labelled(summary: str) -> str:
+    """Write a summary after a label, so that its first line can't imitate a heading."""
     return f"Summary: {set_in(summary)}" if summary else ""
 
 
-def _in_one(text: str) -> str:
-    """Set in, without blank lines: one stands between what is recalled and the next."""
+def _compact(text: str) -> str:
+    """Indent a text and drop its blank lines, since those separate recalled items."""
     return set_in(_BLANK_LINES.sub("\n", text))
 
 

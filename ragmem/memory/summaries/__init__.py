@@ -1,6 +1,6 @@
-"""Summaries: when a level is due, what it covers, what it says, and what that costs.
+"""Summaries: when one is due, what it covers, and its text without a model.
 
-What a model says of its records is taken for data: parsed strictly, bounded, cleaned.
+A model's answer is treated as data: parsed strictly, limited in size, and cleaned.
 """
 
 import hashlib
@@ -27,22 +27,22 @@ from ragmem.redact import redact
 from ragmem.store import Store
 from ragmem.text import Regex, clean, clip_middle, fair_share, in_words, one_line, set_in
 
-_REST = timedelta(minutes=10)
-_TOGETHER = 2
-"""Fewer are never summed up."""
+_IDLE = timedelta(minutes=10)
+_LEAST_COVERED = 2
+"""A roll-up never covers fewer summaries."""
 _ENOUGH = 4
-"""So many summaries of level 2 and up are summed up whatever their length."""
+"""Number of summaries of level 2 and up that are rolled up whatever their length."""
 
 
 def next_roll_up(
     waiting: Sequence[Summary], raw_chars: Mapping[str, int], *, rollup_chars: int
 ) -> list[Summary]:
-    """Choose those that one summary is to be made of, of the lowest level due; empty for none.
+    """Choose the summaries that the next roll-up covers, at the lowest level due; empty for none.
 
-    `waiting` are those that no higher one covers, in the order of the conversation; `raw_chars`
-    are the characters of turns, by id. The oldest are taken, as many as make it due and no more,
-    so that work done late comes to the same summaries as work done along the way. Ask again once
-    it is stored.
+    `waiting` are the summaries that no higher one covers, in the order of the conversation;
+    `raw_chars` are the characters of turns by id. The oldest are taken, only as many as make a
+    roll-up due, so that work done late results in the same summaries as work done along the way.
+    Once that roll-up is stored, another may be due.
     """
     for level in sorted({summary.level for summary in waiting}):
         taken: list[Summary] = []
@@ -52,7 +52,7 @@ def next_roll_up(
             raw = sum(raw_chars.get(turn_id, 0) for turn_id in summary.covers)
             chars += raw if level == 1 else summary.char_count
             enough = chars > rollup_chars or (level > 1 and len(taken) >= _ENOUGH)
-            if enough and len(taken) >= _TOGETHER:
+            if enough and len(taken) >= _LEAST_COVERED:
                 return taken
     return []
 
@@ -63,15 +63,15 @@ def thread_summary_due(session: Session, *, every: int) -> bool:
 
 
 def has_rested(session: Session, now: datetime) -> bool:
-    """Whether nobody has gone on for a while with what its summary does not tell of yet."""
+    """Whether a session with messages that its summary does not cover has been idle for a while."""
     behind = session.message_count > session.summarized_count
-    return behind and now - session.last_activity_at >= _REST
+    return behind and now - session.last_activity_at >= _IDLE
 
 
 def summary_id(session_id: str, level: int, covers: Sequence[str]) -> str:
-    """Return the same id for the same work, so that what two processes do twice is stored once.
+    """Return the id of a summary, the same in each process, so that work done twice is stored once.
 
-    In UUIDv7's form: the time is that of the last id covered, the rest is a digest.
+    It has the form of a UUIDv7: the time is that of the last id covered, the rest is a digest.
     """
     digest = hashlib.sha256("\n".join([session_id, str(level), *covers]).encode()).digest()
     value = int.from_bytes(digest[:16], "big")
@@ -84,19 +84,19 @@ def summary_id(session_id: str, level: int, covers: Sequence[str]) -> str:
     return str(uuid.UUID(int=value))
 
 
-# --- as a store has it ------------------------------------------------------------------------
+# --- reading from the store -------------------------------------------------------------------
 
 
 async def level1_of(store: Store, items: Iterable[Pending]) -> dict[str, Summary]:
-    """Return by turn the summaries that there are already of turns that have work pending."""
+    """Return the existing summaries of the turns of pending work, by turn id."""
     ids = [summary_id(item.session_id, 1, (item.record_id,)) for item in items]
     return {s.covers[0]: s for s in await store.get(Summary, ids) if s.covers}
 
 
 async def due_roll_up(store: Store, session_id: str, *, rollup_chars: int) -> list[Summary]:
-    """The summaries that go into the next one; empty where none is due.
+    """Return the summaries that the next roll-up covers; empty if none is due.
 
-    While a turn still waits for its own summary, none is due: what is summed up has no gaps.
+    None is due while a turn waits for its own summary, so that roll-ups have no gaps.
     """
     if await store.raw_history_chars(session_id):
         return []
@@ -106,13 +106,16 @@ async def due_roll_up(store: Store, session_id: str, *, rollup_chars: int) -> li
 
 
 async def to_roll_up(store: Store, session_id: str, level: int) -> list[Summary]:
-    """Return those of a level that no higher one covers, in the conversation's order."""
+    """Return the summaries of a level that no higher one covers, in the conversation's order."""
     waiting = await store.summaries(session_id, level=level, not_rolled_up=True)
     return (await _in_order(store, waiting))[0]
 
 
 async def _in_order(store: Store, found: Sequence[Summary]) -> tuple[list[Summary], dict[str, int]]:
-    """By the last turn that each tells of, however late it was made; and characters by turn."""
+    """Sort summaries by the last turn that each covers, not by when they were made.
+
+    Also returns the characters of the turns by id.
+    """
     last: dict[str, str] = {}
     above = {s.summary_id: s for s in found if s.covers}
     while above:
@@ -128,7 +131,10 @@ async def _in_order(store: Store, found: Sequence[Summary]) -> tuple[list[Summar
 
 
 async def renewable(store: Store, session_id: str) -> list[tuple[Summary, list[Summary]]]:
-    """Stand-ins of level 2 and up over summaries that a model made, lowest first, with those."""
+    """Return extractive summaries of level 2 and up over ones that a model made, with those.
+
+    The lowest level comes first.
+    """
     found = await store.summaries(session_id)
     by_id = {summary.summary_id: summary for summary in found}
     out = []
@@ -143,9 +149,9 @@ async def renewable(store: Store, session_id: str) -> list[tuple[Summary, list[S
 async def made_of(
     store: Store, ids: Iterable[str], below: Collection[str], *, turn_count: int
 ) -> set[str]:
-    """Those of these summaries, of level 2 and up, that tell of nothing but what is `below`.
+    """Return which of these summaries, of level 2 and up, cover nothing but those in `below`.
 
-    `below` are the summaries of level 1 of so many turns.
+    `below` are the ids of the level-1 summaries of `turn_count` turns.
     """
     known, asked = dict[str, Summary](), set(ids)
     while asked:
@@ -161,7 +167,7 @@ async def made_of(
 
 RECALL_TOOLS = {name for name, tool in OWN_TOOLS.items() if tool.recalls}
 RECALL_TOOLS |= {"recall", "search_memory", "search_history"}
-"""Their answers were said before: nothing is summed up from them a second time."""
+"""Tools whose results are earlier records, which are not summarized a second time."""
 MAX_FILES = 50
 MAX_TOOLS = 30
 _CALLS_CHARS = 12_000
@@ -174,9 +180,9 @@ _MAIN_ARGUMENTS = ("path", "command", "pattern", "query", "id")
 
 
 def turn_records(turn: Turn, *, max_chars: int | None = None) -> str:
-    """A turn for the model: its words, their further lines set in, each tool call in a line or two.
+    """Return a turn for the model: its messages, indented, and each tool call in a line or two.
 
-    Where `max_chars` have no room for all, the longest of the three are cut in their middle.
+    If all that exceeds `max_chars`, the longest of the three parts are clipped in their middle.
     """
     calls = clip_middle("\n".join(_call_lines(turn.tool_calls)), _CALLS_CHARS)
     answer = set_in(turn.assistant_message)
@@ -190,18 +196,18 @@ def turn_records(turn: Turn, *, max_chars: int | None = None) -> str:
 
 
 def summaries_records(summaries: Sequence[Summary]) -> str:
-    """Summaries for the model, oldest first."""
+    """Return summaries for the model, in the given order."""
     return redact(clean("\n\n".join(_entry(s.text, s.key_findings) for s in summaries)))
 
 
 def _entry(text: str, findings: Sequence[str]) -> str:
-    """A text, then each finding on a line of its own."""
+    """Return a text, then each finding on its own line."""
     told = [f"Summary: {set_in(text)}", *(f"- {set_in(finding)}" for finding in findings)]
     return "\n".join(told)
 
 
 def thread_records(previous: str | None, since: Sequence[Turn], *, max_chars: int) -> str:
-    """The session's summary so far, then `role: content` for at most 1,000 messages."""
+    """Return the session's summary so far, then `role: content` for at most 1,000 messages."""
     turns = list(since)[-_MAX_MESSAGES // 2 :]
     share = max(200, max_chars // max(1, 2 * len(turns)))
     parts = [f"summary of what went before: {set_in(previous)}"] if previous else []
@@ -215,7 +221,7 @@ def thread_records(previous: str | None, since: Sequence[Turn], *, max_chars: in
 def files_of(
     calls: Iterable[ToolCall], locate: Callable[[str], str] = posixpath.normpath
 ) -> tuple[str, ...]:
-    """Files that recorded calls touched: changed ones first, then read, then found."""
+    """Return the files that recorded calls touched: changed ones first, then read, then found."""
     accesses = [a for call in calls for a in extract_accessed_files(call, locate=locate)]
     told = [a for a in accesses if a.access_type in _ORDER]
     found = dict.fromkeys(a.path for a in sorted(told, key=lambda a: _ORDER[a.access_type]))
@@ -223,12 +229,12 @@ def files_of(
 
 
 def tools_of(calls: Iterable[ToolCall]) -> tuple[str, ...]:
-    """Names of the recorded tools, in the order of their first call."""
+    """Return the names of the tools called, in the order of their first call."""
     return tuple(dict.fromkeys(call.tool_name for call in calls))[:MAX_TOOLS]
 
 
 def union(groups: Sequence[Sequence[str]], limit: int) -> tuple[str, ...]:
-    """What stands in most groups first, then what stands in the latest ones."""
+    """Return the values in most groups first, and among equals those in the latest groups."""
     counts: Counter[str] = Counter()
     last: dict[str, int] = {}
     for index, group in enumerate(groups):
@@ -240,13 +246,13 @@ def union(groups: Sequence[Sequence[str]], limit: int) -> tuple[str, ...]:
 
 
 def main_argument(call: ToolCall) -> str:
-    """What a call was about: its path or command, else its arguments, on one line."""
+    """Return a call's main argument, such as its path or command, or all of them, on one line."""
     about = argument(call, *_MAIN_ARGUMENTS) or call.arguments
     return one_line(about[: 2 * _ARGUMENT_CHARS], _ARGUMENT_CHARS)
 
 
 def outcome(call: ToolCall, limit: int) -> str:
-    """How a call ended, on one line: its first words and its last."""
+    """Return a call's result on one line: its beginning and its end."""
     if not call.result:
         return call.error or "no result was recorded"
     if call.tool_name in RECALL_TOOLS:
@@ -259,7 +265,7 @@ def outcome(call: ToolCall, limit: int) -> str:
 
 
 def _flat(text: str, limit: int) -> str:
-    """On one line; of a long text its two ends, so that a file of megabytes costs nothing."""
+    """Return a text on one line; of a long one only both ends, so that megabytes cost nothing."""
     if len(text) > 4 * limit:
         text = f"{text[:limit]} … {text[-limit:]}"
     text = re.sub(r"^ *\d+\t", "", text, flags=re.MULTILINE)
@@ -286,10 +292,10 @@ MAX_TOPICS = 8
 FINDING_CHARS = 200
 TOPIC_CHARS = 40
 SHORT_CHARS = 200
-"""A summary may be as long as this, however short what it sums up."""
+"""Length that a summary may have however short its source is."""
 _MOST_OBJECTS = 20
 _LONGEST_ESCAPE = 10
-"""Characters by which one that is hidden is shown."""
+"""Characters of the longest escape of an invisible character."""
 
 
 class Digest(msgspec.Struct, frozen=True):
@@ -301,9 +307,9 @@ class Digest(msgspec.Struct, frozen=True):
 
 
 def bounded(found: Digest, *, text_chars: int) -> Digest:
-    """What is kept of a digest; ValueError says what is wrong with it.
+    """Limit the texts of a digest; ValueError, with the reason, if its text is empty.
 
-    A text that is longer than the prompt allows is cut after a sentence.
+    A text longer than the prompt allows is cut after a sentence.
     """
     return Digest(
         text=clip_sentences(telling_line(found.text, "text"), text_chars),
@@ -313,15 +319,15 @@ def bounded(found: Digest, *, text_chars: int) -> Digest:
 
 
 def quoted_records(data: str, tag: str) -> str:
-    """Records between marks that bear these letters."""
+    """Return records between marks with these letters."""
     return f"<records-{tag}>\n{data}\n</records-{tag}>"
 
 
 @cache
 def schema_of(kind: type) -> dict[str, Json]:
-    """The JSON Schema of a struct, as providers that hold a model to one want it.
+    """Return a struct's JSON Schema in the form that providers require for structured output.
 
-    Each object says that all its keys must be there, and no others.
+    Every object requires all its keys, and allows no others.
     """
     schema = msgspec.json.schema(kind)
     parts = schema.pop("$defs", {})
@@ -338,9 +344,9 @@ def schema_of(kind: type) -> dict[str, Json]:
 
 
 def read_object(answer: str, kind: type[T], tag: str) -> T:
-    """The JSON object in an answer as this struct; ValueError says what is wrong with it.
+    """Read the JSON object in an answer as this struct; ValueError, with the reason, if invalid.
 
-    `tag` are the letters of the marks around the data, which no answer repeats.
+    `tag` are the letters of the marks around the data, which an answer must not repeat.
     """
     found = _found_object(answer, kind)
     if tag in answer:
@@ -351,7 +357,7 @@ def read_object(answer: str, kind: type[T], tag: str) -> T:
 def _found_object(answer: str, kind: type[T]) -> T:
     with suppress(msgspec.DecodeError, RecursionError):
         return msgspec.json.decode(answer, type=kind)
-    # Around the object there may be a fence, thoughts, or a word of welcome: the last one counts.
+    # Around the object may be a code fence, reasoning or a greeting: the last object counts.
     problem = "it contains no JSON object"
     found, end = None, 0
     starts = [match.start() for match in re.finditer(r"\{", answer)][:_MOST_OBJECTS]
@@ -371,7 +377,7 @@ def _found_object(answer: str, kind: type[T]) -> T:
 
 
 def as_struct(value: object, kind: type[T]) -> T:
-    """A value of JSON as this struct, a text as a list of one where it wants some."""
+    """Convert a JSON value to this struct; a text in place of a list becomes a list of one."""
     if isinstance(value, dict):
         lists = (f.encode_name for f in msgspec.structs.fields(kind) if get_origin(f.type) is tuple)
         value = value | {name: [value[name]] for name in lists if isinstance(value.get(name), str)}
@@ -379,19 +385,19 @@ def as_struct(value: object, kind: type[T]) -> T:
 
 
 def plain_lines(texts: Iterable[str], chars: int, most: int) -> tuple[str, ...]:
-    """Return so many of them, a line each, without repeats, secrets and what says nothing."""
+    """Return at most `most` texts, each as one line, redacted, without repeated and empty ones."""
     lines = dict.fromkeys(one_line(plain_line(text), chars) for text in texts)
     return tuple(line for line in lines if any(map(str.isalnum, line)))[:most]
 
 
 def plain_line(text: str) -> str:
-    """Put it on one line, in which no heading, list or mark of its own can be forged."""
+    """Redact a text and put it on one line, so that it can't forge headings, lists or marks."""
     text = redact(clean(text))
     return one_line(text, _LONGEST_ESCAPE * len(text))
 
 
 def telling_line(text: str, name: str) -> str:
-    """The text on one line; ValueError where the answer's field of this name says nothing."""
+    """Return the text on one line; ValueError, naming the answer's field, if it is empty."""
     line = plain_line(text)
     if not any(map(str.isalnum, line)):
         raise ValueError(f"its {name} is empty")
@@ -412,7 +418,7 @@ _CODE = Regex(
 
 
 def turn_digest(turn: Turn, *, text_chars: int) -> Digest:
-    """What was asked, the answer's first sentences, what was changed and run, and how it ended."""
+    """Make a turn's digest: prompt, first sentences of the answer, changed files and commands."""
     asked = prose_sentences(turn.user_message)
     answered = prose_sentences(turn.assistant_message)
     first = opening(answered, _ANSWER_CHARS)
@@ -425,12 +431,12 @@ def turn_digest(turn: Turn, *, text_chars: int) -> Digest:
 
 
 def summaries_digest(summaries: Sequence[Summary], *, text_chars: int) -> Digest:
-    """The first sentences of each, the findings of all in turn, the topics that most have."""
+    """Make a digest of summaries: first sentences and findings of each, the commonest topics."""
     source_chars = sum(summary.char_count for summary in summaries)
     limit = min(text_chars, max(source_chars, SHORT_CHARS))
     share = max(SHORT_CHARS // 2, limit // max(1, len(summaries)) - 1)
     most = max(1, limit // (share + 1))
-    # Too many for the room: evenly spread, the first and the last among them.
+    # If there are too many, an even selection, including the first and the last.
     step = max(1, len(summaries) - 1) / max(1, most - 1) if len(summaries) > most else 1
     shown = [summaries[min(round(i * step), len(summaries) - 1)] for i in range(most)]
     texts = dict.fromkeys(clip_sentences(s.text, share) for s in shown[: len(summaries)])
@@ -444,7 +450,7 @@ def summaries_digest(summaries: Sequence[Summary], *, text_chars: int) -> Digest
 
 
 def thread_text(previous: str | None, since: Sequence[Turn], *, text_chars: int) -> str:
-    """The summary so far, then what was asked and answered last, as room allows."""
+    """Return the summary so far, then the latest prompts and answers, as room allows."""
     budget = text_chars // 2 if previous else text_chars
     latest: list[str] = []
     for turn in reversed(since):
@@ -464,7 +470,7 @@ def _dealt(groups: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _done(turn: Turn) -> list[str]:
-    """Files changed, then the last commands with what came of them."""
+    """Return the files changed, then the last commands with their results."""
     changed = dict.fromkeys(
         main_argument(call)
         for call in turn.tool_calls
@@ -479,7 +485,7 @@ def _done(turn: Turn) -> list[str]:
 
 
 def _telling(sentences: Sequence[str], most: int) -> tuple[str, ...]:
-    """Those that name things or figures, in their order; the richest where there are too many."""
+    """Return the sentences that name code or figures, in order; if too many, those naming most."""
     scored = {s: n for s in sentences if (n := len(set(_CODE.findall(s))))}
     richest = sorted(scored, key=lambda s: -scored[s])[:most]
     return tuple(clip_sentences(s, FINDING_CHARS) for s in scored if s in richest)

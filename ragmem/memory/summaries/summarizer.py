@@ -1,4 +1,4 @@
-"""The summariser: asks a model for summaries, believes it little, and can do without it."""
+"""The summarizer: asks a model for summaries, checks its answers, and can do without it."""
 
 import asyncio
 import posixpath
@@ -52,25 +52,25 @@ from ragmem.store import Store
 from ragmem.text import clip_middle, counted, estimate_tokens, one_line
 from ragmem.usage import Away, Spending, UsageLog
 
-# --- tries of one question to a model, counted over all processes ----------------------
+# --- attempts at a question to a model, counted over all processes ---------------------
 
 TRIES = 3
 PROBLEM_CHARS = 200
 PAUSES = (1, 3, 0)
-"""After each answer that could not be used, until any process asks about the item again: each so
-many times as long as the settings' first."""
+"""Pauses after each unusable answer before any process asks about the item again, in multiples of
+`memory.summaries.retry_pause_s`."""
 _KINDS = {
     "thread": "session summary",
     "memories": "fact extraction",
     "judge": "fact comparison",
 }
-"""What an item is called whose name does not begin with that."""
+"""Display names of items by the beginning of their key; others are named by that itself."""
 
 Sleep = Callable[[float], Awaitable[object]]
 
 
 def given_up_text(found: Sequence[Attempts]) -> str:
-    """What a model was asked often enough about; the latest last."""
+    """Return a message about items that were given up; `found` has the latest last."""
     begins = (each.item.partition(":")[0] for each in found)
     kinds = Counter(_KINDS.get(begin, begin) for begin in begins)
     counts = ", ".join(counted(count, kind) for kind, count in kinds.most_common())
@@ -82,7 +82,7 @@ def given_up_text(found: Sequence[Attempts]) -> str:
 
 
 class Tries:
-    """Those of one question. Where they are not kept, no other process counts them."""
+    """Attempts at one question. Without a store, other processes don't count them."""
 
     def __init__(
         self,
@@ -94,22 +94,22 @@ class Tries:
         sleep: Sleep,
     ) -> None:
         self.kept = kept
-        """Where other processes count them too."""
+        """The store in which failed attempts are kept."""
         self.known = known
         self._pauses = [timedelta(seconds=each * pause_s) for each in PAUSES]
         self._clock = clock
         self._sleep = sleep
         self._is_kept = False
         self.made = 0
-        """How many there were, by this process and others."""
+        """The number of failed attempts, by this process and others."""
 
     @property
     def are_over(self) -> bool:
-        """Whether it is not asked again."""
+        """Whether the question is given up."""
         return self.made >= TRIES
 
     async def begin(self) -> None:
-        """Take up what other processes have tried with this model, and what is left of a pause."""
+        """Load earlier attempts with this model, and wait for the rest of their pause."""
         for known in await self.kept.attempts(self.known.item) if self.kept else ():
             self._is_kept = True
             if known.model == self.known.model:
@@ -118,7 +118,7 @@ class Tries:
             await self.pause()
 
     async def refused(self, problem: str) -> None:
-        """An answer came that could not be used."""
+        """Count an unusable answer."""
         self.made += 1
         if self.kept:
             self._is_kept = True
@@ -131,12 +131,12 @@ class Tries:
             await self.kept.keep_attempts(self.known)
 
     async def answered(self) -> None:
-        """An answer was of use: what was refused before counts no more."""
+        """Forget earlier failed attempts after a usable answer."""
         if self.kept and self._is_kept:
             await self.kept.forget_attempts(self.known.session_id, self.known.item)
 
     async def pause(self) -> None:
-        """Let pass what is left of a pause: never more than the longest, whatever a clock says."""
+        """Wait for the rest of the pause, never more than the longest, whatever the clock says."""
         left = min(self.known.not_before - self._clock(), max(self._pauses))
         if left > timedelta():
             await self._sleep(left.total_seconds())
@@ -147,7 +147,7 @@ _LONGEST_ANSWER = 40_000
 
 
 async def _heard(llm: LLM, request: Request, answer: Assembler) -> LLMError | None:
-    """Ask, and collect what is said; why it can't be used, where it is not whole."""
+    """Send a request and collect the stream in `answer`; return an error if it is incomplete."""
     try:
         async with asyncio.timeout(_CALL_TIMEOUT_S):
             length = 0
@@ -185,20 +185,21 @@ def _one_call(
 _TURN_CHARS = 800
 _OF_A_TURN = ("summaries.turn", "summarize_turn", _TURN_CHARS)
 _OF_SUMMARIES = ("summaries.roll_up", "summarize_summaries", 1_500)
-"""How it is timed, what is asked, and the most characters of its text."""
+"""The name of the timing, the prompt, and the limit of the text in characters."""
 SMALLEST_WINDOW = 4_000
-"""Tokens. A model with less is not asked. One of 135 million parameters wrote no JSON in 45 answers
-to these prompts, and 10 of 15 within a grammar of it, which kept 1 fact of 45 (7 with a shorter
-prompt, 14 in plain words), where the turns' own sentences keep all (tests/memory/summary_turns.py).
+"""Tokens; a model with a smaller window is not used. One of 135 million parameters wrote no JSON in
+45 answers to these prompts; constrained by a grammar it did in 10 of 15, which kept 1 fact of 45 (7
+with a shorter prompt, 14 in plain words), while the turns' own sentences keep all
+(tests/memory/summary_turns.py).
 """
 _LARGEST_ROOM = 24_000
 _PROMPT_CHARS = 2_400
 _OUTPUT_TOKENS = 4_000
-"""With room for a reasoning model's thoughts."""
+"""Includes room for a reasoning model's thinking."""
 _CHARS_PER_TOKEN = 4
 _CLOSING = "Answer with the JSON object."
 _USUAL_TOKENS = 300
-"""Written in an answer."""
+"""Typical output tokens of an answer, for estimating its cost."""
 _LATEST_ANSWERED = TurnQuery(limit=1, statuses=("completed",), with_tool_calls=False)
 _DAY_SPENT = (
     "Background work has reached its limit for today (${:,.2f}): until tomorrow, summaries are cut "
@@ -214,11 +215,11 @@ T = TypeVar("T")
 
 
 class Summarizer:
-    """Makes summaries and stores none. One for each process and model.
+    """Makes summaries, but does not store them. One per process and model.
 
-    Without a model, with one that is too small, past the session's limits, or
-    when three tries come to nothing, a summary is cut from its source and marked
-    `extractive`. Raises nothing but what is wrong in a call, and cancellation.
+    Without a model, with one that is too small, beyond the session's limits, or after three failed
+    attempts, a summary is cut from its source and marked `extractive`. Raises only ValueError for a
+    wrong call, StoreError of reading attempts, and cancellation.
     """
 
     def __init__(
@@ -233,37 +234,39 @@ class Summarizer:
         clock: Callable[[], datetime] = utc_now,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """Without `is_chosen` nobody has named this model for background work: where it runs on
-        another machine, it is not told of a session whose latest answer a model of this one gave.
+        """Create a summarizer; `is_chosen`: the user chose this model for background work.
+
+        Otherwise, if it runs on another machine, it gets nothing of a session whose latest answer
+        is by a model on this machine.
         """
         self._llm = llm if llm is not None and not is_too_small(llm.info) else None
         self._config = config
         self.usage = usage or UsageLog()
         self.problem = ""
-        """Why the last question came to nothing."""
+        """Why the last question failed; empty if it did not."""
         self._metrics = self.usage.metrics
         self._clock = clock
         self._sleep = sleep
         self._told: set[str] = set()
         self._say = say
-        """Told of trouble, of each kind once."""
+        """Shows problems to the user, each kind once."""
         self._is_chosen = is_chosen
         self._kept_here: dict[str, bool] = {}
-        """By session: whether it is not told to this model."""
+        """By session: whether its content must not be sent to this model."""
         self._open_attempts = open_attempts
-        """Where attempts are kept; without it each call has its own three."""
+        """Opens the store of failed attempts; without it each call makes up to three."""
 
     def ask_anew(self) -> None:
-        """A person asks: a model that was left alone is asked again."""
+        """Use the model again after failures, because the user asks for it."""
         if self._llm is not None:
             self.usage.answered(self._llm.info.name)
 
     def spent(self, session_id: str) -> Spending:
-        """What this session's summaries cost, with what was spent before this process."""
+        """Return the cost of background work on a session, including that of earlier processes."""
         return self.usage.spent(session_id)
 
     async def consider(self, store: Store, session_ids: Iterable[str]) -> None:
-        """Learn which of these sessions are not to leave this machine."""
+        """Look up which of these sessions must not be sent to another machine."""
         if self._llm is None or self._is_chosen or _runs_here(self._llm.info.name):
             return
         for session_id in set(session_ids):
@@ -272,7 +275,7 @@ class Summarizer:
                 self._kept_here[session_id] = any(_runs_here(turn.model or "") for turn in turns)
 
     def uses_model(self, session_id: str) -> bool:
-        """Whether a model would be asked now: only then is it of use to redo what is extractive."""
+        """Whether the model can be used now; only then can extractive summaries be replaced."""
         return (
             self._llm is not None
             and self.usage.may_ask(self._llm.info.name, self._clock())
@@ -280,7 +283,7 @@ class Summarizer:
         )
 
     def _may_ask(self, session_id: str, info: ModelInfo, sent_chars: int) -> bool:
-        """Within the session's limits, and those of the day: past these it is said, once."""
+        """Check the limits of the session and of the day; the user is told of the latter once."""
         if self._kept_here.get(session_id):
             return False
         if _runs_here(info.name):
@@ -309,10 +312,10 @@ class Summarizer:
         locate: Callable[[str], str] = posixpath.normpath,
         instead_of: Summary | None = None,
     ) -> Summary:
-        """The level 1 summary of a completed turn.
+        """Return the level-1 summary of a completed turn.
 
-        `locate` turns a path as a tool gave it into its stored form. `instead_of` is
-        an extractive summary that this one replaces: it takes over its id and time.
+        `locate` turns a path as a tool gave it into its stored form. `instead_of` is an extractive
+        summary to be replaced, whose id and time are kept.
         """
         bare = Summary(
             summary_id=summary_id(turn.session_id, 1, (turn.turn_id,)),
@@ -331,7 +334,7 @@ class Summarizer:
     async def summarize_summaries(
         self, session_id: str, summaries: Sequence[Summary], *, instead_of: Summary | None = None
     ) -> Summary:
-        """The summary of the next level over these, which are of one level, oldest first."""
+        """Return the summary of the next level over these, which have one level, oldest first."""
         level = min((s.level for s in summaries), default=0)
         if level < 1 or any(s.level != level for s in summaries):
             raise ValueError("there must be summaries, all of one level")
@@ -353,10 +356,10 @@ class Summarizer:
     async def thread_summary(
         self, previous: str | None, since: Sequence[Turn], *, are_known: bool = False
     ) -> str:
-        """A session's own summary in 2 to 3 sentences: what was before, and the turns since.
+        """Return a session's own summary in 2 to 3 sentences, from the previous one and new turns.
 
-        At most `memory.summaries.max_tokens`; with no turns it stays as it is, and so it does where
-        they `are_known` to it already and no model says it better.
+        It has at most `memory.summaries.max_tokens`. It stays as it is without turns, and also
+        without a model if the previous one covers the turns already (`are_known`).
         """
         limit = self._config.max_tokens * _CHARS_PER_TOKEN
         if not since:
@@ -369,7 +372,7 @@ class Summarizer:
         return digest.text if digest else thread_text(previous, new, text_chars=limit)
 
     def digest_of_rest(self, previous: str | None, since: Sequence[Summary]) -> str:
-        """A session's own summary from those of its turns since the last one, with no model."""
+        """Return a session's own summary, extended by its turns' summaries, without a model."""
         limit = self._config.max_tokens * _CHARS_PER_TOKEN
         room = limit // 2 if previous else limit
         rest = summaries_digest(since, text_chars=room).text
@@ -403,7 +406,7 @@ class Summarizer:
 
     @property
     def room(self) -> int:
-        """Characters of records that one request holds."""
+        """The characters of records that fit into one request."""
         window = self._llm.info.context_window if self._llm else None
         if window is None:
             return _LARGEST_ROOM
@@ -412,9 +415,9 @@ class Summarizer:
     async def _digest(
         self, session_id: str, item: str, asked: str, source: str, text_chars: int
     ) -> Digest | None:
-        """The model's digest of as much of the source as one request holds.
+        """Return the model's digest of as much of the source as fits into one request.
 
-        `asked` names the prompt; by `item` attempts are counted.
+        `asked` names the prompt; attempts are counted by `item`.
         """
         data = clip_middle(source.strip(), self.room)
         if not data:
@@ -423,7 +426,7 @@ class Summarizer:
             text_chars=text_chars, findings=MAX_FINDINGS, topics=MAX_TOPICS
         )
         limit = min(text_chars, max(len(data), SHORT_CHARS))
-        # The rules are the same each time: providers keep them.
+        # The limit is not in the rules, so that those stay in providers' prefix caches.
         hint = f" Its `text` may have at most {limit} characters." if limit < text_chars else ""
         return await self.ask(
             session_id,
@@ -447,13 +450,13 @@ class Summarizer:
         quote: Callable[[str, str], str] = quoted_records,
         hint: str = "",
     ) -> T | None:
-        """What `read` makes of the `kind` of object that a model answers about quoted data.
+        """Ask the model about quoted data; return what `read` makes of its JSON object, or None.
 
-        `quote` puts the data between marks of some letters; `hint` ends what is asked. Within the
-        session's limits, three times at most: ValueError of `read` says what was wrong with an
-        answer. None where nothing came of it. What was refused of an `item` counts over all
-        processes, with pauses that grow, until another model is asked; without one (a person
-        asked) it does not.
+        The object is of type `kind`; `read` raises ValueError, with the reason, for an unusable
+        one. `quote` puts the data between marks with random letters; `hint` is appended to the
+        request. It is asked up to three times, within the session's limits. Unusable answers to an
+        `item` count over all processes, with growing pauses, until another model is used; without
+        an item (the user asked) they don't.
         """
         llm, self.problem = self._llm, ""
         if llm is None or not self.usage.may_ask(llm.info.name, self._clock()):
@@ -497,10 +500,10 @@ class Summarizer:
         return None
 
     async def _failed(self, tries: Tries, model: str, error: LLMError | None, wrong: str) -> None:
-        """Count a try that came to nothing; wait before the next, or tell that it was the last."""
+        """Count a failed attempt; wait before the next, or tell the user that it was the last."""
         is_away = error is not None and not isinstance(error, ContextTooLong | StreamCut)
         if is_away and not isinstance(error, RequestRefused):
-            tries.made += 1  # By no fault of the item: others do not count it.
+            tries.made += 1  # Not the item's fault: other processes don't count it.
         else:
             await tries.refused(wrong)
         passes = isinstance(error, ProviderUnavailable)
@@ -521,7 +524,7 @@ class Summarizer:
 
 
 def away_text(away: Away) -> str:
-    """What is wrong with a model, and when it is asked again."""
+    """Return a message about a failing model, and when it is used again."""
     until = f"{away.until.astimezone():%Y-%m-%d %H:%M}"
     return (
         f"Background work continues without {away.model} until {until}: "

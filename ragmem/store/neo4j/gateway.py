@@ -70,17 +70,17 @@ class Connection(msgspec.Struct, frozen=True):
         if not usable:
             raise StoreRefused(
                 f"{self.location!r} is not an address of a Neo4j server.",
-                hint="Such are bolt://localhost:7687 and neo4j+s://name.example.org.",
+                hint="Examples: bolt://localhost:7687, neo4j+s://name.example.org.",
             )
         if parts.username or parts.password:
             raise StoreRefused(
-                f"The address of Neo4j at {self.location} carries a user name or password.",
-                hint="Keep the address without them; set NEO4J_USERNAME and NEO4J_PASSWORD.",
+                f"The address of Neo4j at {self.location} contains a user name or password.",
+                hint="Remove them from it, and set NEO4J_USERNAME and NEO4J_PASSWORD.",
             )
         if self.database == "system":
             raise StoreRefused(
-                f"The database 'system' of Neo4j at {self.location} keeps no data.",
-                hint="Name another one in store.database or NEO4J_DATABASE, or none at all.",
+                f"The database 'system' of Neo4j at {self.location} can't store data.",
+                hint="Set store.database or NEO4J_DATABASE to another one, or leave them unset.",
             )
         return self
 
@@ -156,7 +156,7 @@ _MOST_CONNECTIONS = 4
 FIRST_PAUSE_S = 0.05
 """Pause before the second attempt, doubled for each further one."""
 _NO_INDEX = "There is no such fulltext schema index:"
-_REPAIR_HINT = "`ragmem store check` tells what, `ragmem store repair` mends it."
+_REPAIR_HINT = "`ragmem store check` shows what, `ragmem store repair` repairs it."
 _NAMES = ("uuid", "sessionId", "projectId", "path")
 """Properties that identify a row that can't be decoded, in messages."""
 
@@ -198,12 +198,8 @@ class Reading:
         name = next((names[key] for key in _NAMES if isinstance(names.get(key), str)), "")
         of = f" ({short_id(name)})" if name else ""
         if self._say is None:
-            raise StoreRefused(
-                f"Something in the graph is not as it was written{of}.", hint=_REPAIR_HINT
-            )
-        self._say(
-            f"Something in the graph is not as it was written{of}, and is left out: {_REPAIR_HINT}"
-        )
+            raise StoreRefused(f"Something in the graph has been altered{of}.", hint=_REPAIR_HINT)
+        self._say(f"Something in the graph has been altered{of}, and is left out: {_REPAIR_HINT}")
 
 
 class Transaction:
@@ -380,7 +376,7 @@ class Gateway:
 
     def _session(self, access: str) -> "AsyncSession":
         if self._closed:
-            raise StoreUnavailable(f"Neo4j at {self.location} is not in use any more.")
+            raise StoreUnavailable(f"The connection to Neo4j at {self.location} is closed.")
         return self._driver.session(
             database=self._connection.database,
             default_access_mode=access,
@@ -395,7 +391,7 @@ class Gateway:
         except TimeoutError:
             raise StoreUnavailable(
                 f"Neo4j at {self.location} did not answer within {self._timeout_s:g} s.",
-                hint="Is it busy, or is something else listening there? `ragmem doctor` looks.",
+                hint="Is it busy, or is something else listening there? `ragmem doctor` checks.",
             ) from None
         except (DriverError, Neo4jError, OSError) as error:
             translated = translate(error, self.location, is_local=self._connection.is_local)
@@ -439,50 +435,50 @@ def translate(error: Exception, location: str, *, is_local: bool) -> StoreError 
     not_now = isinstance(error, (raised.TransientError, raised.DatabaseError))
     cases: tuple[tuple[bool, type[StoreError], str, str], ...] = (
         (code.endswith("CredentialsExpired"), StoreRefused,
-         f"{server}: the password has expired, and a new one is to be set.",
+         f"{server}: the password has expired; set a new one.",
          "As that user, in the database 'system': `ALTER CURRENT USER SET PASSWORD FROM 'the old "
          "one' TO 'a new one'` (cypher-shell asks for it); then set NEO4J_PASSWORD."),
         (isinstance(error, raised.AuthError), StoreRefused,
          f"{server} refused the user name or password.",
          set_it),
         (code.endswith("AuthenticationRateLimit"), StoreRefused,
-         f"{server} has seen too many wrong passwords and waits.",
-         f"{set_it} Then try again in some seconds."),
+         f"{server} refuses to sign in for now: there were too many wrong passwords.",
+         f"{set_it} Then try again in a few seconds."),
         (code.endswith("DatabaseNotFound"), StoreRefused,
          f"{server}: there is no such database.",
-         "Name one that exists in store.database or NEO4J_DATABASE, or none at all."),
+         "Set store.database or NEO4J_DATABASE to one that exists, or leave them unset."),
         (isinstance(error, routed) or "ReadOnly" in code, StoreRefused,
-         f"{server} can only be read.",
-         "Of a cluster, use the address neo4j://…, which finds the member that writes; of one "
-         "server, its settings or whoever runs it made the database read-only."),
+         f"{server} is read-only.",
+         "For a cluster, use an address like neo4j://…, which finds the member that takes writes; "
+         "on a single server, its settings or its administrator made the database read-only."),
         (isinstance(error, raised.Forbidden), StoreRefused,
          f"{server} does not permit it: {reason}.",
          "ragmem needs a user who may read, write, and create constraints and indexes."),
         (".Schema." in code, StoreRefused,
-         f"{server} can't hold the schema: {reason} ({code}).",
+         f"{server} can't create the schema: {reason} ({code}).",
          "Other data may be in the way: give ragmem a database of its own."),
         ("too large to index" in reason, StoreRefused,
-         f"{server} can't keep a value that is longer than its index takes (8,000 bytes).",
-         "Such are a session's folder and the ids: work in a folder with a shorter path, or keep "
-         "this memory in SQLite."),
+         f"{server} can't store a value that is longer than its index allows (8,000 bytes).",
+         "A session's folder and the ids are indexed: work in a folder with a shorter path, or "
+         "keep this memory in SQLite."),
         (code.endswith("OutOfMemoryError"), StoreUnavailable,
-         f"{server} lacks the memory for it: {reason}.",
+         f"{server} does not have enough memory: {reason}.",
          "Raise that limit in its neo4j.conf (`db.memory.transaction.max`, "
-         "`dbms.memory.transaction.total.max`, or the heap), and start it again."),
+         "`dbms.memory.transaction.total.max`, or the heap), and restart it."),
         (not_now or _was_ended(error), StoreUnavailable,
-         f"{server} could not do it now: {reason}.", "Try again; its log tells more."),
+         f"{server} could not do it now: {reason}.", "Try again; its log says more."),
         (isinstance(error, raised.UnsupportedServerProduct), StoreRefused,
          f"What answers at {location} is not Neo4j: {reason}.", "Correct store.url or NEO4J_URI."),
         (isinstance(error, raised.ConfigurationError), StoreRefused,
          f"{server}: {reason}.", "Correct store.url or NEO4J_URI."),
         (isinstance(error, raised.CypherTypeError), StoreRefused,
-         f"{server} holds something of another type than was written: {reason}.", _REPAIR_HINT),
+         f"{server} has a value of another type than was written: {reason}.", _REPAIR_HINT),
         (_NO_INDEX in reason, StoreRefused,
          f"{server} lacks the index {reason.rpartition(_NO_INDEX)[2].strip()}.",
-         "`ragmem store check` makes it anew."),
+         "`ragmem store check` creates it again."),
         (isinstance(error, raised.Neo4jError)
          and not isinstance(error, (raised.CypherSyntaxError, raised.ConstraintError)),
-         StoreRefused, f"{server}: {first} ({code}).", "The server's log tells more."),
+         StoreRefused, f"{server}: {first} ({code}).", "The server's log says more."),
         (isinstance(error, away), StoreUnavailable, f"{server} can't be reached: {first}.",
          "Start it (`ragmem neo4j up` for a local one), or correct its address."),
     )  # fmt: skip

@@ -284,7 +284,7 @@ async def profile(tx: Transaction, owner: str) -> Profile:
     values = _values(row["json"])
     if values is None:
         raise StoreRefused(
-            "The profile in Neo4j can't be read: it was changed by something else than ragmem.",
+            "The profile in Neo4j can't be read: something other than ragmem has changed it.",
             hint="`ragmem store repair` sets it aside.",
         )
     return Profile(values=values, updated_at=row["at"], owner=owner)

@@ -163,8 +163,8 @@ class Repair:
         """Raise StoreRefused while a process works in a session: its writes would be lost."""
         if await self._found("live_processes"):
             raise StoreRefused(
-                "The graph can't be repaired while a process works in a session of it.",
-                hint="Leave the chats that use it, and run this again; one that was killed counts "
+                "The graph can't be repaired while a process is using one of its sessions.",
+                hint="Close the chats that use it, and run this again; one that was killed counts "
                 "for half a minute.",
             )
 
@@ -181,7 +181,7 @@ class Repair:
                 pass
             if self._read_hash != before:
                 raise StoreRefused(
-                    "The graph was written to while it was read out.", hint="Run this again."
+                    "The graph was changed while it was being read.", hint="Run this again."
                 )
             begin = partial(Transaction.run, statement=_GRAPH["begin"], kept=str(kept))
             await self._gateway.write(partial(begin, storeId=self.store_id or None))

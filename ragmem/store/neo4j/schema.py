@@ -128,9 +128,9 @@ async def prepare(
 def _refuse_while_repaired(server: Server, location: str, *, fills: bool) -> None:
     if server.repairs and not fills:
         raise StoreDamaged(
-            f"A repair of the memory in Neo4j at {location} was cut off, or runs now; what was in "
-            f"it is kept: {server.repairs}",
-            hint="`ragmem store repair` goes on with one that was cut off.",
+            f"A repair of the memory in Neo4j at {location} was interrupted or is still running; "
+            f"what was in it is kept: {server.repairs}",
+            hint="`ragmem store repair` continues one that was interrupted.",
         )
 
 
@@ -147,11 +147,11 @@ async def set_store_id(tx: Transaction, store_id: str) -> None:
 
 def _progress(server: Server, location: str) -> str:
     if not server.schema_version:
-        return f"The memory in Neo4j at {location} is set up, once: this may take a minute."
-    done = "is brought up to date"
+        return f"Setting up the memory in Neo4j at {location}, once: this may take a minute."
+    versions = ""
     if server.schema_version < VERSION:
-        done = f"is brought from schema {server.schema_version} to {VERSION}"
-    return f"The memory in Neo4j at {location} {done}: this may take some minutes."
+        versions = f" from schema {server.schema_version} to {VERSION}"
+    return f"Upgrading the memory in Neo4j at {location}{versions}: this may take a few minutes."
 
 
 async def _mark_summaries(gateway: Gateway) -> None:
@@ -326,7 +326,7 @@ async def _create(gateway: Gateway, name: str, statement: str) -> None:
         if "AlreadyExists" not in str(error):
             raise StoreRefused(
                 str(error),
-                hint=f"{error.hint} Are they ragmem's own, `ragmem store repair` mends them.",
+                hint=f"{error.hint} If they are ragmem's own, `ragmem store repair` repairs them.",
             ) from None
 
 

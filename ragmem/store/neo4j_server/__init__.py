@@ -86,7 +86,7 @@ class LocalNeo4j:
         be fetched or did not start.
         """
         if url := self._configured:
-            on_progress(f"NEO4J_URI or store.url names {url}: nothing is started.")
+            on_progress(f"NEO4J_URI or store.url is set to {url}: nothing is started.")
             return await self.status()
         layout, environ = self._layout, self._environ
         self._paths.make()
@@ -133,19 +133,19 @@ class LocalNeo4j:
         if running and await _is_alive(running, self._environ):
             return self._status_of(running)
         return ServerStatus(
-            running=False, detail="No local Neo4j runs; `ragmem neo4j up` starts one."
+            running=False, detail="No local Neo4j is running; `ragmem neo4j up` starts one."
         )
 
     def password(self) -> str:
         """Return the local server's password; StoreRefused if there is no local server."""
         if url := self._configured:
             raise StoreRefused(
-                f"{url} is configured: its password is not ragmem's to keep.",
+                f"{url} is configured: ragmem does not keep its password.",
                 hint="It is read from NEO4J_PASSWORD.",
             )
         if not self._paths.neo4j_password:
             raise StoreRefused(
-                "No local Neo4j was started yet.", hint="`ragmem neo4j up` starts one."
+                "No local Neo4j has been started yet.", hint="`ragmem neo4j up` starts one."
             )
         return self._paths.neo4j_password
 
@@ -173,7 +173,7 @@ class LocalNeo4j:
                 "The local Neo4j is not running.", hint="`ragmem neo4j up` starts it."
             )
         raise StoreRefused(
-            "No Neo4j server is configured, and no local one runs.",
+            "No Neo4j server is configured, and no local one is running.",
             hint="`ragmem neo4j up` starts one here; NEO4J_URI names one elsewhere.",
         )
 
@@ -189,7 +189,7 @@ class LocalNeo4j:
             way=running.way,
             url=running.url,
             pid=running.pid,
-            detail=f"A local Neo4j runs at {running.url} (by {running.way}).",
+            detail=f"A local Neo4j is running at {running.url} (by {running.way}).",
             browser=f"http://127.0.0.1:{running.http}/browser/",
             username=USERNAME,
             cypher_shell=f'NEO4J_PASSWORD="$(ragmem neo4j password)" {line}',
@@ -226,9 +226,9 @@ async def start_stop_lock(layout: Layout, on_progress: Progress) -> AsyncIterato
             said = True
         if loop.time() - began > WAIT_S:
             raise StoreUnavailable(
-                f"Process {other} has not come to an end of starting or stopping the local Neo4j "
-                f"within {WAIT_S:g} s.",
-                hint=f"See what it does, or end it (`kill {other}`), and run this again.",
+                f"Process {other} did not finish starting or stopping the local Neo4j within "
+                f"{WAIT_S:g} s.",
+                hint=f"See what it is doing, or stop it (`kill {other}`), and run this again.",
             )
     try:
         with suppress(OSError):  # a full disk must not prevent stopping a server
@@ -296,7 +296,7 @@ async def start(
             # Somebody took the port after it was found free: use another one.
             if isinstance(error, StoreError) and "already in use" in layout.last_words():
                 ports = Ports(free_port(), free_port())
-                on_progress(f"a port was taken meanwhile: {ports.bolt} and {ports.http} then")
+                on_progress(f"a port was taken meanwhile; trying {ports.bolt} and {ports.http}")
                 continue
             raise
         return running
@@ -314,7 +314,7 @@ async def _ready(running: Running, layout: Layout, environ: Mapping[str, str]) -
         lives = await _is_alive(running, environ)
         if not lives or loop.time() > deadline:
             why = (
-                f"was not ready within {READY_S:.0f} seconds" if lives else "ended while it started"
+                f"was not ready within {READY_S:.0f} seconds" if lives else "exited while starting"
             )
             raise StoreUnavailable(
                 f"Neo4j {why}. Its last lines:\n{layout.last_words()}",
@@ -351,9 +351,9 @@ async def sign_in(url: str, given: str) -> None:
         raise StoreUnavailable(f"Neo4j at {url} listens, but does not answer.") from None
     except AuthError:
         raise StoreRefused(
-            "The local Neo4j has another password than the one that ragmem keeps for it.",
-            hint="Its data was set up by something else: move the folder `neo4j` of ragmem's data "
-            "away, then run `ragmem neo4j up` again.",
+            "The local Neo4j has a different password from the one that ragmem keeps for it.",
+            hint="Its data was created by something else: move the folder `neo4j` out of ragmem's "
+            "data folder, then run `ragmem neo4j up` again.",
         ) from None
     except (DriverError, Neo4jError) as error:
         raise StoreUnavailable(
@@ -373,7 +373,7 @@ def _choose_ports(layout: Layout, on_progress: Progress) -> Ports:
         # Clients that were given the old address need the new one.
         other = free_port()
         on_progress(
-            f"the port {port} ({of}) is taken by another program: {other} is used from here on"
+            f"the port {port} ({of}) is taken by another program; using {other} from now on"
         )
         return other
 

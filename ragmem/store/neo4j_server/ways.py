@@ -291,7 +291,7 @@ class Container:
     async def prepare(self, layout: Layout, on_progress: Callable[[str], None]) -> None:
         """Remove our stopped container; the image is fetched when it is started."""
         await self._run("rm", container_name(layout))
-        on_progress(f"starting Neo4j in {self.name} (its image, about 500 MB, is fetched once)…")
+        on_progress(f"starting Neo4j in {self.name} (its image, about 500 MB, is downloaded once)…")
 
     async def start(self, layout: Layout, ports: Ports) -> Running:
         """Start it; it is ready some seconds later."""
@@ -414,7 +414,7 @@ def _fetch_reporter(on_progress: Callable[[str], None]) -> Callable[[bytes], Non
             due = time.monotonic() + TELL_EACH_S
             megabytes = sum(float(size) / {b"": 1e6, b"k": 1e3, b"M": 1}[of] for size, of in sizes)
             files = counted(len(sizes), "file")
-            on_progress(f"fetched {files}, {megabytes:.0f} of about {_JARS_MB} MB…")
+            on_progress(f"downloaded {files}, {megabytes:.0f} of about {_JARS_MB} MB…")
 
     return heard
 
@@ -438,7 +438,7 @@ class Jars:
         if maven is None:
             raise StoreRefused("Maven (`mvn`) is not installed.", hint=WHAT_TO_INSTALL)
         short = ".".join(self.version.split(".")[:2])
-        on_progress(f"fetching Neo4j {short} (about {_JARS_MB} MB, once)…")
+        on_progress(f"downloading Neo4j {short} (about {_JARS_MB} MB, once)…")
         partial = layout.folder / "fetching"
         shutil.rmtree(partial, ignore_errors=True)
         # Maven may write next to its pom, and ours is among the installed files.
@@ -454,7 +454,7 @@ class Jars:
         if code != 0 or not any(partial.glob("*.jar")):
             words = _last_lines(_INFO_LINES.sub("", words))
             raise StoreUnavailable(
-                f"Maven could not fetch Neo4j. Its last lines:\n{words}",
+                f"Maven could not download Neo4j. Its last lines:\n{words}",
                 hint="Check the network, and Maven's own settings (~/.m2/settings.xml) for a "
                 "proxy or mirror; then run `ragmem neo4j up` again.",
             )

@@ -228,8 +228,8 @@ class SpooledStore:
         is_of_turn = any(isinstance(write, _OF_TURN) for write in writes)
         if creates or not self._loss_reported or (begins and self._loss_reported != "session"):
             self._notices.append(
-                f"This {'turn ' * is_of_turn}is not kept: the memory is away, and {unwritable} "
-                "What came before is still kept."
+                f"This {'turn ' * is_of_turn}was not stored: the memory is unavailable, and "
+                f"{unwritable} What came before is still kept."
             )
         self._loss_reported = "session" if creates and not begins else "more"
 
@@ -326,16 +326,16 @@ class SpooledStore:
         self._away, self._retry_at, self._pause_s = None, 0.0, self._patience.retry_s
         if self._outage_reported:
             self._outage_reported = False
-            waited = f" {_writes(count)} that waited {_are(count)} stored." if count else ""
+            waited = f" {_writes(count)} that waited {_are(count)} now stored." if count else ""
             self._notices.append(f"Memory is back.{waited}")
         elif left:
             self._notices.append(
-                f"{_writes(left)} that an earlier process had to leave {_are(left)} stored."
+                f"{_writes(left)} left by an earlier process {_are(left)} now stored."
             )
         if why := self._replay.take_refusal():
             self._notices.append(
-                f"Memory did not take all that waited: {why} "
-                f"What it did not take is kept in {self._spool.folder}."
+                f"Memory did not accept everything that waited: {why} "
+                f"The rest is kept in {self._spool.folder}."
             )
 
     def take_notices(self) -> list[str]:
@@ -349,10 +349,10 @@ class SpooledStore:
         anew = not self._outage_reported and self.why_away()
         if anew:
             self._outage_reported, self._spooling_reported = True, False
-            notices.append(f"Memory is away: {anew}")
+            notices.append(f"Memory is unavailable: {anew}")
         if self._outage_reported and self._waiting and not self._spooling_reported:
             # Often nothing is spooled yet at that time, and without recording nothing ever will be.
-            self._spooling_reported, kept = True, "What happens meanwhile is kept on this disk."
+            self._spooling_reported, kept = True, "Meanwhile, everything is kept on this disk."
             notices.append(f"{notices.pop()} {kept}" if anew else kept)
         return notices
 
@@ -378,7 +378,7 @@ class SpooledStore:
             self._opening = self._hold(self._open())
         elif self._is_overdue(self._patience.read_s):
             raise StoreUnavailable(
-                f"The memory does not open within {self._patience.read_s:g} s.",
+                f"The memory did not open within {self._patience.read_s:g} s.",
                 hint="Try again in a moment; `ragmem doctor` shows which store it is.",
             )
         return await asyncio.shield(self._opening)
@@ -428,8 +428,8 @@ class SpooledStore:
         store_id = await store.store_id()
         if self._store_id and store_id and store_id != self._store_id:
             raise StoreUnavailable(
-                "Another memory is where this one's was.",
-                hint="Put it back; or begin anew, to use the one that is there.",
+                "The memory was replaced by another one while in use.",
+                hint="Put the first one back, or start again to use the one that is there.",
             )
         self._store_id = store_id or self._store_id
         met = partial(self._spool.meet, store_id)
@@ -440,8 +440,8 @@ class SpooledStore:
         if left:
             self._waiting -= left
             self._notices.append(
-                f"Another database is where the memory was. {_writes(left)} that {_are(left)} "
-                f"for the one before {'stays' if left == 1 else 'stay'} in {self._spool.folder}."
+                f"The memory's database was replaced by another one. {_writes(left)} for the "
+                f"first one {'stays' if left == 1 else 'stay'} in {self._spool.folder}."
             )
 
     async def read(self, query: Callable[[Store], Awaitable[T]]) -> T:
@@ -471,15 +471,15 @@ class SpooledStore:
             raise
         except Exception as error:
             # A bug, or a record that can't be read: the caller treats it as an error of the store.
-            _log.warning("The memory could not be asked: %s", error, exc_info=True)
-            raise StoreError(f"The memory could not be asked: {error!r}.") from error
+            _log.warning("The memory could not be read: %s", error, exc_info=True)
+            raise StoreError(f"The memory could not be read: {error!r}.") from error
 
     def _unavailable(self) -> StoreError:
         if self._away is None and self._waiting:
             return StoreUnavailable(f"{counted(self._waiting, 'write', 'wait')} for the memory.")
         if self._away is None:
             return StoreUnavailable(
-                "What an earlier process had to leave is being stored.", hint="Try again soon."
+                "Writes left by an earlier process are being stored.", hint="Try again soon."
             )
         return type(self._away)(str(self._away), hint=self._away.hint)
 
@@ -527,8 +527,8 @@ class SpooledStore:
         await self._on_disk(self._spool.close)
         self._disk_thread.shutdown(wait=False)
         if self._has_losses:
-            away = self._away or StoreUnavailable("The memory was away.")
-            raise type(away)(f"Not all of this is kept: {away}", hint=away.hint)
+            away = self._away or StoreUnavailable("The memory was unavailable.")
+            raise type(away)(f"Not all of this was stored: {away}", hint=away.hint)
 
     # --- forwarded to the store ----------------------------------------------------
 

@@ -390,7 +390,7 @@ class Replay:
             failpoint("spool.replay")
             unknown = [line for line in lines if from_line(line) is None]
             if unknown:
-                self._refused = max(map(damage, unknown)) or "it is of a newer version."
+                self._refused = max(map(damage, unknown)) or "it was written by a newer version."
             known = [line for line in lines if line not in unknown] if unknown else lines
             leftover = unknown + await self._apply_known(store, known)
             failpoint("spool.replayed")

@@ -151,12 +151,12 @@ def lost(database: Path, how: str) -> StoreDamaged:
     """Return the error for a database that existed and is gone."""
     way = ""
     if copies := daily_copies(database):
-        way = f": `ragmem store repair` takes {copies[0]}"
+        way = f": `ragmem store repair` uses {copies[0]}"
     elif made := newest_backup(database):
         way = f": copy {made} to its place"
     return StoreDamaged(
-        f"The memory's database {database} {how}, but it held something before.",
-        hint=f"Put it back from a backup{way}. To start an empty memory instead, move away what is "
+        f"The memory's database {database} {how}, but it was in use before.",
+        hint=f"Restore it from a backup{way}. To start an empty memory instead, move away what is "
         f"left of it and remove {marker(database)}.",
     )
 
@@ -165,8 +165,8 @@ def damaged(database: Path, why: str) -> StoreDamaged:
     """Return the error for a file that is not an intact database; it is left as it is."""
     return StoreDamaged(
         f"The memory's database {database} is damaged: {why}. It was left as it is.",
-        hint="`ragmem store repair` saves what can be read into a new one and keeps this one; a "
-        "backup put in its place works too.",
+        hint="`ragmem store repair` saves what can be read into a new one and keeps this one; or "
+        "put a backup in its place.",
     )
 
 
@@ -219,14 +219,14 @@ def _from_errno(number: int | None, database: Path) -> RagmemError | None:
         case errno.EMFILE | errno.ENFILE:
             return StoreUnavailable(
                 f"The memory's database {database} can't be opened: {os.strerror(number)}.",
-                hint="Close what holds them, or raise the limit (`ulimit -n`); what was stored "
-                "before is safe.",
+                hint="Close programs that have many files open, or raise the limit (`ulimit -n`); "
+                "what was stored before is safe.",
             )
         case errno.ENOMEM:
             return StoreUnavailable(
                 f"The memory's database {database} can't be used: {os.strerror(number)}.",
-                hint="End what takes the computer's memory, then try again; what was stored is "
-                "safe.",
+                hint="Close programs that use much of the machine's memory, then try again; what "
+                "was stored before is safe.",
             )
         case errno.EROFS | errno.EACCES | errno.EPERM:
             return unwritable(database, os.strerror(number))
@@ -248,7 +248,7 @@ def translated(
         case apsw.BusyError() | apsw.LockedError():
             return StoreUnavailable(
                 f"The memory's database {database} is in use by another process, "
-                f"which did not let go of it within {timeout_s:g} s.",
+                f"which did not release it within {timeout_s:g} s.",
                 hint="Try again; nothing is damaged.",
             )
         case apsw.FullError():
@@ -352,7 +352,7 @@ _TEMPORARY = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE,
 
 NETWORK_NOTICE = (
     "The memory's folder can't have a write-ahead log (is it on a network drive?): a rollback "
-    "journal is used instead. It is as safe, but processes that use it at once wait for each other."
+    "journal is used instead. It is as safe, but processes that share it wait for each other."
 )
 
 
@@ -396,7 +396,7 @@ def open_for_writing(
     try:
         db.set_busy_timeout(round(timeout_s * 1000))
         if db.readonly("main"):
-            raise unwritable(database, "it may only be read")
+            raise unwritable(database, "it is read-only")
         if _version(db, database) < VERSION or text_index.is_old(db):
             # One process at a time: switching the journal mode ignores the busy timeout.
             alone = lock(locks_dir / "schema.lock", timeout_s=timeout_s)
@@ -485,7 +485,7 @@ def open_alone(database: Path, access: Access, *, timeout_s: float) -> Database:
     leave_untouched(db)
     if _version(db, database) < VERSION:
         db.close()
-        raise unwritable(database, "it has to be brought up to date first")
+        raise unwritable(database, "it must be upgraded first")
     return db
 
 

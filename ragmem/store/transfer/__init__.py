@@ -258,7 +258,7 @@ def stream_of_lines(file: Path) -> Stream:
             msgspec.json.decode(beginning.readline(_LONGEST_HEAD), type=_Head)
         except msgspec.MsgspecError:
             raise UsageError(
-                f"{file} is no backup of ragmem's memory.",
+                f"{file} is not a backup of ragmem's memory.",
                 hint="`ragmem store backup FILE` writes one. `ragmem sessions import` takes "
                 "sessions, `ragmem memory import` memories.",
             ) from None
@@ -279,7 +279,7 @@ def stream_of_lines(file: Path) -> Stream:
                         # The records themselves have what superseded them.
                         write = replace(write, supersedes=())
                     batch.append(write)
-                except (msgspec.MsgspecError, UnicodeDecodeError):
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                     damage = f"its line {count + 2} can't be read"
                     break
                 if len(batch) >= BATCH:
@@ -289,8 +289,8 @@ def stream_of_lines(file: Path) -> Stream:
             yield batch
         if not ended:
             raise StoreDamaged(
-                f"The backup {file} is damaged: {damage or 'its end is missing'}. What stands "
-                "before that was taken.",
+                f"The backup {file} is damaged: {damage or 'its end is missing'}. Everything "
+                "before that was restored.",
                 hint="Use another backup if there is one.",
             )
 

@@ -227,9 +227,9 @@ def decoded(data: bytes) -> SessionDocument:
         document = msgspec.json.decode(data, type=SessionDocument)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
-            f"This is no session that ragmem has exported: {error}.",
-            hint="`ragmem sessions export -o FILE` writes such a file. `ragmem memory import` "
-            "takes memories, `ragmem store migrate --from` backups.",
+            f"This is not a session exported by ragmem: {error}.",
+            hint="`ragmem sessions export -o FILE` writes one. `ragmem memory import` takes "
+            "memories, `ragmem store migrate --from` backups.",
         ) from None
     _check(document)
     return document
@@ -237,16 +237,15 @@ def decoded(data: bytes) -> SessionDocument:
 
 def _check(document: SessionDocument) -> None:
     session = document.session
-    leaves = list(_leaves(document))
-    times = [each for _, each in leaves if isinstance(each, datetime)]
+    values = list(leaves(document))
     used = [number for turn in document.turns for number in msgspec.structs.astuple(turn.usage)]
     wrong = ""
     if [turn.turn_index for turn in document.turns] != list(range(1, len(document.turns) + 1)):
         wrong = "its turns are not numbered from 1 without gaps"
-    elif strange_times := [reason for each in times if (reason := wrong_time(each))]:
-        wrong = strange_times[0]
+    elif strange_time := wrong_time_in(document):
+        wrong = strange_time
     elif any(number is not None and number < 0 for number in used):
-        wrong = "a turn has used less than nothing"
+        wrong = "a turn has negative usage"
     elif not session.parent_session_id and any(
         turn.session_id != session.session_id for turn in document.turns
     ):
@@ -260,13 +259,19 @@ def _check(document: SessionDocument) -> None:
         wrong = "a memory does not come from it"
     elif strange := [kind for kind in OF_SESSIONS if _is_of_another(document, kind)]:
         wrong = f"{strange[0].called} is of another session"
-    elif any(len(str(each).encode()) > _MOST_ID_BYTES for is_id, each in leaves if is_id):
+    elif any(len(str(each).encode()) > _MOST_ID_BYTES for is_id, each in values if is_id):
         wrong = f"an id in it is longer than {_MOST_ID_BYTES:,} bytes"
     elif not is_a_path(session.cwd):
-        wrong = "its folder is no path"
+        wrong = "its folder is not a path"
     if wrong:
         shown = one_line(session.session_id, _SHOWN_CHARS)
         raise UsageError(f"The session {shown} can't be imported: {wrong}.")
+
+
+def wrong_time_in(record: msgspec.Struct) -> str:
+    """Return why one of its times can't be stored, or "" if all can."""
+    times = (each for _, each in leaves(record) if isinstance(each, datetime))
+    return next(filter(None, map(wrong_time, times)), "")
 
 
 def _is_of_another(document: SessionDocument, kind: OfASession) -> bool:
@@ -287,15 +292,15 @@ def _holds_ids(held: Any) -> bool:
     return any(isinstance(each, IdOf) for each in marks) or any(map(_holds_ids, get_args(held)))
 
 
-def _leaves(value: object, *, is_id: bool = False) -> Iterator[tuple[bool, object]]:
+def leaves(value: object, *, is_id: bool = False) -> Iterator[tuple[bool, object]]:
     """Yield all texts, numbers and times in a document, each with whether it is an id."""
     match value:
         case msgspec.Struct():
             for name, holds_ids in _of_ids(type(value)).items():
-                yield from _leaves(getattr(value, name), is_id=holds_ids)
+                yield from leaves(getattr(value, name), is_id=holds_ids)
         case tuple():
             for each in value:
-                yield from _leaves(each, is_id=is_id)
+                yield from leaves(each, is_id=is_id)
         case _:
             yield is_id, value
 
@@ -374,8 +379,8 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
     session_id = document.session.session_id
     if not as_new and await store.get(Session, [session_id]):
         raise UsageError(
-            f"Session {short_id(session_id)} is here already.",
-            hint="--as-new imports it as another one.",
+            f"Session {short_id(session_id)} is already here.",
+            hint="To import it as another one, add --as-new.",
         )
     if as_new or not await _shares_turns(store, document):
         document = _without_parent(document, as_new=as_new)
@@ -385,8 +390,8 @@ async def import_document(store: Archive, document: SessionDocument, *, as_new: 
     summaries = await _coverable(store, document)
     if known := await store.get(Summary, [summary.summary_id for summary in summaries]):
         raise UsageError(
-            f"Summary {known[0].summary_id} is here already, in another session.",
-            hint="--as-new imports everything with new ids.",
+            f"Summary {known[0].summary_id} is already here, in another session.",
+            hint="To import everything with new ids, add --as-new.",
         )
     writes.append(PutSession(session=document.session))
     writes += [

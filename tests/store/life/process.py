@@ -187,7 +187,7 @@ class Process(RuleBasedStateMachine):
                 await asyncio.sleep(0.005)
         assert isinstance(self.store, SpooledStore)
         said = " ".join(self.store.take_notices())
-        assert "did not take" not in said, said
+        assert "did not accept" not in said, said
 
     def verify(self) -> None:
         """All that was acknowledged is there once, and nothing else; no promise is broken."""
