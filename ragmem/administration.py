@@ -67,7 +67,7 @@ _TIMEOUT_S = 600.0
 """For one statement over a whole graph."""
 _PAGE = 100
 _ALL = 2**31 - 1
-_TOLD_SESSIONS = 20
+_LISTED_SESSIONS = 20
 """How many sessions that lost turns are listed one by one."""
 _LONGEST_TURN = timedelta(days=1)
 """How long after a session's recorded last activity its last turn may still edit files."""
@@ -213,17 +213,17 @@ class Administration:
             database = Path(folder) / "memory.db"
             shutil.copyfile(file, database)
             try:
-                with _as_ragmem_wrote(file):
+                with _reporting_damage(file):
                     store = await SQLiteStore.open(database, locks_dir=Path(folder) / "locks")
                 try:
-                    with _as_ragmem_wrote(file):
+                    with _reporting_damage(file):
                         source = await _copy_source(store)
                     stream = _with_owner(source.stream, self.owner_id, file)
                     yield msgspec.structs.replace(source, stream=stream, label=str(file))
                 finally:
                     await store.aclose()
             except (StoreDamaged, StoreRefused) as error:
-                raise _of_backup(error, database, file) from None
+                raise _about_backup(error, database, file) from None
 
     async def claims(self, source: CopySource, into: "Archive") -> Claims:
         """Return the standing, and the profile, that a copy's new and changed records would bring.
@@ -335,8 +335,7 @@ class Administration:
             return await import_document(store, document, as_new=as_new), document
 
     async def delete(self, session: Session) -> dict[str, int]:
-        """Delete a session with everything derived from it; returns how much was deleted, by
-        kind."""
+        """Delete a session with everything derived from it; returns counts by kind."""
         from ragmem.logs import log_deletion
         from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
         from ragmem.memory.turns import stands_in
@@ -344,7 +343,7 @@ class Administration:
 
         preimages = Preimages(self.paths.data_dir / "preimages")
         async with self.archive(existing=True) as store:
-            outputs, copies, said = await _left_by(store, session, preimages)
+            outputs, copies, said = await _leftovers(store, session, preimages)
             gone = await store.delete_session(session.session_id)
         folder = self.paths.data_dir / "outputs"
         files = [file for name in sorted(outputs) if (file := folder / name).is_file()]
@@ -397,15 +396,15 @@ class Administration:
     async def repair(self, new: NewFile, say: Callable[[str], None]) -> Saved | None:
         """Repair the configured store; None if it is intact. `say` receives what was done."""
         if self.kind != "neo4j":
-            return await self._save_database(say)
+            return await self._repair_database(say)
         # A second repair would take this one for interrupted, and empty what it is filling.
-        alone = lock(self.paths.data_dir / "repair.lock", timeout_s=0)
+        only_one = lock(self.paths.data_dir / "repair.lock", timeout_s=0)
         try:
-            return await self._mend_graph(new, say)
+            return await self._repair_graph(new, say)
         finally:
-            os.close(alone)
+            os.close(only_one)
 
-    async def _save_database(self, say: Callable[[str], None]) -> Saved | None:
+    async def _repair_database(self, say: Callable[[str], None]) -> Saved | None:
         """Copy what can be read into a new database, which replaces the damaged one."""
         from ragmem.store.spool.files import Spool
         from ragmem.store.sqlite import SQLiteStore, schema
@@ -444,15 +443,15 @@ class Administration:
         if kept.exists():
             said += f" The damaged database is kept: {kept}"
         say(said)
-        for each in lost_turns[:_TOLD_SESSIONS]:
+        for each in lost_turns[:_LISTED_SESSIONS]:
             title = one_line(each.title, 80)
             turns = f"{each.lost:,} of {counted(each.had, 'turn')}"
             say(f"Lost from session {short_id(each.session_id)} “{title}”: {turns}.")
-        if (more := len(lost_turns) - _TOLD_SESSIONS) > 0:
+        if (more := len(lost_turns) - _LISTED_SESSIONS) > 0:
             say(f"{counted(more, 'more session')} lost turns.")
         return Saved(found)
 
-    async def _mend_graph(self, new: NewFile, say: Callable[[str], None]) -> Saved | None:
+    async def _repair_graph(self, new: NewFile, say: Callable[[str], None]) -> Saved | None:
         """Rebuild the graph from what can be read, after writing a copy of it to a file."""
         from ragmem.store import transfer
         from ragmem.store.neo4j.repair import Repair
@@ -460,23 +459,23 @@ class Administration:
         from ragmem.store.sqlite.repair import rebuild
 
         timeout_s = max(_TIMEOUT_S, self.config.store.timeout_s)
-        mending = await Repair.open(self.neo4j.connection(), timeout_s=timeout_s)
+        repairing = await Repair.open(self.neo4j.connection(), timeout_s=timeout_s)
         try:
-            if mending.cut_off:
-                kept = _read_out(mending.cut_off)
+            if repairing.cut_off:
+                kept = _saved_graph(repairing.cut_off)
                 say("Resuming an interrupted repair.")
             else:
-                found = await mending.findings()
+                found = await repairing.findings()
                 if not found:
                     return None
-                await mending.refuse_while_used()
+                await repairing.refuse_while_used()
                 for each in found:
                     say(f"{each.what}: {each.where}")
                 kept = self._backup_file("graph", "damaged.jsonl")
                 with new(kept) as part, part.open("wb") as out:
-                    async for portion in mending.graph():
+                    async for portion in repairing.graph():
                         out.writelines(msgspec.json.encode(row) + b"\n" for row in portion)
-            copy = GraphCopy(kept, mending.store_id, utc_now())
+            copy = GraphCopy(kept, repairing.store_id, utc_now())
             saved = self._backup_file("graph", "saved.db")
             with (
                 tempfile.TemporaryDirectory(prefix="repairing-", dir=self.paths.data_dir) as name,
@@ -490,13 +489,13 @@ class Administration:
                 f"be read). The readable part is in {saved}. If this is interrupted, run it "
                 "again."
             )
-            await mending.empty(kept)
+            await repairing.empty(kept)
             async with self.file(saved) as source, self.archive("neo4j", fills=True) as store:
                 await transfer.copy(source.stream, store, lambda *_: None)
-                await mending.end(copy.due)
+                await repairing.end(copy.due)
                 return Saved(await store.info(), await store.check())
         finally:
-            await mending.aclose()
+            await repairing.aclose()
 
     def waiting_writes(self) -> int:
         """Return how many writes wait on this disk, for any store."""
@@ -566,7 +565,7 @@ def _with_owner(stream: "Stream", owner: str, file: Path) -> "Stream":
     from ragmem.store.transfer.document import wrong_time_in
 
     async def writes() -> AsyncIterator[Sequence[Write]]:
-        with _as_ragmem_wrote(file):
+        with _reporting_damage(file):
             async for batch in stream():
                 if wrong := next(filter(None, map(wrong_time_in, batch)), ""):
                     raise msgspec.ValidationError(wrong)
@@ -576,7 +575,7 @@ def _with_owner(stream: "Stream", owner: str, file: Path) -> "Stream":
 
 
 @contextmanager
-def _as_ragmem_wrote(file: Path) -> Iterator[None]:
+def _reporting_damage(file: Path) -> Iterator[None]:
     """Raise StoreDamaged for a backup that is a database, but contains what ragmem never writes."""
     import apsw
 
@@ -589,7 +588,7 @@ def _as_ragmem_wrote(file: Path) -> Iterator[None]:
         ) from None
 
 
-def _read_out(cut_off: str) -> Path:
+def _saved_graph(cut_off: str) -> Path:
     """Return the file of an interrupted repair; raises UsageError if it is on another machine."""
     file = Path(cut_off)
     if not file.is_file():
@@ -603,13 +602,13 @@ def _read_out(cut_off: str) -> Path:
     return file
 
 
-def _of_backup(error: StoreError, database: Path, file: Path) -> StoreError:
+def _about_backup(error: StoreError, database: Path, file: Path) -> StoreError:
     """Reword an error about the temporary copy of a backup as one about the backup."""
-    told = f"The database {database}"
-    if told not in str(error):
+    prefix = f"The database {database}"
+    if prefix not in str(error):
         return error
     hint = _ANOTHER_BACKUP if isinstance(error, StoreDamaged) else error.hint
-    return type(error)(str(error).replace(told, f"The backup {file}"), hint=hint)
+    return type(error)(str(error).replace(prefix, f"The backup {file}"), hint=hint)
 
 
 def _rebuilt(
@@ -647,7 +646,7 @@ def _rebuilt(
             source.connection.close()
 
 
-async def _left_by(
+async def _leftovers(
     store: "Archive", session: Session, preimages: "Preimages"
 ) -> tuple[set[str], set[str], set[str]]:
     """Return what a session leaves behind: its commands' output files, file copies that no other
@@ -668,10 +667,10 @@ async def _left_by(
             for call in turn.tool_calls:
                 if call.tool_name == RUN_COMMAND:
                     outputs.update(_KEPT_OUTPUT.findall(call.result))
-    return outputs, await _named_by_none(store, session, copies, preimages), said
+    return outputs, await _unreferenced(store, session, copies, preimages), said
 
 
-async def _named_by_none(
+async def _unreferenced(
     store: "Archive", session: Session, copies: set[str], preimages: "Preimages"
 ) -> set[str]:
     """Return the copies to which no other session refers, in any project."""

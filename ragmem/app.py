@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 
 _EMBEDDER_LOCK = "embedder.lock"
-_LOOKED_AT = (10, 200)
+_CHAT_LOOKBACK = (10, 200)
 """How many sessions are searched for the newest chat: at first, and if none is among those."""
 _SEEN_LOOKBACK = 200
 """Files read in this many of the latest turns need not be read again before an edit."""
@@ -271,8 +271,8 @@ class App:
             older = [spools / name for name in self._address.older_spools]
             limit_s = self.config.store.timeout_s
             # Nobody is typing, as with a guest: a program needs what it stored rather than speed.
-            calm = Patience(stall_s=limit_s + 1, read_s=2 * limit_s)
-            patience = calm if self._patient else Patience()
+            patient = Patience(stall_s=limit_s + 1, read_s=2 * limit_s)
+            patience = patient if self._patient else Patience()
             self._store = SpooledStore(
                 self._open_store, spools / self._address.spool, older=older, patience=patience
             )
@@ -379,7 +379,7 @@ class App:
         if tail := self.memory.tail:
             await newest_is_stored(await self.store(), tail, self.cwd, wait_s)
         newest: list[Session] = []
-        for limit in _LOOKED_AT if chats else (1,):
+        for limit in _CHAT_LOOKBACK if chats else (1,):
             found = await self.sessions_here(limit, status="active")
             talked = [each for each in found if ASKED not in each.tags] if chats else []
             newest = (talked or found)[:1]
@@ -530,8 +530,7 @@ class App:
     # --- agents -----------------------------------------------------------------
 
     async def agent(self, session: Session, options: "Options", approver: Approver) -> "Agent":
-        """Create an agent in the session; raises NoModel, ConfigError or UsageError if it can't
-        be."""
+        """Create an agent in the session; raises NoModel, ConfigError or UsageError."""
         from ragmem.agent import create_agent
         from ragmem.llm.models import about, choose_effort, choose_model, open_llm
 
@@ -553,7 +552,7 @@ class App:
             msgspec.structs.replace(options, effort=effort),
             llm=llm,
             approver=approver,
-            before=await self._calls_before(session),
+            before=await self._earlier_calls(session),
             skill_set=self._skill_set(real_folder(project.path, self.cwd)),
         )
         self._agents.append(agent)
@@ -618,8 +617,8 @@ class App:
             sandbox = self.sandbox
             await asyncio.to_thread(lambda: sandbox.mechanism)
 
-    async def _calls_before(self, session: Session) -> list[ToolCall]:
-        """Return a continued session's latest tool calls; leaves a notice if others are using
+    async def _earlier_calls(self, session: Session) -> list[ToolCall]:
+        """Return a continued session's latest tool calls; leaves a notice of other processes in
         it."""
         if not session.turn_count:
             return []
@@ -640,7 +639,7 @@ class App:
 # --- the detached process -----------------------------------------------------------
 
 
-def _alone(config: Config) -> Config:
+def _standalone(config: Config) -> Config:
     """Return settings for a process that loads the embedder itself, instead of asking another."""
     embeddings = msgspec.structs.replace(config.memory.embeddings, idle_s=0.0)
     memory = msgspec.structs.replace(config.memory, embeddings=embeddings)
@@ -656,7 +655,7 @@ async def work_alone(config: Config, paths: Paths, *, model: str = "") -> bool:
 
     if config.store.kind == "sqlite" and not paths.database.exists():
         return False
-    async with App(_alone(config), paths, cwd=paths.data_dir) as app:
+    async with App(_standalone(config), paths, cwd=paths.data_dir) as app:
         return await background.work_alone(app.background, paths, model=model)
 
 
@@ -669,7 +668,7 @@ async def answer_others(config: Config, paths: Paths) -> None:
     idle_s = config.memory.embeddings.idle_s
     if not idle_s or not config.memory.enabled or not is_shipped(config):
         return
-    embedder = configured_embedder(_alone(config), paths, version=__version__)
+    embedder = configured_embedder(_standalone(config), paths, version=__version__)
     assert embedder is not None
     where = addresses.configured(config, paths, environment())
 

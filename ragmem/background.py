@@ -55,7 +55,7 @@ LONGEST_S = 600.0
 INLINE_S = 60.0
 """Limit for pending work before a short process ends, with `memory.worker = "inline"`."""
 _LOCK = "worker.lock"
-_LOOKED_AT_S = 0.5
+_LOCK_WAIT_S = 0.5
 """Waits this long for the lock, because a check for a running worker holds it briefly."""
 
 
@@ -86,9 +86,9 @@ class Background:
         self._llm: LLM | None = None
         self._worker: Worker | None = None
         self._summarizer: Summarizer | None = None
-        self._told = False
+        self._notice_given = False
         self._say = say
-        self._runs = False
+        self._alongside = False
         """Whether it works alongside a conversation."""
         self._everywhere: bool | None = None
         """While draining: whether to embed all projects' code, or only this process's own."""
@@ -112,25 +112,25 @@ class Background:
     @property
     def doing(self) -> str:
         """A word for what it works on alongside the conversation; empty while idle."""
-        if self._worker and self._runs and self._worker.doing:
+        if self._worker and self._alongside and self._worker.doing:
             return self._worker.doing
         return "indexing" if self._codebase and self._codebase.is_looking else ""
 
     def start(self, *, model: str = "") -> None:
         """Start working alongside the conversation; `model` is the name of the main model."""
         if self._worker is None:
-            self._worker = self._made(model)
-            self._runs = True
+            self._worker = self._make_worker(model)
+            self._alongside = True
             self._worker.start()
 
     def wake(self) -> None:
         """Signal that there may be work, if it works alongside a conversation."""
-        if self._worker and self._runs:
+        if self._worker and self._alongside:
             self._worker.wake()
 
     def leave_vectors(self) -> None:
         """Leave embeddings that are too many for a conversation's worker to a detached process."""
-        if self._runs and self._config.memory.worker == "detached":
+        if self._alongside and self._config.memory.worker == "detached":
             leave_to_a_process(self._paths, model=self._model)
 
     @property
@@ -145,7 +145,7 @@ class Background:
         """
         if self._worker:
             await self._worker.aclose()
-        self._worker = self._worker or self._made(model)
+        self._worker = self._worker or self._make_worker(model)
         self._everywhere = everywhere
         try:
             return await self._worker.drain(limit_s)
@@ -159,7 +159,7 @@ class Background:
 
     async def summarize(self, session: Session, *, model: str = "") -> str:
         """Renew a session's own summary now; raises UsageError if summaries are turned off."""
-        worker = self._worker = self._worker or self._made(model)
+        worker = self._worker = self._worker or self._make_worker(model)
         if self._summarizer is None or not self._memory.records:
             made = self._config.memory.summaries.enabled
             setting = "memory.enabled" if made else "memory.summaries.enabled"
@@ -185,9 +185,9 @@ class Background:
 
     async def vectors_notice(self) -> str:
         """Return, once, a notice that stored embeddings are another model's; else empty."""
-        if self._told or self._embedder is None:
+        if self._notice_given or self._embedder is None:
             return ""
-        self._told = True
+        self._notice_given = True
         with suppress(StoreError):
             mark = await (await self._open_store()).embedder()
             if mark is not None:
@@ -238,7 +238,7 @@ class Background:
         if self._embedder:
             await self._embedder.aclose()
 
-    def _made(self, model: str) -> "Worker":
+    def _make_worker(self, model: str) -> "Worker":
         from ragmem.memory.summaries.summarizer import Summarizer
         from ragmem.memory.worker import Worker
 
@@ -299,8 +299,8 @@ def settings_of(config: Config, memory: str) -> str:
     # Timeouts are each process's own, and do not affect results.
     embeddings = msgspec.structs.replace(config.memory.embeddings, idle_s=0.0, timeout_s=1.0)
     code = msgspec.structs.replace(config.code, wait_s=0.0)
-    told = (memory, config.store, config.model.embedding, embeddings, config.memory.facts, code)
-    return hashlib.sha256(msgspec.msgpack.encode(told)).hexdigest()
+    relevant = (memory, config.store, config.model.embedding, embeddings, config.memory.facts, code)
+    return hashlib.sha256(msgspec.msgpack.encode(relevant)).hexdigest()
 
 
 def summary_model(config: Config, paths: Paths, *, flag: str = "") -> LLM | None:
@@ -342,7 +342,7 @@ async def work_alone(background: Background, paths: Paths, *, model: str = "") -
     """Run as the detached process; returns False if another one is running."""
     try:
         make_private(paths.locks_dir)
-        handle = lock(paths.locks_dir / _LOCK, timeout_s=_LOOKED_AT_S)
+        handle = lock(paths.locks_dir / _LOCK, timeout_s=_LOCK_WAIT_S)
     except (StoreUnavailable, OSError):
         return False
     try:
@@ -365,7 +365,7 @@ def is_at_work(paths: Paths) -> bool:
         return False
 
 
-_HELD_S = 5.0
+_SQLITE_OPEN_S = 5.0
 """How long a SQLite database stays open after a query: short, so that commands need not wait."""
 
 
@@ -383,13 +383,13 @@ class Warm:
         self._embedder = embedder
         # An open connection to a server blocks nobody, and its embeddings take long to load.
         server = config.store.kind == "neo4j"
-        held_s = config.memory.embeddings.idle_s if server else _HELD_S
-        self._held = HeldStore(open_store, held_s=held_s, on_close=self._close_code)
+        held_s = config.memory.embeddings.idle_s if server else _SQLITE_OPEN_S
+        self._store = HeldStore(open_store, held_s=held_s, on_close=self._close_code)
         metrics = Metrics()
         limits = thresholds(embedder.info, config.memory.embeddings)
-        self._recall = Recall(self._held.opened, embedder, metrics=metrics)
+        self._recall = Recall(self._store.opened, embedder, metrics=metrics)
         self._facts = Facts(
-            self._held.opened,
+            self._store.opened,
             new_id(),
             embedder=embedder,
             limits=limits,
@@ -424,14 +424,14 @@ class Warm:
 
     async def aclose(self) -> None:
         """Close the store and the indexes."""
-        await self._held.aclose()
+        await self._store.aclose()
 
     async def _find(self, question: Question) -> Found:
-        async with self._held.used():
+        async with self._store.used():
             return await self._recall.find(question)
 
     async def _search_facts(self, asked: FactQuestion) -> list[FactHit]:
-        async with self._held.used():
+        async with self._store.used():
             return await self._facts.search(
                 asked.text,
                 project_id=asked.project_id,
@@ -441,7 +441,7 @@ class Warm:
             )
 
     async def _search_code(self, asked: CodeRequest) -> list[CodeHit]:
-        async with self._held.used():
+        async with self._store.used():
             code = self._code[asked.writes]
             # Look for changes since the last query, as each process does once.
             code.begin(asked.project, stores=False)

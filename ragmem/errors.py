@@ -9,7 +9,7 @@ import re
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_TRY_AGAIN = 0, 1, 2, 75
 EXIT_SIGINT, EXIT_SIGPIPE, EXIT_SIGTERM = 130, 141, 143
-_OF_THE_COMPUTER = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+_RESOURCE_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 
 
 class RagmemError(Exception):
@@ -172,8 +172,10 @@ def chain(error: BaseException | None) -> list[BaseException]:
 
 def in_the_systems_words(error: BaseException) -> str:
     """Return the system's own message: `Connection refused`, not `All attempts failed`."""
-    told = [_strerror(each) for each in chain(error) if isinstance(each, OSError) and each.strerror]
-    return told[-1] if told else str(error) or type(error).__name__
+    messages = [
+        _strerror(each) for each in chain(error) if isinstance(each, OSError) and each.strerror
+    ]
+    return messages[-1] if messages else str(error) or type(error).__name__
 
 
 def _strerror(error: OSError) -> str:
@@ -206,7 +208,7 @@ def lacking(error: BaseException) -> str:
     match error:
         case MemoryError():
             return os.strerror(errno.ENOMEM)
-        case OSError(errno=number) if number in _OF_THE_COMPUTER:
+        case OSError(errno=number) if number in _RESOURCE_ERRNOS:
             return os.strerror(number)
         case RuntimeError() if "can't start new thread" in str(error):
             return str(error)

@@ -46,11 +46,11 @@ _GAP = "  "
 _NARROW = 100
 """On wider terminals, and in pipes, each row takes one line, whatever it contains."""
 _SMALL = 60
-_LEAST = 16
+_MIN_LAST = 16
 """Columns that the last cell needs to be of any use."""
-_ROWS = 3
+_MAX_LAST_ROWS = 3
 """Most rows for a paragraph's last cell."""
-_BARE = re.compile(r"[\d.,%+-]+")
+_NUMBER = re.compile(r"[\d.,%+-]+")
 """A cell that means nothing without its column's name."""
 
 
@@ -65,7 +65,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | 
     widths = [max(display_width(row[i]) for row in cells) for i in range(len(header))]
     start = sum(widths[:-1]) + len(_GAP) * (len(header) - 1)
     if width is not None and _is_too_narrow(cells, start, width):
-        return "".join(_paragraph(header, row, max(_LEAST, width)) for row in cells[1:])
+        return "".join(_paragraph(header, row, max(_MIN_LAST, width)) for row in cells[1:])
     lines = []
     for row in cells:
         line = _GAP.join(
@@ -79,7 +79,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | 
 def _is_too_narrow(cells: Sequence[Sequence[str]], start: int, width: int) -> bool:
     """Return whether the last column has no room, or, on a small terminal, would clip a path."""
     last = [(display_width(row[-1]), " " in row[-1]) for row in cells]
-    return (width < _NARROW and width - start < min(max(last)[0], _LEAST)) or (
+    return (width < _NARROW and width - start < min(max(last)[0], _MIN_LAST)) or (
         width < _SMALL and any(wide > width - start and not words for wide, words in last[1:])
     )
 
@@ -87,7 +87,7 @@ def _is_too_narrow(cells: Sequence[Sequence[str]], start: int, width: int) -> bo
 def _paragraph(header: Sequence[str], row: Sequence[str], width: int) -> str:
     """Return a row as a paragraph; numbers are prefixed with their column's name."""
     *named, last = [
-        f"{name.lower() if name.isalpha() else name} {cell}" if _BARE.fullmatch(cell) else cell
+        f"{name.lower() if name.isalpha() else name} {cell}" if _NUMBER.fullmatch(cell) else cell
         for name, cell in zip(header, row, strict=True)
     ]
     lines: list[str] = []
@@ -102,9 +102,9 @@ def _paragraph(header: Sequence[str], row: Sequence[str], width: int) -> str:
 def _last_cell(text: str, width: int) -> list[str]:
     """Return the first few rows of a text, but a path, which may be typed again, in full."""
     rows = folded(_GAP, text, width) if text else []
-    if len(rows) <= _ROWS or " " not in text:
+    if len(rows) <= _MAX_LAST_ROWS or " " not in text:
         return rows
-    return [*rows[: _ROWS - 1], clip_to_width(f"{rows[_ROWS - 1]} …", width)]
+    return [*rows[: _MAX_LAST_ROWS - 1], clip_to_width(f"{rows[_MAX_LAST_ROWS - 1]} …", width)]
 
 
 def folded(head: str, text: str, width: int) -> list[str]:
@@ -179,12 +179,12 @@ FURTHER = "Less relevant:"
 Part = tuple[str, str]
 """A text that is safe for terminals, and its style: `bold red`, or empty."""
 _EXCERPT_CHARS = 500
-_LOOKED_AT = 20_000
+_EXCERPT_SOURCE_CHARS = 20_000
 """Limit on the characters of a turn."""
 _STEM, _ENDING = 4, 4
 """Forms of a word share at least so many letters, and differ in at most so many at the end."""
 _WORD = re.compile(r"\w+")
-_LIT = "bold yellow"
+_HIGHLIGHT = "bold yellow"
 
 
 def unpainted(*parts: Part) -> str:
@@ -211,17 +211,17 @@ class Light:
         parts: list[Part] = []
         end = 0
         for found in self._pattern.finditer(row):
-            if self._means(found[0].casefold()):
-                parts += [(row[end : found.start()], style), (found[0], _LIT)]
+            if self._matches(found[0].casefold()):
+                parts += [(row[end : found.start()], style), (found[0], _HIGHLIGHT)]
                 end = found.end()
         return [*parts, (row[end:], style)]
 
     def first(self, text: str) -> int:
         """Return the position of the first of the words; 0 if there is none."""
         found = self._pattern.finditer(text)
-        return next((each.start() for each in found if self._means(each[0].casefold())), 0)
+        return next((each.start() for each in found if self._matches(each[0].casefold())), 0)
 
-    def _means(self, word: str) -> bool:
+    def _matches(self, word: str) -> bool:
         return any(word == each or _is_form(word, each) for each in self._words)
 
 
@@ -232,7 +232,7 @@ def _is_form(one: str, other: str) -> bool:
 
 def excerpt(text: str, light: Light, width: int) -> str:
     """Return one row of the text, from around the first match."""
-    said = " ".join(without_markdown(text[:_LOOKED_AT]).split())
+    said = " ".join(without_markdown(text[:_EXCERPT_SOURCE_CHARS]).split())
     at = light.first(said)
     if display_width(one_line(said[:at], at + 1)) > width // 2:
         start = said.rfind(" ", 0, max(0, at - width // 3)) + 1
@@ -333,7 +333,7 @@ def code_text(
         lines += [FURTHER, ""] if 0 < number == close else []
         place = shown_path(each.hit.path, cwd=cwd, project=top)
         lines += flowing(_facts(each, place, now), width)
-        lines += [f"  {clip_to_width(row, width - 2)}" for row in _quotes(each.hit)]
+        lines += [f"  {clip_to_width(row, width - 2)}" for row in _beginning(each.hit)]
         if each.named:
             lines += past_lines(each.past, now, indent=2, width=width)
         lines.append("")
@@ -350,7 +350,7 @@ def _facts(found: "FoundCode", place: str, now: datetime) -> list[str]:
     return [each for each in (name, hit.kind, where, why, past) if each]
 
 
-def _quotes(hit: "CodeHit") -> list[str]:
+def _beginning(hit: "CodeHit") -> list[str]:
     """Return the beginning of a piece of code: its signature, and its docstring's first line."""
     first = hit.signature or next((row for row in hit.text.splitlines() if row.strip()), "")
     about = next((row for row in hit.docstring.splitlines() if row.strip()), "")
@@ -373,7 +373,7 @@ def past_lines(past: "CodePast", now: datetime, *, indent: int, width: int) -> l
     lines = []
     if past.sessions:
         lines.append(f"{margin}sessions")
-        lines += _each(past.sessions, past.session_count, indent, width, now)
+        lines += _session_lines(past.sessions, past.session_count, indent, width, now)
     if past.memories:
         lines.append(f"{margin}decided there")
         for memory in past.memories[:SHOWN]:
@@ -382,28 +382,28 @@ def past_lines(past: "CodePast", now: datetime, *, indent: int, width: int) -> l
                 _decided(memory, now, past.people),
                 width,
             )
-        lines += _rest(len(past.memories) - SHOWN, indent)
+        lines += _more_line(len(past.memories) - SHOWN, indent)
     return lines
 
 
-def _each(
+def _session_lines(
     sessions: "Sequence[CodeSession]", count: int, indent: int, width: int, now: datetime
 ) -> list[str]:
     lines = []
     for each in sessions[:SHOWN]:
         name = one_line(each.session.called, _TITLE_CHARS)
-        said = " · ".join([name, ", ".join(_hows(each)), ago(each.last_at, now)])
+        said = " · ".join([name, ", ".join(_actions(each)), ago(each.last_at, now)])
         lines += hanging(f"{' ' * indent}  {short_id(each.session.session_id)}  ", said, width)
-    return lines + _rest(count - len(sessions[:SHOWN]), indent)
+    return lines + _more_line(count - len(sessions[:SHOWN]), indent)
 
 
-def _hows(session: "CodeSession") -> list[str]:
+def _actions(session: "CodeSession") -> list[str]:
     """Describe what was done: editing code implies that its file changed."""
     whole = [how for how in session.hows if how != "changed" or "edited" not in session.hows]
     return ["changed its file" if how == "changed" else how for how in whole]
 
 
-def _rest(more: int, indent: int) -> list[str]:
+def _more_line(more: int, indent: int) -> list[str]:
     return [f"{' ' * indent}  and {more:,} more"] if more > 0 else []
 
 
@@ -414,16 +414,16 @@ def _decided(memory: MemoryRecord, now: datetime, people: dict[str, str]) -> str
     return f"{one_line(memory.content, _CONTENT_CHARS)} ({head})"
 
 
-_WAITING = {"vectors": "without vectors", "level1": "not summed up by a model"}
+_PENDING_WORDS = {"vectors": "without vectors", "level1": "not summed up by a model"}
 """Pending work that is certain to be done; of roll-ups and sessions only some are."""
 
 
 def waiting_text(pending: Mapping[Work, int]) -> str:
     """Describe pending work; empty if there is none."""
     return ", ".join(
-        f"{count:,}{'+' * (count >= 1000)} {_WAITING[work]}"
+        f"{count:,}{'+' * (count >= 1000)} {_PENDING_WORDS[work]}"
         for work, count in pending.items()
-        if count and work in _WAITING
+        if count and work in _PENDING_WORDS
     )
 
 
@@ -447,8 +447,7 @@ HIT = (
     " timestamp why since"
 )
 """`type` is `turn`, `summary`, `memory` or `scope`; level 0 is a turn, 1 and up are summaries.
-`score` is comparable only among hits of one type in one search. `since`: what has replaced part of
-it."""
+`score` is comparable among hits of one type in one search. `since`: what replaced part of it."""
 CODE_SESSION = "session_id title how turn_count last_at"
 """`how`: `edited`, `changed` (the file), `read`, `found`, `named`, `listed`, strongest first;
 `turn_count`: turns related to the code."""

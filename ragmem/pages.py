@@ -78,7 +78,7 @@ def anonymous(
     people = {*names, *_HOMES.findall(texts)}
     for call in (call for turn in turns for call in turn.tool_calls):
         for written in (call.arguments, call.result):
-            people |= _people_in(written)
+            people |= _home_owners(written)
     words = {name: "someone" for name in people if _is_name(name)}
     if _is_name(project := top.rpartition("/")[2]):
         words[project] = "project"
@@ -92,7 +92,7 @@ def anonymous(
         text = _MAIL.sub("someone@example.org", text)
         return found.sub(lambda name: lowered.get(name[0].casefold(), "someone"), text)
 
-    told = msgspec.structs.replace(
+    renamed = msgspec.structs.replace(
         session,
         session_id="(left out)",
         title=without(session.title),
@@ -100,10 +100,10 @@ def anonymous(
         last_message=session.last_message and without(session.last_message),
         cwd=without(session.cwd),
     )
-    return told, [_anonymous_turn(turn, without) for turn in turns]
+    return renamed, [_anonymous_turn(turn, without) for turn in turns]
 
 
-def _people_in(written: str) -> set[str]:
+def _home_owners(written: str) -> set[str]:
     """Return the owners of the home folders that texts in some JSON name."""
     found: set[str] = set()
 
@@ -115,7 +115,7 @@ def _people_in(written: str) -> set[str]:
     return found
 
 
-def _each_text(told: str, change: Callable[[str], str]) -> str:
+def _each_text(text: str, change: Callable[[str], str]) -> str:
     """Apply a function to each text in JSON; anything else is treated as one text."""
 
     def changed(value: Any) -> Any:
@@ -130,9 +130,9 @@ def _each_text(told: str, change: Callable[[str], str]) -> str:
                 return value
 
     try:
-        return json.dumps(changed(json.loads(told)), ensure_ascii=False)
+        return json.dumps(changed(json.loads(text)), ensure_ascii=False)
     except (ValueError, RecursionError):
-        return change(told)
+        return change(text)
 
 
 def _is_name(word: str) -> bool:

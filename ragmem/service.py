@@ -96,7 +96,7 @@ async def serve(
         return False
     try:
         await prepare()
-        with _listening(socket_file) as listener:
+        with _listen(socket_file) as listener:
             service = _Service(handlers, socket_file, idle_s, version, settings)
             await service.run(listener)
     except (RagmemError, OSError):
@@ -108,7 +108,7 @@ async def serve(
     return True
 
 
-def _listening(socket_file: Path) -> socket.socket:
+def _listen(socket_file: Path) -> socket.socket:
     """Create the socket in place of a killed process's; raises OSError if a file is there."""
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(socket_file.lstat().st_mode):
@@ -136,14 +136,14 @@ class _Service:
         self._settings = settings
         self._own = _identity(socket_file)
         self._idle_s = idle_s
-        self._asked = time.monotonic()
+        self._last_request = time.monotonic()
         self._ended = asyncio.Event()
         self._connections: set[asyncio.Task[None]] = set()
 
     async def run(self, listener: socket.socket) -> None:
         server = await asyncio.start_unix_server(self._connected, sock=listener)
         try:
-            while (left_s := self._asked + self._idle_s - time.monotonic()) > 0:
+            while (left_s := self._last_request + self._idle_s - time.monotonic()) > 0:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(left_s, _LOOK_S)):
                         await self._ended.wait()
@@ -169,8 +169,8 @@ class _Service:
         try:
             if _is_of_this_user(writer.get_extra_info("socket")):
                 async with asyncio.timeout(_REQUEST_S):
-                    answer = await self._answer(await _frame(reader.readexactly))
-                    writer.write(_framed(answer))
+                    answer = await self._answer(await _read_frame(reader.readexactly))
+                    writer.write(_encode(answer))
                     await writer.drain()
         except (OSError, EOFError, TimeoutError, ValueError):
             # The client is gone or not one of ragmem's; it does the work itself.
@@ -191,14 +191,14 @@ class _Service:
             question: Any = msgspec.msgpack.decode(request.question, type=kind)
         except (msgspec.MsgspecError, LookupError):
             return _Answer("request")
-        self._asked = time.monotonic()
+        self._last_request = time.monotonic()
         try:
             value = msgspec.msgpack.encode(await answer(question))
         except NotAnswered:
             return _Answer("request")
         except RagmemError:
             return _Answer("failed")
-        self._asked = time.monotonic()
+        self._last_request = time.monotonic()
         return _Answer(value=msgspec.Raw(value))
 
 
@@ -222,12 +222,12 @@ def _is_of_this_user(peer: socket.socket) -> bool:
 # --- frames ---------------------------------------------------------------------
 
 
-def _framed(message: msgspec.Struct) -> bytes:
+def _encode(message: msgspec.Struct) -> bytes:
     body = msgspec.msgpack.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
-async def _frame(read: Callable[[int], Awaitable[bytes]]) -> bytes:
+async def _read_frame(read: Callable[[int], Awaitable[bytes]]) -> bytes:
     """Read the next frame; raises ValueError if it is too long."""
     (length,) = _LENGTH.unpack(await read(_LENGTH.size))
     if length > _MOST_FRAME:
@@ -259,19 +259,19 @@ class Client:
             raw = msgspec.Raw(msgspec.msgpack.encode(question))
             async with asyncio.timeout(within_s):
                 request = _Request(self._version, self._settings, name, raw)
-                frame = await self._exchanged(_framed(request))
+                frame = await self._exchange(_encode(request))
             answer = msgspec.msgpack.decode(frame, type=_Answer)
             return None if answer.error else msgspec.msgpack.decode(answer.value, type=kind)
         except (OSError, EOFError, TimeoutError, ValueError):
             return None
 
-    async def _exchanged(self, request: bytes) -> bytes:
+    async def _exchange(self, request: bytes) -> bytes:
         reader, writer = await asyncio.open_unix_connection(self._file)
         try:
             if not _is_of_this_user(writer.get_extra_info("socket")):
                 raise PermissionError("another user's socket")
             writer.write(request)
             await writer.drain()
-            return await _frame(reader.readexactly)
+            return await _read_frame(reader.readexactly)
         finally:
             writer.close()

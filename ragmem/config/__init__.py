@@ -387,7 +387,7 @@ def _is_like_a_key(value: str) -> bool:
 
 
 _SHORT_NAMES = {"RAGMEM_MODEL": "RAGMEM_MODEL__MAIN", "RAGMEM_STORE": "RAGMEM_STORE__KIND"}
-_NAMED = {
+_OTHER_VARIABLES = {
     "RAGMEM_API_BASE": ("llm", "api_base"),
     "NEO4J_URI": ("store", "url"),
     "NEO4J_DATABASE": ("store", "database"),
@@ -575,13 +575,13 @@ def check_tree(tree: dict[str, Any], text: str, source: str) -> Config:
             said, hint = f"unknown setting {dotted!r}.", nearest(dotted)
         else:
             within = re.search(r"\]\.(\w+)", place)
-            told = _in_words(reason, dotted, within[1] if within else "it")
-            said, hint = f"{dotted}: {told}.", _choices(dotted)
+            told = _explained(reason, dotted, within[1] if within else "it")
+            said, hint = f"{dotted}: {told}.", _choices_hint(dotted)
         where = f"{source}, line {_line_of(text, tuple(dotted.split('.')))}" if text else source
         raise ConfigError(f"{where}: {said}", hint=hint) from None
 
 
-def _in_words(reason: str, dotted: str, what: str = "it") -> str:
+def _explained(reason: str, dotted: str, what: str = "it") -> str:
     """Explain to the user why a setting, or `what` within it, can't have a value."""
     if reason.startswith("Invalid enum value"):
         return "not a valid choice"
@@ -598,7 +598,7 @@ def from_environment(
 ) -> dict[tuple[str, ...], tuple[str, str]]:
     """Map key paths to (value, variable); a full name takes precedence over its short form."""
     found: dict[tuple[str, ...], tuple[str, str]] = {}
-    for variable, named in _NAMED.items():
+    for variable, named in _OTHER_VARIABLES.items():
         if value := environ.get(variable):
             found[named] = (value, variable)
     known = {tuple(key.split(".")) for key in keys()}
@@ -661,8 +661,8 @@ def parse(path: tuple[str, ...], value: str, where: str) -> Any:
         return msgspec.convert(value, _type_of(path), strict=False)
     except msgspec.ValidationError as error:
         dotted = ".".join(path)
-        reason = _in_words(str(error), dotted)
-        raise ConfigError(f"{where}: {reason}.", hint=_choices(dotted)) from None
+        reason = _explained(str(error), dotted)
+        raise ConfigError(f"{where}: {reason}.", hint=_choices_hint(dotted)) from None
 
 
 def _type_of(path: tuple[str, ...]) -> Any:
@@ -680,7 +680,7 @@ def choices(dotted: str) -> tuple[str, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-def _choices(dotted: str) -> str:
+def _choices_hint(dotted: str) -> str:
     if dotted.startswith("permissions."):
         return 'Use a list of rules, such as ["run_command(git status*)", "edit_file(src/**)"].'
     names = [name or '"" (empty)' for name in choices(dotted)]

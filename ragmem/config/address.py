@@ -44,7 +44,7 @@ def configured(
     if (kind or config.store.kind) == "sqlite":
         return here
     url = config.store.url or environ.get("NEO4J_URI") or ""
-    older = ("neo4j", f"neo4j-{_mark(url)}") if url else ("neo4j",)
+    older = ("neo4j", f"neo4j-{_digest(url)}") if url else ("neo4j",)
     spool = _spool_of_graph(url, _database_of(config, environ))
     return msgspec.structs.replace(here, kind="neo4j", spool=spool, older_spools=older)
 
@@ -61,7 +61,7 @@ def _spool_of_graph(url: str, database: str) -> str:
     except ValueError:
         server = url
     readable = re.sub(r"[^a-z0-9.]+", "-", f"{server}-{database}".lower())[:60].strip("-")
-    return f"neo4j-{readable}-{_mark(f'{server}/{database}')}"
+    return f"neo4j-{readable}-{_digest(f'{server}/{database}')}"
 
 
 def resolve(
@@ -105,7 +105,7 @@ def named(url: str, paths: Paths, *, database: str = "") -> Address:
             database=paths.database,
             locks_dir=paths.locks_dir,
             spool=_spool_of_graph(url, database),
-            older_spools=(f"neo4j-{_mark(url)}",),
+            older_spools=(f"neo4j-{_digest(url)}",),
         )
     file = _database(url)
     default = file == Path(os.path.realpath(paths.database))
@@ -113,7 +113,7 @@ def named(url: str, paths: Paths, *, database: str = "") -> Address:
         kind="sqlite",
         database=file,
         locks_dir=_locks_of(file, paths),
-        spool="sqlite" if default else f"sqlite-{_mark(str(file))}",
+        spool="sqlite" if default else f"sqlite-{_digest(str(file))}",
     )
 
 
@@ -146,5 +146,5 @@ def _locks_of(database: Path, paths: Paths) -> Path:
     return database.parent / (shared if default else f"{database.name}-{shared}")
 
 
-def _mark(text: str) -> str:
+def _digest(text: str) -> str:
     return hashlib.sha256(os.fsencode(text)).hexdigest()[:12]

@@ -102,7 +102,7 @@ def change_rules(
         tree = tree.get(name, {})
     held = [each for each in tree or () if each not in remove]
     held += [each for each in add if each not in held]
-    save(file, _with(text, file, path, held))
+    save(file, _with_item(text, file, path, held))
     return tuple(held)
 
 
@@ -134,12 +134,12 @@ _HEAD = """\
 
 def default_toml() -> str:
     """Return a commented file of all settings with their defaults, as `config init` writes it."""
-    told = notes()
+    descriptions = notes()
     lines = [_HEAD.rstrip("\n")]
     for path, section, values in sections(Config()):
         lines += ["", *_comment(inspect.getdoc(type(section)) or ""), f"[{path}]"]
         for name, value in values.items():
-            lines += [*_comment(told[f"{path}.{name}"]), f"#{name} = {toml_value(value)}"]
+            lines += [*_comment(descriptions[f"{path}.{name}"]), f"#{name} = {toml_value(value)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -167,10 +167,10 @@ def toml_value(value: Any) -> str:
 
 def with_value(text: str, source: Path, key: str, value: str) -> str:
     """Return the file's text with a setting changed, comments kept; ConfigError if invalid."""
-    return _with(text, source, key.split("."), _typed(key, value))
+    return _with_item(text, source, key.split("."), _typed(key, value))
 
 
-def _with(text: str, source: Path, path: list[str], value: Any) -> str:
+def _with_item(text: str, source: Path, path: list[str], value: Any) -> str:
     import tomlkit
 
     document = _document(text, source)
@@ -250,15 +250,15 @@ def notes() -> dict[str, str]:
 
     It is the string that follows the field in the source.
     """
-    told = {}
+    found = {}
     for node in ast.parse(inspect.getsource(declared)).body:
         body = node.body if isinstance(node, ast.ClassDef) else []
         for field, note in pairwise(body):
             match field, note:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                    told[node.name, name] = inspect.cleandoc(text)  # type: ignore[attr-defined]
+                    found[node.name, name] = inspect.cleandoc(text)  # type: ignore[attr-defined]
     return {
-        f"{path}.{name}": told.get((type(section).__name__, name), "")
+        f"{path}.{name}": found.get((type(section).__name__, name), "")
         for path, section, values in sections(Config())
         for name in values
     }
