@@ -598,7 +598,7 @@ def _read_out(cut_off: str) -> Path:
 
 def _of_backup(error: StoreError, database: Path, file: Path) -> StoreError:
     """The error as one of the backup, where it is about the copy of it that was read."""
-    told = f"The database {database}"
+    told = f"The memory's database {database}"
     if told not in str(error):
         return error
     hint = _ANOTHER_BACKUP if isinstance(error, StoreDamaged) else error.hint
