@@ -604,7 +604,7 @@ def _saved_graph(cut_off: str) -> Path:
 
 def _about_backup(error: StoreError, database: Path, file: Path) -> StoreError:
     """Reword an error about the temporary copy of a backup as one about the backup."""
-    prefix = f"The database {database}"
+    prefix = f"The memory's database {database}"
     if prefix not in str(error):
         return error
     hint = _ANOTHER_BACKUP if isinstance(error, StoreDamaged) else error.hint
