@@ -285,10 +285,7 @@ class Worker:
         self._wake.set()
 
     async def drain(self, limit_s: float | None = None) -> bool:
-        """Do all pending work, for at most `limit_s` seconds; return whether none is left.
-
-        Raises StoreError and other RagmemErrors.
-        """
+        """Do all pending work in at most `limit_s` s; return whether none is left. StoreError."""
         try:
             async with asyncio.timeout(limit_s):
                 while await self.step():
@@ -382,11 +379,7 @@ class Worker:
         return await titles.due(store, self._summarizer, self._owner_id, passed=known, now=now)
 
     async def _fresh(self, store: Store, work: Work, *, limit: int) -> list[Pending]:
-        """Return pending items that this process has not checked yet.
-
-        Until it has swept all items once, it looks past the checked ones; after that, new items are
-        among the first.
-        """
+        """Return unchecked pending items; when all were checked, new ones are among the first."""
         known = self._passed | self._given_up
         for most in (limit, limit + len(known)):
             found = await store.pending(work, limit=most)

@@ -112,10 +112,7 @@ async def to_roll_up(store: Store, session_id: str, level: int) -> list[Summary]
 
 
 async def _in_order(store: Store, found: Sequence[Summary]) -> tuple[list[Summary], dict[str, int]]:
-    """Sort summaries by the last turn that each covers, not by when they were made.
-
-    Also returns the characters of the turns by id.
-    """
+    """Sort summaries by the last turn that each covers; also return characters by turn id."""
     last: dict[str, str] = {}
     above = {s.summary_id: s for s in found if s.covers}
     while above:
@@ -131,10 +128,7 @@ async def _in_order(store: Store, found: Sequence[Summary]) -> tuple[list[Summar
 
 
 async def renewable(store: Store, session_id: str) -> list[tuple[Summary, list[Summary]]]:
-    """Return extractive summaries of level 2 and up over ones that a model made, with those.
-
-    The lowest level comes first.
-    """
+    """Return extractive summaries of level 2 and up over a model's, with those, lowest first."""
     found = await store.summaries(session_id)
     by_id = {summary.summary_id: summary for summary in found}
     out = []
