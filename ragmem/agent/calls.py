@@ -168,7 +168,7 @@ class CallRunner:
         ]
 
     async def mention(self, use: ToolUse, path: str, iteration: int) -> ToolCall | None:
-        """Read a file named in the prompt, as the user's own call; None (and a warning) if it fails."""
+        """Read a file named in the prompt, as the user's own call; None with a warning on error."""
         outcome = await self._toolset.call(use)
         if not outcome.success:
             if outcome.denied:

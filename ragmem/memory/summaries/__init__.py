@@ -62,7 +62,7 @@ def thread_summary_due(session: Session, *, every: int) -> bool:
     return session.message_count // every > session.summarized_count // every
 
 
-def has_rested(session: Session, now: datetime) -> bool:
+def is_idle(session: Session, now: datetime) -> bool:
     """Whether a session with messages that its summary does not cover has been idle for a while."""
     behind = session.message_count > session.summarized_count
     return behind and now - session.last_activity_at >= _IDLE
@@ -306,7 +306,7 @@ def bounded(found: Digest, *, text_chars: int) -> Digest:
     A text longer than the prompt allows is cut after a sentence.
     """
     return Digest(
-        text=clip_sentences(telling_line(found.text, "text"), text_chars),
+        text=clip_sentences(required_line(found.text, "text"), text_chars),
         key_findings=plain_lines(found.key_findings, FINDING_CHARS, MAX_FINDINGS),
         topics=plain_lines(found.topics, TOPIC_CHARS, MAX_TOPICS),
     )
@@ -390,7 +390,7 @@ def plain_line(text: str) -> str:
     return one_line(text, _LONGEST_ESCAPE * len(text))
 
 
-def telling_line(text: str, name: str) -> str:
+def required_line(text: str, name: str) -> str:
     """Return the text on one line; ValueError, naming the answer's field, if it is empty."""
     line = plain_line(text)
     if not any(map(str.isalnum, line)):
