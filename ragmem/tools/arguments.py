@@ -35,7 +35,7 @@ _ARGUMENTS = {
     "background": "run_in_background is_background",
 }
 """By own argument, the names of equivalent arguments of other agents."""
-_REMARKS = {"description", "explanation", "instruction", "justification"}
+_EXPLANATIONS = {"description", "explanation", "instruction", "justification"}
 """Arguments in which a model explains its call; they do not affect what is done."""
 
 
@@ -45,8 +45,7 @@ def own_name(name: str) -> str:
 
 
 def in_own_words(given: Mapping[str, Json], schema: Mapping[str, Any]) -> dict[str, Json]:
-    """Return arguments under their own names, texts as lists where needed, without optional
-    nulls."""
+    """Return arguments under their own names, without optional nulls; lists as lists."""
     known = schema["properties"]
     own = {
         other: name
@@ -57,13 +56,13 @@ def in_own_words(given: Mapping[str, Json], schema: Mapping[str, Any]) -> dict[s
     named = {own.get(name, name): value for name, value in given.items()}
     required = schema.get("required", ())
     return {
-        name: _listed(value, known.get(name, {}))
+        name: _as_list(value, known.get(name, {}))
         for name, value in named.items()
         if value is not None or name in required or name not in known
     }
 
 
-def _listed(value: Json, schema: Mapping[str, Any]) -> Json:
+def _as_list(value: Json, schema: Mapping[str, Any]) -> Json:
     """Turn a text into a list where the schema wants one: parsed as JSON, else as its only item."""
     if schema.get("type") != "array" or not isinstance(value, str):
         return value
@@ -81,7 +80,7 @@ def left_out(given: Mapping[str, Json], schema: Mapping[str, Any], effect: Effec
     """
     unknown = [name for name in given if name not in schema["properties"]]
     is_harmless = effect in ("read", "memory")
-    return [name for name in unknown if is_harmless or name in _REMARKS]
+    return [name for name in unknown if is_harmless or name in _EXPLANATIONS]
 
 
 def signature(schema: Mapping[str, Any]) -> str:

@@ -37,8 +37,7 @@ ENDED = "ragmem exited"
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of every tool's `Params`; each field's annotation carries the description for the
-    model."""
+    """Base of every tool's `Params`; each field's annotation describes it to the model."""
 
 
 def arg(about: str, most: int | None = None, least: int | None = None) -> msgspec.Meta:
@@ -126,8 +125,7 @@ class ToolOutcome(ToolOutput, frozen=True, kw_only=True):
     error: str | None = None
     denied: bool = False
     final: bool = False
-    """Denied by something that `--allow` does not override: a rule, the mode, the sandbox, the
-    path."""
+    """Denied by what `--allow` does not override: a rule, the mode, the sandbox, the path."""
     started_at: datetime
     duration_ms: int = 0
 
@@ -137,22 +135,22 @@ class ToolOutcome(ToolOutput, frozen=True, kw_only=True):
         return msgspec.json.encode({"text": self.text, **self.data}).decode()
 
 
-AskedOf = Callable[[bool], Awaitable[None]]
+ApprovalNote = Callable[[bool], Awaitable[None]]
 """Records whether the running call is waiting for approval: True when asked, False once allowed."""
 
 
-async def keep_nothing(_: bool) -> None:
+async def note_nothing(_: bool) -> None:
     """Record nothing: used where calls are not recorded."""
 
 
 _running: ContextVar[ToolUse | None] = ContextVar("running", default=None)
-_telling: ContextVar[Tell] = ContextVar("telling", default=lambda _: None)
-_asked_of: ContextVar[AskedOf] = ContextVar("asked_of", default=keep_nothing)
+_on_output: ContextVar[Tell] = ContextVar("on_output", default=lambda _: None)
+_note_approval: ContextVar[ApprovalNote] = ContextVar("note_approval", default=note_nothing)
 
 
 def teller() -> Tell:
     """Return the callback that receives what the running call prints."""
-    return _telling.get()
+    return _on_output.get()
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,8 +169,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     It refers only to what `title` and `body` show in full.
     """
     for_good: tuple[tuple[str, ...], ...] = ()
-    """Sets of rules (`ragmem.tools.permissions`) that can be saved, narrowest first; one is
-    chosen."""
+    """Sets of rules (`ragmem.tools.permissions`) of which one can be saved, narrowest first."""
     outside: "Proposal | None" = None
     """The same command outside the sandbox, if the user may choose that instead."""
     use: ToolUse | None = msgspec.field(default_factory=lambda: _running.get())
@@ -219,19 +216,19 @@ class Unanswered(asyncio.CancelledError):
 
 async def answer_to(proposal: Proposal, approver: Approver) -> Decision:
     """Ask the user; raise Unanswered when cancelled, ToolFailure where asking is impossible."""
-    stands = _asked_of.get()
+    note_approval = _note_approval.get()
     try:
-        await stands(True)
+        await note_approval(True)
         decision = await approver(proposal)
         if decision.allowed:
-            await stands(False)
+            await note_approval(False)
         return decision
     except asyncio.CancelledError as error:
         raise Unanswered(*error.args) from None
     except OSError as error:
         why = error.strerror or error
-        told = f"The person could not be asked: {why}. Nothing was done."
-        raise ToolFailure(told, denied=True) from None
+        text = f"The person could not be asked: {why}. Nothing was done."
+        raise ToolFailure(text, denied=True) from None
 
 
 class Tool(Protocol):
@@ -289,8 +286,7 @@ class Toolset:
         of_person: Sequence[Tool] = (),
         more: Callable[[], Sequence[Tool]] = tuple,
     ) -> None:
-        """Set the tools; `more` returns those that come and go, each time tools are listed for the
-        model."""
+        """Set the tools; `more` returns those that come and go, each time the model gets a list."""
         self._tools = {tool.name: tool for tool in tools}
         self._of_person = tuple(of_person)
         self._more = more
@@ -315,8 +311,7 @@ class Toolset:
         return self._tools.get(name) or self._others.get(name)
 
     def is_read_only(self, name: str) -> bool:
-        """Return whether calls of this name have no side effects, so that several may run in
-        parallel."""
+        """Return whether calls of this name have no side effects, and can run in parallel."""
         tool = self._tool(name)
         return tool is None or tool.effect == "read"
 
@@ -326,8 +321,8 @@ class Toolset:
 
     def standing(self) -> str:
         """Return what the model must know about its tools when a turn begins; empty for nothing."""
-        held = [tool.standing() for tool in self._tools.values() if hasattr(tool, "standing")]
-        return "\n\n".join(filter(None, held))
+        texts = [tool.standing() for tool in self._tools.values() if hasattr(tool, "standing")]
+        return "\n\n".join(filter(None, texts))
 
     def own(self, use: ToolUse) -> ToolUse:
         """Translate another agent's names for a tool and its arguments into ragmem's own."""
@@ -342,20 +337,19 @@ class Toolset:
         return use
 
     def check(self, use: ToolUse) -> None:
-        """Raise InvalidArguments unless the arguments are complete and valid; unknown tools
-        pass."""
+        """Raise InvalidArguments unless arguments are complete and valid; unknown tools pass."""
         self._parse(use)
 
     def title(self, use: ToolUse) -> str:
         """Describe a call to the user on one line, even if it is invalid."""
-        named = use.name
+        shown = use.name
         with suppress(InvalidArguments):
             if tool := self._tool(use.name):
-                named = f"{tool.name} {tool.title(self._parse(use)[0])}"
-        return one_line(named, 200)
+                shown = f"{tool.name} {tool.title(self._parse(use)[0])}"
+        return one_line(shown, 200)
 
     async def call(
-        self, use: ToolUse, tell: Tell = lambda _: None, asked_of: AskedOf = keep_nothing
+        self, use: ToolUse, tell: Tell = lambda _: None, note_approval: ApprovalNote = note_nothing
     ) -> ToolOutcome:
         """Execute a call; failures are outcomes. `tell` receives what is printed meanwhile."""
         started_at, started = utc_now(), time.perf_counter()
@@ -377,12 +371,12 @@ class Toolset:
         tool = self._tool(use.name)
         if tool is None:
             names = ", ".join((*self._tools, *self._others)) or "none"
-            told = f"There is no tool {one_line(use.name, 80)!r}. Available tools: {names}."
+            text = f"There is no tool {one_line(use.name, 80)!r}. Available tools: {names}."
             if "__" in use.name and "wait_for_servers" in self._others:
-                told += " MCP servers are still starting: wait_for_servers waits for their tools."
-            return failed(told)
-        running, telling = _running.set(use), _telling.set(tell)
-        asking = _asked_of.set(asked_of)
+                text += " MCP servers are still starting: wait_for_servers waits for their tools."
+            return failed(text)
+        running, on_output = _running.set(use), _on_output.set(tell)
+        noting = _note_approval.set(note_approval)
         try:
             params, note = self._parse(use)
             failpoint("tool.run")
@@ -406,12 +400,11 @@ class Toolset:
             return failed(f"{use.name} failed: {type(error).__name__}: {error}")
         finally:
             _running.reset(running)
-            _telling.reset(telling)
-            _asked_of.reset(asking)
+            _on_output.reset(on_output)
+            _note_approval.reset(noting)
 
     def _parse(self, use: ToolUse) -> tuple[Any, str]:
-        """Parse into the tool's `Params`, with a note on ignored arguments; raw for an unknown
-        tool."""
+        """Return the tool's `Params` (raw values if unknown), and a note on ignored arguments."""
         try:
             value = parse_arguments(use.arguments or "{}")
         except ValueError as error:
@@ -420,58 +413,57 @@ class Toolset:
         if tool is None or hasattr(tool, "parameters"):
             return value, ""
         schema = _parameters(tool.Params)
-        takes = f"{use.name} takes {signature(schema) or 'no arguments'}"
+        usage = f"{use.name} takes {signature(schema) or 'no arguments'}"
         value = in_own_words(value, schema)
-        vain = left_out(value, schema, tool.effect)
-        for name in vain:
+        ignored = left_out(value, schema, tool.effect)
+        for name in ignored:
             del value[name]
         try:
             params = msgspec.convert(value, tool.Params, strict=False)
         except msgspec.ValidationError as error:
-            text = f"invalid arguments for {use.name}: {error}. {takes}"
+            text = f"invalid arguments for {use.name}: {error}. {usage}"
             raise InvalidArguments(text, in_words(str(error))) from None
-        named = one_line(", ".join(vain), 200)
-        return params, f"\n\n[Unknown arguments were ignored: {named}. {takes}]" * bool(vain)
+        names = one_line(", ".join(ignored), 200)
+        return params, f"\n\n[Unknown arguments were ignored: {names}. {usage}]" * bool(ignored)
 
 
 def _spec(tool: Tool) -> ToolSpec:
-    told = getattr(tool, "parameters", None) or _parameters(tool.Params)
-    return ToolSpec(tool.name, tool.description, told)
+    schema = getattr(tool, "parameters", None) or _parameters(tool.Params)
+    return ToolSpec(tool.name, tool.description, schema)
 
 
 @cache
 def _parameters(params: type[msgspec.Struct]) -> dict[str, Json]:
     (schema,), components = msgspec.json.schema_components([params])
-    parameters: dict[str, Json] = _whole(schema, components)
+    parameters: dict[str, Json] = _inline_references(schema, components)
     for noise in ("title", "description"):
         parameters.pop(noise, None)
     return parameters
 
 
-_UNTOLD = {"title": str, "minLength": int, "maxLength": int}
-"""Schema keywords that calls are checked against, or that name things for programs: they do not
-help a model to make a call."""
+_SCHEMA_NOISE = {"title": str, "minLength": int, "maxLength": int}
+"""Keywords for validation or for programs, which do not help a model to make a call."""
 
 
-def _whole(schema: Any, components: dict[str, Any]) -> Any:
+def _inline_references(schema: Any, components: dict[str, Any]) -> Any:
     """Return a schema with its references inlined, since not every provider resolves them.
 
     What does not help a model is left out: calls are validated against the type, and null counts as
     no value.
     """
     if isinstance(schema, list):
-        return [_whole(each, components) for each in schema]
+        return [_inline_references(each, components) for each in schema]
     if not isinstance(schema, dict):
         return schema
     match schema:
         case {"$ref": str(name)}:
-            return _whole(components[name.rpartition("/")[2]], components)
+            return _inline_references(components[name.rpartition("/")[2]], components)
         case {"anyOf": [kind, {"type": "null"}], **rest}:
-            return _whole({**kind, **rest}, components)
+            return _inline_references({**kind, **rest}, components)
         case {"default": None | "" | [], **rest}:
-            return _whole(rest, components)
+            return _inline_references(rest, components)
     return {
-        key: _whole(each, components)
+        key: _inline_references(each, components)
         for key, each in schema.items()
-        if not isinstance(each, _UNTOLD.get(key, ()))
+        if not isinstance(each, _SCHEMA_NOISE.get(key, ()))
     }

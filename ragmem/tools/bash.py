@@ -49,15 +49,14 @@ SHELLS = {
     "bash", "sh", "zsh", "dash", "ash", "csh", "tcsh", "ksh", "fish", "pwsh", "su", "eval", "at",
     "batch", "sg",
 }  # fmt: skip
-_QUOTED_OTHERWISE = ("((", "$[", "`")
+_UNUSUAL_QUOTING = ("((", "$[", "`")
 """Where bash parses quotes by other rules, wherever they occur: no line with them is clear."""
 _MOST_DEPTH = 12
 _MOST_WORDS = 300_000
-"""Limit on the words of all commands that a line runs, nested ones counted again: about a
-second."""
-_OF_GIT_WITH_VALUE = {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"}
+"""Most words in all commands that a line runs, nested ones counted again: about a second."""
+_GIT_OPTIONS_WITH_VALUE = {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"}
 """Options before git's subcommand that take the next word as their value."""
-_ACTS = {
+_ACTING = {
     "git": ("--output", "--open-files-in-pager", "-O", "--exec", "--ext-diff", "--textconv"),
     "rg": ("--pre", "--hostname-bin"),
     "sort": ("--output", "-o", "--compress-program"),
@@ -67,8 +66,8 @@ _ACTS = {
     "pnpm": ("--script-shell", "--shell-emulator", "--dir", "-C"),
 }  # fmt: skip
 """Options by which a program that otherwise only reads or builds runs or writes what they name."""
-_OF_GO = Regex(r"--?(?:exec|toolexec|vettool|overlay|modfile|ldflags|gcflags|o|C)\b")
-_WITHIN_WORD = Regex(r"[=:,@]")
+_ACTING_GO = Regex(r"--?(?:exec|toolexec|vettool|overlay|modfile|ldflags|gcflags|o|C)\b")
+_PATH_PREFIX_END = Regex(r"[=:,@]")
 """What may precede a path within a word: `--file=a`, `HEAD:a`, `@a`."""
 _MOST_FOLDERS, _MOST_LOOKS, _LONGEST_PATH = 16, 5_000, 4_096
 
@@ -85,15 +84,14 @@ class CommandWords(msgspec.Struct, frozen=True):
 
     @property
     def acts(self) -> bool:
-        """Whether an option makes it run or write something else, which a rule's `*` must not
-        cover."""
+        """Whether an option makes it run or write something, which no `*` of a rule may cover."""
         name = self.words[0].rpartition("/")[2]
         if name == "go":
-            return any(map(_OF_GO.match, self.words))
+            return any(map(_ACTING_GO.match, self.words))
         if name == "make" and any("=" in word for word in self.words):
             return True
         given = [word.partition("=")[0] for word in self.words[1:] if word.startswith("-")]
-        return any(_is_option(word, option) for word in given for option in _ACTS.get(name, ()))
+        return any(_is_option(word, option) for word in given for option in _ACTING.get(name, ()))
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -128,7 +126,7 @@ def parse(line: str) -> Parsed:
         commands,
         reader.is_clear
         and (is_joined or "\\\n" not in line)
-        and not any(sign in text for sign in _QUOTED_OTHERWISE),
+        and not any(sign in text for sign in _UNUSUAL_QUOTING),
         tuple(reader.files),
         tuple(reader.inputs),
         reader.is_whole,
@@ -197,7 +195,7 @@ def _subcommand(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return git's arguments from the subcommand on."""
     at = 0
     while at < len(words) and words[at].startswith("-"):
-        at += 2 if words[at] in _OF_GIT_WITH_VALUE else 1
+        at += 2 if words[at] in _GIT_OPTIONS_WITH_VALUE else 1
     return words[at:]
 
 
@@ -252,7 +250,7 @@ class _Reader:
                 return
             elif char == "(" and not words:
                 self._at += 1
-                self._deeper(self.commands, ")")
+                self._read_nested(self.commands, ")")
             elif char in "()":
                 self.is_clear = False
                 self._at += 1
@@ -288,10 +286,10 @@ class _Reader:
         is_plain = True
         while (char := self._next) and char not in " \t\n;&|<>()":
             if char == "'":
-                parts.append(self._single())
+                parts.append(self._single_quoted())
             elif char == '"':
                 self._at += 1
-                parts.append(self._double('"'))
+                parts.append(self._double_quoted('"'))
                 is_plain &= "$" not in parts[-1] and "`" not in parts[-1]
             elif char == "\\":
                 escaped = self._text[self._at + 1 : self._at + 2]
@@ -311,7 +309,7 @@ class _Reader:
             self.is_clear = False
         return "".join(parts), is_plain
 
-    def _single(self) -> str:
+    def _single_quoted(self) -> str:
         end = self._text.find("'", self._at + 1)
         if end < 0:
             self.is_clear = False
@@ -320,7 +318,7 @@ class _Reader:
         self._at = end + 1
         return text
 
-    def _double(self, quote: str) -> str:
+    def _double_quoted(self, quote: str) -> str:
         """Read up to the closing quote, or to the end of the text if `quote` is empty."""
         parts: list[str] = []
         while (char := self._next) and char != quote:
@@ -340,8 +338,7 @@ class _Reader:
         return "".join(parts)
 
     def _expansion(self, *, in_quotes: bool) -> str:
-        """Read an expansion, which begins with `$` or a backtick; commands in it are collected
-        too."""
+        """Read an expansion, from its `$` or backtick; commands in it are collected too."""
         start = self._at
         if self._next == "`":
             self._backticks()
@@ -350,24 +347,24 @@ class _Reader:
             char = self._next
             if char == "[":  # $[1 + 2], in which quotes have no meaning
                 self._at += 1
-                self._deeper(self._double, "]")
+                self._read_nested(self._double_quoted, "]")
             elif char == "(":
                 self.is_clear &= self._text[self._at + 1 : self._at + 2] != "("
                 self._at += 1
-                self._nested(")")
+                self._substitution(")")
             elif char == "{":
                 self._braces()
             elif char in ("'", '"') and char and not in_quotes:
                 self.is_clear = False  # $'…' has its own escapes
                 if char == "'":
-                    return self._single()
+                    return self._single_quoted()
                 self._at += 1
-                return self._double('"')
+                return self._double_quoted('"')
             elif name := _NAME.match(self._text, self._at):
                 self._at = name.end()
         return self._text[start : self._at]
 
-    def _deeper(self, read: Callable[[str], object], until: str) -> None:
+    def _read_nested(self, read: Callable[[str], object], until: str) -> None:
         """Read a nested construct; if the nesting is too deep, stop parsing altogether."""
         self._depth += 1
         if self._depth < _MOST_DEPTH:
@@ -377,10 +374,10 @@ class _Reader:
             self._at = len(self._text)
         self._depth -= 1
 
-    def _nested(self, until: str) -> None:
+    def _substitution(self, until: str) -> None:
         inner = _Reader(self._text, depth=self._depth + 1, at=self._at)
         inner.commands(until)
-        self._take(inner)
+        self._merge(inner)
         self._at = inner._at
 
     def _backticks(self) -> None:
@@ -391,21 +388,20 @@ class _Reader:
         script = re.sub(r"\\([`\\$])", r"\1", self._text[self._at + 1 : end])
         inner = _Reader(script, depth=self._depth + 1)
         inner.commands("")
-        self._take(inner)
+        self._merge(inner)
         self._at = end + 1
 
     def _braces(self) -> None:
-        """Read `${…}`: only `${NAME}` is plain, all else can do more and just yields its
-        commands."""
+        """Read `${…}`: all but a plain `${NAME}` can do more, and only its commands are found."""
         end = self._text.find("}", self._at)
         if _NAME.fullmatch(self._text[self._at + 1 : end]) and end > 0:
             self._at = end + 1
             return
         self.is_clear = False
         self._at += 1
-        self._deeper(self._double, "}")
+        self._read_nested(self._double_quoted, "}")
 
-    def _take(self, inner: "_Reader") -> None:
+    def _merge(self, inner: "_Reader") -> None:
         self.found += inner.found
         self.files += inner.files
         self.inputs += inner.inputs
@@ -415,15 +411,14 @@ class _Reader:
     # --- files ------------------------------------------------------------------
 
     def _redirects(self) -> bool:
-        """Read a redirection, if one begins here; one that writes to a file makes the line
-        unclear."""
+        """Read a redirection, if one begins here; writing to a file makes a line unclear."""
         found = _REDIRECTION.match(self._text, self._at)
         if not found:
             return False
         sign, self._at = found[1], found.end()
         if self._next == "(":
             self._at += 1
-            self._nested(")")
+            self._substitution(")")
             return True
         while self._next and self._next in " \t":
             self._at += 1
@@ -455,8 +450,8 @@ class _Reader:
             self.inputs.append("\n".join(lines))
             if expands:
                 inner = _Reader(self.inputs[-1], depth=self._depth + 1)
-                inner._double("")
-                self._take(inner)
+                inner._double_quoted("")
+                self._merge(inner)
         self._bodies.clear()
 
 
@@ -471,36 +466,36 @@ def named_paths(line: str, cwd: Path) -> Iterator[Path]:
     """
     parsed = parse(line)
     written = [*parsed.files, *(word for each in run_by(parsed) for word in each.words)]
-    parts = [part for word in written for part in (word, *_WITHIN_WORD.split(word)) if part]
+    parts = [part for word in written for part in (word, *_PATH_PREFIX_END.split(word)) if part]
     words: dict[str, None] = {}
     for part in dict.fromkeys(parts):
         try:
             words |= dict.fromkeys(map(os.path.expanduser, alternatives(part)))
         except ToolFailure:
             raise TooMuch from None
-    looks = _Looks()
+    budget = _Budget()
     short = [word for word in words if len(word) <= _LONGEST_PATH]
     folders = [cwd]
     for word in short:
         for folder in folders[:_MOST_FOLDERS]:
-            looks.count()
+            budget.count()
             here = Path(os.path.normpath(folder / word))
             if here not in folders and os.path.isdir(here):
                 folders.append(here)
     for folder in folders[:_MOST_FOLDERS]:
         for word in short:
-            meant: Iterable[Path] = [folder / word]
+            candidates: Iterable[Path] = [folder / word]
             if glob.has_magic(word):
-                meant = chain(meant, looks.globbed(word, folder))
-            for each in meant:
-                looks.count()
+                candidates = chain(candidates, budget.globbed(word, folder))
+            for each in candidates:
+                budget.count()
                 path = Path(os.path.normpath(each))
                 yield path
                 with suppress(OSError, ValueError, RuntimeError):
                     yield path.resolve()
 
 
-class _Looks:
+class _Budget:
     """Counts the paths examined for one line; raises TooMuch beyond what takes about a second."""
 
     def __init__(self) -> None:
@@ -513,8 +508,7 @@ class _Looks:
             raise TooMuch
 
     def globbed(self, word: str, folder: Path) -> list[Path]:
-        """Expand a pattern in a folder as a shell does: `*` matches no name that begins with a
-        dot."""
+        """Expand a pattern in a folder as a shell does: `*` matches no leading dot."""
         found = [Path("/") if word.startswith("/") else folder]
         for segment in word.split("/"):
             if glob.has_magic(segment):

@@ -41,7 +41,7 @@ _MAGIC = (
     (b"\x7fELF", "an ELF program"),
     (b"SQLite format 3\0", "an SQLite database"),
 )
-_LOOKED_AT = 8192
+_SNIFFED_BYTES = 8192
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ def binary_kind(head: bytes) -> str | None:
             return kind
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return None
-    return "binary" if b"\0" in head[:_LOOKED_AT] else None
+    return "binary" if b"\0" in head[:_SNIFFED_BYTES] else None
 
 
 def decode(data: bytes) -> Text:
@@ -127,7 +127,7 @@ def decode(data: bytes) -> Text:
 def load(fd: int, shown: str) -> bytes:
     """Read a whole open file; raises ToolFailure if it is binary or too large to edit."""
     size = os.fstat(fd).st_size
-    head = os.pread(fd, _LOOKED_AT, 0)
+    head = os.pread(fd, _SNIFFED_BYTES, 0)
     refuse_binary(head, size, shown)
     data = read_span(fd, 0, MAX_TEXT_BYTES + 1)
     if len(data) > MAX_TEXT_BYTES:
@@ -153,7 +153,7 @@ def region(fd: int, shown: str, first: int) -> tuple[Region, bytes | None]:
     Also returns the whole content if the file is small enough to be held in memory.
     """
     size = os.fstat(fd).st_size
-    refuse_binary(os.pread(fd, _LOOKED_AT, 0), size, shown)
+    refuse_binary(os.pread(fd, _SNIFFED_BYTES, 0), size, shown)
     data = read_span(fd, 0, MAX_TEXT_BYTES + 1)
     if len(data) <= MAX_TEXT_BYTES:
         text = decode(data)

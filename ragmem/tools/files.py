@@ -141,8 +141,7 @@ class _Editing(AgentTool):
         seen: SeenFiles,
         preimages: Path,
     ) -> None:
-        """Set the dependencies; `preimages` is the folder for contents as they were before an
-        edit."""
+        """Set the dependencies; `preimages` is the folder of contents before edits."""
         self._workspace = workspace
         self._permissions = permissions
         self._seen = seen
@@ -286,8 +285,7 @@ class EditFile(_Editing):
         replace_all: Annotated[bool, arg("Replace every occurrence.")] = False
 
     async def run(self, params: Params) -> ToolOutput:
-        """Edit the file, preserving its line ends, byte order mark, encoding, mode, owner and
-        links."""
+        """Edit the file, preserving line ends, byte order mark, encoding, mode, owner and links."""
         target, shown = self._target(params.path)
         if not target.exists:
             raise self._workspace.not_found(params.path, target)

@@ -24,7 +24,7 @@ _FIRST_LOOK_S = 1.0
 _LONGEST_WAIT_S = 120
 _SHOWN_CHARS = 20_000
 _TICK_S = 0.05
-_ENDED_WITHIN_S = 4.0
+_STOP_WAIT_S = 4.0
 _TITLE_CHARS = 80
 _DISPLAYED = 5
 
@@ -43,14 +43,14 @@ class Job:
         """Whether it has a network of its own, so that its ports are not reachable from outside."""
         self.stop = threading.Event()
         self.thread: threading.Thread
-        self._begun = time.monotonic()
-        self._over: float | None = None
-        self._read = 0
+        self._started_at = time.monotonic()
+        self._ended_at: float | None = None
+        self._read_to = 0
 
     @property
     def is_running(self) -> bool:
         """Whether it has not ended yet."""
-        return self._over is None
+        return self._ended_at is None
 
     @property
     def title(self) -> str:
@@ -60,7 +60,7 @@ class Job:
     @property
     def state(self) -> str:
         """Return whether it runs or how it ended, its duration, and the number of lines written."""
-        lasted = duration(round(((self._over or time.monotonic()) - self._begun) * 1000))
+        lasted = duration(round(((self._ended_at or time.monotonic()) - self._started_at) * 1000))
         if self.is_running:
             how = f"running for {lasted}"
         elif self.ended is None:
@@ -81,11 +81,11 @@ class Job:
     @property
     def has_news(self) -> bool:
         """Whether it has written anything that the agent has not read."""
-        return self.output.total > self._read
+        return self.output.total > self._read_to
 
     def news(self) -> str:
         """Return the output since the last call; if it is long, only its beginning and end."""
-        text, self._read = self.output.since(self._read)
+        text, self._read_to = self.output.since(self._read_to)
         return ends_of(text, _SHOWN_CHARS)
 
     def tail(self) -> str:
@@ -101,7 +101,7 @@ class Job:
         except OSError as error:
             self.problem = error.strerror or str(error)
         finally:
-            self._over = time.monotonic()
+            self._ended_at = time.monotonic()
 
 
 class Jobs:
@@ -156,7 +156,7 @@ class Jobs:
         """Stop jobs, with all the processes that they have started."""
         for job in jobs:
             job.stop.set()
-        await wait_for(lambda: not any(job.is_running for job in jobs), _ENDED_WITHIN_S)
+        await wait_for(lambda: not any(job.is_running for job in jobs), _STOP_WAIT_S)
 
     async def aclose(self) -> None:
         """Stop all jobs."""

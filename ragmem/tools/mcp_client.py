@@ -44,9 +44,9 @@ _START_S = 60.0
 """Generous, since some servers download themselves first."""
 _WAIT_S = 30.0
 """How long the model waits for servers that it has asked for."""
-_END_S = 0.4
+_EXIT_S = 0.4
 """How long a server gets to exit by itself, and again after each signal."""
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _MOST_TOOLS = 100
 """Limit for all servers together: some providers accept 128 in a request, ragmem's own included."""
 _MOST_CHARS = 300_000
@@ -54,7 +54,7 @@ _MOST_CHARS = 300_000
 _MOST_PAGES = 20
 _MOST_PARTS = 1_000
 """Per result."""
-_NAMED = 5
+_MAX_NAMED = 5
 """How many left-out tools a message names."""
 _MOST_SCHEMA_CHARS = 20_000
 _NO_SCHEMA = "its schema is not valid"
@@ -67,7 +67,7 @@ _CONNECT_S = 10.0
 _WANTS_A_KEY = "it answered 401: set a valid key in its `headers`"
 """Signing in through a browser is not supported."""
 _STDERR_BYTES = 2_000
-_IN_WORDS = {"description", "title", "$comment"}
+_PROSE = {"description", "title", "$comment"}
 """Keywords of a schema whose values are prose for the model."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 """Tool names that every provider accepts."""
@@ -103,14 +103,14 @@ class McpServer:
         self.name = name
         self.state = "not started yet"
         self.tools: tuple[types.Tool, ...] = ()
-        self._settings = settings
+        self._config = settings
         self._say = say
         self._room = room
-        self._is_short = False
+        self._lacks_room = False
         """Whether any of its tools did not fit."""
         self._session: ClientSession | None = None
         self._task: asyncio.Task[None] | None = None
-        self._refused: list[str] = []
+        self._left_out: list[str] = []
         """Tools that are left out, each with the reason."""
         self.settled = asyncio.Event()
         """Set once the server is ready or has failed."""
@@ -123,7 +123,7 @@ class McpServer:
             quiet.addHandler(logging.NullHandler())
             quiet.propagate = False
             self.state = "starting"
-            self._task = asyncio.create_task(self._live(cwd))
+            self._task = asyncio.create_task(self._connect(cwd))
 
     async def aclose(self) -> None:
         """Stop the server, and all the processes that it has started."""
@@ -131,7 +131,7 @@ class McpServer:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _live(self, cwd: Path) -> None:
+    async def _connect(self, cwd: Path) -> None:
         """Start the server, list its tools, and stay connected until it exits or is stopped."""
         stderr = bytearray()
         try:
@@ -140,21 +140,21 @@ class McpServer:
             from mcp import ClientSession
 
             async with (
-                _opened(self._settings, cwd, stderr) as (read, write, ended),
-                _sifted(read, self._refused) as sound,
+                _transport(self._config, cwd, stderr) as (read, write, ended),
+                _filtered(read, self._left_out) as sound,
                 ClientSession(sound, write) as session,
             ):
                 async with asyncio.timeout(_START_S):
-                    await _unless(ended, self._introduce(session))
+                    await _run_until_ended(ended, self._initialize(session))
                 self._session = session
                 self.state = f"ready, {counted(len(self.tools), 'tool')}"
                 self.settled.set()
-                self._lost(await asyncio.shield(ended), stderr)
+                self._disconnected(await asyncio.shield(ended), stderr)
         except Exception as error:
             _log.debug("MCP server %s", self.name, exc_info=True)
-            self._lost(_reason(error), stderr)
+            self._disconnected(_reason(error), stderr)
 
-    def _lost(self, problem: str, stderr: bytearray) -> None:
+    def _disconnected(self, problem: str, stderr: bytearray) -> None:
         if self.gone.is_set():
             return
         last = bytes(stderr).decode("utf-8", "replace").strip().splitlines()[-1:]
@@ -165,13 +165,13 @@ class McpServer:
         self.gone.set()
         self._say(f"MCP server {self.name}: {problem}{told}.")
 
-    async def _introduce(self, session: "ClientSession") -> None:
+    async def _initialize(self, session: "ClientSession") -> None:
         """Initialize the session and list the tools that can be offered to a model."""
         from mcp_types import PaginatedRequestParams
 
         await session.initialize()
         found: dict[str, types.Tool] = {}
-        wanted = dict.fromkeys(self._settings.tools, False)
+        wanted = dict.fromkeys(self._config.tools, False)
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
             listed = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
@@ -180,8 +180,8 @@ class McpServer:
                 wanted.update(dict.fromkeys(fits, True))
                 if wanted and not fits:
                     continue
-                if why := await self._unfit(tool):
-                    self._refused.append(f"{one_line(tool.name, 60)!r} ({why})")
+                if why := await self._reserve_room(tool):
+                    self._left_out.append(f"{one_line(tool.name, 60)!r} ({why})")
                 else:
                     found.setdefault(tool.name, tool)
             cursor = listed.next_cursor
@@ -189,16 +189,15 @@ class McpServer:
                 break
         self.tools = tuple(found.values())
         missing = [name for name, is_there in wanted.items() if not is_there]
-        self._refused += [f"{name!r} (it has no tool of that name)" for name in missing]
-        if refused := self._refused:
-            more = f" and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
-            told = ", ".join(refused[:_NAMED]) + more
-            chosen = " Choose them with `tools` in its table." if self._is_short else ""
+        self._left_out += [f"{name!r} (it has no tool of that name)" for name in missing]
+        if refused := self._left_out:
+            more = f" and {len(refused) - _MAX_NAMED} more" if len(refused) > _MAX_NAMED else ""
+            told = ", ".join(refused[:_MAX_NAMED]) + more
+            chosen = " Choose them with `tools` in its table." if self._lacks_room else ""
             self._say(f"MCP server {self.name}: tools left out: {told}.{chosen}")
 
-    async def _unfit(self, tool: "types.Tool") -> str:
-        """Return why a tool can't be offered to a model; if it can, reserve its room and return
-        ""."""
+    async def _reserve_room(self, tool: "types.Tool") -> str:
+        """Reserve room for a tool; returns why it can't be offered to a model, or empty."""
         if not _NAME.fullmatch(f"{self.name}__{tool.name}"):
             return "its name is too long, or has characters other than letters, digits, _ and -"
         try:
@@ -213,7 +212,7 @@ class McpServer:
         if has_room and (fault := await asyncio.to_thread(_schema_fault, tool)):
             return fault
         if why := self._room.lacks(told):
-            self._is_short = True
+            self._lacks_room = True
         else:
             self._room.take(told)
         return why
@@ -230,9 +229,9 @@ class McpServer:
         )
 
         session = self._session
-        away = f"The server {self.name} is "
+        prefix = f"The server {self.name} is "
         if session is None:
-            raise ToolFailure(away + self.state)
+            raise ToolFailure(prefix + self.state)
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
         try:
             result = await session.send_request(
@@ -241,18 +240,20 @@ class McpServer:
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(10 * _LOOK_S):
+                    async with asyncio.timeout(10 * _POLL_S):
                         await self.gone.wait()
-                    raise ToolFailure(away + self.state) from None
+                    raise ToolFailure(prefix + self.state) from None
             if error.code == REQUEST_TIMEOUT:
                 raise ToolFailure(f"{self.name} did not answer within {timeout_s:g} s.") from None
-            raise ToolFailure(_shown(f"{self.name} answered with an error: {error}")) from None
+            raise ToolFailure(
+                _visible_result(f"{self.name} answered with an error: {error}")
+            ) from None
         except Exception as error:  # the result does not conform to the protocol
             raise ToolFailure(
                 f"The answer of {self.name} does not follow the protocol ({type(error).__name__})."
             ) from None
         structured = result.structured_content
-        text = _shown(
+        text = _visible_result(
             "\n".join(map(_block_text, result.content))
             or ("" if structured is None else json.dumps(structured, ensure_ascii=False))
         )
@@ -327,7 +328,7 @@ class ServerTool:
         self.name = f"{server.name}__{tool.name}"
         said = clip_middle(visible(tool.description or tool.name), _DESCRIPTION_CHARS)
         self.description = f"From the server {server.name}: {said}"
-        self.parameters: dict[str, Json] = {"properties": {}, **_told(tool.input_schema)}
+        self.parameters: dict[str, Json] = {"properties": {}, **_visible_schema(tool.input_schema)}
         self._server = server
         self._tool = tool.name
         self._permissions = permissions
@@ -381,7 +382,7 @@ class WaitForServers(AgentTool):
 
 
 @asynccontextmanager
-async def _sifted(read: Any, refused: list[str]) -> AsyncIterator[Any]:
+async def _filtered(read: Any, refused: list[str]) -> AsyncIterator[Any]:
     """Filter the messages read from a server before the mcp package parses them.
 
     Drops malformed tools from tool lists, since the package would reject the whole list for one,
@@ -396,9 +397,9 @@ async def _sifted(read: Any, refused: list[str]) -> AsyncIterator[Any]:
             async for each in read:
                 result = getattr(getattr(each, "message", None), "result", None)
                 if isinstance(result, dict) and isinstance(result.get("tools"), list):
-                    result["tools"] = _sound_tools(result["tools"], refused)
+                    result["tools"] = _valid_tools(result["tools"], refused)
                 if isinstance(result, dict) and isinstance(result.get("content"), list):
-                    _keep_first(result["content"])
+                    _truncate_parts(result["content"])
                 await tell.send(each)
 
     task = asyncio.create_task(pass_on())
@@ -410,14 +411,14 @@ async def _sifted(read: Any, refused: list[str]) -> AsyncIterator[Any]:
         sound.close()
 
 
-def _keep_first(parts: list[Any]) -> None:
+def _truncate_parts(parts: list[Any]) -> None:
     """Replace all parts beyond the limit with a line that counts them."""
     left = len(parts) - _MOST_PARTS
     if left > 0:
         parts[_MOST_PARTS:] = [{"type": "text", "text": f"[{left:,} more parts left out]"}]
 
 
-def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
+def _valid_tools(told: list[Any], refused: list[str]) -> list[Any]:
     """Return the tools with a name and an object schema, whose type may be missing."""
     from mcp_types.methods import parse_server_result
     from mcp_types.version import LATEST_HANDSHAKE_VERSION
@@ -448,7 +449,7 @@ def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
     return sound
 
 
-async def _unless(ended: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -> None:
+async def _run_until_ended(ended: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -> None:
     """Run the work; raises ConnectionError if the server exits before it is done."""
     task = asyncio.create_task(work)
     try:
@@ -472,14 +473,14 @@ def _schema_fault(tool: "types.Tool") -> str:
     return ""
 
 
-def _told(schema: Any) -> Any:
+def _visible_schema(schema: Any) -> Any:
     """Make hidden characters visible in a schema's descriptions, but not in values and names."""
     if isinstance(schema, list):
-        return [_told(each) for each in schema]
+        return [_visible_schema(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        name: visible(each) if name in _IN_WORDS and isinstance(each, str) else _told(each)
+        name: visible(each) if name in _PROSE and isinstance(each, str) else _visible_schema(each)
         for name, each in schema.items()
     }
 
@@ -499,7 +500,7 @@ def _reason(error: BaseException) -> str:
     return one_line(redact(said), 200).rstrip(".") or type(error).__name__
 
 
-def _shown(text: str) -> str:
+def _visible_result(text: str) -> str:
     return ends_of(visible(plain(text)), _RESULT_CHARS)
 
 
@@ -520,20 +521,20 @@ def _block_text(block: "types.ContentBlock") -> str:
 # --- transports ---------------------------------------------------------------------
 
 
-Opened = tuple[Any, Any, asyncio.Future[str]]
+Transport = tuple[Any, Any, asyncio.Future[str]]
 """What to read from, what to write to, and a future with the reason when reading ends."""
 
 
-def _opened(
+def _transport(
     settings: McpServerConfig, cwd: Path, stderr: bytearray
-) -> AbstractAsyncContextManager[Opened]:
+) -> AbstractAsyncContextManager[Transport]:
     if settings.url:
-        return _address(settings.url, _filled(settings.headers, is_sent=True))
-    environ = child_environment() | _filled(settings.env)
-    return _process([settings.command, *settings.args], environ, cwd, stderr)
+        return _over_http(settings.url, _expanded(settings.headers, is_sent=True))
+    environ = child_environment() | _expanded(settings.env)
+    return _over_stdio([settings.command, *settings.args], environ, cwd, stderr)
 
 
-def _filled(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, str]:
+def _expanded(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, str]:
     """Replace `${NAME}` with the environment variable's value, which is redacted from then on.
 
     With `is_sent`, the values are HTTP headers; raises ValueError for one that can't be a header
@@ -559,7 +560,7 @@ def _filled(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, st
 
 
 @asynccontextmanager
-async def _address(url: str, headers: dict[str, str]) -> AsyncIterator[Opened]:
+async def _over_http(url: str, headers: dict[str, str]) -> AsyncIterator[Transport]:
     from httpx2 import AsyncClient, Response, Timeout
     from mcp.client.streamable_http import streamable_http_client
 
@@ -578,9 +579,9 @@ async def _address(url: str, headers: dict[str, str]) -> AsyncIterator[Opened]:
 
 
 @asynccontextmanager
-async def _process(
+async def _over_stdio(
     command: Sequence[str], environ: Mapping[str, str], cwd: Path, stderr: bytearray
-) -> AsyncIterator[Opened]:
+) -> AsyncIterator[Transport]:
     """Run a server as a process group of its own, all of which is terminated on exit.
 
     The package's own transport waits for seconds if a server does not exit, and reads lines of any
@@ -604,26 +605,26 @@ async def _process(
     tell, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, told = anyio.create_memory_object_stream[SessionMessage](0)
     reading = asyncio.create_task(_read(process.stdout, tell))
-    ended = asyncio.create_task(_ended(process, reading))
+    ended = asyncio.create_task(_wait_for_end(process, reading))
     tasks = [
         reading,
         ended,
         asyncio.create_task(_write(process.stdin, told)),
-        asyncio.create_task(_keep_end(process.stderr, stderr)),
+        asyncio.create_task(_keep_tail(process.stderr, stderr)),
     ]
     try:
         yield read, write, ended
     finally:
         for stream in (tell, read, write, told):
             stream.close()
-        if await settled(_closed(process, tasks)):
+        if await settled(_close(process, tasks)):
             raise asyncio.CancelledError
 
 
-async def _closed(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task[Any]]) -> None:
+async def _close(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task[Any]]) -> None:
     if process.stdin:
         process.stdin.close()
-    await _end(process.pid)
+    await _terminate(process.pid)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -666,10 +667,10 @@ def read_message(line: bytes) -> Any:
     return None
 
 
-async def _ended(process: asyncio.subprocess.Process, reading: asyncio.Task[str]) -> str:
+async def _wait_for_end(process: asyncio.subprocess.Process, reading: asyncio.Task[str]) -> str:
     """Wait until the process exits or closes its output; its children may hold the pipes open."""
     while process.returncode is None and not reading.done():
-        await asyncio.wait({reading}, timeout=_LOOK_S)
+        await asyncio.wait({reading}, timeout=_POLL_S)
     return reading.result() if reading.done() else _HAS_ENDED
 
 
@@ -681,17 +682,16 @@ async def _write(stdin: asyncio.StreamWriter, told: Any) -> None:
             await stdin.drain()
 
 
-async def _keep_end(stderr: asyncio.StreamReader, kept: bytearray) -> None:
+async def _keep_tail(stderr: asyncio.StreamReader, kept: bytearray) -> None:
     while data := await stderr.read(4096):
         kept += data
         del kept[:-_STDERR_BYTES]
 
 
-async def _end(group: int) -> None:
-    """Terminate a process group whose leader's stdin is closed: wait, then SIGTERM, then
-    SIGKILL."""
+async def _terminate(group: int) -> None:
+    """Terminate a process group: wait, as its stdin is closed, then SIGTERM, then SIGKILL."""
     for number in (0, signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + _END_S
+        deadline = time.monotonic() + _EXIT_S
         while True:
             try:
                 os.killpg(group, number)

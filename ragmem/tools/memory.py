@@ -77,7 +77,7 @@ class SearchMemories(_OverMemory):
     async def run(self, params: Params) -> ToolOutput:
         """Return facts first, then turns and summaries, each with its date and source."""
         now = utc_now().astimezone()
-        facts, hits = await _reachable(self._found(params))
+        facts, hits = await _from_store(self._found(params))
         parts = [
             _section("Facts", [fact_entry(hit, now) for hit in facts]),
             _section(
@@ -101,11 +101,11 @@ class SearchMemories(_OverMemory):
             subjects=tuple(subject.casefold() for subject in params.subjects),
             floor=False,
         )
-        said = _said(self._memory, self._session, self._scope, params.query, params.limit)
+        said = _search_turns(self._memory, self._session, self._scope, params.query, params.limit)
         return facts, await said
 
 
-async def _said(
+async def _search_turns(
     memory: Memory,
     session: Session,
     scope: ScopeName,
@@ -146,8 +146,8 @@ class GetRecentMemories(_OverMemory):
         """Return memories, then sessions, each with its age."""
         now = utc_now().astimezone()
         project_id = self._session.project_id
-        memories = await _reachable(self._facts.recent(project_id=project_id, limit=params.limit))
-        sessions = await _reachable(
+        memories = await _from_store(self._facts.recent(project_id=project_id, limit=params.limit))
+        sessions = await _from_store(
             self._memory.sessions(
                 SessionQuery(project_ids=(project_id,), limit=min(params.limit, _SESSIONS) + 1)
             )
@@ -229,8 +229,8 @@ class Remember(_OverMemory):
             at=vouched.at,
             evidence=vouched.evidence,
         )
-        done = await _reachable(self._facts.remember(draft, session.project_id))
-        return _told(done)
+        done = await _from_store(self._facts.remember(draft, session.project_id))
+        return _outcome(done)
 
 
 def memory_tools(memory: Memory, session: Session, scope: ScopeName) -> list[Tool]:
@@ -296,7 +296,7 @@ def memory_entry(memory: MemoryRecord, now: datetime, *more: str) -> str:
     return f"- [{', '.join(about)}] {text}{subjects if memory.subjects else ''}"
 
 
-def _told(done: Remembered) -> ToolOutput:
+def _outcome(done: Remembered) -> ToolOutput:
     """Report the outcome to the model and to the user."""
     memory = done.memory
     if memory is None or done.action == "refused":
@@ -316,7 +316,7 @@ def _told(done: Remembered) -> ToolOutput:
     )
 
 
-async def _reachable(work: Awaitable[T]) -> T:
+async def _from_store(work: Awaitable[T]) -> T:
     """Await a result from the store; raises ToolFailure if the store is unavailable."""
     try:
         return await work
@@ -428,9 +428,9 @@ class BrainSearch(AgentTool):
         """Return code and memories in one list, best first, each hit labelled."""
         problems: list[str] = []
         code, facts, said = await asyncio.gather(
-            _tried(self._find(params.query, params.limit), problems),
-            _tried(self._facts(params), problems),
-            _tried(self._said(params), problems),
+            _or_problem(self._find(params.query, params.limit), problems),
+            _or_problem(self._facts(params), problems),
+            _or_problem(self._search_turns(params), problems),
         )
         if len(problems) == 3:
             raise ToolFailure(f"The search failed: {problems[0]} Use grep_files.")
@@ -438,8 +438,8 @@ class BrainSearch(AgentTool):
         own = self._session.session_id
         columns: list[list[tuple[str, CodeHit | None]]] = [
             [(self._code_entry(hit), hit) for hit in code],
-            [(_of_memory(fact_entry(hit, now)), None) for hit in facts],
-            [(_of_memory(hit_entry(hit, params.query, own, now)), None) for hit in said],
+            [(_labelled(fact_entry(hit, now)), None) for hit in facts],
+            [(_labelled(hit_entry(hit, params.query, own, now)), None) for hit in said],
         ]
         # Scores of different kinds are not comparable: each hit goes by its rank in its own list.
         entries = [each for row in zip_longest(*columns) for each in row if each][: params.limit]
@@ -462,11 +462,13 @@ class BrainSearch(AgentTool):
             params.query, project_id=self._session.project_id, limit=params.limit
         )
 
-    async def _said(self, params: Params) -> list[Hit]:
+    async def _search_turns(self, params: Params) -> list[Hit]:
         if self._memory is None:
             return []
         memory, floor = self._memory, self._memory.floor
-        return await _said(memory, self._session, self._scope, params.query, params.limit, floor)
+        return await _search_turns(
+            memory, self._session, self._scope, params.query, params.limit, floor
+        )
 
     def _code_entry(self, hit: CodeHit) -> str:
         path = self._show(hit.path)
@@ -490,11 +492,11 @@ class BrainSearch(AgentTool):
         return {"path": self._show(hit.path), "scope_id": hit.scope_id, "lines": lines}
 
 
-def _of_memory(entry: str) -> str:
+def _labelled(entry: str) -> str:
     return f"[memory] {entry.removeprefix('- ')}"
 
 
-async def _tried(work: Awaitable[Sequence[T]], problems: list[str]) -> Sequence[T]:
+async def _or_problem(work: Awaitable[Sequence[T]], problems: list[str]) -> Sequence[T]:
     """Await a search's results; if it fails, return none and append the reason to `problems`."""
     try:
         return await work

@@ -45,7 +45,7 @@ from ragmem.tools.workspace import Target, Workspace, alternatives, matcher, sho
 
 # --- protected files -------------------------------------------------------------------
 
-_FOLDERS = {
+_PROTECTED_FOLDERS = {
     # version control, and what it runs
     ".git", ".hg", ".svn", ".jj", ".husky", ".githooks",
     # shells
@@ -62,7 +62,7 @@ _FOLDERS = {
     # keys, and who may log in
     ".ssh", ".gnupg",
 }  # fmt: skip
-_FILES = {
+_PROTECTED_FILES = {
     # instructions that agents follow
     "agents.md", "agents.override.md", "agent.md", "claude.md", "claude.local.md", "gemini.md",
     "qwen.md", "warp.md", "conventions.md", "copilot-instructions.md", ".cursorrules",
@@ -100,9 +100,9 @@ _FILES = {
     ".woodpecker.yml", "dependabot.yml", ".gitpod.yml", ".replit", "buildspec.yml",
     "cloudbuild.yaml", ".drone.yaml", ".woodpecker.yaml",
 }  # fmt: skip
-_IN_REPOSITORY = {"config", "config.worktree", "commondir", "hooks", "modules", "worktrees"}
+_REPOSITORY_FILES = {"config", "config.worktree", "commondir", "hooks", "modules", "worktrees"}
 """Protected next to a HEAD, which makes a folder a repository without `.git`."""
-_WITHIN = (
+_PROTECTED_PAIRS = (
     # Consecutive parts anywhere in a path; a path that ends in them is protected itself.
     (".github", "workflows"), (".github", "actions"), (".github", "instructions"),
     (".github", "prompts"), (".github", "agents"), (".cargo", "config.toml"), (".cargo", "config"),
@@ -114,7 +114,7 @@ _WITHIN = (
     (".yarn", "releases"), (".ipython", "profile_default"), (".gradle", "init.d"),
     (".mvn", "extensions.xml"), (".mvn", "jvm.config"), (".mvn", "maven.config"),
 )  # fmt: skip
-_ENDINGS = (
+_SUFFIXES = (
     # systemd's units, desktop entries, launchd's jobs, what Python runs when it starts
     ".service", ".timer", ".socket", ".desktop", ".plist", ".pth", ".code-workspace",
     ".instructions.md", ".mdc", ".sublime-project",
@@ -125,21 +125,21 @@ def protection(real: Path) -> str | None:
     """Return the part of a real path that makes it protected; None if nothing does."""
     parts = [_fold(part) for part in real.parts]
     for at, part in enumerate(parts):
-        if part in _FOLDERS:
+        if part in _PROTECTED_FOLDERS:
             return show_name(real.parts[at])
     for at, pair in enumerate(pairwise(parts)):
-        if pair in _WITHIN:
+        if pair in _PROTECTED_PAIRS:
             return show_name("/".join(real.parts[at : at + 2]))
     above = (real, *real.parents) if real.is_absolute() else ()
     if found := next(filter(is_of_repository, above), None):
         return show_name(found.name)
     name = parts[-1]
-    return show_name(real.name) if name in _FILES or name.endswith(_ENDINGS) else None
+    return show_name(real.name) if name in _PROTECTED_FILES or name.endswith(_SUFFIXES) else None
 
 
 def is_of_repository(path: Path) -> bool:
     """Return whether a path makes git run programs, in a folder that git takes for a repository."""
-    return _fold(path.name) in _IN_REPOSITORY and os.path.lexists(path.parent / "HEAD")
+    return _fold(path.name) in _REPOSITORY_FILES and os.path.lexists(path.parent / "HEAD")
 
 
 def _fold(name: str) -> str:
@@ -172,8 +172,7 @@ class PermissionRule(msgspec.Struct, frozen=True):
         return _command_matcher(self.pattern).fullmatch(command.text) is not None
 
     def allows_command(self, command: CommandWords) -> bool:
-        """Return whether an allow rule covers a command, whose options must not run a program for
-        `*`."""
+        """Return whether an allow rule covers a command; `*` excludes options that run code."""
         return self.covers_command(command) and ("*" not in self.pattern or not command.acts)
 
 
@@ -236,20 +235,20 @@ class PermissionRules:
         self.remembered: dict[tuple[str, str], str] = {}
         """What "always" was answered to in this session: kind and exact subject, mapped to how the
         question worded it."""
-        for each in (*self.allow, *self.allow_here, *self._denying, *self.flags):
+        for each in (*self.allow, *self.allow_here, *self._deny_texts, *self.flags):
             read_rule(each)
 
     @property
-    def _allowing(self) -> list[PermissionRule]:
+    def _allow_rules(self) -> list[PermissionRule]:
         return list(map(read_rule, (*self.allow, *self.allow_here, *self.flags)))
 
     @property
-    def _denying(self) -> list[str]:
+    def _deny_texts(self) -> list[str]:
         return [*self.deny, *self.deny_here]
 
     def _denials(self, *tools: str) -> Iterator[tuple[str, PermissionRule]]:
         """Yield the rules, with their text, that deny something to one of these tools."""
-        rules = ((text, read_rule(text)) for text in self._denying)
+        rules = ((text, read_rule(text)) for text in self._deny_texts)
         return ((text, rule) for text, rule in rules if rule.tool in tools)
 
     def denial_of_command(self, line: str, kind: str = RUN_COMMAND) -> str:
@@ -273,7 +272,7 @@ class PermissionRules:
 
         With `OUTSIDE` as `kind`, whether it may leave the sandbox.
         """
-        rules = [rule for rule in self._allowing if rule.tool == kind]
+        rules = [rule for rule in self._allow_rules if rule.tool == kind]
         if any(not rule.pattern for rule in rules):
             return True
         if not rules or not (parsed := parse(line)).is_clear or not parsed.commands:
@@ -290,7 +289,7 @@ class PermissionRules:
 
     def allows_path(self, tool: str, names: Sequence[str]) -> bool:
         """Return whether a tool may access a file without asking."""
-        return any(rule.tool == tool and rule.covers_path(names) for rule in self._allowing)
+        return any(rule.tool == tool and rule.covers_path(names) for rule in self._allow_rules)
 
     def for_session(self, flags: Iterable[str] = ()) -> "PermissionRules":
         """Return rules that share the permanent ones and have their own for a session."""
@@ -301,7 +300,7 @@ class PermissionRules:
 
     def hides(self, real: Path, cwd: Path) -> bool:
         """Return whether a file, given by its real path, must not be read."""
-        return bool(self._denying and self.denial_of_path(READ_FILE, names_of(real, cwd)))
+        return bool(self._deny_texts and self.denial_of_path(READ_FILE, names_of(real, cwd)))
 
     @property
     def _hiding(self) -> dict[str, PermissionRule]:
@@ -359,9 +358,8 @@ class PermissionRules:
         return next((text for text, rule in rules if not (rule.pattern and asks)), "")
 
     def for_no_tool(self, known: Container[str]) -> list[str]:
-        """Return the rules for unknown tools: neither ragmem's own, nor in `known`, nor a
-        server's."""
-        written = [*self.allow, *self.allow_here, *self.flags, *self._denying]
+        """Return the rules for unknown tools: not ragmem's own, in `known`, or a server's."""
+        written = [*self.allow, *self.allow_here, *self.flags, *self._deny_texts]
         named = [(text, read_rule(text).tool) for text in dict.fromkeys(written)]
         named = [(text, tool) for text, tool in named if tool not in {OUTSIDE, *OWN_TOOLS}]
         return [text for text, tool in named if "__" not in tool and tool not in known]
@@ -603,8 +601,8 @@ class Permissions:
 
 
 def _link_warning(given: str, target: Target) -> tuple[str, ...]:
-    told = f"{show_name(given)} goes through a symlink to {show_name(str(target.real))}"
-    return (told,) if target.through_link else ()
+    warning = f"{show_name(given)} goes through a symlink to {show_name(str(target.real))}"
+    return (warning,) if target.through_link else ()
 
 
 def _refuse_denied(rule: str) -> None:
@@ -645,7 +643,7 @@ _NEVER_WIDE = WRAPPERS | SHELLS | {
     "cp", "ln", "install", "patch", "truncate", "shred",
 }  # fmt: skip
 """Programs that could do anything, given any arguments; a version in the name is ignored."""
-_RUNS_ANY = {
+_RUNS_ARGUMENTS = {
     "run", "exec", "x", "dlx", "config", "tool", "compose", "bisect", "submodule", "rebase",
     "difftool", "extension", "alias", "node", "console",
     # git, where a repository or program that the arguments name can have or be code to run
@@ -655,7 +653,7 @@ _RUNS_ANY = {
     "install", "i", "pip", "cp", "create",
 }  # fmt: skip
 """Subcommands that run their arguments, or set them up to be run."""
-_OF_SOURCES = {"git", "hg", "jj"}
+_VERSION_CONTROL = {"git", "hg", "jj"}
 """Programs whose `add` concerns existing files; elsewhere it fetches a package."""
 _WITH_SCRIPTS = {"npm", "pnpm", "yarn", "bun"}
 """Programs whose `run` is followed by the name of one of the project's scripts."""
@@ -671,13 +669,13 @@ def offers_for_command(line: str, kind: str = RUN_COMMAND) -> tuple[tuple[str, .
     if not parsed.is_clear or not parsed.commands or "\n" in line or "*" in line:
         return ()
     exact = tuple(dict.fromkeys(f"{kind}({each.text})" for each in parsed.commands))
-    wide = () if kind == OUTSIDE else tuple(map(_widened, parsed.commands))
+    wide = () if kind == OUTSIDE else tuple(map(_open_prefix, parsed.commands))
     if not wide or not all(wide):
         return (exact,)
     return exact, tuple(dict.fromkeys(f"{RUN_COMMAND}({each} *)" for each in wide))
 
 
-def _widened(command: CommandWords) -> str:
+def _open_prefix(command: CommandWords) -> str:
     """Return the prefix of a command that may have any further arguments; empty if none may."""
     words = command.words
     name = words[0].rpartition("/")[2]
@@ -690,7 +688,7 @@ def _widened(command: CommandWords) -> str:
         second = words[1] if len(words) > 1 else ""
         if second == "run" and name in _WITH_SCRIPTS and len(words) > 2:
             return CommandWords(words[:3]).text
-        if second in _RUNS_ANY or (second == "add" and name not in _OF_SOURCES):
+        if second in _RUNS_ARGUMENTS or (second == "add" and name not in _VERSION_CONTROL):
             return ""
         return CommandWords(words[:2]).text if second and not second.startswith(("-", "$")) else ""
     return CommandWords(words[:1]).text

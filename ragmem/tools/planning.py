@@ -143,15 +143,15 @@ class PresentPlan(AgentTool):
         decision = await answer_to(plan, self._approver)
         if not decision.allowed:
             why = f": {decision.reason}" if decision.reason else ""
-            told = (
+            message = (
                 f"The person wants the plan changed{why}. Revise it and present it again."
                 if why and decision.changes
                 else f"The person rejected the plan{why}. Nothing was done. Don't present it again "
                 "until they say what they want."
             )
-            raise ToolFailure(told, denied=True, final=True)
+            raise ToolFailure(message, denied=True, final=True)
         self._mode.value = decision.mode or "default"
-        written = await self._keep(params.decision)
+        written = await self._remember(params.decision)
         return ToolOutput(
             text="The person approved the plan, and plan mode has ended. Carry it out now, step "
             f"by step; if it has three or more steps, keep a task list with {UPDATE_TASKS}.",
@@ -160,7 +160,7 @@ class PresentPlan(AgentTool):
             written=(written,) if written else (),
         )
 
-    async def _keep(self, text: str) -> MemoryWritten | None:
+    async def _remember(self, text: str) -> MemoryWritten | None:
         """Remember the approved plan as a decision of the project, with its turn as evidence."""
         facts, session = self._memory.facts, self._session
         turn = self._memory.running_turn(session.session_id)

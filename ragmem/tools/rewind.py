@@ -28,7 +28,7 @@ from ragmem.tools.content import MAX_TEXT_BYTES, Encoding, Text, decode, read_sp
 from ragmem.tools.workspace import Workspace, open_file, open_folder, plain_failures
 
 _NAME = re.compile("[0-9a-f]{64}")
-_LOOKED_THROUGH = ".looked-through"
+_SECRETS_REMOVED = ".looked-through"
 _MOST_GUESSES = 1000
 _MOST_HASHED_BYTES = 256 * 1024 * 1024
 
@@ -63,7 +63,7 @@ class Preimages:
         if redact(text.text) == text.text and not parts.exists():
             self._write(clear, content)
         else:
-            self._write(parts, _apart(text))
+            self._write(parts, _without_secrets(text))
             # An earlier version kept it whole.
             clear.unlink(missing_ok=True)
         return name
@@ -81,7 +81,7 @@ class Preimages:
         try:
             content = clear.read_bytes()
         except FileNotFoundError:
-            return _put_together(sha256, parts.read_bytes(), now)
+            return _with_secrets(sha256, parts.read_bytes(), now)
         if _hash(content) != sha256:
             raise _damaged(sha256)
         return content
@@ -101,11 +101,11 @@ class Preimages:
     def remove(self, names: Iterable[str]) -> int:
         """Delete contents for good; returns how many existed."""
         files = (self._files(name) for name in names if _NAME.fullmatch(name))
-        return sum(any([_gone(clear), _gone(parts)]) for clear, parts in files)
+        return sum(any([_unlinked(clear), _unlinked(parts)]) for clear, parts in files)
 
     def look_through(self) -> None:
         """Remove the secrets from contents that earlier versions stored whole; runs once."""
-        done = self._folder / _LOOKED_THROUGH
+        done = self._folder / _SECRETS_REMOVED
         if done.exists() or not self._folder.is_dir():
             return
         for file in self._folder.glob("??/*"):
@@ -125,7 +125,7 @@ class Preimages:
         sync_folder(file.parent)
 
 
-def _apart(text: Text) -> bytes:
+def _without_secrets(text: Text) -> bytes:
     found = parted(text.text)
     pieces = found.pieces if found else ()
     kinds = tuple(kind for kind, _ in found.secrets) if found else ()
@@ -133,7 +133,7 @@ def _apart(text: Text) -> bytes:
     return json.dumps(msgspec.to_builtins(_Parts(pieces, kinds, text.encoding, text.bom))).encode()
 
 
-def _put_together(sha256: str, data: bytes, now: bytes | None) -> bytes:
+def _with_secrets(sha256: str, data: bytes, now: bytes | None) -> bytes:
     try:
         parts = msgspec.convert(json.loads(data), _Parts)
     except (ValueError, RecursionError, msgspec.MsgspecError):
@@ -169,23 +169,23 @@ def _guesses(parts: _Parts, now: bytes | None) -> Iterator[tuple[str, ...]]:
         of_kind[kind].append(secret)
     lines = [before.rpartition("\n")[2] for before in parts.pieces[:-1]]
     if all(lines.count(line) <= len(of_line[line]) for line in set(lines)):
-        yield _dealt(lines, of_line)
+        yield _in_order(lines, of_line)
     counts = {kind: parts.kinds.count(kind) for kind in parts.kinds}
     choices = (
         list(islice(combinations(of_kind[kind], count), _MOST_GUESSES))
         for kind, count in counts.items()
     )
     for chosen in product(*choices):
-        yield _dealt(parts.kinds, dict(zip(counts, chosen, strict=True)))
+        yield _in_order(parts.kinds, dict(zip(counts, chosen, strict=True)))
 
 
-def _dealt(keys: Sequence[str], values: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+def _in_order(keys: Sequence[str], values: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
     """Return, for each key, the next of its values."""
     left = {key: iter(of_key) for key, of_key in values.items()}
     return tuple(next(left[key]) for key in keys)
 
 
-def _gone(file: Path) -> bool:
+def _unlinked(file: Path) -> bool:
     try:
         file.unlink()
     except FileNotFoundError:
@@ -216,8 +216,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     """Why it was left unchanged."""
     kept: Path | None = None
-    """Where its content from before restoring is kept; without secrets if the name ends in
-    `.parts`."""
+    """Where its previous content is kept; without secrets if the name ends in `.parts`."""
 
 
 class Restorer:
@@ -249,22 +248,22 @@ class Restorer:
         """
         if change.cut_off:
             raise ToolFailure(_CUT_OFF)
-        _, now = await interruptible(lambda _: self._look(change.path))
-        return await interruptible(lambda _: self._wanted(change, now)), now
+        _, now = await interruptible(lambda _: self._current(change.path))
+        return await interruptible(lambda _: self._content_before(change, now)), now
 
     async def _restore(self, change: FileChange, confirm: Confirm) -> Restored:
         path = change.path
-        real, now = found = await interruptible(lambda _: self._look(path))
-        wanted = await interruptible(lambda _: self._wanted(change, now))
+        real, now = found = await interruptible(lambda _: self._current(path))
+        wanted = await interruptible(lambda _: self._content_before(change, now))
         if now == wanted:
             return Restored(path=path, outcome="as_before")
         if doubt := _doubt(change, now):
             if not await confirm(path, doubt):
                 return Restored(path=path, outcome="kept", note=doubt)
             # The file may have changed while the user was deciding.
-            if await interruptible(lambda _: self._look(path)) != found:
+            if await interruptible(lambda _: self._current(path)) != found:
                 raise workspace.stale(path)
-        return await interruptible(lambda _: self._put(path, real, now, wanted))
+        return await interruptible(lambda _: self._apply(path, real, now, wanted))
 
     def _real(self, path: str) -> Path | None:
         try:
@@ -272,7 +271,7 @@ class Restorer:
         except ToolFailure:
             return None
 
-    def _wanted(self, change: FileChange, now: bytes | None) -> bytes | None:
+    def _content_before(self, change: FileChange, now: bytes | None) -> bytes | None:
         if change.before is None:
             return None
         try:
@@ -282,7 +281,7 @@ class Restorer:
         except (OSError, ValueError) as error:
             raise ToolFailure(f"its previous content can't be read: {error}") from None
 
-    def _look(self, path: str) -> tuple[Path, bytes | None]:
+    def _current(self, path: str) -> tuple[Path, bytes | None]:
         """Return the real path and its current content; None if it does not exist."""
         target = self._workspace.resolve(path)
         if self._workspace.is_private(target.real):
@@ -297,7 +296,7 @@ class Restorer:
             raise ToolFailure(f"it is now larger than {MAX_TEXT_BYTES:,} bytes")
         return target.real, content
 
-    def _put(self, path: str, real: Path, now: bytes | None, wanted: bytes | None) -> Restored:
+    def _apply(self, path: str, real: Path, now: bytes | None, wanted: bytes | None) -> Restored:
         kept = None
         with plain_failures(path):
             if now is not None:
@@ -305,7 +304,7 @@ class Restorer:
             if wanted is None:
                 assert now is not None
                 with open_folder(real.parent) as folder:
-                    if self._look(path) != (real, now):
+                    if self._current(path) != (real, now):
                         raise workspace.stale(path)
                     os.unlink(real.name, dir_fd=folder)
                 return Restored(path=path, outcome="removed", kept=kept)

@@ -41,7 +41,7 @@ _REMOVE_DIR, _REMOVE_FILE = 1 << 4, 1 << 5
 _MAKE_DIR, _MAKE_REG, _MAKE_FIFO, _MAKE_SYM = 1 << 7, 1 << 8, 1 << 10, 1 << 12
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _ALL = (1 << 16) - 1
-_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _SCOPES = 0b11
 """Abstract sockets and signals."""
 READ = _EXECUTE | _READ_FILE | _READ_DIR
@@ -77,7 +77,7 @@ def ruleset(rights: Iterable[tuple[Path, int]]) -> int:
         except OSError:
             continue
         try:
-            rule = struct.pack("=Qi", allowed if path.is_dir() else allowed & _OF_FILES, fd)
+            rule = struct.pack("=Qi", allowed if path.is_dir() else allowed & _FILE_RIGHTS, fd)
             if libc.syscall(_ADD_RULE, made, _PATH_BENEATH, rule, 0) < 0:
                 raise OSError(ctypes.get_errno(), f"Landlock takes no rule for {path}")
         except OSError:
@@ -227,12 +227,12 @@ _SECRETS = (
     ".viminfo", ".local/state/nvim/shada", ".local/share/atuin", ".config/nushell/history.txt",
     ".config/nushell/history.sqlite3",
 )  # fmt: skip
-_OF_THE_SYSTEM = (
+_SYSTEM_SECRETS = (
     "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/ssh",
     "/run/user", "/run/secrets", "/run/credentials", "/var/spool/cron",
 )  # fmt: skip
 _HOMES = ("/home", "/Users")
-_IN_GIT = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
+_PROTECTED_IN_GIT = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
 """Entries of `.git` that make git run programs, or use another place that has such entries."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _TMP = Path("/") / "tmp"
@@ -244,7 +244,7 @@ _REFUSALS = Regex(
     r"|invalid cross-device|\b(?:EROFS|EACCES|EPERM|ENETUNREACH|EAI_AGAIN|ENOTFOUND)\b",
     re.IGNORECASE,
 )
-_UNREACHED = Regex(
+_UNREACHABLE = Regex(
     r"connection refused|failed to connect|could ?n[o']t connect|\bECONNREFUSED\b", re.I
 )
 """What programs print when nothing listens, on the command's own loopback or on the machine's."""
@@ -292,14 +292,14 @@ def find_mechanism(not_in: tuple[Path, ...] = ()) -> Mechanism:
     nothing = Confinement(write=(), kept=(), hidden=(), network="loopback", temporary=_TMP)
     if sys.platform == "darwin":
         program = Path("/usr/bin/sandbox-exec")
-        why = _refused_by(program, "-p", profile(nothing))
+        why = _failure_of(program, "-p", profile(nothing))
         return Mechanism("" if why else "sandbox-exec", program, why)
     if sys.platform != "linux" or not knows_processor():
         return Mechanism("", why="this system has no sandbox")
     bubblewrap, why = find_program("bwrap", not_in), "bubblewrap is not installed"
     if bubblewrap:
         calls = call_filter(inet=True, shares=True)
-        why = _refused_by(bubblewrap, *_bubblewrap(nothing, calls), passed=(calls,))
+        why = _failure_of(bubblewrap, *_bubblewrap(nothing, calls), passed=(calls,))
         os.close(calls)
         if not why:
             return Mechanism("bubblewrap", bubblewrap)
@@ -310,7 +310,7 @@ def find_mechanism(not_in: tuple[Path, ...] = ()) -> Mechanism:
     return Mechanism("", why=f"{why}, and {what}")
 
 
-def _refused_by(program: Path, *options: str, passed: tuple[int, ...] = ()) -> str:
+def _failure_of(program: Path, *options: str, passed: tuple[int, ...] = ()) -> str:
     """Return why a program can't start commands here; empty if it can."""
     try:
         done = subprocess.run(
@@ -350,10 +350,10 @@ class Sandbox:
         self._private = private
         self._not_in = not_in
         self._mechanism = mechanism
-        self._denying = rules or PermissionRules()
+        self._permission_rules = rules or PermissionRules()
         self._temporary: Path | None = None
         self._removal: weakref.finalize[..., Sandbox] | None = None
-        self._making = threading.Lock()
+        self._folder_lock = threading.Lock()
 
     @property
     def is_known(self) -> bool:
@@ -422,7 +422,7 @@ class Sandbox:
 
     def hint(self, output: str) -> str:
         """Return a hint for the model if output looks like a denial by the sandbox; else empty."""
-        unreached = self.settings.network != "all" and _UNREACHED.search(output)
+        unreached = self.settings.network != "all" and _UNREACHABLE.search(output)
         if not unreached and not _REFUSALS.search(output):
             return ""
         outside = "Only the person can change that (sandbox.mode is `required`)."
@@ -464,7 +464,7 @@ class Sandbox:
     def _rules(self, roots: Sequence[Path]) -> Confinement:
         write = [*roots, *_existing(self.settings.write)]
         kept = [path for root in roots for path in protected_in(root)]
-        denied = self._denying.hidden_in(roots[0], roots) if roots else set()
+        denied = self._permission_rules.hidden_in(roots[0], roots) if roots else set()
         if self.mechanism.kind == "landlock":
             denied = {path for path in denied if not any(map(path.is_relative_to, write))}
         return Confinement(
@@ -478,7 +478,7 @@ class Sandbox:
         )
 
     def _temporary_folder(self) -> Path:
-        with self._making:
+        with self._folder_lock:
             if self._temporary is None or not self._temporary.is_dir():
                 self.close()
                 self._temporary = Path(os.path.realpath(tempfile.mkdtemp(prefix="ragmem-")))
@@ -510,7 +510,7 @@ def protected_in(root: Path) -> list[Path]:
     found: list[Path] = []
     for path in _entries(root):
         if path.name == ".git" and path.is_dir() and not path.is_symlink():
-            found += [path / name for name in _IN_GIT if os.path.lexists(path / name)]
+            found += [path / name for name in _PROTECTED_IN_GIT if os.path.lexists(path / name)]
         elif runs(path):
             found.append(path)
         elif path.name.startswith("."):
@@ -589,7 +589,7 @@ def _hidden(
         # Some contain programs for all users, such as Homebrew's.
         if not any(Path(each).is_relative_to(home) for each in (*own, *programs, sys.prefix))
     ]
-    found = set(_existing([*others, *secrets, *_OF_THE_SYSTEM, *private, *configured]))
+    found = set(_existing([*others, *secrets, *_SYSTEM_SECRETS, *private, *configured]))
     for path in sorted(found):
         # The sandbox has its own /tmp.
         seen = not path.is_relative_to(_TMP) or any(map(path.is_relative_to, write))

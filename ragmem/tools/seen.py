@@ -42,11 +42,11 @@ class SeenFiles:
 
     def read(self, path: str, sha256: str, first: int, last: int) -> None:
         """Record that the agent reads these lines; counts whether it had them before, unchanged."""
-        again = self._reads(path, sha256, first, last)
+        again = self._record_read(path, sha256, first, last)
         self._metrics.count("files.reads")
         self._metrics.count("files.reads_again", again)
 
-    def _reads(self, path: str, sha256: str, first: int, last: int) -> bool:
+    def _record_read(self, path: str, sha256: str, first: int, last: int) -> bool:
         self.note(path, sha256)
         shown = self._shown.setdefault(path, [])
         again = any(start <= first and last <= end for start, end in shown)
@@ -83,12 +83,12 @@ class SeenFiles:
                     "first_line": int(first),
                     "last_line": int(last),
                 }:
-                    self._reads(path, sha256, first, last)
+                    self._record_read(path, sha256, first, last)
                 case {"path": str(path), "sha256": str(sha256)}:
                     self.note(path, sha256)
 
 
-_NAMED = 20
+_MAX_NAMED = 20
 _MOST_FILES = 2_000
 """How many of the last files seen are checked."""
 _RACY_NS = 2_000_000_000
@@ -104,7 +104,7 @@ class ChangedFiles:
         self._workspace = workspace
         self._seen = seen
         self._hashes: dict[str, tuple[tuple[int, ...], str]] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     async def news(self) -> str:
         """Return the files that changed since they were read, on one line; empty if there are none.
@@ -112,7 +112,7 @@ class ChangedFiles:
         Each change is reported once.
         """
         changed = await asyncio.to_thread(self._changed)
-        self._told |= changed
+        self._reported |= changed
         return _sentence(list(changed))
 
     async def look(self) -> str:
@@ -125,8 +125,8 @@ class ChangedFiles:
         for path, seen in self._seen.latest(_MOST_FILES):
             now = self._hash_of(path)
             if now is None or now == seen:
-                self._told.pop(path, None)
-            elif self._told.get(path) != now:
+                self._reported.pop(path, None)
+            elif self._reported.get(path) != now:
                 found[path] = now
         return found
 
@@ -155,8 +155,8 @@ class ChangedFiles:
 def _sentence(paths: Sequence[str]) -> str:
     if not paths:
         return ""
-    more = len(paths) - _NAMED
-    named = ", ".join(map(plain_or_quoted, paths[:_NAMED]))
+    more = len(paths) - _MAX_NAMED
+    named = ", ".join(map(plain_or_quoted, paths[:_MAX_NAMED]))
     named += f" and {more:,} more" if more > 0 else ""
     count = f" ({len(paths):,} files)" if more > 0 else ""
     return (
@@ -165,7 +165,7 @@ def _sentence(paths: Sequence[str]) -> str:
     )
 
 
-_NEAR = 20
+_MAX_NEAR = 20
 """How many of the files last touched by the session slightly raise the rank of hits in them."""
 
 
@@ -227,5 +227,5 @@ class SessionCode:
 
     def _near(self) -> list[str]:
         """Return the files that the session last read or changed, as stored."""
-        paths = [path for path, _ in self._seen.latest(_NEAR)]
+        paths = [path for path, _ in self._seen.latest(_MAX_NEAR)]
         return [stored_path(path, cwd=self._cwd, project=self._top) for path in paths]

@@ -56,16 +56,16 @@ MAX_OUTPUT_BYTES = 500_000_000
 """A command that writes more is stopped, since it would never end."""
 MAX_COMMAND_BYTES = 100_000
 _MEMORY_BYTES = 512 * 1024
-_HELD_BYTES = 256 * 1024
+_BUFFER_BYTES = 256 * 1024
 """Output is searched for secrets in blocks of this size."""
 _LONGEST_KEY = 16 * 1024
 _DRAIN_S = 0.2
-_LAST_CHARS = 1000
+_HINT_CHARS = 1000
 _STOP_S = 2.0
-_ALL = ", with everything it had started"
+_TREE = ", with everything it had started"
 _TICK_MS = 50
-_TOLD_EVERY_S = 0.1
-_TOLD_BYTES = 4096
+_REPORT_EVERY_S = 0.1
+_REPORT_BYTES = 4096
 
 
 class RunCommandParams(Arguments, frozen=True):
@@ -163,7 +163,7 @@ class RunCommand(AgentTool):
             )
         failed_before = self._commands.failed_before
         known = await failed_before(command) if failed_before else ""
-        sandbox, outside = await self._inside(one_line(params.outside_sandbox, 500))
+        sandbox, outside = await self._choose_sandbox(one_line(params.outside_sandbox, 500))
         unasked = sandbox is not None and sandbox.allows_unasked
         alone = sandbox.keeps_ports if params.background and sandbox else ""
         if await self._permissions.command(
@@ -196,14 +196,14 @@ class RunCommand(AgentTool):
         except asyncio.CancelledError as error:
             # Report what it had printed as its result; the caller handles the end of the turn.
             unknown = ", but not everything it started has ended yet"
-            rest = _still_there(ended[0]) if ended else unknown
+            rest = _unstopped(ended[0]) if ended else unknown
             why = "Stopped as ragmem exited" if ENDED in error.args else "Stopped by the person"
             raise ToolFailure(f"{why}{rest}.\n{output.text().rstrip()}") from None
         except OSError as error:
             raise ToolFailure(f"The command could not be started: {error}.") from None
         return _report(ended[0], output, timeout, known, sandbox)
 
-    async def _inside(self, outside: str) -> "tuple[Sandbox | None, str]":
+    async def _choose_sandbox(self, outside: str) -> "tuple[Sandbox | None, str]":
         """Return the sandbox to run in, if any; else None and the reason for running outside it."""
         sandbox = self._commands.sandbox()
         if sandbox is None or not (
@@ -242,7 +242,7 @@ class CommandOutput:
         self.total = 0
         self.lines = 0
         self._tell = tell
-        self._told, self._told_at = 0, float("-inf")
+        self._reported, self._reported_at = 0, float("-inf")
         self.file: Path | None = None
         self.problem = ""
         self._folder = folder
@@ -250,7 +250,7 @@ class CommandOutput:
         self._tail = bytearray()
         self._fd = -1
         self._spilled = 0
-        self._held = b""
+        self._buffer = b""
         self._lock = threading.Lock()
 
     def since(self, start: int) -> tuple[str, int]:
@@ -285,12 +285,12 @@ class CommandOutput:
     def tell(self) -> None:
         """Report the last lines if there are new ones, no more often than anyone can read."""
         now = time.monotonic()
-        if self.total == self._told or now - self._told_at < _TOLD_EVERY_S:
+        if self.total == self._reported or now - self._reported_at < _REPORT_EVERY_S:
             return
-        self._told, self._told_at = self.total, now
-        end = bytes(self._tail[-_TOLD_BYTES:])
-        if len(end) < _TOLD_BYTES:
-            end = bytes(self._head[len(end) - _TOLD_BYTES :]) + end
+        self._reported, self._reported_at = self.total, now
+        end = bytes(self._tail[-_REPORT_BYTES:])
+        if len(end) < _REPORT_BYTES:
+            end = bytes(self._head[len(end) - _REPORT_BYTES :]) + end
         # The first line is probably incomplete, and so may be an escape sequence in it.
         first = end.find(b"\n") + 1 if len(end) < self.total else 0
         self._tell(OutputSoFar(plain(end[first:].decode("utf-8", "replace")), self.lines))
@@ -307,15 +307,15 @@ class CommandOutput:
                 end = plain(self._tail.decode("utf-8", "replace"))
             self._spill(b"")
         half = MAX_SHOWN_CHARS // 2
-        left_out = f"{self.total:,} bytes in all; the middle is left out. {self._where()}"
+        left_out = f"{self.total:,} bytes in all; the middle is left out. {self._file_note()}"
         return f"{first_of(start, half)}\n… [{left_out}] …\n{last_of(end, half)}"
 
     def close(self) -> None:
         """Write what is still buffered, and close the file."""
         with self._lock:
             if self._fd >= 0:
-                self._write(self._held)
-                self._held = b""
+                self._write(self._buffer)
+                self._buffer = b""
             self._close()
 
     def _close(self) -> None:
@@ -323,7 +323,7 @@ class CommandOutput:
             os.close(self._fd)
             self._fd = -1
 
-    def _where(self) -> str:
+    def _file_note(self) -> str:
         if self.file is None:
             return f"The rest could not be kept: {self.problem}."
         whole = "The whole output" if self._spilled >= self.total else "Its first part"
@@ -348,11 +348,11 @@ class CommandOutput:
         if self._fd < 0 or not data:
             return
         self._spilled += len(data)
-        self._held += data
-        if len(self._held) >= _HELD_BYTES:
-            end = _safe_cut(self._held)
-            self._write(self._held[:end])
-            self._held = self._held[end:]
+        self._buffer += data
+        if len(self._buffer) >= _BUFFER_BYTES:
+            end = _safe_cut(self._buffer)
+            self._write(self._buffer[:end])
+            self._buffer = self._buffer[end:]
 
     def _write(self, data: bytes) -> None:
         """Write to the file, with secrets redacted."""
@@ -364,7 +364,7 @@ class CommandOutput:
         except OSError as error:
             # A full disk costs the rest of the file, not the command's result.
             self.problem = error.strerror or str(error)
-            self._held = b""
+            self._buffer = b""
             self._close()
 
 
@@ -454,7 +454,7 @@ def _guarded(
             reason = _pump(process.stdout.fileno(), ours, guard, timeout_s, output, stop, look)
             if reason != "exit":
                 ours.shutdown(socket.SHUT_WR)
-            answer = _answer(ours, guard)
+            answer = _guard_answer(ours, guard)
             if not answer:
                 # The guard was killed, stopped or is slow: everything below it can still be found.
                 subprocess_guard.end_all(find)
@@ -464,7 +464,7 @@ def _guarded(
             # still runs.
             ours.close()
             process.stdout.close()
-            _see_out(process)
+            _reap_guard(process)
             left = subprocess_guard.end_all(find)
             output.close()
     status, leftovers = map(int, answer.split()) if answer else (None, 0)
@@ -473,7 +473,7 @@ def _guarded(
     return Ended(reason, status, leftovers, named if is_seen else None)
 
 
-def _see_out(guard: "subprocess.Popen[bytes]") -> None:
+def _reap_guard(guard: "subprocess.Popen[bytes]") -> None:
     """Wait for the guard to exit, but kill one that can't."""
     deadline = time.monotonic() + _STOP_S
     while guard.poll() is None and not subprocess_guard.is_held(guard.pid):
@@ -519,7 +519,7 @@ def _pump(
     return "stopped"
 
 
-def _answer(line: socket.socket, guard: int) -> bytes:
+def _guard_answer(line: socket.socket, guard: int) -> bytes:
     line.settimeout(_TICK_MS / 1000)
     deadline = time.monotonic() + _STOP_S
     while time.monotonic() < deadline and not subprocess_guard.is_held(guard):
@@ -544,7 +544,7 @@ def _drain(pipe: int, output: CommandOutput) -> None:
         output.feed(data)
 
 
-def _still_there(ended: Ended) -> str:
+def _unstopped(ended: Ended) -> str:
     """Return what limits the claim that a command was stopped; empty if all of it was."""
     if ended.left is None:
         return ", with its process group: this system does not show what else it started"
@@ -562,29 +562,29 @@ def _report(
     if known and (ended.reason != "exit" or ended.status != 0):
         shown, body = f"{known}\n{shown}", f"{known}\n{body}"
     # A pipeline can succeed although its first command was refused.
-    said = body[-_LAST_CHARS if ended.status == 0 else 0 :]
+    said = body[-_HINT_CHARS if ended.status == 0 else 0 :]
     if sandbox and (hint := sandbox.hint(said)):
         shown += f"\n{hint}"
     if ended.touched:
         runs = f"[Created or changed meanwhile, and can run by itself: {', '.join(ended.touched)}]"
         shown, body = f"{shown}\n{runs}", f"{body}\n{runs}"
-    rest = _still_there(ended)
+    rest = _unstopped(ended)
     if ended.reason == "timeout":
         longer = f"Give a larger timeout (at most {MAX_TIMEOUT_S}), or make"
         advice = longer if timeout_s < MAX_TIMEOUT_S else "Make"
         raise ToolFailure(
-            f"Stopped after {timeout_s:g} s{rest or _ALL}. {advice} it do less.\n{shown}"
+            f"Stopped after {timeout_s:g} s{rest or _TREE}. {advice} it do less.\n{shown}"
         )
     if ended.reason == "endless":
         raise ToolFailure(
-            f"Stopped after {output.total:,} bytes of output{rest or _ALL}. Make it write less.\n"
+            f"Stopped after {output.total:,} bytes of output{rest or _TREE}. Make it write less.\n"
             f"{shown}"
         )
     if ended.status is None:
         did = "stopped" if ended.reason == "held" else "killed"
         raise ToolFailure(
             f"The process that watches the command was {did}, by the command or from outside, so "
-            f"the command was stopped{rest or _ALL}. Its effects are unknown.\n{shown}"
+            f"the command was stopped{rest or _TREE}. Its effects are unknown.\n{shown}"
         )
     if ended.status < 0:
         result = f"Killed by signal {-ended.status}"

@@ -46,7 +46,7 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
         if self.pinned is not None:
             data = self.pinned.get(wanted)
         else:
-            data = _data(self.folder / wanted, self.folder)
+            data = _read(self.folder / wanted, self.folder)
         if data is None:
             raise ToolFailure(f"The skill {self.name} has no file {one_line(path, 200)!r}.")
         return data.decode("utf-8", "replace")
@@ -85,48 +85,48 @@ class SkillSet:
         self.commands: dict[str, OwnCommand] = {}
         self.problem = ""
         """Why the project's files are not used, where no answer of the user could change that."""
-        self._top, self._agreed = top, agreed
+        self._top, self._answers_file = top, agreed
         self._homes = [home for home in (top / ".ragmem", top / ".claude") if home not in own]
         for folder in own:
             self._add(folder, None)
-        self._brought = self._look()
-        self._digest = _digest(self._brought)
-        if self._brought and self._answer() is True:
-            self._use()
+        self._project_files = self._read_project()
+        self._digest = _digest(self._project_files)
+        if self._project_files and self._answer() is True:
+            self._add_project()
 
     @property
     def question(self) -> str:
         """The question about the project's files; empty if there is none to ask."""
-        if not self._brought or self._answer() is not None:
+        if not self._project_files or self._answer() is not None:
             return ""
-        skills = [name.split("/")[2] for name in self._brought if name.endswith("/SKILL.md")]
-        commands = [f"/{Path(name).stem}" for name in self._brought if "/commands/" in name]
-        told = [
+        skills = [name.split("/")[2] for name in self._project_files if name.endswith("/SKILL.md")]
+        commands = [f"/{Path(name).stem}" for name in self._project_files if "/commands/" in name]
+        parts = [
             f"{counted(len(names), what)} ({one_line(', '.join(names), 200)})"
             for names, what in ((skills, "skill"), (commands, "command"))
             if names
         ]
-        return f"This project comes with {' and '.join(told) or 'files for agents'}"
+        return f"This project comes with {' and '.join(parts) or 'files for agents'}"
 
     def hint(self) -> str:
         """Return, once for the current files, a note that the question awaits an answer."""
         question = self.question
-        if not question or self._said() is not None:
+        if not question or self._stored_answer() is not None:
             return ""
-        self._keep(None)
+        self._store_answer(None)
         return f"{question}. A chat asks whether to use them."
 
     def answer(self, allowed: bool) -> None:
         """Store the user's answer about the current files."""
-        self._keep(allowed)
+        self._store_answer(allowed)
         if allowed:
-            self._use()
+            self._add_project()
 
-    def _keep(self, allowed: bool | None) -> None:
-        told = self._answers()
-        told[str(self._top)] = {"digest": self._digest, "allowed": allowed}
+    def _store_answer(self, allowed: bool | None) -> None:
+        answers = self._answers()
+        answers[str(self._top)] = {"digest": self._digest, "allowed": allowed}
         with suppress(OSError):  # then it will be asked again
-            replace_private(self._agreed, json.dumps(told, indent=1).encode(), sync=False)
+            replace_private(self._answers_file, json.dumps(answers, indent=1).encode(), sync=False)
 
     def expanded(self, text: str) -> str:
         """Return the prompt that `/name arguments` stands for; a path is returned unchanged.
@@ -164,28 +164,28 @@ class SkillSet:
             lines.append(line)
         return "\n".join([prompt_text("skills"), *lines]) if lines else ""
 
-    def _said(self) -> dict[str, Json] | None:
+    def _stored_answer(self) -> dict[str, Json] | None:
         """Return the stored answer about the current files."""
-        said = self._answers().get(str(self._top))
-        return said if isinstance(said, dict) and said.get("digest") == self._digest else None
+        stored = self._answers().get(str(self._top))
+        return stored if isinstance(stored, dict) and stored.get("digest") == self._digest else None
 
     def _answer(self) -> Json:
-        return (self._said() or {}).get("allowed")
+        return (self._stored_answer() or {}).get("allowed")
 
     def _answers(self) -> dict[str, Json]:
         try:
-            told: Json = json.loads(self._agreed.read_bytes())
+            answers: Json = json.loads(self._answers_file.read_bytes())
         except (OSError, ValueError):
             return {}
-        return told if isinstance(told, dict) else {}
+        return answers if isinstance(answers, dict) else {}
 
-    def _look(self) -> dict[str, bytes]:
+    def _read_project(self) -> dict[str, bytes]:
         """Return the project's files, by path."""
         found: dict[str, bytes] = {}
         size = 0
         for folder in (home / kind for home in self._homes for kind in ("skills", "commands")):
             for file in _walk(folder):
-                data = _data(file, self._top)
+                data = _read(file, self._top)
                 if data is None:
                     continue
                 size += len(data)
@@ -198,9 +198,9 @@ class SkillSet:
                 found[str(file.relative_to(self._top))] = data
         return found
 
-    def _use(self) -> None:
+    def _add_project(self) -> None:
         for home in self._homes:
-            self._add(home, self._brought)
+            self._add(home, self._project_files)
 
     def _add(self, home: Path, pinned: Mapping[str, bytes] | None) -> None:
         """Add the skills and commands of a folder, unless their names are taken."""
@@ -209,7 +209,7 @@ class SkillSet:
             files = None if pinned is None else _below(folder, pinned, self._top)
             skill = Skill(name=name, description="", folder=folder, pinned=files)
             with suppress(ToolFailure):
-                fields, _ = _front(skill.read("SKILL.md"))
+                fields, _ = _front_matter(skill.read("SKILL.md"))
                 called = fields.get("name", "")
                 if not _NAME.fullmatch(called):
                     called = name
@@ -218,9 +218,9 @@ class SkillSet:
                 self.skills.setdefault(called, skill)
         for name in _names(home / "commands", pinned, self._top):
             file = home / "commands" / name
-            data = _data(file, home) if pinned is None else pinned[str(file.relative_to(self._top))]
+            data = _read(file, home) if pinned is None else pinned[str(file.relative_to(self._top))]
             if file.suffix == ".md" and data and _NAME.fullmatch(file.stem):
-                fields, body = _front(data.decode("utf-8", "replace"))
+                fields, body = _front_matter(data.decode("utf-8", "replace"))
                 about = fields.get("description") or body.strip().split("\n")[0]
                 about, text = one_line(about, 100), clean(body).strip()
                 is_brought = pinned is not None
@@ -283,7 +283,7 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
             yield Path(entry.path)
 
 
-def _data(file: Path, inside: Path) -> bytes | None:
+def _read(file: Path, inside: Path) -> bytes | None:
     """Return the content of a regular file of at most 500 kB inside a folder; else None."""
     try:
         real = file.resolve(strict=True)
@@ -319,7 +319,7 @@ def _digest(files: Mapping[str, bytes]) -> str:
     return sha256(json.dumps(each, sort_keys=True).encode()).hexdigest()
 
 
-def _front(text: str) -> tuple[dict[str, str], str]:
+def _front_matter(text: str) -> tuple[dict[str, str], str]:
     """Split off the `name: value` lines between two `---` at the beginning of a text."""
     head, mark, body = text.lstrip("\ufeff").partition("\n---")
     if not mark or not head.startswith("---"):

@@ -29,7 +29,7 @@ _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
 _FOLDER_FLAGS = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _VIRTUAL = (Path("/dev"), Path("/sys"))
-_NEVER = Path("/proc")
+_PROC = Path("/proc")
 _SUGGESTED_FROM = 1000
 """How many names of a folder are compared for "did you mean"."""
 
@@ -109,7 +109,7 @@ class Workspace:
 
     def _target(self, real: Path, full: str, *, exists: bool) -> Target:
         virtual = next((v for v in _VIRTUAL if real.is_relative_to(v)), None)
-        if real.is_relative_to(_NEVER) or (
+        if real.is_relative_to(_PROC) or (
             virtual and not any(root.is_relative_to(virtual) for root in self.roots)
         ):
             raise ToolFailure(
@@ -265,8 +265,8 @@ def _reason(error: Exception) -> str:
 
 
 _O_TMPFILE: int = getattr(os, "O_TMPFILE", 0)
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE_FLAGS = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNSUPPORTED = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.ENOSYS}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOENT, errno.EACCES}
 
@@ -282,7 +282,7 @@ def create(real: Path, data: bytes) -> None:
                 if error.errno not in _NO_LINKS:
                     raise
                 # A file system without hard links: claim the name first, then write the file.
-                named = os.open(real.name, _NEW, 0o666, dir_fd=folder)
+                named = os.open(real.name, _CREATE_FLAGS, 0o666, dir_fd=folder)
                 try:
                     _write_all(named, data)
                 except BaseException:
@@ -306,7 +306,7 @@ def replace(real: Path, data: bytes, *, expected_sha256: str, shown: str) -> Non
         status = os.fstat(before)
         # A file that can't be written (mode, read-only mount, running program) must not be
         # replaced.
-        os.close(os.open(real.name, _WRITE, dir_fd=folder))
+        os.close(os.open(real.name, _WRITE_FLAGS, dir_fd=folder))
 
         def unchanged() -> None:
             now = os.stat(real.name, dir_fd=folder, follow_symlinks=False)
@@ -316,7 +316,7 @@ def replace(real: Path, data: bytes, *, expected_sha256: str, shown: str) -> Non
         def publish(fd: int, temporary: str) -> None:
             _copy_metadata(before, fd, status)
             os.fsync(fd)
-            name = temporary or _name_for(real.name, before)
+            name = temporary or _draft_name(real.name, before)
             if not temporary:
                 unchanged()
                 # Left by a process that was killed between the next two steps.
@@ -339,7 +339,7 @@ def replace(real: Path, data: bytes, *, expected_sha256: str, shown: str) -> Non
                 # The folder accepts no new names, or the owner can't be kept.
                 pass
         unchanged()
-        _write_in_place(os.open(real.name, _WRITE, dir_fd=folder), data, old)
+        _write_in_place(os.open(real.name, _WRITE_FLAGS, dir_fd=folder), data, old)
 
 
 def stale(shown: str) -> ToolFailure:
@@ -363,7 +363,7 @@ def _with_temporary(
         if error.errno not in _UNSUPPORTED:
             raise
         name = _temporary_name()
-        fd = os.open(name, _NEW, mode, dir_fd=folder)
+        fd = os.open(name, _CREATE_FLAGS, mode, dir_fd=folder)
     try:
         failpoint("file.write")
         _write_all(fd, data, close=False)
@@ -431,7 +431,7 @@ def _temporary_name() -> str:
     return f".ragmem-{os.urandom(8).hex()}"
 
 
-def _name_for(name: str, file: int) -> str:
+def _draft_name(name: str, file: int) -> str:
     """Return the only draft name that a file ever has: a killed process leaves one, the next
     removes it.
 
