@@ -338,7 +338,7 @@ class Administration:
         """Delete a session with everything derived from it; returns counts by kind."""
         from ragmem.logs import log_deletion
         from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
-        from ragmem.memory.turns import stands_in
+        from ragmem.memory.turns import was_said
         from ragmem.tools.rewind import Preimages
 
         preimages = Preimages(self.paths.data_dir / "preimages")
@@ -358,7 +358,7 @@ class Administration:
         preimages.look_through()
         history = self.paths.prompt_history
         try:
-            forget_prompts(history, lambda typed: stands_in(typed, typed_texts))
+            forget_prompts(history, lambda typed: was_said(typed, typed_texts))
         except OSError as error:
             raise RagmemError(
                 f"The session is deleted, but its prompts remain in {history}: {error.strerror}.",
@@ -604,7 +604,7 @@ def _saved_graph(cut_off: str) -> Path:
 
 def _about_backup(error: StoreError, database: Path, file: Path) -> StoreError:
     """Reword an error about the temporary copy of a backup as one about the backup."""
-    prefix = f"The database {database}"
+    prefix = f"The memory's database {database}"
     if prefix not in str(error):
         return error
     hint = _ANOTHER_BACKUP if isinstance(error, StoreDamaged) else error.hint

@@ -414,7 +414,7 @@ def _decided(memory: MemoryRecord, now: datetime, people: dict[str, str]) -> str
     return f"{one_line(memory.content, _CONTENT_CHARS)} ({head})"
 
 
-_PENDING_WORDS = {"vectors": "without vectors", "level1": "not summed up by a model"}
+_PENDING_WORDS = {"vectors": "without embeddings", "level1": "without a summary"}
 """Pending work that is certain to be done; of roll-ups and sessions only some are."""
 
 

@@ -1,4 +1,4 @@
-"""`ragmem acp`: the agent in an editor that speaks the Agent Client Protocol."""
+"""`ragmem acp`: serve the agent to an editor over the Agent Client Protocol."""
 
 import asyncio
 import json
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
 
 app = commands()
 
-_SHOWN_CHARS = 10_000
-"""Of a tool's answer."""
-_DIFF_BYTES = 1_000_000
-_MOST_BYTES = 50_000_000
-"""Of a message."""
-_LISTED = 50
-_FOUND = 10
+_MAX_RESULT_CHARS = 10_000
+"""Maximum length of a tool result in the editor."""
+_MAX_DIFF_BYTES = 1_000_000
+_MAX_MESSAGE_BYTES = 50_000_000
+"""Maximum size of a protocol message."""
+_MAX_LISTED = 50
+_MAX_HITS = 10
 _WIDTH = 100
-_FAILED, _INVALID, _NO_MESSAGE, _NO_JSON = -32603, -32602, -32600, -32700
+_INTERNAL_ERROR, _INVALID_PARAMS, _INVALID_REQUEST, _PARSE_ERROR = -32603, -32602, -32600, -32700
 _COMMANDS = {
     "help": "show the commands of this session",
     "memory": "show memories of this project, or search them: /memory [text]",
     "search": "search earlier sessions: /search text",
 }
-"""Ragmem's own commands that an editor is offered; they ask no model."""
+"""ragmem's slash commands in an editor, which run without a model."""
 _MODES = {
     "default": ("Ask", "Asks before edits and commands"),
     "acceptEdits": ("Edit", "Makes edits without asking; asks before commands"),
@@ -89,12 +89,14 @@ def acp(model: cli.Model = None, effort: cli.Effort = None, mode: cli.Mode = Non
 
         from ragmem.agent import Options
 
-        logging.getLogger().addHandler(logging.NullHandler())  # stderr is the editor's
+        logging.getLogger().addHandler(logging.NullHandler())  # stderr belongs to the editor
         options = Options(model=model or "", effort=effort, permission_mode=chosen)
         agent = EditorAgent(config, paths, options)
         try:
-            # It asks for methods that it then tells editors this agent does not have.
-            await run_agent(cast(Any, agent), _Lines(*await stdio_streams(_MOST_BYTES)))
+            # The type requires optional methods too, which the library reports as unsupported.
+            await run_agent(
+                cast(Any, agent), _JsonRpcStream(*await stdio_streams(_MAX_MESSAGE_BYTES))
+            )
         finally:
             await agent.aclose()
         return EXIT_DONE
@@ -102,42 +104,42 @@ def acp(model: cli.Model = None, effort: cli.Effort = None, mode: cli.Mode = Non
     raise typer.Exit(cli.run_async(main))
 
 
-class _Lines:
-    """The editor's messages, a line each: what is none is answered with the protocol's error."""
+class _JsonRpcStream:
+    """Reads and writes JSON-RPC messages, one per line; invalid ones are answered with an error."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     async def receive(self) -> Json | None:
-        """Return the next message; None at the end."""
+        """Return the next valid message; None at the end of the stream."""
         while True:
             try:
                 if not (line := await self._reader.readline()):
                     return None
                 message = json.loads(line) if line.strip() else None
             except (ValueError, RecursionError) as error:
-                await self._refuse(_NO_JSON, str(error))
+                await self._send_error(_PARSE_ERROR, str(error))
                 continue
             if _is_message(message):
                 return message
             if line.strip():
-                await self._refuse(_NO_MESSAGE, "Not a JSON-RPC message.")
+                await self._send_error(_INVALID_REQUEST, "Not a JSON-RPC message.")
 
-    async def _refuse(self, code: int, why: str) -> None:
+    async def _send_error(self, code: int, why: str) -> None:
         error = {"code": code, "message": one_line(why, 200)}
         await self.send({"jsonrpc": "2.0", "id": None, "error": error})
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Write one."""
+        """Write a message."""
         self._writer.write(json.dumps(message).encode() + b"\n")
         await self._writer.drain()
 
     async def close(self) -> None:
-        """Leave both streams to the end of the process."""
+        """Do nothing: both streams stay open until the process ends."""
 
 
 def _is_message(message: Json) -> bool:
-    """Whether the parts by which it is handed on are what they have to be."""
+    """Return whether the fields by which the library dispatches a message have valid types."""
     match message:
         case {"method": method} if not isinstance(method, str):
             return False
@@ -149,7 +151,7 @@ def _is_message(message: Json) -> bool:
 
 
 class EditorAgent:
-    """The agent's side of the protocol: sessions by their ids, an App for each folder."""
+    """The agent side of the protocol: holds the open sessions by id, and an App per folder."""
 
     def __init__(self, config: Config, paths: Paths, options: "Options") -> None:
         self._config, self._paths, self._options = config, paths, options
@@ -160,11 +162,11 @@ class EditorAgent:
         self._client: interfaces.Client
 
     def on_connect(self, conn: "interfaces.Client") -> None:
-        """Take the editor's side."""
+        """Store the client, through which the editor is called."""
         self._client = conn
 
     async def initialize(self, protocol_version: int, **_: Any) -> "schema.InitializeResponse":
-        """Say what can be done here."""
+        """Negotiate the protocol version and return the agent's capabilities."""
         from acp import PROTOCOL_VERSION, schema
 
         from ragmem import __version__
@@ -182,17 +184,17 @@ class EditorAgent:
         )
 
     async def authenticate(self, method_id: str, **_: Any) -> None:
-        """Nobody needs to: keys are the environment's."""
+        """Accept: the providers' keys come from the environment."""
 
     async def new_session(self, cwd: str, **given: Any) -> "schema.NewSessionResponse":
-        """Begin one; it is kept from its first prompt on."""
+        """Start a session, which is stored with its first prompt."""
         from acp.schema import NewSessionResponse
 
         try:
             opened = await self._app(cwd)
-            session_open = await self._open(opened, await opened.start_session(), given)
+            session_open = await self._open_agent(opened, await opened.start_session(), given)
         except RagmemError as error:
-            raise _failure(error) from None
+            raise _rpc_error(error) from None
         return NewSessionResponse(
             session_id=session_open.session.session_id, modes=session_open.modes()
         )
@@ -200,7 +202,7 @@ class EditorAgent:
     async def load_session(
         self, cwd: str, session_id: str, **given: Any
     ) -> "schema.LoadSessionResponse":
-        """Go on with one that the memory has, after telling all that was said and done in it."""
+        """Resume a stored session of this folder or its project, and replay its turns."""
         from acp.schema import LoadSessionResponse
 
         try:
@@ -212,23 +214,23 @@ class EditorAgent:
                     f"Session {short_id(found.session_id)} belongs to {visible(found.cwd)}.",
                     hint="Open it in that folder.",
                 )
-            session_open = await self._open(opened, found, given)
+            session_open = await self._open_agent(opened, found, given)
             async for turn in opened.memory.turns_on(found.session_id):
                 await session_open.replay(turn)
         except RagmemError as error:
-            raise _failure(error) from None
+            raise _rpc_error(error) from None
         return LoadSessionResponse(modes=session_open.modes())
 
     async def list_sessions(
         self, cwd: str | None = None, **_: Any
     ) -> "schema.ListSessionsResponse":
-        """Name the newest of a folder."""
+        """List a folder's newest sessions."""
         from acp.schema import ListSessionsResponse, SessionInfo
 
         try:
-            found = await (await self._app(cwd or str(Path.cwd()))).sessions_here(_LISTED)
+            found = await (await self._app(cwd or str(Path.cwd()))).sessions_here(_MAX_LISTED)
         except RagmemError as error:
-            raise _failure(error) from None
+            raise _rpc_error(error) from None
         return ListSessionsResponse(
             sessions=[
                 SessionInfo(
@@ -242,10 +244,10 @@ class EditorAgent:
         )
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> None:
-        """Change who may do what, also in a running turn."""
+        """Change the permission mode, also during a turn."""
         from acp import RequestError
 
-        session_open = self._opened(session_id)
+        session_open = self._open_session(session_id)
         if mode_id not in session_open.mode_ids:
             raise RequestError.invalid_params({"modeId": f"Unknown mode: {mode_id!r}."})
         session_open.agent.use_mode(cast("PermissionMode", mode_id))
@@ -253,10 +255,10 @@ class EditorAgent:
     async def prompt(
         self, session_id: str, prompt: Sequence[Any], **_: Any
     ) -> "schema.PromptResponse":
-        """Answer, and tell what happens meanwhile."""
+        """Run a command or a turn, reporting its progress to the editor."""
         from acp.schema import PromptResponse
 
-        session_open = self._opened(session_id)
+        session_open = self._open_session(session_id)
         try:
             text = _prompt_text(prompt, session_open.cwd)
             async with session_open.turn:
@@ -264,7 +266,7 @@ class EditorAgent:
                     return PromptResponse(stop_reason="end_turn")
                 finished = await session_open.answer(text)
         except RagmemError as error:
-            raise _failure(error) from None
+            raise _rpc_error(error) from None
         match finished.subtype:
             case "success":
                 return PromptResponse(stop_reason="max_tokens" if finished.is_cut else "end_turn")
@@ -272,22 +274,22 @@ class EditorAgent:
                 return PromptResponse(stop_reason="cancelled")
             case "error_max_turns":
                 return PromptResponse(stop_reason="max_turn_requests")
-        raise _failure(RagmemError(finished.error, hint=finished.hint))
+        raise _rpc_error(RagmemError(finished.error, hint=finished.hint))
 
     async def cancel(self, session_id: str, **_: Any) -> None:
-        """Stop the running turn; what came is kept."""
+        """Interrupt the running turn; its output so far is stored."""
         if session_open := self._sessions.get(session_id):
             session_open.agent.interrupt()
 
     async def aclose(self) -> None:
-        """End what runs, close what was opened."""
+        """Cancel pending notifications and close the Apps, leaving work to the background."""
         for task in self._tasks:
             task.cancel()
         for opened in self._apps.values():
             await opened.leave_background(model=self._options.model)
             await opened.__aexit__(None, None, None)
 
-    def _opened(self, session_id: str) -> "EditorSession":
+    def _open_session(self, session_id: str) -> "EditorSession":
         from acp import RequestError
 
         if session_id not in self._sessions:
@@ -305,7 +307,7 @@ class EditorAgent:
                 opened.start_background(model=self._options.model)
         return self._apps[folder]
 
-    async def _open(
+    async def _open_agent(
         self, opened: "App", session: "Session", given: dict[str, Any]
     ) -> "EditorSession":
         from ragmem.tools.workspace import Workspace
@@ -319,7 +321,7 @@ class EditorAgent:
             await before.agent.aclose()
         self._sessions[session.session_id] = session_open
         session_open.agent.prepare()
-        # The editor knows of the session once it has its answer.
+        # In a task, because the editor learns the session's id only from our response.
         task = asyncio.create_task(session_open.tell_commands())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -327,7 +329,7 @@ class EditorAgent:
 
 
 class EditorSession:
-    """A session in the editor: tells it what its agent does, and asks it for approval."""
+    """A session that is open in the editor: sends the agent's events, and asks for approval."""
 
     agent: "Agent"
     workspace: "Workspace"
@@ -341,20 +343,20 @@ class EditorSession:
         self._client = client
         self._skill_set = skill_set
         self._arguments: dict[str, dict[str, Json]] = {}
-        """Of the calls of this turn, by their ids."""
-        self._drawn = set[str]()
-        """Those whose change the editor shows."""
+        """The arguments of this turn's tool calls, by tool call id."""
+        self._with_diff = set[str]()
+        """Ids of the tool calls whose diff the editor shows."""
         self.turn = asyncio.Lock()
-        """Held while one runs: a second prompt waits for its end."""
+        """Held during a turn, so that a second prompt waits for its end."""
 
     @property
     def mode_ids(self) -> tuple[str, ...]:
-        """The modes that the editor may choose; that which allows everything only if it holds."""
+        """The modes that the editor may select: `bypassPermissions` only if it is set already."""
         current = self.agent.permission_mode
         return tuple(each for each in _MODES if each in (current, "default", "acceptEdits", "plan"))
 
     def modes(self) -> "schema.SessionModeState":
-        """Who may do what, and what else there is to choose."""
+        """Return the current and the available permission modes."""
         from acp.schema import SessionMode, SessionModeState
 
         return SessionModeState(
@@ -366,11 +368,11 @@ class EditorSession:
         )
 
     async def tell(self, update: Any) -> None:
-        """Send a part of what happens."""
+        """Send an update of the session to the editor."""
         await self._client.session_update(session_id=self.session.session_id, update=update)
 
     async def tell_commands(self) -> None:
-        """Name the commands, and what the project brings that waits for a yes."""
+        """Send the available commands, and a note if the project has skills to be approved."""
         from acp import helpers
         from acp.schema import AvailableCommand, AvailableCommandInput, UnstructuredCommandInput
 
@@ -384,12 +386,15 @@ class EditorSession:
             await self._note(hint)
 
     def _commands(self) -> dict[str, str]:
-        """What each command is for: ragmem's, which go before the person's own, then those."""
+        """Return all commands' descriptions: ragmem's, which take precedence, then the user's."""
         own = {name: each.description for name, each in self._skill_set.commands.items()}
         return {**_COMMANDS, **{name: text for name, text in own.items() if name not in _COMMANDS}}
 
     async def run_command(self, text: str) -> bool:
-        """Answer one of ragmem's own commands; false for what is none. RagmemError."""
+        """Run one of ragmem's own commands; return false if the text is none.
+
+        Raises RagmemError if the command fails.
+        """
         name, *rest = text[1:].split(maxsplit=1) or [""]
         if not text.startswith("/") or name not in _COMMANDS:
             return False
@@ -398,42 +403,42 @@ class EditorSession:
             case "help":
                 lines = [f"/{each}  {about}" for each, about in self._commands().items()]
             case "memory":
-                lines = await self._remembered(words)
+                lines = await self._memory_lines(words)
             case _:
-                lines = await self._found(words)
+                lines = await self._search_lines(words)
         await self._say(fenced(visible("\n".join(lines))))
         return True
 
-    async def _remembered(self, words: str) -> list[str]:
+    async def _memory_lines(self, words: str) -> list[str]:
         from ragmem.listings import hits_text
         from ragmem.memory.facts import FactHit
         from ragmem.memory.memories import facts_of
 
         facts, project_id = facts_of(self._app.memory), self.session.project_id
         if words:
-            found = await facts.search(words, project_id=project_id, limit=_FOUND)
+            found = await facts.search(words, project_id=project_id, limit=_MAX_HITS)
         else:
-            recent = await facts.recent(project_id=project_id, limit=_LISTED)
+            recent = await facts.recent(project_id=project_id, limit=_MAX_LISTED)
             found = [FactHit(memory=memory, score=0) for memory in recent]
         if not found:
             return ["No matching memories." if words else "No memories in this project yet."]
         return [hits_text(found, utc_now(), width=_WIDTH)]
 
-    async def _found(self, words: str) -> list[str]:
+    async def _search_lines(self, words: str) -> list[str]:
         from ragmem.listings import hits_text
 
         if not words:
             raise UsageError("Nothing to search for.", hint="Usage: /search TEXT")
-        hits = await self._app.search(words, session=self.session, max_results=_FOUND)
+        hits = await self._app.search(words, session=self.session, max_results=_MAX_HITS)
         return [hits_text(hits, utc_now(), width=_WIDTH) if hits else "No results."]
 
     async def answer(self, text: str) -> events.TurnFinished:
-        """Run a turn to its end."""
+        """Run a turn, sending its events to the editor."""
         from ragmem.cli.ask import VisibleFlow
 
         flow, streamed = VisibleFlow(), ""
         self._arguments.clear()
-        self._drawn.clear()
+        self._with_diff.clear()
         finished: events.TurnFinished | None = None
         async for event in self.agent.ask(self._skill_set.expanded(text)):
             ready = ""
@@ -445,7 +450,7 @@ class EditorSession:
             streamed += ready
             if isinstance(event, events.TurnFinished):
                 finished = event
-                # An answer that did not come in pieces, such as one that memory gave.
+                # The answer was not streamed, for example because memory gave it.
                 whole = visible(event.result)
                 if whole and not streamed.rstrip().endswith(whole.rstrip()):
                     ready += whole
@@ -462,9 +467,9 @@ class EditorSession:
         await self.tell(helpers.update_agent_message_text(text))
 
     async def _note(self, text: str) -> None:
-        """Say something that is neither the model's answer nor its thought: it is quoted."""
+        """Show a note of ragmem as a quotation, to set it apart from the model's answer."""
         quoted = re.sub(r"[\\<]", r"\\\g<0>", visible(text).strip()).replace("\n", "\n> ")
-        await self._say(f"\n\n> ragmem: {quoted}\n\n")  # in which no tag and no comment begins
+        await self._say(f"\n\n> ragmem: {quoted}\n\n")  # escaped, so that no HTML starts in it
 
     async def _show(self, event: events.Event) -> None:
         from acp import helpers
@@ -481,27 +486,27 @@ class EditorSession:
                     self._arguments[tool_call_id] = named_arguments(written)
             case events.ToolStarted():
                 arguments = self._arguments.get(event.tool_call_id, {})
-                call = self._call(event.name, event.title, arguments)
+                call = self._call_fields(event.name, event.title, arguments)
                 if call["content"]:
-                    self._drawn.add(event.tool_call_id)
+                    self._with_diff.add(event.tool_call_id)
                 call["status"] = "pending"
                 await self.tell(helpers.start_tool_call(event.tool_call_id, **call))
             case events.ToolProgress(tail=tail):
                 await self._update(event.tool_call_id, "in_progress", visible(tail))
             case events.ToolFinished():
-                is_drawn = event.tool_call_id in self._drawn and event.success
-                shown = "" if is_drawn else clip_middle(visible(event.text), _SHOWN_CHARS)
+                shows_diff = event.tool_call_id in self._with_diff and event.success
+                shown = "" if shows_diff else clip_middle(visible(event.text), _MAX_RESULT_CHARS)
                 status: ToolCallStatus = "failed" if event.failed else "completed"
                 await self._update(event.tool_call_id, status, shown)
 
     async def _update(self, tool_call_id: str, status: "ToolCallStatus", shown: str) -> None:
         from acp import helpers
 
-        content = [_block(shown)] if shown else None
+        content = [_fenced_block(shown)] if shown else None
         await self.tell(helpers.update_tool_call(tool_call_id, status=status, content=content))
 
-    def _call(self, name: str, title: str, arguments: dict[str, Json]) -> dict[str, Any]:
-        """What the editor is told of a call."""
+    def _call_fields(self, name: str, title: str, arguments: dict[str, Json]) -> dict[str, Any]:
+        """Return the fields by which the protocol describes a tool call."""
         from acp import helpers
         from acp.schema import ToolCallLocation
 
@@ -510,7 +515,7 @@ class EditorSession:
         file, path = None, arguments.get("path")
         with suppress(ToolFailure):
             file = self.workspace.resolve(path).real if isinstance(path, str) else None
-        diff = _change(name, arguments, file) if file else None
+        diff = _edit_texts(name, arguments, file) if file else None
         return {
             "title": visible(title),
             "kind": OWN_TOOLS[name].kind if name in OWN_TOOLS else "other",
@@ -520,7 +525,7 @@ class EditorSession:
         }
 
     async def approve(self, proposal: "Proposal") -> "Decision":
-        """Ask the person, in the editor."""
+        """Ask the user in the editor whether a tool call may run."""
         from acp import RequestError
         from acp.schema import AllowedOutcome, PermissionOption, ToolCallUpdate
 
@@ -529,8 +534,10 @@ class EditorSession:
 
         use, title = proposal.use, proposal.title
         if use and title == use.name:
-            title = self.agent.title(use)  # the question names only the tool
-        call = self._call(proposal.tool_name, title, named_arguments(use.arguments) if use else {})
+            title = self.agent.title(use)  # the proposal's title is only the tool's name
+        call = self._call_fields(
+            proposal.tool_name, title, named_arguments(use.arguments) if use else {}
+        )
         options = [PermissionOption(option_id="yes", name="Allow", kind="allow_once")]
         if proposal.always:
             always = f"Always: {visible(proposal.always)}"
@@ -542,7 +549,7 @@ class EditorSession:
                 "title": reveal(title),
                 "tool_call_id": use.id if use else new_id(),
                 "status": "pending",
-                "content": self._asked(proposal, call),
+                "content": self._proposal_content(proposal, call),
             }
         )
         try:
@@ -560,15 +567,15 @@ class EditorSession:
             return Decision(False, reason="the user refused")
         return Decision(True, remember=chosen == "always" and bool(proposal.always))
 
-    def _asked(self, proposal: "Proposal", call: dict[str, Any]) -> list[Any]:
-        """All of what is asked for: as a change where that hides nothing, else as it is spelled."""
+    def _proposal_content(self, proposal: "Proposal", call: dict[str, Any]) -> list[Any]:
+        """Return the proposal's content: the diff alone if it hides nothing, else the body too."""
         body, content = reveal(proposal.body), list(call["content"] or ())
         if not content or body != proposal.body or call["raw_input"].get("replace_all"):
-            content.append(_block(body, "diff" if proposal.kind == "diff" else ""))
-        return content + [_block(f"Warning: {reveal(each)}") for each in proposal.warnings]
+            content.append(_fenced_block(body, "diff" if proposal.kind == "diff" else ""))
+        return content + [_fenced_block(f"Warning: {reveal(each)}") for each in proposal.warnings]
 
     async def replay(self, turn: "Turn") -> None:
-        """Tell an earlier turn in the order in which it went."""
+        """Send a stored turn to the editor, in its original order."""
         from acp import helpers
 
         for block in blocks_of([turn]):
@@ -591,24 +598,26 @@ class EditorSession:
         use = ToolUse(call.tool_call_id, call.tool_name, call.arguments)
         if use.name in self.agent.tool_names:
             title = self.agent.title(use)
-        else:  # a server's, or another agent's
+        else:  # a tool of an MCP server or of another agent
             title = one_line(f"{use.name} {use.arguments}", 200)
-        told = self._call(use.name, title, named_arguments(use.arguments))
-        if told["content"] is None or use.name == "write_file":  # what it replaced is not known
-            told["content"] = [_block(clip_middle(visible(result_text(call)), _SHOWN_CHARS))]
+        told = self._call_fields(use.name, title, named_arguments(use.arguments))
+        if told["content"] is None or use.name == "write_file":  # the old content is unknown
+            told["content"] = [
+                _fenced_block(clip_middle(visible(result_text(call)), _MAX_RESULT_CHARS))
+            ]
         told["status"] = "completed" if call.success else "failed"
         await self.tell(helpers.start_tool_call(call.tool_call_id, **told))
 
 
-def _block(text: str, language: str = "") -> Any:
-    """A text that the editor shows as it is: nothing in it is Markdown."""
+def _fenced_block(text: str, language: str = "") -> Any:
+    """Return a content block with a fenced text, so that the editor does not render Markdown."""
     from acp import helpers
 
     return helpers.tool_content(helpers.text_block(fenced(text, language)))
 
 
-def _change(name: str, arguments: dict[str, Json], file: Path) -> tuple[str, str | None] | None:
-    """The new text of an edit and what it replaces; None where that can't be shown whole."""
+def _edit_texts(name: str, arguments: dict[str, Json], file: Path) -> tuple[str, str | None] | None:
+    """Return the new and the old text of an edit; None if it can't be shown whole."""
     match name, arguments:
         case "edit_file", {"old": str(old), "new": str(new)}:
             return new, old
@@ -618,16 +627,16 @@ def _change(name: str, arguments: dict[str, Json], file: Path) -> tuple[str, str
             with suppress(OSError, ValueError):
                 if not file.exists():
                     return new, None
-                if file.is_file() and file.stat().st_size <= _DIFF_BYTES:
+                if file.is_file() and file.stat().st_size <= _MAX_DIFF_BYTES:
                     return new, file.read_text("utf-8")
     return None
 
 
 def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:
-    """A prompt as text: a file that it links to is named as `@"path"`, and what it quotes follows
-    as what is piped does, for the person did not type that.
+    """Convert a prompt to text: linked files become `@"path"`; embedded resources follow in a block
+    like piped input, because the user did not type them.
 
-    UsageError where it says nothing, or holds what is not taken.
+    Raises UsageError if the prompt is empty or contains unsupported content.
     """
     said, quoted = "", list[str]()
     for block in blocks:
@@ -636,7 +645,7 @@ def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:
                 said += block.text
             case "resource_link":
                 blank = "" if said[-1:].isspace() else " "
-                said += f"{blank}{_mention(block.uri, cwd)} "
+                said += f"{blank}{_file_mention(block.uri, cwd)} "
             case "resource":
                 held = getattr(block.resource, "text", None)
                 uri = one_line(block.resource.uri, 400)
@@ -653,13 +662,13 @@ def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:
     return text
 
 
-def _mention(uri: str, cwd: Path) -> str:
+def _file_mention(uri: str, cwd: Path) -> str:
     parts = urlsplit(uri)
     if parts.scheme != "file":
         return uri
     path = Path(unquote(parts.path))
     shown = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
-    return f'@"{shown}"'  # the quotes end it, whatever follows
+    return f'@"{shown}"'  # quoted, so that following text is no part of the path
 
 
 def _folder(cwd: str) -> Path:
@@ -668,10 +677,10 @@ def _folder(cwd: str) -> Path:
     return Path(cwd).resolve()
 
 
-def _failure(error: RagmemError) -> Exception:
-    """An error as the protocol tells it, with what to do."""
+def _rpc_error(error: RagmemError) -> Exception:
+    """Convert an error and its hint to a JSON-RPC error."""
     from acp import RequestError
 
-    is_theirs = isinstance(error, UsageError | SessionNotFound | AmbiguousSession)
-    code = _INVALID if is_theirs else _FAILED
+    is_client_error = isinstance(error, UsageError | SessionNotFound | AmbiguousSession)
+    code = _INVALID_PARAMS if is_client_error else _INTERNAL_ERROR
     return RequestError(code, visible(f"{error}\n{error.hint}".strip()))

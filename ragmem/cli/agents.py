@@ -1,7 +1,7 @@
-"""Other agents: `ragmem import` takes their sessions over, `install` tells them of this memory.
+"""`ragmem import`, `install` and `uninstall`: import other agents' sessions, give them this memory.
 
-What was in a file of settings stays as it is. Beside the data stands what each file was before: as
-long as nobody else has changed it since, `uninstall` puts that back byte for byte.
+`install` leaves the rest of a settings file as it is, and keeps a copy of the file in the data
+folder: `uninstall` restores that byte for byte unless the file was changed in the meantime.
 """
 
 import asyncio
@@ -41,18 +41,18 @@ from ragmem.text import ago, counted, one_line, visible
 
 importing = cli.commands()
 
-_SHOWN = 20
-"""Sessions, and files that were skipped, that are listed for people; JSON has them all."""
+_MAX_LISTED = 20
+"""Maximum number of sessions, and of skipped files, in text output; JSON lists them all."""
 _SESSION = "file state session_id title cwd turns_added turns_changed turns_known tool_calls_added"
-_OF_SUMMARIES = (
+_SUMMARIES_NOTE = (
     "note: imported sessions are summarized in the background by `model.summary`. If that is "
     "a provider's model, the turns are sent to it and you pay for the calls.\n"
     "Turn this off with `ragmem config set memory.summaries.enabled false`.\n"
 )
 
 
-class _Wanted(msgspec.Struct, frozen=True):
-    """What of an agent's sessions is to come."""
+class _Filter(msgspec.Struct, frozen=True):
+    """Which of an agent's sessions to import."""
 
     cwd: Path | None
     since: datetime | None
@@ -92,45 +92,45 @@ async def take_over(
     Without AGENT, lists the agents whose sessions are on this machine and asks before
     importing. Sessions already imported are kept; run it again to add their new turns.
     """
-    wanted = _Wanted(cwd, _since(since), dry_run)
-    of_summaries = _OF_SUMMARIES if own.config.memory.summaries.enabled else ""
+    wanted = _Filter(cwd, _since(since), dry_run)
+    summaries_note = _SUMMARIES_NOTE if own.config.memory.summaries.enabled else ""
     if agent:
         found = AGENTS[agent]
-        reports = [await _taken(own, found, _place(found, path), wanted)]
+        reports = [await _import_agent(own, found, _sessions_path(found, path), wanted)]
         print_one(output, lambda: reports[0], lambda width: report_text(reports[0], width))
     else:
-        reports = await _all(own, wanted, yes=yes, of_summaries=of_summaries)
+        reports = await _import_all(own, wanted, yes=yes, summaries_note=summaries_note)
         print_one(
             output,
             lambda: {"agents": reports},
             lambda width: "\n".join(report_text(each, width) for each in reports),
         )
     if any(each["turns_added"] for each in reports):
-        if agent or yes or dry_run:  # else it was told before the question
-            say(of_summaries)
+        if agent or yes or dry_run:  # otherwise it was shown before the question
+            say(summaries_note)
         if not dry_run:
             async with cli.open_app(own.config, own.paths) as opened:
                 await opened.leave_background()
 
 
-async def _all(
-    own: Administration, wanted: _Wanted, *, yes: bool, of_summaries: str
+async def _import_all(
+    own: Administration, wanted: _Filter, *, yes: bool, summaries_note: str
 ) -> list[Document]:
-    """Import from all agents that have sessions on this machine, if the person agrees.
+    """Import from all agents that have sessions on this machine, if the user agrees.
 
-    What comes of it later, `of_summaries`, is told before they are asked.
+    `summaries_note`, about the costs of summaries, is shown before the question.
     """
     found = {}
     for agent in AGENTS.values():
         with suppress(OSError):
-            search = await asyncio.to_thread(find_files, agent, _place(agent, None))
+            search = await asyncio.to_thread(find_files, agent, _sessions_path(agent, None))
             if files := [each for each in search.files if _is_wanted(each, wanted)]:
                 found[agent] = files
-            elif not search.files:  # else its own report tells
-                for path, reason in search.skipped[:_SHOWN]:
+            elif not search.files:  # otherwise the agent's own report lists them
+                for path, reason in search.skipped[:_MAX_LISTED]:
                     say(f"note: {agent.label}: skipped {visible(path)}: {visible(reason)}\n")
     if not found:
-        places = "".join(f"  {_place(agent, None)}\n" for agent in AGENTS.values())
+        places = "".join(f"  {_sessions_path(agent, None)}\n" for agent in AGENTS.values())
         say(f"No sessions of other agents found. Looked in:\n{places}")
         return []
     now = datetime.now(UTC)
@@ -139,19 +139,19 @@ async def _all(
             agent.label,
             f"{len(files):,}",
             ago(files[-1].changed_at, now),
-            visible(str(_place(agent, None))),
+            visible(str(_sessions_path(agent, None))),
         )
         for agent, files in found.items()
     ]
     say(table(("AGENT", "SESSIONS", "LATEST", "FOLDER"), rows, width=columns(120)))
     if not (yes or wanted.dry_run):
         say("The agents' files are only read; sessions already imported are kept as they are.\n")
-        say(of_summaries)
+        say(summaries_note)
         await cli.confirm("Import them?", "Nothing was imported.")
-    return [await _taken(own, agent, _place(agent, None), wanted) for agent in found]
+    return [await _import_agent(own, agent, _sessions_path(agent, None), wanted) for agent in found]
 
 
-def _place(agent: AgentFiles, path: Path | None) -> Path:
+def _sessions_path(agent: AgentFiles, path: Path | None) -> Path:
     return path.expanduser() if path else agent.folder(environment())
 
 
@@ -164,12 +164,14 @@ def _since(words: str) -> datetime | None:
     return since if words else None
 
 
-def _is_wanted(found: FoundFile, wanted: _Wanted) -> bool:
+def _is_wanted(found: FoundFile, wanted: _Filter) -> bool:
     return wanted.since is None or found.changed_at >= wanted.since
 
 
-async def _taken(own: Administration, agent: AgentFiles, path: Path, wanted: _Wanted) -> Document:
-    """Every file; what can't be read is told, and costs nothing else."""
+async def _import_agent(
+    own: Administration, agent: AgentFiles, path: Path, wanted: _Filter
+) -> Document:
+    """Import an agent's wanted files; return the report, with the files that can't be read."""
     know(secrets_among(environment()))
     now = datetime.now(UTC)
     try:
@@ -183,10 +185,10 @@ async def _taken(own: Administration, agent: AgentFiles, path: Path, wanted: _Wa
     tally, outcomes, skipped = search.tally, list[tuple[str, Outcome]](), search.skipped
     titles = await asyncio.to_thread(titles_beside, agent, path, files)
     line, live = PassingLine(), sys.stderr.isatty()
-    # To look only, no store is made.
-    none = wanted.dry_run and own.kind == "sqlite" and not own.paths.database.exists()
+    # A dry run must not create a store.
+    lacks_store = wanted.dry_run and own.kind == "sqlite" and not own.paths.database.exists()
     async with AsyncExitStack() as stack:
-        store = None if none else await stack.enter_async_context(own.archive())
+        store = None if lacks_store else await stack.enter_async_context(own.archive())
         importer = Importer(
             store,
             now=now,
@@ -233,7 +235,7 @@ def _folder(cwd: Path) -> str:
 
 
 def report_text(report: Document, width: int = 120) -> str:
-    """What came, what was here, what was left out and why: for people."""
+    """Format the report of an import: what was added, known, left out and skipped, and why."""
     label = AGENTS[report["agent"]].label
     came = [each for each in report["sessions"] if each["state"] in ("new", "grown")]
     lines = []
@@ -247,11 +249,11 @@ def report_text(report: Document, width: int = 120) -> str:
                 each["cwd"],
                 "" if each["title"] == DEFAULT_TITLE else each["title"],
             )
-            for each in came[:_SHOWN]
+            for each in came[:_MAX_LISTED]
         ]
         lines.append(table(header, rows, width=width).rstrip("\n"))
-        if len(came) > _SHOWN:
-            lines.append(f"… and {len(came) - _SHOWN:,} more")
+        if len(came) > _MAX_LISTED:
+            lines.append(f"… and {len(came) - _MAX_LISTED:,} more")
     states = report["sessions_by_state"]
     lines.append(
         f"{label}: {counted(states.get('new', 0), 'new session')}, {states.get('grown', 0):,} "
@@ -275,9 +277,9 @@ def report_text(report: Document, width: int = 120) -> str:
         if counts := report[key]:
             lines.append(f"{heading}:")
             lines += [f"  {count:>6,}  {visible(what)}" for what, count in counts.items()]
-    for each in report["skipped"][:_SHOWN]:
+    for each in report["skipped"][:_MAX_LISTED]:
         lines.append(f"Skipped {visible(each['path'])}: {visible(each['reason'])}")
-    if (more := len(report["skipped"]) - _SHOWN) > 0:
+    if (more := len(report["skipped"]) - _MAX_LISTED) > 0:
         lines.append(f"… and {more:,} more skipped")
     if report["dry_run"]:
         lines.append("Dry run: nothing was stored.")
@@ -290,36 +292,36 @@ uninstalling = cli.commands()
 Client = Literal["claude-code", "codex"]
 WhichClient = Annotated[Client, cli.argument("claude-code|codex", "The agent.")]
 Change = Callable[[Any, bool], None]
-"""Adds what is ours to a document, or takes it away; ConfigError where there is no place for it."""
+"""Adds ragmem's entries to a parsed file, or removes them; ConfigError if its structure differs."""
 
 _NAME = "ragmem"
 _HOOKS = {"UserPromptSubmit": "prompt", "SessionEnd": "session-end"}
-"""Of Claude Code, by what `ragmem hook` calls them."""
+"""Claude Code's hook events, with the argument of `ragmem hook` that handles each."""
 _HOOK_S = 10
 _DIFF_LINES = 2
-_TABLES = re.compile(r"(?m)^(?=[ \t]*\[)")
-"""Parts a text of TOML where a table begins; a list within a list may look like one."""
+_TABLE_STARTS = re.compile(r"(?m)^(?=[ \t]*\[)")
+"""Splits TOML at the headers of tables; a list within a list may look like a header."""
 
 
-class _Kept(msgspec.Struct, frozen=True):
-    """A file as it was, and what was written."""
+class _Original(msgspec.Struct, frozen=True):
+    """A file's content before `install`, and the hash of what `install` wrote."""
 
     path: str
     before: bytes | None
-    """None where there was none."""
+    """None if there was no file."""
     written: str
-    """SHA-256 of what was written."""
+    """SHA-256 of the written content."""
 
 
-class _Edit(msgspec.Struct, frozen=True):
-    """A file that is to change."""
+class _FileEdit(msgspec.Struct, frozen=True):
+    """A planned change of a file."""
 
     file: Path
     before: bytes | None
     after: bytes | None
-    """None where it is to go."""
+    """None to delete the file."""
     restores: bytes | None
-    """What `uninstall` is to put back."""
+    """The content that `uninstall` restores."""
 
 
 @app.command()
@@ -339,27 +341,27 @@ def install(
     from ragmem.cli.mcp import check_installed
 
     check_installed("mcp", "other agents")
-    kept = {each.path: each for each in _read_kept(client)}
+    originals = {each.path: each for each in _load_originals(client)}
     edits = []
     for file, change in _changes(client, hooks=not no_hooks):
         before = _read(file)
-        after = _changed(file, before, change, adds=True)
-        old = kept.get(str(file))
-        if old and _mark(before) == old.written:
+        after = _apply_change(file, before, change, adds=True)
+        old = originals.get(str(file))
+        if old and _sha256(before) == old.written:
             restores = old.before
         else:
-            restores = before and _changed(file, before, change, adds=False)
+            restores = before and _apply_change(file, before, change, adds=False)
         if after != before:
-            edits.append(_Edit(file, before, after, restores))
+            edits.append(_FileEdit(file, before, after, restores))
     if not edits:
         write(f"{client} already uses this memory.\n")
         return
-    _ask(edits, yes=yes)
+    _confirm_edits(edits, yes=yes)
     for edit in edits:
-        written = _Kept(str(edit.file), edit.restores, _mark(edit.after))
-        kept[written.path] = written
-    _keep(client, list(kept.values()))
-    _write(edits)
+        written = _Original(str(edit.file), edit.restores, _sha256(edit.after))
+        originals[written.path] = written
+    _save_originals(client, list(originals.values()))
+    _write_edits(edits)
     write(f"{client} uses this memory from its next start.\n")
 
 
@@ -369,68 +371,68 @@ def uninstall(client: WhichClient, yes: cli.Yes = False) -> None:
 
     Nothing is deleted from the memory.
     """
-    kept = {each.path: each for each in _read_kept(client)}
+    originals = {each.path: each for each in _load_originals(client)}
     edits = []
     for file, change in _changes(client, hooks=True):
         before = _read(file)
         if before is None:
             continue
-        old = kept.get(str(file))
-        if old and _mark(before) == old.written:
+        old = originals.get(str(file))
+        if old and _sha256(before) == old.written:
             after = old.before
         else:
-            after = _changed(file, before, change, adds=False)
+            after = _apply_change(file, before, change, adds=False)
         if after != before:
-            edits.append(_Edit(file, before, after, None))
+            edits.append(_FileEdit(file, before, after, None))
     if not edits:
         write(f"{client} does not use this memory; nothing to revert.\n")
     else:
-        _ask(edits, yes=yes)
-        _write(edits)
+        _confirm_edits(edits, yes=yes)
+        _write_edits(edits)
         write(f"{client} no longer uses this memory.\n")
-    _keep(client, [])
+    _save_originals(client, [])
 
 
-# --- what is changed ------------------------------------------------------------
+# --- the changes ----------------------------------------------------------------
 
 
 def _changes(client: Client, *, hooks: bool) -> list[tuple[Path, Change]]:
-    """Each file, with what changes it."""
+    """Return a client's settings files, each with the function that changes it."""
     given = environment()
     home = Path.home()
     if client == "codex":
         folder = Path(given.get("CODEX_HOME") or home / ".codex")
-        return [(folder / "config.toml", partial(_server, "mcp_servers", _entry()))]
+        return [(folder / "config.toml", partial(_change_server, "mcp_servers", _server_entry()))]
     own = given.get("CLAUDE_CONFIG_DIR")
     folder = Path(own) if own else home / ".claude"
-    server = partial(_server, "mcpServers", {"type": "stdio", **_entry()})
+    server = partial(_change_server, "mcpServers", {"type": "stdio", **_server_entry()})
     changes: list[tuple[Path, Change]] = [(Path(own or home) / ".claude.json", server)]
-    return [*changes, (folder / "settings.json", _hooks)] if hooks else changes
+    return [*changes, (folder / "settings.json", _change_hooks)] if hooks else changes
 
 
 def _command() -> list[str]:
-    """What starts this ragmem, from any folder."""
+    """Return the command that starts this ragmem from any folder."""
     script = Path(sys.executable).with_name("ragmem")
     if os.access(script, os.X_OK):
         return [str(script)]
     return [sys.executable, "-P", "-m", "ragmem"]
 
 
-def _entry() -> dict[str, Any]:
+def _server_entry() -> dict[str, Any]:
     command, *more = _command()
     entry: dict[str, Any] = {"command": command, "args": [*more, "mcp"]}
-    if own := environment().get("RAGMEM_HOME"):  # few variables reach a server
+    if own := environment().get("RAGMEM_HOME"):  # clients pass few variables to a server
         entry["env"] = {"RAGMEM_HOME": os.path.abspath(own)}
     return entry
 
 
-def _server(part: str, entry: dict[str, Any], document: Any, adds: bool) -> None:
-    """The entry of our server, among the others."""
-    _put_into(document, part, {_NAME: entry if adds else None})
+def _change_server(part: str, entry: dict[str, Any], document: Any, adds: bool) -> None:
+    """Add or remove the entry of ragmem's MCP server, keeping other servers."""
+    _update_section(document, part, {_NAME: entry if adds else None})
 
 
-def _hooks(document: Any, adds: bool) -> None:
-    """The groups with our hooks, behind the others of the same events."""
+def _change_hooks(document: Any, adds: bool) -> None:
+    """Add ragmem's hooks after other hooks of the same events, or remove them."""
     home = environment().get("RAGMEM_HOME")
     variable = f"RAGMEM_HOME={shlex.quote(os.path.abspath(home))} " if home else ""
     there = document.get("hooks") or {}
@@ -444,11 +446,11 @@ def _hooks(document: Any, adds: bool) -> None:
             groups[event] = held if ours in held else [*others, ours]
         else:
             groups[event] = others if others != held else held
-    _put_into(document, "hooks", groups)
+    _update_section(document, "hooks", groups)
 
 
-def _put_into(document: Any, name: str, values: dict[str, Any]) -> None:
-    """Set these of a part, or take away those that are empty, and the part with its last one."""
+def _update_section(document: Any, name: str, values: dict[str, Any]) -> None:
+    """Set keys of a section; remove those with an empty value, and the section if none is left."""
     there = document.get(name, {})
     if not isinstance(there, dict):
         raise ConfigError(
@@ -457,7 +459,7 @@ def _put_into(document: Any, name: str, values: dict[str, Any]) -> None:
     for key, value in values.items():
         if value:
             if name not in document:
-                document[name] = _empty_part(document)
+                document[name] = _new_section(document)
             if document[name].get(key) != value:
                 document[name][key] = value
         elif key in document.get(name, {}):
@@ -467,14 +469,14 @@ def _put_into(document: Any, name: str, values: dict[str, Any]) -> None:
 
 
 def _is_ours(group: Any, name: str) -> bool:
-    """Whether a group holds our hook alone, as it was written."""
+    """Return whether a group contains only ragmem's hook, as `install` writes it."""
     match group:
         case {"hooks": [{"command": str(command)}]}:
             return "ragmem" in command and command.endswith(f" hook {name}")
     return False
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         document = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
@@ -484,15 +486,15 @@ def _json(text: str) -> Any:
     return document
 
 
-def _json_text(document: Any, like: str) -> str:
-    """Indented as the text was, with its line end."""
+def _dump_json(document: Any, like: str) -> str:
+    """Serialize to JSON with the indentation and the final newline of the text `like`."""
     second = next((line for line in like.splitlines()[1:] if line.strip()), "  ")
     margin = second[: len(second) - len(second.lstrip())] or "  "
     end = "\n" if not like or like.endswith("\n") else ""
     return json.dumps(document, indent=margin, ensure_ascii=False) + end
 
 
-def _toml(text: str) -> Any:
+def _parse_toml(text: str) -> Any:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
@@ -502,18 +504,18 @@ def _toml(text: str) -> Any:
         raise ConfigError(f"Not valid TOML: {error}.") from None
 
 
-def _toml_text(document: Any, like: str) -> str:
-    """As TOML; comments behind a table that is taken away stay where they stood."""
+def _dump_toml(document: Any, like: str) -> str:
+    """Serialize to TOML; comments after a table that is removed from `like` stay in place."""
     import tomlkit
 
     text = tomlkit.dumps(document)
-    there = {_header(part) for part in _TABLES.split(text)}
-    parts = _TABLES.split(like)
+    there = {_header(part) for part in _TABLE_STARTS.split(text)}
+    parts = _TABLE_STARTS.split(like)
     if all(_header(part) in there for part in parts):
         return text
-    kept = "".join(part if _header(part) in there else _comments_behind(part) for part in parts)
+    kept = "".join(part if _header(part) in there else _trailing_comments(part) for part in parts)
     try:
-        return kept if _toml(kept) == document else text
+        return kept if _parse_toml(kept) == document else text
     except ConfigError:  # a line that only looked like a header
         return text
 
@@ -522,15 +524,15 @@ def _header(part: str) -> str:
     return part.partition("\n")[0].strip()
 
 
-def _comments_behind(table: str) -> str:
-    """What stands behind the last of a table's keys, if there are comments."""
+def _trailing_comments(table: str) -> str:
+    """Return the lines after a table's last key if they contain comments, else an empty text."""
     lines = table.splitlines(keepends=True)
     end = max(n for n, line in enumerate(lines) if not line.lstrip().startswith(("#", "\n")))
     behind = "".join(lines[end + 1 :])
     return behind if behind.strip() else ""
 
 
-def _empty_part(document: Any) -> Any:
+def _new_section(document: Any) -> Any:
     if type(document) is dict:
         return {}
     import tomlkit
@@ -550,9 +552,12 @@ def _read(file: Path) -> bytes | None:
         raise ConfigError(f"Can't read {file}: {error.strerror}.") from None
 
 
-def _changed(file: Path, data: bytes | None, change: Change, *, adds: bool) -> bytes:
-    """The file's content after a change, as it was where that is none; ConfigError names it."""
-    read, spell = (_toml, _toml_text) if file.suffix == ".toml" else (_json, _json_text)
+def _apply_change(file: Path, data: bytes | None, change: Change, *, adds: bool) -> bytes:
+    """Return a file's content after a change, byte for byte the same if nothing changed.
+
+    Raises ConfigError, which names the file, if it can't be parsed or changed.
+    """
+    read, spell = (_parse_toml, _dump_toml) if file.suffix == ".toml" else (_parse_json, _dump_json)
     try:
         text = (data or b"").decode()
         document = read(text)
@@ -565,12 +570,12 @@ def _changed(file: Path, data: bytes | None, change: Change, *, adds: bool) -> b
         ) from None
 
 
-def _mark(data: bytes | None) -> str:
+def _sha256(data: bytes | None) -> str:
     return hashlib.sha256(data or b"").hexdigest()
 
 
-def _ask(edits: list[_Edit], *, yes: bool) -> None:
-    """Show what is to change; go on if a person says so."""
+def _confirm_edits(edits: list[_FileEdit], *, yes: bool) -> None:
+    """Show the changes as diffs and, unless `yes`, exit if the user does not confirm."""
     paths = find_paths()
     know(secrets_among(environment()) | load_config(paths.config_file).passwords())
     write("".join(map(_diff, edits)))
@@ -584,17 +589,17 @@ def _ask(edits: list[_Edit], *, yes: bool) -> None:
             raise typer.Exit(code)
 
 
-def _write(edits: list[_Edit]) -> None:
+def _write_edits(edits: list[_FileEdit]) -> None:
     for edit in edits:
         if _read(edit.file) != edit.before:
             raise UsageError(
                 f"{edit.file} changed in the meantime; it was not written.",
                 hint="Run the command again.",
             )
-        _put(edit.file.resolve(), edit.after)
+        _replace_file(edit.file.resolve(), edit.after)
 
 
-def _diff(edit: _Edit) -> str:
+def _diff(edit: _FileEdit) -> str:
     before, after = ((each or b"").decode().splitlines() for each in (edit.before, edit.after))
     lines = difflib.unified_diff(
         before, after, str(edit.file), str(edit.file), n=_DIFF_LINES, lineterm=""
@@ -602,8 +607,8 @@ def _diff(edit: _Edit) -> str:
     return "".join(f"{visible(redact(line))}\n" for line in lines)
 
 
-def _put(file: Path, data: bytes | None) -> None:
-    """Replace it whole or not at all, for the same readers; None takes it away."""
+def _replace_file(file: Path, data: bytes | None) -> None:
+    """Replace a file atomically, keeping its permissions; None deletes it."""
     try:
         if data is None:
             file.unlink()
@@ -616,19 +621,19 @@ def _put(file: Path, data: bytes | None) -> None:
         raise ConfigError(f"Can't write {file}: {error.strerror}.") from None
 
 
-def _record(client: Client) -> Path:
+def _originals_file(client: Client) -> Path:
     return find_paths().make().data_dir / f"installed-{client}.json"
 
 
-def _read_kept(client: Client) -> list[_Kept]:
-    data = _read(_record(client))
+def _load_originals(client: Client) -> list[_Original]:
+    data = _read(_originals_file(client))
     try:
-        return msgspec.json.decode(data, type=list[_Kept]) if data else []
+        return msgspec.json.decode(data, type=list[_Original]) if data else []
     except msgspec.MsgspecError:
         return []
 
 
-def _keep(client: Client, kept: list[_Kept]) -> None:
-    file = _record(client)
-    if kept or file.exists():
-        _put(file, msgspec.json.encode(kept) if kept else None)
+def _save_originals(client: Client, originals: list[_Original]) -> None:
+    file = _originals_file(client)
+    if originals or file.exists():
+        _replace_file(file, msgspec.json.encode(originals) if originals else None)

@@ -1,4 +1,4 @@
-"""`ragmem sessions`: what was talked about, here and elsewhere."""
+"""`ragmem sessions`: list, show, change, export and delete sessions."""
 
 import asyncio
 import socket
@@ -23,6 +23,7 @@ from ragmem.listings import (
 )
 from ragmem.memory.projects import folder_name, has_remote, normalize_cwd
 from ragmem.records import (
+    WITHOUT_CALLS,
     Insight,
     Project,
     Session,
@@ -47,11 +48,11 @@ if TYPE_CHECKING:
 
 app = cli.commands("List, show, resume, name, fork, export and delete sessions.")
 
-_COUNTED = 1_000
+_MAX_COUNTED = 1_000
 _INSIGHT = f"{SESSION} main_topic key_findings action_items created_at"
-_NARROWEST = 20
-_NOTHING = "Nothing was joined."
-_AGAIN = "Run `ragmem sessions list --join` to try again."
+_MIN_WIDTH = 20
+_UNJOINED = "Nothing was joined."
+_TRY_AGAIN = "Run `ragmem sessions list --join` to try again."
 
 
 @cli.command(app, cli.open_app, "list")
@@ -145,6 +146,7 @@ async def show(
 ) -> None:
     """Show a session with its turns and tool calls."""
     found = await cli.resumed(opened, reference)
+    await _end_what_died(opened, found)
     if output == "json":
         whole = await opened.memory.load_session(found.session_id)
         told = conversation_document(whole.session, whole.turns, reasoning=reasoning)
@@ -153,6 +155,15 @@ async def show(
     out.write(heading_text(found, paint))
     async for turn in opened.memory.turns_on(found.session_id):
         out.write(turn_text(turn, width=width, paint=paint, reasoning=reasoning, results=results))
+
+
+async def _end_what_died(opened: "App", session: Session) -> None:
+    """Let a turn whose process was killed be told as interrupted, as the next prompt would."""
+    turns = opened.memory.turns_back(session.session_id, WITHOUT_CALLS)
+    latest = await anext(turns, None)
+    await turns.aclose()
+    if latest and latest.status == "running":
+        await opened.memory.attach(session)
 
 
 @app.command()
@@ -211,9 +222,9 @@ async def archive_session(
 
     Search still finds it.
     """
-    from ragmem.memory.sessions import archive as put_aside
+    from ragmem.memory.sessions import archive as set_archived
 
-    changed = await put_aside(opened.memory, await cli.resumed(opened, reference), undo=undo)
+    changed = await set_archived(opened.memory, await cli.resumed(opened, reference), undo=undo)
     return lambda: out.write(_changed_line(changed, changed.status))
 
 
@@ -284,7 +295,7 @@ async def insights(
     seen = await look(await opened.store(), last=last)
     found = list(seen.known)
     if seen.waiting:
-        made = await _look_over(opened, seen, model or "")
+        made = await _review(opened, seen, model or "")
         failed = len(seen.waiting) - len(made)
         found += made
     found.sort(key=lambda each: each[0].last_activity_at, reverse=True)
@@ -298,8 +309,8 @@ async def insights(
     return EXIT_FAILED if failed and not found else EXIT_DONE
 
 
-async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
-    """One call a session, each stored at once: what was made stays when this is stopped."""
+async def _review(opened: "App", seen: "Look", model: str) -> list[Found]:
+    """Review each session with a model call, stored at once so that stopping loses nothing."""
     from ragmem.background import summary_model
     from ragmem.memory.summaries.summarizer import Summarizer, is_too_small
     from ragmem.memory.titles import insight_into
@@ -307,7 +318,7 @@ async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
     config, paths = opened.config, opened.paths
     llm = summary_model(config, paths, flag=model)
     if llm is None or is_too_small(llm.info):
-        return _unasked(seen, llm.info.name if llm else "")
+        return _report_no_model(seen, llm.info.name if llm else "")
     asking = Summarizer(
         llm, config.memory.summaries, usage=opened.usage, open_attempts=opened.store
     )
@@ -337,8 +348,8 @@ async def _look_over(opened: "App", seen: "Look", model: str) -> list[Found]:
     return made
 
 
-def _unasked(seen: "Look", name: str) -> list[Found]:
-    """What is known is shown all the same."""
+def _report_no_model(seen: "Look", name: str) -> list[Found]:
+    """Report that no model can review; raise UsageError unless earlier reviews can be shown."""
     problem = f"{name} is too small for this." if name else "No model is available."
     hint = "Choose one with -m, or set model.summary; `ragmem models` lists them."
     if not seen.known:
@@ -348,8 +359,8 @@ def _unasked(seen: "Look", name: str) -> list[Found]:
 
 
 def insights_text(found: Sequence[Found], now: datetime, width: int) -> str:
-    """A session a paragraph: findings with a dash, what is left to do with a box."""
-    width = max(_NARROWEST, width)
+    """Format each session as a paragraph: findings after dashes, open tasks after boxes."""
+    width = max(_MIN_WIDTH, width)
     lines: list[str] = []
     for session, insight in found:
         when = f"{counted(session.turn_count, 'turn')} · {ago(session.last_activity_at, now)}"
@@ -390,7 +401,7 @@ async def export_session(
     form = output or FORMATS.get(file.suffix.lower() if file else "", "json")
     if without_names and form == "json":
         raise UsageError("--anonymous requires --format md or html.")
-    session = await _meant(own, reference)
+    session = await _session_of(own, reference)
     document, data = await own.export(session.session_id)
     told: Session = document.session
     turns: Sequence[Turn] = document.turns
@@ -409,7 +420,7 @@ async def export_session(
 
 
 async def _names(own: Administration) -> list[str]:
-    """What the people here and this machine are called, whole and word by word."""
+    """Return the names of owners, profiles, this user and machine, whole and word by word."""
     async with own.archive(existing=True) as store:
         people = [owner.name for owner in await store.owners()]
         people += [each.values.get("name", "") for each in await store.profiles()]
@@ -417,7 +428,7 @@ async def _names(own: Administration) -> list[str]:
     return [name for whole in people for name in (whole, *whole.split())]
 
 
-async def _meant(own: Administration, reference: str | None) -> Session:
+async def _session_of(own: Administration, reference: str | None) -> Session:
     async with cli.open_app(own.config, own.paths) as app:
         return await (cli.last_session(app) if reference is None else cli.resumed(app, reference))
 
@@ -451,7 +462,7 @@ async def import_session(
 @cli.command(app, cli.home)
 async def delete(own: Administration, reference: cli.Reference, yes: cli.Yes = False) -> None:
     """Delete a session for good, with everything derived from it."""
-    session = await _meant(own, reference)
+    session = await _session_of(own, reference)
     if not yes:
         out.say(
             f"{short_id(session.session_id)}  {session_name(session)}\n"
@@ -513,7 +524,7 @@ async def summarize(
 
 
 async def _join_project(app: "App") -> None:
-    """Join the current folder's project to one that a person chooses; UsageError otherwise."""
+    """Join this folder's project to one that the user chooses, or raise UsageError."""
     if not out.is_interactive():
         raise UsageError(
             "Joining two projects needs confirmation, and this is not an interactive terminal.",
@@ -522,8 +533,8 @@ async def _join_project(app: "App") -> None:
     project, same, moved = await app.joinable_projects()
     known = await (await app.store()).projects()
     if not (found := [*same, *moved]):
-        raise UsageError(_why_none(app, project, known))
-    out.say(f"This project: {await _described(app, project)}\n")
+        raise UsageError(_nothing_to_join(app, project, known))
+    out.say(f"This project: {await _project_line(app, project)}\n")
     for head, listed, first in (
         ("Same repository or remote:", same, 1),
         ("Folder gone (this may be its new location):", moved, len(same) + 1),
@@ -531,9 +542,9 @@ async def _join_project(app: "App") -> None:
         out.say(f"{head}\n" if listed else "")
         for number, each in enumerate(listed, first):
             mark = f"{number}  " if len(found) > 1 else ""
-            out.say(f"  {mark}{await _described(app, each)}\n")
+            out.say(f"  {mark}{await _project_line(app, each)}\n")
     chosen = await _choose_project(found)
-    # All folders that were joined before go along.
+    # Join the root project, so that folders joined to it earlier move along.
     own = next((each for each in known if each.project_id == project.root_id), project)
     await app.memory.join(own, chosen, chosen=True)
     out.say(
@@ -542,7 +553,7 @@ async def _join_project(app: "App") -> None:
     )
 
 
-def _why_none(app: "App", project: Project, known: list[Project]) -> str:
+def _nothing_to_join(app: "App", project: Project, known: list[Project]) -> str:
     where = visible(folder_name(app.cwd))
     if project.root_id != project.project_id:
         root = next((each.path for each in known if each.project_id == project.root_id), "another")
@@ -553,21 +564,21 @@ def _why_none(app: "App", project: Project, known: list[Project]) -> str:
     return f"No other project {remote} or has lost its folder."
 
 
-async def _described(app: "App", project: Project) -> str:
-    query = SessionQuery(project_ids=(project.root_id,), limit=_COUNTED + 1)
+async def _project_line(app: "App", project: Project) -> str:
+    query = SessionQuery(project_ids=(project.root_id,), limit=_MAX_COUNTED + 1)
     count = len(await app.memory.sessions(query))
-    more = "more than " if count > _COUNTED else ""
-    return f"{visible(project.path)} ({more}{counted(min(count, _COUNTED), 'session')})"
+    more = "more than " if count > _MAX_COUNTED else ""
+    return f"{visible(project.path)} ({more}{counted(min(count, _MAX_COUNTED), 'session')})"
 
 
 async def _choose_project(found: list[Project]) -> Project:
     out.say("Joining makes them one project, and each recalls the other's sessions.\n")
     if len(found) == 1:
-        await cli.confirm("Join them?", f"{_NOTHING}\nAnswer y or yes to join them. {_AGAIN}")
+        await cli.confirm("Join them?", f"{_UNJOINED}\nAnswer y or yes to join them. {_TRY_AGAIN}")
         return found[0]
     chosen = await cli.choose_number(
         f"Join which project? [1-{len(found)}, Enter for none] ", len(found)
     )
     if chosen is None:
-        raise UsageError(_NOTHING, hint=f"Enter a number from the list. {_AGAIN}")
+        raise UsageError(_UNJOINED, hint=f"Enter a number from the list. {_TRY_AGAIN}")
     return found[chosen]
