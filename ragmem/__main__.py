@@ -1,4 +1,4 @@
-"""The command `ragmem`: its process, and what people type in the form that the parser reads."""
+"""The `ragmem` command: process setup, and shorthand arguments completed for the parser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _YOUNG = 10_000
-"""New objects from which on garbage is looked for: with Python's 700 that is 5 % of a start."""
+"""Number of new objects that triggers garbage collection: Python's 700 costs 5 % of a start."""
 _ROOT_OPTIONS = ("-h", "--help", "-V", "--version", "--install-completion", "--show-completion")
 _PRINT = ("-p", "--print")
 _RESUME = ("-r", "--resume")
@@ -22,8 +22,8 @@ _RESUMING = ("ask", "chat", "context", "files", "graph", "search")
 def main() -> NoReturn:
     """Entry point of the console script and of `python -m ragmem`.
 
-    What was opened is closed by the time that there is an exit code, so the interpreter is not
-    taken down piece by piece, which takes 30 ms: only where a thread still runs.
+    Everything is closed by the time there is an exit code, so the interpreter's teardown, which
+    takes 30 ms, is skipped, unless a thread is still running.
     """
     gc.set_threshold(_YOUNG)
     code = run()
@@ -34,16 +34,16 @@ def main() -> NoReturn:
         if threads is None or threads.active_count() == 1:
             os._exit(code)
     except (OSError, ValueError):
-        pass  # What can't be printed is Python's own to tell.
+        pass  # Output that can't be written is left to Python to report.
     sys.exit(code)
 
 
 def run() -> int:
-    """Do what the process' arguments ask for; the exit code."""
+    """Run the command that the process's arguments name; returns the exit code."""
     _import_nothing_from_here()
     argv = sys.argv[1:]
     if argv in (["--version"], ["-V"]):
-        # Before any import: shells and scripts ask this often.
+        # Before any import: shells and scripts ask for this often.
         from ragmem import __version__
 
         sys.stdout.write(f"ragmem {__version__}\n")
@@ -54,10 +54,10 @@ def run() -> int:
     if not sys.warnoptions:
         import warnings
 
-        # They are for who develops a program, not for who uses it.
+        # Warnings are for developers of a program, not for its users.
         warnings.simplefilter("ignore")
     if argv[:1] == ["hook"] and len(argv) == 2:
-        # Another agent waits for it at every prompt.
+        # Another agent waits for this at every prompt.
         from ragmem.cli.hook import answer
 
         return answer(argv[1])
@@ -74,11 +74,11 @@ def run() -> int:
 
 
 def _import_nothing_from_here() -> None:
-    """Take what PYTHONPATH names of the current folder, above or below it, off the path.
+    """Remove entries of PYTHONPATH that are in, above or below the current folder from `sys.path`.
 
-    An empty entry is that folder, whose modules are a stranger's. The folder that holds ragmem
-    itself stays, and below the root of the disk everything: it holds what is the person's own.
-    Processes that are started inherit the rest of the variable.
+    An empty entry is the current folder, whose modules may be a stranger's. The folder that
+    contains ragmem itself stays, and below the root of the file system everything does, as it
+    contains what is the user's own. Child processes inherit the rest of the variable.
     """
     named = os.environ.get("PYTHONPATH")
     if named is None:
@@ -108,17 +108,17 @@ def _import_nothing_from_here() -> None:
 
 
 def rewrite(argv: list[str]) -> list[str]:
-    """Complete what people leave out.
+    """Complete abbreviated arguments.
 
-    `ragmem` and `ragmem -c` are `ragmem chat`; `ragmem -p …` is `ragmem ask …`; what holds a
-    blank is no command but a prompt, for a chat; `-r` without a value gets an empty one, which
-    means "let me choose".
+    `ragmem` and `ragmem -c` become `ragmem chat`; `ragmem -p …` becomes `ragmem ask …`; a first
+    word that contains a space is a prompt for a chat, not a command; `-r` without a value gets an
+    empty one, which means "let me choose".
     """
     words = list(argv)
     if not words:
         return ["chat"]
     if " " in words[0].strip() and not words[0].startswith("-"):
-        # After the options: -r takes what follows it.
+        # After the options, because -r takes what follows it.
         return [*_complete_resume(["chat", *words[1:]]), "--", words[0]]
     if words[0].startswith("-") and words[0] not in _ROOT_OPTIONS:
         options = words[: words.index("--")] if "--" in words else words
@@ -130,7 +130,7 @@ def rewrite(argv: list[str]) -> list[str]:
 
 
 def shows_prompt_early(words: list[str]) -> bool:
-    """Whether this starts a chat at whose prompt a person may type while the rest is imported."""
+    """Return whether this starts a chat, at whose prompt the user may type during the imports."""
     return words[0] == "chat" and not {"-h", "--help", "--resume="} & set(words)
 
 

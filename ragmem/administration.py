@@ -1,6 +1,6 @@
-"""What is done to a store as a whole: opened past the spool, copied, kept, checked, mended.
+"""Operations on a whole store, bypassing the spool: copy, back up, check, repair.
 
-The one door for it; what is asked of a memory goes through `ragmem.memory`.
+All such operations go through this module; everything else goes through `ragmem.memory`.
 """
 
 import os
@@ -64,44 +64,44 @@ _ANOTHER_BACKUP = "Use another backup, if you have one."
 _SQLITE = b"SQLite format 3\0"
 _MOVED = ("projects", "sessions", "turns", "summaries", "memories")
 _TIMEOUT_S = 600.0
-"""For one step over all of a graph."""
+"""For one statement over a whole graph."""
 _PAGE = 100
 _ALL = 2**31 - 1
-_TOLD_SESSIONS = 20
-"""Sessions that lost turns are told of one by one up to so many."""
+_LISTED_SESSIONS = 20
+"""How many sessions that lost turns are listed one by one."""
 _LONGEST_TURN = timedelta(days=1)
-"""A turn's edits are made after the time that stands for the session's last activity."""
+"""How long after a session's recorded last activity its last turn may still edit files."""
 _KEPT_OUTPUT = re.compile(r"command-[0-9a-f-]{36}\.txt")
 
 Progress = Callable[[int], "AbstractContextManager[OnProgress]"]
-"""Shows how many of so many records came."""
+"""Shows progress: how many of the expected records have arrived."""
 Allow = Callable[[Claims], Awaitable[None]]
-"""Tells a person what would have standing; UsageError where they do not want it."""
+"""Tells the user what would gain standing; raises UsageError if they refuse."""
 NewFile = Callable[[Path], AbstractContextManager[Path]]
-"""Where to write what is to become a file when the block ends well."""
+"""Yields where to write a file that is put in place if the block succeeds."""
 
 
 class CopySource(msgspec.Struct, frozen=True):
-    """A store or a backup that is copied from."""
+    """A store or a backup to copy from."""
 
     stream: "Stream"
     label: str
     total: int
-    """Records, about."""
+    """Approximate number of records."""
 
 
 class Split(msgspec.Struct, frozen=True):
-    """A folder's project that is its own."""
+    """The result of splitting a folder's project off."""
 
     project: Project
     root: str | None = None
-    """Path of the one that it was joined to; None where it was its own before."""
+    """Path of the project that it was joined to; None if it was on its own before."""
     sessions: int = 0
-    """That went along."""
+    """How many sessions were split off with it."""
 
 
 class _Deletion(msgspec.Struct, frozen=True):
-    """A line of the log: nothing goes without one."""
+    """A line of the deletion log; nothing is deleted without one."""
 
     at: datetime
     session_id: str
@@ -111,15 +111,15 @@ class _Deletion(msgspec.Struct, frozen=True):
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """A memory that was made whole again."""
+    """A repaired store."""
 
     info: StoreInfo
     left: Sequence[Finding] = ()
-    """What is broken still."""
+    """What is still broken."""
 
 
 class Administration:
-    """The stores of one home; each is opened for one thing, and closed."""
+    """The stores of one home; each operation opens the one it needs, and closes it."""
 
     def __init__(self, config: Config, paths: Paths) -> None:
         self.config = config
@@ -127,7 +127,7 @@ class Administration:
 
     @property
     def kind(self) -> str:
-        """The kind of store that is in use."""
+        """The kind of the configured store."""
         return self.config.store.kind
 
     @asynccontextmanager
@@ -139,10 +139,11 @@ class Administration:
         fills: bool = False,
         say: Callable[[str], None] | None = None,
     ) -> "AsyncIterator[Archive]":
-        """The store of that kind, or the one in use, as it is, without the spool.
+        """Open the store of that kind, or the configured one, without the spool.
 
-        UsageError where it has to be there already and is not, StoreDamaged for a graph that is
-        being repaired, but to the repair, which `fills` it. `say` is told of what takes long.
+        Raises UsageError if it must be `existing` and is not, StoreDamaged for a graph that is
+        being repaired, except for the repair that `fills` it. `say` receives messages about long
+        operations.
         """
         store = await open_archive(
             kind or self.kind,
@@ -159,9 +160,9 @@ class Administration:
             await store.aclose()
 
     async def look(self, say: Callable[[str], None]) -> None:
-        """Let the store in use answer once, with patience, so that the next who asks needs none.
+        """Query the configured store once, patiently, so that the next caller need not wait.
 
-        What is wrong with it that one is told, `say` what takes long.
+        Errors are left for that caller to meet; `say` receives messages about long operations.
         """
         with suppress(StoreError):
             async with self.archive(say=say) as store:
@@ -171,7 +172,7 @@ class Administration:
 
     @asynccontextmanager
     async def store(self, kind: str) -> AsyncIterator[CopySource]:
-        """Open all of the store of that kind; StoreUnavailable while writes wait for it."""
+        """Open the whole store of that kind; raises StoreUnavailable while writes wait for it."""
         async with self.archive(kind, existing=True) as store:
             await self._refuse_while_writes_wait(store, kind)
             yield await _copy_source(store)
@@ -194,7 +195,7 @@ class Administration:
 
     @asynccontextmanager
     async def file(self, file: Path) -> AsyncIterator[CopySource]:
-        """Open all of a backup; UsageError for what is none."""
+        """Open a whole backup; raises UsageError if the file can't be read."""
         from ragmem.store.sqlite import SQLiteStore
         from ragmem.store.transfer import count_lines, stream_of_lines
 
@@ -207,33 +208,33 @@ class Administration:
             stream = _with_owner(stream_of_lines(file), self.owner_id, file)
             yield CopySource(stream, str(file), count_lines(file))
             return
-        # A copy: to open a database is to write beside it, and to bring its schema up to date.
+        # A copy, because opening a database writes next to it and updates its schema.
         with tempfile.TemporaryDirectory(prefix="restoring-", dir=self.paths.data_dir) as folder:
             database = Path(folder) / "memory.db"
             shutil.copyfile(file, database)
             try:
-                with _as_ragmem_wrote(file):
+                with _reporting_damage(file):
                     store = await SQLiteStore.open(database, locks_dir=Path(folder) / "locks")
                 try:
-                    with _as_ragmem_wrote(file):
+                    with _reporting_damage(file):
                         source = await _copy_source(store)
                     stream = _with_owner(source.stream, self.owner_id, file)
                     yield msgspec.structs.replace(source, stream=stream, label=str(file))
                 finally:
                     await store.aclose()
             except (StoreDamaged, StoreRefused) as error:
-                raise _of_backup(error, database, file) from None
+                raise _about_backup(error, database, file) from None
 
     async def claims(self, source: CopySource, into: "Archive") -> Claims:
-        """What would have standing, or the profile, of what a copy adds or changes.
+        """Return the standing, and the profile, that a copy's new and changed records would bring.
 
-        It keeps all as it was, whoever's it is.
+        Copying preserves both, whoever owns them.
         """
         from ragmem.store.transfer import changes
 
         owner, profile = owner_of_file(self.paths), dict[str, str]()
         memories, replaced = list[MemoryRecord](), list[MemoryRecord]()
-        # Of a backup without its end all that stands there is copied, which then says so.
+        # A truncated backup is copied as far as it goes, and reported by the copy.
         with suppress(StoreDamaged):
             async for writes in source.stream():
                 for write, held in await changes(writes, into):
@@ -251,7 +252,7 @@ class Administration:
         )
 
     async def copy(self, source: CopySource, into: "Archive", progress: Progress) -> "Comparison":
-        """Copy all of it, and compare both sides afterwards."""
+        """Copy everything, and compare both sides afterwards."""
         from ragmem.store.transfer import compare, copy
 
         with progress(source.total) as show:
@@ -270,7 +271,7 @@ class Administration:
     async def back_up(
         self, file: Path | None, new: NewFile, progress: Progress
     ) -> tuple[Path, StoreInfo]:
-        """Write all of the store in use into a new file; else one in `backups`."""
+        """Write the whole configured store into a new file, by default in `backups`."""
         from ragmem.store.sqlite import SQLiteStore
         from ragmem.store.transfer import write_lines
 
@@ -295,7 +296,7 @@ class Administration:
         return folder / f"{name}-{now}.{suffix}"
 
     async def keep_daily_backup(self) -> None:
-        """Keep a copy of a SQLite database for the day that its disk breaks, once a day."""
+        """Keep one copy a day of a SQLite database, in case its disk fails."""
         from asyncio import to_thread
 
         from ragmem.store.sqlite import repair
@@ -305,7 +306,7 @@ class Administration:
     # --- sessions ---------------------------------------------------------------
 
     async def export(self, session_id: str) -> tuple["SessionDocument", bytes]:
-        """A session with all that belongs to it, and the same as JSON."""
+        """Return a session with everything that belongs to it, also as JSON."""
         from ragmem.store.transfer.document import document_of, encoded
 
         async with self.archive(existing=True) as store:
@@ -315,9 +316,9 @@ class Administration:
     async def take_in(
         self, data: bytes, allow: Allow, *, as_new: bool
     ) -> tuple[Session, "SessionDocument"]:
-        """Store a session that was exported; UsageError where it is here already.
+        """Store an exported session; raises UsageError if it exists already.
 
-        `allow` is asked before, where memories in it had standing or replace what is here.
+        `allow` is asked first if memories in it have standing or replace existing ones.
         """
         from ragmem.store.transfer.document import (
             claims,
@@ -334,15 +335,15 @@ class Administration:
             return await import_document(store, document, as_new=as_new), document
 
     async def delete(self, session: Session) -> dict[str, int]:
-        """Delete a session with all that was derived from it; counts of what went, by kind."""
+        """Delete a session with everything derived from it; returns counts by kind."""
         from ragmem.logs import log_deletion
         from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
-        from ragmem.memory.turns import stands_in
+        from ragmem.memory.turns import was_said
         from ragmem.tools.rewind import Preimages
 
         preimages = Preimages(self.paths.data_dir / "preimages")
         async with self.archive(existing=True) as store:
-            outputs, copies, said = await _left_by(store, session, preimages)
+            outputs, copies, said = await _leftovers(store, session, preimages)
             gone = await store.delete_session(session.session_id)
         folder = self.paths.data_dir / "outputs"
         files = [file for name in sorted(outputs) if (file := folder / name).is_file()]
@@ -357,7 +358,7 @@ class Administration:
         preimages.look_through()
         history = self.paths.prompt_history
         try:
-            forget_prompts(history, lambda typed: stands_in(typed, said))
+            forget_prompts(history, lambda typed: was_said(typed, said))
         except OSError as error:
             raise RagmemError(
                 f"The session is deleted, but its prompts remain in {history}: {error.strerror}.",
@@ -366,9 +367,11 @@ class Administration:
         return gone
 
     async def split(self, folder: Path) -> Split:
-        """Let a normalized folder's sessions be a project of their own, apart from what it was
-        joined to. UsageError for the project that others were joined to; StoreUnavailable while
-        writes wait."""
+        """Make a normalized folder's project independent of the one that it was joined to.
+
+        Raises UsageError for a project that others were joined to, StoreUnavailable while writes
+        wait.
+        """
         async with self.archive(existing=True) as store:
             await self._refuse_while_writes_wait(store, self.kind)
             known = await store.projects()
@@ -383,33 +386,33 @@ class Administration:
             query = SessionQuery(project_ids=(project.project_id,), limit=_ALL)
             return Split(project, root, len(await store.sessions(query)))
 
-    # --- whole or not -----------------------------------------------------------
+    # --- checks and repair -----------------------------------------------------------
 
     async def check(self) -> tuple[list[Finding], StoreInfo]:
-        """What is broken in the store in use, and how much is in it."""
+        """Return what is broken in the configured store, and what it contains."""
         async with self.archive(existing=True) as store:
             return await store.check(), await store.info()
 
     async def repair(self, new: NewFile, say: Callable[[str], None]) -> Saved | None:
-        """Make the store in use whole again; None where it is. `say` is told what was done."""
+        """Repair the configured store; None if it is intact. `say` receives what was done."""
         if self.kind != "neo4j":
-            return await self._save_database(say)
-        # Another would take this one for one that was cut off, and empty what it fills.
-        alone = lock(self.paths.data_dir / "repair.lock", timeout_s=0)
+            return await self._repair_database(say)
+        # A second repair would take this one for interrupted, and empty what it is filling.
+        only_one = lock(self.paths.data_dir / "repair.lock", timeout_s=0)
         try:
-            return await self._mend_graph(new, say)
+            return await self._repair_graph(new, say)
         finally:
-            os.close(alone)
+            os.close(only_one)
 
-    async def _save_database(self, say: Callable[[str], None]) -> Saved | None:
-        """What can be read goes into a new database, which takes the damaged one's place."""
+    async def _repair_database(self, say: Callable[[str], None]) -> Saved | None:
+        """Copy what can be read into a new database, which replaces the damaged one."""
         from ragmem.store.spool.files import Spool
         from ragmem.store.sqlite import SQLiteStore, schema
 
         paths = self.paths
         try:
             findings, _ = await self.check()
-        except (StoreDamaged, UsageError):  # the latter where there is none
+        except (StoreDamaged, UsageError):  # UsageError if there is none
             held = paths.database.exists() and paths.database.stat().st_size > 0
             if not (held or schema.daily_copies(paths.database)):
                 raise
@@ -418,7 +421,7 @@ class Administration:
                 return None
         with tempfile.TemporaryDirectory(prefix="repairing-", dir=paths.data_dir) as name:
             folder = Path(name)
-            # What waits in the spool waits for the new one, if nobody can read any more for whom.
+            # If the damaged store's id is unreadable, waiting writes are assigned to the new store.
             known = Spool(paths.spool_dir / "sqlite").store_id
             lost, backup, lost_turns = _rebuilt(paths, folder, known)
             store = await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
@@ -440,39 +443,39 @@ class Administration:
         if kept.exists():
             said += f" The damaged database is kept: {kept}"
         say(said)
-        for each in lost_turns[:_TOLD_SESSIONS]:
+        for each in lost_turns[:_LISTED_SESSIONS]:
             title = one_line(each.title, 80)
             turns = f"{each.lost:,} of {counted(each.had, 'turn')}"
             say(f"Lost from session {short_id(each.session_id)} “{title}”: {turns}.")
-        if (more := len(lost_turns) - _TOLD_SESSIONS) > 0:
+        if (more := len(lost_turns) - _LISTED_SESSIONS) > 0:
             say(f"{counted(more, 'more session')} lost turns.")
         return Saved(found)
 
-    async def _mend_graph(self, new: NewFile, say: Callable[[str], None]) -> Saved | None:
-        """What can be read goes into the graph anew, after a copy of it was written."""
+    async def _repair_graph(self, new: NewFile, say: Callable[[str], None]) -> Saved | None:
+        """Rebuild the graph from what can be read, after writing a copy of it to a file."""
         from ragmem.store import transfer
         from ragmem.store.neo4j.repair import Repair
         from ragmem.store.neo4j.salvage import GraphCopy
         from ragmem.store.sqlite.repair import rebuild
 
         timeout_s = max(_TIMEOUT_S, self.config.store.timeout_s)
-        mending = await Repair.open(self.neo4j.connection(), timeout_s=timeout_s)
+        repairing = await Repair.open(self.neo4j.connection(), timeout_s=timeout_s)
         try:
-            if mending.cut_off:
-                kept = _read_out(mending.cut_off)
+            if repairing.cut_off:
+                kept = _saved_graph(repairing.cut_off)
                 say("Resuming an interrupted repair.")
             else:
-                found = await mending.findings()
+                found = await repairing.findings()
                 if not found:
                     return None
-                await mending.refuse_while_used()
+                await repairing.refuse_while_used()
                 for each in found:
                     say(f"{each.what}: {each.where}")
                 kept = self._backup_file("graph", "damaged.jsonl")
                 with new(kept) as part, part.open("wb") as out:
-                    async for portion in mending.graph():
+                    async for portion in repairing.graph():
                         out.writelines(msgspec.json.encode(row) + b"\n" for row in portion)
-            copy = GraphCopy(kept, mending.store_id, utc_now())
+            copy = GraphCopy(kept, repairing.store_id, utc_now())
             saved = self._backup_file("graph", "saved.db")
             with (
                 tempfile.TemporaryDirectory(prefix="repairing-", dir=self.paths.data_dir) as name,
@@ -486,29 +489,29 @@ class Administration:
                 f"be read). The readable part is in {saved}. If this is interrupted, run it "
                 "again."
             )
-            await mending.empty(kept)
+            await repairing.empty(kept)
             async with self.file(saved) as source, self.archive("neo4j", fills=True) as store:
                 await transfer.copy(source.stream, store, lambda *_: None)
-                await mending.end(copy.due)
+                await repairing.end(copy.due)
                 return Saved(await store.info(), await store.check())
         finally:
-            await mending.aclose()
+            await repairing.aclose()
 
     def waiting_writes(self) -> int:
-        """How many writes wait on this disk, for whichever store."""
+        """Return how many writes wait on this disk, for any store."""
         from ragmem.store.spool.files import count_waiting
 
         return count_waiting(self.paths.spool_dir, deep=True)
 
-    # --- whose it is --------------------------------------------------------------
+    # --- owner -----------------------------------------------------------------------
 
     @property
     def owner_id(self) -> str:
-        """Id of the person whose home it is; StoreUnavailable where that can't be known."""
+        """The id of this home's owner; raises StoreUnavailable if it can't be read."""
         return home_owner(self.paths)
 
     def take_owner(self, owner_id: str) -> None:
-        """Make this home that person's too, from now on; UsageError for less than the whole id."""
+        """Assign this home to an owner from now on; raises UsageError unless the id is complete."""
         if not is_whole_id(owner_id):
             raise UsageError(
                 f"{one_line(owner_id, 80)!r} is not a complete owner id.",
@@ -520,14 +523,14 @@ class Administration:
 
     @property
     def neo4j(self) -> "LocalNeo4j":
-        """The server of this home."""
+        """The Neo4j server of this home."""
         from ragmem.store.neo4j_server import LocalNeo4j
 
         return LocalNeo4j(self.paths, self.config, environment())
 
 
 def known_kind(kind: str) -> str:
-    """Itself; UsageError where there is no such store."""
+    """Return `kind`; raises UsageError if there is no such store."""
     if kind not in KINDS:
         raise UsageError(
             f"Unknown store: {visible(kind)!r}.", hint=f"Available stores: {' and '.join(KINDS)}."
@@ -536,14 +539,14 @@ def known_kind(kind: str) -> str:
 
 
 def contents(found: StoreInfo) -> str:
-    """How much there is, in few words."""
+    """Summarize a store's contents in a few words."""
     kinds = [("sessions", "session"), ("turns", "turn")]
     kinds += [("memories", "memory")] if found.counts["memories"] else []
     return ", ".join(counted(found.counts[kind], name) for kind, name in kinds)
 
 
 def label_of(found: StoreInfo) -> str:
-    """Tell which store it is, and how much is in it."""
+    """Return which store it is, and what it contains."""
     return f"{found.kind} {found.location} ({contents(found)})"
 
 
@@ -551,26 +554,29 @@ async def _copy_source(store: "Archive") -> CopySource:
     from ragmem.store.transfer import stream_of
 
     found = await store.info()
-    # Files of the code index are moved too.
+    # The code index's files are copied too.
     code = [len(await store.code_files(project)) for project in await store.code_projects()]
     total = sum(found.counts[kind] for kind in _MOVED) + sum(code)
     return CopySource(stream_of(store), label_of(found), total)
 
 
 def _with_owner(stream: "Stream", owner: str, file: Path) -> "Stream":
-    """The stream of a backup, with this owner for what was written before there were owners."""
+    """Return a backup's stream, with this owner for records from before owners existed."""
+    from ragmem.store.transfer.document import wrong_time_in
 
     async def writes() -> AsyncIterator[Sequence[Write]]:
-        with _as_ragmem_wrote(file):
+        with _reporting_damage(file):
             async for batch in stream():
+                if wrong := next(filter(None, map(wrong_time_in, batch)), ""):
+                    raise msgspec.ValidationError(wrong)
                 yield owned(batch, owner)
 
     return writes
 
 
 @contextmanager
-def _as_ragmem_wrote(file: Path) -> Iterator[None]:
-    """StoreDamaged for a backup that is a database, but holds what ragmem does not write."""
+def _reporting_damage(file: Path) -> Iterator[None]:
+    """Raise StoreDamaged for a backup that is a database, but contains what ragmem never writes."""
     import apsw
 
     try:
@@ -582,8 +588,8 @@ def _as_ragmem_wrote(file: Path) -> Iterator[None]:
         ) from None
 
 
-def _read_out(cut_off: str) -> Path:
-    """The file of a repair that was cut off; UsageError where it is on another machine."""
+def _saved_graph(cut_off: str) -> Path:
+    """Return the file of an interrupted repair; raises UsageError if it is on another machine."""
     file = Path(cut_off)
     if not file.is_file():
         raise UsageError(
@@ -596,22 +602,22 @@ def _read_out(cut_off: str) -> Path:
     return file
 
 
-def _of_backup(error: StoreError, database: Path, file: Path) -> StoreError:
-    """The error as one of the backup, where it is about the copy of it that was read."""
-    told = f"The database {database}"
-    if told not in str(error):
+def _about_backup(error: StoreError, database: Path, file: Path) -> StoreError:
+    """Reword an error about the temporary copy of a backup as one about the backup."""
+    prefix = f"The memory's database {database}"
+    if prefix not in str(error):
         return error
     hint = _ANOTHER_BACKUP if isinstance(error, StoreDamaged) else error.hint
-    return type(error)(str(error).replace(told, f"The backup {file}"), hint=hint)
+    return type(error)(str(error).replace(prefix, f"The backup {file}"), hint=hint)
 
 
 def _rebuilt(
     paths: Paths, folder: Path, known_id: str
 ) -> tuple[int | None, Path | None, list["LostTurns"]]:
-    """Places that were lost, None for all of them; the backup that stood in for them; and the
-    sessions that have lost turns.
+    """Rebuild a damaged database in `folder`, with the help of its newest backup.
 
-    StoreDamaged where neither the database nor a backup can be read.
+    Returns the number of places lost (None if all are), the backup used, and the sessions that lost
+    turns. Raises StoreDamaged if neither the database nor a backup can be read.
     """
     from ragmem.store.sqlite import schema
     from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
@@ -640,11 +646,11 @@ def _rebuilt(
             source.connection.close()
 
 
-async def _left_by(
+async def _leftovers(
     store: "Archive", session: Session, preimages: "Preimages"
 ) -> tuple[set[str], set[str], set[str]]:
-    """Files with long outputs of the session's own commands; copies that no other one names; what
-    was typed in it."""
+    """Return what a session leaves behind: its commands' output files, file copies that no other
+    session refers to, and the texts typed in it."""
     from ragmem.memory.files import preimages_of
     from ragmem.memory.turns import prompts_of
 
@@ -656,23 +662,23 @@ async def _left_by(
         for turn in turns:
             prompt, later = prompts_of(turn)
             for words in (as_shown(prompt), *later.values()):
-                # What was typed while a turn ran is joined by blank lines.
+                # What was typed during a turn is joined by blank lines.
                 said |= {words.strip(), *map(str.strip, words.split("\n\n"))}
             for call in turn.tool_calls:
                 if call.tool_name == RUN_COMMAND:
                     outputs.update(_KEPT_OUTPUT.findall(call.result))
-    return outputs, await _named_by_none(store, session, copies, preimages), said
+    return outputs, await _unreferenced(store, session, copies, preimages), said
 
 
-async def _named_by_none(
+async def _unreferenced(
     store: "Archive", session: Session, copies: set[str], preimages: "Preimages"
 ) -> set[str]:
-    """Those of the copies that no other session names, in whatever project it is."""
+    """Return the copies to which no other session refers, in any project."""
     from ragmem.memory.files import preimages_of
 
     made = {name: at for name in copies if (at := preimages.made_at(name))}
     left = set(made)
-    # What was over before the first of them was made names none.
+    # Sessions that ended before the first copy was made refer to none.
     since = min(made.values(), default=datetime.now(UTC)) - _LONGEST_TURN
     for other in await store.sessions(SessionQuery(limit=_ALL)) if left else ():
         if other.session_id != session.session_id and other.last_activity_at >= since:
@@ -682,7 +688,7 @@ async def _named_by_none(
 
 
 async def _own_turns(store: "Archive", session: Session) -> AsyncIterator[list[Turn]]:
-    """The turns that it shares with none, in portions."""
+    """Yield the turns that the session shares with no other, page by page."""
     for first in range((session.forked_at_index or 0) + 1, session.turn_count + 1, _PAGE):
         page = Span(session.session_id, first, min(first + _PAGE - 1, session.turn_count))
         yield [put.turn for put in await store.own_turns([page])]

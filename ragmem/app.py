@@ -1,7 +1,7 @@
-"""The composition root: Config becomes an App; background.py puts its worker together.
+"""The composition root: builds an App from a Config; background.py assembles its worker.
 
-Nothing heavy happens before it is needed: the store opens on first use, the
-model's client is imported when an agent is made.
+Nothing expensive happens before it is needed: the store opens on first use, and the model's client
+is imported when an agent is created.
 """
 
 import asyncio
@@ -71,21 +71,21 @@ if TYPE_CHECKING:
 
 
 _EMBEDDER_LOCK = "embedder.lock"
-_LOOKED_AT = (10, 200)
-"""Sessions among which the newest chat is looked for: at first, and where it is not there."""
+_CHAT_LOOKBACK = (10, 200)
+"""How many sessions are searched for the newest chat: at first, and if none is among those."""
 _SEEN_LOOKBACK = 200
-"""Files read in so many of the latest turns need not be read again before an edit."""
+"""Files read in this many of the latest turns need not be read again before an edit."""
 
 
 class App:
     """One process of ragmem: `async with App(config, paths, cwd=…) as app`.
 
-    With an `address` it is a guest in somebody else's process, which is left as it is.
-    `patient`: nobody types meanwhile, so what is stored is waited for, as long as for a guest.
-    `everyone`: sessions of other people in a shared store are gone on with too. `brief`: it ends
-    soon, so a process that has loaded what a search needs is asked first, and a graph is believed
-    that its schema is whole. `say` is told at
-    once what a person has to wait for; without it that is a notice like others.
+    With an `address` it is a guest in someone else's process, which it leaves unchanged. `patient`:
+    nobody is typing meanwhile, so it waits for stored data, as long as a guest does. `everyone`:
+    sessions of other users of a shared store can be continued too. `brief`: the process ends soon,
+    so it first asks a process that has loaded what a search needs, and assumes that a graph's
+    schema is complete. `say` is called immediately with what the user has to wait for; without it
+    that becomes an ordinary notice.
     """
 
     def __init__(  # noqa: PLR0913 - each by its name
@@ -132,16 +132,16 @@ class App:
         )
         self._everyone = everyone
         self.rules_folder = folder_name(folder_of_git(self.cwd))
-        """The folder by which the settings name this project."""
+        """The folder that identifies this project in the settings."""
         own = config.permissions.of_project(self.rules_folder)
         self.rules = PermissionRules(
             config.permissions.allow, config.permissions.deny, here=(own.allow, own.deny)
         )
         self.remembers = True
-        """False where the memory, which is wanted, has no folder."""
+        """False if memory is enabled but its folder can't be used."""
         self._notices: list[str] = []
         self._moved = ""
-        """That this folder was elsewhere, as it was told last."""
+        """The latest notice that this folder was moved from elsewhere."""
         self._say_at_once = say or self._say
         self.codebase = Codebase(
             config,
@@ -167,7 +167,7 @@ class App:
         self._agents: list[Agent] = []
         self._skill_sets: dict[Path, SkillSet] = {}
         self.servers: Servers | None = None
-        """Of other people's tools; None before the first agent."""
+        """The MCP servers; None before the first agent, or if none is configured."""
         self._places = Places(self.memory, self.store, self.cwd)
         self._preparing: asyncio.Task[None] | None = None
         self._exit = ExitStack()
@@ -176,21 +176,21 @@ class App:
 
     @cached_property
     def jobs(self) -> "Jobs":
-        """What runs in the background; most commands of the shell begin nothing."""
+        """The background commands; created lazily, since most processes start none."""
         from ragmem.tools.jobs import Jobs
 
         return Jobs(self.paths.data_dir / "outputs", self._job_ended)
 
     @cached_property
     def sandbox(self) -> "Sandbox":
-        """Return what commands run in."""
+        """The sandbox for commands."""
         from ragmem.tools.sandbox import Sandbox
 
         private, rules = self.paths.own_folders, self.rules
         return Sandbox(self.config.sandbox, private=private, not_in=(self.cwd,), rules=rules)
 
     async def __aenter__(self) -> Self:
-        """Folders are made, and other processes of this user are kept out of our memory."""
+        """Create the folders, start logging, and keep other processes out of this one's memory."""
         try:
             self.paths.make()
         except ConfigError as error:
@@ -213,7 +213,7 @@ class App:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End what runs, write what waits, close the store."""
+        """Stop what is running, write what is pending, close the store."""
         for agent in self._agents:
             await agent.aclose()
         if "jobs" in vars(self):
@@ -232,7 +232,7 @@ class App:
             if self._store:
                 await self._store.aclose()
         except StoreError:
-            # What went wrong before says more; to be cancelled is how a chat ends.
+            # The first error says more; a cancellation is how a chat ends.
             if error is None or isinstance(error, asyncio.CancelledError):
                 raise
         finally:
@@ -251,42 +251,42 @@ class App:
             self._notices += announce(fact, self._agents)
 
     def notices(self) -> list[str]:
-        """What is to be said once; empties the list."""
+        """Return the notices to show, each once, and clear the list."""
         notices, self._notices = self._notices, []
         return notices + (self._store.take_notices() if self._store else [])
 
     def why_away(self) -> str:
-        """Why what is said now is not stored, or not yet; empty where it is."""
+        """Return why new turns are not stored, or not yet; empty if they are."""
         return self._store.why_away() if self._store else ""
 
     # --- store ------------------------------------------------------------------
 
     async def store(self) -> SpooledStore:
-        """The configured store, never another; it opens when it is first asked something.
+        """Return the configured store, which opens when it is first used.
 
-        What is written while it is away waits in the spool.
+        Writes wait in the spool while it is unavailable.
         """
         if self._store is None:
             spools = self.paths.spool_dir
             older = [spools / name for name in self._address.older_spools]
             limit_s = self.config.store.timeout_s
-            # Nobody types to a guest, say: a program wants what it stored to be there.
-            calm = Patience(stall_s=limit_s + 1, read_s=2 * limit_s)
-            patience = calm if self._patient else Patience()
+            # Nobody is typing, as with a guest: a program needs what it stored rather than speed.
+            patient = Patience(stall_s=limit_s + 1, read_s=2 * limit_s)
+            patience = patient if self._patient else Patience()
             self._store = SpooledStore(
                 self._open_store, spools / self._address.spool, older=older, patience=patience
             )
-        # Who gives up on a silent store soon waits for one that is being made.
+        # A silent store is given up on quickly, but one that is being created is waited for.
         await self._store.opened()
         return self._store
 
     @property
     def owner_id(self) -> str:
-        """Id of the person whose home it is; empty where that can't be known."""
+        """The id of this home's owner; empty if unknown."""
         return owner_of_file(self.paths)
 
     async def export_session(self, session_id: str) -> dict[str, Any]:
-        """A session with all that belongs to it, as a value that JSON can hold."""
+        """Return a session with everything that belongs to it, as JSON-compatible values."""
         from ragmem.store.transfer.document import document_of
 
         document = await document_of(await self._archive(), session_id)
@@ -294,9 +294,9 @@ class App:
         return exported
 
     async def import_session(self, data: bytes, *, as_new: bool) -> Session:
-        """Store a session that was exported, as JSON; UsageError where it is here already.
+        """Store an exported session, given as JSON; raises UsageError if it exists already.
 
-        What was known in it comes without standing, whoever's it is: nobody is asked here.
+        Its memories lose their standing, whoever owns them, since nobody is asked here.
         """
         from ragmem.store.transfer.document import (
             decoded,
@@ -311,13 +311,13 @@ class App:
         return await import_document(store, document, as_new=as_new)
 
     async def _archive(self) -> Archive:
-        """The store itself, when nothing waits in its spool."""
+        """Return the store itself, with nothing waiting in its spool."""
         store = await self.store()
         await store.sessions(SessionQuery(limit=1))
         return cast(Archive, await store.inner())
 
     async def _store_itself(self) -> Store:
-        """Past the spool, for what is told again at any time: there it would stand in the way."""
+        """Bypass the spool for data that can be sent again at any time, and would only block it."""
         return await (await self.store()).inner()
 
     async def _open_store(self) -> Store:
@@ -344,13 +344,13 @@ class App:
             self._store.note_creation()
 
     def start_background(self, *, model: str = "") -> None:
-        """Embed and sum up what is said, and follow the code, beside the conversation."""
+        """Embed, summarize and keep the code index current, alongside the conversation."""
         if self.memory.records and self.config.memory.worker != "off":
             self.background.start(model=model)
         self.codebase.keep_current()
 
     async def leave_background(self, *, model: str = "") -> None:
-        """See to what is pending, as `memory.worker` says, before a short process ends."""
+        """Do the pending work as `memory.worker` says, before a short process ends."""
         if not self.memory.records:
             return
         match self.config.memory.worker:
@@ -360,42 +360,42 @@ class App:
                 leave_to_a_process(self.paths, model=model)
 
     async def code(self) -> "CodeIndex | None":
-        """The index of this folder's code, a project's; None where none is kept."""
+        """Return the code index of this folder's project; None if there is none."""
         return self.codebase.index_of((await self._places.here()).project)
 
     # --- sessions ---------------------------------------------------------------
 
     async def start_session(self, *, title: str = "") -> Session:
-        """A new session in this folder; it is written with its first prompt."""
+        """Return a new session in this folder; it is written with its first prompt."""
         located = await self._locate()
         return self.memory.new_session(self.cwd, located.project, title=title)
 
     async def continue_session(self, *, chats: bool = False, wait_s: float = 10) -> Session | None:
-        """The newest session of this folder that was not put aside, if there is one; with `chats`
-        the newest that is no one-off question, where there is such a one.
+        """Return the newest session of this folder that is not archived; None if there is none.
 
-        One that another process has still to store is waited for; StoreUnavailable.
+        With `chats`, prefers the newest that is not a one-off question. Waits for a session that
+        another process has yet to store. Raises StoreUnavailable.
         """
         if tail := self.memory.tail:
             await newest_is_stored(await self.store(), tail, self.cwd, wait_s)
         newest: list[Session] = []
-        for limit in _LOOKED_AT if chats else (1,):
+        for limit in _CHAT_LOOKBACK if chats else (1,):
             found = await self.sessions_here(limit, status="active")
             talked = [each for each in found if ASKED not in each.tags] if chats else []
             newest = (talked or found)[:1]
             if talked or len(found) < limit:
                 break
         if newest and newest[0].cwd != folder_name(self.cwd):
-            await self._locate()  # which leaves a notice of where it was
+            await self._locate()  # leaves a notice of where the folder was
         return self.memory.recollect(newest[0]) if newest else None
 
     async def sessions_here(
         self, limit: int, *, status: SessionStatus | None = None
     ) -> list[Session]:
-        """One's own newest of this folder, or everyone's; while the store is away, those kept
-        beside it.
+        """Return this user's newest sessions of this folder, or everyone's.
 
-        Where there are none, those of the same folder of the project at the place that it had.
+        While the store is unavailable, those kept next to it. If there are none, those of the same
+        folder at the project's previous location.
         """
         cwd = folder_name(self.cwd)
         query = SessionQuery(cwd=cwd, status=status, mine=not self._everyone, limit=limit)
@@ -410,9 +410,10 @@ class App:
             raise
 
     async def find_session(self, reference: str, *, mine: bool = False) -> Session:
-        """Find a session by id, tail or name, or by the id that another agent gave an imported one.
+        """Find a session by id, end of an id or name, or by another agent's id of an imported
+        session.
 
-        SessionNotFound, AmbiguousSession.
+        Raises SessionNotFound or AmbiguousSession.
         """
         try:
             return await self.memory.find_session(reference, mine=mine)
@@ -432,7 +433,10 @@ class App:
         return await self.memory.find_session(next(iter(imported)), mine=mine)
 
     async def resume_session(self, reference: str) -> Session:
-        """Find one of `sessions_here` by id, tail or name; SessionNotFound, AmbiguousSession."""
+        """Find one of `sessions_here`, as `find_session` does, also while the store is unavailable.
+
+        Raises SessionNotFound or AmbiguousSession.
+        """
         try:
             return await self.find_session(reference, mine=not self._everyone)
         except StoreError as error:
@@ -445,7 +449,7 @@ class App:
             return self.memory.recollect(found)
 
     async def fork_session(self, session: Session) -> Session:
-        """A copy that goes on by itself; the session itself where nothing is written anyway."""
+        """Return an independent copy of a session; the session itself if nothing is recorded."""
         return await self.memory.fork(session) if self.memory.records else session
 
     async def _locate(self) -> Located:
@@ -457,9 +461,9 @@ class App:
         return located
 
     async def join_worktree(self) -> None:
-        """Make the memory of a worktree one with its repository's, and leave a notice of it.
+        """Join the memory of a worktree with its repository's, and leave a notice.
 
-        One that the person split off stays as it is. StoreError.
+        A worktree that the user has split off stays so. Raises StoreError.
         """
         located = await self._places.here()
         project, main = located.project, located.apart_from
@@ -468,20 +472,21 @@ class App:
         if main is not None:
             await self.memory.join(project, main, chosen=False)
         elif located.is_new and project.joined_into and not located.moved_from:
-            # With its first session: until then nothing is written.
+            # Takes effect with the worktree's first session: nothing is written before.
             known = await (await self.store()).projects()
             main = next((p for p in known if p.project_id == project.joined_into), None)
         self._notices += [joined_text(main)] if main else []
 
     async def is_seen_first(self) -> bool:
-        """Whether this folder is a new one, and what is said here will make it known."""
+        """Return whether this folder is unknown, and a session here will make it known."""
         located = await self._places.here()
         return self.memory.records and located.is_new and not located.moved_from
 
     async def may_be_one(self) -> tuple[Project, list[Project], list[Project]]:
-        """This folder's project, and those that it may be one with.
+        """Return this folder's project, and the projects that it can be joined with.
 
-        First those of the same repository or remote, then the person's own whose folder is gone.
+        First those of the same repository or remote, then the user's own whose folder is gone;
+        separately.
         """
         project = (await self._places.here()).project
         known = await (await self.store()).projects()
@@ -490,7 +495,7 @@ class App:
         return project, same, [each for each in theirs if await self._is_own(each)]
 
     async def _is_own(self, project: Project) -> bool:
-        """Whether the person has sessions in it."""
+        """Return whether the user has sessions in a project."""
         query = SessionQuery(project_ids=(project.project_id,), mine=True, limit=1)
         return bool(await self.memory.sessions(query))
 
@@ -504,9 +509,9 @@ class App:
         semantic: bool = True,
         max_results: int = 10,
     ) -> list[Hit]:
-        """What was said and done that bears on a text, best first.
+        """Search earlier turns and summaries for what is relevant to a text, best first.
 
-        Around `session` if one is given, else in this folder's project.
+        The scope is relative to `session` if one is given, else to this folder's project.
         """
         name = scope or self.config.memory.scope
         session = session or await self.start_session()
@@ -525,7 +530,7 @@ class App:
     # --- agents -----------------------------------------------------------------
 
     async def agent(self, session: Session, options: "Options", approver: Approver) -> "Agent":
-        """An agent in the session; NoModel, ConfigError or UsageError when there can be none."""
+        """Create an agent in the session; raises NoModel, ConfigError or UsageError."""
         from ragmem.agent import create_agent
         from ragmem.llm.models import about, choose_effort, choose_model, open_llm
 
@@ -547,7 +552,7 @@ class App:
             msgspec.structs.replace(options, effort=effort),
             llm=llm,
             approver=approver,
-            before=await self._calls_before(session),
+            before=await self._earlier_calls(session),
             skill_set=self._skill_set(real_folder(project.path, self.cwd)),
         )
         self._agents.append(agent)
@@ -562,7 +567,7 @@ class App:
         if self.config.mcp.servers:
             from ragmem.tools.mcp_client import Servers
 
-            # Nothing is started yet.
+            # This starts no server yet.
             self.servers = Servers(
                 self.config.mcp.servers,
                 cwd=self.cwd,
@@ -586,7 +591,7 @@ class App:
         )
 
     async def skill_set(self, session: Session) -> "SkillSet":
-        """The skills and commands of the session's project, and the person's own."""
+        """Return the skills and commands of the session's project, and the user's own."""
         project = await self._places.project_of(session)
         return self._skill_set(real_folder(project.path, self.cwd))
 
@@ -601,18 +606,20 @@ class App:
         return self._skill_sets[top]
 
     async def _prepare(self) -> None:
-        # First, as a short answer does not wait for the rest.
+        # First, because a short answer does not wait for the rest.
         if notice := await self.background.vectors_notice():
             self._notices.append(notice)
         await self.memory.prepare()
         if self.config.sandbox.mode != "off" and not self._brief:
-            # Tried before the first command needs it, and for the chat to tell. Made here, as all
-            # else that asks for it does: of two that are made at once one would be forgotten.
+            # Tested before the first command needs it, and so that the chat can report it. Created
+            # here on the event loop, as everywhere else: of two created at once, one would never be
+            # closed.
             sandbox = self.sandbox
             await asyncio.to_thread(lambda: sandbox.mechanism)
 
-    async def _calls_before(self, session: Session) -> list[ToolCall]:
-        """Of a session that is gone on with, the latest; what else is in it is told of."""
+    async def _earlier_calls(self, session: Session) -> list[ToolCall]:
+        """Return a continued session's latest tool calls; leaves a notice of other processes in
+        it."""
         if not session.turn_count:
             return []
         calls = []
@@ -629,31 +636,31 @@ class App:
         return calls
 
 
-# --- the process that nobody waits for ------------------------------------------------
+# --- the detached process -----------------------------------------------------------
 
 
-def _alone(config: Config) -> Config:
-    """Settings of a process that has the embedder loaded, and asks no other one."""
+def _standalone(config: Config) -> Config:
+    """Return settings for a process that loads the embedder itself, instead of asking another."""
     embeddings = msgspec.structs.replace(config.memory.embeddings, idle_s=0.0)
     memory = msgspec.structs.replace(config.memory, embeddings=embeddings)
     return msgspec.structs.replace(config, memory=memory)
 
 
 async def work_alone(config: Config, paths: Paths, *, model: str = "") -> bool:
-    """Do what is pending in the memory of a home.
+    """Do the pending work of a home's store.
 
-    False when another process is at it, or when there is no memory, which it does not begin.
+    Returns False if another process is doing it, or if there is no store, which is not created.
     """
     from ragmem import background
 
     if config.store.kind == "sqlite" and not paths.database.exists():
         return False
-    async with App(_alone(config), paths, cwd=paths.data_dir) as app:
+    async with App(_standalone(config), paths, cwd=paths.data_dir) as app:
         return await background.work_alone(app.background, paths, model=model)
 
 
 async def answer_others(config: Config, paths: Paths) -> None:
-    """Answer other processes' searches, where the shipped embedder is used, while they come."""
+    """Answer other processes' searches, if the shipped embedder is used, while they keep coming."""
     from ragmem.background import Warm
     from ragmem.embedder import is_shipped
     from ragmem.service import serve
@@ -661,7 +668,7 @@ async def answer_others(config: Config, paths: Paths) -> None:
     idle_s = config.memory.embeddings.idle_s
     if not idle_s or not config.memory.enabled or not is_shipped(config):
         return
-    embedder = configured_embedder(_alone(config), paths, version=__version__)
+    embedder = configured_embedder(_standalone(config), paths, version=__version__)
     assert embedder is not None
     where = addresses.configured(config, paths, environment())
 

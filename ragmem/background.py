@@ -1,9 +1,9 @@
-"""Work that nobody waits for: put together here, or left to a process of its own.
+"""Background work: done by this process, or left to a detached one.
 
-That process is one at most for a home, works on what is pending in the store, and
-ends by itself when there is nothing more, or after ten minutes. Where a large project still
-lacks vectors the next one goes on. Before it ends it answers other processes' searches for a
-while (`ragmem.service`), with no lock of the work held.
+There is at most one detached process per home. It does the work pending in the store, and ends when
+nothing is left, or after ten minutes; if a large project still lacks embeddings, it starts a
+successor. Before it ends it answers other processes' searches for a while (`ragmem.service`),
+without holding the worker's lock.
 """
 
 import asyncio
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 
 
 COMMAND = "work"
-"""The hidden command of the detached process."""
+"""The hidden command that runs in the detached process."""
 LONGEST_S = 600.0
 INLINE_S = 60.0
-"""With `memory.worker = "inline"` a short process works no longer on what is pending."""
+"""Limit for pending work before a short process ends, with `memory.worker = "inline"`."""
 _LOCK = "worker.lock"
-_LOOKED_AT_S = 0.5
-"""Who looks whether one is at work holds the lock for a moment."""
+_LOCK_WAIT_S = 0.5
+"""Waits this long for the lock, because a check for a running worker holds it briefly."""
 
 
 class Background:
@@ -74,7 +74,7 @@ class Background:
         codebase: Codebase | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take what to work with; `say` is told what the person should know of it, each once."""
+        """Set the dependencies; `say` receives messages for the user, each once."""
         self._config = config
         self._paths = paths
         self._codebase = codebase
@@ -86,21 +86,21 @@ class Background:
         self._llm: LLM | None = None
         self._worker: Worker | None = None
         self._summarizer: Summarizer | None = None
-        self._told = False
+        self._notice_given = False
         self._say = say
-        self._runs = False
-        """It works beside a conversation."""
+        self._alongside = False
+        """Whether it works alongside a conversation."""
         self._everywhere: bool | None = None
-        """While it drains: whether code of all projects is embedded, or of this process' own."""
+        """While draining: whether to embed all projects' code, or only this process's own."""
         self._model = ""
 
     @property
     def embedder_model(self) -> str:
-        """Return which model embeds; empty where nothing is embedded."""
+        """The model that embeds; empty if embeddings are disabled."""
         return self._embedder.info.model_id if self._embedder else ""
 
     def spent(self, session_id: str) -> Usage:
-        """What calls for a session have used, by whichever process of the home."""
+        """Return the usage of all model calls for a session, by any process of this home."""
         found = self._usage.spent(session_id)
         return Usage(
             input_tokens=found.input_tokens,
@@ -111,41 +111,41 @@ class Background:
 
     @property
     def doing(self) -> str:
-        """What it works on beside the conversation, in a word; empty while it waits."""
-        if self._worker and self._runs and self._worker.doing:
+        """A word for what it works on alongside the conversation; empty while idle."""
+        if self._worker and self._alongside and self._worker.doing:
             return self._worker.doing
         return "indexing" if self._codebase and self._codebase.is_looking else ""
 
     def start(self, *, model: str = "") -> None:
-        """Work from now on, beside the conversation; `model` is the main one's name."""
+        """Start working alongside the conversation; `model` is the name of the main model."""
         if self._worker is None:
-            self._worker = self._made(model)
-            self._runs = True
+            self._worker = self._make_worker(model)
+            self._alongside = True
             self._worker.start()
 
     def wake(self) -> None:
-        """Something may be there to do, if it works beside a conversation."""
-        if self._worker and self._runs:
+        """Signal that there may be work, if it works alongside a conversation."""
+        if self._worker and self._alongside:
             self._worker.wake()
 
     def leave_vectors(self) -> None:
-        """Let a process of its own make what are too many for a conversation's."""
-        if self._runs and self._config.memory.worker == "detached":
+        """Leave embeddings that are too many for a conversation's worker to a detached process."""
+        if self._alongside and self._config.memory.worker == "detached":
             leave_to_a_process(self._paths, model=self._model)
 
     @property
     def made_vectors_of_code(self) -> bool:
-        """Whether it came on with those of a project, that may need more time than it has."""
+        """Whether it embedded some of a project's code, which may need more time than it has."""
         return self._codebase is not None and self._codebase.made > 0
 
     async def drain(self, limit_s: float, *, model: str = "", everywhere: bool = False) -> bool:
-        """Do what is pending, for at most so long; whether nothing is left.
+        """Do the pending work, up to a time limit; returns whether nothing is left.
 
-        Code is embedded of this process' own projects, or `everywhere`.
+        Embeds the code of this process's own projects, or `everywhere`.
         """
         if self._worker:
             await self._worker.aclose()
-        self._worker = self._worker or self._made(model)
+        self._worker = self._worker or self._make_worker(model)
         self._everywhere = everywhere
         try:
             return await self._worker.drain(limit_s)
@@ -158,8 +158,8 @@ class Background:
         return await self._codebase.catch_up(store, everywhere=self._everywhere)
 
     async def summarize(self, session: Session, *, model: str = "") -> str:
-        """Renew a session's own summary now; UsageError where none are made."""
-        worker = self._worker = self._worker or self._made(model)
+        """Renew a session's own summary now; raises UsageError if summaries are turned off."""
+        worker = self._worker = self._worker or self._make_worker(model)
         if self._summarizer is None or not self._memory.records:
             made = self._config.memory.summaries.enabled
             setting = "memory.enabled" if made else "memory.summaries.enabled"
@@ -180,27 +180,27 @@ class Background:
 
     @property
     def problem(self) -> str:
-        """Why the model that was asked last had no answer of use; empty where it had one."""
+        """Why the model's last answer was unusable; empty if it was usable."""
         return self._summarizer.problem if self._summarizer else ""
 
     async def vectors_notice(self) -> str:
-        """Said once: that the memory's vectors are another model's; else empty."""
-        if self._told or self._embedder is None:
+        """Return, once, a notice that stored embeddings are another model's; else empty."""
+        if self._notice_given or self._embedder is None:
             return ""
-        self._told = True
+        self._notice_given = True
         with suppress(StoreError):
             mark = await (await self._open_store()).embedder()
             if mark is not None:
                 info = self._embedder.info
-                # That of a provider's model is not known before it is asked.
+                # The dimension of a provider's model is unknown before its first call.
                 info = msgspec.structs.replace(info, dimension=info.dimension or mark.dimension)
                 return changed((mark.model_id, mark.dimension), info)
         return ""
 
     async def reembed(self, show: Callable[[int], None]) -> int:
-        """Make all vectors anew with the embedder of the settings, or go on with that.
+        """Embed everything again with the configured embedder, or continue doing so.
 
-        `show` is told how many more are done; the answer is how many it were in all.
+        `show` receives how many more are done; returns how many there were in all.
         """
         if self._embedder is None:
             raise UsageError(
@@ -213,19 +213,19 @@ class Background:
         return await reembed(store, self._embedder, show)
 
     async def back_up(self) -> None:
-        """Keep a copy of a SQLite database for the day that its disk breaks, once a day."""
+        """Keep one copy a day of a SQLite database, in case its disk fails."""
         if self._config.store.kind != "sqlite" or not self._memory.records:
             return
         from apsw import Error
 
         from ragmem.administration import Administration
 
-        # What hinders it hinders, or will, whoever uses the database: who says it better.
+        # Whatever prevents it will also affect whoever uses the database, and be reported there.
         with suppress(OSError, Error, StoreError):
             await Administration(self._config, self._paths).keep_daily_backup()
 
     async def aclose(self) -> None:
-        """Stop; what is left is found by whoever comes next. What was measured is kept."""
+        """Stop and store the measurements; whoever comes next finds the remaining work."""
         if self._worker:
             await self._worker.aclose()
         if self._memory.records:
@@ -238,14 +238,14 @@ class Background:
         if self._embedder:
             await self._embedder.aclose()
 
-    def _made(self, model: str) -> "Worker":
+    def _make_worker(self, model: str) -> "Worker":
         from ragmem.memory.summaries.summarizer import Summarizer
         from ragmem.memory.worker import Worker
 
         summaries, facts = self._config.memory.summaries, self._memory.facts
         asker, self._model = None, model
         if self._config.memory.worker == "inline":
-            # A person waits for it.
+            # The user is waiting for it.
             summaries = msgspec.structs.replace(summaries, retry_pause_s=0.0)
         if summaries.enabled or (facts and self._config.memory.facts.extract):
             self._llm = summary_model(self._config, self._paths, flag=model)
@@ -274,9 +274,9 @@ class Background:
 
 
 def configured_embedder(config: Config, paths: Paths, *, version: str) -> Embedder | None:
-    """The one of the settings, loaded when it is first used; None where nothing is embedded.
+    """Return the configured embedder, loaded on first use; None if embeddings are disabled.
 
-    The shipped one is not even loaded where a process of this home has it (`ragmem.service`).
+    The shipped one is not loaded at all if a process of this home has it (`ragmem.service`).
     """
     stays = config.memory.embeddings.idle_s
     service = Client(paths.embedder_socket, version=version) if stays else None
@@ -284,9 +284,9 @@ def configured_embedder(config: Config, paths: Paths, *, version: str) -> Embedd
 
 
 def service_of(config: Config, paths: Paths, memory: str, *, version: str) -> Client | None:
-    """Return who may search for a short process: of this home, with its settings and memory.
+    """Return a client of the process that searches for others, with the same settings and store.
 
-    `memory` names the store. None where no process stays.
+    `memory` names the store. Returns None if no process stays to answer.
     """
     if not config.memory.embeddings.idle_s:
         return None
@@ -295,16 +295,16 @@ def service_of(config: Config, paths: Paths, memory: str, *, version: str) -> Cl
 
 
 def settings_of(config: Config, memory: str) -> str:
-    """Return a mark of all settings that a search's answer hangs on; `memory` names the store."""
-    # How long anybody waits is each process' own.
+    """Return a hash of all settings that affect a search's result; `memory` names the store."""
+    # Timeouts are each process's own, and do not affect results.
     embeddings = msgspec.structs.replace(config.memory.embeddings, idle_s=0.0, timeout_s=1.0)
     code = msgspec.structs.replace(config.code, wait_s=0.0)
-    told = (memory, config.store, config.model.embedding, embeddings, config.memory.facts, code)
-    return hashlib.sha256(msgspec.msgpack.encode(told)).hexdigest()
+    relevant = (memory, config.store, config.model.embedding, embeddings, config.memory.facts, code)
+    return hashlib.sha256(msgspec.msgpack.encode(relevant)).hexdigest()
 
 
 def summary_model(config: Config, paths: Paths, *, flag: str = "") -> LLM | None:
-    """The client of the model for summaries; None where there is none that can be asked."""
+    """Return the client of the model for summaries; None if none is available."""
     from ragmem.llm.models import choose_summary_model, open_llm
 
     environ = environment()
@@ -316,14 +316,14 @@ def summary_model(config: Config, paths: Paths, *, flag: str = "") -> LLM | None
 def extractor(
     facts: "Facts", asker: "Summarizer | None", config: Config, metrics: Metrics
 ) -> "Extractor":
-    """Make one that learns from turns; it asks a model where the settings say so."""
+    """Return the extractor that learns from turns, using a model if the settings say so."""
     from ragmem.memory.facts.extraction import Extractor
 
     return Extractor(facts, asker if config.memory.facts.extract else None, metrics=metrics)
 
 
 def leave_to_a_process(paths: Paths, *, model: str = "") -> None:
-    """Start the detached process, unless one is at work already."""
+    """Start the detached process, unless one is running."""
     if is_at_work(paths):
         return
     with suppress(OSError):
@@ -339,16 +339,16 @@ def leave_to_a_process(paths: Paths, *, model: str = "") -> None:
 
 
 async def work_alone(background: Background, paths: Paths, *, model: str = "") -> bool:
-    """The detached process: false when another one is at work."""
+    """Run as the detached process; returns False if another one is running."""
     try:
         make_private(paths.locks_dir)
-        handle = lock(paths.locks_dir / _LOCK, timeout_s=_LOOKED_AT_S)
+        handle = lock(paths.locks_dir / _LOCK, timeout_s=_LOCK_WAIT_S)
     except (StoreUnavailable, OSError):
         return False
     try:
         done = await background.drain(LONGEST_S, model=model, everywhere=True)
         await background.back_up()
-        # Who asked meanwhile has left that to this process, which was at work.
+        # Processes that had work meanwhile have left it to this one, since it was running.
         done = done and await background.drain(LONGEST_S, model=model, everywhere=True)
     finally:
         os.close(handle)
@@ -358,21 +358,21 @@ async def work_alone(background: Background, paths: Paths, *, model: str = "") -
 
 
 def is_at_work(paths: Paths) -> bool:
-    """Whether a detached process works for this home."""
+    """Return whether a detached process is working for this home."""
     try:
         return is_held(paths.locks_dir / _LOCK)
     except OSError:
         return False
 
 
-_HELD_S = 5.0
-"""So long after a question a SQLite database stays open, that commands on it need not wait."""
+_SQLITE_OPEN_S = 5.0
+"""How long a SQLite database stays open after a query: short, so that commands need not wait."""
 
 
 class Warm:
-    """Answers for one memory and the code of its projects; nothing is written to the memory.
+    """Answers searches of one store and the code of its projects; writes nothing to the store.
 
-    The store and the indexes are opened by a question, and closed when none has come for a while.
+    The store and the indexes are opened by a query, and closed when none has come for a while.
     """
 
     def __init__(
@@ -381,15 +381,15 @@ class Warm:
         self._config = config
         self._paths = paths
         self._embedder = embedder
-        # A server waits for nobody, and its vectors have a long way.
+        # An open connection to a server blocks nobody, and its embeddings take long to load.
         server = config.store.kind == "neo4j"
-        held_s = config.memory.embeddings.idle_s if server else _HELD_S
-        self._held = HeldStore(open_store, held_s=held_s, on_close=self._close_code)
+        held_s = config.memory.embeddings.idle_s if server else _SQLITE_OPEN_S
+        self._store = HeldStore(open_store, held_s=held_s, on_close=self._close_code)
         metrics = Metrics()
         limits = thresholds(embedder.info, config.memory.embeddings)
-        self._recall = Recall(self._held.opened, embedder, metrics=metrics)
+        self._recall = Recall(self._store.opened, embedder, metrics=metrics)
         self._facts = Facts(
-            self._held.opened,
+            self._store.opened,
             new_id(),
             embedder=embedder,
             limits=limits,
@@ -409,7 +409,7 @@ class Warm:
 
     @property
     def handlers(self) -> Handlers:
-        """Return what it answers."""
+        """The queries that it answers."""
         return {
             **answering(self._embedder),
             FIND: (Question, self._find),
@@ -418,20 +418,20 @@ class Warm:
         }
 
     async def prepare(self) -> None:
-        """Load what takes long."""
+        """Load whatever takes long."""
         await self._embedder.prepare()
         await asyncio.to_thread(_import_all)
 
     async def aclose(self) -> None:
         """Close the store and the indexes."""
-        await self._held.aclose()
+        await self._store.aclose()
 
     async def _find(self, question: Question) -> Found:
-        async with self._held.used():
+        async with self._store.used():
             return await self._recall.find(question)
 
     async def _search_facts(self, asked: FactQuestion) -> list[FactHit]:
-        async with self._held.used():
+        async with self._store.used():
             return await self._facts.search(
                 asked.text,
                 project_id=asked.project_id,
@@ -441,9 +441,9 @@ class Warm:
             )
 
     async def _search_code(self, asked: CodeRequest) -> list[CodeHit]:
-        async with self._held.used():
+        async with self._store.used():
             code = self._code[asked.writes]
-            # What changed since the last question is looked for, as each process does once.
+            # Look for changes since the last query, as each process does once.
             code.begin(asked.project, stores=False)
             return await code.search(asked.project, asked.text, asked.limit, near=asked.near)
 

@@ -1,5 +1,6 @@
-"""Every error that a person can meet: what happened (`str(error)`), why where that is known, and
-what to do (`hint`). Anything else that escapes is a bug and keeps its traceback in the log.
+"""Errors that users can encounter: what happened and why (`str(error)`), what to do (`hint`).
+
+Anything else that escapes is a bug; its traceback is in the log.
 """
 
 import errno
@@ -8,11 +9,11 @@ import re
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_TRY_AGAIN = 0, 1, 2, 75
 EXIT_SIGINT, EXIT_SIGPIPE, EXIT_SIGTERM = 130, 141, 143
-_OF_THE_COMPUTER = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+_RESOURCE_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 
 
 class RagmemError(Exception):
-    """Base: a message for the person, and what they can do about it."""
+    """Base class: a message for the user, and what they can do about it."""
 
     exit_code = EXIT_FAILED
 
@@ -22,17 +23,17 @@ class RagmemError(Exception):
 
 
 class UsageError(RagmemError):
-    """The request itself is wrong."""
+    """The request itself is invalid."""
 
     exit_code = EXIT_USAGE
 
 
 class ConfigError(UsageError):
-    """A setting is wrong."""
+    """A setting is invalid."""
 
 
 class SessionNotFound(UsageError):
-    """No session bears that id or name."""
+    """No session has that id or name."""
 
 
 class Ambiguous(UsageError):
@@ -48,7 +49,7 @@ class AmbiguousSession(Ambiguous):
 
 
 class MemoryNotFound(UsageError):
-    """No memory bears that id."""
+    """No memory has that id."""
 
 
 class AmbiguousMemory(Ambiguous):
@@ -56,9 +57,9 @@ class AmbiguousMemory(Ambiguous):
 
 
 class MayPass(RagmemError):
-    """A fault that may pass: of the network, a time limit, a rate limit, a server's.
+    """A possibly temporary fault: of the network or a server, a timeout, a rate limit.
 
-    `retry_after_s` is as the provider asked.
+    `retry_after_s` is the delay that the provider asked for.
     """
 
     exit_code = EXIT_TRY_AGAIN
@@ -69,32 +70,32 @@ class MayPass(RagmemError):
 
 
 class StoreError(RagmemError):
-    """The memory could not do what was asked."""
+    """The store could not carry out an operation."""
 
     can_be_read = False
-    """Whether what was stored before can be read all the same."""
+    """Whether stored data can still be read."""
 
 
 class StoreUnavailable(StoreError):
-    """The store is away for now; the same call may succeed later."""
+    """The store is temporarily unavailable; the same call may succeed later."""
 
     exit_code = EXIT_TRY_AGAIN
 
 
 class StoreRefused(StoreError):
-    """The store answers, but not to us: password, database, permission, version."""
+    """The store responds, but refuses access: password, database, permission, version."""
 
 
 class StoreDamaged(StoreError):
-    """The store's files are not what they were; they are left as they are."""
+    """The store's files are damaged; they are left as they are."""
 
 
 class EmbedderError(RagmemError):
-    """A text could not be turned into a vector; search by text is not affected."""
+    """A text could not be embedded; search by keyword is not affected."""
 
 
 class EmbedderUnavailable(MayPass, EmbedderError):
-    """The embedder is away for now."""
+    """The embedder is temporarily unavailable."""
 
 
 class LLMError(RagmemError):
@@ -102,29 +103,29 @@ class LLMError(RagmemError):
 
 
 class ProviderUnavailable(MayPass, LLMError):
-    """The model is away for now."""
+    """The model is temporarily unavailable."""
 
 
 class StreamCut(LLMError):
-    """The answer broke off before it was whole."""
+    """The answer broke off before it was complete."""
 
     exit_code = EXIT_TRY_AGAIN
 
 
 class AnswerTooLong(StreamCut):
-    """The answer ran past what is taken of one; asked again it would do the same."""
+    """The answer exceeded the limit, as it would if the request were repeated."""
 
 
 class ProviderRefused(LLMError):
-    """The provider answers, but not to this request: key, model, arguments."""
+    """The provider responds, but refuses this request: key, model, arguments."""
 
 
 class RequestRefused(ProviderRefused):
-    """The provider does not take this request; another one may do."""
+    """The provider refuses this request; another one may succeed."""
 
 
 class ContextTooLong(RequestRefused):
-    """The request does not fit the model's window: of `window` tokens, where that is told."""
+    """The request does not fit the model's context window, of `window` tokens if known."""
 
     def __init__(self, message: str, *, hint: str = "", window: int | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -138,17 +139,17 @@ class NoModel(LLMError):
 
 
 class NoWeights(NoModel):
-    """The small local model would answer, but for its weights, which can be fetched."""
+    """The small local model lacks only its weights, which can be downloaded."""
 
 
 PASSING_STATUS = {408, 409, 425, 429, *range(500, 600)}
-"""Of answers over HTTP that may be others a little later."""
+"""HTTP status codes for which a retry may succeed."""
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 60.0
 
 
 def wait_s(attempt: int, asked_s: float | None) -> float:
-    """Seconds until the next try: what the server asked for, else doubling, jittered."""
+    """Return the seconds until the next try: what the server asked for, else doubling, jittered."""
     from random import uniform
 
     if asked_s is not None:
@@ -157,7 +158,7 @@ def wait_s(attempt: int, asked_s: float | None) -> float:
 
 
 def chain(error: BaseException | None) -> list[BaseException]:
-    """An error and what it came from; first the one that litellm carries in it."""
+    """Return an error and its causes; one that litellm carries comes before `__cause__`."""
     found: list[BaseException] = []
     while error is not None and error not in found:
         found.append(error)
@@ -170,19 +171,21 @@ def chain(error: BaseException | None) -> list[BaseException]:
 
 
 def in_the_systems_words(error: BaseException) -> str:
-    """What the system says of a failure: `Connection refused`, not `All attempts failed`."""
-    told = [_strerror(each) for each in chain(error) if isinstance(each, OSError) and each.strerror]
-    return told[-1] if told else str(error) or type(error).__name__
+    """Return the system's own message: `Connection refused`, not `All attempts failed`."""
+    messages = [
+        _strerror(each) for each in chain(error) if isinstance(each, OSError) and each.strerror
+    ]
+    return messages[-1] if messages else str(error) or type(error).__name__
 
 
 def _strerror(error: OSError) -> str:
-    """What the system calls it; asyncio puts an address in the place of these words."""
+    """Return the system's message; asyncio replaces it with one that contains an address."""
     said = error.strerror or ""
     return os.strerror(error.errno) if error.errno and said.startswith("Connect call") else said
 
 
 def header_of(error: BaseException, name: str) -> str | None:
-    """A header of the response that an error of litellm came from, wherever that keeps it."""
+    """Return a response header of a litellm error, from whichever attribute has it."""
     for each in chain(error):
         for holder in (each, getattr(each, "response", None)):
             for attribute in ("litellm_response_headers", "headers"):
@@ -193,7 +196,7 @@ def header_of(error: BaseException, name: str) -> str | None:
 
 
 def unreadable(file: os.PathLike[str], error: OSError) -> UsageError:
-    """The error for a file that a person named and that can't be read."""
+    """Return the error for a file that the user named and that can't be read."""
     return UsageError(
         f"{file} can't be read: {error.strerror}.",
         hint="Give a file that exists and that you can read.",
@@ -201,11 +204,11 @@ def unreadable(file: os.PathLike[str], error: OSError) -> UsageError:
 
 
 def lacking(error: BaseException) -> str:
-    """What the computer gives this process no more of, where that is why it failed; else empty."""
+    """Return which system resource was exhausted, if that caused the error; else empty."""
     match error:
         case MemoryError():
             return os.strerror(errno.ENOMEM)
-        case OSError(errno=number) if number in _OF_THE_COMPUTER:
+        case OSError(errno=number) if number in _RESOURCE_ERRNOS:
             return os.strerror(number)
         case RuntimeError() if "can't start new thread" in str(error):
             return str(error)
@@ -213,7 +216,7 @@ def lacking(error: BaseException) -> str:
             return os.strerror(errno.ENOMEM)
         case SystemError() | RuntimeError() if "Out of memory" in str(error):
             return os.strerror(errno.ENOMEM)
-        # How Python itself fails where it has no memory for an exception.
+        # How Python itself fails without memory for an exception.
         case SystemError() if re.search("without (?:exception set|setting an exc)", str(error)):
             return os.strerror(errno.ENOMEM)
     return ""

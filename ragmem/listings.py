@@ -1,9 +1,9 @@
-"""What is listed of sessions, files, memories, finds and code: as text, and as documents of JSON.
+"""Listings of sessions, files, memories, search results and code: as text, and as JSON documents.
 
-Text is for the command line and a chat, and harmless to a terminal. A row that begins with a blank
-belongs to what stands above. Documents are what `--format json` and `--output-format json` print,
-with stable snake_case keys: each kind is a line of names, and `document` makes one of whatever
-records have fields of these names. A time is a datetime, null what there is none of.
+Text is for the command line and the chat, and safe for terminals. A row that begins with a space
+belongs to the row above. Documents are what `--format json` and `--output-format json` print, with
+stable snake_case keys: each kind is a line of names, and `document` makes one from records that
+have fields with these names. Times are datetimes, missing values null.
 """
 
 import json
@@ -44,28 +44,28 @@ _NARROWEST = 20
 
 _GAP = "  "
 _NARROW = 100
-"""Wider terminals, and pipes, which are taken for such, get a line a row whatever is in it."""
+"""On wider terminals, and in pipes, each row takes one line, whatever it contains."""
 _SMALL = 60
-_LEAST = 16
-"""Columns that the last cell needs to say anything."""
-_ROWS = 3
-"""Of the last cell of a paragraph."""
-_BARE = re.compile(r"[\d.,%+-]+")
-"""A cell that tells nothing without its column's name."""
+_MIN_LAST = 16
+"""Columns that the last cell needs to be of any use."""
+_MAX_LAST_ROWS = 3
+"""Most rows for a paragraph's last cell."""
+_NUMBER = re.compile(r"[\d.,%+-]+")
+"""A cell that means nothing without its column's name."""
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
-    """Aligned columns, one line a row; with a `width` the last column is clipped to fit.
+    """Return aligned columns, one line per row; with a `width` the last column is clipped to fit.
 
-    On a narrow terminal where that leaves it no room each row is a paragraph, of which nothing
-    is cut but what the last column has too much of. Cells are made one line and harmless. Widths
-    are those of a terminal: wide characters count two, combining ones none.
+    If a narrow terminal leaves the last column no room, each row becomes a paragraph, in which only
+    an overlong last cell is clipped. Cells are reduced to one line and made safe. Widths are in
+    terminal columns: wide characters count two, combining ones none.
     """
     cells = [list(header), *([one_line(cell, 400) for cell in row] for row in rows)]
     widths = [max(display_width(row[i]) for row in cells) for i in range(len(header))]
     start = sum(widths[:-1]) + len(_GAP) * (len(header) - 1)
     if width is not None and _is_too_narrow(cells, start, width):
-        return "".join(_paragraph(header, row, max(_LEAST, width)) for row in cells[1:])
+        return "".join(_paragraph(header, row, max(_MIN_LAST, width)) for row in cells[1:])
     lines = []
     for row in cells:
         line = _GAP.join(
@@ -77,17 +77,17 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | 
 
 
 def _is_too_narrow(cells: Sequence[Sequence[str]], start: int, width: int) -> bool:
-    """Whether the last column would have no room, or on a small one a path would lose its end."""
+    """Return whether the last column has no room, or, on a small terminal, would clip a path."""
     last = [(display_width(row[-1]), " " in row[-1]) for row in cells]
-    return (width < _NARROW and width - start < min(max(last)[0], _LEAST)) or (
+    return (width < _NARROW and width - start < min(max(last)[0], _MIN_LAST)) or (
         width < _SMALL and any(wide > width - start and not words for wide, words in last[1:])
     )
 
 
 def _paragraph(header: Sequence[str], row: Sequence[str], width: int) -> str:
-    """A row on lines of its own; a number says what it is of."""
+    """Return a row as a paragraph; numbers are prefixed with their column's name."""
     *named, last = [
-        f"{name.lower() if name.isalpha() else name} {cell}" if _BARE.fullmatch(cell) else cell
+        f"{name.lower() if name.isalpha() else name} {cell}" if _NUMBER.fullmatch(cell) else cell
         for name, cell in zip(header, row, strict=True)
     ]
     lines: list[str] = []
@@ -100,15 +100,15 @@ def _paragraph(header: Sequence[str], row: Sequence[str], width: int) -> str:
 
 
 def _last_cell(text: str, width: int) -> list[str]:
-    """A few rows of a text; a path, which may be typed again, whole."""
+    """Return the first few rows of a text, but a path, which may be typed again, in full."""
     rows = folded(_GAP, text, width) if text else []
-    if len(rows) <= _ROWS or " " not in text:
+    if len(rows) <= _MAX_LAST_ROWS or " " not in text:
         return rows
-    return [*rows[: _ROWS - 1], clip_to_width(f"{rows[_ROWS - 1]} …", width)]
+    return [*rows[: _MAX_LAST_ROWS - 1], clip_to_width(f"{rows[_MAX_LAST_ROWS - 1]} …", width)]
 
 
 def folded(head: str, text: str, width: int) -> list[str]:
-    """`hanging`, with what has no blanks to be cut at cut where the row ends: nothing is lost."""
+    """Return `hanging`, with words that are too long broken, so that nothing is lost."""
     width = max(display_width(head) + 8, width)
     margin = " " * display_width(head)
     rows: list[str] = []
@@ -144,10 +144,9 @@ def sessions_table(
     whole_ids: bool = False,
     current: str | None = None,
 ) -> str:
-    """Tell of each session on one line; across `folders` with the folder it was held in.
+    """List sessions, one line each; across `folders` with the folder of each.
 
-    They are numbered where one is to be chosen: `current` is the id of that which is open, or
-    empty.
+    They are numbered if one is to be chosen: `current` is the id of the open one, or empty.
     """
     columns = {
         "": [
@@ -167,7 +166,7 @@ def sessions_table(
 
 
 def files_table(found: Sequence[FileAccess], now: datetime, *, width: int) -> str:
-    """Tell of each file on one line: what was done with it, and when."""
+    """List files, one line each: how each was accessed, and when."""
     rows = [
         (each.access_type, str(each.turn_index), ago(each.accessed_at, now), each.path)
         for each in found
@@ -176,16 +175,16 @@ def files_table(found: Sequence[FileAccess], now: datetime, *, width: int) -> st
 
 
 FURTHER = "Less relevant:"
-"""Stands between what is close to a question and the rest."""
+"""Separates close matches from the rest."""
 Part = tuple[str, str]
-"""A text that is harmless to a terminal, and its style: `bold red`, or nothing."""
+"""A text that is safe for terminals, and its style: `bold red`, or empty."""
 _EXCERPT_CHARS = 500
-_LOOKED_AT = 20_000
-"""Characters of a turn."""
+_EXCERPT_SOURCE_CHARS = 20_000
+"""Limit on the characters of a turn."""
 _STEM, _ENDING = 4, 4
-"""A word of so many letters is found again with another ending of at most so many."""
+"""Forms of a word share at least so many letters, and differ in at most so many at the end."""
 _WORD = re.compile(r"\w+")
-_LIT = "bold yellow"
+_HIGHLIGHT = "bold yellow"
 
 
 def unpainted(*parts: Part) -> str:
@@ -194,7 +193,7 @@ def unpainted(*parts: Part) -> str:
 
 
 class Light:
-    """Finds the words of a question in a text, with other endings too."""
+    """Finds a query's words in a text, also with other endings."""
 
     def __init__(self, query: str) -> None:
         from ragmem.terms import guess_language, is_stop_word
@@ -202,27 +201,27 @@ class Light:
         words = {word.casefold() for word in _WORD.findall(query)}
         telling = {word for word in words if not is_stop_word(word, guess_language(query))}
         self._words = sorted(telling or words, key=len, reverse=True)
-        # Where words are written without blanks one stands inside of others.
+        # In scripts without spaces a word can be part of a longer run of letters.
         inside = "|".join(re.escape(word) for word in self._words if not word.isascii())
         wanted = rf"{inside}|(?:(?!{inside})\w)+" if inside else _WORD.pattern
         self._pattern = re.compile(wanted, re.IGNORECASE)
 
     def parts(self, row: str, style: str = "") -> list[Part]:
-        """Return the row in parts, the words lit."""
+        """Split a row into parts, with the query's words highlighted."""
         parts: list[Part] = []
         end = 0
         for found in self._pattern.finditer(row):
-            if self._means(found[0].casefold()):
-                parts += [(row[end : found.start()], style), (found[0], _LIT)]
+            if self._matches(found[0].casefold()):
+                parts += [(row[end : found.start()], style), (found[0], _HIGHLIGHT)]
                 end = found.end()
         return [*parts, (row[end:], style)]
 
     def first(self, text: str) -> int:
-        """Return where the first of the words stands; 0 where there is none."""
+        """Return the position of the first of the words; 0 if there is none."""
         found = self._pattern.finditer(text)
-        return next((each.start() for each in found if self._means(each[0].casefold())), 0)
+        return next((each.start() for each in found if self._matches(each[0].casefold())), 0)
 
-    def _means(self, word: str) -> bool:
+    def _matches(self, word: str) -> bool:
         return any(word == each or _is_form(word, each) for each in self._words)
 
 
@@ -232,8 +231,8 @@ def _is_form(one: str, other: str) -> bool:
 
 
 def excerpt(text: str, light: Light, width: int) -> str:
-    """Return a row of what the text says, about the first word that was looked for."""
-    said = " ".join(without_markdown(text[:_LOOKED_AT]).split())
+    """Return one row of the text, from around the first match."""
+    said = " ".join(without_markdown(text[:_EXCERPT_SOURCE_CHARS]).split())
     at = light.first(said)
     if display_width(one_line(said[:at], at + 1)) > width // 2:
         start = said.rfind(" ", 0, max(0, at - width // 3)) + 1
@@ -250,9 +249,10 @@ def hits_text(
     paint: Callable[..., str] = unpainted,
     query: str = "",
 ) -> str:
-    """Tell where each stands, why it was found, and below it what it says; the first few are close.
+    """List results: where each is from, why it was found, what it says; the first `close` are
+    close.
 
-    `paint` gives parts their style; the words of the `query` are lit.
+    `paint` applies styles to parts; the words of the `query` are highlighted.
     """
     from ragmem.memory.memories import memory_facts, memory_rows
     from ragmem.memory.recall import Hit
@@ -272,7 +272,7 @@ def hits_text(
 
 
 def facts_rows(facts: Sequence[str], width: int, paint: Callable[..., str]) -> list[str]:
-    """What it is, and dim all else that is to be known."""
+    """Return rows with a result's properties: what it is, then the rest dimmed."""
     first, *rest = flowing(facts, width)
     what, dot, others = first.partition(" · ")
     return [paint((what, "cyan"), (dot + others, "dim")), *(paint((row, "dim")) for row in rest)]
@@ -281,7 +281,7 @@ def facts_rows(facts: Sequence[str], width: int, paint: Callable[..., str]) -> l
 def said_rows(
     hit: "Hit", margin: str, width: int, paint: Callable[..., str], light: Light
 ) -> list[str]:
-    """What was asked and answered, or summed up, and what became of it, a row each."""
+    """Return a row each for the question, the answer or summary, and what changed since."""
     said = [("", hit.summary.text)] if hit.summary else []
     if hit.turn:
         said = [("> ", hit.turn.prompt), ("", hit.turn.said)]
@@ -295,7 +295,7 @@ def said_rows(
 
 
 def page(lines: "Sequence[Line]", width: int) -> str:
-    """Lines between words, each row behind its line's margin."""
+    """Return lines wrapped at words, each row behind its line's margin."""
     rows = [row for indent, text in lines for row in folded(" " * indent, text, width)]
     return "\n".join(rows) + "\n"
 
@@ -303,7 +303,7 @@ def page(lines: "Sequence[Line]", width: int) -> str:
 # --- code -----------------------------------------------------------------------
 
 SHOWN = 5
-"""How much of a list a text shows; JSON has all that was asked for."""
+"""How much of a list a text shows; JSON has everything requested."""
 _LEAST_OF_CODE = 30
 _QUOTED_CHARS = 500
 _CONTENT_CHARS = 300
@@ -319,9 +319,9 @@ def code_text(
     width: int,
     close: int = 0,
 ) -> str:
-    """Show where each stands, how it begins, why it was found, what was done with it.
+    """List code: where each result is, how it begins, why it was found, what was done with it.
 
-    `project` is the folder that paths are relative to; the first few are close.
+    `project` is the folder that paths are relative to; the first `close` are close.
     """
     from ragmem.memory.projects import real_folder
     from ragmem.memory.turns import shown_path
@@ -333,7 +333,7 @@ def code_text(
         lines += [FURTHER, ""] if 0 < number == close else []
         place = shown_path(each.hit.path, cwd=cwd, project=top)
         lines += flowing(_facts(each, place, now), width)
-        lines += [f"  {clip_to_width(row, width - 2)}" for row in _quotes(each.hit)]
+        lines += [f"  {clip_to_width(row, width - 2)}" for row in _beginning(each.hit)]
         if each.named:
             lines += past_lines(each.past, now, indent=2, width=width)
         lines.append("")
@@ -350,8 +350,8 @@ def _facts(found: "FoundCode", place: str, now: datetime) -> list[str]:
     return [each for each in (name, hit.kind, where, why, past) if each]
 
 
-def _quotes(hit: "CodeHit") -> list[str]:
-    """Return how it begins."""
+def _beginning(hit: "CodeHit") -> list[str]:
+    """Return the beginning of a piece of code: its signature, and its docstring's first line."""
     first = hit.signature or next((row for row in hit.text.splitlines() if row.strip()), "")
     about = next((row for row in hit.docstring.splitlines() if row.strip()), "")
     told = [one_line(row, _QUOTED_CHARS) for row in (first, about)]
@@ -359,7 +359,7 @@ def _quotes(hit: "CodeHit") -> list[str]:
 
 
 def in_sessions(past: "CodePast", now: datetime) -> str:
-    """Say `in 3 sessions, last 2 days ago`; empty where there is none."""
+    """Return `in 3 sessions, last 2 days ago`; empty if there are none."""
     if not past.session_count or past.last_at is None:
         return ""
     last = ago(past.last_at, now)
@@ -373,7 +373,7 @@ def past_lines(past: "CodePast", now: datetime, *, indent: int, width: int) -> l
     lines = []
     if past.sessions:
         lines.append(f"{margin}sessions")
-        lines += _each(past.sessions, past.session_count, indent, width, now)
+        lines += _session_lines(past.sessions, past.session_count, indent, width, now)
     if past.memories:
         lines.append(f"{margin}decided there")
         for memory in past.memories[:SHOWN]:
@@ -382,28 +382,28 @@ def past_lines(past: "CodePast", now: datetime, *, indent: int, width: int) -> l
                 _decided(memory, now, past.people),
                 width,
             )
-        lines += _rest(len(past.memories) - SHOWN, indent)
+        lines += _more_line(len(past.memories) - SHOWN, indent)
     return lines
 
 
-def _each(
+def _session_lines(
     sessions: "Sequence[CodeSession]", count: int, indent: int, width: int, now: datetime
 ) -> list[str]:
     lines = []
     for each in sessions[:SHOWN]:
         name = one_line(each.session.called, _TITLE_CHARS)
-        said = " · ".join([name, ", ".join(_hows(each)), ago(each.last_at, now)])
+        said = " · ".join([name, ", ".join(_actions(each)), ago(each.last_at, now)])
         lines += hanging(f"{' ' * indent}  {short_id(each.session.session_id)}  ", said, width)
-    return lines + _rest(count - len(sessions[:SHOWN]), indent)
+    return lines + _more_line(count - len(sessions[:SHOWN]), indent)
 
 
-def _hows(session: "CodeSession") -> list[str]:
-    """What was done, in words: who edited code has changed its file too."""
+def _actions(session: "CodeSession") -> list[str]:
+    """Describe what was done: editing code implies that its file changed."""
     whole = [how for how in session.hows if how != "changed" or "edited" not in session.hows]
     return ["changed its file" if how == "changed" else how for how in whole]
 
 
-def _rest(more: int, indent: int) -> list[str]:
+def _more_line(more: int, indent: int) -> list[str]:
     return [f"{' ' * indent}  and {more:,} more"] if more > 0 else []
 
 
@@ -414,16 +414,16 @@ def _decided(memory: MemoryRecord, now: datetime, people: dict[str, str]) -> str
     return f"{one_line(memory.content, _CONTENT_CHARS)} ({head})"
 
 
-_WAITING = {"vectors": "without vectors", "level1": "not summed up by a model"}
-"""What is due for certain; of roll-ups and sessions only some are."""
+_PENDING_WORDS = {"vectors": "without embeddings", "level1": "without a summary"}
+"""Pending work that is certain to be done; of roll-ups and sessions only some are."""
 
 
 def waiting_text(pending: Mapping[Work, int]) -> str:
-    """What is due, in words; empty where nothing is."""
+    """Describe pending work; empty if there is none."""
     return ", ".join(
-        f"{count:,}{'+' * (count >= 1000)} {_WAITING[work]}"
+        f"{count:,}{'+' * (count >= 1000)} {_PENDING_WORDS[work]}"
         for work, count in pending.items()
-        if count and work in _WAITING
+        if count and work in _PENDING_WORDS
     )
 
 
@@ -437,7 +437,7 @@ _TURN = (
     "uuid turn_index user_message assistant_message status timestamp tool_calls"  # and reasoning
 )
 _CALL = "tool_name arguments result success duration_ms preamble"
-"""`result` and `success` are null where a call never ended: what it did is not known."""
+"""`result` and `success` are null if a call never ended, so that its effects are unknown."""
 _RESULT = (
     "type subtype is_error session_id turn_id num_turns duration_ms duration_api_ms result error"
     " model usage total_cost_usd permission_denials structured_output context"
@@ -446,20 +446,20 @@ HIT = (
     "type id session_id turn_index level text path name start_line end_line score similarity"
     " timestamp why since"
 )
-"""Of type `turn`, `summary`, `memory` or `scope`; level 0 is a turn, 1 and up are summaries.
-`score` is comparable among hits of one type of one search only. `since`: what took the place of
-something that it says."""
+"""`type` is `turn`, `summary`, `memory` or `scope`; level 0 is a turn, 1 and up are summaries.
+`score` is comparable among hits of one type in one search. `since`: what replaced part of it."""
 CODE_SESSION = "session_id title how turn_count last_at"
-"""`how`: `edited`, `changed` (the file), `read`, `found`, `named`, `listed`, the strongest first;
-`turn_count`: turns that had to do with it."""
+"""`how`: `edited`, `changed` (the file), `read`, `found`, `named`, `listed`, strongest first;
+`turn_count`: turns related to the code."""
 _MEMORY = "id kind content subjects trust scope pinned created_at expires_at superseded_by said_by"
-"""`said_by`: the name of another person, who has made it known."""
+"""`said_by`: the name of another user, if they have made it known."""
 
 
 def document(names: str, *records: object, **others: object) -> Document:
-    """The values of these names in their order: of `others`, else of the first record with one.
+    """Return the values of these names in order: from `others`, else from the first record with
+    one.
 
-    TypeError for others that are not named: nobody would miss them.
+    Raises TypeError for others that are not named, since nobody would notice their absence.
     """
     if unknown := others.keys() - names.split():
         raise TypeError(f"A document of {names} has no place for {', '.join(sorted(unknown))}.")
@@ -471,7 +471,7 @@ def document(names: str, *records: object, **others: object) -> Document:
 
 
 def result_document(finished: TurnFinished) -> Document:
-    """How the turn ended; an interrupted one is an error during execution."""
+    """Return how a turn ended; an interrupted one is an error during execution."""
     usage = finished.usage
     error = finished.error or ("interrupted" if finished.subtype == "interrupted" else "")
     return document(
@@ -494,7 +494,7 @@ def result_document(finished: TurnFinished) -> Document:
 def conversation_document(
     session: Session, turns: Sequence[Turn], *, reasoning: bool = False
 ) -> Document:
-    """A session with its turns; with their reasoning where that is asked for."""
+    """Return a session with its turns, and with their reasoning if requested."""
     names = f"{_TURN} reasoning" if reasoning else _TURN
     return document(
         f"{SESSION} turns",
@@ -522,7 +522,7 @@ def conversation_document(
 
 
 def hit_document(hit: "Hit | FactHit") -> Document:
-    """A turn, summary or memory that was found; of a memory, where it was said first."""
+    """Return a turn, summary or memory that was found; a memory with its first source."""
     from ragmem.memory.recall import Hit
 
     if isinstance(hit, Hit):
@@ -549,16 +549,16 @@ def hit_document(hit: "Hit | FactHit") -> Document:
 
 
 def code_session_documents(past: "CodePast") -> list[Document]:
-    """The sessions that had to do with some code, newest first."""
+    """Return the sessions related to some code, newest first."""
     return [document(CODE_SESSION, each, each.session, how=each.hows) for each in past.sessions]
 
 
 def memory_document(
     memory: MemoryRecord, people: Mapping[str, str] = NOBODY, more: str = ""
 ) -> Document:
-    """A memory; `people` are others, by id. `more`: `evidence`, or `occurred_at`.
+    """Return a memory; `people` maps ids to other users' names; `more`: `evidence`, `occurred_at`.
 
-    That is when it happened or is due, and when it was said where nobody knows.
+    The latter is when it happened or is due, or when it was said if that is unknown.
     """
     places = ("session_id", "turn_index", "tool_name", "path")
     others: Document = {
@@ -577,17 +577,17 @@ def memory_document(
 
 
 def text_block(text: str) -> dict[str, Json]:
-    """Words."""
+    """Return a content block of text."""
     return {"type": "text", "text": text}
 
 
 def tool_use_block(tool_use_id: str, name: str, arguments: str) -> dict[str, Json]:
-    """The model asks for a tool."""
+    """Return a content block in which the model calls a tool."""
     return {"type": "tool_use", "id": tool_use_id, "name": name, "input": parsed(arguments)}
 
 
 def tool_result_block(tool_use_id: str, text: str, *, is_error: bool) -> dict[str, Json]:
-    """A tool has answered."""
+    """Return a content block with a tool's result."""
     return {
         "type": "tool_result",
         "tool_use_id": tool_use_id,
@@ -597,7 +597,7 @@ def tool_result_block(tool_use_id: str, text: str, *, is_error: bool) -> dict[st
 
 
 def parsed(text: str) -> Json:
-    """JSON as a value; what is not JSON stays the text that it is."""
+    """Parse JSON; a text that is not JSON is returned as it is."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

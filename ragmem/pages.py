@@ -1,7 +1,8 @@
-"""One session for people: as Markdown, and as an HTML file that needs nothing beside it.
+"""Render a session for people: as Markdown, or as a self-contained HTML file.
 
-Known secrets are left out of both. What was said and printed is data: in the HTML all of it is
-escaped, no script can run, and nothing is fetched, whatever a page or a tool's result holds.
+Known secrets are left out of both. Everything said and printed is treated as data: in HTML all of
+it is escaped, no script can run, and nothing is fetched, whatever a page or a tool's result
+contains.
 """
 
 import json
@@ -27,17 +28,17 @@ FORMATS = {
     **dict.fromkeys((".html", ".htm"), "html"),
     ".json": "json",
 }
-"""In which form a session is written, by how the file's name ends."""
+"""Output formats by file name suffix."""
 _RESULT_CHARS = 4_000
 _FOLDED_CHARS = 40_000
-"""Of a result or a diff that is folded until it is asked for."""
+"""Limit for results and diffs that are folded until opened."""
 _ARGUMENT_CHARS = 400
-"""Of the arguments on one line; a longer one stands by itself."""
+"""Limit for arguments on one line; a longer one is shown separately."""
 _TITLE_CHARS = 200
 
 
 def _arguments(call: ToolCall) -> tuple[str, list[tuple[str, str]]]:
-    """Return those that stand on one line, as JSON, and each other one by its name."""
+    """Return short arguments as JSON for one line, and each long one by name."""
     try:
         given = json.loads(call.arguments)
     except (ValueError, RecursionError):
@@ -56,7 +57,7 @@ def _json(value: object, *, indent: int | None = 2) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
-# --- without names ----------------------------------------------------------------
+# --- anonymizing --------------------------------------------------------------------
 
 _HOMES = re.compile(r"(?:/home/|/Users/|\\Users\\{1,2})([\w.-]+)")
 _MAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}")
@@ -67,17 +68,17 @@ _NO_NAMES = {"root", "user", "home", "src", "code", "work", "project", "projects
 def anonymous(
     session: Session, turns: Sequence[Turn], names: Iterable[str]
 ) -> tuple[Session, list[Turn]]:
-    """Return both with other words for paths, mail addresses and names.
+    """Return both with paths, mail addresses and names replaced.
 
-    The project's folder becomes `/project`, homes `/home/someone`. `names` are replaced wherever
-    they stand as words of their own, and so are the project's name and those of homes.
+    The project's folder becomes `/project`, homes become `/home/someone`. `names` are replaced
+    wherever they are whole words, and so are the names of the project and of home folders.
     """
     top = session.project_path or session.cwd
     texts = msgspec.json.encode((session, turns)).decode()
     people = {*names, *_HOMES.findall(texts)}
     for call in (call for turn in turns for call in turn.tool_calls):
         for written in (call.arguments, call.result):
-            people |= _people_in(written)
+            people |= _home_owners(written)
     words = {name: "someone" for name in people if _is_name(name)}
     if _is_name(project := top.rpartition("/")[2]):
         words[project] = "project"
@@ -91,7 +92,7 @@ def anonymous(
         text = _MAIL.sub("someone@example.org", text)
         return found.sub(lambda name: lowered.get(name[0].casefold(), "someone"), text)
 
-    told = msgspec.structs.replace(
+    renamed = msgspec.structs.replace(
         session,
         session_id="(left out)",
         title=without(session.title),
@@ -99,11 +100,11 @@ def anonymous(
         last_message=session.last_message and without(session.last_message),
         cwd=without(session.cwd),
     )
-    return told, [_anonymous_turn(turn, without) for turn in turns]
+    return renamed, [_anonymous_turn(turn, without) for turn in turns]
 
 
-def _people_in(written: str) -> set[str]:
-    """Whose homes the texts of some JSON name."""
+def _home_owners(written: str) -> set[str]:
+    """Return the owners of the home folders that texts in some JSON name."""
     found: set[str] = set()
 
     def look(text: str) -> str:
@@ -114,8 +115,8 @@ def _people_in(written: str) -> set[str]:
     return found
 
 
-def _each_text(told: str, change: Callable[[str], str]) -> str:
-    """Return JSON with each of its texts changed, as they read; what is no JSON is one text."""
+def _each_text(text: str, change: Callable[[str], str]) -> str:
+    """Apply a function to each text in JSON; anything else is treated as one text."""
 
     def changed(value: Any) -> Any:
         match value:
@@ -129,9 +130,9 @@ def _each_text(told: str, change: Callable[[str], str]) -> str:
                 return value
 
     try:
-        return json.dumps(changed(json.loads(told)), ensure_ascii=False)
+        return json.dumps(changed(json.loads(text)), ensure_ascii=False)
     except (ValueError, RecursionError):
-        return change(told)
+        return change(text)
 
 
 def _is_name(word: str) -> bool:
@@ -161,7 +162,7 @@ def _anonymous_turn(turn: Turn, without: Callable[[str], str]) -> Turn:
 
 
 def markdown(session: Session, turns: Sequence[Turn]) -> str:
-    """Everything that was said, with the tool calls; long results are clipped."""
+    """Return everything that was said, with the tool calls; long results are clipped."""
     lines = [
         f"# {one_line(session.title, _TITLE_CHARS)}",
         "",
@@ -198,13 +199,13 @@ def _call(call: ToolCall) -> list[str]:
 
 
 def _code(line: str) -> str:
-    """Set a line as code, whatever backticks it holds."""
+    """Format a line as code, whatever backticks it contains."""
     fence = fence_of(line)
     return f" {fence}{line}{fence}" if line else ""
 
 
 def _cut_and_fenced(text: str) -> str:
-    # Before it is cut: half a key is not seen to be one.
+    # Redact before clipping: half a key is not recognized as one.
     text = visible(clip_middle(redact(text), _RESULT_CHARS))
     return fenced(text.removesuffix("\n"))
 
@@ -246,19 +247,19 @@ _POLICY = (
 
 
 class _SafeMarkdown(MarkdownIt):
-    """HTML stays text, pictures become links, and links lead to the web or to a mailbox only."""
+    """Renders HTML as text, images as links, and allows only links to the web and to mailboxes."""
 
     def __init__(self) -> None:
         super().__init__("commonmark", {"html": False})
         self.enable(["strikethrough", "table"]).disable("image")
 
     def validateLink(self, url: str) -> bool:
-        """Return whether a link may lead there; else it stays text."""
+        """Return whether a link is allowed; one that is not stays text."""
         return url.lower().startswith(("https://", "http://", "mailto:"))
 
 
 def html(session: Session, turns: Sequence[Turn]) -> str:
-    """Make one file of a session, light or dark as one likes; results and diffs are folded."""
+    """Render a session as one HTML file, light or dark; results and diffs are folded."""
     shown = _SafeMarkdown()
     title = _line(session.called, _TITLE_CHARS)
     started = f"{session.started_at:%Y-%m-%d %H:%M} UTC"
@@ -287,7 +288,8 @@ def html(session: Session, turns: Sequence[Turn]) -> str:
                 parts += _call_html(block)
     parts += ["</section>"] if turns else []
     parts.append("</body>\n</html>\n")
-    # Entities are decoded by the parser: what hides behind one is shown here, in attributes too.
+    # The parser decodes entities, so hidden characters behind them become visible here, in
+    # attributes too.
     return visible("\n".join(parts))
 
 
@@ -323,7 +325,7 @@ _DIFFED = ("old", "new", "content")
 
 
 def _diff_rows(call: ToolCall) -> list[str]:
-    """Return what an edit took away and put there, as its arguments say."""
+    """Return the lines that an edit removed and added, according to its arguments."""
     given = named_arguments(call.arguments)
     old, new = given.get("old", ""), given.get("new", given.get("content"))
     if not isinstance(old, str) or not isinstance(new, str):

@@ -1,12 +1,12 @@
-"""A process that answers others of its home on a private socket, with what it has loaded.
+"""Answer searches of other processes of the same home over a private socket.
 
-To import and load what a search needs takes a command longer than all else that it does before it
-asks a model. So the detached process, once its work is done, stays for a while and answers on a
-Unix socket in the private folder of its home. Who gets no answer does the work itself, as if there
-were no service.
+Importing and loading what a search needs takes longer than everything else that a command does
+before it asks a model. So the detached process, once its work is done, stays for a while and
+answers on a Unix socket in its home's private folder. A process that gets no answer does the work
+itself, as if there were no service.
 
-A request is one frame, its answer another: four bytes of length, then msgpack. Nothing of either
-is kept or written anywhere.
+A request is one frame, its answer another: four bytes of length, then msgpack. Neither is stored or
+logged.
 """
 
 import asyncio
@@ -27,32 +27,32 @@ from ragmem.files import take
 
 _MOST_FRAME = 2 * 1024 * 1024
 _MOST_PATH = 100
-"""Bytes of a socket's path: some systems take no more than 103."""
+"""Longest path of a socket in bytes: some systems accept no more than 103."""
 _REQUEST_S = 10.0
 _LOOK_S = 1.0
-"""So often the service looks whether its socket is still the one that is asked."""
+"""How often the service checks whether its socket is still in place."""
 _LENGTH = struct.Struct(">I")
 _NOTHING = msgspec.Raw(b"\xc0")
 SEARCH_S = 1.0
-"""Who has no answer to a search until then searches."""
+"""How long a process waits for an answer before it searches itself."""
 T = TypeVar("T")
 
 Fault = Literal["", "version", "request", "failed"]
 Handlers = Mapping[str, tuple[type, Callable[[Any], Awaitable[Any]]]]
-"""What can be asked: its name, the type of the question, and who answers.
+"""The supported requests: name, type of the question, and handler.
 
-That one raises `NotAnswered` or a RagmemError where it has no answer.
+A handler raises `NotAnswered` or a RagmemError if it has no answer.
 """
 
 
 class NotAnswered(Exception):
-    """The question is none for this service: it is about another model, or other settings."""
+    """The question is not for this service: it concerns another model, or other settings."""
 
 
 class _Request(msgspec.Struct, frozen=True):
     version: str
     settings: str
-    """Those that the answer hangs on; empty where it hangs on none."""
+    """The settings that the answer depends on; empty if it depends on none."""
     name: str
     question: msgspec.Raw
 
@@ -63,11 +63,11 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def is_offered(socket_file: Path) -> bool:
-    """Whether there can be a service: not far down, where a socket's path is too long."""
+    """Return whether a service is possible: the path of a socket in a deep folder is too long."""
     return len(os.fsencode(socket_file)) <= _MOST_PATH
 
 
-# --- who answers ----------------------------------------------------------------
+# --- server ---------------------------------------------------------------------
 
 
 async def serve(
@@ -80,10 +80,11 @@ async def serve(
     settings: str = "",
     prepare: Callable[[], Awaitable[None]],
 ) -> bool:
-    """Answer until nobody has asked for `idle_s` seconds; false where another process does.
+    """Serve until there was no request for `idle_s` seconds; False if another process serves.
 
-    `prepare` loads what takes long, before anybody can ask. It ends too when its socket is gone
-    or another's, and when another version asks. Who has other `settings` is not answered.
+    `prepare` loads whatever takes long, before requests are accepted. Also ends when its socket was
+    removed or replaced, and when another version sends a request. Requests with other `settings`
+    are not answered.
     """
     if not is_offered(socket_file):
         return False
@@ -95,7 +96,7 @@ async def serve(
         return False
     try:
         await prepare()
-        with _listening(socket_file) as listener:
+        with _listen(socket_file) as listener:
             service = _Service(handlers, socket_file, idle_s, version, settings)
             await service.run(listener)
     except (RagmemError, OSError):
@@ -107,8 +108,8 @@ async def serve(
     return True
 
 
-def _listening(socket_file: Path) -> socket.socket:
-    """A socket in place of what a killed process has left; an OSError where a file stands."""
+def _listen(socket_file: Path) -> socket.socket:
+    """Create the socket in place of a killed process's; raises OSError if a file is there."""
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(socket_file.lstat().st_mode):
             raise FileExistsError(str(socket_file))
@@ -116,7 +117,7 @@ def _listening(socket_file: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(socket_file))
-        # Until it listens nobody can connect, whatever the umask was.
+        # Nobody can connect before it listens, whatever the umask was.
         socket_file.chmod(0o600)
         listener.setblocking(False)
     except BaseException:
@@ -135,21 +136,21 @@ class _Service:
         self._settings = settings
         self._own = _identity(socket_file)
         self._idle_s = idle_s
-        self._asked = time.monotonic()
+        self._last_request = time.monotonic()
         self._ended = asyncio.Event()
         self._connections: set[asyncio.Task[None]] = set()
 
     async def run(self, listener: socket.socket) -> None:
         server = await asyncio.start_unix_server(self._connected, sock=listener)
         try:
-            while (left_s := self._asked + self._idle_s - time.monotonic()) > 0:
+            while (left_s := self._last_request + self._idle_s - time.monotonic()) > 0:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(left_s, _LOOK_S)):
                         await self._ended.wait()
                 if self._ended.is_set() or not self._is_ours():
                     break
         finally:
-            # First its name: who comes now finds none, and does not wait for an answer.
+            # Remove the name first: new clients find no service, and do not wait for an answer.
             if self._is_ours():
                 with suppress(OSError):
                     self._file.unlink(missing_ok=True)
@@ -168,11 +169,11 @@ class _Service:
         try:
             if _is_of_this_user(writer.get_extra_info("socket")):
                 async with asyncio.timeout(_REQUEST_S):
-                    answer = await self._answer(await _frame(reader.readexactly))
-                    writer.write(_framed(answer))
+                    answer = await self._answer(await _read_frame(reader.readexactly))
+                    writer.write(_encode(answer))
                     await writer.drain()
         except (OSError, EOFError, TimeoutError, ValueError):
-            # Who asked is gone, or is none of ours: that one does the work itself.
+            # The client is gone or not one of ragmem's; it does the work itself.
             pass
         finally:
             self._connections.discard(task)
@@ -190,27 +191,27 @@ class _Service:
             question: Any = msgspec.msgpack.decode(request.question, type=kind)
         except (msgspec.MsgspecError, LookupError):
             return _Answer("request")
-        self._asked = time.monotonic()
+        self._last_request = time.monotonic()
         try:
             value = msgspec.msgpack.encode(await answer(question))
         except NotAnswered:
             return _Answer("request")
         except RagmemError:
             return _Answer("failed")
-        self._asked = time.monotonic()
+        self._last_request = time.monotonic()
         return _Answer(value=msgspec.Raw(value))
 
 
 def _identity(file: Path) -> tuple[int, int, int] | None:
     with suppress(OSError):
         found = file.lstat()
-        # The number of an inode that is gone is given again.
+        # The inode number of a deleted file can be reused.
         return (found.st_dev, found.st_ino, found.st_ctime_ns)
     return None
 
 
 def _is_of_this_user(peer: socket.socket) -> bool:
-    """Where the system tells who is at the other end; else the folder's mode has to do."""
+    """Return whether the peer is this user, if the system tells; else rely on the folder's mode."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     ids = struct.Struct("3i")
@@ -221,24 +222,24 @@ def _is_of_this_user(peer: socket.socket) -> bool:
 # --- frames ---------------------------------------------------------------------
 
 
-def _framed(message: msgspec.Struct) -> bytes:
+def _encode(message: msgspec.Struct) -> bytes:
     body = msgspec.msgpack.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
-async def _frame(read: Callable[[int], Awaitable[bytes]]) -> bytes:
-    """The next one; a ValueError where it is longer than any may be."""
+async def _read_frame(read: Callable[[int], Awaitable[bytes]]) -> bytes:
+    """Read the next frame; raises ValueError if it is too long."""
     (length,) = _LENGTH.unpack(await read(_LENGTH.size))
     if length > _MOST_FRAME:
         raise ValueError("a frame that is too long")
     return await read(length)
 
 
-# --- who asks -------------------------------------------------------------------
+# --- client ---------------------------------------------------------------------
 
 
 class Client:
-    """Asks the service of a home, if there is one."""
+    """Queries the service of a home, if there is one."""
 
     def __init__(self, socket_file: Path, *, version: str, settings: str = "") -> None:
         self._file = socket_file
@@ -247,30 +248,30 @@ class Client:
 
     @property
     def may_answer(self) -> bool:
-        """Whether there is somebody to be asked."""
+        """Whether there seems to be a service."""
         return is_offered(self._file) and self._file.exists()
 
     async def ask(self, name: str, question: object, kind: type[T], *, within_s: float) -> T | None:
-        """A sound answer, or none, whatever the reason; no exception but a cancellation."""
+        """Return a valid answer, or None for any reason; raises nothing except on cancellation."""
         if not is_offered(self._file):
             return None
         try:
             raw = msgspec.Raw(msgspec.msgpack.encode(question))
             async with asyncio.timeout(within_s):
                 request = _Request(self._version, self._settings, name, raw)
-                frame = await self._exchanged(_framed(request))
+                frame = await self._exchange(_encode(request))
             answer = msgspec.msgpack.decode(frame, type=_Answer)
             return None if answer.error else msgspec.msgpack.decode(answer.value, type=kind)
         except (OSError, EOFError, TimeoutError, ValueError):
             return None
 
-    async def _exchanged(self, request: bytes) -> bytes:
+    async def _exchange(self, request: bytes) -> bytes:
         reader, writer = await asyncio.open_unix_connection(self._file)
         try:
             if not _is_of_this_user(writer.get_extra_info("socket")):
                 raise PermissionError("another user's socket")
             writer.write(request)
             await writer.drain()
-            return await _frame(reader.readexactly)
+            return await _read_frame(reader.readexactly)
         finally:
             writer.close()

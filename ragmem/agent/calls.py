@@ -222,7 +222,7 @@ class CallRunner:
             order=order,
             iteration=iteration,
             tool_name=clean(use.name),
-            arguments=_whole(use.arguments),
+            arguments=_valid_arguments(use.arguments),
             result="",
             success=False,
             started_at=utc_now(),
@@ -281,8 +281,8 @@ class CallRunner:
         try:
             outcome = await self._toolset.call(use, self._teller(call), on_question)
         except Unanswered:
-            told = "The turn was stopped before the person had answered. Nothing was done."
-            await self._finished(call, _failed(call, told, "stopped"))
+            reason = "The turn was stopped before the person had answered. Nothing was done."
+            await self._finished(call, _failed(call, reason, "stopped"))
             raise
         outcome = self._guard.answered(use, outcome)
         if outcome.denied:
@@ -366,7 +366,7 @@ def with_note(messages: Sequence[Message], note: str) -> list[Message]:
     return [*messages[:-1], noted]
 
 
-def _whole(arguments: str) -> str:
+def _valid_arguments(arguments: str) -> str:
     """Return arguments that can be stored and replayed: a JSON object, whatever arrived."""
     try:
         parse_arguments(arguments or "{}")
@@ -396,14 +396,14 @@ class ToolLoop:
         self._rounds: list[list[Message]] = []
         self._said: list[Part] = []
         """What the user said in dropped rounds."""
-        self._gone: list[str] = []
+        self._dropped: list[str] = []
         self._condensed: set[str] = set()
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages of the next request."""
         own = [message for each in self._rounds for message in each]
-        if not self._gone:
+        if not self._dropped:
             return (*self._context, *own)
         prompt = self._context[-1]
         parts = (*prompt.parts, *self._said, TextPart(self._note()))
@@ -472,20 +472,20 @@ class ToolLoop:
     def _drop_rounds(self, goal: int) -> None:
         size = self._size
         while size > goal and len(self._rounds) > 1:
-            gone = self._rounds.pop(0)
-            heard = [message for message in gone if message.role == "user"]
-            size -= sum(message.char_count for message in gone if message not in heard)
-            for message in heard:
+            oldest = self._rounds.pop(0)
+            from_user = [message for message in oldest if message.role == "user"]
+            size -= sum(message.char_count for message in oldest if message not in from_user)
+            for message in from_user:
                 self._said += [TextPart("\n\n"), *message.parts]
-            said = one_line(gone[0].text, 200)
-            self._gone += [f"- {said}"] if said else []
-            self._gone += [f"- {_named(use)}, id {use.id}" for use in gone[0].tool_uses]
+            said = one_line(oldest[0].text, 200)
+            self._dropped += [f"- {said}"] if said else []
+            self._dropped += [f"- {_named(use)}, id {use.id}" for use in oldest[0].tool_uses]
 
     def _note(self) -> str:
-        sizes = accumulate(len(line) + 1 for line in reversed(self._gone))
+        sizes = accumulate(len(line) + 1 for line in reversed(self._dropped))
         count = sum(size <= self._limit // _NOTE_SHARE for size in sizes)
-        earlier = len(self._gone) - count
-        lines = [f"- {earlier:,} more before these"] * bool(earlier) + self._gone[earlier:]
+        earlier = len(self._dropped) - count
+        lines = [f"- {earlier:,} more before these"] * bool(earlier) + self._dropped[earlier:]
         return "\n".join(
             [
                 "\n\n[Done earlier in this turn and left out to save room; recall_result brings a "

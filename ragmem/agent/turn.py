@@ -273,15 +273,15 @@ class TurnRun:
         mentions = await self._mentions(prompt)
         info = self._parts.llm.info
         if self._calls.images and info.supports_images is False:
-            told = f"{info.name} can't see images: it gets only their names."
-            self._warn(f"{told} /model and -m choose another model.")
+            warning = f"{info.name} can't see images: it gets only their names."
+            self._warn(f"{warning} /model and -m choose another model.")
         self._images = tuple(self._calls.images)
-        self._context = partial(self._build, prompt, mentions, await self._news())
+        self._context = partial(self._build, prompt, mentions, await self._changed_files())
         loop = self._loop(await self._context(self._builder))
         asked_again = False
         for number in range(limits.max_iterations):
             if number:
-                await self._hear(loop, number)
+                await self._add_typed(loop, number)
             specs = self._parts.toolset.specs() if self._parts.offers_tools else ()
             completion = await self._ask(loop, specs)
             if completion.tool_uses:
@@ -289,11 +289,11 @@ class TurnRun:
             else:
                 value, misfit = self._structured(completion.text)
                 if not misfit or asked_again:
-                    return self._answered(completion, value, misfit)
+                    return self._ending_of(completion, value, misfit)
                 asked_again = True
                 again = user(prompt_text("json_again").format(reason=misfit))
                 answers = [assistant(completion.text), again]
-            loop.add(with_note(answers, await self._news()))
+            loop.add(with_note(answers, await self._changed_files()))
             if reason := self._too_expensive:
                 return Ending(
                     subtype="error_max_budget_usd",
@@ -320,10 +320,10 @@ class TurnRun:
         llm = self._parts.llm
         if tokens and tokens < (llm.info.context_window or tokens + 1):
             llm.info = msgspec.structs.replace(llm.info, context_window=tokens)
-            told = (
+            notice = (
                 f"{llm.info.name} takes at most {tokens:,} tokens, says its provider: less is sent."
             )
-            self._emit(Notice(level="info", text=told))
+            self._emit(Notice(level="info", text=notice))
 
     async def _shrunk(self, loop: ToolLoop) -> bool:
         """Shrink the loop and its context; false if nothing became smaller."""
@@ -333,7 +333,7 @@ class TurnRun:
             self._builder = before.smaller()
         return loop.shrink(self._loop(await self._context(self._builder)))
 
-    async def _hear(self, loop: ToolLoop, number: int) -> None:
+    async def _add_typed(self, loop: ToolLoop, number: int) -> None:
         """Add what the user has typed meanwhile after the results of the model's calls."""
         typed = [clean(text) for text in self._typed(loop.room_for_words)]
         if not typed:
@@ -359,9 +359,9 @@ class TurnRun:
         schema = self._parts.schema
         rule = (user(schema.rule),) if schema else ()
         standing = self._parts.toolset.standing() if self._parts.offers_tools else ""
-        told = (user(f"[{standing}]"),) if standing else ()
+        notes = (user(f"[{standing}]"),) if standing else ()
         *before, prompt = context.messages
-        messages = (*before, self._with_images(prompt, self._images), *rule, *told)
+        messages = (*before, self._with_images(prompt, self._images), *rule, *notes)
         images = IMAGE_CHARS * len(self._images)
         return ToolLoop(messages, limit=context.chars + images + room)
 
@@ -388,7 +388,7 @@ class TurnRun:
             hint = "Say what to do instead; if it is waiting for something, ask it again later."
         return Ending(subtype="error_max_turns", text=completion.text, error=error, hint=hint)
 
-    def _answered(self, completion: Completion, value: Json, misfit: str) -> Ending:
+    def _ending_of(self, completion: Completion, value: Json, misfit: str) -> Ending:
         if completion.end_reason == "content_filter":
             if not completion.text.strip():
                 raise ProviderRefused("The provider's content filter withheld the answer.")
@@ -416,7 +416,7 @@ class TurnRun:
             is_cut=is_cut,
         )
 
-    async def _news(self) -> str:
+    async def _changed_files(self) -> str:
         """Return a note on files changed by others, for a model that can read them again."""
         parts = self._parts
         return await parts.changed.news() if parts.changed and parts.offers_tools else ""
@@ -476,8 +476,8 @@ class TurnRun:
 
     async def _call(self, messages: Sequence[Message], specs: tuple[ToolSpec, ...]) -> Completion:
         """Call the model; repeat the same request if the answer breaks off."""
-        told = sum(len(msgspec.json.encode(spec)) for spec in specs)
-        sent = estimate_tokens(sum(message.char_count for message in messages) + told)
+        spec_chars = sum(len(msgspec.json.encode(spec)) for spec in specs)
+        sent = estimate_tokens(sum(message.char_count for message in messages) + spec_chars)
         self._emit(ModelCallStarted(number=self._usage.model_calls + 1, context_tokens=sent))
         schema = self._parts.schema
         request = Request(
@@ -544,9 +544,11 @@ class TurnRun:
         failpoint("model.answered")
         uses = tuple((u.id, u.name, u.arguments) for u in completion.tool_uses)
         said = estimate_tokens(sum(map(len, (completion.text, *(u[2] for u in uses)))))
-        held = (used.input_tokens or sent) + (used.output_tokens or said)
+        context_tokens = (used.input_tokens or sent) + (used.output_tokens or said)
         self._emit(
-            MessageFinished(text=clean(completion.text), tool_uses=uses, context_tokens=held)
+            MessageFinished(
+                text=clean(completion.text), tool_uses=uses, context_tokens=context_tokens
+            )
         )
         return completion
 

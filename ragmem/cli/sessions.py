@@ -23,6 +23,7 @@ from ragmem.listings import (
 )
 from ragmem.memory.projects import folder_name, has_remote, normalize_cwd
 from ragmem.records import (
+    WITHOUT_CALLS,
     Insight,
     Project,
     Session,
@@ -145,6 +146,7 @@ async def show(
 ) -> None:
     """Show a session with its turns and tool calls."""
     found = await cli.resumed(opened, reference)
+    await _end_what_died(opened, found)
     if output == "json":
         whole = await opened.memory.load_session(found.session_id)
         told = conversation_document(whole.session, whole.turns, reasoning=reasoning)
@@ -153,6 +155,15 @@ async def show(
     out.write(heading_text(found, paint))
     async for turn in opened.memory.turns_on(found.session_id):
         out.write(turn_text(turn, width=width, paint=paint, reasoning=reasoning, results=results))
+
+
+async def _end_what_died(opened: "App", session: Session) -> None:
+    """Let a turn whose process was killed be told as interrupted, as the next prompt would."""
+    turns = opened.memory.turns_back(session.session_id, WITHOUT_CALLS)
+    latest = await anext(turns, None)
+    await turns.aclose()
+    if latest and latest.status == "running":
+        await opened.memory.attach(session)
 
 
 @app.command()

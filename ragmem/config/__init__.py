@@ -1,9 +1,9 @@
-"""Settings: one user-wide TOML file, the environment over it, flags over both.
+"""Settings: one TOML file per user, overridden by environment variables, then by flags.
 
-Each stands here with its default, and below it its text for the file. The only reader of
-`os.environ`. A project's folder can change nothing here: no file inside it is read. Unknown keys
-are errors that name file, line and the nearest key. Provider keys are never settings; see
-`provider_key`.
+Each setting is a field with its default, followed by its description, which the settings file also
+contains. This is the only module that reads `os.environ`. A project's folder can't change settings:
+no file inside it is read. Unknown keys are errors that name file, line and the closest key.
+Provider keys are never settings; see `provider_key`.
 """
 
 import os
@@ -22,13 +22,13 @@ from ragmem.themes import ThemeName
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 _MOST = 1_000_000_000
-"""Of what is counted: as good as no limit, and within what databases and formats hold."""
+"""Upper bound for counts: practically no limit, and within the range of databases and formats."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=_MOST)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Similarity = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Effort = Literal["none", "low", "medium", "high"]
-"""How long a model may think before it answers, as each adapter translates it."""
+"""How long a model may think before it answers; each adapter translates it."""
 ScopeName = Literal["session", "project", "all"]
 WhenColored = Literal["auto", "always", "never"]
 EditingKeys = Literal["emacs", "vi"]
@@ -242,7 +242,7 @@ class ColorsConfig(_Section, frozen=True):
 
 
 PermissionMode = Literal["default", "acceptEdits", "plan", "bypassPermissions"]
-"""What is asked of the person; the last is no setting, since it asks nothing."""
+"""What needs the user's approval; the last one is not a setting, since it never asks."""
 
 
 class UiConfig(_Section, frozen=True):
@@ -264,7 +264,7 @@ Place = Annotated[str, msgspec.Meta(pattern=r"^[~/]")]
 
 
 class ProjectRules(_Section, frozen=True):
-    """What `permissions` has for one project."""
+    """The rules of `permissions` for one project."""
 
     allow: tuple[Rule, ...] = ()
     deny: tuple[Rule, ...] = ()
@@ -285,7 +285,7 @@ class PermissionsConfig(_Section, frozen=True):
     """The same for a single project, by its folder: `[permissions.projects."/home/me/garden"]`."""
 
     def of_project(self, folder: str) -> ProjectRules:
-        """Return the rules for the project with this folder alone."""
+        """Return the rules that apply only to the project with this folder."""
         held = {os.path.expanduser(name).rstrip("/"): each for name, each in self.projects.items()}
         return held.get(folder.rstrip("/"), ProjectRules())
 
@@ -369,8 +369,8 @@ class Config(_Section, frozen=True):
     mcp: McpConfig = McpConfig()
 
     def passwords(self) -> dict[str, str]:
-        """Return those that stand in the settings, for `ragmem.redact.know`: in addresses, where
-        they should not, and what servers are given."""
+        """Return the secrets in the settings, for `ragmem.redact.know`: credentials in URLs,
+        although they do not belong there, and what MCP servers are given."""
         from ragmem.redact import passwords_in, secrets_among
 
         found = passwords_in({"llm.api_base": self.llm.api_base, "store.url": self.store.url})
@@ -382,12 +382,12 @@ class Config(_Section, frozen=True):
 
 
 def _is_like_a_key(value: str) -> bool:
-    """Whether a value could be a key, whatever it is called."""
+    """Return whether a value could be a key, whatever its name."""
     return re.fullmatch(r"(?=.*\d)(?=.*[A-Za-z])[\w.+=:-]{16,}", value) is not None
 
 
 _SHORT_NAMES = {"RAGMEM_MODEL": "RAGMEM_MODEL__MAIN", "RAGMEM_STORE": "RAGMEM_STORE__KIND"}
-_NAMED = {
+_OTHER_VARIABLES = {
     "RAGMEM_API_BASE": ("llm", "api_base"),
     "NEO4J_URI": ("store", "url"),
     "NEO4J_DATABASE": ("store", "database"),
@@ -400,7 +400,7 @@ _NOT_SETTINGS = {
     "RAGMEM_TEST_NEO4J_URI",
     "RAGMEM_TEST_NEO4J_PASSWORD",
 }
-# Permissions never come from the environment.
+# Permissions are never taken from the environment.
 _NEVER_FROM_ENV = {
     ("ui", "permission_mode"),
     ("permissions", "allow"),
@@ -410,14 +410,14 @@ _NEVER_FROM_ENV = {
 
 
 def find_paths(environ: Mapping[str, str] = os.environ) -> Paths:
-    """Return where all that ragmem keeps lies; creates nothing."""
+    """Return the paths of everything that ragmem stores; creates nothing."""
     home = environ.get("RAGMEM_HOME")
     if home:
         root = Path(home).expanduser().absolute()
         return Paths(root, root / "data", root / "logs")
     from platformdirs import PlatformDirs
 
-    # Where HOME names none, the system may know a home of this user.
+    # If HOME is not set, the system may still know this user's home.
     known = "HOME" not in os.environ and os.path.isabs(os.path.expanduser("~"))
     if not environ.get("HOME") and not known:
         return NO_HOME
@@ -431,9 +431,10 @@ def load_config(
     environ: Mapping[str, str] = os.environ,
     flags: Mapping[tuple[str, ...], Any] | None = None,
 ) -> Config:
-    """Read, merge and validate; ConfigError names the file and line, the variable or the flag.
+    """Read, merge and validate; errors name the file and line, the variable or the flag.
 
-    `flags` maps key paths, `("model", "main")`, to values; None values are skipped.
+    `flags` maps key paths, `("model", "main")`, to values; None values are skipped. Raises
+    ConfigError.
     """
     text = read(file)
     tree = as_tree(text, str(file))
@@ -450,9 +451,9 @@ def load_config(
 def sections(
     section: msgspec.Struct, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, msgspec.Struct, dict[str, Any]]]:
-    """The sections of some settings: dotted name, the section, and its own keys with their values.
+    """Yield the sections of settings: dotted name, the section, and its own keys with their values.
 
-    One within another comes behind it.
+    Nested sections follow the one that contains them.
     """
     held = {name: getattr(section, name) for name in section.__struct_fields__}
     inner = {name: each for name, each in held.items() if isinstance(each, msgspec.Struct)}
@@ -464,7 +465,7 @@ def sections(
 
 
 def keys() -> dict[str, Any]:
-    """Every key, dotted, with its default."""
+    """Return every key, dotted, with its default."""
     return {
         f"{section}.{name}": value
         for section, _, values in sections(Config())
@@ -476,8 +477,10 @@ UNSENDABLE = "a line break or another character that can't be sent"
 
 
 def provider_key(name: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """A secret from the environment, such as OPENAI_API_KEY, without blanks at its ends, such as
-    the line break that a file ends with; empty is absent. ConfigError where it can't be sent.
+    """Return a secret such as OPENAI_API_KEY from the environment, or None if it is empty or unset.
+
+    Surrounding whitespace, such as a file's final line break, is removed. Raises ConfigError if the
+    rest can't be sent.
     """
     key = environ.get(name, "").strip()
     if not key.isprintable():
@@ -489,12 +492,12 @@ def provider_key(name: str, environ: Mapping[str, str] = os.environ) -> str | No
 
 
 def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """A copy of the environment, for those who must hand one to a child."""
+    """Return a copy of the environment, for callers that pass one to a child process."""
     return dict(environ)
 
 
 def read(file: Path) -> str:
-    """The file's text; empty where there is none."""
+    """Return the file's text; empty if it does not exist."""
     try:
         return file.read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -505,7 +508,7 @@ def read(file: Path) -> str:
 
 
 def as_tree(text: str, source: str) -> dict[str, Any]:
-    """The text of a file of settings as TOML has it; ConfigError where it is none."""
+    """Parse the text of a settings file; raises ConfigError if it is not valid TOML."""
     if not text:
         return {}
     import tomllib
@@ -523,7 +526,7 @@ def as_tree(text: str, source: str) -> dict[str, Any]:
 
 
 def nearest(dotted: str) -> str:
-    """What to say to a key that there is not: the like-named one, or one with a like last name."""
+    """Return a hint for an unknown key: the closest key, or one whose last part is close."""
     if within := [key for key in keys() if key.startswith(f"{dotted}.")]:
         return f"That is a section; one of its settings is {within[0]!r}."
     last_names = {key.rpartition(".")[2]: key for key in reversed(keys())}
@@ -555,11 +558,11 @@ _FORMS = {
     "sandbox.write": "a folder must be a path that begins with / or ~",
     "sandbox.deny_read": "a file or folder must be a path that begins with / or ~",
 }
-"""What is said of a text that has another form, where there is more to say."""
+"""Explanations of texts with an invalid form, by setting."""
 
 
 def check_tree(tree: dict[str, Any], text: str, source: str) -> Config:
-    """Validate a parsed file against the settings; errors name line and nearest key."""
+    """Validate a parsed file against the settings; errors name the line and the closest key."""
     try:
         return msgspec.convert(tree, Config)
     except msgspec.ValidationError as error:
@@ -572,14 +575,14 @@ def check_tree(tree: dict[str, Any], text: str, source: str) -> Config:
             said, hint = f"unknown setting {dotted!r}.", nearest(dotted)
         else:
             within = re.search(r"\]\.(\w+)", place)
-            told = _in_words(reason, dotted, within[1] if within else "it")
-            said, hint = f"{dotted}: {told}.", _choices(dotted)
+            told = _explained(reason, dotted, within[1] if within else "it")
+            said, hint = f"{dotted}: {told}.", _choices_hint(dotted)
         where = f"{source}, line {_line_of(text, tuple(dotted.split('.')))}" if text else source
         raise ConfigError(f"{where}: {said}", hint=hint) from None
 
 
-def _in_words(reason: str, dotted: str, what: str = "it") -> str:
-    """Why a value, or `what` within it, can't be one of a setting, in a person's words."""
+def _explained(reason: str, dotted: str, what: str = "it") -> str:
+    """Explain to the user why a setting, or `what` within it, can't have a value."""
     if reason.startswith("Invalid enum value"):
         return "not a valid choice"
     if " matching regex " not in reason:
@@ -593,9 +596,9 @@ def _in_words(reason: str, dotted: str, what: str = "it") -> str:
 def from_environment(
     environ: Mapping[str, str],
 ) -> dict[tuple[str, ...], tuple[str, str]]:
-    """Key path to (value, variable); the longer, exact name wins over its short form."""
+    """Map key paths to (value, variable); a full name takes precedence over its short form."""
     found: dict[tuple[str, ...], tuple[str, str]] = {}
-    for variable, named in _NAMED.items():
+    for variable, named in _OTHER_VARIABLES.items():
         if value := environ.get(variable):
             found[named] = (value, variable)
     known = {tuple(key.split(".")) for key in keys()}
@@ -622,7 +625,7 @@ def from_environment(
 
 
 def named_in(dotted: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Return what to mend a setting's value in: the variable that gives it, else its key."""
+    """Return where to correct a setting's value: the variable that sets it, else its key."""
     try:
         return from_environment(environ).get(tuple(dotted.split(".")), ("", dotted))[1]
     except ConfigError:
@@ -630,36 +633,36 @@ def named_in(dotted: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 ADDRESS = "It must begin with http:// or https://, such as http://127.0.0.1:8080/v1."
-"""What the address of a server of one's own is."""
+"""Describes the address of a server of one's own."""
 
 
 def is_address(base: str) -> bool:
-    """Return whether it is a URL that can be connected to."""
+    """Return whether a text is a URL that can be connected to."""
     from urllib.parse import urlsplit
 
     try:
         url = urlsplit(base)
-        # The port is only looked at when it is asked for.
+        # The port is only parsed when it is accessed.
         return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:
         return False
 
 
 def how_to_set(dotted: str, value: str, environ: Mapping[str, str] = os.environ) -> str:
-    """What a person does so that a setting gets this value: a variable wins over the file."""
+    """Tell the user how to give a setting this value; a variable overrides the file."""
     if (variable := named_in(dotted, environ)) != dotted:
         return f"{variable} is set in the environment: unset it, or set it to {value}."
     return f"`ragmem config set {dotted} {value}` turns it on."
 
 
 def parse(path: tuple[str, ...], value: str, where: str) -> Any:
-    """A setting's value from text; ConfigError, which begins with `where`, if it can't be one."""
+    """Convert a text to a setting's value; raises ConfigError, which begins with `where`."""
     try:
         return msgspec.convert(value, _type_of(path), strict=False)
     except msgspec.ValidationError as error:
         dotted = ".".join(path)
-        reason = _in_words(str(error), dotted)
-        raise ConfigError(f"{where}: {reason}.", hint=_choices(dotted)) from None
+        reason = _explained(str(error), dotted)
+        raise ConfigError(f"{where}: {reason}.", hint=_choices_hint(dotted)) from None
 
 
 def _type_of(path: tuple[str, ...]) -> Any:
@@ -670,14 +673,14 @@ def _type_of(path: tuple[str, ...]) -> Any:
 
 
 def choices(dotted: str) -> tuple[str, ...]:
-    """What a setting may be, where that is one of a few words; else nothing."""
+    """Return the possible values of a setting if it has a fixed set of them; else nothing."""
     kind = _type_of(tuple(dotted.split("."))) if dotted in keys() else None
     if kind is bool:
         return ("true", "false")
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-def _choices(dotted: str) -> str:
+def _choices_hint(dotted: str) -> str:
     if dotted.startswith("permissions."):
         return 'Use a list of rules, such as ["run_command(git status*)", "edit_file(src/**)"].'
     names = [name or '"" (empty)' for name in choices(dotted)]

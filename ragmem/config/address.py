@@ -1,4 +1,4 @@
-"""Where a memory is: `sqlite:///path`, the address of a Neo4j server, or as it is configured."""
+"""Addresses of stores: `sqlite:///path`, the URL of a Neo4j server, or the configured store."""
 
 import hashlib
 import os
@@ -21,30 +21,30 @@ _FORMS = "Examples: sqlite:///home/me/memory.db, bolt://localhost:7687, neo4j+s:
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """One memory, and what of this home belongs to it alone."""
+    """The address of one store, and what belongs to it alone in this home."""
 
     kind: Literal["sqlite", "neo4j"]
     database: Path
-    """The file of SQLite."""
+    """The SQLite file."""
     locks_dir: Path
-    """Beside that file: all who open it look there for who else is at work."""
+    """Next to that file, so that all processes that open it find each other's locks."""
     spool: str
-    """Name of the folder in which writes wait for it: never another memory's."""
+    """Name of the folder for writes that wait for this store; no other store uses it."""
     older_spools: tuple[str, ...] = ()
-    """Those in which an earlier version let them wait."""
+    """Folders in which earlier versions kept waiting writes."""
 
 
 def configured(
     config: Config, paths: Paths, environ: Mapping[str, str], *, kind: str = ""
 ) -> Address:
-    """Return the address that the settings name, or that of a memory of that kind."""
+    """Return the address of the configured store, or of the store of that kind."""
     here = Address(
         kind="sqlite", database=paths.database, locks_dir=paths.locks_dir, spool="sqlite"
     )
     if (kind or config.store.kind) == "sqlite":
         return here
     url = config.store.url or environ.get("NEO4J_URI") or ""
-    older = ("neo4j", f"neo4j-{_mark(url)}") if url else ("neo4j",)
+    older = ("neo4j", f"neo4j-{_digest(url)}") if url else ("neo4j",)
     spool = _spool_of_graph(url, _database_of(config, environ))
     return msgspec.structs.replace(here, kind="neo4j", spool=spool, older_spools=older)
 
@@ -54,20 +54,23 @@ def _database_of(config: Config, environ: Mapping[str, str]) -> str:
 
 
 def _spool_of_graph(url: str, database: str) -> str:
-    """The same for all who mean the same server, if by the same name, and database."""
+    """Return the folder's name, the same for all addresses of one server and database."""
     try:
         parts = urlsplit(url)
         server = f"{parts.hostname}:{parts.port or 7687}" if url else "local"
     except ValueError:
         server = url
     readable = re.sub(r"[^a-z0-9.]+", "-", f"{server}-{database}".lower())[:60].strip("-")
-    return f"neo4j-{readable}-{_mark(f'{server}/{database}')}"
+    return f"neo4j-{readable}-{_digest(f'{server}/{database}')}"
 
 
 def resolve(
     url: str | None, home: str | os.PathLike[str] | None, environ: Mapping[str, str]
 ) -> tuple[Config, Paths, Address]:
-    """What `open_memory` is to open; ConfigError. Without a home it is the environment's."""
+    """Return what `open_memory` has to open; without `home` that of the environment.
+
+    Raises ConfigError.
+    """
     if home is not None and not is_a_path(home):
         shown = one_line(repr(os.fspath(home)), _SHOWN_CHARS)
         raise ConfigError(f"{shown} is not a valid path.", hint="Give the path of a folder.")
@@ -81,7 +84,7 @@ def resolve(
 
 
 def settings_of(url: str) -> Mapping[tuple[str, ...], str]:
-    """The settings that an address stands for, as `load_config` takes them; ConfigError."""
+    """Return the settings that an address implies, for `load_config`; raises ConfigError."""
     scheme = url.partition("://")[0].lower()
     if scheme == "sqlite":
         return {("store", "kind"): "sqlite"}
@@ -92,9 +95,9 @@ def settings_of(url: str) -> Mapping[tuple[str, ...], str]:
 
 
 def named(url: str, paths: Paths, *, database: str = "") -> Address:
-    """The memory of an address; ConfigError. That of the default file is the configured one.
+    """Return the store at an address; that of the default file is the configured one.
 
-    `database` is the server's, where one is named beside the address.
+    `database` is the server's database, if one is configured with the address. Raises ConfigError.
     """
     if settings_of(url)[("store", "kind")] == "neo4j":
         return Address(
@@ -102,7 +105,7 @@ def named(url: str, paths: Paths, *, database: str = "") -> Address:
             database=paths.database,
             locks_dir=paths.locks_dir,
             spool=_spool_of_graph(url, database),
-            older_spools=(f"neo4j-{_mark(url)}",),
+            older_spools=(f"neo4j-{_digest(url)}",),
         )
     file = _database(url)
     default = file == Path(os.path.realpath(paths.database))
@@ -110,12 +113,12 @@ def named(url: str, paths: Paths, *, database: str = "") -> Address:
         kind="sqlite",
         database=file,
         locks_dir=_locks_of(file, paths),
-        spool="sqlite" if default else f"sqlite-{_mark(str(file))}",
+        spool="sqlite" if default else f"sqlite-{_digest(str(file))}",
     )
 
 
 def _database(url: str) -> Path:
-    """The path as it is written, nothing decoded; `~` is the person's home."""
+    """Return the path as written, without decoding; `~` is the user's home."""
     rest = url.partition("://")[2]
     name = rest.lstrip("/")
     if not rest.startswith("/") or not name or name == ":memory:" or not is_a_path(name):
@@ -137,11 +140,11 @@ def _database(url: str) -> Path:
 
 
 def _locks_of(database: Path, paths: Paths) -> Path:
-    """The same for all who open the file, whether by its address or as the file of a home."""
+    """Return the same folder for all who open the file, by its address or as the file of a home."""
     shared = paths.locks_dir.name
     default = database.name == paths.database.name
     return database.parent / (shared if default else f"{database.name}-{shared}")
 
 
-def _mark(text: str) -> str:
+def _digest(text: str) -> str:
     return hashlib.sha256(os.fsencode(text)).hexdigest()[:12]

@@ -1,4 +1,4 @@
-"""The person's file of settings: written with its comments kept, whole or not at all."""
+"""The user's settings file: edited atomically, with its comments preserved."""
 
 import ast
 import inspect
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 def change(key: str, value: str) -> str:
-    """Change one setting in the file, validated as a whole; return what outranks it, if anything.
+    """Change a setting in the file, which is validated as a whole; return what overrides it, if
+    anything.
 
-    ConfigError for a setting or a value that there is not; the file is as it was then.
+    Raises ConfigError for an unknown setting or an invalid value; the file is unchanged then.
     """
     file = find_paths().make().config_file
     save(file, with_value(read(file), file, key, value))
@@ -33,9 +34,10 @@ def change(key: str, value: str) -> str:
 
 
 def take_back(key: str) -> tuple[bool, str]:
-    """Take one setting out of the file; whether it was there, and what outranks it, if anything.
+    """Remove a setting from the file; return whether it was there, and what overrides it, if
+    anything.
 
-    ConfigError for a setting that there is not; the file is as it was then.
+    Raises ConfigError for an unknown setting; the file is unchanged then.
     """
     file = find_paths().config_file
     before = read(file)
@@ -48,19 +50,19 @@ def take_back(key: str) -> tuple[bool, str]:
 
 
 def value_of(key: str) -> Any:
-    """Return what a setting is now: the file, with the environment over it. ConfigError."""
+    """Return a setting's current value, from file and environment; raises ConfigError."""
     _default(key)
     return settings_held()[key][0]
 
 
 OWN_FILE, DEFAULT = "your file", "default"
-"""Where a setting has its value from, unless a variable has it."""
+"""Where a setting's value comes from, unless it is a variable."""
 
 
 def settings_held() -> dict[str, tuple[Any, str]]:
-    """Return what each setting is at the next start, by its dotted key, and where that is from.
+    """Map each setting, by dotted key, to its value at the next start and the source of that value.
 
-    That is a variable's name, or one of the two above. ConfigError.
+    The source is a variable's name, `OWN_FILE` or `DEFAULT`. Raises ConfigError.
     """
     file = find_paths().config_file
     written = as_tree(read(file), str(file))
@@ -84,9 +86,9 @@ def change_rules(
     add: Sequence[str] = (),
     remove: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Add rules of permission, and take others away; what there is then. ConfigError.
+    """Add and remove permission rules; return the resulting ones. Raises ConfigError.
 
-    They are those for every folder, or those for the project with this folder alone.
+    The rules are those for all folders, or those for the project with this folder.
     """
     file = find_paths().make().config_file
     text = read(file)
@@ -100,12 +102,12 @@ def change_rules(
         tree = tree.get(name, {})
     held = [each for each in tree or () if each not in remove]
     held += [each for each in add if each not in held]
-    save(file, _with(text, file, path, held))
+    save(file, _with_item(text, file, path, held))
     return tuple(held)
 
 
 def save(file: Path, text: str) -> None:
-    """Replace the file whole or not at all, readable by its owner only; a link stays a link."""
+    """Replace the file atomically, readable by its owner only; a symlink stays a symlink."""
     target = file.resolve()
     try:
         replace_private(target, text.encode(), sync=True)
@@ -120,7 +122,7 @@ def _shadowing(key: str) -> str:
     return "" if named == key else named
 
 
-# --- the settings as TOML ------------------------------------------------------
+# --- settings as TOML ----------------------------------------------------------
 
 _HEAD = """\
 # Settings of ragmem. Each is shown with its default, commented out; remove the
@@ -131,18 +133,18 @@ _HEAD = """\
 
 
 def default_toml() -> str:
-    """A commented file of all settings with their defaults; what `config init` writes."""
-    told = notes()
+    """Return a commented file of all settings with their defaults, as `config init` writes it."""
+    descriptions = notes()
     lines = [_HEAD.rstrip("\n")]
     for path, section, values in sections(Config()):
         lines += ["", *_comment(inspect.getdoc(type(section)) or ""), f"[{path}]"]
         for name, value in values.items():
-            lines += [*_comment(told[f"{path}.{name}"]), f"#{name} = {toml_value(value)}"]
+            lines += [*_comment(descriptions[f"{path}.{name}"]), f"#{name} = {toml_value(value)}"]
     return "\n".join(lines) + "\n"
 
 
 def config_toml(settings: Config) -> str:
-    """Settings as TOML, all keys with their values."""
+    """Return settings as TOML, all keys with their values."""
     blocks = [
         "\n".join([f"[{path}]", *(f"{name} = {toml_value(each)}" for name, each in values.items())])
         for path, _, values in sections(settings)
@@ -152,7 +154,7 @@ def config_toml(settings: Config) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """Return one value in TOML's spelling."""
+    """Return a value in TOML syntax."""
     import tomlkit
 
     if isinstance(value, dict):
@@ -164,11 +166,11 @@ def toml_value(value: Any) -> str:
 
 
 def with_value(text: str, source: Path, key: str, value: str) -> str:
-    """The file's text with one setting changed, comments kept; ConfigError if that is not valid."""
-    return _with(text, source, key.split("."), _typed(key, value))
+    """Return the file's text with a setting changed, comments kept; ConfigError if invalid."""
+    return _with_item(text, source, key.split("."), _typed(key, value))
 
 
-def _with(text: str, source: Path, path: list[str], value: Any) -> str:
+def _with_item(text: str, source: Path, path: list[str], value: Any) -> str:
     import tomlkit
 
     document = _document(text, source)
@@ -188,9 +190,9 @@ def _checked(document: "TOMLDocument", source: Path) -> str:
 
 
 def without_value(text: str, source: Path, key: str) -> str:
-    """The file's text without one line, comments kept; ConfigError where neither is there.
+    """Return the file's text without a key, comments kept; raises ConfigError for an unknown key.
 
-    What stands there and is no setting goes too: it keeps all commands from their work.
+    A key in the file that is not a setting is removed too, since it makes every command fail.
     """
     document = _document(text, source)
     *path, name = key.split(".")
@@ -205,9 +207,10 @@ def without_value(text: str, source: Path, key: str) -> str:
 
 
 def _document(text: str, source: Path) -> "TOMLDocument":
-    """The file to be changed; ConfigError, as whoever reads the settings says it, for a broken one.
+    """Parse the file for editing; a broken one raises the same ConfigError as reading settings
+    does.
 
-    The library that keeps comments names another character and line than what is wrong.
+    The library that keeps comments reports positions other than where the error is.
     """
     import tomlkit
 
@@ -216,7 +219,7 @@ def _document(text: str, source: Path) -> "TOMLDocument":
 
 
 def _typed(key: str, value: str) -> Any:
-    """The text as the setting's own type; ConfigError for a key or a value that can't be."""
+    """Convert a text to the setting's type; ConfigError for an unknown key or invalid value."""
     default = _default(key)
     if isinstance(default, dict):
         raise ConfigError(f"{key} is a table; edit the file to set it.")
@@ -243,19 +246,19 @@ def _default(key: str) -> Any:
 
 
 def notes() -> dict[str, str]:
-    """Return what each setting is for, by its dotted key, as the file of settings says it.
+    """Return the description of each setting, by dotted key, as in the settings file.
 
     It is the string that follows the field in the source.
     """
-    told = {}
+    found = {}
     for node in ast.parse(inspect.getsource(declared)).body:
         body = node.body if isinstance(node, ast.ClassDef) else []
         for field, note in pairwise(body):
             match field, note:
                 case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
-                    told[node.name, name] = inspect.cleandoc(text)  # type: ignore[attr-defined]
+                    found[node.name, name] = inspect.cleandoc(text)  # type: ignore[attr-defined]
     return {
-        f"{path}.{name}": told.get((type(section).__name__, name), "")
+        f"{path}.{name}": found.get((type(section).__name__, name), "")
         for path, section, values in sections(Config())
         for name in values
     }

@@ -14,7 +14,12 @@ import sys
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
@@ -47,6 +52,7 @@ AFTER_END_S = 2.0
 """How long to wait for the usage after the end of the answer."""
 _CONNECT_TIMEOUT_S = 10.0
 _KEEPALIVE_S = 5.0
+_END_FOLLOWS_S = 0.1
 _URL_SAFE = "/:?%@!$&'()*+,;="
 _PROXIES = {"http", "https", "socks5", "socks5h"}
 
@@ -193,9 +199,14 @@ class HttpClient(ABC):
             return
         if kind not in ("text/event-stream", "text/plain", "application/octet-stream", ""):
             raise faults.not_an_api(self._endpoint, "a web page" if "html" in kind else kind)
-        async for data in _events(response, reader, self._timeout_s):
+        events = _events(response, reader, self._timeout_s)
+        async for data in events:
             if data == "[DONE]":
                 reader.done()
+                # Read to its end, which comes with it, the connection serves the next request.
+                with suppress(TimeoutError, StopAsyncIteration):
+                    async with asyncio.timeout(_END_FOLLOWS_S):
+                        await anext(events)
                 return
             for chunk in self._feed(data, reader):
                 yield chunk

@@ -1,1 +1,1 @@
-"""The memory: its door is `memory.py`, and a question goes by `recall.py`."""
+"""The memory: `memory.py` is its interface, and `recall.py` its search."""

@@ -56,19 +56,19 @@ def time_spans(question: str, now: datetime) -> tuple[TimeSpan, ...]:
     for match, span in _scan(text, _past_readers(), now):
         if is_here and match.group().startswith("hier"):
             continue
-        # A preposition is left to `_joined`, for "since" and "between".
+        # A preposition is left to `_with_ranges`, for "since" and "between".
         lead = len(match.groupdict().get("in") or "")
         at = match.start() + lead + (1 if lead else 0)
         placed = TimeSpan(
-            start_at=_placed(span.start, now, span.elapsed),
-            end_at=_placed(span.end, now, span.elapsed),
+            start_at=_in_utc(span.start, now, span.elapsed),
+            end_at=_in_utc(span.end, now, span.elapsed),
             confidence=span.confidence,
             text=text[at : match.end()],
             relative=span.relative,
         )
         found.append((at, placed))
     found.sort(key=lambda pair: pair[0])
-    return _joined(text, found, now)
+    return _with_ranges(text, found, now)
 
 
 def days(text: str, now: datetime) -> list[Day]:
@@ -133,7 +133,7 @@ def _plain(text: str) -> str:
     )
 
 
-def _placed(moment: datetime, now: datetime, elapsed: bool) -> datetime:
+def _in_utc(moment: datetime, now: datetime, elapsed: bool) -> datetime:
     """Return a local moment in UTC.
 
     If `now` is in the system's zone it has only today's offset, while a day in another season
@@ -404,7 +404,9 @@ _UNTIL = Regex(
 )
 
 
-def _joined(text: str, found: list[tuple[int, TimeSpan]], now: datetime) -> tuple[TimeSpan, ...]:
+def _with_ranges(
+    text: str, found: list[tuple[int, TimeSpan]], now: datetime
+) -> tuple[TimeSpan, ...]:
     """Join the two ends of a range; open intervals after "since" and before "before"."""
     out: list[TimeSpan] = []
     replace = msgspec.structs.replace

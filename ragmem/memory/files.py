@@ -71,7 +71,7 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
     Edits that the user has undone since are left out.
     """
     turns = tuple(turns)
-    gone = taken_back(turns)
+    undone = taken_back(turns)
     changes: dict[str, FileChange] = {}
     commands = others = 0
     for turn in turns:
@@ -85,7 +85,7 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
                 commands += 1
             elif call.tool_name not in EDITING_TOOLS or (call.success and call.result and not edit):
                 others += 1
-            elif edit and edit.path not in gone.get(turn.turn_id, ()):
+            elif edit and edit.path not in undone.get(turn.turn_id, ()):
                 known = changes.get(edit.path)
                 changes[edit.path] = _joined(known, edit) if known else edit
             elif not call.result and (path := field_of(call.arguments, "path")):
@@ -151,7 +151,7 @@ _SCOPES_OF_A_FILE = 1_000
 _SESSIONS = 20
 """Limit of the sessions returned."""
 _ACCESSES = {"write": "changed", "read": "read", "search": "found", "list": "listed"}
-_PASSING = ("found", "listed")
+_INCIDENTAL = ("found", "listed")
 """Ways of coming across code after which a decision of the turn need not be about it."""
 HOWS = (*REFERENCE_HOWS[:1], "changed", *REFERENCE_HOWS[1:], "listed")
 
@@ -218,7 +218,8 @@ async def past_of_scopes(
     known: dict[str, Session] = {}
     people = await others_of(store)
     return {
-        name: await _told(store, found, decided, known, people) for name, found in touches.items()
+        name: await _past_from(store, found, decided, known, people)
+        for name, found in touches.items()
     }
 
 
@@ -238,7 +239,7 @@ async def past_of_file(store: CodeStore, project_id: str, path: str) -> CodePast
     ]
     decided = await _decided(store, project_id)
     people = await others_of(store)
-    return await _told(store, touches, decided, {}, people, path=path)
+    return await _past_from(store, touches, decided, {}, people, path=path)
 
 
 async def inside_of(store: CodeStore, project_id: str, path: str, qualified_name: str) -> list[str]:
@@ -256,7 +257,7 @@ async def _decided(store: CodeStore, project_id: str) -> list[MemoryRecord]:
     return await store.memories(query)
 
 
-async def _told(
+async def _past_from(
     store: CodeStore,
     touches: Sequence[_Touch],
     decided: Iterable[MemoryRecord],
@@ -268,12 +269,12 @@ async def _told(
     by_session: dict[str, list[_Touch]] = {}
     for touch in touches:
         by_session.setdefault(touch.turn.session_id, []).append(touch)
-    told, shown = [], list(by_session)[:_SESSIONS]
+    sessions, shown = [], list(by_session)[:_SESSIONS]
     known |= await sessions_by_id(store, [each for each in shown if each not in known])
     for session_id in shown:
         own = by_session[session_id]
         if session := known.get(session_id):
-            told.append(
+            sessions.append(
                 CodeSession(
                     session=session,
                     hows=_sorted({how for touch in own for how in touch.hows}),
@@ -281,11 +282,11 @@ async def _told(
                     last_at=max(touch.turn.at for touch in own),
                 )
             )
-    near = {touch.turn.turn_id for touch in touches if set(touch.hows) - set(_PASSING)}
+    near = {touch.turn.turn_id for touch in touches if set(touch.hows) - set(_INCIDENTAL)}
     return CodePast(
         session_count=len(by_session),
         last_at=max((touch.turn.at for touch in touches), default=None),
-        sessions=tuple(told),
+        sessions=tuple(sessions),
         memories=tuple(
             memory
             for memory in decided

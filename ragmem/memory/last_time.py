@@ -40,7 +40,7 @@ from ragmem.store import Store
 from ragmem.text import ago, counted, one_line
 
 MOST_SESSIONS = 3
-"""Number of sessions recapped, the newest in most detail. Three cover 92 % of what should be told,
+"""Number of sessions recapped, the newest in most detail. Three cover 92 % of what should be shown,
 one 88 % (docs/measurements.md); five crowd each other out.
 """
 FIRST_TURNS = 2
@@ -59,12 +59,12 @@ _ASKED_CHARS = 400
 _ANSWER_CHARS = 480
 """Limit of an answer; its result is in its first sentences, in the second as often as in the
 first."""
-_TELLING_CHARS = 60
+_SMALL_TALK_CHARS = 60
 """A shorter answer, in a turn without edits or commands, counts as small talk."""
 _LINE_CHARS = 160
 _TITLE_CHARS = 60
 _CHANGED_SINCE = " (changed since)"
-_THEN = "(as it was then; revisited since) "
+_REVISITED = "(as it was then; revisited since) "
 _TAKEN_BACK = "(its edits were undone since) "
 
 
@@ -95,10 +95,10 @@ def tasks_left(turns: Sequence[Turn]) -> list[str]:
     calls = (call for turn in reversed(turns) for call in reversed(turn.tool_calls))
     last = next((c for c in calls if c.tool_name == UPDATE_TASKS and c.success), None)
     try:
-        held = msgspec.json.decode(last.arguments, type=_Tasks) if last else _Tasks()
+        task_list = msgspec.json.decode(last.arguments, type=_Tasks) if last else _Tasks()
     except msgspec.DecodeError:
         return []
-    return [one_line(task.text, _LINE_CHARS) for task in held.tasks if task.state != "done"]
+    return [one_line(task.text, _LINE_CHARS) for task in task_list.tasks if task.state != "done"]
 
 
 # --- a session ------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
         def news(*texts: str) -> list[str]:
             return [each for each in texts if self.sources.get(each) not in shown]
 
-        told = (
+        kinds = (
             ("About", self.about),
             *(("Outcome", each) for each in news(self.outcome)),
             *(("Before that", each) for each in news(*self.before)),
@@ -148,7 +148,7 @@ class SessionRecap(msgspec.Struct, frozen=True, kw_only=True):
             ("Still failing", _listed(self.failed)),
             ("Open", _listed(self.open)),
         )
-        return [f"{name}: {text}" for name, text in told if text]
+        return [f"{name}: {text}" for name, text in kinds if text]
 
 
 def _listed(sentences: Sequence[str]) -> str:
@@ -173,7 +173,7 @@ def recap(
     the same, by their vectors.
     """
     locate = locator(session)
-    gone = {
+    undone = {
         turn_id: set(map(locate, paths)) for turn_id, paths in taken_back((*turns, *later)).items()
     }
     changed: dict[str, str] = {}
@@ -181,14 +181,14 @@ def recap(
     for turn in turns:
         for call in turn.tool_calls:
             for access in extract_accessed_files(call, locate=locate):
-                is_gone = call.is_undo or access.path in gone.get(turn.turn_id, ())
+                is_gone = call.is_undo or access.path in undone.get(turn.turn_id, ())
                 if access.access_type == "write" and not is_gone:
                     changed.pop(access.path, None)
                     changed[access.path] = turn.turn_id
                     wrote.add(turn.turn_id)
-    told = [t for t in turns if not is_greeting(t.user_message) and not t.is_own_command]
-    told = [turn for turn in told if says_something(turn)] or told[-1:]
-    last = told[-1] if told else None
+    substantial = [t for t in turns if not is_greeting(t.user_message) and not t.is_own_command]
+    substantial = [turn for turn in substantial if says_something(turn)] or substantial[-1:]
+    last = substantial[-1] if substantial else None
     calls = tuple(chain(*(turn.tool_calls for turn in turns)))
     failed = [
         draft
@@ -199,11 +199,11 @@ def recap(
     rewritten = wrote.difference(changed.values())
     before = {
         _outcome(each, after, past) + _CHANGED_SINCE * (each.turn_id in rewritten): each.turn_id
-        for each in told[-2 : -2 - (_MOST_BEFORE if later else _MOST) : -1]
+        for each in substantial[-2 : -2 - (_MOST_BEFORE if later else _MOST) : -1]
     }
     outcome = {_outcome(last, after, past): last.turn_id} if last else {}
     settled = {
-        one_line(f"{_THEN if after.of_memory(each) else ''}{each.content}", _LINE_CHARS): (
+        one_line(f"{_REVISITED if after.of_memory(each) else ''}{each.content}", _LINE_CHARS): (
             each.memory_id
         )
         for each in decided[:_MOST]
@@ -227,7 +227,7 @@ def says_something(turn: Turn) -> bool:
     The user's own commands don't count.
     """
     did = any(subject_of(call) for call in turn.tool_calls)
-    answered = len(turn.assistant_message) >= _TELLING_CHARS
+    answered = len(turn.assistant_message) >= _SMALL_TALK_CHARS
     return not turn.is_own_command and (did or answered)
 
 
@@ -238,13 +238,13 @@ def is_small_talk(turn: Turn) -> bool:
 
 def _outcome(turn: Turn, after: Aftermath, past: Mapping[str, Replaced]) -> str:
     """Return a turn's prompt and result, with a note if they may no longer hold."""
-    told = in_short(turn, _ASKED_CHARS, _ANSWER_CHARS)
+    text = in_short(turn, _ASKED_CHARS, _ANSWER_CHARS)
     if turn.turn_id in past:
         by = one_line(past[turn.turn_id].by, _LINE_CHARS)
-        return f"(as it was then; replaced since by: {by}) {told}"
+        return f"(as it was then; replaced since by: {by}) {text}"
     if after.is_taken_back(turn):
-        return f"{_TAKEN_BACK}{told}"
-    return f"{_THEN if after.of_turn(turn) else ''}{told}"
+        return f"{_TAKEN_BACK}{text}"
+    return f"{_REVISITED if after.of_turn(turn) else ''}{text}"
 
 
 def _open(turns: Sequence[Turn], after: Aftermath, *, is_newest: bool) -> list[str]:
@@ -255,13 +255,13 @@ def _open(turns: Sequence[Turn], after: Aftermath, *, is_newest: bool) -> list[s
     turns = [turn for turn in turns if not turn.is_own_command]
     found = _tasks_open(turns, after)
     telling = [(i, turn) for i, turn in enumerate(turns) if not is_small_talk(turn)]
-    told = dict[str, None]()
+    statements = dict[str, None]()
     for i, turn in reversed(telling):
         for each in left_open(turn):
-            _add_open(told, each, after.steps_done(each, turn.timestamp))
+            _add_open(statements, each, after.steps_done(each, turn.timestamp))
         if i == len(turns) - 1 and is_newest and (cut := unfinished(turn)):
-            told[cut] = None
-    return list(found | dict.fromkeys(list(told)[:_MOST]))
+            statements[cut] = None
+    return list(found | dict.fromkeys(list(statements)[:_MOST]))
 
 
 def _tasks_open(turns: Sequence[Turn], after: Aftermath) -> dict[str, None]:
@@ -279,7 +279,7 @@ def unfinished(turn: Turn) -> str:
 
 def _add_open(found: dict[str, None], what: str, steps: Sequence[str]) -> None:
     if not all(steps):
-        found[one_line(f"{_THEN if any(steps) else ''}{what}", _LINE_CHARS)] = None
+        found[one_line(f"{_REVISITED if any(steps) else ''}{what}", _LINE_CHARS)] = None
 
 
 # --- reading sessions from the store --------------------------------------------------------------
@@ -315,8 +315,8 @@ async def last_time(
     ]
     others.sort(key=lambda each: each.project_path != session.project_path)
     read = await _read(store, others)
-    read = _each_once([each for each in read if not _was_left(each, listed)])
-    read = [each for each in read if not all(map(_came_to_nothing, each[1]))] or read
+    read = _without_shared([each for each in read if not _was_left_for_fork(each, listed)])
+    read = [each for each in read if not all(map(_is_trivial, each[1]))] or read
     if not read:
         return []
     # Deadlines stay open whenever they were set; tasks only of the sessions read here.
@@ -324,14 +324,14 @@ async def last_time(
         project_ids=project_ids, everywhere=everywhere, kinds=("deadline",), alive_at=now
     )
     due = await store.memories(deadlines)
-    newest, *older = await _told(store, read[:most], now, listed, floor)
+    newest, *older = await _recaps_from(store, read[:most], now, listed, floor)
     more = await asyncio.to_thread(_open_before, read[:most], read[most:], due, now)
-    told = {each for found in (newest, *older) for each in found.open}
-    more = [each for each in more if each not in told]
+    open_already = {each for found in (newest, *older) for each in found.open}
+    more = [each for each in more if each not in open_already]
     return [msgspec.structs.replace(newest, open=(*newest.open, *more)), *older]
 
 
-def _came_to_nothing(turn: Turn) -> bool:
+def _is_trivial(turn: Turn) -> bool:
     """Whether a turn is a greeting without calls, or the user's own command.
 
     A session of nothing else is not recapped.
@@ -340,7 +340,7 @@ def _came_to_nothing(turn: Turn) -> bool:
     return is_said or turn.is_own_command
 
 
-def _was_left(read: _Read, listed: Iterable[Session]) -> bool:
+def _was_left_for_fork(read: _Read, listed: Iterable[Session]) -> bool:
     """Whether the user rewound the session and left it for a fork.
 
     That is, nothing was asked in it since, and an active fork of it is listed.
@@ -356,40 +356,39 @@ def _was_left(read: _Read, listed: Iterable[Session]) -> bool:
     )
 
 
-def _each_once(read: Iterable[_Read]) -> list[_Read]:
+def _without_shared(read: Iterable[_Read]) -> list[_Read]:
     """Drop turns that an earlier session in the list has too, and sessions without any others."""
-    told, found = set[str](), list[_Read]()
+    seen, found = set[str](), list[_Read]()
     for session, turns in read:
-        if own := [turn for turn in turns if turn.turn_id not in told]:
+        if own := [turn for turn in turns if turn.turn_id not in seen]:
             found.append((session, own))
-        told.update(turn.turn_id for turn in own)
+        seen.update(turn.turn_id for turn in own)
     return found
 
 
 def _open_before(
-    told: Sequence[_Read],
+    recapped: Sequence[_Read],
     before: Sequence[_Read],
     deadlines: Sequence[MemoryRecord],
     now: datetime,
 ) -> list[str]:
     """Return deadlines and open tasks of sessions older than those recapped.
 
-    `told` are the recapped ones, `before` the older ones; tasks that a later session has done are
-    left out.
+    `before` are the older ones; tasks that a later session has done are left out.
     """
-    sessions = {session.session_id for session, _ in told}
+    sessions = {session.session_id for session, _ in recapped}
     due = [m for m in deadlines if sessions.isdisjoint(e.session_id for e in m.evidence)]
     found: dict[str, None] = {}
     for session, turns in before:
         if tasks_left(turns):
-            later = _later(session, [*told, *before])
+            later = _later(session, [*recapped, *before])
             found |= _tasks_open(turns, Aftermath([*turns, *later]))
-    return [*_due(due, _turns_of([*told, *before]), now), *list(found)[:_MOST]]
+    return [*_due(due, _turns_of([*recapped, *before]), now), *list(found)[:_MOST]]
 
 
 async def recaps(store: Store, sessions: Sequence[Session], *, now: datetime) -> list[SessionRecap]:
     """Return the recaps of sessions, in their order. Raises StoreError."""
-    return await _told(store, await _read(store, sessions), now, sessions, None)
+    return await _recaps_from(store, await _read(store, sessions), now, sessions, None)
 
 
 async def _read(store: Store, sessions: Sequence[Session]) -> list[_Read]:
@@ -402,7 +401,7 @@ def _turns_of(read: Iterable[_Read]) -> list[Turn]:
     return [turn for _, turns in read for turn in turns]
 
 
-async def _told(
+async def _recaps_from(
     store: Store,
     read: Sequence[_Read],
     now: datetime,
@@ -488,7 +487,7 @@ def _due(memories: Iterable[MemoryRecord], turns: Iterable[Turn], now: datetime)
         return []
     after = Aftermath(turns, known)
     return [
-        one_line(f"{_THEN if after.of_memory(each) else ''}{each.content}", _LINE_CHARS)
+        one_line(f"{_REVISITED if after.of_memory(each) else ''}{each.content}", _LINE_CHARS)
         for each in found[:_MOST]
     ]
 
@@ -499,12 +498,12 @@ def _with_changes(found: SessionRecap, at: datetime) -> SessionRecap:
     top = Path(session.project_path or session.cwd)
     if not top.is_dir():
         return found
-    marked = [f"{path}{_became(top / path, at)}" for path in found.changed[:_MOST]]
+    marked = [f"{path}{_change_mark(top / path, at)}" for path in found.changed[:_MOST]]
     more = len(found.changed) - len(marked)
     changed = (*marked, f"{more} more") if more > 0 else tuple(marked)
     return msgspec.structs.replace(found, changed=changed)
 
 
-def _became(path: Path, at: datetime) -> str:
+def _change_mark(path: Path, at: datetime) -> str:
     written = written_since(path, at)
     return " (gone since)" if written is None else _CHANGED_SINCE if written else ""

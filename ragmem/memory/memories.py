@@ -193,14 +193,14 @@ def told(chain: Chain, now: datetime) -> list[Line]:
     if chain.earlier:
         lines += [(0, ""), (0, "What it replaced")]
     for each in chain.earlier:
-        lines += _other(each, chain.people)
+        lines += _version(each, chain.people)
         lines += _evidence(each.evidence, chain.titles, 2 * _STEP)
     if chain.later:
-        lines += [(0, ""), (0, "What replaced it"), *_other(chain.later, chain.people)]
+        lines += [(0, ""), (0, "What replaced it"), *_version(chain.later, chain.people)]
     return lines
 
 
-def _other(memory: MemoryRecord, people: Mapping[str, str]) -> list[Line]:
+def _version(memory: MemoryRecord, people: Mapping[str, str]) -> list[Line]:
     said = said_by(memory, people)
     head = f"{short_id(memory.memory_id)} · {said} · {minute(memory.created_at)}"
     return [(_STEP, head), (2 * _STEP, one_line(memory.content, 4_000))]
@@ -210,13 +210,13 @@ def _evidence(found: Sequence[Evidence], titles: dict[str, str], indent: int) ->
     lines: list[Line] = []
     for each in found:
         call = f" ({short_id(each.tool_call_id)})" if each.tool_call_id else ""
-        told = [
+        details = [
             f"tool call {one_line(each.tool_name, 80)}{call}" if each.tool_name or call else "",
             f"file {one_line(each.path, 500)}" if each.path else "",
             f"“{one_line(each.quote, _QUOTE_CHARS)}”" if each.quote.strip() else "",
         ]
         lines.append((indent, f"{minute(each.at)} · {_place(each, titles)}"))
-        lines += [(indent + _STEP, line) for line in told if line]
+        lines += [(indent + _STEP, line) for line in details if line]
     return lines
 
 
@@ -276,10 +276,10 @@ async def tell(
         await memory.record(registrations(place.project))
     # The evidence names no session, so that the memory survives the deletion of sessions.
     evidence = Evidence(quote=draft.content[:_QUOTE_CHARS], at=utc_now())
-    told = msgspec.structs.replace(
+    complete = msgspec.structs.replace(
         draft, source=source, trust="person", at=draft.at or _due(draft), evidence=(evidence,)
     )
-    return await facts.remember(told, project_id or place.project.root_id)
+    return await facts.remember(complete, project_id or place.project.root_id)
 
 
 def _due(draft: Draft) -> datetime | None:
@@ -312,9 +312,9 @@ async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: s
     """
     every = (memory, *await facts.history(memory))
     count = await facts.forget(memory)
-    told = [_bare(words) for each in every for words in (each.content, *_quoted(each))]
+    texts = [_normalized(words) for each in every for words in (each.content, *_quoted(each))]
     with suppress(OSError):
-        forget_prompts(paths.prompt_history, lambda typed: _says(_bare(typed), told))
+        forget_prompts(paths.prompt_history, lambda typed: _contains_any(_normalized(typed), texts))
     forgotten = _Forgotten(
         at=utc_now(),
         memory_id=memory.memory_id,
@@ -336,7 +336,7 @@ def _quoted(memory: MemoryRecord) -> list[str]:
     ]
 
 
-def _says(typed: str, told: Sequence[str]) -> bool:
+def _contains_any(typed: str, told: Sequence[str]) -> bool:
     """Whether a prompt contains one of these texts, or is equal to a very short one."""
     return any(
         each in typed if len(each) >= _DISTINCTIVE_CHARS else typed.lstrip("# ") == each
@@ -344,7 +344,7 @@ def _says(typed: str, told: Sequence[str]) -> bool:
     )
 
 
-def _bare(text: str) -> str:
+def _normalized(text: str) -> str:
     """Normalize case and whitespace, and drop a final full stop or exclamation mark."""
     return " ".join(text.casefold().split()).rstrip(".!")
 

@@ -289,7 +289,7 @@ class Memory:
                     yield turn
 
     async def recap(self, session: Session) -> SessionRecap:
-        """Return how a session ended, for a user who returns to it. Raises StoreError."""
+        """Return a session's recap, for a user who returns to it. Raises StoreError."""
         from ragmem.memory.last_time import recaps
 
         [found] = await recaps(await self._store(), [session], now=self._clock())
@@ -424,7 +424,7 @@ class Memory:
         Its history excludes `turn`, the one in progress. `changed` describes which files differ
         from what the agent has seen; `find_code` searches the project's code, if it is indexed.
         """
-        asked = ContextInput(
+        request = ContextInput(
             prompt=prompt,
             place=place,
             tag=turn_tag(turn.turn_id if turn else new_id()),
@@ -440,12 +440,12 @@ class Memory:
             in_store=self._in_store(session),
             find_code=find_code,
         )
-        found = await self._collector.collect(asked)
+        found = await self._collector.collect(request)
         try:
-            built = builder.build(asked, found)
+            built = builder.build(request, found)
         except Exception as error:
             self._collector.failed(error)
-            built = builder.build(asked, self._collector.at_hand(asked))
+            built = builder.build(request, self._collector.at_hand(request))
         if turn and self._requests:
             self._requests.keep(sent(turn.turn_id, session.session_id, self._clock(), built))
         return built

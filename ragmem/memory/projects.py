@@ -82,11 +82,11 @@ def locate(
     """
     home = home or _home()
     root = _project_root(cwd, {project.path for project in known}, home)
-    found = _at(root, known, now)
+    found = _located_at(root, known, now)
     main = main_checkout(root)
     if main is None or main == home or found.project.joined_into:
         return found
-    whole = _at(main, known, now)
+    whole = _located_at(main, known, now)
     if found.is_new:
         joined = msgspec.structs.replace(found.project, joined_into=whole.project.root_id)
         return Located(joined, is_new=True)
@@ -94,8 +94,8 @@ def locate(
     return Located(found.project, apart_from=whole.project if apart else None)
 
 
-def _at(root: Path, known: Sequence[Project], now: datetime) -> Located:
-    path, signs = folder_name(root), _signs_of(root)
+def _located_at(root: Path, known: Sequence[Project], now: datetime) -> Located:
+    path, signs = folder_name(root), _identities_of(root)
     for project in known:
         if project.path == path:
             # The stored remote or first commit may be outdated.
@@ -339,11 +339,11 @@ def find_instructions(cwd: Path, project: Path, own: Path | None = None) -> Inst
     folders = [f for f in (cwd, *cwd.parents) if f == project or f.is_relative_to(project)]
     found: dict[Path, str] = {}
     if own is not None:
-        _take(own, own.parent, found)
+        _add_instructions(own, own.parent, found)
     count = len(found)
     for folder in reversed(folders or [cwd]):
         for name in ("AGENTS.md", "CLAUDE.md"):
-            if _take(folder / name, project, found):
+            if _add_instructions(folder / name, project, found):
                 break
     # A file could imitate the heading of another; it can't know the mark, which is derived later.
     mark = mark_for("\n".join(found.values()))
@@ -355,7 +355,7 @@ def find_instructions(cwd: Path, project: Path, own: Path | None = None) -> Inst
     return Instructions("\n\n".join(blocks), tuple(found))
 
 
-def _take(file: Path, inside: Path, found: dict[Path, str], depth: int = 0) -> bool:
+def _add_instructions(file: Path, inside: Path, found: dict[Path, str], depth: int = 0) -> bool:
     """Add a file's text to `found`, then those of the files that it includes; false if empty."""
     text = _read(file, inside)
     if not text or not text.strip():
@@ -365,7 +365,7 @@ def _take(file: Path, inside: Path, found: dict[Path, str], depth: int = 0) -> b
         for name in _FOLLOWED.findall(text) if depth < _MOST_DEPTH else ():
             named = Path(os.path.normpath(file.parent / name))
             if len(found) < _MOST_FILES and sum(map(len, found.values())) < _READ_LIMIT:
-                _take(named, inside, found, depth + 1)
+                _add_instructions(named, inside, found, depth + 1)
     return True
 
 
@@ -434,10 +434,10 @@ def origin_of(root: Path) -> str | None:
 
     That is its remote, or else the first commit if it was made there, as `commit:<id>`.
     """
-    return next(iter(_signs_of(root)), None)
+    return next(iter(_identities_of(root)), None)
 
 
-def _signs_of(root: Path) -> list[str]:
+def _identities_of(root: Path) -> list[str]:
     first = _FIRST.match(_bytes_of(root / ".git" / "logs" / "HEAD", _FIRST_LIMIT) or b"")
     commit = f"{_FIRST_COMMIT}{first[1].decode()}" if first else ""
     return [sign for sign in (read_remote(root), commit) if sign]

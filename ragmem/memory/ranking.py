@@ -102,7 +102,7 @@ def rank(
     text = [c.text + weights.before * b for c, b in zip(found, before, strict=True)]
     by_text = z_scores([c.text for c in found])
     by_before = [weights.before * z for z in z_scores(before)]
-    near = [_near(c, weights.whole) for c in found]
+    near = [_turn_cosine(c, weights.whole) for c in found]
     similarity = middle_for_unknown(near)
     vector = weights.foreign_vector if foreign else weights.vector
     by_vector = [vector * z for z in z_scores(similarity)]
@@ -116,14 +116,14 @@ def rank(
     for i, candidate in enumerate(found):
         session = of_text[candidate.session_id] + vector * of_vector[candidate.session_id]
         # From 1 for a turn of one passage down to 0: the surroundings of a long one count less.
-        beside = 1 / (1 + (max(0, candidate.passages - 1) / weights.short) ** 2)
+        damping = 1 / (1 + (max(0, candidate.passages - 1) / weights.short) ** 2)
         days = max(0.0, (now - candidate.at) / timedelta(days=1))
         parts = (
             ("text", by_text[i]),
             ("vector", by_vector[i]),
-            ("before", beside * by_before[i]),
-            ("around", beside * by_around[i]),
-            ("session", beside * weights.session * session),
+            ("before", damping * by_before[i]),
+            ("around", damping * by_around[i]),
+            ("session", damping * weights.session * session),
             ("time", weights.time * closeness(candidate.at, spans)),
             ("here", weights.here if candidate.session_id in session_ids else 0.0),
             ("recency", weights.recency * 0.5 ** (days / weights.recency_days)),
@@ -172,7 +172,7 @@ def closeness(at: datetime, spans: Sequence[TimeSpan]) -> float:
     return best
 
 
-def _near(one: Candidate, share: float) -> float | None:
+def _turn_cosine(one: Candidate, share: float) -> float | None:
     if one.similarity is None or one.whole is None:
         return one.similarity
     return share * one.whole + (1 - share) * one.similarity
@@ -183,8 +183,8 @@ _Places = Mapping[tuple[str, int], int]
 
 
 def _mean_around(c: Candidate, near: Sequence[float | None], places: _Places) -> float | None:
-    beside = (places.get((c.session_id, c.turn_index + step)) for step in (-1, 0, 1))
-    known = [n for i in beside if i is not None and (n := near[i]) is not None]
+    neighbours = (places.get((c.session_id, c.turn_index + step)) for step in (-1, 0, 1))
+    known = [n for i in neighbours if i is not None and (n := near[i]) is not None]
     return math.fsum(known) / len(known) if known and c.level == TURN_LEVEL else None
 
 

@@ -180,7 +180,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     """What it was found by, for display."""
     since: str = ""
-    """What replaced a decision of it, for display."""
+    """What replaced a decision in it, for display."""
     changed: tuple[str, ...] = ()
     """Files that have changed since the turn last touched them, or the summary was made."""
     outdated: dict[str, str] = {}
@@ -243,8 +243,8 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
         For a summary, that of a turn that it covers counts too.
         """
-        told = (self.record_id, *(self.summary.covers if self.summary else ()))
-        since = next((f"Since replaced by: {replaced[i].by}" for i in told if i in replaced), "")
+        ids = (self.record_id, *(self.summary.covers if self.summary else ()))
+        since = next((f"Since replaced by: {replaced[i].by}" for i in ids if i in replaced), "")
         return msgspec.structs.replace(self, since=since)
 
     def quotes(self) -> list[str]:
@@ -310,9 +310,9 @@ class ComparableVectors:
     async def rows(
         self, store: Store, texts: Sequence[str], *, query: bool = False, patience_s: float | None
     ) -> list[bytes]:
-        """Return a float32 vector per text; none after a timeout, an error or for other vectors.
+        """Return a float32 vector per text; none if the store's vectors are another embedder's.
 
-        An error is logged, and so is a timeout; the store's vectors may be another embedder's.
+        None either after an error or a timeout, which is logged.
         """
         embedder = self._embedder
         if embedder is None or not any(text.strip() for text in texts):
@@ -499,8 +499,8 @@ class Recall:
         records: dict[str, Turn | Summary] = {turn.turn_id: turn for turn in turns}
         records |= {summary.summary_id: summary for summary in above}
         words = {turn.turn_id: frozenset(turn_terms(turn)) for turn in turns}
-        told = {each.summary_id: frozenset(summary_terms(each)) for each in above}
-        best = _relevant(best, words | told, found)
+        summary_words = {each.summary_id: frozenset(summary_terms(each)) for each in above}
+        best = _relevant(best, words | summary_words, found)
         behind = {turn.turn_id for turn in turns if only_asks(turn)}
         if of_time:
             behind |= {turn for turn, own in words.items() if len(own) < _SUBSTANTIAL_TERMS}
@@ -530,9 +530,9 @@ def demoted(
     out = []
     for one in ranked:
         words = frozenset(texts.get(one.candidate.record_id, ()))
-        told = one.candidate.record_id in behind
-        if told or (words and any(_says_the_same(words, other) for other in kept)):
-            part = ("behind" if told else "duplicate", -penalty)
+        is_behind = one.candidate.record_id in behind
+        if is_behind or (words and any(_says_the_same(words, other) for other in kept)):
+            part = ("behind" if is_behind else "duplicate", -penalty)
             one = msgspec.structs.replace(one, score=one.score - penalty, parts=(*one.parts, part))
         elif words:
             kept.append(words)
@@ -613,17 +613,17 @@ def _word_shares(text: str, records: Sequence[Collection[str]]) -> list[float]:
     """
     from ragmem.terms import query_terms, rarity
 
-    held = [frozenset(words) for words in records]
-    tells: dict[str, float] = {}
+    term_sets = [frozenset(words) for words in records]
+    weights: dict[str, float] = {}
     total = 0.0
     for term in query_terms(text):
         if term.kind != "stop":
-            having = sum(term.term in words for words in held)
-            tells[term.term] = term.weight * rarity(having, len(held) + _OTHERS)
-            total += tells[term.term] if term.kind not in ("hint", "short") else 0.0
+            count = sum(term.term in words for words in term_sets)
+            weights[term.term] = term.weight * rarity(count, len(term_sets) + _OTHERS)
+            total += weights[term.term] if term.kind not in ("hint", "short") else 0.0
     return [
-        min(1.0, math.fsum(tells[term] for term in tells.keys() & words) / (total or 1.0))
-        for words in held
+        min(1.0, math.fsum(weights[term] for term in weights.keys() & words) / (total or 1.0))
+        for words in term_sets
     ]
 
 

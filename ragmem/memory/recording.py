@@ -65,7 +65,7 @@ Recorder = Callable[[Sequence[Write]], Awaitable[Applied | None]]
 """Writes to the store, or to its spool while it is unavailable; None if nothing is recorded."""
 
 
-_OF_A_KEY = ascii_letters + digits + "_-./+="
+_KEY_CHARACTERS = ascii_letters + digits + "_-./+="
 _ANSWER_EVERY_S, _ANSWER_CHARS_PER_S = 1.0, 20_000
 """Interval at which a partial answer is stored; longer for a long one, since each time all of it is
 written.
@@ -97,7 +97,7 @@ class TurnRecording:
         """Write the turn; `next_index` is its index if the store is unavailable to assign one."""
         turn = self.turn
         failpoint("turn.begin")
-        applied = await self._record([_of(BeginTurn, turn)])
+        applied = await self._record([_write_of(BeginTurn, turn)])
         failpoint("turn.begun")
         self.recorded = applied is not None and kept(applied)
         index = applied.turn_indexes.get(turn.turn_id, next_index) if applied else next_index
@@ -115,7 +115,7 @@ class TurnRecording:
         )
         session_id = self.turn.session_id
         places = [RecordToolCall(session_id=session_id, call=call) for call in last]
-        await self._record([_of(BeginTurn, self.turn), *places])
+        await self._record([_write_of(BeginTurn, self.turn), *places])
 
     def answering(self, pieces: Sequence[str]) -> None:
         """Store the partial answer, `pieces` as it is then, in the background after a delay.
@@ -129,7 +129,7 @@ class TurnRecording:
     async def _keep_answer(self, pieces: Sequence[str]) -> None:
         await asyncio.sleep(max(_ANSWER_EVERY_S, self._answer_chars / _ANSWER_CHARS_PER_S))
         # Half of an API key does not look like one, so the last word waits until the next begins.
-        if text := clean("".join(pieces)).rstrip(_OF_A_KEY):
+        if text := clean("".join(pieces)).rstrip(_KEY_CHARACTERS):
             self._answer_chars = len(text)
             with suppress(RagmemError):
                 await self._write([self._answer_so_far(text)])
@@ -204,7 +204,7 @@ class TurnRecording:
             finished_at=self._clock(),
         )
         failpoint("turn.finish")
-        applied = await self._record([_of(FinishTurn, self.turn)])
+        applied = await self._record([_write_of(FinishTurn, self.turn)])
         failpoint("turn.finished")
         self.recorded = applied is not None and kept(applied)
 
@@ -220,7 +220,7 @@ class TurnRecording:
 W = TypeVar("W", BeginTurn, FinishTurn)
 
 
-def _of(write: type[W], turn: Turn) -> W:
+def _write_of(write: type[W], turn: Turn) -> W:
     """Create a write from the turn's fields of the same names."""
     return write(**{name: getattr(turn, name) for name in write.__struct_fields__})
 
@@ -568,11 +568,11 @@ class StoreTooSlow(StoreUnavailable):
 
 
 _PATIENCE_S = 2.0
-_HASTY_S = 0.2
+_INTERRUPTED_PATIENCE_S = 0.2
 """The limit once the user has interrupted the turn."""
 
 
-class _Haste:
+class _TimeLimits:
     """The time limits in effect within one task, which `hurry` shortens."""
 
     def __init__(self) -> None:
@@ -582,7 +582,7 @@ class _Haste:
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[None]:
         """Limit the time of the block. Raises TimeoutError."""
-        async with asyncio.timeout(_HASTY_S if self._hurried else seconds) as limit:
+        async with asyncio.timeout(_INTERRUPTED_PATIENCE_S if self._hurried else seconds) as limit:
             self._limits.add(limit)
             try:
                 yield
@@ -590,16 +590,16 @@ class _Haste:
                 self._limits.discard(limit)
 
     def hurry(self) -> None:
-        """Shorten the limits in effect, and those to come, to `_HASTY_S`."""
+        """Shorten the limits in effect, and those to come, to `_INTERRUPTED_PATIENCE_S`."""
         self._hurried = True
-        soon = asyncio.get_running_loop().time() + _HASTY_S
+        soon = asyncio.get_running_loop().time() + _INTERRUPTED_PATIENCE_S
         for limit in self._limits:
             # An expired one can't be rescheduled; the block that it cancels may still be ending.
             if not limit.expired():
                 limit.reschedule(min(soon, limit.when() or soon))
 
 
-_haste = ContextVar("haste", default=_Haste())  # noqa: B039
+_time_limits = ContextVar("haste", default=_TimeLimits())  # noqa: B039
 
 
 async def settled(work: Awaitable[None]) -> bool:
@@ -607,10 +607,10 @@ async def settled(work: Awaitable[None]) -> bool:
 
     Once it was, the work's calls of `in_time` are given up soon.
     """
-    haste = _Haste()
-    token = _haste.set(haste)
+    haste = _TimeLimits()
+    token = _time_limits.set(haste)
     task = asyncio.ensure_future(work)
-    _haste.reset(token)
+    _time_limits.reset(token)
     cancelled = False
     while not task.done():
         try:
@@ -628,7 +628,7 @@ async def in_time(work: Awaitable[T], *, beside_s: float = 0.0) -> T:
     `beside_s` is added for anything else that the work does.
     """
     try:
-        async with _haste.get().within(_PATIENCE_S + beside_s):
+        async with _time_limits.get().within(_PATIENCE_S + beside_s):
             return await work
     except TimeoutError:
         raise StoreTooSlow(

@@ -113,7 +113,7 @@ def with_tags(
 async def tag(
     memory: "Memory", session: Session, add: Iterable[str], remove: Iterable[str] = ()
 ) -> Session:
-    """Add and remove tags of a session, and return it; UsageError for one that it does not have."""
+    """Add and remove tags, and return the session; UsageError for removing one it does not have."""
     tags = with_tags(session.tags, add, remove)
     if tags == session.tags:
         return session
@@ -147,17 +147,17 @@ async def fork_at(
             f"There is no turn {until} in this session.",
             hint=f"It has {counted(last, 'turn')}." if last else "It has no turns yet.",
         )
-    told, last_asked = 0, None
+    message_count, last_asked = 0, None
     shared = TurnQuery(before_index=until + 1, with_tool_calls=False)
     async for turn in memory.turns_back(session.session_id, shared):
-        told += 2 * (turn.status == "completed")
+        message_count += 2 * (turn.status == "completed")
         last_asked = turn.asked if last_asked is None else last_asked
-    if session.summarized_count > told:
+    if session.summarized_count > message_count:
         session = msgspec.structs.replace(session, summary=None, summarized_count=0)
     begun = msgspec.structs.replace(
         session,
         turn_count=until,
-        message_count=told,
+        message_count=message_count,
         last_message=last_asked,
         tags=tuple(tag for tag in session.tags if tag != ASKED),
     )

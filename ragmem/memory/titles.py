@@ -128,13 +128,13 @@ async def title_of(summarizer: Summarizer | None, session_id: str, turn: Turn) -
 def title_from_words(text: str) -> str:
     """Return the first line with words, cut at the end of a word."""
     for line in text.splitlines():
-        said = _bare(line)
+        said = _without_marks(line)
         if any(map(str.isalnum, said)) and not line.lstrip().startswith(("<", "```")):
             return _cut(said)
     return ""
 
 
-def _bare(text: str) -> str:
+def _without_marks(text: str) -> str:
     said = _MARKS.sub("", plain_line(text)).strip()
     if len(said) > 1 and _QUOTES.get(said[0]) == said[-1]:
         said = said[1:-1].strip()
@@ -150,7 +150,7 @@ def _cut(text: str) -> str:
 
 
 def _read(answer: _TitleAnswer) -> str:
-    title = re.sub(r"(?<!\.)\.$", "", _bare(answer.title))
+    title = re.sub(r"(?<!\.)\.$", "", _without_marks(answer.title))
     if not any(map(str.isalnum, title)):
         raise ValueError("its title is empty")
     if title == DEFAULT_TITLE or len(title) > _LONGEST_ANSWER:

@@ -164,8 +164,8 @@ def extract_accessed_files(
         paths = _result_paths(result)
     else:
         # The path in the result is normalized; the argument may be `./a.py`.
-        told = result.get("path") if isinstance(result, dict) else None
-        path = told or field_of(call.arguments, "path")
+        named = result.get("path") if isinstance(result, dict) else None
+        path = named or field_of(call.arguments, "path")
         paths = [path] if isinstance(path, str) else []
     return [
         FileAccess(
@@ -309,12 +309,16 @@ def _format(files: Sequence[FileAccess], show: Callable[[str], str]) -> str:
         members = [access for access in files if access.access_type == access_type]
         lines += ["", f"**{heading}:**"] if members else []
         for a in members:
-            by = f" (via {a.tool_name}, Turn {a.turn_index})" if a.access_type in _TOLD_BY else ""
+            by = (
+                f" (via {a.tool_name}, Turn {a.turn_index})"
+                if a.access_type in _SHOWN_WITH_TOOL
+                else ""
+            )
             lines.append(f"- {plain_or_quoted(show(a.path))}{by}")
     return "\n".join([*lines, ""])
 
 
-_TOLD_BY = ("read", "write")
+_SHOWN_WITH_TOOL = ("read", "write")
 """Kinds of access that are listed with their tool and turn."""
 
 
@@ -352,7 +356,7 @@ def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
     return prompt, dict(reversed(later.items()))
 
 
-def stands_in(typed: str, said: Collection[str]) -> bool:
+def was_said(typed: str, said: Collection[str]) -> bool:
     """Whether a typed line is among the recorded prompts of turns.
 
     Those have a shell command without blanks after the `!`, and of a custom slash command the
@@ -611,7 +615,7 @@ def _named_line(lines: Sequence[str], question: str) -> int | None:
 
 
 def answered(turn: Turn, question: str) -> str:
-    """Return a turn's answer, or all that the agent said if that has more words of the question.
+    """Return a turn's answer, or all that the agent said, if a word of the question is only there.
 
     All of it is also returned if there is no answer.
     """

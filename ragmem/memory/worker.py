@@ -362,7 +362,7 @@ class Worker:
         if self._extractor:
             await self._extractor.tidy()
         for chore in self._chores:
-            if await self._done([], partial(chore, store)):
+            if await self._attempted([], partial(chore, store)):
                 return True
         return False
 
@@ -412,11 +412,11 @@ class Worker:
                 return False
             for item in fresh:
                 looked_at.add(item.key)
-                if await self._done([item], partial(do, item)):
+                if await self._attempted([item], partial(do, item)):
                     return True
                 self._passed.add(item.key)
 
-    async def _done(self, items: Sequence[Pending], do: Callable[[], Awaitable[bool]]) -> bool:
+    async def _attempted(self, items: Sequence[Pending], do: Callable[[], Awaitable[bool]]) -> bool:
         """Return what `do` returns; after an error the items are given up, so that others go on.
 
         Raises StoreError.
@@ -459,18 +459,18 @@ class Worker:
             return False
         made = await summaries.level1_of(store, found)
         await summarizer.consider(store, (item.session_id for item in found))
-        held = {turn_id for turn_id, summary in made.items() if summary.extractive}
+        extractive = {turn_id for turn_id, summary in made.items() if summary.extractive}
         asks = {item.key for item in found if summarizer.uses_model(item.session_id)}
         # Without a model, this process can't improve an extractive summary.
-        self._passed |= {i.key for i in found if i.record_id in held and i.key not in asks}
+        self._passed |= {i.key for i in found if i.record_id in extractive and i.key not in asks}
         todo = [item for item in found if item.key not in self._passed]
-        todo.sort(key=lambda item: item.record_id in held)
+        todo.sort(key=lambda item: item.record_id in extractive)
         if not todo:
             return True
         without = [item for item in todo[:_CUT_AT_ONCE] if item.key not in asks]
         # A model takes its time: one by one, so that a killed process loses a single summary.
         items = without if todo[0] in without else todo[:1]
-        return await self._done(items, partial(self._summarize, store, summarizer, items))
+        return await self._attempted(items, partial(self._summarize, store, summarizer, items))
 
     async def _summarize(
         self, store: Store, summarizer: Summarizer, items: Sequence[Pending]
@@ -602,4 +602,4 @@ class Worker:
             self._passed |= await reader.look_through(store, items, self._owner_id)
             return True
 
-        return bool(items) and await self._done(items, do)
+        return bool(items) and await self._attempted(items, do)

@@ -12,6 +12,7 @@ from ragmem.config import Effort, environment
 from ragmem.errors import RagmemError
 from ragmem.ids import short_id
 from ragmem.llm.models import list_models
+from ragmem.llm.providers import is_known
 from ragmem.memory.files import rewind_to
 from ragmem.memory.turns import extract_accessed_files, taken_back
 from ragmem.records import MemoryRecord, Session, SessionQuery, Turn
@@ -199,6 +200,11 @@ def model_question(app: "App", *, current: str) -> PickQuestion:
         ]
 
     return PickQuestion(title="Model", lists=(PickList("models", rows),))
+
+
+async def is_at_hand(app: "App", model: str) -> bool:
+    """Whether a model is one that ragmem knows, or that can be used now."""
+    return is_known(model) or model in dict(await asyncio.to_thread(_models, app))
 
 
 def _models(app: "App") -> list[tuple[str, str]]:

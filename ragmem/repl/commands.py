@@ -34,7 +34,7 @@ from ragmem.memory.memories import (
 from ragmem.messages import of_command, prompt
 from ragmem.records import WITHOUT_CALLS, MemoryRecord, Usage
 from ragmem.repl.about import compact, jobs, servers, settings, status, theme
-from ragmem.repl.choices import memory_question, model_question, session_question
+from ragmem.repl.choices import is_at_hand, memory_question, model_question, session_question
 from ragmem.repl.output import (
     ChatOutput,
     Gutter,
@@ -323,6 +323,7 @@ async def _summarize(_: str, chat: ChatSession) -> None:
 
 
 async def _model(name: str, chat: ChatSession) -> None:
+    is_typed = bool(name)
     if not name:
         question = model_question(chat.app, current=chat.agent.model)
         picked = await chat.output.terminal.pick(question)
@@ -332,6 +333,8 @@ async def _model(name: str, chat: ChatSession) -> None:
     if name:
         await chat.go_on_with(model=name)
     hint = "" if name else "  (change with /model PROVIDER/MODEL; `ragmem models` lists them)"
+    if is_typed and not await is_at_hand(chat.app, chat.agent.model):
+        hint = "  (ragmem does not know this model; the next prompt shows whether it exists)"
     chat.output.show(Text(one_line(chat.agent.model, 200)) + Text(hint, style="dim"))
 
 

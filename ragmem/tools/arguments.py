@@ -1,7 +1,7 @@
-"""What a model means by a call that is not quite in the tool's own form, where that is plain.
+"""Accept calls that deviate from a tool's own form where their meaning is plain.
 
-Models are trained with the tools of other agents. A name of theirs, a number as text, or one text
-for a list of them is understood; what a tool does is never guessed at.
+Models are trained with the tools of other agents. Their names for tools and arguments, numbers
+given as text, and a single text in place of a list are accepted; what a tool does is never guessed.
 """
 
 import json
@@ -21,7 +21,7 @@ _TOOLS = {
     "edit_file": "edit replace replace_in_file",
     RUN_COMMAND: "bash shell exec_command execute_command run_shell_command run_terminal_cmd",
 }
-"""Own tools, and what others call theirs that do the same."""
+"""By own tool, the names of equivalent tools of other agents."""
 _OWN_NAMES = {other: own for own, others in _TOOLS.items() for other in others.split()}
 _ARGUMENTS = {
     "path": "file_path filepath filename file absolute_path target_file dir_path directory dir",
@@ -34,18 +34,18 @@ _ARGUMENTS = {
     "glob": "include",
     "background": "run_in_background is_background",
 }
-"""Own arguments, and what others call theirs that mean the same."""
-_REMARKS = {"description", "explanation", "instruction", "justification"}
-"""Arguments in which a model says why it calls: they change nothing of what is done."""
+"""By own argument, the names of equivalent arguments of other agents."""
+_EXPLANATIONS = {"description", "explanation", "instruction", "justification"}
+"""Arguments in which a model explains its call; they do not affect what is done."""
 
 
 def own_name(name: str) -> str:
-    """Return what a tool of others is called here; empty where there is none like it."""
+    """Return the own name of another agent's tool; empty if there is no equivalent."""
     return _OWN_NAMES.get(name.casefold(), "")
 
 
 def in_own_words(given: Mapping[str, Json], schema: Mapping[str, Any]) -> dict[str, Json]:
-    """Return arguments by their own names and without those that say nothing; lists as lists."""
+    """Return arguments under their own names, without optional nulls; lists as lists."""
     known = schema["properties"]
     own = {
         other: name
@@ -56,14 +56,14 @@ def in_own_words(given: Mapping[str, Json], schema: Mapping[str, Any]) -> dict[s
     named = {own.get(name, name): value for name, value in given.items()}
     required = schema.get("required", ())
     return {
-        name: _listed(value, known.get(name, {}))
+        name: _as_list(value, known.get(name, {}))
         for name, value in named.items()
         if value is not None or name in required or name not in known
     }
 
 
-def _listed(value: Json, schema: Mapping[str, Any]) -> Json:
-    """A text where a list is wanted: the list that it spells, else its only item."""
+def _as_list(value: Json, schema: Mapping[str, Any]) -> Json:
+    """Turn a text into a list where the schema wants one: parsed as JSON, else as its only item."""
     if schema.get("type") != "array" or not isinstance(value, str):
         return value
     with suppress(ValueError, RecursionError):
@@ -73,13 +73,14 @@ def _listed(value: Json, schema: Mapping[str, Any]) -> Json:
 
 
 def left_out(given: Mapping[str, Json], schema: Mapping[str, Any], effect: Effect) -> list[str]:
-    """Return the names of arguments that a tool has not and can be called without.
+    """Return the names of unknown arguments that can safely be ignored.
 
-    One of a tool that changes something could be what its call hangs on, such as another folder.
+    For a tool that changes something, an unknown argument could be essential, such as another
+    folder.
     """
     unknown = [name for name in given if name not in schema["properties"]]
     is_harmless = effect in ("read", "memory")
-    return [name for name in unknown if is_harmless or name in _REMARKS]
+    return [name for name in unknown if is_harmless or name in _EXPLANATIONS]
 
 
 def signature(schema: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""A tool, its outcome, and the set of tools that the agent is given.
+"""Define tools, their outcomes, and the toolset that an agent is given.
 
-A failing tool is a result that says what to do instead; only cancellation
-escapes `Toolset.call`.
+A failing tool yields a result that tells the model what to do instead; only cancellation escapes
+`Toolset.call`.
 """
 
 import asyncio
@@ -33,27 +33,27 @@ T = TypeVar("T")
 _log = logging.getLogger("ragmem")
 
 ENDED = "ragmem exited"
-"""The message of a cancellation that no person asked for: a hangup, say, or a chat that closes."""
+"""Message of a cancellation that the user did not ask for: a hangup, or a chat that is closing."""
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a tool is called with: its `Params`; what is told of each stands in its annotation."""
+    """Base of every tool's `Params`; each field's annotation describes it to the model."""
 
 
 def arg(about: str, most: int | None = None, least: int | None = None) -> msgspec.Meta:
-    """What the model is told of an argument; a text or a list has so many characters or items."""
+    """Describe an argument to the model; the bounds are characters of a text or items of a list."""
     return msgspec.Meta(description=about, min_length=least, max_length=most)
 
 
 def number(about: str, least: float, most: float | None = None) -> msgspec.Meta:
-    """What the model is told of a number, and its bounds."""
+    """Describe a number to the model, with its bounds."""
     return msgspec.Meta(description=about, ge=least, le=most)
 
 
 async def interruptible(work: Callable[[threading.Event], T]) -> T:
-    """Run blocking work in a thread; when cancelled, tell it to stop and give it a second.
+    """Run blocking work in a thread; on cancellation, set its stop event and wait up to a second.
 
-    The work looks at the event it is given at least every tenth of a second.
+    The work must check the event at least every tenth of a second.
     """
     stop = threading.Event()
     running = asyncio.get_running_loop().run_in_executor(None, work, stop)
@@ -63,13 +63,13 @@ async def interruptible(work: Callable[[threading.Event], T]) -> T:
         stop.set()
         await asyncio.wait([running], timeout=1)
         if running.done() and not running.cancelled():
-            # Looked at, so that asyncio does not report it as forgotten.
+            # Retrieve the exception, so that asyncio does not report it as never retrieved.
             running.exception()
         raise
 
 
 class CurrentMode:
-    """The mode that holds now; a person may change `value` while the agent works."""
+    """The current permission mode; the user may change `value` while the agent works."""
 
     def __init__(self, value: PermissionMode = "default") -> None:
         self.value = value
@@ -84,77 +84,77 @@ class ToolFailure(Exception):
         super().__init__(text)
         self.text = text
         self.shown = shown
-        """For the person, where that is not its text."""
+        """Text for the user, where it differs from `text`."""
         self.denied = denied
         self.final = final
-        """Denied by what `--allow` does not change."""
+        """Whether it was denied by something that `--allow` does not override."""
 
 
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool hands back."""
+    """What a tool returns."""
 
     text: str
     """For the model, and for the store."""
     display: str
-    """For the person."""
+    """For the user."""
     data: dict[str, Json] = {}
-    """Stored beside the text: `path`, `sha256` for files; `files: [{"path": …}]` for searches."""
+    """Stored with the text: `path`, `sha256` for files; `files: [{"path": …}]` for searches."""
     written: tuple[MemoryWritten, ...] = ()
-    """What was remembered by it, for the person to see."""
+    """Memories that the call wrote, to be shown to the user."""
     image: ImagePart | None = None
-    """What a picture shows; never stored."""
+    """The image itself, for the model; never stored."""
 
 
 class OutputSoFar(msgspec.Struct, frozen=True):
-    """What a tool that runs has printed, for the person who waits."""
+    """What a running tool has printed so far, for the waiting user."""
 
     tail: str
-    """Its last lines, without terminal controls."""
+    """The last lines, without terminal controls."""
     lines: int
-    """In all."""
+    """Number of lines in all."""
 
 
 Tell = Callable[[OutputSoFar], None]
-"""Takes what was printed; called from any thread, a few times a second."""
+"""Receives the output so far; called from any thread, a few times a second."""
 
 
 class ToolOutcome(ToolOutput, frozen=True, kw_only=True):
-    """A call, whichever way it went."""
+    """The outcome of a call, successful or not."""
 
     success: bool = True
     error: str | None = None
     denied: bool = False
     final: bool = False
-    """Denied by what `--allow` does not change: a rule, the mode, the sandbox, where it is."""
+    """Denied by what `--allow` does not override: a rule, the mode, the sandbox, the path."""
     started_at: datetime
     duration_ms: int = 0
 
     @property
     def result_json(self) -> str:
-        """What is stored as the call's result."""
+        """Return the call's result as it is stored."""
         return msgspec.json.encode({"text": self.text, **self.data}).decode()
 
 
-AskedOf = Callable[[bool], Awaitable[None]]
-"""Keeps of the call that runs that a question about it stands, or that it was allowed."""
+ApprovalNote = Callable[[bool], Awaitable[None]]
+"""Records whether the running call is waiting for approval: True when asked, False once allowed."""
 
 
-async def keep_nothing(_: bool) -> None:
-    """Where no call is recorded."""
+async def note_nothing(_: bool) -> None:
+    """Record nothing: used where calls are not recorded."""
 
 
 _running: ContextVar[ToolUse | None] = ContextVar("running", default=None)
-_telling: ContextVar[Tell] = ContextVar("telling", default=lambda _: None)
-_asked_of: ContextVar[AskedOf] = ContextVar("asked_of", default=keep_nothing)
+_on_output: ContextVar[Tell] = ContextVar("on_output", default=lambda _: None)
+_note_approval: ContextVar[ApprovalNote] = ContextVar("note_approval", default=note_nothing)
 
 
 def teller() -> Tell:
-    """Return who hears what the call that runs now prints."""
-    return _telling.get()
+    """Return the callback that receives what the running call prints."""
+    return _on_output.get()
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """What the person is asked to allow, complete and resolved."""
+    """What the user is asked to allow, complete and resolved."""
 
     tool_name: str
     title: str
@@ -163,20 +163,21 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """The whole diff, command or plan; interfaces show it with `text.reveal`, never shortened."""
     warnings: tuple[str, ...] = ()
     always: str = ""
-    """What "always" would allow, and for how long, as both interfaces say it; empty: not offered.
+    """What "always" would allow, and for how long, as both interfaces phrase it; empty: not
+    offered.
 
-    It speaks of what `title` and `body` show in full.
+    It refers only to what `title` and `body` show in full.
     """
     for_good: tuple[tuple[str, ...], ...] = ()
-    """Sets of rules (`ragmem.tools.permissions`) of which one can be kept, the narrowest first."""
+    """Sets of rules (`ragmem.tools.permissions`) of which one can be saved, narrowest first."""
     outside: "Proposal | None" = None
-    """The same command outside of the sandbox, where the person may choose that instead."""
+    """The same command outside the sandbox, if the user may choose that instead."""
     use: ToolUse | None = msgspec.field(default_factory=lambda: _running.get())
-    """The call that asks: the one that runs where the proposal is made; None outside of any."""
+    """The call that asks: the one running when the proposal is made; None outside any call."""
 
     @property
     def size(self) -> str:
-        """How large its content is: `2,013 characters`, or `+3 −1 lines` of a change."""
+        """Return the size of the content: `2,013 characters`, or `+3 −1 lines` for a change."""
         lines = self.body.split("\n")
         if self.kind == "diff":
             added, removed = (sum(line[:1] == sign for line in lines[2:]) for sign in "+-")
@@ -186,55 +187,55 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """The person's answer."""
+    """The user's answer to a proposal."""
 
     allowed: bool
     remember: bool = False
-    """Allow in this session, without asking again, what the proposal's `always` names."""
+    """Allow what the proposal's `always` describes for this session, without asking again."""
     reason: str = ""
     """What to tell the model when denied."""
     changes: bool = False
-    """Of a plan: the reason says how it is to be changed, and it is not refused."""
+    """For a plan: `reason` says how to change the plan, which is not rejected."""
     mode: PermissionMode | None = None
-    """Of a plan: the mode that it is to be carried out in."""
+    """For a plan: the mode in which to carry it out."""
     outside: bool = False
-    """It is the proposal's `outside` that was decided on."""
+    """Whether the decision is about the proposal's `outside`."""
 
 
 Approver = Callable[[Proposal], Awaitable[Decision]]
 
 
 async def deny_all(_: Proposal) -> Decision:
-    """The approver where nobody can be asked."""
+    """Deny every proposal: the approver used where nobody can be asked."""
     return Decision(False, reason="no one is there to approve it")
 
 
 class Unanswered(asyncio.CancelledError):
-    """The turn was stopped while the person was asked: of the call nothing was done."""
+    """The turn was cancelled while the user was being asked; no part of the call was executed."""
 
 
 async def answer_to(proposal: Proposal, approver: Approver) -> Decision:
-    """Ask the person; Unanswered when that is cancelled, ToolFailure where it can't be done."""
-    stands = _asked_of.get()
+    """Ask the user; raise Unanswered when cancelled, ToolFailure where asking is impossible."""
+    note_approval = _note_approval.get()
     try:
-        await stands(True)
+        await note_approval(True)
         decision = await approver(proposal)
         if decision.allowed:
-            await stands(False)
+            await note_approval(False)
         return decision
     except asyncio.CancelledError as error:
         raise Unanswered(*error.args) from None
     except OSError as error:
         why = error.strerror or error
-        told = f"The person could not be asked: {why}. Nothing was done."
-        raise ToolFailure(told, denied=True) from None
+        text = f"The person could not be asked: {why}. Nothing was done."
+        raise ToolFailure(text, denied=True) from None
 
 
 class Tool(Protocol):
-    """One tool. The fields of its `Params` make the schema, unless it has one as `parameters`.
+    """A tool. Its schema is derived from the fields of `Params`, unless it defines `parameters`.
 
-    One that holds something which the model has to know of when a turn begins tells it by
-    `standing()`, empty for nothing; of one with `may_repeat` the same call may have another answer.
+    Optional members: `standing()` returns what the model must know when a turn begins (empty for
+    nothing); `may_repeat` says that repeating the same call can give a different result.
     """
 
     name: str
@@ -243,20 +244,20 @@ class Tool(Protocol):
 
     @property
     def Params(self) -> Any:
-        """The type of its arguments: a struct, or a dict where it has a schema."""
+        """The type of its arguments: a struct, or a dict if the tool has its own schema."""
         ...
 
     def title(self, params: Any) -> str:
-        """One line for the person: what it is about to do."""
+        """Describe the call to the user, on one line."""
         ...
 
     async def run(self, params: Any) -> ToolOutput:
-        """Do it; ToolFailure when it can't be done."""
+        """Execute the call; raise ToolFailure if that is impossible."""
         ...
 
 
 class AgentTool:
-    """A tool of the agent's own: what a call of it changes stands in its row of `OWN_TOOLS`."""
+    """One of ragmem's own tools; its row in `OWN_TOOLS` determines what a call changes."""
 
     name: str
     effect: Effect
@@ -267,10 +268,10 @@ class AgentTool:
 
 
 class InvalidArguments(ValueError):
-    """Arguments that are not strict JSON or not of the tool's schema."""
+    """Arguments that are not strict JSON, or do not match the tool's schema."""
 
     def __init__(self, text: str, shown: str) -> None:
-        """`text` is for the model that made them, `shown` for the person who looks on."""
+        """Set `text` for the model that made the call, and `shown` for the user who is watching."""
         super().__init__(text)
         self.shown = f"invalid call: {shown}. The model was told."
 
@@ -285,7 +286,7 @@ class Toolset:
         of_person: Sequence[Tool] = (),
         more: Callable[[], Sequence[Tool]] = tuple,
     ) -> None:
-        """`more`: those that come and go; asked each time that the model is told of its tools."""
+        """Set the tools; `more` returns those that come and go, each time the model gets a list."""
         self._tools = {tool.name: tool for tool in tools}
         self._of_person = tuple(of_person)
         self._more = more
@@ -293,7 +294,7 @@ class Toolset:
 
     @property
     def of_person(self) -> "Toolset":
-        """What the person may do by themself, in the same place and unasked."""
+        """Return the tools that the user may call directly, in the same place, without approval."""
         return Toolset(self._of_person)
 
     @property
@@ -302,7 +303,7 @@ class Toolset:
         return tuple(self._tools)
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return what the model is told of them."""
+        """Return the specifications of all tools, as the model gets them."""
         self._others = {tool.name: tool for tool in self._more()}
         return tuple(_spec(tool) for tool in (*self._tools.values(), *self._others.values()))
 
@@ -310,21 +311,21 @@ class Toolset:
         return self._tools.get(name) or self._others.get(name)
 
     def is_read_only(self, name: str) -> bool:
-        """Whether a call of this name has no effects, so that several may run at once."""
+        """Return whether calls of this name have no side effects, and can run in parallel."""
         tool = self._tool(name)
         return tool is None or tool.effect == "read"
 
     def may_repeat(self, name: str) -> bool:
-        """Whether the same call may have another answer, though nothing has changed."""
+        """Return whether the same call can give a different result although nothing has changed."""
         return getattr(self._tools.get(name), "may_repeat", False)
 
     def standing(self) -> str:
-        """What the model has to know of its tools when a turn begins; empty for nothing."""
-        held = [tool.standing() for tool in self._tools.values() if hasattr(tool, "standing")]
-        return "\n\n".join(filter(None, held))
+        """Return what the model must know about its tools when a turn begins; empty for nothing."""
+        texts = [tool.standing() for tool in self._tools.values() if hasattr(tool, "standing")]
+        return "\n\n".join(filter(None, texts))
 
     def own(self, use: ToolUse) -> ToolUse:
-        """Return a call by the names that it has here, where it has those of other agents."""
+        """Translate another agent's names for a tool and its arguments into ragmem's own."""
         tool = self._tool(use.name) or self._tools.get(own_name(use.name))
         if tool is None or hasattr(tool, "parameters"):
             return use
@@ -336,21 +337,21 @@ class Toolset:
         return use
 
     def check(self, use: ToolUse) -> None:
-        """InvalidArguments unless the arguments are whole and fit; unknown tools pass."""
+        """Raise InvalidArguments unless arguments are complete and valid; unknown tools pass."""
         self._parse(use)
 
     def title(self, use: ToolUse) -> str:
-        """Return one line for the person, also for a call that is wrong."""
-        named = use.name
+        """Describe a call to the user on one line, even if it is invalid."""
+        shown = use.name
         with suppress(InvalidArguments):
             if tool := self._tool(use.name):
-                named = f"{tool.name} {tool.title(self._parse(use)[0])}"
-        return one_line(named, 200)
+                shown = f"{tool.name} {tool.title(self._parse(use)[0])}"
+        return one_line(shown, 200)
 
     async def call(
-        self, use: ToolUse, tell: Tell = lambda _: None, asked_of: AskedOf = keep_nothing
+        self, use: ToolUse, tell: Tell = lambda _: None, note_approval: ApprovalNote = note_nothing
     ) -> ToolOutcome:
-        """Run it; failures are outcomes. `tell` hears what is printed meanwhile."""
+        """Execute a call; failures are outcomes. `tell` receives what is printed meanwhile."""
         started_at, started = utc_now(), time.perf_counter()
 
         def outcome(text: str, display: str, **fields: Any) -> ToolOutcome:
@@ -370,12 +371,12 @@ class Toolset:
         tool = self._tool(use.name)
         if tool is None:
             names = ", ".join((*self._tools, *self._others)) or "none"
-            told = f"There is no tool {one_line(use.name, 80)!r}. Available tools: {names}."
+            text = f"There is no tool {one_line(use.name, 80)!r}. Available tools: {names}."
             if "__" in use.name and "wait_for_servers" in self._others:
-                told += " MCP servers are still starting: wait_for_servers waits for their tools."
-            return failed(told)
-        running, telling = _running.set(use), _telling.set(tell)
-        asking = _asked_of.set(asked_of)
+                text += " MCP servers are still starting: wait_for_servers waits for their tools."
+            return failed(text)
+        running, on_output = _running.set(use), _on_output.set(tell)
+        noting = _note_approval.set(note_approval)
         try:
             params, note = self._parse(use)
             failpoint("tool.run")
@@ -394,16 +395,16 @@ class Toolset:
         except ToolFailure as failure:
             return failed(failure.text, failure.shown, denied=failure.denied, final=failure.final)
         except Exception as error:
-            # A fault of the tool itself must not end the turn: it is told and logged.
+            # A bug in the tool must not end the turn: report it to the model and log it.
             _log.exception("%s failed", use.name)
             return failed(f"{use.name} failed: {type(error).__name__}: {error}")
         finally:
             _running.reset(running)
-            _telling.reset(telling)
-            _asked_of.reset(asking)
+            _on_output.reset(on_output)
+            _note_approval.reset(noting)
 
     def _parse(self, use: ToolUse) -> tuple[Any, str]:
-        """The tool's `Params`, and a note on what was left out; of no tool what there is."""
+        """Return the tool's `Params` (raw values if unknown), and a note on ignored arguments."""
         try:
             value = parse_arguments(use.arguments or "{}")
         except ValueError as error:
@@ -412,56 +413,57 @@ class Toolset:
         if tool is None or hasattr(tool, "parameters"):
             return value, ""
         schema = _parameters(tool.Params)
-        takes = f"{use.name} takes {signature(schema) or 'no arguments'}"
+        usage = f"{use.name} takes {signature(schema) or 'no arguments'}"
         value = in_own_words(value, schema)
-        vain = left_out(value, schema, tool.effect)
-        for name in vain:
+        ignored = left_out(value, schema, tool.effect)
+        for name in ignored:
             del value[name]
         try:
             params = msgspec.convert(value, tool.Params, strict=False)
         except msgspec.ValidationError as error:
-            text = f"invalid arguments for {use.name}: {error}. {takes}"
+            text = f"invalid arguments for {use.name}: {error}. {usage}"
             raise InvalidArguments(text, in_words(str(error))) from None
-        named = one_line(", ".join(vain), 200)
-        return params, f"\n\n[Unknown arguments were ignored: {named}. {takes}]" * bool(vain)
+        names = one_line(", ".join(ignored), 200)
+        return params, f"\n\n[Unknown arguments were ignored: {names}. {usage}]" * bool(ignored)
 
 
 def _spec(tool: Tool) -> ToolSpec:
-    told = getattr(tool, "parameters", None) or _parameters(tool.Params)
-    return ToolSpec(tool.name, tool.description, told)
+    schema = getattr(tool, "parameters", None) or _parameters(tool.Params)
+    return ToolSpec(tool.name, tool.description, schema)
 
 
 @cache
 def _parameters(params: type[msgspec.Struct]) -> dict[str, Json]:
     (schema,), components = msgspec.json.schema_components([params])
-    parameters: dict[str, Json] = _whole(schema, components)
+    parameters: dict[str, Json] = _inline_references(schema, components)
     for noise in ("title", "description"):
         parameters.pop(noise, None)
     return parameters
 
 
-_UNTOLD = {"title": str, "minLength": int, "maxLength": int}
-"""What a call is checked by, or is named for programs, and helps no model to make one."""
+_SCHEMA_NOISE = {"title": str, "minLength": int, "maxLength": int}
+"""Keywords for validation or for programs, which do not help a model to make a call."""
 
 
-def _whole(schema: Any, components: dict[str, Any]) -> Any:
-    """Return a schema with what it refers to in its place: not every provider resolves that.
+def _inline_references(schema: Any, components: dict[str, Any]) -> Any:
+    """Return a schema with its references inlined, since not every provider resolves them.
 
-    What helps no model is left out: a call is checked by the type, and takes null for nothing.
+    What does not help a model is left out: calls are validated against the type, and null counts as
+    no value.
     """
     if isinstance(schema, list):
-        return [_whole(each, components) for each in schema]
+        return [_inline_references(each, components) for each in schema]
     if not isinstance(schema, dict):
         return schema
     match schema:
         case {"$ref": str(name)}:
-            return _whole(components[name.rpartition("/")[2]], components)
+            return _inline_references(components[name.rpartition("/")[2]], components)
         case {"anyOf": [kind, {"type": "null"}], **rest}:
-            return _whole({**kind, **rest}, components)
+            return _inline_references({**kind, **rest}, components)
         case {"default": None | "" | [], **rest}:
-            return _whole(rest, components)
+            return _inline_references(rest, components)
     return {
-        key: _whole(each, components)
+        key: _inline_references(each, components)
         for key, each in schema.items()
-        if not isinstance(each, _UNTOLD.get(key, ()))
+        if not isinstance(each, _SCHEMA_NOISE.get(key, ()))
     }

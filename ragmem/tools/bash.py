@@ -1,7 +1,7 @@
-"""What a line of bash runs, and which files it may name.
+"""Parse bash command lines: which commands they run, and which files they may name.
 
-What is not wholly understood of a line is said to be so: then no rule can allow it, and a rule
-that denies still looks at all that was found.
+A line that is not fully understood is marked as such: no rule can allow it, while a rule that
+denies still checks everything that was found.
 """
 
 import glob
@@ -29,7 +29,7 @@ _PLAIN = Regex(r"[\w@%+=:,./*?~^\[\]$#-]+")
 _TRANSPARENT = {
     "if", "then", "else", "elif", "do", "while", "until", "!", "{", "}",
 }  # fmt: skip
-"""Words in the place of a command that another command follows."""
+"""Words in command position that are followed by another command."""
 _RESERVED = {
     "fi", "done", "esac", "for", "case", "select", "function", "coproc", "in", "[[", "]]",
     "time",
@@ -44,19 +44,19 @@ WRAPPERS = {
     "uclampset", "cpulimit", "hyperfine", "toybox", "watchexec", "capsh", "setpriv", "runuser",
     "jobs", "compgen", "ld.so",
 }  # fmt: skip
-"""Programs and words that run the command in their arguments."""
+"""Programs and keywords that run the command in their arguments."""
 SHELLS = {
     "bash", "sh", "zsh", "dash", "ash", "csh", "tcsh", "ksh", "fish", "pwsh", "su", "eval", "at",
     "batch", "sg",
 }  # fmt: skip
-_QUOTED_OTHERWISE = ("((", "$[", "`")
-"""Where bash takes quotes for other ones, wherever they stand: no line with them is clear."""
+_UNUSUAL_QUOTING = ("((", "$[", "`")
+"""Where bash parses quotes by other rules, wherever they occur: no line with them is clear."""
 _MOST_DEPTH = 12
 _MOST_WORDS = 300_000
-"""Of all that a line runs, a word for each command that it stands in; it takes about a second."""
-_OF_GIT_WITH_VALUE = {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"}
-"""Options before git's subcommand that take the next word."""
-_ACTS = {
+"""Most words in all commands that a line runs, nested ones counted again: about a second."""
+_GIT_OPTIONS_WITH_VALUE = {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"}
+"""Options before git's subcommand that take the next word as their value."""
+_ACTING = {
     "git": ("--output", "--open-files-in-pager", "-O", "--exec", "--ext-diff", "--textconv"),
     "rg": ("--pre", "--hostname-bin"),
     "sort": ("--output", "-o", "--compress-program"),
@@ -65,58 +65,58 @@ _ACTS = {
     "npm": ("--script-shell", "--node-options", "--prefix", "--userconfig", "--globalconfig"),
     "pnpm": ("--script-shell", "--shell-emulator", "--dir", "-C"),
 }  # fmt: skip
-"""Options by which a program that else looks or builds runs, or writes, what they name."""
-_OF_GO = Regex(r"--?(?:exec|toolexec|vettool|overlay|modfile|ldflags|gcflags|o|C)\b")
-_WITHIN_WORD = Regex(r"[=:,@]")
-"""Before a path within a word: `--file=a`, `HEAD:a`, `@a`."""
+"""Options by which a program that otherwise only reads or builds runs or writes what they name."""
+_ACTING_GO = Regex(r"--?(?:exec|toolexec|vettool|overlay|modfile|ldflags|gcflags|o|C)\b")
+_PATH_PREFIX_END = Regex(r"[=:,@]")
+"""What may precede a path within a word: `--file=a`, `HEAD:a`, `@a`."""
 _MOST_FOLDERS, _MOST_LOOKS, _LONGEST_PATH = 16, 5_000, 4_096
 
 
 class CommandWords(msgspec.Struct, frozen=True):
-    """A simple command: its words, as they stand without their quotes."""
+    """A simple command: its words, with quotes removed."""
 
     words: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """Return it on one line, each word quoted where it must be."""
+        """Return the command on one line, each word quoted where necessary."""
         return " ".join(map(spelled, self.words))
 
     @property
     def acts(self) -> bool:
-        """Whether an option makes it run or write something else: no `*` of a rule is that."""
+        """Whether an option makes it run or write something, which no `*` of a rule may cover."""
         name = self.words[0].rpartition("/")[2]
         if name == "go":
-            return any(map(_OF_GO.match, self.words))
+            return any(map(_ACTING_GO.match, self.words))
         if name == "make" and any("=" in word for word in self.words):
             return True
         given = [word.partition("=")[0] for word in self.words[1:] if word.startswith("-")]
-        return any(_is_option(word, option) for word in given for option in _ACTS.get(name, ()))
+        return any(_is_option(word, option) for word in given for option in _ACTING.get(name, ()))
 
 
 class Parsed(msgspec.Struct, frozen=True):
-    """A command line."""
+    """A parsed command line."""
 
     commands: tuple[CommandWords, ...]
-    """All that it runs: parts of lists, pipelines and substitutions."""
+    """Every simple command that it runs, including those in lists, pipelines and substitutions."""
     is_clear: bool
-    """Whether that is all that it does: no file is written by it, nothing is left unread.
+    """Whether the commands are all that it does: it writes no file, and nothing was left unparsed.
 
-    A line with a here-document is never clear: where one ends is not told alike by all shells.
+    A line with a here-document is never clear: shells disagree on where one ends.
     """
     files: tuple[str, ...] = ()
-    """What it is redirected from and to."""
+    """Files that it is redirected from and to."""
     inputs: tuple[str, ...] = ()
-    """The texts of here-documents, and of what stands behind `<<<`."""
+    """The texts of here-documents and here-strings (`<<<`)."""
     is_whole: bool = True
-    """Whether all was looked at, however deep it stands."""
+    """Whether everything was parsed, however deeply nested."""
 
 
 @lru_cache(64)
 def parse(line: str) -> Parsed:
-    """Find the commands of a line of bash; before one runs, several rules ask for them."""
+    """Find the commands of a line of bash. Cached, since several rules ask for each command."""
     text = line
-    # A line that goes on is joined to the next by bash, but in some quotes, comments and bodies.
+    # Bash joins continued lines, except in some quotes, comments and here-documents.
     if is_joined := not any(sign in line for sign in ("'", "#", "<<", "`")):
         text = _PAIR.sub(lambda pair: "" if pair[0] == "\\\n" else pair[0], line)
     reader = _Reader(text)
@@ -126,7 +126,7 @@ def parse(line: str) -> Parsed:
         commands,
         reader.is_clear
         and (is_joined or "\\\n" not in line)
-        and not any(sign in text for sign in _QUOTED_OTHERWISE),
+        and not any(sign in text for sign in _UNUSUAL_QUOTING),
         tuple(reader.files),
         tuple(reader.inputs),
         reader.is_whole,
@@ -134,16 +134,16 @@ def parse(line: str) -> Parsed:
 
 
 def spelled(word: str) -> str:
-    """Return a word as a shell would have to read it; `*` and the like need no quotes here."""
+    """Return a word quoted for a shell where necessary; wildcards such as `*` stay unquoted."""
     return word if _PLAIN.fullmatch(word) else shlex.quote(word)
 
 
 def run_by(parsed: Parsed) -> Iterator[CommandWords]:
-    """Yield each command of a line and what it runs in its turn: behind `sudo`, in `bash -c '…'`.
+    """Yield each command of a line and those it runs in turn: after `sudo`, in `bash -c '…'`.
 
-    Each by its program's name too, where that is a path, and git's without the options before its
-    subcommand. For rules that deny: it is not all that can be run so. TooMuch where scripts stand
-    in each other too deep, or too many commands behind each other, to be looked at.
+    A command whose program is a path is also yielded by the program's name, and git without the
+    options before its subcommand. For rules that deny: these are not all ways to run a command.
+    Raises TooMuch if scripts are nested too deeply, or if there are too many commands.
     """
     left = _MOST_WORDS
     for command in _run_by(parsed, 0):
@@ -183,7 +183,7 @@ def _run_by(parsed: Parsed, depth: int) -> Iterator[CommandWords]:
 
 
 class TooMuch(Exception):
-    """Raised where a line says more, or in each other deeper, than is looked at."""
+    """Raised for a line that is too long or too deeply nested to be examined."""
 
 
 def _without_assignments(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -192,22 +192,22 @@ def _without_assignments(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _subcommand(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return git's words from the subcommand on."""
+    """Return git's arguments from the subcommand on."""
     at = 0
     while at < len(words) and words[at].startswith("-"):
-        at += 2 if words[at] in _OF_GIT_WITH_VALUE else 1
+        at += 2 if words[at] in _GIT_OPTIONS_WITH_VALUE else 1
     return words[at:]
 
 
 def _is_option(word: str, option: str) -> bool:
-    """Whether a word is an option, also shortened, or among others behind one dash."""
+    """Return whether a word is an option, possibly abbreviated or combined behind one dash."""
     if option.startswith("--"):
         return len(word) > 2 and option.startswith(word)
     return not word.startswith("--") and option[1] in word
 
 
 class _Reader:
-    """Reads a line from left to right."""
+    """Parser that reads a line from left to right."""
 
     def __init__(self, text: str, *, depth: int = 0, at: int = 0) -> None:
         self.found: list[tuple[str, ...]] = []
@@ -218,15 +218,15 @@ class _Reader:
         self._depth = depth
         self._at = at if self.is_clear else len(text)
         self._bodies: list[tuple[str, str, bool]] = []
-        """Ends of the here-documents that begin with the next line, what may stand before the end,
-        and whether they expand."""
+        """Here-documents that begin with the next line: the delimiter, what may precede it, and
+        whether the body expands."""
 
     @property
     def _next(self) -> str:
         return self._text[self._at : self._at + 1]
 
     def commands(self, until: str) -> None:
-        """Read commands up to and with `until`, or to the end of the text."""
+        """Read commands up to and including `until`, or to the end of the text."""
         words: list[str] = []
 
         def end() -> None:
@@ -250,7 +250,7 @@ class _Reader:
                 return
             elif char == "(" and not words:
                 self._at += 1
-                self._deeper(self.commands, ")")
+                self._read_nested(self.commands, ")")
             elif char in "()":
                 self.is_clear = False
                 self._at += 1
@@ -274,26 +274,26 @@ class _Reader:
             if word not in _TRANSPARENT:
                 words.append(word)
         else:
-            # What expands to the name of a program can be any.
+            # A word with an expansion may become any program's name.
             self.is_clear &= is_plain
             words.append(word)
 
     # --- words ------------------------------------------------------------------
 
     def _read_word(self) -> tuple[str, bool]:
-        """Return the next word, and whether it stands there as it is run: nothing expands."""
+        """Return the next word, and whether it is literal: nothing in it expands."""
         parts: list[str] = []
         is_plain = True
         while (char := self._next) and char not in " \t\n;&|<>()":
             if char == "'":
-                parts.append(self._single())
+                parts.append(self._single_quoted())
             elif char == '"':
                 self._at += 1
-                parts.append(self._double('"'))
+                parts.append(self._double_quoted('"'))
                 is_plain &= "$" not in parts[-1] and "`" not in parts[-1]
             elif char == "\\":
                 escaped = self._text[self._at + 1 : self._at + 2]
-                self.is_clear &= bool(escaped)  # at the end of all it stands for itself
+                self.is_clear &= bool(escaped)  # a final backslash is literal
                 parts.append("" if escaped == "\n" else escaped)
                 self._at += 2
             elif char in "$`":
@@ -301,15 +301,15 @@ class _Reader:
                 is_plain = False
             else:
                 is_plain &= char not in "*?["
-                # `{a,b}` are several words.
+                # `{a,b}` expands to several words.
                 self.is_clear &= char != "{" or self._text[self._at + 1 : self._at + 2] in " \t\n}"
                 parts.append(char)
                 self._at += 1
-        if self._next == "(":  # an array, a function, a pattern
+        if self._next == "(":  # an array, a function or a pattern
             self.is_clear = False
         return "".join(parts), is_plain
 
-    def _single(self) -> str:
+    def _single_quoted(self) -> str:
         end = self._text.find("'", self._at + 1)
         if end < 0:
             self.is_clear = False
@@ -318,8 +318,8 @@ class _Reader:
         self._at = end + 1
         return text
 
-    def _double(self, quote: str) -> str:
-        """Read to the quote, or to the end of the text where that is empty."""
+    def _double_quoted(self, quote: str) -> str:
+        """Read up to the closing quote, or to the end of the text if `quote` is empty."""
         parts: list[str] = []
         while (char := self._next) and char != quote:
             if char == "\\":
@@ -338,34 +338,34 @@ class _Reader:
         return "".join(parts)
 
     def _expansion(self, *, in_quotes: bool) -> str:
-        """Read what begins with `$` or a backtick; commands in it are found too."""
+        """Read an expansion, from its `$` or backtick; commands in it are collected too."""
         start = self._at
         if self._next == "`":
             self._backticks()
         else:
             self._at += 1
             char = self._next
-            if char == "[":  # $[1 + 2], within which quotes are none
+            if char == "[":  # $[1 + 2], in which quotes have no meaning
                 self._at += 1
-                self._deeper(self._double, "]")
+                self._read_nested(self._double_quoted, "]")
             elif char == "(":
                 self.is_clear &= self._text[self._at + 1 : self._at + 2] != "("
                 self._at += 1
-                self._nested(")")
+                self._substitution(")")
             elif char == "{":
                 self._braces()
             elif char in ("'", '"') and char and not in_quotes:
-                self.is_clear = False  # $'…' spells characters in other ways
+                self.is_clear = False  # $'…' has its own escapes
                 if char == "'":
-                    return self._single()
+                    return self._single_quoted()
                 self._at += 1
-                return self._double('"')
+                return self._double_quoted('"')
             elif name := _NAME.match(self._text, self._at):
                 self._at = name.end()
         return self._text[start : self._at]
 
-    def _deeper(self, read: Callable[[str], object], until: str) -> None:
-        """Read what stands within, unless it stands too deep: then nothing more is read."""
+    def _read_nested(self, read: Callable[[str], object], until: str) -> None:
+        """Read a nested construct; if the nesting is too deep, stop parsing altogether."""
         self._depth += 1
         if self._depth < _MOST_DEPTH:
             read(until)
@@ -374,10 +374,10 @@ class _Reader:
             self._at = len(self._text)
         self._depth -= 1
 
-    def _nested(self, until: str) -> None:
+    def _substitution(self, until: str) -> None:
         inner = _Reader(self._text, depth=self._depth + 1, at=self._at)
         inner.commands(until)
-        self._take(inner)
+        self._merge(inner)
         self._at = inner._at
 
     def _backticks(self) -> None:
@@ -388,20 +388,20 @@ class _Reader:
         script = re.sub(r"\\([`\\$])", r"\1", self._text[self._at + 1 : end])
         inner = _Reader(script, depth=self._depth + 1)
         inner.commands("")
-        self._take(inner)
+        self._merge(inner)
         self._at = end + 1
 
     def _braces(self) -> None:
-        """`${NAME}` is a value; all else can do more, and its commands alone are found."""
+        """Read `${…}`: all but a plain `${NAME}` can do more, and only its commands are found."""
         end = self._text.find("}", self._at)
         if _NAME.fullmatch(self._text[self._at + 1 : end]) and end > 0:
             self._at = end + 1
             return
         self.is_clear = False
         self._at += 1
-        self._deeper(self._double, "}")
+        self._read_nested(self._double_quoted, "}")
 
-    def _take(self, inner: "_Reader") -> None:
+    def _merge(self, inner: "_Reader") -> None:
         self.found += inner.found
         self.files += inner.files
         self.inputs += inner.inputs
@@ -411,14 +411,14 @@ class _Reader:
     # --- files ------------------------------------------------------------------
 
     def _redirects(self) -> bool:
-        """Read a redirection, if one begins here: what writes to a file is not clear."""
+        """Read a redirection, if one begins here; writing to a file makes a line unclear."""
         found = _REDIRECTION.match(self._text, self._at)
         if not found:
             return False
         sign, self._at = found[1], found.end()
         if self._next == "(":
             self._at += 1
-            self._nested(")")
+            self._substitution(")")
             return True
         while self._next and self._next in " \t":
             self._at += 1
@@ -437,7 +437,7 @@ class _Reader:
         return True
 
     def _skip_bodies(self) -> None:
-        """Leave the here-documents out, but for the commands that are run to fill them."""
+        """Skip the bodies of here-documents, but collect the commands substituted into them."""
         for end, before, expands in self._bodies:
             lines: list[str] = []
             while self._at < len(self._text):
@@ -450,65 +450,65 @@ class _Reader:
             self.inputs.append("\n".join(lines))
             if expands:
                 inner = _Reader(self.inputs[-1], depth=self._depth + 1)
-                inner._double("")
-                self._take(inner)
+                inner._double_quoted("")
+                self._merge(inner)
         self._bodies.clear()
 
 
-# --- the files that it names --------------------------------------------------------
+# --- the files that a line names ------------------------------------------------------
 
 
 def named_paths(line: str, cwd: Path) -> Iterator[Path]:
-    """Yield what the words of a command line may mean as paths, in each folder that they name.
+    """Yield every path that a command line's words may mean, in each folder that they name.
 
-    As they are written, and real. What a program makes of them itself is not among them.
-    TooMuch where they may mean more than can be looked at.
+    Yields paths as written, and resolved. Paths that a program derives itself are not included.
+    Raises TooMuch if the words may mean more paths than can be examined.
     """
     parsed = parse(line)
     written = [*parsed.files, *(word for each in run_by(parsed) for word in each.words)]
-    parts = [part for word in written for part in (word, *_WITHIN_WORD.split(word)) if part]
+    parts = [part for word in written for part in (word, *_PATH_PREFIX_END.split(word)) if part]
     words: dict[str, None] = {}
     for part in dict.fromkeys(parts):
         try:
             words |= dict.fromkeys(map(os.path.expanduser, alternatives(part)))
         except ToolFailure:
             raise TooMuch from None
-    looks = _Looks()
+    budget = _Budget()
     short = [word for word in words if len(word) <= _LONGEST_PATH]
     folders = [cwd]
     for word in short:
         for folder in folders[:_MOST_FOLDERS]:
-            looks.count()
+            budget.count()
             here = Path(os.path.normpath(folder / word))
             if here not in folders and os.path.isdir(here):
                 folders.append(here)
     for folder in folders[:_MOST_FOLDERS]:
         for word in short:
-            meant: Iterable[Path] = [folder / word]
+            candidates: Iterable[Path] = [folder / word]
             if glob.has_magic(word):
-                meant = chain(meant, looks.globbed(word, folder))
-            for each in meant:
-                looks.count()
+                candidates = chain(candidates, budget.globbed(word, folder))
+            for each in candidates:
+                budget.count()
                 path = Path(os.path.normpath(each))
                 yield path
                 with suppress(OSError, ValueError, RuntimeError):
                     yield path.resolve()
 
 
-class _Looks:
-    """Counts what is looked at for one line; TooMuch beyond what takes about a second."""
+class _Budget:
+    """Counts the paths examined for one line; raises TooMuch beyond what takes about a second."""
 
     def __init__(self) -> None:
         self._left = _MOST_LOOKS
 
     def count(self) -> None:
-        """One more name or path."""
+        """Count one more name or path."""
         self._left -= 1
         if self._left < 0:
             raise TooMuch
 
     def globbed(self, word: str, folder: Path) -> list[Path]:
-        """What a pattern means in a folder to a shell: `*` is no name that begins with a dot."""
+        """Expand a pattern in a folder as a shell does: `*` matches no leading dot."""
         found = [Path("/") if word.startswith("/") else folder]
         for segment in word.split("/"):
             if glob.has_magic(segment):

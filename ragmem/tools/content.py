@@ -1,7 +1,7 @@
-"""Bytes of a file as text and back, losing nothing; a window of its lines; pictures.
+"""Decode and encode files without loss, cut windows of their lines, and read images.
 
-Lines end at `\\n` alone, so that numbers agree with ripgrep and editors:
-U+2028, form feeds and lone carriage returns are characters of a line.
+Lines end at `\\n` alone, so that numbers agree with ripgrep and editors: U+2028, form feeds and
+lone carriage returns are ordinary characters of a line.
 """
 
 import codecs
@@ -18,11 +18,11 @@ from ragmem.text import Regex, is_latin_1, spelled
 from ragmem.tools.base import ToolFailure, ToolOutput
 
 MAX_TEXT_BYTES = 16 * 1024 * 1024
-"""Files up to this are held whole, can be edited and have their lines counted."""
+"""Largest file that is read whole, can be edited, and has its lines counted."""
 MAX_SCAN_BYTES = 256 * 1024 * 1024
-"""In a larger file, lines this far from its start can be reached."""
+"""How far from the start of a larger file lines can be reached."""
 REGION_BYTES = 1024 * 1024
-"""Of a larger file, so much is looked at."""
+"""How much of a larger file is read around the requested line."""
 
 Encoding = Literal["utf-8", "utf-16-le", "utf-16-be", "latin-1"]
 
@@ -41,30 +41,30 @@ _MAGIC = (
     (b"\x7fELF", "an ELF program"),
     (b"SQLite format 3\0", "an SQLite database"),
 )
-_LOOKED_AT = 8192
+_SNIFFED_BYTES = 8192
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True):
-    """A file's text, with what is needed to write it back as it was."""
+    """A file's decoded text, with what is needed to write it back unchanged."""
 
     text: str
     bom: bytes = b""
     encoding: Encoding = "utf-8"
 
     def encode(self, text: str) -> bytes:
-        """Bytes of a changed text; UnicodeEncodeError if the encoding lacks a character."""
+        """Encode a changed text; raises UnicodeEncodeError if the encoding lacks a character."""
         errors = "surrogateescape" if self.encoding == "utf-8" else "strict"
         return self.bom + text.encode(self.encoding, errors)
 
     @property
     def crlf(self) -> bool:
-        """Every line ends with CR LF."""
+        """Return whether every line ends with CR LF."""
         ends = self.text.count("\n")
         return ends > 0 and self.text.count("\r\n") == ends
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the text alone would not see."""
+        """Return properties of the file that its text alone does not show."""
         notes = []
         if self.encoding != "utf-8":
             notes.append(f"encoding {self.encoding}")
@@ -78,18 +78,18 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Region(msgspec.Struct, frozen=True, kw_only=True):
-    """A stretch of text, and where in the file it lies."""
+    """A section of a file's text, and its position in the file."""
 
     text: Text
     first_line: int
-    """Number of its first line; negative counts from the file's end."""
+    """Number of its first line; negative numbers count from the end of the file."""
     line_count: int | None = None
-    """Lines of the whole file, where that is known."""
+    """Number of lines in the whole file, if known."""
     ends_file: bool = True
 
 
 class NumberedLines(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbered lines, and how far they go."""
+    """Numbered lines, and the range that they cover."""
 
     body: str
     first: int
@@ -98,20 +98,20 @@ class NumberedLines(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def binary_kind(head: bytes) -> str | None:
-    """What a binary file is, judged by its first bytes; None for text."""
+    """Return the kind of a binary file, judged by its first bytes; None for text."""
     for magic, kind in _MAGIC:
         if head.startswith(magic):
             return kind
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return None
-    return "binary" if b"\0" in head[:_LOOKED_AT] else None
+    return "binary" if b"\0" in head[:_SNIFFED_BYTES] else None
 
 
 def decode(data: bytes) -> Text:
-    """Text that `encode` turns back into the same bytes, whatever they are.
+    """Decode bytes losslessly: `encode` restores the same bytes, whatever they are.
 
-    Not quite UTF-8: stray bytes are carried as surrogates where the rest holds
-    UTF-8 characters, else it is taken as Latin-1, so that its letters can be read.
+    In data that is not quite UTF-8, stray bytes become surrogates if the rest has UTF-8 characters;
+    otherwise it is read as Latin-1, so that its letters are legible.
     """
     for bom, encoding in _BOMS:
         if data.startswith(bom):
@@ -125,9 +125,9 @@ def decode(data: bytes) -> Text:
 
 
 def load(fd: int, shown: str) -> bytes:
-    """The whole of an open file; ToolFailure if it is too large to be edited or is binary."""
+    """Read a whole open file; raises ToolFailure if it is binary or too large to edit."""
     size = os.fstat(fd).st_size
-    head = os.pread(fd, _LOOKED_AT, 0)
+    head = os.pread(fd, _SNIFFED_BYTES, 0)
     refuse_binary(head, size, shown)
     data = read_span(fd, 0, MAX_TEXT_BYTES + 1)
     if len(data) > MAX_TEXT_BYTES:
@@ -139,7 +139,7 @@ def load(fd: int, shown: str) -> bytes:
 
 
 def refuse_binary(head: bytes, size: int, shown: str) -> None:
-    """ToolFailure that says what a binary file is."""
+    """Raise ToolFailure, which names the kind of file, if it is binary."""
     if kind := binary_kind(head):
         raise ToolFailure(
             f"{shown} is {kind}, {size:,} bytes; only text can be read or edited. "
@@ -148,12 +148,12 @@ def refuse_binary(head: bytes, size: int, shown: str) -> None:
 
 
 def region(fd: int, shown: str, first: int) -> tuple[Region, bytes | None]:
-    """The stretch around line `first` (from 1; negative from the end), in bounded memory.
+    """Read the section around line `first` (1-based; negative from the end), in bounded memory.
 
-    With it the whole content, when it is small enough to be held.
+    Also returns the whole content if the file is small enough to be held in memory.
     """
     size = os.fstat(fd).st_size
-    refuse_binary(os.pread(fd, _LOOKED_AT, 0), size, shown)
+    refuse_binary(os.pread(fd, _SNIFFED_BYTES, 0), size, shown)
     data = read_span(fd, 0, MAX_TEXT_BYTES + 1)
     if len(data) <= MAX_TEXT_BYTES:
         text = decode(data)
@@ -161,7 +161,7 @@ def region(fd: int, shown: str, first: int) -> tuple[Region, bytes | None]:
     del data
     if first < 0:
         tail = read_span(fd, max(0, size - REGION_BYTES), REGION_BYTES)
-        # The first line of the stretch is most likely cut.
+        # The first line of the section is probably incomplete.
         text = decode(tail[tail.find(b"\n") + 1 :])
         return Region(text=text, first_line=-count_lines(text.text)), None
     start = _find_line(fd, first, shown)
@@ -175,7 +175,7 @@ def region(fd: int, shown: str, first: int) -> tuple[Region, bytes | None]:
 def window(
     found: Region, first: int, limit: int, *, line_chars: int, max_bytes: int
 ) -> NumberedLines:
-    """Cut out at most `limit` numbered lines from `first` on; long ones cut, `max_bytes` in all."""
+    """Cut out up to `limit` numbered lines from `first`, at most `max_bytes`, long ones cut."""
     text, number = found.text.text, found.first_line
     position = 0
     while number < first and position < len(text):
@@ -197,12 +197,12 @@ def window(
 
 
 def count_lines(text: str) -> int:
-    """Lines as an editor numbers them; a last one without its end counts."""
+    """Count lines as an editor does: a last line without a line end counts."""
     return text.count("\n") + (1 if text and not text.endswith("\n") else 0)
 
 
 def read_span(fd: int, start: int, length: int) -> bytes:
-    """Up to `length` bytes from `start`, whatever the file does meanwhile."""
+    """Read up to `length` bytes from `start`, even if the file shrinks meanwhile."""
     parts = []
     while length > 0 and (part := os.pread(fd, min(length, 1 << 20), start)):
         parts.append(part)
@@ -212,7 +212,7 @@ def read_span(fd: int, start: int, length: int) -> bytes:
 
 
 def _find_line(fd: int, number: int, shown: str) -> int:
-    """Byte offset of a line, counted from 1."""
+    """Return the byte offset of a line, counted from 1."""
     position, wanted = 0, number - 1
     while wanted:
         block = os.pread(fd, 1 << 20, position)
@@ -238,19 +238,18 @@ def _find_line(fd: int, number: int, shown: str) -> int:
 def _shown_line(text: str, start: int, stop: int, limit: int) -> str:
     if stop > start and text[stop - 1] == "\r":
         stop -= 1
-    # Of a longer line no part of a secret is to be left over at its end.
+    # Cutting a longer line must not leave part of a secret at its end.
     beginning = text[start : min(stop, start + limit + LONGEST_SECRET)]
     line = spelled(first_of(beginning, limit), keep="\t")
     left_out = stop - start - limit
     return f"{line}… [{left_out:,} more characters]" if left_out > 0 else line
 
 
-# --- pictures that a person shows to a model ---------------------------------------
+# --- images that the user shows to a model ---------------------------------------------
 
 MAX_IMAGE_BYTES = 3_750_000
-"""As text of base64 that is 5 MB, the most that Anthropic takes of one; the others take more:
-https://docs.anthropic.com/en/docs/build-with-claude/vision
-"""
+"""5 MB as base64, the most that Anthropic accepts for one image; others accept more:
+https://docs.anthropic.com/en/docs/build-with-claude/vision"""
 
 _PICTURES = {
     Regex(r"\x89PNG\r\n\x1a\n"): "PNG",
@@ -258,13 +257,13 @@ _PICTURES = {
     Regex(r"\xff\xd8\xff"): "JPEG",
     Regex(r"RIFF.{4}WEBP", re.DOTALL): "WebP",
 }
-"""How the formats begin that models take pictures in, as Latin-1."""
+"""First bytes, as Latin-1, of the image formats that models accept."""
 
 
 def read_image(fd: int, shown: str) -> ToolOutput | None:
-    """An open file as a picture: in words for the store, whole for the model. None for no picture.
+    """Read an open file as an image: described in words for the store, whole for the model.
 
-    ToolFailure where it is too large to be sent.
+    Returns None if it is not an image; raises ToolFailure if it is too large to be sent.
     """
     head = os.pread(fd, 16, 0).decode("latin-1")
     name = next((name for begins, name in _PICTURES.items() if begins.match(head)), "")

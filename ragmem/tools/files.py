@@ -1,4 +1,4 @@
-"""read_file, create_file, write_file and edit_file."""
+"""Tools that read, create, write and edit files."""
 
 import asyncio
 import hashlib
@@ -34,7 +34,7 @@ PathOf = Annotated[str, arg("Relative or absolute.")]
 
 
 class Looking(AgentTool):
-    """What the tools that look at files share: the way to a target, and to a thread."""
+    """Base of the tools that read files: resolves the path and runs the work in a thread."""
 
     def __init__(self, workspace: Workspace, permissions: Permissions) -> None:
         self._workspace = workspace
@@ -43,7 +43,7 @@ class Looking(AgentTool):
     async def look(
         self, path: str, work: Callable[[Target, str, threading.Event], ToolOutput]
     ) -> ToolOutput:
-        """Do work on what there is at a path, with its form in results; ToolFailure."""
+        """Run work on an existing file, given its path as results show it; raises ToolFailure."""
         target = await self._permissions.read(self.name, path)
         if not target.exists:
             raise self._workspace.not_found(path, target)
@@ -53,7 +53,7 @@ class Looking(AgentTool):
 
 
 class ReadFile(Looking):
-    """Numbered lines of a text file."""
+    """Read a text file as numbered lines."""
 
     name = READ_FILE
     description = (
@@ -71,11 +71,11 @@ class ReadFile(Looking):
         self._seen = seen
 
     def title(self, params: Params) -> str:
-        """The file, and where in it."""
+        """Return the file, and where reading starts."""
         return params.path if params.offset in (0, 1) else f"{params.path} from {params.offset}"
 
     async def run(self, params: Params) -> ToolOutput:
-        """The lines, and how to go on."""
+        """Return the lines, and how to continue."""
         output = await self.look(params.path, lambda target, shown, _: _read(target, shown, params))
         match output.data:
             case {
@@ -127,12 +127,12 @@ def _read(target: Target, shown: str, params: ReadFile.Params) -> ToolOutput:
 
 
 def bracketed(notes: list[str]) -> list[str]:
-    """What stands below a result, as its last line; none where there is nothing to note."""
+    """Return the notes below a result as its last line; empty if there are none."""
     return [f"[{'; '.join(notes)}]"] if notes else []
 
 
 class _Editing(AgentTool):
-    """What the three writing tools share: refuse, show, ask, keep the old, write, remember."""
+    """Base of the tools that write: check, show, ask, save the old content, write, remember."""
 
     def __init__(
         self,
@@ -141,14 +141,14 @@ class _Editing(AgentTool):
         seen: SeenFiles,
         preimages: Path,
     ) -> None:
-        """`preimages` is the folder of files as they were before an edit."""
+        """Set the dependencies; `preimages` is the folder of contents before edits."""
         self._workspace = workspace
         self._permissions = permissions
         self._seen = seen
         self._preimages = preimages
 
     def title(self, params: Any) -> str:
-        """The file."""
+        """Return the file."""
         return str(params.path)
 
     def _target(self, path: str) -> tuple[Target, str]:
@@ -156,7 +156,7 @@ class _Editing(AgentTool):
         return target, self._workspace.record_path(target.real)
 
     async def _load_seen(self, target: Target, shown: str) -> bytes:
-        """An existing file's content, if it is what this session read last."""
+        """Return an existing file's content, if it is what this session last read."""
         before = self._seen.hash_of(shown)
         if before is None:
             raise ToolFailure(
@@ -175,7 +175,7 @@ class _Editing(AgentTool):
     async def _put(
         self, given: str, target: Target, old: bytes | None, new: bytes, done: str
     ) -> ToolOutput:
-        """Write what the person agrees to; without an `old` content it is a new file."""
+        """Write what the user approves; without `old` content, create a new file."""
         from ragmem.tools.rewind import Preimages
 
         shown, cwd = self._workspace.record_path(target.real), self._workspace.cwd
@@ -184,7 +184,7 @@ class _Editing(AgentTool):
         texts = ("", new.decode()) if old is None else (decode(old).text, decode(new).text)
         diff, added, removed = unified_diff(*texts, shown, creates=old is None)
         await self._permissions.edit(self.name, given, target, diff)
-        # The answer took time, in which links may have been laid.
+        # Links may have been created while the user was deciding.
         if self._permissions.writable(given).real != target.real:
             raise workspace.stale(shown)
 
@@ -203,7 +203,7 @@ class _Editing(AgentTool):
         try:
             await interruptible(lambda _: written.append(write()))
         except asyncio.CancelledError:
-            # What is written is told of, and the turn's end is seen to by the caller.
+            # What was written must be reported; the caller handles the end of the turn.
             if not written:
                 raise
         kept, sha256 = written[0], _hash(new)
@@ -219,7 +219,7 @@ class _Editing(AgentTool):
 
 
 class CreateFile(_Editing):
-    """A new file."""
+    """Create a file."""
 
     name = "create_file"
     description = "Create a new file, with any missing folders. Fails if the file exists."
@@ -229,7 +229,7 @@ class CreateFile(_Editing):
         content: Annotated[str, arg("The whole text.")]
 
     async def run(self, params: Params) -> ToolOutput:
-        """Nothing is overwritten."""
+        """Create the file without ever overwriting one."""
         target, shown = self._target(params.path)
         if target.exists:
             raise _exists(shown)
@@ -239,7 +239,7 @@ class CreateFile(_Editing):
 
 
 class WriteFile(_Editing):
-    """A file's whole content."""
+    """Write a file's whole content."""
 
     name = "write_file"
     description = (
@@ -252,7 +252,7 @@ class WriteFile(_Editing):
         content: Annotated[str, arg("The whole new text.")]
 
     async def run(self, params: Params) -> ToolOutput:
-        """Line ends, byte order mark and encoding stay as the file had them."""
+        """Write the file, preserving its line ends, byte order mark and encoding."""
         target, shown = self._target(params.path)
         content = _text(params.content)
         with plain_failures(shown):
@@ -270,7 +270,7 @@ class WriteFile(_Editing):
 
 
 class EditFile(_Editing):
-    """One replacement: exact, or in another indentation where that is plain."""
+    """Replace text: exactly, or with another indentation where that is unambiguous."""
 
     name = "edit_file"
     description = (
@@ -285,7 +285,7 @@ class EditFile(_Editing):
         replace_all: Annotated[bool, arg("Replace every occurrence.")] = False
 
     async def run(self, params: Params) -> ToolOutput:
-        """Line ends, byte order mark, encoding, mode, owner and links stay."""
+        """Edit the file, preserving line ends, byte order mark, encoding, mode, owner and links."""
         target, shown = self._target(params.path)
         if not target.exists:
             raise self._workspace.not_found(params.path, target)
@@ -298,7 +298,7 @@ class EditFile(_Editing):
 
 
 def _replaced(text: str, params: EditFile.Params) -> tuple[str, str]:
-    """The changed text, and where it was changed; ToolFailure where it can't be."""
+    """Return the changed text, and where it changed; raises ToolFailure if `old` does not match."""
     new = _text(params.new)
     try:
         changed, lines = replace_text(text, params.old, new, replace_all=params.replace_all)
@@ -313,7 +313,7 @@ def _replaced(text: str, params: EditFile.Params) -> tuple[str, str]:
 
 
 def _text(content: str) -> str:
-    """ToolFailure for what no text file should hold."""
+    """Return the text, or raise ToolFailure for characters that no text file should contain."""
     if "\0" in content:
         raise ToolFailure("The text contains a NUL character. Nothing was written.")
     try:
@@ -346,19 +346,18 @@ def _hash(data: bytes) -> str:
 
 
 _MAX_COMPARED = 4_000_000
-"""Product of the line counts up to which two middles are compared line by line."""
+"""Largest product of line counts for which two differing middles are compared line by line."""
 _MOST_CHANGED, _CONTEXT = 50, 3
-"""Stretches of a change that are told apart, and lines around each in a diff."""
+"""Most changed ranges that are distinguished, and lines of context around each in a diff."""
 _HUNK = Regex(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 
 
 def unified_diff(old: str, new: str, path: str, *, creates: bool = False) -> tuple[str, int, int]:
-    """A unified diff without its end, and how many lines it adds and removes.
+    """Return a unified diff without a final line end, and how many lines it adds and removes.
 
-    One that `creates` the file comes from /dev/null, as it does elsewhere.
+    A diff that `creates` the file starts from /dev/null, as elsewhere.
 
-    Line ends are left out of sight where both sides have the same; a change of
-    line ends alone shows.
+    Line ends are ignored if both sides have the same ones; a change of line ends alone is shown.
     """
     flat = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     if flat[0] != flat[1]:
@@ -374,9 +373,9 @@ def unified_diff(old: str, new: str, path: str, *, creates: bool = False) -> tup
 
 
 def changed_lines(diff: str) -> list[tuple[int, int, int]]:
-    """First and last line of each stretch that a unified diff changes, as they are afterwards.
+    """Return the first and last line of each changed range, numbered as after the change.
 
-    With how many lines were there before. What was only taken away is told by the line before it.
+    Each comes with how many lines it had before. A pure deletion is marked at the line before it.
     """
     found: list[tuple[int, int, int]] = []
     number, removed = 1, 0

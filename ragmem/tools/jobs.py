@@ -1,4 +1,4 @@
-"""Commands in the background: servers and watchers, which end with the process that began them."""
+"""Background commands, such as servers and watchers, which end with the process that ran them."""
 
 import asyncio
 import threading
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 MOST_RUNNING = 8
 _FIRST_LOOK_S = 1.0
-"""What fails at once has failed by then, and is told with the beginning."""
+"""How long a new job is watched: what fails immediately has failed by then, and is reported."""
 _LONGEST_WAIT_S = 120
 _SHOWN_CHARS = 20_000
 _TICK_S = 0.05
-_ENDED_WITHIN_S = 4.0
+_STOP_WAIT_S = 4.0
 _TITLE_CHARS = 80
 _DISPLAYED = 5
 
 
 class Job:
-    """One command, and what it has written."""
+    """A background command and its output."""
 
     def __init__(self, number: int, command: str, outputs: Path) -> None:
         self.number = number
@@ -38,29 +38,29 @@ class Job:
         self.output = CommandOutput(outputs, lambda _: None)
         self.ended: Ended | None = None
         self.problem = ""
-        """Why it could not be run."""
+        """Why it could not be started."""
         self.is_alone = False
-        """Its ports are its own."""
+        """Whether it has a network of its own, so that its ports are not reachable from outside."""
         self.stop = threading.Event()
         self.thread: threading.Thread
-        self._begun = time.monotonic()
-        self._over: float | None = None
-        self._read = 0
+        self._started_at = time.monotonic()
+        self._ended_at: float | None = None
+        self._read_to = 0
 
     @property
     def is_running(self) -> bool:
-        """Return whether it has not ended yet."""
-        return self._over is None
+        """Whether it has not ended yet."""
+        return self._ended_at is None
 
     @property
     def title(self) -> str:
-        """Return its number and the command, on one line."""
+        """Return its number and command, on one line."""
         return f"job {self.number}: {one_line(self.command, _TITLE_CHARS)}"
 
     @property
     def state(self) -> str:
-        """Return whether it runs or how it ended, for how long, and how much it has written."""
-        lasted = duration(round(((self._over or time.monotonic()) - self._begun) * 1000))
+        """Return whether it runs or how it ended, its duration, and the number of lines written."""
+        lasted = duration(round(((self._ended_at or time.monotonic()) - self._started_at) * 1000))
         if self.is_running:
             how = f"running for {lasted}"
         elif self.ended is None:
@@ -75,25 +75,25 @@ class Job:
 
     @property
     def exit_code(self) -> int | None:
-        """Return its exit code; None while it runs, and where it was stopped."""
+        """Return its exit code; None while it runs, or if it was stopped."""
         return self.ended.status if self.ended and self.ended.reason == "exit" else None
 
     @property
     def has_news(self) -> bool:
-        """Return whether it has written anything that the agent has not read."""
-        return self.output.total > self._read
+        """Whether it has written anything that the agent has not read."""
+        return self.output.total > self._read_to
 
     def news(self) -> str:
-        """Return what it has written since this was asked before, the middle left out of much."""
-        text, self._read = self.output.since(self._read)
+        """Return the output since the last call; if it is long, only its beginning and end."""
+        text, self._read_to = self.output.since(self._read_to)
         return ends_of(text, _SHOWN_CHARS)
 
     def tail(self) -> str:
-        """Return the end of all that it has written."""
+        """Return the end of the whole output."""
         return last_of(self.output.since(0)[0], _SHOWN_CHARS)
 
     def run(self, workspace: Workspace, sandbox: "Sandbox | None") -> None:
-        """Run it to its end; in a thread of its own."""
+        """Run it to its end; called in a thread of its own."""
         try:
             self.ended = run_guarded(
                 self.command, workspace, float("inf"), self.output, self.stop, sandbox
@@ -101,11 +101,11 @@ class Job:
         except OSError as error:
             self.problem = error.strerror or str(error)
         finally:
-            self._over = time.monotonic()
+            self._ended_at = time.monotonic()
 
 
 class Jobs:
-    """The commands that this process has begun in the background."""
+    """The background commands that this process has started."""
 
     def __init__(self, outputs: Path, on_ended: Callable[[Job], None] = lambda _: None) -> None:
         self.all: list[Job] = []
@@ -114,19 +114,20 @@ class Jobs:
 
     @property
     def running(self) -> list[Job]:
-        """Return those that have not ended."""
+        """Return the jobs that have not ended."""
         return [job for job in self.all if job.is_running]
 
     def find(self, number: int) -> Job | None:
-        """Return the job of that number."""
+        """Return the job with that number."""
         return self.all[number - 1] if 0 < number <= len(self.all) else None
 
     async def start(
         self, command: str, workspace: Workspace, sandbox: "Sandbox | None" = None
     ) -> Job:
-        """Begin one, and look at it for a second: what fails at once is ended then. ToolFailure.
+        """Start a job and watch it for a second, so that immediate failures are seen.
 
-        A cancellation cuts the look short, and is seen to by the caller: the job has begun.
+        Raises ToolFailure if too many are running. A cancellation only cuts the watching short,
+        since the job has started; the caller handles it.
         """
         if len(self.running) >= MOST_RUNNING:
             raise ToolFailure(
@@ -140,7 +141,7 @@ class Jobs:
 
         def work() -> None:
             job.run(workspace, sandbox)
-            # A process that ends needs to hear nothing more.
+            # The event loop may be closed by now: a process that is exiting needs no notification.
             with suppress(RuntimeError):
                 if not job.stop.is_set():
                     loop.call_soon_threadsafe(self._on_ended, job)
@@ -152,25 +153,25 @@ class Jobs:
         return job
 
     async def stop(self, *jobs: Job) -> None:
-        """End them, with all that they have started."""
+        """Stop jobs, with all the processes that they have started."""
         for job in jobs:
             job.stop.set()
-        await wait_for(lambda: not any(job.is_running for job in jobs), _ENDED_WITHIN_S)
+        await wait_for(lambda: not any(job.is_running for job in jobs), _STOP_WAIT_S)
 
     async def aclose(self) -> None:
-        """End all of them."""
+        """Stop all jobs."""
         await self.stop(*self.running)
 
 
 async def wait_for(condition: Callable[[], bool], longest_s: float) -> None:
-    """Wait until it is so, or the time is up."""
+    """Wait until the condition is true, or the time is up."""
     deadline = time.monotonic() + longest_s
     while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110 - threads write it
         await asyncio.sleep(_TICK_S)
 
 
 class ReadJob(AgentTool):
-    """Tells how a background command does, and what it has written since that was asked last."""
+    """Report a background command's state, and its output since the last report."""
 
     name = "read_job"
     description = (
@@ -178,7 +179,7 @@ class ReadJob(AgentTool):
         "stop it."
     )
     may_repeat = True
-    """The same call has another answer each time."""
+    """The same call gives a different result each time."""
 
     class Params(Arguments, frozen=True):
         job: Annotated[int, number("The job's number.", 1)]
@@ -196,17 +197,17 @@ class ReadJob(AgentTool):
         self._jobs = jobs
 
     def title(self, params: Params) -> str:
-        """The command, and what is done about it."""
+        """Return the command, and whether it is to be stopped."""
         job = self._jobs.find(params.job)
         return f"{'stop ' if params.stop else ''}{job.title if job else params.job}"
 
     def standing(self) -> str:
-        """What runs, for the beginning of a turn."""
+        """List the running jobs, for the beginning of a turn."""
         running = [f"{job.title} ({job.state})" for job in self._jobs.running]
         return f"In the background: {'; '.join(running)}. See read_job." if running else ""
 
     async def run(self, params: Params) -> ToolOutput:
-        """Return the job's state, and what is new; ToolFailure where there is no such job."""
+        """Return the job's state and its new output; raises ToolFailure if there is no such job."""
         job = self._jobs.find(params.job)
         if job is None:
             numbers = ", ".join(str(each.number) for each in self._jobs.all) or "none"
@@ -219,9 +220,9 @@ class ReadJob(AgentTool):
 
 
 def as_result(job: Job, alone: str = "") -> ToolOutput:
-    """A job's state and what it has written since the last time, as a result.
+    """Return a job's state and its new output as a result.
 
-    `alone` says that its ports are its own.
+    `alone` is the notice that its ports can't be reached from outside; empty if they can.
     """
     new = job.news().rstrip("\n")
     head = f"{job.title[0].upper()}{job.title[1:]}\n{job.state}"

@@ -1,9 +1,9 @@
-"""Servers of the Model Context Protocol that the person has configured, and their tools.
+"""Connect to the MCP servers that the user has configured, and offer their tools to the model.
 
-The first request to a model starts them, and waits for none: what is there when the model is asked
-again is told then; a process that ends soon starts them once the model wants them. A server is
-somebody else's program: what it says is bounded, escaped and data, and what it does wrong costs a
-line, never the turn.
+The first request to a model starts the servers without waiting for them; tools that are ready by a
+later request are listed in that one. A short-lived process starts them only when the model asks. A
+server is a third party's program: what it sends is bounded, escaped and treated as data, and its
+faults cost a message, never the turn.
 """
 
 import asyncio
@@ -41,47 +41,47 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ragmem")
 
 _START_S = 60.0
-"""Some download themselves first."""
+"""Generous, since some servers download themselves first."""
 _WAIT_S = 30.0
-"""The model waits no longer for servers that it has asked for."""
-_END_S = 0.4
-"""A server has so long to end by itself, and so long after each signal."""
-_LOOK_S = 0.1
+"""How long the model waits for servers that it has asked for."""
+_EXIT_S = 0.4
+"""How long a server gets to exit by itself, and again after each signal."""
+_POLL_S = 0.1
 _MOST_TOOLS = 100
-"""Of all servers together: some providers take 128 in a request, the agent's own among them."""
+"""Limit for all servers together: some providers accept 128 in a request, ragmem's own included."""
 _MOST_CHARS = 300_000
-"""Of all that a model is told of them, about 75,000 tokens: it goes out with every request."""
+"""Limit on what all servers add to each request, about 75,000 tokens."""
 _MOST_PAGES = 20
 _MOST_PARTS = 1_000
-"""Of one answer."""
-_NAMED = 5
-"""Tools that are left out, of those that a line names."""
+"""Per result."""
+_MAX_NAMED = 5
+"""How many left-out tools a message names."""
 _MOST_SCHEMA_CHARS = 20_000
 _NO_SCHEMA = "its schema is not valid"
 _DESCRIPTION_CHARS = 2_000
 _RESULT_CHARS = 30_000
 LINE_BYTES = 16_000_000
-"""Of one message: a server that sends a longer one is ended."""
+"""Largest message; a server that sends a longer one is stopped."""
 _HAS_ENDED = "it exited"
 _CONNECT_S = 10.0
 _WANTS_A_KEY = "it answered 401: set a valid key in its `headers`"
-"""There is no sign-in by a browser."""
+"""Signing in through a browser is not supported."""
 _STDERR_BYTES = 2_000
-_IN_WORDS = {"description", "title", "$comment"}
-"""What a schema tells a model in words."""
+_PROSE = {"description", "title", "$comment"}
+"""Keywords of a schema whose values are prose for the model."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-"""Names that every provider takes."""
+"""Tool names that every provider accepts."""
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 class ToolRoom:
-    """What is left of a request for tools: all servers share it, and who is ready first has it."""
+    """The room in a request for MCP tools, shared by all servers: first come, first served."""
 
     def __init__(self) -> None:
         self._tools, self._chars = _MOST_TOOLS, _MOST_CHARS
 
     def lacks(self, chars: int) -> str:
-        """Why a tool of so many characters has none; empty where it has."""
+        """Return why a tool of this size does not fit; empty if it does."""
         if self._tools < 1:
             return f"there are {_MOST_TOOLS} tools of servers already"
         if self._chars < chars:
@@ -89,13 +89,13 @@ class ToolRoom:
         return ""
 
     def take(self, chars: int) -> None:
-        """Give a tool its room."""
+        """Reserve room for a tool."""
         self._tools -= 1
         self._chars -= chars
 
 
 class McpServer:
-    """One of them: `state` says in words how it is, `tools` what it has."""
+    """One MCP server: `state` describes its status in words, `tools` are those that it offers."""
 
     def __init__(
         self, name: str, settings: McpServerConfig, say: Callable[[str], None], room: ToolRoom
@@ -103,58 +103,58 @@ class McpServer:
         self.name = name
         self.state = "not started yet"
         self.tools: tuple[types.Tool, ...] = ()
-        self._settings = settings
+        self._config = settings
         self._say = say
         self._room = room
-        self._is_short = False
-        """Whether a tool had no room."""
+        self._lacks_room = False
+        """Whether any of its tools did not fit."""
         self._session: ClientSession | None = None
         self._task: asyncio.Task[None] | None = None
-        self._refused: list[str] = []
+        self._left_out: list[str] = []
         """Tools that are left out, each with the reason."""
         self.settled = asyncio.Event()
-        """Whether it is ready or has failed."""
+        """Set once the server is ready or has failed."""
         self.gone = asyncio.Event()
 
     def start(self, cwd: Path) -> None:
-        """Start it in the background, where it is not yet."""
+        """Start the server in the background, unless it is started already."""
         if self._task is None:
-            quiet = logging.getLogger("mcp")  # without a handler it would write on the terminal
+            quiet = logging.getLogger("mcp")  # without a handler it would write to the terminal
             quiet.addHandler(logging.NullHandler())
             quiet.propagate = False
             self.state = "starting"
-            self._task = asyncio.create_task(self._live(cwd))
+            self._task = asyncio.create_task(self._connect(cwd))
 
     async def aclose(self) -> None:
-        """End it, and all that it has started."""
+        """Stop the server, and all the processes that it has started."""
         if self._task:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _live(self, cwd: Path) -> None:
-        """Start, list the tools, and stay until it ends or is ended."""
+    async def _connect(self, cwd: Path) -> None:
+        """Start the server, list its tools, and stay connected until it exits or is stopped."""
         stderr = bytearray()
         try:
-            # It takes a second, which is not to be the loop's.
+            # The import takes a second, which must not block the event loop.
             await asyncio.to_thread(import_module, "mcp")
             from mcp import ClientSession
 
             async with (
-                _opened(self._settings, cwd, stderr) as (read, write, ended),
-                _sifted(read, self._refused) as sound,
+                _transport(self._config, cwd, stderr) as (read, write, ended),
+                _filtered(read, self._left_out) as sound,
                 ClientSession(sound, write) as session,
             ):
                 async with asyncio.timeout(_START_S):
-                    await _unless(ended, self._introduce(session))
+                    await _run_until_ended(ended, self._initialize(session))
                 self._session = session
                 self.state = f"ready, {counted(len(self.tools), 'tool')}"
                 self.settled.set()
-                self._lost(await asyncio.shield(ended), stderr)
+                self._disconnected(await asyncio.shield(ended), stderr)
         except Exception as error:
             _log.debug("MCP server %s", self.name, exc_info=True)
-            self._lost(_reason(error), stderr)
+            self._disconnected(_reason(error), stderr)
 
-    def _lost(self, problem: str, stderr: bytearray) -> None:
+    def _disconnected(self, problem: str, stderr: bytearray) -> None:
         if self.gone.is_set():
             return
         last = bytes(stderr).decode("utf-8", "replace").strip().splitlines()[-1:]
@@ -165,13 +165,13 @@ class McpServer:
         self.gone.set()
         self._say(f"MCP server {self.name}: {problem}{told}.")
 
-    async def _introduce(self, session: "ClientSession") -> None:
-        """Greet it and learn its tools; those that no model can be told of are left out."""
+    async def _initialize(self, session: "ClientSession") -> None:
+        """Initialize the session and list the tools that can be offered to a model."""
         from mcp_types import PaginatedRequestParams
 
         await session.initialize()
         found: dict[str, types.Tool] = {}
-        wanted = dict.fromkeys(self._settings.tools, False)
+        wanted = dict.fromkeys(self._config.tools, False)
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
             listed = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
@@ -180,8 +180,8 @@ class McpServer:
                 wanted.update(dict.fromkeys(fits, True))
                 if wanted and not fits:
                     continue
-                if why := await self._unfit(tool):
-                    self._refused.append(f"{one_line(tool.name, 60)!r} ({why})")
+                if why := await self._reserve_room(tool):
+                    self._left_out.append(f"{one_line(tool.name, 60)!r} ({why})")
                 else:
                     found.setdefault(tool.name, tool)
             cursor = listed.next_cursor
@@ -189,15 +189,15 @@ class McpServer:
                 break
         self.tools = tuple(found.values())
         missing = [name for name, is_there in wanted.items() if not is_there]
-        self._refused += [f"{name!r} (it has no tool of that name)" for name in missing]
-        if refused := self._refused:
-            more = f" and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
-            told = ", ".join(refused[:_NAMED]) + more
-            chosen = " Choose them with `tools` in its table." if self._is_short else ""
+        self._left_out += [f"{name!r} (it has no tool of that name)" for name in missing]
+        if refused := self._left_out:
+            more = f" and {len(refused) - _MAX_NAMED} more" if len(refused) > _MAX_NAMED else ""
+            told = ", ".join(refused[:_MAX_NAMED]) + more
+            chosen = " Choose them with `tools` in its table." if self._lacks_room else ""
             self._say(f"MCP server {self.name}: tools left out: {told}.{chosen}")
 
-    async def _unfit(self, tool: "types.Tool") -> str:
-        """Why no model can be told of a tool; empty where one is, and it has its room."""
+    async def _reserve_room(self, tool: "types.Tool") -> str:
+        """Reserve room for a tool; returns why it can't be offered to a model, or empty."""
         if not _NAME.fullmatch(f"{self.name}__{tool.name}"):
             return "its name is too long, or has characters other than letters, digits, _ and -"
         try:
@@ -207,18 +207,18 @@ class McpServer:
         if length > _MOST_SCHEMA_CHARS:
             return f"its schema is longer than {_MOST_SCHEMA_CHARS:,} characters"
         told = length + min(len(tool.description or ""), _DESCRIPTION_CHARS)
-        # It takes 0.3 ms for each property, which are not to be the loop's.
+        # Validation takes 0.3 ms per property, which must not block the event loop.
         has_room = not self._room.lacks(told)
         if has_room and (fault := await asyncio.to_thread(_schema_fault, tool)):
             return fault
         if why := self._room.lacks(told):
-            self._is_short = True
+            self._lacks_room = True
         else:
             self._room.take(told)
         return why
 
     async def call(self, tool: str, arguments: dict[str, Json], timeout_s: float) -> str:
-        """Return what a tool answers; ToolFailure where it fails or says nothing in time."""
+        """Return a tool's result; raises ToolFailure if it fails or does not answer in time."""
         from mcp import MCPError
         from mcp_types import (
             CONNECTION_CLOSED,
@@ -229,9 +229,9 @@ class McpServer:
         )
 
         session = self._session
-        away = f"The server {self.name} is "
+        prefix = f"The server {self.name} is "
         if session is None:
-            raise ToolFailure(away + self.state)
+            raise ToolFailure(prefix + self.state)
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
         try:
             result = await session.send_request(
@@ -240,18 +240,20 @@ class McpServer:
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(10 * _LOOK_S):
+                    async with asyncio.timeout(10 * _POLL_S):
                         await self.gone.wait()
-                    raise ToolFailure(away + self.state) from None
+                    raise ToolFailure(prefix + self.state) from None
             if error.code == REQUEST_TIMEOUT:
                 raise ToolFailure(f"{self.name} did not answer within {timeout_s:g} s.") from None
-            raise ToolFailure(_shown(f"{self.name} answered with an error: {error}")) from None
-        except Exception as error:  # what it answered is none of the protocol's
+            raise ToolFailure(
+                _visible_result(f"{self.name} answered with an error: {error}")
+            ) from None
+        except Exception as error:  # the result does not conform to the protocol
             raise ToolFailure(
                 f"The answer of {self.name} does not follow the protocol ({type(error).__name__})."
             ) from None
         structured = result.structured_content
-        text = _shown(
+        text = _visible_result(
             "\n".join(map(_block_text, result.content))
             or ("" if structured is None else json.dumps(structured, ensure_ascii=False))
         )
@@ -261,7 +263,7 @@ class McpServer:
 
 
 class Servers:
-    """All of them, as long as the process lives."""
+    """All configured servers, for as long as the process lives."""
 
     def __init__(
         self,
@@ -272,8 +274,11 @@ class Servers:
         say: Callable[[str], None],
         waits: bool = False,
     ) -> None:
-        """A call may take `timeout_s`; `say` is told what a person should know. With `waits` they
-        are started once the model wants them: a short process mostly needs none.
+        """Set up the servers; `say` receives messages for the user, and a call may take
+        `timeout_s`.
+
+        With `waits` they are started only when the model asks for them: a short-lived process
+        mostly needs none.
         """
         room = ToolRoom()
         self.all = [McpServer(name, each, say, room) for name, each in configured.items()]
@@ -288,7 +293,7 @@ class Servers:
             )
 
     def tools(self, permissions: Permissions) -> list[Tool]:
-        """Return those that are there by now, after the first call has started the servers."""
+        """Return the tools available by now; without `waits`, the first call starts the servers."""
         if not self._waits:
             self.start()
         ready: list[Tool] = [
@@ -300,22 +305,22 @@ class Servers:
         return [*ready, WaitForServers(self, others)] if others else ready
 
     def start(self) -> None:
-        """Start those that are not, in the background."""
+        """Start the servers that are not started yet, in the background."""
         for server in self.all:
             server.start(self._cwd)
 
     async def aclose(self) -> None:
-        """End them all."""
+        """Stop all servers."""
         await asyncio.gather(*(server.aclose() for server in self.all))
 
 
 class ServerTool:
-    """A server's tool, as `server__tool`; each call asks as a command does."""
+    """A server's tool, named `server__tool`; each call needs approval as a command does."""
 
     effect: Effect = "command"
 
     Params = dict[str, Any]
-    """The server knows them."""
+    """Validated by the server."""
 
     def __init__(
         self, server: McpServer, tool: "types.Tool", permissions: Permissions, timeout_s: float
@@ -323,7 +328,7 @@ class ServerTool:
         self.name = f"{server.name}__{tool.name}"
         said = clip_middle(visible(tool.description or tool.name), _DESCRIPTION_CHARS)
         self.description = f"From the server {server.name}: {said}"
-        self.parameters: dict[str, Json] = {"properties": {}, **_told(tool.input_schema)}
+        self.parameters: dict[str, Json] = {"properties": {}, **_visible_schema(tool.input_schema)}
         self._server = server
         self._tool = tool.name
         self._permissions = permissions
@@ -334,7 +339,7 @@ class ServerTool:
         return one_line(json.dumps(params, ensure_ascii=False), 160)
 
     async def run(self, params: dict[str, Any]) -> ToolOutput:
-        """Ask the person, then call it."""
+        """Ask for approval, then call the tool."""
         shown = json.dumps(params, ensure_ascii=False, indent=2)
         await self._permissions.call(self.name, shown)
         text = await self._server.call(self._tool, params, self._timeout_s)
@@ -342,12 +347,12 @@ class ServerTool:
 
 
 class WaitForServers(AgentTool):
-    """Lets the model wait for servers whose tools it needs."""
+    """Let the model wait for servers whose tools it needs."""
 
     name = "wait_for_servers"
 
     class Params(msgspec.Struct, frozen=True):
-        """None."""
+        """No arguments."""
 
     def __init__(self, servers: Servers, starting: Sequence[McpServer]) -> None:
         names = ", ".join(server.name for server in starting)
@@ -359,11 +364,11 @@ class WaitForServers(AgentTool):
         self._starting = starting
 
     def title(self, _: Params) -> str:
-        """Return whom it waits for."""
+        """Return the servers that it waits for."""
         return ", ".join(server.name for server in self._starting)
 
     async def run(self, params: Params) -> ToolOutput:
-        """Wait until each is ready or has failed, and no longer than half a minute."""
+        """Wait until each server is ready or has failed, at most half a minute."""
         self._servers.start()
         with suppress(TimeoutError):
             async with asyncio.timeout(_WAIT_S):
@@ -377,9 +382,11 @@ class WaitForServers(AgentTool):
 
 
 @asynccontextmanager
-async def _sifted(read: Any, refused: list[str]) -> AsyncIterator[Any]:
-    """What is read, but in lists of tools those that the package takes, as for one that is none it
-    would refuse them all, and of an answer in more parts than anybody reads the first.
+async def _filtered(read: Any, refused: list[str]) -> AsyncIterator[Any]:
+    """Filter the messages read from a server before the mcp package parses them.
+
+    Drops malformed tools from tool lists, since the package would reject the whole list for one,
+    and all but the first parts of oversized results.
     """
     import anyio
 
@@ -390,9 +397,9 @@ async def _sifted(read: Any, refused: list[str]) -> AsyncIterator[Any]:
             async for each in read:
                 result = getattr(getattr(each, "message", None), "result", None)
                 if isinstance(result, dict) and isinstance(result.get("tools"), list):
-                    result["tools"] = _sound_tools(result["tools"], refused)
+                    result["tools"] = _valid_tools(result["tools"], refused)
                 if isinstance(result, dict) and isinstance(result.get("content"), list):
-                    _keep_first(result["content"])
+                    _truncate_parts(result["content"])
                 await tell.send(each)
 
     task = asyncio.create_task(pass_on())
@@ -404,15 +411,15 @@ async def _sifted(read: Any, refused: list[str]) -> AsyncIterator[Any]:
         sound.close()
 
 
-def _keep_first(parts: list[Any]) -> None:
-    """Let one line stand for the rest."""
+def _truncate_parts(parts: list[Any]) -> None:
+    """Replace all parts beyond the limit with a line that counts them."""
     left = len(parts) - _MOST_PARTS
     if left > 0:
         parts[_MOST_PARTS:] = [{"type": "text", "text": f"[{left:,} more parts left out]"}]
 
 
-def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
-    """Those with a name and a schema of an object, which is what one without a type stands for."""
+def _valid_tools(told: list[Any], refused: list[str]) -> list[Any]:
+    """Return the tools with a name and an object schema, whose type may be missing."""
     from mcp_types.methods import parse_server_result
     from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
@@ -426,12 +433,12 @@ def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
         if not isinstance(schema, dict) or schema.get("type", "object") != "object":
             refused.append(f"{one_line(name, 60)!r} (its schema does not describe an object)")
             continue
-        if schema.get("properties") == []:  # how some write that there are none
+        if schema.get("properties") == []:  # some servers write an empty list if there are none
             schema = {**schema, "properties": {}}
         tool = {**each, "inputSchema": {**schema, "type": "object"}}
         is_sound = isinstance(schema.get("properties", {}), dict)
         try:
-            # As strictly as the session will.
+            # Validate as strictly as the session will.
             parse_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [tool]})
         except ValueError:
             is_sound = False
@@ -442,8 +449,8 @@ def _sound_tools(told: list[Any], refused: list[str]) -> list[Any]:
     return sound
 
 
-async def _unless(ended: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -> None:
-    """Do the work; ConnectionError where the server ends before that is done."""
+async def _run_until_ended(ended: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -> None:
+    """Run the work; raises ConnectionError if the server exits before it is done."""
     task = asyncio.create_task(work)
     try:
         await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -461,25 +468,25 @@ def _schema_fault(tool: "types.Tool") -> str:
 
     try:
         validator_for(tool.input_schema).check_schema(tool.input_schema)
-    except Exception:  # of a strange one, such as with a number for $schema, it may be any
+    except Exception:  # a malformed schema, such as one with a number as $schema, can raise any
         return _NO_SCHEMA
     return ""
 
 
-def _told(schema: Any) -> Any:
-    """A schema with what hides in its descriptions shown; values and names are as they are."""
+def _visible_schema(schema: Any) -> Any:
+    """Make hidden characters visible in a schema's descriptions, but not in values and names."""
     if isinstance(schema, list):
-        return [_told(each) for each in schema]
+        return [_visible_schema(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     return {
-        name: visible(each) if name in _IN_WORDS and isinstance(each, str) else _told(each)
+        name: visible(each) if name in _PROSE and isinstance(each, str) else _visible_schema(each)
         for name, each in schema.items()
     }
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong, in a few words."""
+    """Summarize an error in a few words."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if type(error).__name__ == "ValidationError":
@@ -488,17 +495,17 @@ def _reason(error: BaseException) -> str:
         return f"it did not answer within {_START_S:g} s, and was stopped"
     if isinstance(error, FileNotFoundError):
         return f"there is no command {one_line(str(error.filename), 100)!r}"
-    # Of a program's own failure the file stands beside the system's words.
+    # A program that fails to start is described by the system's message, without its file.
     said = str(error) if isinstance(error, OSError) else in_the_systems_words(error)
     return one_line(redact(said), 200).rstrip(".") or type(error).__name__
 
 
-def _shown(text: str) -> str:
+def _visible_result(text: str) -> str:
     return ends_of(visible(plain(text)), _RESULT_CHARS)
 
 
 def _block_text(block: "types.ContentBlock") -> str:
-    """A part of an answer as text; what is none is named."""
+    """Return a part of a result as text; a part that is not text is only named."""
     match block.type:
         case "text":
             return block.text
@@ -511,26 +518,27 @@ def _block_text(block: "types.ContentBlock") -> str:
             return f"[{kind}, {block.mime_type}, {len(block.data):,} characters: not shown]"
 
 
-# --- how a server is reached ------------------------------------------------------
+# --- transports ---------------------------------------------------------------------
 
 
-Opened = tuple[Any, Any, asyncio.Future[str]]
-"""What is read, what is written, and, when nothing more comes, why."""
+Transport = tuple[Any, Any, asyncio.Future[str]]
+"""What to read from, what to write to, and a future with the reason when reading ends."""
 
 
-def _opened(
+def _transport(
     settings: McpServerConfig, cwd: Path, stderr: bytearray
-) -> AbstractAsyncContextManager[Opened]:
+) -> AbstractAsyncContextManager[Transport]:
     if settings.url:
-        return _address(settings.url, _filled(settings.headers, is_sent=True))
-    environ = child_environment() | _filled(settings.env)
-    return _process([settings.command, *settings.args], environ, cwd, stderr)
+        return _over_http(settings.url, _expanded(settings.headers, is_sent=True))
+    environ = child_environment() | _expanded(settings.env)
+    return _over_stdio([settings.command, *settings.args], environ, cwd, stderr)
 
 
-def _filled(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, str]:
-    """With what `${NAME}` stands for, which is then known for a secret.
+def _expanded(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, str]:
+    """Replace `${NAME}` with the environment variable's value, which is redacted from then on.
 
-    What `is_sent` as a header is a key for one line: ValueError where it is longer.
+    With `is_sent`, the values are HTTP headers; raises ValueError for one that can't be a header
+    line.
     """
 
     def checked(value: str, where: str) -> str:
@@ -552,16 +560,16 @@ def _filled(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, st
 
 
 @asynccontextmanager
-async def _address(url: str, headers: dict[str, str]) -> AsyncIterator[Opened]:
+async def _over_http(url: str, headers: dict[str, str]) -> AsyncIterator[Transport]:
     from httpx2 import AsyncClient, Response, Timeout
     from mcp.client.streamable_http import streamable_http_client
 
     async def check(response: Response) -> None:
-        # The package would say only that there was an error.
+        # The package would only report that there was an error.
         if response.status_code == 401:
             raise PermissionError(_WANTS_A_KEY)
 
-    # How long an answer may take is a matter of each request: a tool may work for minutes.
+    # Each request sets its own timeout for the answer: a tool may work for minutes.
     patience = Timeout(_CONNECT_S, read=None)
     async with (
         AsyncClient(headers=headers, timeout=patience, event_hooks={"response": [check]}) as client,
@@ -571,13 +579,13 @@ async def _address(url: str, headers: dict[str, str]) -> AsyncIterator[Opened]:
 
 
 @asynccontextmanager
-async def _process(
+async def _over_stdio(
     command: Sequence[str], environ: Mapping[str, str], cwd: Path, stderr: bytearray
-) -> AsyncIterator[Opened]:
-    """A process with a group of its own, all of which is ended.
+) -> AsyncIterator[Transport]:
+    """Run a server as a process group of its own, all of which is terminated on exit.
 
-    The package's own transport waits for seconds where a server does not end, and reads lines
-    of any length.
+    The package's own transport waits for seconds if a server does not exit, and reads lines of any
+    length.
     """
     import anyio
     from mcp.shared.message import SessionMessage
@@ -597,36 +605,36 @@ async def _process(
     tell, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, told = anyio.create_memory_object_stream[SessionMessage](0)
     reading = asyncio.create_task(_read(process.stdout, tell))
-    ended = asyncio.create_task(_ended(process, reading))
+    ended = asyncio.create_task(_wait_for_end(process, reading))
     tasks = [
         reading,
         ended,
         asyncio.create_task(_write(process.stdin, told)),
-        asyncio.create_task(_keep_end(process.stderr, stderr)),
+        asyncio.create_task(_keep_tail(process.stderr, stderr)),
     ]
     try:
         yield read, write, ended
     finally:
         for stream in (tell, read, write, told):
             stream.close()
-        if await settled(_closed(process, tasks)):
+        if await settled(_close(process, tasks)):
             raise asyncio.CancelledError
 
 
-async def _closed(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task[Any]]) -> None:
+async def _close(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task[Any]]) -> None:
     if process.stdin:
         process.stdin.close()
-    await _end(process.pid)
+    await _terminate(process.pid)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    # What has left its group may hold the pipes open.
+    # A process that left the group may hold the pipes open.
     getattr(process, "_transport").close()  # noqa: B009 - nothing public closes them
     await asyncio.sleep(0)
 
 
 async def _read(stdout: asyncio.StreamReader, tell: Any) -> str:
-    """Pass its messages on; return why no more are read."""
+    """Forward the server's messages; return why reading ended."""
     from anyio import BrokenResourceError, ClosedResourceError
     from mcp.shared.message import SessionMessage
 
@@ -646,23 +654,23 @@ async def _read(stdout: asyncio.StreamReader, tell: Any) -> str:
 
 
 def read_message(line: bytes) -> Any:
-    """A message of the protocol; None where it is none: programs print all sorts of things."""
+    """Parse a protocol message; None for anything else, since programs print all sorts of lines."""
     from mcp_types import jsonrpc_message_adapter
 
     with suppress(ValueError):
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    # Half of a character, where a program cut a text, and what lies deep, the package does not
-    # read; who called would wait for the answer until the time is over.
+    # The package rejects lone surrogates, left where a program cut a text, and deep nesting;
+    # without this fallback the caller would wait for the answer until its timeout.
     with suppress(ValueError, RecursionError):
         plain_text = clean(json.dumps(json.loads(line), ensure_ascii=False))
         return jsonrpc_message_adapter.validate_python(json.loads(plain_text), by_name=False)
     return None
 
 
-async def _ended(process: asyncio.subprocess.Process, reading: asyncio.Task[str]) -> str:
-    """Until it is gone, or says nothing more: what it started may hold its pipes open."""
+async def _wait_for_end(process: asyncio.subprocess.Process, reading: asyncio.Task[str]) -> str:
+    """Wait until the process exits or closes its output; its children may hold the pipes open."""
     while process.returncode is None and not reading.done():
-        await asyncio.wait({reading}, timeout=_LOOK_S)
+        await asyncio.wait({reading}, timeout=_POLL_S)
     return reading.result() if reading.done() else _HAS_ENDED
 
 
@@ -674,21 +682,21 @@ async def _write(stdin: asyncio.StreamWriter, told: Any) -> None:
             await stdin.drain()
 
 
-async def _keep_end(stderr: asyncio.StreamReader, kept: bytearray) -> None:
+async def _keep_tail(stderr: asyncio.StreamReader, kept: bytearray) -> None:
     while data := await stderr.read(4096):
         kept += data
         del kept[:-_STDERR_BYTES]
 
 
-async def _end(group: int) -> None:
-    """End a process whose stdin is closed, with all of its group."""
+async def _terminate(group: int) -> None:
+    """Terminate a process group: wait, as its stdin is closed, then SIGTERM, then SIGKILL."""
     for number in (0, signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + _END_S
+        deadline = time.monotonic() + _EXIT_S
         while True:
             try:
                 os.killpg(group, number)
             except (ProcessLookupError, PermissionError):
-                return  # nothing of it is left, or nothing that is ours
+                return  # nothing is left, or nothing that belongs to this user
             number = 0
             if time.monotonic() > deadline:
                 break

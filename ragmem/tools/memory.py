@@ -1,7 +1,7 @@
-"""What the agent knows, learns and looks up: memories, past results, all of memory at once.
+"""Tools over the memory: what the agent knows, learns and looks up, including past results.
 
-None of these tools needs approval: what is remembered is shown to the person, and can be
-forgotten. There is no tool to change or delete a memory.
+None of these tools needs approval: what is remembered is shown to the user, who can delete it.
+There is no tool to change or delete a memory.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _SESSIONS = 5
 
 
 class _OverMemory(AgentTool):
-    """What the tools over the facts share."""
+    """Base of the tools that need facts."""
 
     def __init__(self, memory: Memory, facts: "Facts", session: Session) -> None:
         self._memory = memory
@@ -49,7 +49,7 @@ class _OverMemory(AgentTool):
 
 
 class SearchMemories(_OverMemory):
-    """Looks up facts, and what was said and done."""
+    """Search facts, and what was said and done."""
 
     name = "search_memories"
     description = (
@@ -70,14 +70,14 @@ class SearchMemories(_OverMemory):
         self._scope: ScopeName = scope
 
     def title(self, params: Params) -> str:
-        """What is looked for."""
+        """Return the query."""
         tags = f" ({', '.join(params.subjects)})" if params.subjects else ""
         return f"{params.query}{tags}"
 
     async def run(self, params: Params) -> ToolOutput:
-        """Facts first, then turns and summaries, each with its date and where it comes from."""
+        """Return facts first, then turns and summaries, each with its date and source."""
         now = utc_now().astimezone()
-        facts, hits = await _reachable(self._found(params))
+        facts, hits = await _from_store(self._found(params))
         parts = [
             _section("Facts", [fact_entry(hit, now) for hit in facts]),
             _section(
@@ -101,11 +101,11 @@ class SearchMemories(_OverMemory):
             subjects=tuple(subject.casefold() for subject in params.subjects),
             floor=False,
         )
-        said = _said(self._memory, self._session, self._scope, params.query, params.limit)
+        said = _search_turns(self._memory, self._session, self._scope, params.query, params.limit)
         return facts, await said
 
 
-async def _said(
+async def _search_turns(
     memory: Memory,
     session: Session,
     scope: ScopeName,
@@ -113,7 +113,7 @@ async def _said(
     limit: int,
     floor: float | None = None,
 ) -> list[Hit]:
-    """What was said and done, but for the turn in flight, which is no memory."""
+    """Search earlier turns and summaries, leaving out the running turn."""
     running = memory.running_turn(session.session_id)
     question = Question(
         text=text,
@@ -127,7 +127,7 @@ async def _said(
 
 
 class GetRecentMemories(_OverMemory):
-    """Lists what was remembered last, and the last conversations."""
+    """List the latest memories and sessions."""
 
     name = "get_recent_memories"
     description = (
@@ -139,15 +139,15 @@ class GetRecentMemories(_OverMemory):
         limit: Annotated[int, number("At most this many.", 1, _MOST)] = 10
 
     def title(self, params: Params) -> str:
-        """How many."""
+        """Return the limit."""
         return f"the latest {params.limit}"
 
     async def run(self, params: Params) -> ToolOutput:
-        """Memories, then sessions, each with its age."""
+        """Return memories, then sessions, each with its age."""
         now = utc_now().astimezone()
         project_id = self._session.project_id
-        memories = await _reachable(self._facts.recent(project_id=project_id, limit=params.limit))
-        sessions = await _reachable(
+        memories = await _from_store(self._facts.recent(project_id=project_id, limit=params.limit))
+        sessions = await _from_store(
             self._memory.sessions(
                 SessionQuery(project_ids=(project_id,), limit=min(params.limit, _SESSIONS) + 1)
             )
@@ -175,7 +175,7 @@ def _session_entry(session: Session, now: datetime) -> str:
 
 
 class Remember(_OverMemory):
-    """Keeps what the model thinks worth knowing; whose word it is, the turn tells."""
+    """Store what the model finds worth remembering; the running turn shows who vouches for it."""
 
     name = REMEMBER
     description = (
@@ -197,13 +197,13 @@ class Remember(_OverMemory):
         ttl: Annotated[str | None, arg("How long it stays true, such as 1h, 7d or 2w.")] = None
 
     def title(self, params: Params) -> str:
-        """What is to be remembered."""
+        """Return the memory's text."""
         return params.content
 
     async def run(self, params: Params) -> ToolOutput:
-        """Store it, or say why not."""
+        """Store the memory; raises ToolFailure with the reason if it is refused."""
         session, cwd = self._session, Path(self._session.cwd)
-        # Long results are looked through for its words.
+        # In a thread, because it searches long results for the memory's words.
         vouched = await asyncio.to_thread(
             vouch,
             params.content,
@@ -223,18 +223,18 @@ class Remember(_OverMemory):
             subjects=params.subjects,
             trust=vouched.trust,
             source="chat",
-            # What the person did not say of themselves stays in this project.
+            # What the user did not say about themselves stays in this project.
             scope=None if vouched.trust == "person" else "project",
             ttl=params.ttl,
             at=vouched.at,
             evidence=vouched.evidence,
         )
-        done = await _reachable(self._facts.remember(draft, session.project_id))
-        return _told(done)
+        done = await _from_store(self._facts.remember(draft, session.project_id))
+        return _outcome(done)
 
 
 def memory_tools(memory: Memory, session: Session, scope: ScopeName) -> list[Tool]:
-    """The tools over the memory; without facts the looking up of earlier results alone."""
+    """Return the tools over the memory; without facts, only the one that brings back results."""
     tools: list[Tool] = [RecallResult(partial(memory.find_tool_call, session))]
     if memory.facts is not None:
         facts = memory.facts
@@ -247,7 +247,7 @@ def memory_tools(memory: Memory, session: Session, scope: ScopeName) -> list[Too
 
 
 def written_event(done: Remembered) -> MemoryWritten | None:
-    """What the person is to see of it; None where nothing changed."""
+    """Return the event that shows the user what was remembered; None if nothing changed."""
     memory = done.memory
     if memory is None or done.action not in ("added", "updated"):
         return None
@@ -262,19 +262,19 @@ def written_event(done: Remembered) -> MemoryWritten | None:
 
 
 def fact_entry(hit: FactHit, now: datetime) -> str:
-    """A memory that was found, on one line: what is said about it stands before it."""
+    """Return a found memory on one line, its text preceded by its properties."""
     return memory_entry(hit.memory, now, f"Relevance: {hit.relevance}")
 
 
 def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:
-    """A turn or summary that was found from within a session: where it is from, what it says."""
+    """Return a found turn or summary: its source, then what it says."""
     what = f"turn {hit.turn.turn_index}" if hit.turn else f"summary, level {hit.level}"
     where = "this session" if hit.session_id == session_id else hit.where()
     about = [what, where, _date(hit.at, now), ago(hit.at, now), f"Relevance: {hit.relevance}"]
     said = [hit.summary.text] if hit.summary else []
     if hit.turn:
         said = [f"User: {hit.turn.user_message}", f"Assistant: {answered(hit.turn, query)}"]
-    # Of a long text what the query is about.
+    # Reduce a long text to the part that is relevant to the query.
     said = [passage(each, query, _QUOTED_CHARS) for each in said]
     lines = [one_line(each, 2 * _QUOTED_CHARS) for each in said if each.strip()]
     lines += [one_line(hit.since, 2 * _QUOTED_CHARS)] if hit.since else []
@@ -282,7 +282,7 @@ def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:
 
 
 def memory_entry(memory: MemoryRecord, now: datetime, *more: str) -> str:
-    """A memory on one line."""
+    """Return a memory on one line."""
     about = [
         short_id(memory.memory_id),
         memory.kind,
@@ -296,8 +296,8 @@ def memory_entry(memory: MemoryRecord, now: datetime, *more: str) -> str:
     return f"- [{', '.join(about)}] {text}{subjects if memory.subjects else ''}"
 
 
-def _told(done: Remembered) -> ToolOutput:
-    """What became of it, for the model and for the person."""
+def _outcome(done: Remembered) -> ToolOutput:
+    """Report the outcome to the model and to the user."""
     memory = done.memory
     if memory is None or done.action == "refused":
         raise ToolFailure(done.note or "Not remembered.")
@@ -316,8 +316,8 @@ def _told(done: Remembered) -> ToolOutput:
     )
 
 
-async def _reachable(work: Awaitable[T]) -> T:
-    """What the memory answers; ToolFailure when it can't."""
+async def _from_store(work: Awaitable[T]) -> T:
+    """Await a result from the store; raises ToolFailure if the store is unavailable."""
     try:
         return await work
     except StoreError as error:
@@ -333,13 +333,13 @@ def _date(at: datetime, now: datetime) -> str:
 
 
 FindCall = Callable[[str], Awaitable[ToolCall | None]]
-"""A tool call of this session by the end of its id."""
+"""Finds a tool call of this session by the end of its id."""
 
 _MOST_CHARS = 20_000
 
 
 class RecallResult(AgentTool):
-    """Brings back a result that was left out of the request."""
+    """Bring back a result that was left out of the request."""
 
     name = "recall_result"
     description = (
@@ -356,11 +356,11 @@ class RecallResult(AgentTool):
         self._find = find
 
     def title(self, params: Params) -> str:
-        """The id."""
+        """Return the id."""
         return params.id
 
     async def run(self, params: Params) -> ToolOutput:
-        """A part of the stored result, with what it was and how long it is."""
+        """Return part of the stored result, with the call that it belongs to and its length."""
         call = await self._find(params.id)
         if call is None:
             raise ToolFailure(
@@ -383,7 +383,7 @@ class RecallResult(AgentTool):
 
 
 FindHits = Callable[[str, int], Awaitable[Sequence[CodeHit]]]
-"""The scopes that bear on a text, at most so many, best first."""
+"""Finds the scopes that are relevant to a text, best first, up to a limit."""
 
 _MOST_HITS = 30
 _SHOWN_LINES = 8
@@ -391,7 +391,7 @@ _LINE_CHARS = 160
 
 
 class BrainSearch(AgentTool):
-    """Looks through the scopes of the project's files, and through what was said and learned."""
+    """Search the scopes of the project's files, and what was said and learned."""
 
     name = "brain_search"
     description = (
@@ -413,7 +413,7 @@ class BrainSearch(AgentTool):
         *,
         show: Callable[[str], str],
     ) -> None:
-        """`show` writes a path of the project as the agent does; no `memory`: code alone."""
+        """Set the sources; `show` writes a path as the agent does; without `memory`, only code."""
         self._find = find
         self._memory = memory
         self._session = session
@@ -421,16 +421,16 @@ class BrainSearch(AgentTool):
         self._show = show
 
     def title(self, params: Params) -> str:
-        """What is looked for."""
+        """Return the query."""
         return params.query
 
     async def run(self, params: Params) -> ToolOutput:
-        """Code and memory in one list, each hit labelled; best first."""
+        """Return code and memories in one list, best first, each hit labelled."""
         problems: list[str] = []
         code, facts, said = await asyncio.gather(
-            _tried(self._find(params.query, params.limit), problems),
-            _tried(self._facts(params), problems),
-            _tried(self._said(params), problems),
+            _or_problem(self._find(params.query, params.limit), problems),
+            _or_problem(self._facts(params), problems),
+            _or_problem(self._search_turns(params), problems),
         )
         if len(problems) == 3:
             raise ToolFailure(f"The search failed: {problems[0]} Use grep_files.")
@@ -438,10 +438,10 @@ class BrainSearch(AgentTool):
         own = self._session.session_id
         columns: list[list[tuple[str, CodeHit | None]]] = [
             [(self._code_entry(hit), hit) for hit in code],
-            [(_of_memory(fact_entry(hit, now)), None) for hit in facts],
-            [(_of_memory(hit_entry(hit, params.query, own, now)), None) for hit in said],
+            [(_labelled(fact_entry(hit, now)), None) for hit in facts],
+            [(_labelled(hit_entry(hit, params.query, own, now)), None) for hit in said],
         ]
-        # Scores of different kinds don't compare: each goes by its place in its own list.
+        # Scores of different kinds are not comparable: each hit goes by its rank in its own list.
         entries = [each for row in zip_longest(*columns) for each in row if each][: params.limit]
         hits = [hit for _, hit in entries if hit]
         text = "\n\n".join(entry for entry, _ in entries)
@@ -462,11 +462,13 @@ class BrainSearch(AgentTool):
             params.query, project_id=self._session.project_id, limit=params.limit
         )
 
-    async def _said(self, params: Params) -> list[Hit]:
+    async def _search_turns(self, params: Params) -> list[Hit]:
         if self._memory is None:
             return []
         memory, floor = self._memory, self._memory.floor
-        return await _said(memory, self._session, self._scope, params.query, params.limit, floor)
+        return await _search_turns(
+            memory, self._session, self._scope, params.query, params.limit, floor
+        )
 
     def _code_entry(self, hit: CodeHit) -> str:
         path = self._show(hit.path)
@@ -485,17 +487,17 @@ class BrainSearch(AgentTool):
         return "\n".join([head, *rows, *([f"     … {more:,} more lines"] if more > 0 else [])])
 
     def _file(self, hit: CodeHit) -> dict[str, Json]:
-        """What the accessed files and the turn's references are told by."""
+        """Return a hit as stored, which access records and the turn's references are read from."""
         lines: list[Json] = [hit.start_line, hit.end_line]
         return {"path": self._show(hit.path), "scope_id": hit.scope_id, "lines": lines}
 
 
-def _of_memory(entry: str) -> str:
+def _labelled(entry: str) -> str:
     return f"[memory] {entry.removeprefix('- ')}"
 
 
-async def _tried(work: Awaitable[Sequence[T]], problems: list[str]) -> Sequence[T]:
-    """What is found; why nothing could be goes to the problems."""
+async def _or_problem(work: Awaitable[Sequence[T]], problems: list[str]) -> Sequence[T]:
+    """Await a search's results; if it fails, return none and append the reason to `problems`."""
     try:
         return await work
     except RagmemError as error:

@@ -1,9 +1,10 @@
-"""Who may do what: modes, a person's rules, what always asks, and approvals of what was shown.
+"""Decide what is allowed: by mode, by the user's rules, by lists of protected files, by asking.
 
-No command is ever taken for harmless by itself: every command asks, unless the mode or a rule
-that the person has written lets it through. A rule is a tool's name, `edit_file`, or with a
-pattern, `edit_file(src/**)`. A command's is held against each command that a line runs, not
-against how the line begins: quoting, pipes and substitutions of published allow-lists' falls ask.
+No command is considered harmless by itself: each needs approval, unless the mode or one of the
+user's rules allows it. A rule is a tool's name, `edit_file`, or has a pattern, `edit_file(src/**)`.
+A rule for commands is matched against each command that a line runs, not against the beginning of
+the line, so that the quoting, pipes and substitutions by which published allowlists were bypassed
+need approval.
 """
 
 import asyncio
@@ -42,9 +43,9 @@ from ragmem.tools.bash import (
 )
 from ragmem.tools.workspace import Target, Workspace, alternatives, matcher, show_name
 
-# --- what always asks ---------------------------------------------------------------
+# --- protected files -------------------------------------------------------------------
 
-_FOLDERS = {
+_PROTECTED_FOLDERS = {
     # version control, and what it runs
     ".git", ".hg", ".svn", ".jj", ".husky", ".githooks",
     # shells
@@ -61,8 +62,8 @@ _FOLDERS = {
     # keys, and who may log in
     ".ssh", ".gnupg",
 }  # fmt: skip
-_FILES = {
-    # what agents obey
+_PROTECTED_FILES = {
+    # instructions that agents follow
     "agents.md", "agents.override.md", "agent.md", "claude.md", "claude.local.md", "gemini.md",
     "qwen.md", "warp.md", "conventions.md", "copilot-instructions.md", ".cursorrules",
     ".windsurfrules", ".clinerules", ".roorules", ".goosehints", ".rules", "skill.md",
@@ -86,7 +87,7 @@ _FILES = {
     ".pylintrc", "pylintrc", ".devcontainer.json", ".eslintrc.js", ".eslintrc.cjs",
     "eslint.config.js", "eslint.config.mjs", ".ghci", ".gdbinit", ".lldbinit",
     ".code-workspace",
-    # package managers and builds: whom they trust, and what they load
+    # package managers and builds: what they trust, and what they load
     ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pnpmfile.mjs", "bunfig.toml",
     ".pnp.cjs", ".pnp.loader.mjs", "uv.toml",
     ".pypirc", "pip.conf", ".pip.conf", "pip.ini", ".condarc", ".netrc", ".curlrc", ".wgetrc",
@@ -99,10 +100,10 @@ _FILES = {
     ".woodpecker.yml", "dependabot.yml", ".gitpod.yml", ".replit", "buildspec.yml",
     "cloudbuild.yaml", ".drone.yaml", ".woodpecker.yaml",
 }  # fmt: skip
-_IN_REPOSITORY = {"config", "config.worktree", "commondir", "hooks", "modules", "worktrees"}
-"""Beside a HEAD, which makes a folder a repository without `.git`."""
-_WITHIN = (
-    # Parts that follow each other anywhere in a path; a path that ends in them is one of them.
+_REPOSITORY_FILES = {"config", "config.worktree", "commondir", "hooks", "modules", "worktrees"}
+"""Protected next to a HEAD, which makes a folder a repository without `.git`."""
+_PROTECTED_PAIRS = (
+    # Consecutive parts anywhere in a path; a path that ends in them is protected itself.
     (".github", "workflows"), (".github", "actions"), (".github", "instructions"),
     (".github", "prompts"), (".github", "agents"), (".cargo", "config.toml"), (".cargo", "config"),
     (".config", "autostart"), (".config", "systemd"), (".config", "fish"), (".config", "git"),
@@ -113,7 +114,7 @@ _WITHIN = (
     (".yarn", "releases"), (".ipython", "profile_default"), (".gradle", "init.d"),
     (".mvn", "extensions.xml"), (".mvn", "jvm.config"), (".mvn", "maven.config"),
 )  # fmt: skip
-_ENDINGS = (
+_SUFFIXES = (
     # systemd's units, desktop entries, launchd's jobs, what Python runs when it starts
     ".service", ".timer", ".socket", ".desktop", ".plist", ".pth", ".code-workspace",
     ".instructions.md", ".mdc", ".sublime-project",
@@ -121,28 +122,28 @@ _ENDINGS = (
 
 
 def protection(real: Path) -> str | None:
-    """What of a real path is in the table, if anything is; else None."""
+    """Return the part of a real path that makes it protected; None if nothing does."""
     parts = [_fold(part) for part in real.parts]
     for at, part in enumerate(parts):
-        if part in _FOLDERS:
+        if part in _PROTECTED_FOLDERS:
             return show_name(real.parts[at])
     for at, pair in enumerate(pairwise(parts)):
-        if pair in _WITHIN:
+        if pair in _PROTECTED_PAIRS:
             return show_name("/".join(real.parts[at : at + 2]))
     above = (real, *real.parents) if real.is_absolute() else ()
     if found := next(filter(is_of_repository, above), None):
         return show_name(found.name)
     name = parts[-1]
-    return show_name(real.name) if name in _FILES or name.endswith(_ENDINGS) else None
+    return show_name(real.name) if name in _PROTECTED_FILES or name.endswith(_SUFFIXES) else None
 
 
 def is_of_repository(path: Path) -> bool:
-    """Whether it leads git to programs, in a folder that git takes for a repository."""
-    return _fold(path.name) in _IN_REPOSITORY and os.path.lexists(path.parent / "HEAD")
+    """Return whether a path makes git run programs, in a folder that git takes for a repository."""
+    return _fold(path.name) in _REPOSITORY_FILES and os.path.lexists(path.parent / "HEAD")
 
 
 def _fold(name: str) -> str:
-    """As file systems that ignore case, composition and invisible characters compare."""
+    """Normalize a name as file systems do that ignore case, composition and invisible marks."""
     visible = "".join(c for c in name if unicodedata.category(c) != "Cf")
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", visible).casefold())
 
@@ -150,7 +151,7 @@ def _fold(name: str) -> str:
 # --- rules ----------------------------------------------------------------------
 
 OUTSIDE = "outside_sandbox"
-"""Rules of this name are for commands too: for their leaving the sandbox."""
+"""Tool name in rules that let commands leave the sandbox, or forbid it."""
 _RULE = Regex(r"([A-Za-z_][\w-]*)(?:\((.+)\))?", re.DOTALL)
 _MOST_HIDDEN, _MOST_LOOKED_AT = 1_000, 50_000
 
@@ -160,23 +161,23 @@ class PermissionRule(msgspec.Struct, frozen=True):
 
     tool: str
     pattern: str = ""
-    """Of commands or paths; empty: each call."""
+    """Matches commands or paths; empty: every call."""
 
     def covers_path(self, names: Sequence[str]) -> bool:
         """Return whether any of a file's names matches."""
         return not self.pattern or any(map(_path_matcher(self.pattern), names))
 
     def covers_command(self, command: CommandWords) -> bool:
-        """Return whether it matches, as it is spelled with the quotes that it needs."""
+        """Return whether a command matches, spelled with the quotes that it needs."""
         return _command_matcher(self.pattern).fullmatch(command.text) is not None
 
     def allows_command(self, command: CommandWords) -> bool:
-        """Return the same for a rule that allows, whose `*` is no option that runs a program."""
+        """Return whether an allow rule covers a command; `*` excludes options that run code."""
         return self.covers_command(command) and ("*" not in self.pattern or not command.acts)
 
 
 def read_rule(text: str) -> PermissionRule:
-    """Read `tool` or `tool(pattern)`; UsageError for what is neither."""
+    """Parse `tool` or `tool(pattern)`; raises UsageError if it is neither."""
     found = _RULE.fullmatch(text.strip())
     if found is None:
         raise UsageError(
@@ -197,14 +198,14 @@ def _path_matcher(pattern: str) -> Callable[[str], bool]:
     if pattern.startswith("~/"):
         pattern = f"{Path.home()}{pattern[1:]}"
     matches = matcher(pattern)
-    # `./a.py` is the one in the folder itself, `a.py` one of that name anywhere.
+    # `./a.py` is the file in the folder itself, `a.py` any file with that name.
     is_here = pattern.startswith("./") and "/" not in pattern[2:]
     return (lambda path: "/" not in path and matches(path)) if is_here else matches
 
 
 @lru_cache(256)
 def _command_matcher(pattern: str) -> re.Pattern[str]:
-    """`*` is anything; `make *` is `make` too. Quotes are as a shell has them, or as spelled."""
+    """Compile a pattern: `make *` is `make` too; quoting is as in a shell or as spelled."""
     parsed = parse(pattern)
     if len(parsed.commands) == 1 and ("'" in pattern or '"' in pattern):
         pattern = " ".join(map(spelled, parsed.commands[0].words))
@@ -214,7 +215,7 @@ def _command_matcher(pattern: str) -> re.Pattern[str]:
 
 
 class PermissionRules:
-    """What a person has allowed and denied, in advance; a rule that denies goes before all else."""
+    """What the user has allowed and denied in advance; rules that deny take precedence."""
 
     def __init__(
         self,
@@ -224,37 +225,37 @@ class PermissionRules:
         flags: Iterable[str] = (),
         here: tuple[Iterable[str], Iterable[str]] = ((), ()),
     ) -> None:
-        """Take what is written, `here` for this project alone; UsageError for what is no rule."""
+        """Set the rules; `here` are those of this project. Raises UsageError for an invalid one."""
         self.allow = list(allow)
-        """For good: from the person's own settings."""
+        """Permanent rules, from the user's own settings."""
         self.deny = list(deny)
         self.allow_here, self.deny_here = map(list, here)
         self.flags = list(flags)
-        """Allowed in this session: from the command line, or by the person in the chat."""
+        """Allowed in this session: on the command line, or by the user in the chat."""
         self.remembered: dict[tuple[str, str], str] = {}
-        """What "always" was said to in this session: a kind and the exact thing of it, and how
-        the question called that."""
-        for each in (*self.allow, *self.allow_here, *self._denying, *self.flags):
+        """What "always" was answered to in this session: kind and exact subject, mapped to how the
+        question worded it."""
+        for each in (*self.allow, *self.allow_here, *self._deny_texts, *self.flags):
             read_rule(each)
 
     @property
-    def _allowing(self) -> list[PermissionRule]:
+    def _allow_rules(self) -> list[PermissionRule]:
         return list(map(read_rule, (*self.allow, *self.allow_here, *self.flags)))
 
     @property
-    def _denying(self) -> list[str]:
+    def _deny_texts(self) -> list[str]:
         return [*self.deny, *self.deny_here]
 
     def _denials(self, *tools: str) -> Iterator[tuple[str, PermissionRule]]:
-        """Those that deny something to one of these, with how they are written."""
-        rules = ((text, read_rule(text)) for text in self._denying)
+        """Yield the rules, with their text, that deny something to one of these tools."""
+        rules = ((text, read_rule(text)) for text in self._deny_texts)
         return ((text, rule) for text, rule in rules if rule.tool in tools)
 
     def denial_of_command(self, line: str, kind: str = RUN_COMMAND) -> str:
-        """Return the rule that denies any part of a command line; empty where none does.
+        """Return the rule that denies any part of a command line; empty if none does.
 
-        The first one where the line is too much for all of it to be looked at.
-        With `OUTSIDE` as `kind`, the one that denies its leaving the sandbox.
+        If the line is too complex to be examined in full, the first rule. With `OUTSIDE` as `kind`,
+        the rule that forbids the line to leave the sandbox.
         """
         rules = list(self._denials(kind))
         if not rules:
@@ -271,7 +272,7 @@ class PermissionRules:
 
         With `OUTSIDE` as `kind`, whether it may leave the sandbox.
         """
-        rules = [rule for rule in self._allowing if rule.tool == kind]
+        rules = [rule for rule in self._allow_rules if rule.tool == kind]
         if any(not rule.pattern for rule in rules):
             return True
         if not rules or not (parsed := parse(line)).is_clear or not parsed.commands:
@@ -279,37 +280,37 @@ class PermissionRules:
         return all(any(rule.allows_command(each) for rule in rules) for each in parsed.commands)
 
     def denial_of_path(self, tool: str, names: Sequence[str], *, edits: bool = False) -> str:
-        """Return the rule that denies a file to a tool that reads, or `edits`; empty: none does.
+        """Return the rule that denies a tool a file, for reading or if `edits`; empty if none does.
 
-        One of read_file holds for all that read, one of edit_file for all that edit.
+        Rules for read_file apply to all tools that read, rules for edit_file to all that edit.
         """
         rules = self._denials(tool, "edit_file" if edits else READ_FILE)
         return next((text for text, rule in rules if rule.covers_path(names)), "")
 
     def allows_path(self, tool: str, names: Sequence[str]) -> bool:
-        """Return whether this tool may have a file without asking."""
-        return any(rule.tool == tool and rule.covers_path(names) for rule in self._allowing)
+        """Return whether a tool may access a file without asking."""
+        return any(rule.tool == tool and rule.covers_path(names) for rule in self._allow_rules)
 
     def for_session(self, flags: Iterable[str] = ()) -> "PermissionRules":
-        """Return the rules for good, shared, beside those of one session."""
+        """Return rules that share the permanent ones and have their own for a session."""
         other = PermissionRules(flags=flags)
         other.allow, other.deny = self.allow, self.deny
         other.allow_here, other.deny_here = self.allow_here, self.deny_here
         return other
 
     def hides(self, real: Path, cwd: Path) -> bool:
-        """Return whether a file at a real path must not be read."""
-        return bool(self._denying and self.denial_of_path(READ_FILE, names_of(real, cwd)))
+        """Return whether a file, given by its real path, must not be read."""
+        return bool(self._deny_texts and self.denial_of_path(READ_FILE, names_of(real, cwd)))
 
     @property
     def _hiding(self) -> dict[str, PermissionRule]:
-        """The rules that keep some files from being read, by how they are written."""
+        """The rules that keep certain files from being read, by their text."""
         return {text: rule for text, rule in self._denials(READ_FILE) if rule.pattern}
 
     def denial_of_named(self, line: str, cwd: Path) -> str:
-        """Return the rule that denies reading a file that a command line names; else empty.
+        """Return the rule that denies reading a file named in a command line; empty if none does.
 
-        ToolFailure where the line may mean more files than can be looked at.
+        Raises ToolFailure if the line may name more files than can be checked.
         """
         rules = self._hiding
         try:
@@ -329,9 +330,10 @@ class PermissionRules:
         return ""
 
     def hidden_in(self, cwd: Path, roots: Iterable[Path]) -> set[Path]:
-        """Return what is there and must not be read, in these folders and where a rule names it.
+        """Return the existing paths that must not be read, in these folders and where rules name
+        them.
 
-        Of a folder whose files are all denied it is the folder. At most 1,000 of 50,000 files.
+        A folder whose files are all denied is returned itself. At most 1,000 of 50,000 files.
         """
         found, wanted = set[Path](), list[PermissionRule]()
         rules = [(one, each) for one in self._hiding.values() for each in alternatives(one.pattern)]
@@ -349,22 +351,22 @@ class PermissionRules:
         return {path for path in found if path.exists()}
 
     def denies(self, tool: str) -> str:
-        """Return the rule that denies a tool whatever it is to do; empty where none does."""
-        # Calls of other tools can't be told apart by a pattern: none is let through.
+        """Return the rule that denies a tool altogether; empty if none does."""
+        # Patterns can't tell apart the calls of other tools, so a rule with one denies them all.
         asks = tool in OWN_TOOLS and OWN_TOOLS[tool].is_standard
         rules = self._denials(tool)
         return next((text for text, rule in rules if not (rule.pattern and asks)), "")
 
     def for_no_tool(self, known: Container[str]) -> list[str]:
-        """Return the rules for tools that are none of ours, of `known` ones, or of a server's."""
-        written = [*self.allow, *self.allow_here, *self.flags, *self._denying]
+        """Return the rules for unknown tools: not ragmem's own, in `known`, or a server's."""
+        written = [*self.allow, *self.allow_here, *self.flags, *self._deny_texts]
         named = [(text, read_rule(text).tool) for text in dict.fromkeys(written)]
         named = [(text, tool) for text, tool in named if tool not in {OUTSIDE, *OWN_TOOLS}]
         return [text for text, tool in named if "__" not in tool and tool not in known]
 
 
 def names_of(real: Path, cwd: Path) -> tuple[str, str]:
-    """Return how rules name a file: from the folder, where it lies in it, and in full."""
+    """Return a file's names in rules: relative to the folder if it lies in it, and absolute."""
     full = real.as_posix()
     return (real.relative_to(cwd).as_posix() if real.is_relative_to(cwd) else full, full)
 
@@ -381,8 +383,8 @@ def _files(root: Path) -> Iterator[Path]:
 class Permissions:
     """Decides before anything is touched; a refusal is a ToolFailure that says why.
 
-    Nothing in the workspace's private folders is read or written in any mode,
-    but for `outputs`, where long outputs of commands are kept.
+    No mode permits reading or writing the workspace's private folders, except `outputs`, where long
+    outputs of commands are kept.
     """
 
     def __init__(
@@ -399,11 +401,11 @@ class Permissions:
         self._approver = approver
         self._rules = rules or PermissionRules()
         self._outputs = outputs.resolve() if outputs else None
-        # One question at a time: read-only tools run in parallel.
+        # Ask one question at a time, since read-only tools run in parallel.
         self._asking = asyncio.Lock()
 
     async def read(self, tool_name: str, path: str) -> Target:
-        """A path that may be read or searched; outside of the workspace that is asked."""
+        """Return a path that may be read or searched; outside the workspace, the user is asked."""
         target = self._workspace.resolve(path)
         real = target.real
         if self._outputs and real.is_relative_to(self._outputs):
@@ -432,9 +434,10 @@ class Permissions:
         return target
 
     def hides(self, base: Path) -> Callable[[Path], bool]:
-        """What a search below a real path leaves out: what is private, and what a rule denies.
+        """Return a predicate for what a search below a real path leaves out: private and denied
+        files.
 
-        Nothing of what is private where the search was allowed to start in it.
+        A search that was allowed to start in a private folder leaves out nothing for being private.
         """
         within = self._workspace.is_private(base)
 
@@ -445,7 +448,7 @@ class Permissions:
         return hidden
 
     def writable(self, path: str) -> Target:
-        """A path that an edit may be proposed for; outside of the workspace none may."""
+        """Return a path for which an edit may be proposed, which must be inside the workspace."""
         self._refuse_in_plan("nothing can be changed. Describe the change instead")
         target = self._workspace.resolve(path)
         self._refuse_private(target.real)
@@ -457,9 +460,10 @@ class Permissions:
         return target
 
     async def edit(self, tool_name: str, given: str, target: Target, body: str) -> None:
-        """Ask for an edit, whose whole diff is `body`, where mode and file call for it.
+        """Ask for approval of an edit, whose whole diff is `body`, if the mode or the file requires
+        it.
 
-        "Always" stands for every edit of that file; a protected file is asked for each time.
+        "Always" covers every edit of that file; a protected file needs approval each time.
         """
         protected = protection(target.real)
         names = names_of(target.real, self._workspace.cwd)
@@ -494,12 +498,12 @@ class Permissions:
         goes_on: bool = False,
         may_leave: bool = False,
     ) -> bool:
-        """Ask for a command, which is shown whole; return whether it is to leave the sandbox.
+        """Ask for approval of a command, shown in full; return whether it may leave the sandbox.
 
-        `known` is known of it, on one line. `outside` says what it is to leave the sandbox for:
-        what lets it run within does not allow that. `unasked`: it runs in the sandbox, and the
-        person lets such commands run in acceptEdits. `goes_on`: it is to run in the background.
-        `may_leave`: it runs in the sandbox, unless the person chooses otherwise.
+        `known` is what is remembered of it, on one line. `outside` is the reason for leaving the
+        sandbox, which rules for running in it do not permit. `unasked`: it runs in the sandbox,
+        where the user lets commands run without approval in acceptEdits. `goes_on`: it runs in the
+        background. `may_leave`: it runs in the sandbox, unless the user chooses otherwise.
         """
         self._refuse_in_plan("no commands are run. Name the command that you would run")
         _refuse_denied(self._rules.denial_of_command(command))
@@ -546,7 +550,7 @@ class Permissions:
         return await self._ask(within, ("command", command), refusal)
 
     async def call(self, tool_name: str, arguments: str) -> None:
-        """Ask for a call of a server's tool, whose arguments are shown whole."""
+        """Ask for approval of a call of a server's tool, whose arguments are shown in full."""
         self._refuse_in_plan(
             f"{tool_name} could change something, so it is not called. "
             "Say what you would use it for"
@@ -574,9 +578,9 @@ class Permissions:
             raise _denied(f"{show_name(str(real))} belongs to ragmem itself, so it is refused.")
 
     async def _ask(self, proposal: Proposal, what: tuple[str, str], refusal: str) -> bool:
-        """Return whether its `outside` was chosen; ToolFailure when denied.
+        """Return whether the proposal's `outside` was chosen; raises ToolFailure when denied.
 
-        "Always" holds for `what`, as `proposal.always` says it.
+        "Always" applies to `what`, as `proposal.always` words it.
         """
         async with self._asking:
             if proposal.always and what in self._rules.remembered:
@@ -597,8 +601,8 @@ class Permissions:
 
 
 def _link_warning(given: str, target: Target) -> tuple[str, ...]:
-    told = f"{show_name(given)} goes through a symlink to {show_name(str(target.real))}"
-    return (told,) if target.through_link else ()
+    warning = f"{show_name(given)} goes through a symlink to {show_name(str(target.real))}"
+    return (warning,) if target.through_link else ()
 
 
 def _refuse_denied(rule: str) -> None:
@@ -626,53 +630,53 @@ _NEVER_WIDE = WRAPPERS | SHELLS | {
     "bunx", "pnpx", "uvx", "pipx", "vi", "vim", "nvim", "emacs", "gdb", "nodejs", "tsx", "ts-node",
     "pypy", "ipython", "Rscript", "julia", "tclsh", "expect", "m4", "ed", "ex", "less", "man",
     "tmux", "screen", "ssh-agent", "bundle", "hatch", "pdm", "nix", "direnv", "enable",
-    # what bash does itself: expands what it is given, or changes what the next name means
+    # shell builtins that expand their arguments, or change what the next name means
     "read", "unset", "let", "declare", "typeset", "local", "readonly", "wait", "getopts", "hash",
     "complete", "compopt", "bind", "fc", "pushd", "popd", "shopt",
-    # with commands, or a way out to a shell, among their options and their input
+    # programs whose options or input can contain commands, or that can start a shell
     "fd", "fdfind", "split", "zip", "cmake", "ctest", "sqlite", "psql", "mysql", "mariadb",
     "mongosh", "ftp", "sftp", "telnet", "socat", "ncat", "netcat", "dc", "gnuplot", "lldb", "java",
     "jshell", "groovy", "scala", "kotlin", "erl", "elixir", "iex", "guile", "sbcl", "racket",
     "runghc", "ghci", "octave", "R", "osascript", "swift", "pyenv", "rbenv", "asdf", "mise",
     "devbox", "nerdctl",
-    # which write wherever they are told to
+    # programs that write wherever they are told to
     "cp", "ln", "install", "patch", "truncate", "shred",
 }  # fmt: skip
-"""Of these any arguments would be anything at all. Versions behind the name are left out."""
-_RUNS_ANY = {
+"""Programs that could do anything, given any arguments; a version in the name is ignored."""
+_RUNS_ARGUMENTS = {
     "run", "exec", "x", "dlx", "config", "tool", "compose", "bisect", "submodule", "rebase",
     "difftool", "extension", "alias", "node", "console",
-    # git, where a repository that is named has hooks of its own, or a program is
+    # git, where a repository or program that the arguments name can have or be code to run
     "clone", "fetch", "pull", "push", "ls-remote", "remote", "archive", "mergetool",
     "filter-branch", "send-email", "instaweb", "daemon", "worktree",
-    # a package is a program, and a container's files are anyone's
+    # a package is a program, and a container's files can be anyone's
     "install", "i", "pip", "cp", "create",
 }  # fmt: skip
-"""Subcommands that run, or set up to be run, whatever they are given."""
-_OF_SOURCES = {"git", "hg", "jj"}
-"""Of these `add` is about files that are there; elsewhere it fetches a package."""
+"""Subcommands that run their arguments, or set them up to be run."""
+_VERSION_CONTROL = {"git", "hg", "jj"}
+"""Programs whose `add` concerns existing files; elsewhere it fetches a package."""
 _WITH_SCRIPTS = {"npm", "pnpm", "yarn", "bun"}
-"""Of these `run` is followed by the name of one of the project's scripts."""
+"""Programs whose `run` is followed by the name of one of the project's scripts."""
 
 
 def offers_for_command(line: str, kind: str = RUN_COMMAND) -> tuple[tuple[str, ...], ...]:
-    """Return the rules that can be offered for a command: exactly it, and with any arguments.
+    """Return the rules that can be offered for a command: exactly it, then with any arguments.
 
-    None where no rule could allow the line; no wider one for programs that can do anything, nor
-    for what is to leave the sandbox (`OUTSIDE` as `kind`).
+    There are none if no rule could allow the line. Wider ones are not offered for programs that can
+    do anything, nor for leaving the sandbox (`OUTSIDE` as `kind`).
     """
     parsed = parse(line)
     if not parsed.is_clear or not parsed.commands or "\n" in line or "*" in line:
         return ()
     exact = tuple(dict.fromkeys(f"{kind}({each.text})" for each in parsed.commands))
-    wide = () if kind == OUTSIDE else tuple(map(_widened, parsed.commands))
+    wide = () if kind == OUTSIDE else tuple(map(_open_prefix, parsed.commands))
     if not wide or not all(wide):
         return (exact,)
     return exact, tuple(dict.fromkeys(f"{RUN_COMMAND}({each} *)" for each in wide))
 
 
-def _widened(command: CommandWords) -> str:
-    """Return how a command begins whose other arguments may be any; empty where none may."""
+def _open_prefix(command: CommandWords) -> str:
+    """Return the prefix of a command that may have any further arguments; empty if none may."""
     words = command.words
     name = words[0].rpartition("/")[2]
     plain = name.rstrip("0123456789.")
@@ -684,14 +688,14 @@ def _widened(command: CommandWords) -> str:
         second = words[1] if len(words) > 1 else ""
         if second == "run" and name in _WITH_SCRIPTS and len(words) > 2:
             return CommandWords(words[:3]).text
-        if second in _RUNS_ANY or (second == "add" and name not in _OF_SOURCES):
+        if second in _RUNS_ARGUMENTS or (second == "add" and name not in _VERSION_CONTROL):
             return ""
         return CommandWords(words[:2]).text if second and not second.startswith(("-", "$")) else ""
     return CommandWords(words[:1]).text
 
 
 def offers_for_path(tool: str, name: str) -> tuple[tuple[str, ...], ...]:
-    """Return the rules that can be offered for a file: it alone, and all in its folder."""
+    """Return the rules that can be offered for a file: for it alone, then for all in its folder."""
     if any(char in name for char in "*?[]{}()\n"):
         return ()
     folder = name.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""What is to be done: the agent's list of tasks, and the plan that plan mode ends with."""
+"""The agent's task list, and the plan that ends plan mode."""
 
 from collections.abc import Iterable
 from typing import Annotated, Literal
@@ -37,7 +37,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UpdateTasks(AgentTool):
-    """Keeps the list; the call itself is what is recorded of it."""
+    """Keep the task list; it is stored only as the recorded calls."""
 
     name = UPDATE_TASKS
     description = (
@@ -55,17 +55,17 @@ class UpdateTasks(AgentTool):
         self.tasks: tuple[Task, ...] = ()
 
     def title(self, params: Params) -> str:
-        """How far it is."""
+        """Return the progress."""
         return _progress(params.tasks)
 
     def standing(self) -> str:
-        """What is open, for the beginning of a turn."""
+        """Return the list for the beginning of a turn; empty if nothing is open."""
         if all(task.state == "done" for task in self.tasks):
             return ""
         return f"Your task list; keep it current with {UPDATE_TASKS}:\n{_rows(self.tasks)}"
 
     def restore(self, calls: Iterable[ToolCall]) -> None:
-        """Take up the list of a recorded session; calls in the order they were made."""
+        """Restore the list of a recorded session; `calls` are in the order they were made."""
         for call in calls:
             if call.tool_name == self.name and call.success:
                 try:
@@ -75,7 +75,7 @@ class UpdateTasks(AgentTool):
                 self.tasks = params.tasks
 
     async def run(self, params: Params) -> ToolOutput:
-        """Take the list as it is now."""
+        """Replace the list with the new one."""
         self.tasks = params.tasks
         rows = _rows(params.tasks)
         return ToolOutput(text=_progress(params.tasks), display=rows or "no tasks")
@@ -92,7 +92,7 @@ def _progress(tasks: tuple[Task, ...]) -> str:
 
 
 class PresentPlan(AgentTool):
-    """Shows the plan to the person; once they have approved it, the mode of plans is over."""
+    """Present the plan to the user, whose approval ends plan mode."""
 
     name = "present_plan"
     description = (
@@ -123,11 +123,11 @@ class PresentPlan(AgentTool):
         self._session = session
 
     def title(self, params: Params) -> str:
-        """What would be decided."""
+        """Return the decision to be made."""
         return params.decision
 
     def standing(self) -> str:
-        """What plan mode means, for the beginning of a turn in it."""
+        """Explain plan mode for the beginning of a turn; empty in other modes."""
         if self._mode.value != "plan":
             return ""
         return (
@@ -136,22 +136,22 @@ class PresentPlan(AgentTool):
         )
 
     async def run(self, params: Params) -> ToolOutput:
-        """Ask; ToolFailure with what the person says where they don't approve."""
+        """Ask for approval; raises ToolFailure with the user's answer if they don't approve."""
         if self._mode.value != "plan":
             raise ToolFailure("This is not plan mode: no plan needs approval. Do the work.")
         plan = Proposal(tool_name=self.name, title=params.decision, kind="plan", body=params.plan)
         decision = await answer_to(plan, self._approver)
         if not decision.allowed:
             why = f": {decision.reason}" if decision.reason else ""
-            told = (
+            message = (
                 f"The person wants the plan changed{why}. Revise it and present it again."
                 if why and decision.changes
                 else f"The person rejected the plan{why}. Nothing was done. Don't present it again "
                 "until they say what they want."
             )
-            raise ToolFailure(told, denied=True, final=True)
+            raise ToolFailure(message, denied=True, final=True)
         self._mode.value = decision.mode or "default"
-        written = await self._keep(params.decision)
+        written = await self._remember(params.decision)
         return ToolOutput(
             text="The person approved the plan, and plan mode has ended. Carry it out now, step "
             f"by step; if it has three or more steps, keep a task list with {UPDATE_TASKS}.",
@@ -160,8 +160,8 @@ class PresentPlan(AgentTool):
             written=(written,) if written else (),
         )
 
-    async def _keep(self, text: str) -> MemoryWritten | None:
-        """Make a decision of the project of what was approved; the turn that it is of is named."""
+    async def _remember(self, text: str) -> MemoryWritten | None:
+        """Remember the approved plan as a decision of the project, with its turn as evidence."""
         facts, session = self._memory.facts, self._session
         turn = self._memory.running_turn(session.session_id)
         if facts is None or turn is None or not self._memory.records:

@@ -1,4 +1,4 @@
-"""A piece of a text replaced by another: exactly, or as the text is indented."""
+"""Replace a piece of text: exactly, or adapted to the indentation of the file."""
 
 import re
 from collections import Counter, defaultdict
@@ -8,23 +8,23 @@ from ragmem.tools.base import ToolFailure
 from ragmem.tools.content import Region, Text, window
 
 _SHOWN_LINES, _SHOWN_CHARS = 7, 300
-"""Of the nearest place: its lines, and the characters of each."""
+"""Most lines shown of the closest match, and characters of each."""
 _MANY = 100
-"""A line that stands in so many places tells nothing of where a piece is."""
+"""A line that occurs more often than this says nothing about where a piece belongs."""
 _MOST_COMPARED = 5_000
-"""Lines that are compared with one that stands nowhere."""
+"""How many lines are compared for similarity when no line matches exactly."""
 
 
 class NoMatch(ToolFailure):
-    """What is to be replaced is not in the text."""
+    """The text to be replaced does not occur."""
 
 
 def replace_text(text: str, old: str, new: str, *, replace_all: bool) -> tuple[str, list[int]]:
-    """The text with `old` replaced, and the line numbers where it was.
+    """Return the text with `old` replaced, and the line numbers where it occurred.
 
-    `old` must match exactly; in a text with CR LF its line ends may be given as
-    LF, and what replaces them takes the style of the place. NoMatch when there is
-    none, ToolFailure when there are several without `replace_all`.
+    `old` must match exactly. In a text with CR LF its line ends may be given as LF, and
+    replacements get the line ends of their place. Raises NoMatch if it does not occur, ToolFailure
+    if it occurs several times without `replace_all`.
     """
     if not old:
         raise ToolFailure("`old` is empty. Give the exact text to replace, or use write_file.")
@@ -35,7 +35,7 @@ def replace_text(text: str, old: str, new: str, *, replace_all: bool) -> tuple[s
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     pattern = re.escape(old)
     if has_crlf:
-        # A line end of either style, and no half of one.
+        # Match a line end of either style, but never half of one.
         pattern = pattern.replace("\\\r", r"\r(?!\n)").replace("\\\n", r"(?:\r\n|(?<!\r)\n)")
     wanted = re.compile(pattern)
     found = list(wanted.finditer(text))
@@ -58,11 +58,11 @@ def replace_text(text: str, old: str, new: str, *, replace_all: bool) -> tuple[s
 
 
 def replace_indented(text: str, old: str, new: str) -> tuple[str, int] | None:
-    """The text with the lines of `old` replaced, and the number of the first, where they differ
-    in white space alone: at their ends, and in an indentation that is shifted as a whole.
+    """Replace lines that differ from `old` in whitespace alone; return the text and the first line.
 
-    `new` is shifted as `old` is, and lines that both begin or end with stay as they are in the
-    text. None where no such place is, or more than one.
+    Whitespace may differ at line ends, and in an indentation that is shifted as a whole. `new` is
+    shifted likewise, and lines that `old` and `new` both begin or end with stay as they are in the
+    text. Returns None unless there is exactly one such place.
     """
     old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     if new and old.endswith("\n") != new.endswith("\n"):
@@ -88,7 +88,7 @@ def replace_indented(text: str, old: str, new: str) -> tuple[str, int] | None:
 
 
 def _places(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Where the wanted lines stand, white space around them aside."""
+    """Return the indices at which the wanted lines occur, ignoring surrounding whitespace."""
     bare, sought = list(map(_bare, lines)), list(map(_bare, wanted))
     row = max(range(len(sought)), key=lambda at: len(sought[at]))
     if not sought[row]:
@@ -98,9 +98,9 @@ def _places(lines: Sequence[str], wanted: Sequence[str]) -> list[int]:
 
 
 def _shifted(rows: list[str], wanted: list[str], found: list[str]) -> list[str] | None:
-    """Rows whose indentation differs as that of the found lines does from the wanted ones.
+    """Shift the indentation of rows as that of the found lines differs from the wanted ones.
 
-    None where it does not differ by the same everywhere.
+    Returns None unless the difference is the same everywhere.
     """
     pairs = [(_indent(a), _indent(b)) for a, b in zip(wanted, found, strict=True) if _bare(a)]
     less, more = pairs[0]
@@ -122,13 +122,13 @@ def _indent(line: str) -> str:
 
 
 def common(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many items two sequences have in common from their first on."""
+    """Return the length of the common prefix of two sequences."""
     differing = (at for at, (left, right) in enumerate(zip(a, b, strict=False)) if left != right)
     return next(differing, min(len(a), len(b)))
 
 
 def listed(lines: list[int]) -> str:
-    """Return line numbers, of many the first ten."""
+    """Return line numbers as text, at most the first ten."""
     return ", ".join(map(str, lines[:10])) + (", …" if len(lines) > 10 else "")
 
 
@@ -160,7 +160,7 @@ def _no_match(text: str, old: str) -> NoMatch:
 
 
 def _nearest(lines: list[str], wanted: list[str]) -> int | None:
-    """The index from which on the lines are most like the wanted ones; None where none is."""
+    """Return the index where lines most resemble the wanted ones; None if nothing is similar."""
     places = defaultdict[str, list[int]](list)
     sought = {line for line in wanted if line}
     for at, line in enumerate(lines):

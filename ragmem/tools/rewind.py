@@ -1,9 +1,9 @@
-"""Files as they were before an edit, byte for byte, so that it can be taken back.
+"""Keep files as they were before an edit, byte for byte, so that edits can be undone.
 
-Content-addressed: `<folder>/<first two digits>/<sha256>`, 0600 in 0700 folders, outside of
-recall and export. Of a file with secrets only the text between them is kept, with the kind
-of each, in `<sha256>.parts`: the secrets themselves are looked up in the file as it stands
-when it is to be taken back. Nothing here is deleted by age.
+Contents are stored by hash: `<folder>/<first two digits>/<sha256>`, mode 0600 in 0700 folders,
+outside recall and export. Of a file with secrets only the text between them is kept, with the kind
+of each, in `<sha256>.parts`: the secrets themselves are taken from the current file when it is
+restored. Nothing here is deleted by age.
 """
 
 import hashlib
@@ -28,50 +28,50 @@ from ragmem.tools.content import MAX_TEXT_BYTES, Encoding, Text, decode, read_sp
 from ragmem.tools.workspace import Workspace, open_file, open_folder, plain_failures
 
 _NAME = re.compile("[0-9a-f]{64}")
-_LOOKED_THROUGH = ".looked-through"
+_SECRETS_REMOVED = ".looked-through"
 _MOST_GUESSES = 1000
 _MOST_HASHED_BYTES = 256 * 1024 * 1024
 
 
 class _Parts(msgspec.Struct, frozen=True):
-    """What is kept of a file with secrets."""
+    """What is kept of a file with secrets: the text around them, and their kinds."""
 
     pieces: tuple[str, ...]
-    """None at all where the file could not be taken apart."""
+    """Empty if the file could not be split."""
     kinds: tuple[str, ...]
     encoding: Encoding
     bom: bytes
 
     def filled(self, secrets: Iterable[str]) -> bytes:
-        """The file with these secrets in it."""
+        """Return the file's content with these secrets inserted."""
         first, *others = self.pieces
         behind = (secret + piece for secret, piece in zip(secrets, others, strict=True))
         return Text(text="", encoding=self.encoding, bom=self.bom).encode(first + "".join(behind))
 
 
 class Preimages:
-    """The folder that keeps them."""
+    """The folder of file contents as they were before edits."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def keep(self, content: bytes) -> str:
-        """Make the content durable, but for its secrets; its SHA-256 is what `load` takes."""
+        """Store a content durably, without its secrets; returns its SHA-256, which `load` takes."""
         name = _hash(content)
         text = decode(content)
         clear, parts = self._files(name)
         if redact(text.text) == text.text and not parts.exists():
             self._write(clear, content)
         else:
-            self._write(parts, _apart(text))
+            self._write(parts, _without_secrets(text))
             # An earlier version kept it whole.
             clear.unlink(missing_ok=True)
         return name
 
     def load(self, sha256: str, now: bytes | None = None) -> bytes:
-        """The content again, with the secrets that the file has now.
+        """Return a stored content, with secrets taken from the file's current content `now`.
 
-        OSError if it is gone, ValueError if it is damaged, ToolFailure if a secret is gone.
+        Raises OSError if it is gone, ValueError if it is damaged, ToolFailure if a secret is gone.
         """
         if not _NAME.fullmatch(sha256):
             raise ValueError(f"{sha256!r} is not the name of a pre-image.")
@@ -81,31 +81,31 @@ class Preimages:
         try:
             content = clear.read_bytes()
         except FileNotFoundError:
-            return _put_together(sha256, parts.read_bytes(), now)
+            return _with_secrets(sha256, parts.read_bytes(), now)
         if _hash(content) != sha256:
             raise _damaged(sha256)
         return content
 
     def path(self, sha256: str) -> Path:
-        """Return the file that holds it."""
+        """Return the file that stores a content."""
         clear, parts = self._files(sha256)
         return parts if parts.exists() else clear
 
     def made_at(self, sha256: str) -> datetime | None:
-        """When it was kept; None where it is not."""
+        """Return when a content was stored; None if it is not."""
         try:
             return datetime.fromtimestamp(self.path(sha256).stat().st_mtime, UTC)
         except OSError:
             return None
 
     def remove(self, names: Iterable[str]) -> int:
-        """Delete these for ever; how many there were."""
+        """Delete contents for good; returns how many existed."""
         files = (self._files(name) for name in names if _NAME.fullmatch(name))
-        return sum(any([_gone(clear), _gone(parts)]) for clear, parts in files)
+        return sum(any([_unlinked(clear), _unlinked(parts)]) for clear, parts in files)
 
     def look_through(self) -> None:
-        """Take the secrets out of what earlier versions kept whole; this is done once."""
-        done = self._folder / _LOOKED_THROUGH
+        """Remove the secrets from contents that earlier versions stored whole; runs once."""
+        done = self._folder / _SECRETS_REMOVED
         if done.exists() or not self._folder.is_dir():
             return
         for file in self._folder.glob("??/*"):
@@ -125,15 +125,15 @@ class Preimages:
         sync_folder(file.parent)
 
 
-def _apart(text: Text) -> bytes:
+def _without_secrets(text: Text) -> bytes:
     found = parted(text.text)
     pieces = found.pieces if found else ()
     kinds = tuple(kind for kind, _ in found.secrets) if found else ()
-    # Escapes carry what is no UTF-8.
+    # JSON escapes preserve what is not UTF-8.
     return json.dumps(msgspec.to_builtins(_Parts(pieces, kinds, text.encoding, text.bom))).encode()
 
 
-def _put_together(sha256: str, data: bytes, now: bytes | None) -> bytes:
+def _with_secrets(sha256: str, data: bytes, now: bytes | None) -> bytes:
     try:
         parts = msgspec.convert(json.loads(data), _Parts)
     except (ValueError, RecursionError, msgspec.MsgspecError):
@@ -159,7 +159,7 @@ def _put_together(sha256: str, data: bytes, now: bytes | None) -> bytes:
 
 
 def _guesses(parts: _Parts, now: bytes | None) -> Iterator[tuple[str, ...]]:
-    """Secrets of the file as it stands: by what is before each on its line, then by kind."""
+    """Yield choices of the current secrets: by what precedes each on its line, then by kind."""
     here = parted(decode(now).text) if now is not None else None
     if here is None:
         return
@@ -169,23 +169,23 @@ def _guesses(parts: _Parts, now: bytes | None) -> Iterator[tuple[str, ...]]:
         of_kind[kind].append(secret)
     lines = [before.rpartition("\n")[2] for before in parts.pieces[:-1]]
     if all(lines.count(line) <= len(of_line[line]) for line in set(lines)):
-        yield _dealt(lines, of_line)
+        yield _in_order(lines, of_line)
     counts = {kind: parts.kinds.count(kind) for kind in parts.kinds}
     choices = (
         list(islice(combinations(of_kind[kind], count), _MOST_GUESSES))
         for kind, count in counts.items()
     )
     for chosen in product(*choices):
-        yield _dealt(parts.kinds, dict(zip(counts, chosen, strict=True)))
+        yield _in_order(parts.kinds, dict(zip(counts, chosen, strict=True)))
 
 
-def _dealt(keys: Sequence[str], values: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """For each key the next of its values."""
+def _in_order(keys: Sequence[str], values: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """Return, for each key, the next of its values."""
     left = {key: iter(of_key) for key, of_key in values.items()}
     return tuple(next(left[key]) for key in keys)
 
 
-def _gone(file: Path) -> bool:
+def _unlinked(file: Path) -> bool:
     try:
         file.unlink()
     except FileNotFoundError:
@@ -205,29 +205,29 @@ _CUT_OFF = "an edit of it was interrupted, and its previous content is not known
 
 Outcome = Literal["restored", "removed", "as_before", "kept", "failed"]
 Confirm = Callable[[str, str], Awaitable[bool]]
-"""Is told the file and why there is doubt; whether to go back all the same."""
+"""Receives the file and the reason for doubt; returns whether to restore it anyway."""
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one file."""
+    """The outcome for one file."""
 
     path: str
     outcome: Outcome
     note: str = ""
-    """Why it was left as it is."""
+    """Why it was left unchanged."""
     kept: Path | None = None
-    """Where what stood there is now; but for its secrets, where the name ends with `.parts`."""
+    """Where its previous content is kept; without secrets if the name ends in `.parts`."""
 
 
 class Restorer:
-    """Takes files back, inside one workspace."""
+    """Restores files inside one workspace."""
 
     def __init__(self, workspace: Workspace, preimages: Preimages) -> None:
         self._workspace = workspace
         self._preimages = preimages
 
     async def restore(self, changes: Sequence[FileChange], confirm: Confirm) -> list[Restored]:
-        """Restore one after the other; what can't be done for one keeps none of the others."""
+        """Restore files one by one; a failure of one does not affect the others."""
         done = []
         cut_off = [each for each in (self._real(c.path) for c in changes if c.cut_off) if each]
         for change in changes:
@@ -242,28 +242,28 @@ class Restorer:
         return done
 
     async def sides(self, change: FileChange) -> tuple[bytes | None, bytes | None]:
-        """Return a file before its first edit and now; None where there is none.
+        """Return a file's content before its first edit, and now; None where it does not exist.
 
-        ToolFailure says why one of them can't be known.
+        Raises ToolFailure, with the reason, if either is unknown.
         """
         if change.cut_off:
             raise ToolFailure(_CUT_OFF)
-        _, now = await interruptible(lambda _: self._look(change.path))
-        return await interruptible(lambda _: self._wanted(change, now)), now
+        _, now = await interruptible(lambda _: self._current(change.path))
+        return await interruptible(lambda _: self._content_before(change, now)), now
 
     async def _restore(self, change: FileChange, confirm: Confirm) -> Restored:
         path = change.path
-        real, now = found = await interruptible(lambda _: self._look(path))
-        wanted = await interruptible(lambda _: self._wanted(change, now))
+        real, now = found = await interruptible(lambda _: self._current(path))
+        wanted = await interruptible(lambda _: self._content_before(change, now))
         if now == wanted:
             return Restored(path=path, outcome="as_before")
         if doubt := _doubt(change, now):
             if not await confirm(path, doubt):
                 return Restored(path=path, outcome="kept", note=doubt)
-            # The answer took time.
-            if await interruptible(lambda _: self._look(path)) != found:
+            # The file may have changed while the user was deciding.
+            if await interruptible(lambda _: self._current(path)) != found:
                 raise workspace.stale(path)
-        return await interruptible(lambda _: self._put(path, real, now, wanted))
+        return await interruptible(lambda _: self._apply(path, real, now, wanted))
 
     def _real(self, path: str) -> Path | None:
         try:
@@ -271,7 +271,7 @@ class Restorer:
         except ToolFailure:
             return None
 
-    def _wanted(self, change: FileChange, now: bytes | None) -> bytes | None:
+    def _content_before(self, change: FileChange, now: bytes | None) -> bytes | None:
         if change.before is None:
             return None
         try:
@@ -281,8 +281,8 @@ class Restorer:
         except (OSError, ValueError) as error:
             raise ToolFailure(f"its previous content can't be read: {error}") from None
 
-    def _look(self, path: str) -> tuple[Path, bytes | None]:
-        """The real path, and what is there now; None where there is nothing."""
+    def _current(self, path: str) -> tuple[Path, bytes | None]:
+        """Return the real path and its current content; None if it does not exist."""
         target = self._workspace.resolve(path)
         if self._workspace.is_private(target.real):
             raise ToolFailure("it belongs to ragmem itself")
@@ -296,7 +296,7 @@ class Restorer:
             raise ToolFailure(f"it is now larger than {MAX_TEXT_BYTES:,} bytes")
         return target.real, content
 
-    def _put(self, path: str, real: Path, now: bytes | None, wanted: bytes | None) -> Restored:
+    def _apply(self, path: str, real: Path, now: bytes | None, wanted: bytes | None) -> Restored:
         kept = None
         with plain_failures(path):
             if now is not None:
@@ -304,7 +304,7 @@ class Restorer:
             if wanted is None:
                 assert now is not None
                 with open_folder(real.parent) as folder:
-                    if self._look(path) != (real, now):
+                    if self._current(path) != (real, now):
                         raise workspace.stale(path)
                     os.unlink(real.name, dir_fd=folder)
                 return Restored(path=path, outcome="removed", kept=kept)
@@ -319,7 +319,7 @@ class Restorer:
 
 
 def _doubt(change: FileChange, now: bytes | None) -> str:
-    """Why the person is to be asked; empty where only this session has written the file."""
+    """Return why to ask the user; empty if only this session has written the file."""
     if now is None:
         return "it no longer exists"
     if _hash(now) != change.after:

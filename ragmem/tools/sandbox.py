@@ -1,8 +1,9 @@
-"""Commands in the system's own sandbox: what they read, write and reach, and nothing else.
+"""Confine commands in the system's own sandbox: what they can read, write and reach.
 
-bubblewrap where it runs, else what Linux itself refuses a process for good (a Landlock ruleset and
-a filter of system calls, made as descriptors that a child inherits; `subprocess_guard.confine`
-takes them on), on macOS sandbox-exec. docs/sandbox.md has the rules, and what each can't do.
+Uses bubblewrap if it works. Otherwise Linux confines the process irrevocably: a Landlock ruleset
+and a system call filter are created as descriptors that the child inherits and
+`subprocess_guard.confine` applies. On macOS uses sandbox-exec. docs/sandbox.md lists the rules, and
+the limits of each mechanism.
 """
 
 import ctypes
@@ -31,7 +32,7 @@ from ragmem.text import Regex
 from ragmem.tools.permissions import PermissionRules, is_of_repository, protection
 
 LEAST_ABI = 6
-"""Of Landlock (Linux 6.12): the first that keeps signals within."""
+"""Landlock's ABI of Linux 6.12, the first that scopes signals."""
 
 _CREATE_RULESET, _ADD_RULE = 444, 445
 _VERSION, _PATH_BENEATH = 1, 1
@@ -40,7 +41,7 @@ _REMOVE_DIR, _REMOVE_FILE = 1 << 4, 1 << 5
 _MAKE_DIR, _MAKE_REG, _MAKE_FIFO, _MAKE_SYM = 1 << 7, 1 << 8, 1 << 10, 1 << 12
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _ALL = (1 << 16) - 1
-_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _SCOPES = 0b11
 """Abstract sockets and signals."""
 READ = _EXECUTE | _READ_FILE | _READ_DIR
@@ -54,15 +55,16 @@ _EPERM, _ENOSYS = 1, 38
 
 
 def landlock_version() -> int:
-    """The ABI of Landlock that this kernel has; 0 where it has none, or does not use it."""
+    """Return the kernel's Landlock ABI version; 0 if it has none, or it is disabled."""
     libc = ctypes.CDLL(None, use_errno=True)
     return max(0, int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)))
 
 
 def ruleset(rights: Iterable[tuple[Path, int]]) -> int:
-    """A descriptor of the rules: all is refused but these rights, each at and below its path.
+    """Return a descriptor of a Landlock ruleset that denies all but these rights.
 
-    What is not there, or can't be reached, is left out. OSError where there is no Landlock.
+    Each right applies at and below its path; paths that are missing or unreachable are left out.
+    Raises OSError if there is no Landlock.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     handled = struct.pack("=QQQ", _ALL, 0, _SCOPES)
@@ -75,7 +77,7 @@ def ruleset(rights: Iterable[tuple[Path, int]]) -> int:
         except OSError:
             continue
         try:
-            rule = struct.pack("=Qi", allowed if path.is_dir() else allowed & _OF_FILES, fd)
+            rule = struct.pack("=Qi", allowed if path.is_dir() else allowed & _FILE_RIGHTS, fd)
             if libc.syscall(_ADD_RULE, made, _PATH_BENEATH, rule, 0) < 0:
                 raise OSError(ctypes.get_errno(), f"Landlock takes no rule for {path}")
         except OSError:
@@ -102,12 +104,12 @@ _REFUSED = (
     _Call(161, 51), *(_Call(n, n) for n in (428, 429, 430, 431, 432, 433, 442, 467)),
     # keyrings: add_key, request_key, keyctl
     _Call(248, 217), _Call(249, 218), _Call(250, 219),
-    # io_uring, which goes past this filter; bpf, perf_event_open, userfaultfd, open_by_handle_at
+    # io_uring, which bypasses this filter; bpf, perf_event_open, userfaultfd, open_by_handle_at
     *(_Call(n, n) for n in (425, 426, 427)), _Call(321, 280), _Call(298, 241), _Call(323, 282),
     _Call(304, 265),
 )  # fmt: skip
 _SHARED = (
-    # What processes outside share: memory, queues and semaphores of System V, queues of POSIX
+    # shared with processes outside: System V shared memory, queues and semaphores, POSIX queues
     _Call(29, 194), _Call(30, 196), _Call(31, 195), _Call(68, 186), _Call(69, 189), _Call(70, 188),
     _Call(71, 187), _Call(64, 190), _Call(65, 193), _Call(66, 191), _Call(220, 192),
     _Call(240, 180), _Call(241, 181),
@@ -123,16 +125,16 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 
 def knows_processor() -> bool:
-    """Whether there is a filter for this machine's system calls."""
+    """Return whether a system call filter exists for this machine."""
     return platform.machine() in _ARCHITECTURES and struct.calcsize("P") == 8
 
 
 def call_filter(*, inet: bool, shares: bool) -> int:
-    """A descriptor of a file that holds the filter, as the kernel and bubblewrap take it.
+    """Return a descriptor of a file with the filter, in the form for the kernel and bubblewrap.
 
-    Sockets of other programs (UNIX), new namespaces, mounts, keyrings and input into terminals
-    are refused; without `inet` the network, and without `shares` what belongs to one process or
-    user alone: another process' limits, memory and queues of System V.
+    Denies UNIX sockets, new namespaces, mounts, keyrings and input into terminals; without `inet`
+    the network, and without `shares` what other processes of the user share: their limits, System V
+    memory and queues.
     """
     fd = os.memfd_create("filter")
     os.write(fd, _program(platform.machine(), inet=inet, shares=shares))
@@ -159,7 +161,7 @@ def _program(machine: str, *, inet: bool, shares: bool) -> bytes:
     ]
     for call in (*_REFUSED, *(() if shares else _SHARED)):
         lines += only(call, refuse)
-    # A library that is told that there is no clone3 uses clone, whose flags can be looked at.
+    # Libraries that find no clone3 fall back to clone, whose flags a filter can inspect.
     lines += only(_CLONE3, (_RETURN, 0, 0, _ERRNO | _ENOSYS))
     lines += only(_CLONE, argument(0), (_ANY_BIT, 0, 1, _NEW_NAMESPACES), refuse, allow)
     terminals = [(_EQUAL, 0, 1, each) for each in (_TIOCSTI, _TIOCLINUX)]
@@ -196,7 +198,7 @@ _SECRETS = (
     # databases and servers
     ".pgpass", ".my.cnf", ".config/filezilla", ".mongorc.js", ".dbeaver4",
     ".local/share/DBeaverData",
-    # packages
+    # package registries
     ".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml",
     ".gem/credentials", ".m2/settings-security.xml", ".config/composer/auth.json",
     ".local/share/uv/credentials", ".config/pypoetry/auth.toml",
@@ -207,7 +209,7 @@ _SECRETS = (
     ".config/goose", ".continue",
     ".config/cursor", ".config/Cursor/User/globalStorage", ".config/io.datasette.llm",
     ".vscode-server/data/User/globalStorage",
-    # browsers, mail and what people write in
+    # browsers, mail, chats and wallets
     ".config/Slack", ".config/Code/User/globalStorage",
     ".mozilla", ".thunderbird", ".config/google-chrome", ".config/chromium", ".config/vivaldi",
     ".config/BraveSoftware", ".config/microsoft-edge", ".config/opera", ".var/app", ".librewolf",
@@ -218,34 +220,34 @@ _SECRETS = (
     ".fetchmailrc", ".electrum", ".bitcoin", ".ethereum", ".config/solana",
     "snap/firefox", "snap/chromium", "Library/Cookies", "Library/Safari", "Library/Mail",
     "Library/Application Support/Google/Chrome", "Library/Application Support/Firefox",
-    # what was typed
+    # histories of what was typed
     ".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history",
     ".zhistory", ".node_repl_history", ".local/share/fish/fish_history", ".lesshst", ".histfile",
     ".sqlite_history", ".rediscli_history", ".irb_history", ".xonsh_history", ".gdb_history",
     ".viminfo", ".local/state/nvim/shada", ".local/share/atuin", ".config/nushell/history.txt",
     ".config/nushell/history.sqlite3",
 )  # fmt: skip
-_OF_THE_SYSTEM = (
+_SYSTEM_SECRETS = (
     "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/ssh",
     "/run/user", "/run/secrets", "/run/credentials", "/var/spool/cron",
 )  # fmt: skip
 _HOMES = ("/home", "/Users")
-_IN_GIT = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
-"""What of `.git` leads git to programs, or to another place where that stands."""
+_PROTECTED_IN_GIT = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
+"""Entries of `.git` that make git run programs, or use another place that has such entries."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _TMP = Path("/") / "tmp"
 _MOST_ENTRIES = 5_000
-"""Of one folder that are looked at."""
+"""How many entries of one folder are examined."""
 _REFUSALS = Regex(
     r"read-only file system|operation not permitted|permission denied|device or resource busy"
     r"|network is unreachable|could not resolve|name or service not known|name resolution"
     r"|invalid cross-device|\b(?:EROFS|EACCES|EPERM|ENETUNREACH|EAI_AGAIN|ENOTFOUND)\b",
     re.IGNORECASE,
 )
-_UNREACHED = Regex(
+_UNREACHABLE = Regex(
     r"connection refused|failed to connect|could ?n[o']t connect|\bECONNREFUSED\b", re.I
 )
-"""What is said where nobody listens: on a loopback of the command's own, or on the machine's."""
+"""What programs print when nothing listens, on the command's own loopback or on the machine's."""
 _NETWORKS: dict[Network, str] = {
     "none": "no network access",
     "loopback": "network access only to what the same command starts on loopback",
@@ -254,31 +256,31 @@ _NETWORKS: dict[Network, str] = {
 
 
 class Mechanism(msgspec.Struct, frozen=True):
-    """What this system has."""
+    """The sandbox mechanism of this system."""
 
     kind: Kind
     program: Path | None = None
     why: str = ""
-    """Why there is none, or none better."""
+    """Why there is none, or no better one."""
 
 
 class Confined(msgspec.Struct, frozen=True):
-    """How a command is started so that it is in the sandbox."""
+    """How to start a command so that it runs in the sandbox."""
 
     argv: list[str]
     descriptors: tuple[int, ...] = ()
-    """Those that it has to inherit."""
+    """Descriptors that it must inherit."""
     by_guard: str = ""
-    """For `subprocess_guard`: what it confines the command by, itself."""
+    """Argument for `subprocess_guard`, if the guard is to confine the command."""
     environ: dict[str, str] = {}
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):
-    """What one command may do. All paths are real ones that are there."""
+    """What one command may do. All paths are real and exist."""
 
     write: tuple[Path, ...]
     kept: tuple[Path, ...]
-    """Within those: what is only read."""
+    """Paths within `write` that are read-only."""
     hidden: tuple[Path, ...]
     network: Network
     temporary: Path
@@ -286,18 +288,18 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
 
 @functools.cache
 def find_mechanism(not_in: tuple[Path, ...] = ()) -> Mechanism:
-    """What there is on this system, tried once; no program below `not_in` is taken for it."""
+    """Return this system's sandbox mechanism, tested once; ignores programs below `not_in`."""
     nothing = Confinement(write=(), kept=(), hidden=(), network="loopback", temporary=_TMP)
     if sys.platform == "darwin":
         program = Path("/usr/bin/sandbox-exec")
-        why = _refused_by(program, "-p", profile(nothing))
+        why = _failure_of(program, "-p", profile(nothing))
         return Mechanism("" if why else "sandbox-exec", program, why)
     if sys.platform != "linux" or not knows_processor():
         return Mechanism("", why="this system has no sandbox")
     bubblewrap, why = find_program("bwrap", not_in), "bubblewrap is not installed"
     if bubblewrap:
         calls = call_filter(inet=True, shares=True)
-        why = _refused_by(bubblewrap, *_bubblewrap(nothing, calls), passed=(calls,))
+        why = _failure_of(bubblewrap, *_bubblewrap(nothing, calls), passed=(calls,))
         os.close(calls)
         if not why:
             return Mechanism("bubblewrap", bubblewrap)
@@ -308,8 +310,8 @@ def find_mechanism(not_in: tuple[Path, ...] = ()) -> Mechanism:
     return Mechanism("", why=f"{why}, and {what}")
 
 
-def _refused_by(program: Path, *options: str, passed: tuple[int, ...] = ()) -> str:
-    """Why it starts nothing here; empty where it does."""
+def _failure_of(program: Path, *options: str, passed: tuple[int, ...] = ()) -> str:
+    """Return why a program can't start commands here; empty if it can."""
     try:
         done = subprocess.run(
             [str(program), *options, "/bin/bash", "--norc", "-c", ":"],
@@ -328,11 +330,11 @@ def _refused_by(program: Path, *options: str, passed: tuple[int, ...] = ()) -> s
 
 
 class Sandbox:
-    """The sandbox of one process of ragmem, as the settings have it.
+    """The sandbox of one ragmem process, according to the settings.
 
-    `private` are ragmem's own folders, which no command reads, nor what `rules` keep from being
-    read; with Landlock what lies in a folder that may be written can't be hidden so. `close`
-    removes the temporary folder, which all commands of the process share.
+    No command can read `private`, which are ragmem's own folders, nor what `rules` deny reading;
+    Landlock can't hide the latter inside a writable folder. `close` removes the temporary folder,
+    which all commands of the process share.
     """
 
     def __init__(
@@ -348,38 +350,38 @@ class Sandbox:
         self._private = private
         self._not_in = not_in
         self._mechanism = mechanism
-        self._denying = rules or PermissionRules()
+        self._permission_rules = rules or PermissionRules()
         self._temporary: Path | None = None
         self._removal: weakref.finalize[..., Sandbox] | None = None
-        self._making = threading.Lock()
+        self._folder_lock = threading.Lock()
 
     @property
     def is_known(self) -> bool:
-        """Whether `is_on` can be told at once."""
+        """Whether `is_on` can be answered immediately."""
         return self.settings.mode == "off" or self._mechanism is not None
 
     @property
     def mechanism(self) -> Mechanism:
-        """What this system has, which takes a moment the first time."""
+        """The mechanism of this system; finding it takes a moment the first time."""
         if self._mechanism is None:
             self._mechanism = find_mechanism(self._not_in)
         return self._mechanism
 
     @property
     def is_on(self) -> bool:
-        """Whether commands run in it."""
+        """Whether commands run in the sandbox."""
         return self.settings.mode != "off" and bool(self.mechanism.kind)
 
     @property
     def network(self) -> str:
-        """Tell what commands reach, in words."""
-        # Landlock has no loopback of a command's own.
+        """Return what commands can reach, in words."""
+        # Landlock can't give a command its own loopback.
         alone = self.settings.network == "loopback" and self.mechanism.kind == "landlock"
         return _NETWORKS["none" if alone else self.settings.network]
 
     @property
     def keeps_ports(self) -> str:
-        """What a server in it can't do, in a sentence; empty where it can be reached."""
+        """The limitation of a server in the sandbox, as a sentence; empty if it can be reached."""
         network = self.settings.network
         if network == "all" or (network, self.mechanism.kind) == ("loopback", "sandbox-exec"):
             return ""
@@ -387,21 +389,22 @@ class Sandbox:
 
     @property
     def allows_unasked(self) -> bool:
-        """Whether the person lets run without a question what runs in it, and it is good for that.
+        """Whether the user lets sandboxed commands run without approval, and the sandbox is fit for
+        that.
 
-        Landlock can't keep a file within a folder that may be written, such as git's hooks.
+        Landlock is not: it can't protect a file within a writable folder, such as git's hooks.
         """
         return self.is_on and self.settings.auto_allow and self.mechanism.kind == "bubblewrap"
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """Of the places where commands are to write those that are not there."""
+        """Configured writable paths that do not exist."""
         return tuple(
             each for each in self.settings.write if not os.path.lexists(os.path.expanduser(each))
         )
 
     def told(self) -> str:
-        """What there is, on one line."""
+        """Describe the sandbox on one line."""
         if self.settings.mode == "off":
             return "off (sandbox.mode): commands can do whatever you can do"
         found = self.mechanism
@@ -418,8 +421,8 @@ class Sandbox:
         )
 
     def hint(self, output: str) -> str:
-        """What the model is told of a command that failed as what is refused fails; else empty."""
-        unreached = self.settings.network != "all" and _UNREACHED.search(output)
+        """Return a hint for the model if output looks like a denial by the sandbox; else empty."""
+        unreached = self.settings.network != "all" and _UNREACHABLE.search(output)
         if not unreached and not _REFUSALS.search(output):
             return ""
         outside = "Only the person can change that (sandbox.mode is `required`)."
@@ -439,7 +442,7 @@ class Sandbox:
 
     @contextmanager
     def confining(self, argv: list[str], roots: Sequence[Path]) -> Iterator[Confined]:
-        """How to start a command in it, which writes in `roots`; OSError where that can't be."""
+        """Yield how to start a command that writes in `roots`; raises OSError if that can't be."""
         rules, program = self._rules(roots), str(self.mechanism.program)
         environ = {"TMPDIR": str(rules.temporary)}
         if self.mechanism.kind == "sandbox-exec":
@@ -461,7 +464,7 @@ class Sandbox:
     def _rules(self, roots: Sequence[Path]) -> Confinement:
         write = [*roots, *_existing(self.settings.write)]
         kept = [path for root in roots for path in protected_in(root)]
-        denied = self._denying.hidden_in(roots[0], roots) if roots else set()
+        denied = self._permission_rules.hidden_in(roots[0], roots) if roots else set()
         if self.mechanism.kind == "landlock":
             denied = {path for path in denied if not any(map(path.is_relative_to, write))}
         return Confinement(
@@ -475,29 +478,30 @@ class Sandbox:
         )
 
     def _temporary_folder(self) -> Path:
-        with self._making:
+        with self._folder_lock:
             if self._temporary is None or not self._temporary.is_dir():
                 self.close()
                 self._temporary = Path(os.path.realpath(tempfile.mkdtemp(prefix="ragmem-")))
-                # At the latest when the process exits; one that is killed leaves it.
+                # Removed when the process exits at the latest; a process that is killed leaves it
+                # behind.
                 self._removal = weakref.finalize(
                     self, shutil.rmtree, self._temporary, ignore_errors=True
                 )
             return self._temporary
 
     def close(self) -> None:
-        """Remove the temporary folder with what commands left in it."""
+        """Remove the temporary folder with everything that commands left in it."""
         if self._removal:
             self._removal()
 
 
-# --- what is to be kept and hidden -----------------------------------------------
+# --- protected and hidden paths --------------------------------------------------
 
 
 def protected_in(root: Path) -> list[Path]:
-    """What a folder holds that runs by itself, as `permissions.protection` names it.
+    """Return the files of a folder that run by themselves, according to `permissions.protection`.
 
-    At its top, and in its hidden folders; of `.git` what leads git to programs.
+    Looks at its top level and in its hidden folders; of `.git`, what makes git run programs.
     """
 
     def runs(path: Path) -> bool:
@@ -506,7 +510,7 @@ def protected_in(root: Path) -> list[Path]:
     found: list[Path] = []
     for path in _entries(root):
         if path.name == ".git" and path.is_dir() and not path.is_symlink():
-            found += [path / name for name in _IN_GIT if os.path.lexists(path / name)]
+            found += [path / name for name in _PROTECTED_IN_GIT if os.path.lexists(path / name)]
         elif runs(path):
             found.append(path)
         elif path.name.startswith("."):
@@ -518,7 +522,7 @@ States = dict[Path, tuple[int, ...]]
 
 
 def states(roots: Iterable[Path]) -> States:
-    """What there is that runs by itself, with what tells whether it was changed."""
+    """Return the files that run by themselves, each with what identifies its current version."""
     found: States = {}
     for path in (path for root in roots for path in protected_in(root)):
         for each in (path, *_entries(path)):
@@ -529,15 +533,16 @@ def states(roots: Iterable[Path]) -> States:
 
 
 def changed(before: States, after: States) -> list[Path]:
-    """What was made, changed or removed between the two; of a new folder not what is in it."""
+    """Return the paths created, changed or removed in between, but not what new folders contain."""
     found = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
     return [path for path in found if path.parent in before or path.parent not in after]
 
 
 def remove_new_commondirs(roots: Iterable[Path], before: States) -> list[Path]:
-    """Remove each `commondir` that came into a `.git`, and return them.
+    """Remove each `commondir` that was created in a `.git`, and return them.
 
-    It does not belong there, and leads git, at its next start, to configuration that was not kept.
+    It does not belong there: git, when next started, would take its configuration from wherever it
+    points, which is not protected.
     """
     removed = []
     for path in (root / ".git" / "commondir" for root in roots):
@@ -559,7 +564,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _existing(paths: Iterable[Path | str]) -> Iterator[Path]:
-    """The real path of each that is there and can be read."""
+    """Yield the real path of each path that exists and can be read."""
     for path in paths:
         full = os.path.expanduser(path)
         if os.path.lexists(full) and os.access(full, os.R_OK):
@@ -581,12 +586,12 @@ def _hidden(
     others = [
         home
         for home in (Path("/root"), *(each for top in _HOMES for each in _entries(Path(top))))
-        # Some hold programs for all, such as Homebrew's.
+        # Some contain programs for all users, such as Homebrew's.
         if not any(Path(each).is_relative_to(home) for each in (*own, *programs, sys.prefix))
     ]
-    found = set(_existing([*others, *secrets, *_OF_THE_SYSTEM, *private, *configured]))
+    found = set(_existing([*others, *secrets, *_SYSTEM_SECRETS, *private, *configured]))
     for path in sorted(found):
-        # /tmp inside is another folder than outside.
+        # The sandbox has its own /tmp.
         seen = not path.is_relative_to(_TMP) or any(map(path.is_relative_to, write))
         if seen and not any(path != other and path.is_relative_to(other) for other in found):
             yield path
@@ -596,14 +601,14 @@ def _hidden(
 
 
 def _bubblewrap(rules: Confinement, calls: int) -> list[str]:
-    """Its options, up to the command; a path's own rule goes over that of a folder above it."""
+    """Return bubblewrap's options before the command; a deeper path's rule comes later and wins."""
     placed: list[tuple[Path, list[str]]] = [(_TMP, ["--bind", str(rules.temporary), str(_TMP)])]
     top = Path("/")
     for path in rules.write:
         if path != top:
             placed.append((path, ["--bind", str(path), str(path)]))
     for path in rules.kept:
-        # What lies above is a mount too: it can't be renamed to make place for another.
+        # Make the folders above mounts too, so that they can't be renamed to make way for others.
         for above in path.parents:
             if above in rules.write or not any(map(above.is_relative_to, rules.write)):
                 break
@@ -626,7 +631,7 @@ def _bubblewrap(rules: Confinement, calls: int) -> list[str]:
         "--die-with-parent", "--new-session", "--cap-drop", "ALL",
         "--bind" if top in rules.write else "--ro-bind", "/", "/",
         "--dev", "/dev", "--proc", "/proc",
-        # Root without capabilities still owns the system's settings there.
+        # Root without capabilities still owns the kernel's settings there.
         "--remount-ro", "/proc",
         *(part for option in unique for part in option), *closed,
         "--seccomp", str(calls), "--",
@@ -649,7 +654,7 @@ def _rights(rules: Confinement) -> Iterator[tuple[Path, int]]:
 
 
 def _around(folder: Path, without: set[Path]) -> Iterator[Path]:
-    """The folder; where some of what is left out lies in it, what is in it around that."""
+    """Yield the folder, or, if excluded paths lie in it, the entries around those, recursively."""
     inside = {path for path in without if path.is_relative_to(folder)}
     if not inside:
         yield folder
@@ -663,7 +668,7 @@ def _around(folder: Path, without: set[Path]) -> Iterator[Path]:
 
 
 def profile(rules: Confinement) -> str:
-    """The rules as sandbox-exec takes them; of several that fit, the last holds."""
+    """Return the rules as a profile for sandbox-exec, in which the last matching rule wins."""
 
     def places(paths: Iterable[Path]) -> str:
         return " ".join(

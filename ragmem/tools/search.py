@@ -1,4 +1,4 @@
-"""list_directory, glob_files and grep_files, on ripgrep."""
+"""Tools that list folders, find files and search their contents, on top of ripgrep."""
 
 import heapq
 import os
@@ -23,7 +23,7 @@ from ragmem.tools.workspace import Target, matcher, open_file, open_folder, show
 
 
 def require_ripgrep(roots: Sequence[Path]) -> Path:
-    """ToolFailure when there is none."""
+    """Return ripgrep's path; raises ToolFailure if it is not installed."""
     found = find_ripgrep(roots)
     if found is None:
         raise ToolFailure(
@@ -39,7 +39,7 @@ MAX_TEXT_CHARS = 50_000
 TIMEOUT_S = 30.0
 _MAX_PATTERN_CHARS = 10_000
 _ROW = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
-# What stands between two records and is none itself: a gap, or word of a binary file.
+# Text between two records that belongs to neither: a gap, or a message about a binary file.
 _BETWEEN = re.compile(
     rb"\A(?:--\r?\n|[^\n]*: (?:WARNING: stopped searching binary file after match"
     rb"|binary file matches) \(found [^\n]*\n)+"
@@ -51,7 +51,7 @@ Mode = Literal["lines", "files", "count"]
 def _result(
     lines: list[str], notes: list[str], run: Ripgrep, display: str, **data: Json
 ) -> ToolOutput:
-    """What was found, with what keeps a run of ripgrep from being whole below it."""
+    """Return the results, followed by notes on why ripgrep's output may be incomplete."""
     if run.timed_out:
         notes.append(
             f"stopped after {TIMEOUT_S:g} s: this is incomplete; narrow the path or pattern"
@@ -68,7 +68,7 @@ def _result(
 
 
 class GlobFiles(Looking):
-    """Files by name, newest first."""
+    """Find files by name, newest first."""
 
     name = "glob_files"
     description = (
@@ -87,11 +87,11 @@ class GlobFiles(Looking):
         path: Annotated[str, arg("Folder to look in.")] = "."
 
     def title(self, params: Params) -> str:
-        """The pattern and where."""
+        """Return the pattern, and where it is searched."""
         return params.pattern if params.path == "." else f"{params.pattern} in {params.path}"
 
     async def run(self, params: Params) -> ToolOutput:
-        """Paths, one a line."""
+        """Return paths, one per line."""
         matches = matcher(params.pattern)
         return await self.look(params.path, partial(self._find, params, matches))
 
@@ -129,7 +129,7 @@ class GlobFiles(Looking):
 
 
 class GrepFiles(Looking):
-    """Files by content."""
+    """Search the contents of files."""
 
     name = "grep_files"
     description = (
@@ -149,12 +149,12 @@ class GrepFiles(Looking):
         offset: Annotated[int, number("Matches (or files) to skip.", 0)] = 0
 
     def title(self, params: Params) -> str:
-        """The pattern and where."""
+        """Return the pattern, and where it is searched."""
         where = "" if params.path == "." else f" in {params.path}"
         return f"{one_line(params.pattern, 80)}{where}{f' ({params.glob})' if params.glob else ''}"
 
     async def run(self, params: Params) -> ToolOutput:
-        """One page of matches, grouped by file."""
+        """Return one page of matches, grouped by file."""
         if not params.pattern or "\0" in params.pattern:
             raise ToolFailure("The pattern is empty or contains a NUL. Nothing was searched.")
         if len(params.pattern) > _MAX_PATTERN_CHARS:
@@ -167,7 +167,7 @@ class GrepFiles(Looking):
         program = require_ripgrep(self._workspace.roots)
         base, name = target.real, ""
         if not stat.S_ISDIR(os.lstat(base).st_mode):
-            # Opened and closed: a FIFO or a device is refused before ripgrep hangs on it.
+            # Open and close it to refuse a FIFO or a device, on which ripgrep would hang.
             with open_file(base):
                 base, name = base.parent, base.name
         filters, selects = _glob_arguments(params.glob)
@@ -205,7 +205,7 @@ class GrepFiles(Looking):
 class _Hit(msgspec.Struct, frozen=True):
     path: bytes
     number: int
-    """Of the line; in mode count, the matches."""
+    """The line number; in mode count, the number of matches."""
     text: str
     is_match: bool = True
 
@@ -219,16 +219,16 @@ class _Page:
         self._chars = 0
         self._before: deque[tuple[str, _Hit]] = deque(maxlen=params.context)
         self._last = ("", -1)
-        """Path and number of the line shown last."""
+        """Path and number of the last line shown."""
         self._reach = ("", -1)
-        """How far the context of the match shown last goes."""
+        """Path and number of the last line that is context of the last match shown."""
         self._seen = 0
         self._more = False
         self.taken = 0
         self.files: dict[str, None] = {}
 
     def take(self, path: str, hit: _Hit) -> bool:
-        """The next line, match or context; False when the page is full."""
+        """Take the next line, match or context; returns False when the page is full."""
         if not hit.is_match:
             if self._reach[0] == path and hit.number <= self._reach[1]:
                 self._show(path, hit)
@@ -267,7 +267,7 @@ class _Page:
         self._chars += sum(map(len, rows))
 
     def output(self, where: str, run: Ripgrep) -> ToolOutput:
-        """What the model and the person are shown."""
+        """Return the page for the model and the user."""
         params, lines, notes = self._params, self._lines, []
         if self._more:
             first, last = params.offset + 1, params.offset + self.taken
@@ -295,9 +295,9 @@ def _mode_arguments(params: GrepFiles.Params) -> list[str]:
 
 
 def _glob_arguments(glob: str) -> tuple[list[str], Callable[[str], bool] | None]:
-    """ripgrep's part of a file filter, and what is left to decide by path.
+    """Return ripgrep's arguments for a file filter, and a predicate for what they can't express.
 
-    A plain `--glob` would bring back what .gitignore leaves out; a type does not.
+    A plain `--glob` would include files that .gitignore excludes; a file type does not.
     """
     if not glob:
         return [], None
@@ -310,7 +310,7 @@ def _glob_arguments(glob: str) -> tuple[list[str], Callable[[str], bool] | None]
 
 
 def _hits(chunks: Iterable[bytes], mode: Mode) -> Iterator[_Hit]:
-    """What ripgrep's `--null` output says; any byte but NUL may stand in a path."""
+    """Parse ripgrep's `--null` output; a path may contain any byte except NUL."""
     rest, end = b"", b"\0" if mode == "files" else b"\n"
     for chunk in chunks:
         rest, position = rest + chunk, 0
@@ -342,7 +342,7 @@ _NAMED_IGNORED = 30
 
 
 class ListDirectory(Looking):
-    """What lies in one folder."""
+    """List one folder."""
 
     name = "list_directory"
     description = (
@@ -354,11 +354,11 @@ class ListDirectory(Looking):
         path: Annotated[str, arg("The folder.")] = "."
 
     def title(self, params: Params) -> str:
-        """The folder."""
+        """Return the folder."""
         return params.path
 
     async def run(self, params: Params) -> ToolOutput:
-        """One entry a line."""
+        """Return one entry per line."""
         return await self.look(params.path, self._list)
 
     def _list(self, target: Target, where: str, stop: threading.Event) -> ToolOutput:
@@ -381,7 +381,7 @@ class ListDirectory(Looking):
         try:
             known = self._not_ignored(folder, stop)
             with os.scandir(folder) as entries:
-                # Folders before files; no more of them in memory than are shown.
+                # Folders before files; keeps no more of them in memory than are shown.
                 chosen = heapq.nsmallest(MAX_ENTRIES, shown(entries))
             lines = [_line(name, is_file, folder) for is_file, name in chosen]
         finally:
@@ -400,7 +400,7 @@ class ListDirectory(Looking):
         )
 
     def _not_ignored(self, folder: int, stop: threading.Event) -> set[str] | None:
-        """Names directly in the folder that lead to files not ignored; None if unknown."""
+        """Return names in the folder that are, or contain, files not ignored; None if unknown."""
         program = find_ripgrep(self._workspace.roots)
         if program is None:
             return None
@@ -414,7 +414,7 @@ def _is_ignored(entry: "os.DirEntry[str]", known: set[str], folder: int) -> bool
         return False
     if not entry.is_dir(follow_symlinks=False):
         return entry.is_file(follow_symlinks=False)
-    # ripgrep lists files: a folder without any is not therefore ignored.
+    # ripgrep lists files only: an empty folder is not ignored for being absent.
     try:
         fd = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
     except OSError:

@@ -1,7 +1,7 @@
 """What the agent has seen of a project: files read, those changed since, code near them.
 
-An edit of a file that others have changed is refused anyway; told beforehand, once a change, it
-costs no vain call.
+An edit of a file that others have changed is refused anyway; announcing each change beforehand,
+once, saves a futile call.
 """
 
 import asyncio
@@ -32,21 +32,21 @@ from ragmem.usage import Metrics
 
 
 class SeenFiles:
-    """Path, as results record it, to the SHA-256 of what was read or written last."""
+    """Maps paths, as results show them, to the SHA-256 of what was last read or written."""
 
     def __init__(self, metrics: Metrics | None = None) -> None:
         self._metrics = metrics or Metrics()
         self._hashes: dict[str, str] = {}
         self._shown: dict[str, list[tuple[int, int]]] = {}
-        """The lines of each that were read, as it stands now."""
+        """The line ranges read of each file's current content."""
 
     def read(self, path: str, sha256: str, first: int, last: int) -> None:
-        """The agent reads these lines; it is counted whether it had them before, unchanged."""
-        again = self._reads(path, sha256, first, last)
+        """Record that the agent reads these lines; counts whether it had them before, unchanged."""
+        again = self._record_read(path, sha256, first, last)
         self._metrics.count("files.reads")
         self._metrics.count("files.reads_again", again)
 
-    def _reads(self, path: str, sha256: str, first: int, last: int) -> bool:
+    def _record_read(self, path: str, sha256: str, first: int, last: int) -> bool:
         self.note(path, sha256)
         shown = self._shown.setdefault(path, [])
         again = any(start <= first and last <= end for start, end in shown)
@@ -54,21 +54,21 @@ class SeenFiles:
         return again
 
     def note(self, path: str, sha256: str) -> None:
-        """The agent has seen this content."""
+        """Record that the agent has seen this content."""
         if self._hashes.pop(path, None) != sha256:
             self._shown.pop(path, None)
         self._hashes[path] = sha256
 
     def hash_of(self, path: str) -> str | None:
-        """What was seen of a file; None if it was not."""
+        """Return the hash of what was seen of a file; None if it was not."""
         return self._hashes.get(path)
 
     def latest(self, limit: int) -> list[tuple[str, str]]:
-        """The last so many files with what was seen of them, the latest first."""
+        """Return the last files seen with their hashes, latest first."""
         return list(islice(reversed(self._hashes.items()), limit))
 
     def restore(self, calls: Iterable[ToolCall]) -> None:
-        """Take up where a recorded session stopped; calls in the order they were made."""
+        """Restore the state of a recorded session; `calls` are in the order they were made."""
         for call in calls:
             if not call.success or call.tool_name not in {READ_FILE, *EDITING_TOOLS}:
                 continue
@@ -83,55 +83,55 @@ class SeenFiles:
                     "first_line": int(first),
                     "last_line": int(last),
                 }:
-                    self._reads(path, sha256, first, last)
+                    self._record_read(path, sha256, first, last)
                 case {"path": str(path), "sha256": str(sha256)}:
                     self.note(path, sha256)
 
 
-_NAMED = 20
+_MAX_NAMED = 20
 _MOST_FILES = 2_000
-"""Of those that were seen, the last so many are looked at."""
+"""How many of the last files seen are checked."""
 _RACY_NS = 2_000_000_000
-"""Written so shortly before it was read, it may have changed since without a sign of it: a file
-system's clock ticks."""
+"""A file modified so shortly before it was read may have changed again unnoticed, because file
+timestamps have a limited resolution."""
 _GONE = ""
 
 
 class ChangedFiles:
-    """Compares what `seen` knows with what is on the disk; a file is read when its stat differs."""
+    """Compares `seen` with the files on disk; a file is read only if its stat differs."""
 
     def __init__(self, workspace: Workspace, seen: SeenFiles) -> None:
         self._workspace = workspace
         self._seen = seen
         self._hashes: dict[str, tuple[tuple[int, ...], str]] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     async def news(self) -> str:
-        """The files that changed since they were read or told of, as one line; empty for none.
+        """Return the files that changed since they were read, on one line; empty if there are none.
 
-        Nothing of it is said again.
+        Each change is reported once.
         """
         changed = await asyncio.to_thread(self._changed)
-        self._told |= changed
+        self._reported |= changed
         return _sentence(list(changed))
 
     async def look(self) -> str:
-        """Look for changes without remembering that they were told."""
+        """Return what `news` would, without marking the changes as reported."""
         return _sentence(list(await asyncio.to_thread(self._changed)))
 
     def _changed(self) -> dict[str, str]:
-        """Path to the hash that it has now."""
+        """Map each changed path to its current hash."""
         found = {}
         for path, seen in self._seen.latest(_MOST_FILES):
             now = self._hash_of(path)
             if now is None or now == seen:
-                self._told.pop(path, None)
-            elif self._told.get(path) != now:
+                self._reported.pop(path, None)
+            elif self._reported.get(path) != now:
                 found[path] = now
         return found
 
     def _hash_of(self, path: str) -> str | None:
-        """Of what is there now, `_GONE` where nothing is; None where that can't be told."""
+        """Return a file's current hash, `_GONE` if it does not exist; None if that is unknown."""
         try:
             target = self._workspace.resolve(path)
             if not target.exists:
@@ -155,8 +155,8 @@ class ChangedFiles:
 def _sentence(paths: Sequence[str]) -> str:
     if not paths:
         return ""
-    more = len(paths) - _NAMED
-    named = ", ".join(map(plain_or_quoted, paths[:_NAMED]))
+    more = len(paths) - _MAX_NAMED
+    named = ", ".join(map(plain_or_quoted, paths[:_MAX_NAMED]))
     named += f" and {more:,} more" if more > 0 else ""
     count = f" ({len(paths):,} files)" if more > 0 else ""
     return (
@@ -165,14 +165,14 @@ def _sentence(paths: Sequence[str]) -> str:
     )
 
 
-_NEAR = 20
-"""How many files that the session touched last make a hit in them count a little more."""
+_MAX_NEAR = 20
+"""How many of the files last touched by the session slightly raise the rank of hits in them."""
 
 
 class SessionCode:
-    """Finds code for an agent: paths as it writes them, near the files that it has seen.
+    """Finds code for an agent: with paths as it writes them, favouring files that it has seen.
 
-    `top` is the project's folder as it is here. What the `rules` deny to be read is not found.
+    `top` is the project's folder on this machine. Files that `rules` forbid to read are left out.
     """
 
     def __init__(
@@ -200,24 +200,24 @@ class SessionCode:
         return shown_path(path, cwd=self._cwd, project=self._top)
 
     def begin(self) -> None:
-        """Begin a turn: see what has changed."""
+        """Begin a turn: look for changes."""
         if self.is_there:
             self._codebase.begin(self._project)
 
     async def passages(self, prompt: str) -> ProjectCode:
-        """Return what bears on the prompt, for the request."""
+        """Return the passages that are relevant to the prompt, for the request."""
         found = await self._codebase.passages(self._project, prompt, near=self._near())
         hides = self._rules.hides
         shown = (e for e in found.passages if not hides(self._top / e.path, self._cwd))
         return msgspec.structs.replace(found, passages=tuple(shown))
 
     async def search(self, text: str, limit: int) -> list[CodeHit]:
-        """Search for brain_search."""
+        """Search on behalf of brain_search."""
         found = await self._codebase.search(self._project, text, limit, near=self._near())
         return [each for each in found if not self._rules.hides(self._top / each.path, self._cwd)]
 
     def tools(self, memory: Memory, session: Session, scope: ScopeName) -> list[Tool]:
-        """Return brain_search, where there is code to be found."""
+        """Return brain_search, if there is an index to search."""
         from ragmem.tools.memory import BrainSearch
 
         if not self.is_there:
@@ -226,6 +226,6 @@ class SessionCode:
         return [BrainSearch(self.search, recalls, session, scope, show=self.show)]
 
     def _near(self) -> list[str]:
-        """Return the files that the session has read or changed last, as they are stored."""
-        paths = [path for path, _ in self._seen.latest(_NEAR)]
+        """Return the files that the session last read or changed, as stored."""
+        paths = [path for path, _ in self._seen.latest(_MAX_NEAR)]
         return [stored_path(path, cwd=self._cwd, project=self._top) for path in paths]

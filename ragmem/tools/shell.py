@@ -1,4 +1,4 @@
-"""run_command: one shell command, asked for, under a guard, with bounded output."""
+"""Run shell commands: approved, supervised by a guard process, with bounded output."""
 
 import asyncio
 import os
@@ -49,23 +49,23 @@ if TYPE_CHECKING:
 MAX_TIMEOUT_S = 600
 MAX_SHOWN_CHARS = 30_000
 MAX_SPILLED_BYTES = 50_000_000
-"""Of a command's output, so much is kept in a file."""
+"""How much of a command's output is kept in a file."""
 MAX_KEPT_BYTES = 1_000_000_000
-"""Of the outputs of all commands: the oldest go."""
+"""Limit for the files of all commands together; the oldest are deleted."""
 MAX_OUTPUT_BYTES = 500_000_000
-"""A command that writes more is stopped: it would not end."""
+"""A command that writes more is stopped, since it would never end."""
 MAX_COMMAND_BYTES = 100_000
 _MEMORY_BYTES = 512 * 1024
-_HELD_BYTES = 256 * 1024
-"""Output is looked through for secrets in pieces of this size."""
+_BUFFER_BYTES = 256 * 1024
+"""Output is searched for secrets in blocks of this size."""
 _LONGEST_KEY = 16 * 1024
 _DRAIN_S = 0.2
-_LAST_CHARS = 1000
+_HINT_CHARS = 1000
 _STOP_S = 2.0
-_ALL = ", with everything it had started"
+_TREE = ", with everything it had started"
 _TICK_MS = 50
-_TOLD_EVERY_S = 0.1
-_TOLD_BYTES = 4096
+_REPORT_EVERY_S = 0.1
+_REPORT_BYTES = 4096
 
 
 class RunCommandParams(Arguments, frozen=True):
@@ -100,16 +100,16 @@ class Commands(msgspec.Struct, frozen=True):
     """How commands are run."""
 
     timeout_s: float = ToolsConfig().command_timeout_s
-    """Of a command that names none."""
+    """Timeout of commands that set none."""
     failed_before: Callable[[str], Awaitable[str]] | None = None
-    """What is remembered of a command that is about to be run again, on one line; else empty."""
+    """Returns what is remembered of a command about to be run again, on one line; else empty."""
     sandbox: "Callable[[], Sandbox | None]" = lambda: None
-    """What they run in, where the system has one and the settings want it; asked by the first."""
+    """Returns the sandbox to use, if the settings want one; called by the first command."""
     jobs: "Jobs | None" = None
-    """Where those that go on are begun; None where that can't be done."""
+    """Where background commands are started; None if that is not supported."""
 
     def of_person(self) -> "Commands":
-        """Return what runs the commands that the person types."""
+        """Return the configuration for commands that the user types."""
 
         def own() -> "Sandbox | None":
             sandbox = self.sandbox()
@@ -119,7 +119,7 @@ class Commands(msgspec.Struct, frozen=True):
 
 
 class RunCommand(AgentTool):
-    """Runs what was approved; every command asks (see `Permissions`)."""
+    """Run approved commands; each needs approval (see `Permissions`)."""
 
     name = RUN_COMMAND
     Params: type[msgspec.Struct] = RunCommandParams
@@ -147,12 +147,12 @@ class RunCommand(AgentTool):
         )
 
     def title(self, params: RunCommandParams) -> str:
-        """The command, of several lines the first."""
+        """Return the command's first line."""
         named = one_line(first_line(params.command), 160)
         return named + " (in the background)" * params.background
 
     async def run(self, params: RunCommandParams) -> ToolOutput:
-        """Run it, and return exit code and output; ToolFailure when refused or out of time."""
+        """Return exit code and output; raises ToolFailure if it is refused or times out."""
         command = params.command
         if "\0" in command or not command.strip() or command != clean(command):
             raise ToolFailure("The command is empty, or contains a NUL or half a character.")
@@ -163,7 +163,7 @@ class RunCommand(AgentTool):
             )
         failed_before = self._commands.failed_before
         known = await failed_before(command) if failed_before else ""
-        sandbox, outside = await self._inside(one_line(params.outside_sandbox, 500))
+        sandbox, outside = await self._choose_sandbox(one_line(params.outside_sandbox, 500))
         unasked = sandbox is not None and sandbox.allows_unasked
         alone = sandbox.keeps_ports if params.background and sandbox else ""
         if await self._permissions.command(
@@ -194,17 +194,17 @@ class RunCommand(AgentTool):
                 )
             )
         except asyncio.CancelledError as error:
-            # What it had printed is its answer, and the turn's end is seen to by the caller.
+            # Report what it had printed as its result; the caller handles the end of the turn.
             unknown = ", but not everything it started has ended yet"
-            rest = _still_there(ended[0]) if ended else unknown
+            rest = _unstopped(ended[0]) if ended else unknown
             why = "Stopped as ragmem exited" if ENDED in error.args else "Stopped by the person"
             raise ToolFailure(f"{why}{rest}.\n{output.text().rstrip()}") from None
         except OSError as error:
             raise ToolFailure(f"The command could not be started: {error}.") from None
         return _report(ended[0], output, timeout, known, sandbox)
 
-    async def _inside(self, outside: str) -> "tuple[Sandbox | None, str]":
-        """The sandbox that it runs in, if in one; else what it runs outside of it for."""
+    async def _choose_sandbox(self, outside: str) -> "tuple[Sandbox | None, str]":
+        """Return the sandbox to run in, if any; else None and the reason for running outside it."""
         sandbox = self._commands.sandbox()
         if sandbox is None or not (
             await asyncio.to_thread(lambda: sandbox.is_on) or sandbox.settings.mode == "required"
@@ -221,28 +221,28 @@ class RunCommand(AgentTool):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How a command has ended."""
+    """How a command ended."""
 
     reason: str
-    """`exit`, `timeout`, `endless`, `stopped` or `held` (its guard was)."""
+    """`exit`, `timeout`, `endless`, `stopped` or `held` (its guard was stopped by a signal)."""
     status: int | None
-    """Exit code, or the signal as a negative number; None if the guard itself was lost."""
+    """Exit code, or the negative signal number; None if the guard itself was lost."""
     leftovers: int
-    """So many processes ran on in the background when the shell had ended."""
+    """How many processes were still running in the background when the shell ended."""
     left: tuple[str, ...] | None
-    """What could not be ended, and still runs; None where the system does not let us look."""
+    """Processes that could not be killed; None if the system does not list processes."""
     touched: tuple[str, ...] = ()
-    """What can run by itself and was made or changed meanwhile."""
+    """Files that can run by themselves and were created or changed meanwhile."""
 
 
 class CommandOutput:
-    """What a command wrote: its start and end in memory, most of it in a file."""
+    """A command's output: its start and end in memory, most of it in a file."""
 
     def __init__(self, folder: Path, tell: Tell) -> None:
         self.total = 0
         self.lines = 0
         self._tell = tell
-        self._told, self._told_at = 0, float("-inf")
+        self._reported, self._reported_at = 0, float("-inf")
         self.file: Path | None = None
         self.problem = ""
         self._folder = folder
@@ -250,13 +250,14 @@ class CommandOutput:
         self._tail = bytearray()
         self._fd = -1
         self._spilled = 0
-        self._held = b""
+        self._buffer = b""
         self._lock = threading.Lock()
 
     def since(self, start: int) -> tuple[str, int]:
-        """Return what was written from a byte on, as a screen would show it, and where that ends.
+        """Return the output from a byte offset, as a terminal would show it, and the offset of its
+        end.
 
-        Of very much the first part is left out.
+        If it is too long for memory, its beginning is left out.
         """
         with self._lock:
             kept = bytes(self._head + self._tail) if self._is_whole else bytes(self._tail)
@@ -270,7 +271,7 @@ class CommandOutput:
         return self.total <= len(self._head) + len(self._tail)
 
     def feed(self, data: bytes) -> None:
-        """Take what was written next."""
+        """Append output."""
         with self._lock:
             self.total += len(data)
             self.lines += data.count(b"\n")
@@ -282,20 +283,20 @@ class CommandOutput:
                 del self._tail[:-_MEMORY_BYTES]
 
     def tell(self) -> None:
-        """Tell the last lines, where there are new ones, and not more often than one can read."""
+        """Report the last lines if there are new ones, no more often than anyone can read."""
         now = time.monotonic()
-        if self.total == self._told or now - self._told_at < _TOLD_EVERY_S:
+        if self.total == self._reported or now - self._reported_at < _REPORT_EVERY_S:
             return
-        self._told, self._told_at = self.total, now
-        end = bytes(self._tail[-_TOLD_BYTES:])
-        if len(end) < _TOLD_BYTES:
-            end = bytes(self._head[len(end) - _TOLD_BYTES :]) + end
-        # The first line is most likely cut, and a sequence within it too.
+        self._reported, self._reported_at = self.total, now
+        end = bytes(self._tail[-_REPORT_BYTES:])
+        if len(end) < _REPORT_BYTES:
+            end = bytes(self._head[len(end) - _REPORT_BYTES :]) + end
+        # The first line is probably incomplete, and so may be an escape sequence in it.
         first = end.find(b"\n") + 1 if len(end) < self.total else 0
         self._tell(OutputSoFar(plain(end[first:].decode("utf-8", "replace")), self.lines))
 
     def text(self) -> str:
-        """Return what a screen would have shown, cut in its middle to what a model is given."""
+        """Return what a terminal would have shown, with the middle cut to the model's limit."""
         with self._lock:
             if self._is_whole:
                 start = end = plain((self._head + self._tail).decode("utf-8", "replace"))
@@ -306,15 +307,15 @@ class CommandOutput:
                 end = plain(self._tail.decode("utf-8", "replace"))
             self._spill(b"")
         half = MAX_SHOWN_CHARS // 2
-        left_out = f"{self.total:,} bytes in all; the middle is left out. {self._where()}"
+        left_out = f"{self.total:,} bytes in all; the middle is left out. {self._file_note()}"
         return f"{first_of(start, half)}\n… [{left_out}] …\n{last_of(end, half)}"
 
     def close(self) -> None:
-        """Write what was held back, and let go of the file."""
+        """Write what is still buffered, and close the file."""
         with self._lock:
             if self._fd >= 0:
-                self._write(self._held)
-                self._held = b""
+                self._write(self._buffer)
+                self._buffer = b""
             self._close()
 
     def _close(self) -> None:
@@ -322,7 +323,7 @@ class CommandOutput:
             os.close(self._fd)
             self._fd = -1
 
-    def _where(self) -> str:
+    def _file_note(self) -> str:
         if self.file is None:
             return f"The rest could not be kept: {self.problem}."
         whole = "The whole output" if self._spilled >= self.total else "Its first part"
@@ -339,7 +340,7 @@ class CommandOutput:
             self.problem = error.strerror or str(error)
 
     def _spill(self, data: bytes) -> None:
-        """Into the file, which begins with what is in memory."""
+        """Write to the file, which starts with what is in memory."""
         if self.file is None and not self.problem:
             self._open()
             data = bytes(self._head) + data
@@ -347,31 +348,31 @@ class CommandOutput:
         if self._fd < 0 or not data:
             return
         self._spilled += len(data)
-        self._held += data
-        if len(self._held) >= _HELD_BYTES:
-            end = _safe_cut(self._held)
-            self._write(self._held[:end])
-            self._held = self._held[end:]
+        self._buffer += data
+        if len(self._buffer) >= _BUFFER_BYTES:
+            end = _safe_cut(self._buffer)
+            self._write(self._buffer[:end])
+            self._buffer = self._buffer[end:]
 
     def _write(self, data: bytes) -> None:
-        """Into the file, without secrets."""
+        """Write to the file, with secrets redacted."""
         text = redact(data.decode("utf-8", "surrogateescape"))
         try:
             view = memoryview(text.encode("utf-8", "surrogateescape"))
             while view:
                 view = view[os.write(self._fd, view) :]
         except OSError as error:
-            # A full disk costs the rest of the file, not the command's answer.
+            # A full disk costs the rest of the file, not the command's result.
             self.problem = error.strerror or str(error)
-            self._held = b""
+            self._buffer = b""
             self._close()
 
 
 def _make_room(folder: Path) -> None:
-    """Remove the oldest outputs while there are too many; a turn keeps their starts and ends."""
+    """Delete the oldest outputs while there are too many; turns keep their starts and ends."""
     kept = []
     for file in folder.glob("command-*.txt"):
-        with suppress(FileNotFoundError):  # another process makes room too
+        with suppress(FileNotFoundError):  # another process deletes them too
             kept.append((file.name, file.stat().st_size, file))
     over = sum(size for _, size, _ in kept) + MAX_SPILLED_BYTES - MAX_KEPT_BYTES
     # Their names begin with the time.
@@ -383,7 +384,7 @@ def _make_room(folder: Path) -> None:
 
 
 def _safe_cut(data: bytes) -> int:
-    """Where no secret is likely to be cut in two: after a line, and not within a private key."""
+    """Return an offset unlikely to split a secret: after a line, and not within a private key."""
     end = data.rfind(b"\n") + 1 or len(data)
     key = data.rfind(b"-----BEGIN ", max(0, end - _LONGEST_KEY), end)
     if key > 0 and b"-----END " not in data[key:end]:
@@ -399,7 +400,7 @@ def run_guarded(
     stop: threading.Event,
     sandbox: "Sandbox | None" = None,
 ) -> Ended:
-    """Run a command until it ends or is stopped, in the sandbox if one is given; it blocks."""
+    """Run a command, in the sandbox if one is given; blocks until it ends or is stopped."""
     from ragmem.tools.sandbox import Confined, changed, remove_new_commondirs, states
 
     argv = ["/bin/bash", "--noprofile", "--norc", "-c", command, "bash"]
@@ -409,7 +410,7 @@ def run_guarded(
     removed = set[Path]()
 
     def look() -> None:
-        # At once, and not at the end: the person's own git runs meanwhile.
+        # Immediately rather than at the end, since the user's own git runs meanwhile.
         removed.update(remove_new_commondirs(workspace.roots, before))
 
     with sandbox.confining(argv, workspace.roots) as start:
@@ -427,7 +428,7 @@ def _guarded(
     stop: threading.Event,
     look: Callable[[], None] = lambda: None,
 ) -> Ended:
-    """`look` is called now and then while it runs."""
+    """Run a command under the guard; `look` is called at intervals meanwhile."""
     ours, theirs = socket.socketpair()
     supervisor, mark = str(Path(subprocess_guard.__file__)), subprocess_guard.new_mark()
     with ours:
@@ -453,16 +454,17 @@ def _guarded(
             reason = _pump(process.stdout.fileno(), ours, guard, timeout_s, output, stop, look)
             if reason != "exit":
                 ours.shutdown(socket.SHUT_WR)
-            answer = _answer(ours, guard)
+            answer = _guard_answer(ours, guard)
             if not answer:
-                # The guard is killed, stopped or slow: below it all can still be found.
+                # The guard was killed, stopped or is slow: everything below it can still be found.
                 subprocess_guard.end_all(find)
             _drain(process.stdout.fileno(), output)
         finally:
-            # Whatever went wrong above: closing the guard ends all that runs on it.
+            # Whatever went wrong above: closing the socket makes the guard end everything that
+            # still runs.
             ours.close()
             process.stdout.close()
-            _see_out(process)
+            _reap_guard(process)
             left = subprocess_guard.end_all(find)
             output.close()
     status, leftovers = map(int, answer.split()) if answer else (None, 0)
@@ -471,8 +473,8 @@ def _guarded(
     return Ended(reason, status, leftovers, named if is_seen else None)
 
 
-def _see_out(guard: "subprocess.Popen[bytes]") -> None:
-    """Wait for the guard's end, and not for one that can't end."""
+def _reap_guard(guard: "subprocess.Popen[bytes]") -> None:
+    """Wait for the guard to exit, but kill one that can't."""
     deadline = time.monotonic() + _STOP_S
     while guard.poll() is None and not subprocess_guard.is_held(guard.pid):
         if time.monotonic() > deadline:
@@ -492,7 +494,7 @@ def _pump(
     stop: threading.Event,
     look: Callable[[], None],
 ) -> str:
-    """Read until the guard answers, the time is up or the person stops it."""
+    """Read output until the guard answers, the time is up or the user stops the command."""
     deadline = time.monotonic() + timeout_s
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
@@ -517,7 +519,7 @@ def _pump(
     return "stopped"
 
 
-def _answer(line: socket.socket, guard: int) -> bytes:
+def _guard_answer(line: socket.socket, guard: int) -> bytes:
     line.settimeout(_TICK_MS / 1000)
     deadline = time.monotonic() + _STOP_S
     while time.monotonic() < deadline and not subprocess_guard.is_held(guard):
@@ -531,7 +533,7 @@ def _answer(line: socket.socket, guard: int) -> bytes:
 
 
 def _drain(pipe: int, output: CommandOutput) -> None:
-    """What is still in the pipe; not waiting for whoever else may hold it."""
+    """Read what is left in the pipe, without waiting for other processes that hold it."""
     deadline = time.monotonic() + _DRAIN_S
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
@@ -542,8 +544,8 @@ def _drain(pipe: int, output: CommandOutput) -> None:
         output.feed(data)
 
 
-def _still_there(ended: Ended) -> str:
-    """What goes behind "stopped" where that is not true of everything; else empty."""
+def _unstopped(ended: Ended) -> str:
+    """Return what limits the claim that a command was stopped; empty if all of it was."""
     if ended.left is None:
         return ", with its process group: this system does not show what else it started"
     names = ", ".join(ended.left)
@@ -553,36 +555,36 @@ def _still_there(ended: Ended) -> str:
 def _report(
     ended: Ended, output: CommandOutput, timeout_s: float, known: str, sandbox: "Sandbox | None"
 ) -> ToolOutput:
-    """`known`: what is remembered of the same command, said where it has failed again."""
+    """Return the result; `known` is what is remembered of the command, shown if it fails again."""
     body = output.text().rstrip("\n")
     output.close()
     shown = body or "(no output)"
     if known and (ended.reason != "exit" or ended.status != 0):
         shown, body = f"{known}\n{shown}", f"{known}\n{body}"
-    # A pipe's end may be well where its beginning was refused.
-    said = body[-_LAST_CHARS if ended.status == 0 else 0 :]
+    # A pipeline can succeed although its first command was refused.
+    said = body[-_HINT_CHARS if ended.status == 0 else 0 :]
     if sandbox and (hint := sandbox.hint(said)):
         shown += f"\n{hint}"
     if ended.touched:
         runs = f"[Created or changed meanwhile, and can run by itself: {', '.join(ended.touched)}]"
         shown, body = f"{shown}\n{runs}", f"{body}\n{runs}"
-    rest = _still_there(ended)
+    rest = _unstopped(ended)
     if ended.reason == "timeout":
         longer = f"Give a larger timeout (at most {MAX_TIMEOUT_S}), or make"
         advice = longer if timeout_s < MAX_TIMEOUT_S else "Make"
         raise ToolFailure(
-            f"Stopped after {timeout_s:g} s{rest or _ALL}. {advice} it do less.\n{shown}"
+            f"Stopped after {timeout_s:g} s{rest or _TREE}. {advice} it do less.\n{shown}"
         )
     if ended.reason == "endless":
         raise ToolFailure(
-            f"Stopped after {output.total:,} bytes of output{rest or _ALL}. Make it write less.\n"
+            f"Stopped after {output.total:,} bytes of output{rest or _TREE}. Make it write less.\n"
             f"{shown}"
         )
     if ended.status is None:
         did = "stopped" if ended.reason == "held" else "killed"
         raise ToolFailure(
             f"The process that watches the command was {did}, by the command or from outside, so "
-            f"the command was stopped{rest or _ALL}. Its effects are unknown.\n{shown}"
+            f"the command was stopped{rest or _TREE}. Its effects are unknown.\n{shown}"
         )
     if ended.status < 0:
         result = f"Killed by signal {-ended.status}"
@@ -608,7 +610,7 @@ def commands_of(
     sandbox: "Callable[[], Sandbox | None]" = lambda: None,
     jobs: "Jobs | None" = None,
 ) -> Commands:
-    """How commands are run: one that failed before in this project is known again."""
+    """Return how commands are run: with a reminder if one has failed before in this project."""
 
     async def known(command: str) -> str:
         if memory.facts is None:
@@ -619,7 +621,7 @@ def commands_of(
             async with asyncio.timeout(_PATIENCE_S):
                 memories = await memory.facts.current(session.project_id)
         except (StoreError, TimeoutError):
-            # An extra: the command is run all the same.
+            # A reminder is optional: the command runs anyway.
             return ""
         found = failed_before(command, memories, Path(session.cwd))
         return reminder(found) if found else ""

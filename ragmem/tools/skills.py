@@ -1,7 +1,7 @@
-"""Skills and commands of one's own: Markdown files of the person's, and of a project's.
+"""Skills and custom commands: Markdown files of the user, and of a project.
 
-What a project brings is used only after the person was asked once, and as it was then: it is pinned
-by the hash of all its files, and asked for again when one of them changes.
+Those of a project are used only after the user has agreed once, and only as they were then: the
+agreement is pinned to a hash of all their files, and asked for again when one changes.
 """
 
 import json
@@ -23,7 +23,7 @@ from ragmem.text import Regex, clean, clip_middle, counted, one_line, visible
 from ragmem.tools.base import AgentTool, Arguments, ToolFailure, ToolOutput, arg
 
 _MOST_FILES, _MOST_BYTES, _MOST_DEPTH = 500, 5_000_000, 8
-"""Of what a project brings; of more, nothing is used."""
+"""Limits for a project's files; beyond them, none is used."""
 _FILE_BYTES = 500_000
 _READ_CHARS = 30_000
 _LISTED_CHARS, _DESCRIPTION_CHARS = 4_000, 300
@@ -32,43 +32,43 @@ _FIELD = Regex(r"(\w[\w-]*):(?:\s+(.*))?")
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True):
-    """How a kind of task is done."""
+    """Instructions for a kind of task."""
 
     name: str
     description: str
     folder: Path
     pinned: Mapping[str, bytes] | None = None
-    """Its files as they were agreed to; None: one's own, as they are on the disk."""
+    """Its files as they were agreed to; None for the user's own, which are read from disk."""
 
     def read(self, path: str) -> str:
-        """Return a file of its folder as text; ToolFailure where it has none of that name."""
+        """Return a file of the skill's folder as text; raises ToolFailure if there is none."""
         wanted = os.path.normpath(path)
         if self.pinned is not None:
             data = self.pinned.get(wanted)
         else:
-            data = _data(self.folder / wanted, self.folder)
+            data = _read(self.folder / wanted, self.folder)
         if data is None:
             raise ToolFailure(f"The skill {self.name} has no file {one_line(path, 200)!r}.")
         return data.decode("utf-8", "replace")
 
     def files(self) -> list[str]:
-        """Return the names of the files beside SKILL.md."""
+        """Return the names of the files next to SKILL.md."""
         own = (os.path.relpath(file, self.folder) for file in _walk(self.folder))
         names = own if self.pinned is None else self.pinned
         return sorted(name for name in names if name != "SKILL.md")
 
 
 class OwnCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt that has a name."""
+    """A named prompt."""
 
     name: str
     description: str
     text: str
     is_brought: bool = False
-    """By the project: its words are not the person's."""
+    """Whether it comes from the project, so that its words are not the user's."""
 
     def prompt(self, arguments: str) -> str:
-        """Return it with what was typed behind the name."""
+        """Return the prompt with the arguments typed after the name."""
         text, more = self.text.replace("$ARGUMENTS", arguments), ""
         typed = f"/{self.name} {arguments}".strip()
         if "$ARGUMENTS" not in self.text:
@@ -80,58 +80,58 @@ class SkillSet:
     """The skills and commands that are in use in one project."""
 
     def __init__(self, own: Sequence[Path], top: Path, agreed: Path) -> None:
-        """Look into the person's folders and the project's; `agreed` is the file of answers."""
+        """Read the user's folders and the project's; `agreed` is the file of the user's answers."""
         self.skills: dict[str, Skill] = {}
         self.commands: dict[str, OwnCommand] = {}
         self.problem = ""
-        """Why what the project brings is not used, where nobody can help that by an answer."""
-        self._top, self._agreed = top, agreed
+        """Why the project's files are not used, where no answer of the user could change that."""
+        self._top, self._answers_file = top, agreed
         self._homes = [home for home in (top / ".ragmem", top / ".claude") if home not in own]
         for folder in own:
             self._add(folder, None)
-        self._brought = self._look()
-        self._digest = _digest(self._brought)
-        if self._brought and self._answer() is True:
-            self._use()
+        self._project_files = self._read_project()
+        self._digest = _digest(self._project_files)
+        if self._project_files and self._answer() is True:
+            self._add_project()
 
     @property
     def question(self) -> str:
-        """What to ask of what the project brings; empty where there is nothing to ask."""
-        if not self._brought or self._answer() is not None:
+        """The question about the project's files; empty if there is none to ask."""
+        if not self._project_files or self._answer() is not None:
             return ""
-        skills = [name.split("/")[2] for name in self._brought if name.endswith("/SKILL.md")]
-        commands = [f"/{Path(name).stem}" for name in self._brought if "/commands/" in name]
-        told = [
+        skills = [name.split("/")[2] for name in self._project_files if name.endswith("/SKILL.md")]
+        commands = [f"/{Path(name).stem}" for name in self._project_files if "/commands/" in name]
+        parts = [
             f"{counted(len(names), what)} ({one_line(', '.join(names), 200)})"
             for names, what in ((skills, "skill"), (commands, "command"))
             if names
         ]
-        return f"This project comes with {' and '.join(told) or 'files for agents'}"
+        return f"This project comes with {' and '.join(parts) or 'files for agents'}"
 
     def hint(self) -> str:
-        """Return, once for what is there now, that the question waits for somebody to answer it."""
+        """Return, once for the current files, a note that the question awaits an answer."""
         question = self.question
-        if not question or self._said() is not None:
+        if not question or self._stored_answer() is not None:
             return ""
-        self._keep(None)
+        self._store_answer(None)
         return f"{question}. A chat asks whether to use them."
 
     def answer(self, allowed: bool) -> None:
-        """Keep what the person said of what is there now."""
-        self._keep(allowed)
+        """Store the user's answer about the current files."""
+        self._store_answer(allowed)
         if allowed:
-            self._use()
+            self._add_project()
 
-    def _keep(self, allowed: bool | None) -> None:
-        told = self._answers()
-        told[str(self._top)] = {"digest": self._digest, "allowed": allowed}
-        with suppress(OSError):  # then it is asked again
-            replace_private(self._agreed, json.dumps(told, indent=1).encode(), sync=False)
+    def _store_answer(self, allowed: bool | None) -> None:
+        answers = self._answers()
+        answers[str(self._top)] = {"digest": self._digest, "allowed": allowed}
+        with suppress(OSError):  # then it will be asked again
+            replace_private(self._answers_file, json.dumps(answers, indent=1).encode(), sync=False)
 
     def expanded(self, text: str) -> str:
-        """Return the prompt that `/name arguments` stands for; a path is left as it is.
+        """Return the prompt that `/name arguments` stands for; a path is returned unchanged.
 
-        UsageError for the name of no command; a blank before it makes plain words of it.
+        Raises UsageError for an unknown command; a space before the slash makes it plain text.
         """
         if not text.startswith("/"):
             return text
@@ -152,7 +152,7 @@ class SkillSet:
 
     @property
     def listing(self) -> str:
-        """What the model is told of the skills, within 4,000 characters; empty without any."""
+        """The skills as listed for the model, within 4,000 characters; empty if there are none."""
         lines: list[str] = []
         room = _LISTED_CHARS
         for skill in self.skills.values():
@@ -164,28 +164,28 @@ class SkillSet:
             lines.append(line)
         return "\n".join([prompt_text("skills"), *lines]) if lines else ""
 
-    def _said(self) -> dict[str, Json] | None:
-        """What is kept of what is there now."""
-        said = self._answers().get(str(self._top))
-        return said if isinstance(said, dict) and said.get("digest") == self._digest else None
+    def _stored_answer(self) -> dict[str, Json] | None:
+        """Return the stored answer about the current files."""
+        stored = self._answers().get(str(self._top))
+        return stored if isinstance(stored, dict) and stored.get("digest") == self._digest else None
 
     def _answer(self) -> Json:
-        return (self._said() or {}).get("allowed")
+        return (self._stored_answer() or {}).get("allowed")
 
     def _answers(self) -> dict[str, Json]:
         try:
-            told: Json = json.loads(self._agreed.read_bytes())
+            answers: Json = json.loads(self._answers_file.read_bytes())
         except (OSError, ValueError):
             return {}
-        return told if isinstance(told, dict) else {}
+        return answers if isinstance(answers, dict) else {}
 
-    def _look(self) -> dict[str, bytes]:
-        """Return what the project brings, by its paths."""
+    def _read_project(self) -> dict[str, bytes]:
+        """Return the project's files, by path."""
         found: dict[str, bytes] = {}
         size = 0
         for folder in (home / kind for home in self._homes for kind in ("skills", "commands")):
             for file in _walk(folder):
-                data = _data(file, self._top)
+                data = _read(file, self._top)
                 if data is None:
                     continue
                 size += len(data)
@@ -198,18 +198,18 @@ class SkillSet:
                 found[str(file.relative_to(self._top))] = data
         return found
 
-    def _use(self) -> None:
+    def _add_project(self) -> None:
         for home in self._homes:
-            self._add(home, self._brought)
+            self._add(home, self._project_files)
 
     def _add(self, home: Path, pinned: Mapping[str, bytes] | None) -> None:
-        """Take those of a folder, unless one of the name is there already."""
+        """Add the skills and commands of a folder, unless their names are taken."""
         for name in _names(home / "skills", pinned, self._top):
             folder = home / "skills" / name
             files = None if pinned is None else _below(folder, pinned, self._top)
             skill = Skill(name=name, description="", folder=folder, pinned=files)
             with suppress(ToolFailure):
-                fields, _ = _front(skill.read("SKILL.md"))
+                fields, _ = _front_matter(skill.read("SKILL.md"))
                 called = fields.get("name", "")
                 if not _NAME.fullmatch(called):
                     called = name
@@ -218,9 +218,9 @@ class SkillSet:
                 self.skills.setdefault(called, skill)
         for name in _names(home / "commands", pinned, self._top):
             file = home / "commands" / name
-            data = _data(file, home) if pinned is None else pinned[str(file.relative_to(self._top))]
+            data = _read(file, home) if pinned is None else pinned[str(file.relative_to(self._top))]
             if file.suffix == ".md" and data and _NAME.fullmatch(file.stem):
-                fields, body = _front(data.decode("utf-8", "replace"))
+                fields, body = _front_matter(data.decode("utf-8", "replace"))
                 about = fields.get("description") or body.strip().split("\n")[0]
                 about, text = one_line(about, 100), clean(body).strip()
                 is_brought = pinned is not None
@@ -231,7 +231,7 @@ class SkillSet:
 
 
 class ReadSkill(AgentTool):
-    """Reads a skill, and the files beside it."""
+    """Read a skill, and the files next to it."""
 
     name = "read_skill"
     description = (
@@ -247,11 +247,11 @@ class ReadSkill(AgentTool):
         self._skills = skills
 
     def title(self, params: Params) -> str:
-        """Return what is read."""
+        """Return the skill and file to read."""
         return f"{params.name} {params.path}".removesuffix(" SKILL.md")
 
     async def run(self, params: Params) -> ToolOutput:
-        """Return the text, with the folder and its other files before the first."""
+        """Return the text; SKILL.md is preceded by the folder and its other files."""
         skill = self._skills.get(params.name)
         if skill is None:
             names = clip_middle(", ".join(self._skills), 4_000)
@@ -269,7 +269,7 @@ class ReadSkill(AgentTool):
 
 
 def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """Yield the files below, by name; links, and what begins with a dot, are none."""
+    """Yield the files below a folder, sorted by name, without links and hidden files."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
@@ -283,8 +283,8 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
             yield Path(entry.path)
 
 
-def _data(file: Path, inside: Path) -> bytes | None:
-    """Return a regular file of at most 500 kB that is inside a folder; else None."""
+def _read(file: Path, inside: Path) -> bytes | None:
+    """Return the content of a regular file of at most 500 kB inside a folder; else None."""
     try:
         real = file.resolve(strict=True)
         if not real.is_relative_to(inside.resolve()):
@@ -319,8 +319,8 @@ def _digest(files: Mapping[str, bytes]) -> str:
     return sha256(json.dumps(each, sort_keys=True).encode()).hexdigest()
 
 
-def _front(text: str) -> tuple[dict[str, str], str]:
-    """Part the `name: value` lines between two `---` at the beginning from the rest."""
+def _front_matter(text: str) -> tuple[dict[str, str], str]:
+    """Split off the `name: value` lines between two `---` at the beginning of a text."""
     head, mark, body = text.lstrip("\ufeff").partition("\n---")
     if not mark or not head.startswith("---"):
         return {}, text

@@ -1,18 +1,16 @@
-"""Runs one command under a guard; executed by path: `python -I -S FILE MARK CONFINED PROGRAM …`.
+"""Supervise one command; executed by path: `python -I -S FILE MARK CONFINED PROGRAM …`.
 
-CONFINED is empty, or names the descriptors of what the command is confined by (see `confine`).
+CONFINED is empty, or lists the descriptors of the rules that confine the command (see `confine`).
 
-Standard input is a socket. When its other end closes, because the command is
-to stop or because ragmem died, everything that the command started is killed.
-When the command ends by itself, what it left in the background gets a moment,
-then ends too. The answer on the socket: `EXIT_STATUS LEFTOVERS` (negative
-status: the signal).
+Standard input is a socket. When its other end closes, because the command is to stop or because
+ragmem died, everything that the command started is killed. When the command exits by itself, the
+processes that it left in the background get a moment, then are killed too. The answer on the
+socket: `EXIT_STATUS LEFTOVERS` (negative status: the signal).
 
-A command can kill or stop this process, leave its session, its parents and its
-environment. What it can't easily leave is its mark: a limit that is inherited,
-can't be raised again and means nothing to programs. By it ragmem finds
-everything, looks for itself whether anything is left, and ends that too.
-Standard library only, nothing of ragmem.
+A command can kill or stop this process, leave its session, its parents and its environment. What it
+can't easily shed is its mark: a resource limit that is inherited, can't be raised again and means
+nothing to programs. By the mark, ragmem finds every process, checks for itself whether any is left,
+and kills those too. Uses the standard library only, nothing of ragmem.
 """
 
 import os
@@ -42,11 +40,11 @@ _NO_LIMIT = 1 << 62
 _SPREAD = 1 << 40
 
 Find = Callable[[], list[int]]
-"""Everything that still runs of a command."""
+"""Returns all processes of a command that still run."""
 
 
 def main(mark: str, confined: str, *argv: str) -> int:
-    """Run the command; returns 0 whatever its status, which goes over the socket."""
+    """Run the command; returns 0 whatever its exit status, which is sent over the socket."""
     become_subreaper()
     wake_read, wake_write = os.pipe()
     for fd in (wake_read, wake_write):
@@ -58,7 +56,7 @@ def main(mark: str, confined: str, *argv: str) -> int:
     shell = os.fork()
     if shell == 0:
         run(int(mark), confined, argv)
-    # The pipes belong to the command alone: their end is its end.
+    # Only the command keeps the pipes, so that they close when it ends.
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -91,7 +89,7 @@ def main(mark: str, confined: str, *argv: str) -> int:
 
 
 def become_subreaper() -> None:
-    """Adopt whatever descendants lose their parent (Linux; elsewhere the group must do)."""
+    """Adopt descendants that lose their parent (Linux; elsewhere the process group must do)."""
     import ctypes
 
     try:
@@ -101,7 +99,7 @@ def become_subreaper() -> None:
 
 
 def run(mark: int, confined: str, argv: tuple[str, ...]) -> None:
-    """Run it in the child: own session, no terminal, no input, signals as it expects them."""
+    """Exec in the child: own session, no terminal, no input, default signal handlers."""
     try:
         if mark:
             resource.setrlimit(_LIMIT, (mark, mark))
@@ -120,9 +118,9 @@ def run(mark: int, confined: str, argv: tuple[str, ...]) -> None:
 
 
 def confine(rules: int, calls: int) -> None:
-    """Take on a Landlock ruleset and a filter of system calls, and give up all capabilities.
+    """Apply a Landlock ruleset and a system call filter, and drop all capabilities.
 
-    It holds for this process and for all that it starts, for good. OSError where it does not.
+    This applies to the process and all its children, irrevocably. Raises OSError if it fails.
     """
     import ctypes
 
@@ -146,7 +144,7 @@ def confine(rules: int, calls: int) -> None:
 
 
 def reap(shell: int) -> int | None:
-    """Collect all that ended; the shell's exit status if it is among them."""
+    """Collect all processes that ended; returns the shell's exit status if it is among them."""
     found = None
     while True:
         try:
@@ -160,7 +158,7 @@ def reap(shell: int) -> int | None:
 
 
 def new_mark() -> int:
-    """A mark that no other command bears; 0 where the system has none."""
+    """Return a mark that no other command has; 0 if the system has none."""
     if _LIMIT < 0:
         return 0
     highest = resource.getrlimit(_LIMIT)[1]
@@ -170,7 +168,7 @@ def new_mark() -> int:
 
 
 def wait_for_end(find: Find) -> list[int]:
-    """Give what runs a moment to end by itself; what still runs then."""
+    """Give processes a moment to exit by themselves; returns those that still run."""
     deadline = time.monotonic() + _GRACE_S
     while (left := find()) and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -178,7 +176,7 @@ def wait_for_end(find: Find) -> list[int]:
 
 
 def end_all(find: Find) -> list[int]:
-    """Kill what is found until nothing is found any more; what could not be ended."""
+    """Kill processes until none is found; returns those that could not be killed."""
     deadline = time.monotonic() + _KILL_S
     while (left := find()) and time.monotonic() < deadline:
         send(left, signal.SIGKILL)
@@ -187,7 +185,7 @@ def end_all(find: Find) -> list[int]:
 
 
 def send(pids: list[int], number: int) -> None:
-    """Send a signal to each of them that is there and that may be sent one."""
+    """Send a signal to each process that exists and may be signalled."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -199,11 +197,10 @@ def send(pids: list[int], number: int) -> None:
 
 
 def belonging(guard: int, started: int, mark: int) -> list[int] | None:
-    """Find all that runs below the guard or bears the mark, or is below one that does; guard
-    excepted.
+    """Find all processes that descend from the guard or have the mark, with their descendants.
 
-    `started` tells the guard from another process that got its number later. None where the
-    system does not show its processes.
+    The guard itself is excepted; `started` tells it from a later process with the same pid. Returns
+    None if the system does not list its processes.
     """
     try:
         names = os.listdir("/proc")
@@ -226,7 +223,7 @@ def belonging(guard: int, started: int, mark: int) -> list[int] | None:
 
 
 def look_at(pid: int) -> tuple[str, int, int]:
-    """A process' state, its parent and when it began, in ticks; an empty state: it is not there."""
+    """Return a process's state, parent and start time in ticks; state "" if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -236,17 +233,17 @@ def look_at(pid: int) -> tuple[str, int, int]:
 
 
 def started_at(pid: int) -> int:
-    """When a process began, in the system's ticks; 0 where it can't be told."""
+    """Return when a process started, in the system's ticks; 0 if unknown."""
     return look_at(pid)[2]
 
 
 def is_held(pid: int) -> bool:
-    """Whether a process was stopped (SIGSTOP), so that it can see to nothing."""
+    """Return whether a process was stopped (SIGSTOP), so that it can't do anything."""
     return look_at(pid)[0] == "T"
 
 
 def bears(pid: int, mark: int) -> bool:
-    """Whether a process bears the mark."""
+    """Return whether a process has the mark."""
     if not mark:
         return False
     try:
@@ -258,7 +255,7 @@ def bears(pid: int, mark: int) -> bool:
 
 
 def name_of(pid: int) -> str:
-    """Return what a process calls itself."""
+    """Return a process's own name."""
     try:
         with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
             return file.read().strip()
@@ -267,7 +264,7 @@ def name_of(pid: int) -> str:
 
 
 def group_exists(group: int) -> bool:
-    """Whether any process of a group is left."""
+    """Return whether any process of a group is left."""
     try:
         os.killpg(group, 0)
     except (ProcessLookupError, PermissionError):

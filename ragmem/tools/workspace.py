@@ -1,8 +1,8 @@
-"""The folders that the agent works in: what a path means, and opening it without a race.
+"""The folders that the agent works in: resolves paths, and opens them without races.
 
-A path is judged by its real path, never by its text. Opening walks that real
-path component by component without following links, so that whatever is
-swapped in between the check and the act is refused, not followed.
+A path is judged by its real path, never by its text. Opening walks that real path component by
+component without following links, so that anything swapped in between the check and the use is
+refused, not followed.
 """
 
 import errno
@@ -29,28 +29,28 @@ _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
 _FOLDER_FLAGS = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _VIRTUAL = (Path("/dev"), Path("/sys"))
-_NEVER = Path("/proc")
+_PROC = Path("/proc")
 _SUGGESTED_FROM = 1000
-"""Names of a folder that are looked at for "did you mean"."""
+"""How many names of a folder are compared for "did you mean"."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """A path that was judged."""
+    """A resolved path."""
 
     real: Path
-    """Without links; for a file that does not exist, below a real folder."""
+    """The path without links; for a file that does not exist, below a real folder."""
     exists: bool
     inside: bool
-    """In one of the workspace's folders."""
+    """Whether it is in one of the workspace's folders."""
     through_link: bool
-    """The path as given leads over a link."""
+    """Whether the path as given leads over a link."""
 
 
 class Workspace:
-    """The CWD and the folders added to it (`--add-dir`).
+    """The working directory and the folders added to it (`--add-dir`).
 
-    `private` are ragmem's own folders: no tool reads, lists or writes in them.
-    UsageError when a folder does not exist.
+    `private` are ragmem's own folders: no tool reads, lists or writes in them. Raises UsageError if
+    a folder does not exist.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Workspace:
         self._private = tuple(Path(os.path.realpath(path)) for path in private)
 
     def resolve(self, path: str) -> Target:
-        """What a path given by the model means; ToolFailure when that can't be told.
+        """Resolve a path given by the model; raises ToolFailure if that is impossible.
 
-        Control characters and bytes that are not UTF-8 may be spelled as tools
-        show them (`\\x1b`, `\\xff`, `\\n`).
+        Control characters and bytes that are not UTF-8 may be escaped as tools show them (`\\x1b`,
+        `\\xff`, `\\n`).
         """
         if not path or "\0" in path:
             raise ToolFailure(
@@ -87,21 +87,21 @@ class Workspace:
         return self._target(real, full, exists=True)
 
     def contains(self, real: Path) -> bool:
-        """Whether a real path lies in the workspace."""
+        """Return whether a real path lies in the workspace."""
         return any(real.is_relative_to(root) for root in self.roots)
 
     def is_private(self, real: Path) -> bool:
-        """Whether a real path belongs to ragmem itself."""
+        """Return whether a real path belongs to ragmem itself."""
         return any(real.is_relative_to(folder) for folder in self._private)
 
     def record_path(self, real: Path) -> str:
-        """The one form in results: relative to the CWD with `/`, absolute outside of it."""
+        """Return a path as results show it: relative to the working directory, or else absolute."""
         if real.is_relative_to(self.cwd):
             return show_name(real.relative_to(self.cwd).as_posix())
         return show_name(real.as_posix())
 
     def relative(self, path: str | Path) -> str:
-        """A path, given in any form, as a person in the CWD would write it."""
+        """Return a path, given in any form, as a user in the working directory would write it."""
         return self.record_path(Path(os.path.normpath(self._absolute(str(path)))))
 
     def _absolute(self, path: str) -> str:
@@ -109,7 +109,7 @@ class Workspace:
 
     def _target(self, real: Path, full: str, *, exists: bool) -> Target:
         virtual = next((v for v in _VIRTUAL if real.is_relative_to(v)), None)
-        if real.is_relative_to(_NEVER) or (
+        if real.is_relative_to(_PROC) or (
             virtual and not any(root.is_relative_to(virtual) for root in self.roots)
         ):
             raise ToolFailure(
@@ -125,7 +125,7 @@ class Workspace:
         )
 
     def _missing(self, full: str, path: str) -> Target:
-        """A path whose end does not exist: real as far as it goes."""
+        """Resolve a path whose end does not exist: real as far as it exists."""
         missing: list[str] = []
         head = full.rstrip("/")
         folder = None
@@ -149,7 +149,7 @@ class Workspace:
         return self._target(folder.joinpath(*reversed(missing)), full, exists=False)
 
     def not_found(self, path: str, target: Target) -> ToolFailure:
-        """The failure for a path that must exist, with names that come near."""
+        """Return the failure for a path that must exist, with similar names."""
         from difflib import get_close_matches
 
         missing, near = f"{show_name(path)} does not exist", list[str]()
@@ -166,9 +166,9 @@ class Workspace:
 
 @contextmanager
 def open_folder(real: Path, *, make: bool = False) -> Iterator[int]:
-    """A descriptor of the folder, reached without following any link.
+    """Open a folder without following any link, and yield its descriptor.
 
-    `make` creates what is missing. ToolFailure when a component is a link or not a folder.
+    `make` creates missing folders. Raises ToolFailure if a component is a link or not a folder.
     """
     fd = os.open("/", _FOLDER_FLAGS)
     try:
@@ -202,7 +202,7 @@ def _step(name: str, folder: int, *, make: bool) -> int:
         os.mkdir(name, dir_fd=folder)
         return os.open(name, _FOLDER_FLAGS, dir_fd=folder)
     except OSError as error:
-        # A real path has no links, so one was laid since.
+        # A real path has no links, so one was created since.
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise ToolFailure(
                 f"{show_name(name)} is not a folder (use read_file for files), or became a link."
@@ -212,7 +212,7 @@ def _step(name: str, folder: int, *, make: bool) -> int:
 
 @contextmanager
 def open_file(real: Path) -> Iterator[int]:
-    """A descriptor of a regular file, for reading; ToolFailure says what it is otherwise."""
+    """Open a regular file for reading, and yield its descriptor; raises ToolFailure for others."""
     with open_folder(real.parent) as folder:
         _require_regular(os.stat(real.name, dir_fd=folder, follow_symlinks=False), real)
         fd = os.open(real.name, _FILE_FLAGS, dir_fd=folder)
@@ -225,7 +225,7 @@ def open_file(real: Path) -> Iterator[int]:
 
 @contextmanager
 def plain_failures(shown: str) -> Iterator[None]:
-    """What the system refuses, said in words that the model can act on."""
+    """Turn the system's errors into failures that the model can act on."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -233,7 +233,7 @@ def plain_failures(shown: str) -> Iterator[None]:
 
 
 def show_name(path: str) -> str:
-    """A path on one line; `Workspace.resolve` takes it back."""
+    """Return a path on one line, escaped so that `Workspace.resolve` accepts it."""
     return spelled(path)
 
 
@@ -265,14 +265,14 @@ def _reason(error: Exception) -> str:
 
 
 _O_TMPFILE: int = getattr(os, "O_TMPFILE", 0)
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE_FLAGS = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNSUPPORTED = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errno.ENOSYS}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOENT, errno.EACCES}
 
 
 def create(real: Path, data: bytes) -> None:
-    """A new file, whole at once; FileExistsError if something bears the name already."""
+    """Create a file atomically; raises FileExistsError if the name is taken."""
     with open_folder(real.parent, make=True) as folder:
 
         def publish(fd: int, temporary: str) -> None:
@@ -281,8 +281,8 @@ def create(real: Path, data: bytes) -> None:
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
-                # A file system without hard links: the name is taken first, then filled.
-                named = os.open(real.name, _NEW, 0o666, dir_fd=folder)
+                # A file system without hard links: claim the name first, then write the file.
+                named = os.open(real.name, _CREATE_FLAGS, 0o666, dir_fd=folder)
                 try:
                     _write_all(named, data)
                 except BaseException:
@@ -293,19 +293,20 @@ def create(real: Path, data: bytes) -> None:
 
 
 def replace(real: Path, data: bytes, *, expected_sha256: str, shown: str) -> None:
-    """Put new content into a regular file that still holds what was read of it.
+    """Replace the content of a regular file that is still as it was read.
 
-    Keeps mode, owner, extended attributes and hard links. ToolFailure when the
-    file changed since. A file with several names, or whose owner or attributes
-    can't be given to a new one, is written in place.
+    Keeps mode, owner, extended attributes and hard links. Raises ToolFailure if the file has
+    changed. A file with several names, or whose owner or attributes can't be copied to a new one,
+    is written in place.
     """
     with open_file(real) as before, open_folder(real.parent) as folder:
         old = read_span(before, 0, MAX_TEXT_BYTES + 1)
         if hashlib.sha256(old).hexdigest() != expected_sha256:
             raise stale(shown)
         status = os.fstat(before)
-        # What may not be written (mode, read-only mount, running program) is not replaced either.
-        os.close(os.open(real.name, _WRITE, dir_fd=folder))
+        # A file that can't be written (mode, read-only mount, running program) must not be
+        # replaced.
+        os.close(os.open(real.name, _WRITE_FLAGS, dir_fd=folder))
 
         def unchanged() -> None:
             now = os.stat(real.name, dir_fd=folder, follow_symlinks=False)
@@ -315,7 +316,7 @@ def replace(real: Path, data: bytes, *, expected_sha256: str, shown: str) -> Non
         def publish(fd: int, temporary: str) -> None:
             _copy_metadata(before, fd, status)
             os.fsync(fd)
-            name = temporary or _name_for(real.name, before)
+            name = temporary or _draft_name(real.name, before)
             if not temporary:
                 unchanged()
                 # Left by a process that was killed between the next two steps.
@@ -335,14 +336,14 @@ def replace(real: Path, data: bytes, *, expected_sha256: str, shown: str) -> Non
                 _with_temporary(folder, data, 0o600, publish)
                 return
             except PermissionError:
-                # The folder takes no new names, or the owner can't be kept.
+                # The folder accepts no new names, or the owner can't be kept.
                 pass
         unchanged()
-        _write_in_place(os.open(real.name, _WRITE, dir_fd=folder), data, old)
+        _write_in_place(os.open(real.name, _WRITE_FLAGS, dir_fd=folder), data, old)
 
 
 def stale(shown: str) -> ToolFailure:
-    """What is said when a file is no longer what was read."""
+    """Return the failure for a file that is no longer what was read."""
     return ToolFailure(
         f"{shown} changed since it was read, so nothing was written. Read it again with "
         "read_file, then make the change."
@@ -352,7 +353,7 @@ def stale(shown: str) -> ToolFailure:
 def _with_temporary(
     folder: int, data: bytes, mode: int, publish: Callable[[int, str], None]
 ) -> None:
-    """Fill a file without a name (or, where the system has none, with a random one)."""
+    """Write a file without a name (or a random one, if the system requires it), then publish it."""
     name = ""
     try:
         if not _O_TMPFILE:
@@ -362,7 +363,7 @@ def _with_temporary(
         if error.errno not in _UNSUPPORTED:
             raise
         name = _temporary_name()
-        fd = os.open(name, _NEW, mode, dir_fd=folder)
+        fd = os.open(name, _CREATE_FLAGS, mode, dir_fd=folder)
     try:
         failpoint("file.write")
         _write_all(fd, data, close=False)
@@ -397,7 +398,7 @@ def _copy_metadata(source: int, target: int, status: os.stat_result) -> None:
         try:
             os.setxattr(target, name, os.getxattr(source, name))
         except OSError as error:
-            # Labels that the system sets by itself can't be given by everyone.
+            # Labels that the system assigns can't be set by every user.
             if not name.startswith(("security.", "trusted.")):
                 raise PermissionError(errno.EPERM, "attributes can't be kept") from error
 
@@ -430,10 +431,11 @@ def _temporary_name() -> str:
     return f".ragmem-{os.urandom(8).hex()}"
 
 
-def _name_for(name: str, file: int) -> str:
-    """The one draft that a file ever has: who was killed leaves one, and the next takes it away.
+def _draft_name(name: str, file: int) -> str:
+    """Return the only draft name that a file ever has: a killed process leaves one, the next
+    removes it.
 
-    A lock on the file keeps others from it: they find the file changed when they get theirs.
+    A lock on the file keeps other writers out: they find the file changed once they get theirs.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -448,7 +450,7 @@ def _unlink(name: str, folder: int) -> None:
 
 
 def identity(status: os.stat_result) -> tuple[int, ...]:
-    """What tells a file from another, and from itself once it has changed."""
+    """Return what distinguishes a file from others, and from its own earlier versions."""
     times = status.st_mtime_ns, status.st_ctime_ns
     return status.st_dev, status.st_ino, status.st_size, *times
 
@@ -464,17 +466,16 @@ def _sync_folder(folder: int) -> None:
         os.close(fd)
 
 
-# --- files that a prompt names: `@path`, and plain names for models that can't look themselves
+# --- files named in a prompt: `@path`, and plain names for models that can't look themselves
 
 _AT_PATH = Regex(r"(?<![\w@/.])@(\"[^\"\n]+\"|[^\s\"'`,;:!?()\[\]{}<>]+)")
 _WORD = Regex(r"[\w./\-]+")
 MAX_MENTIONS = 10
-"""More in one prompt are left to the agent's own reading."""
+"""Further ones in a prompt are left for the agent to read."""
 
 
 def at_paths(prompt: str) -> list[str]:
-    """Return each `@path` or `@"path with spaces"` once, in order; a sentence's full stop is
-    cut."""
+    """Return each `@path` or `@"path with spaces"` once, in order, without a final full stop."""
     found = (match.strip('"').rstrip(".") for match in _AT_PATH.findall(prompt))
     return list(dict.fromkeys(path for path in found if path))[:MAX_MENTIONS]
 
@@ -496,14 +497,14 @@ def named_files(prompt: str, files: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))[:MAX_MENTIONS]
 
 
-# --- what a pattern means -----------------------------------------------------------
+# --- glob patterns ------------------------------------------------------------------
 
 _MAX_ALTERNATIVES = 64
 _MAX_SEGMENTS = 64
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a relative path with `/` matches; without a slash the name alone has to."""
+    """Return a predicate for relative paths with `/`; a pattern without a slash matches names."""
     pattern = pattern.removeprefix("./")
     if not pattern or len(pattern) > 1000:
         raise ToolFailure("The glob pattern is empty or too long. Example: **/*.py")
@@ -536,7 +537,7 @@ def _match(parts: list[str], wanted: list[str]) -> bool:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Return each alternative of the braces; a brace that is not closed is a character."""
+    """Return each alternative of the braces; an unclosed brace is an ordinary character."""
     waiting, done = [pattern], list[str]()
     while waiting:
         if len(waiting) + len(done) > _MAX_ALTERNATIVES:

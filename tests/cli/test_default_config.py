@@ -92,9 +92,9 @@ def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -
             "memory.context.relevant_percent can't be '200': it must be at most 100.0.",
         ),
         ("", "ui.color", "", "ui.color can't be '': not a valid choice."),
-        ("", "memory.enabled", "maybe", "memory.enabled is true or false, not 'maybe'."),
+        ("", "memory.enabled", "maybe", "memory.enabled must be true or false, not 'maybe'."),
         ("", "ui.color", "pink", "ui.color can't be 'pink': not a valid choice."),
-        ("", "llm.retries", "many", "llm.retries is a whole number, not 'many'."),
+        ("", "llm.retries", "many", "llm.retries must be a whole number, not 'many'."),
         (
             "",
             "ui",

@@ -86,13 +86,13 @@ store a turn    6      2.0      2.1      3.0      3.0
 make a summary  4      2,000.0  1,539.0  2,500.0  2,500.0
 search          40     13.0     10.8     28.1     30.0
 
-searches   40, 95% found something
+searches   40, 95% with results
 reads      24 files read, 6 repeatedly although unchanged in the session
 tokens     2,000 in, 1,000 of them cached, 400 out, 154 embedded
 cost       $0.5200, and 2 calls of unknown price
 background 6 calls, 2 failed, $0.0200, 600 tokens in, 120 out
-pending    1,000+ without vectors, 2 not summed up by a model; a process is at
-           work on it
+pending    1,000+ without embeddings, 2 without a summary; a process is working
+           on it
 """)
     for width in (10, 40, 60, 200):
         lines = stats_text(document, width=width, today=TODAY).splitlines()
@@ -190,7 +190,7 @@ def test_tokens_of_each_day_with_the_share_of_background_work() -> None:
             "tokens     Fri 20 Nov       9k  ███████████████████████████",
             "           Sat 21 Nov        0  ···························",
             "           Sun 22 Nov       3k  █████▒▒▒▒··················",
-            "           ▒ background work: 12% of them",
+            "           ▒ background work: 12%",
         ]
     )
     painted = stats_painted(text, Paint("color"))

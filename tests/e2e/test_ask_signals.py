@@ -79,6 +79,16 @@ def test_ctrl_c_while_it_starts_is_quiet(tmp_path: Path, module: str) -> None:
     assert (child.returncode, out, err) == (130, b"", b"")
 
 
+def test_a_turn_whose_process_was_killed_is_shown_as_interrupted(slow: Ragmem) -> None:
+    child = slow.start("ask", "Tell me", *STREAM)
+    session_id = read_words(child, 3)
+    assert only_turn(slow, session_id)["status"] == "running"
+    child.send_signal(signal.SIGKILL)
+    child.communicate(timeout=60)
+    assert only_turn(slow, session_id)["status"] == "interrupted"
+    assert "── 1 (interrupted)" in slow.ok("sessions", "show", session_id).out
+
+
 def test_a_signal_while_stdin_is_read_leaves_nothing(slow: Ragmem) -> None:
     child = slow.start("ask", stdin=subprocess.PIPE)
     assert child.stderr

@@ -45,7 +45,9 @@ def test_a_chat_tells_of_itself(house: House) -> None:
         chat.send("/config editing\r", until=lambda: chat.text.count("chat.editing_mode = ") == 2)
         chat.send("/config chat.bell false\r")
         chat.wait_for(r"^. chat\.bell = false, from the next start of ragmem\.$")
-        chat.send("/config chat.bell loud\r", prints=r"chat\.bell is true or false, not 'loud'")
+        chat.send(
+            "/config chat.bell loud\r", prints=r"chat\.bell must be true or false, not 'loud'"
+        )
         chat.send("/config nosuchthing\r", prints=r"No setting matches 'nosuchthing'")
         chat.send("/config\r", shows=r"^  Settings › ")
         chat.send("chat.title", shows=r"^  ▸ chat\.title +true +default$[\s\S]*^    \S*.*title")

@@ -20,7 +20,7 @@ def test_fork_rename_and_tag(house: House) -> None:
         for command in ("/fork\r", "/rewind\r"):
             chat.send(command, prints=r"^✗ This session is not stored")
         chat.send("/tag #beds shade\r", prints=r"^· Tags: beds, shade\.$")
-        chat.send("/rename The  garden\r", prints=r"^· This session is now called The garden now\.")
+        chat.send("/rename The  garden\r", prints=r"^· This session is now called The garden\.")
         said(chat, "do ferns grow?", r"Yes\.")
         chat.send("/tag -shade\r", prints=r"^· Tags: beds\.$")
         chat.send(
@@ -29,7 +29,7 @@ def test_fork_rename_and_tag(house: House) -> None:
         chat.wait_for(r"^↩ North bed · 1 turn · last used just now")
         assert chat.text.count("Yes.") == 1
         said(chat, "in the north?", r"So it is\.")
-        chat.send("/rename North\r", prints=r"^· This session is now called North now\.")
+        chat.send("/rename North\r", prints=r"^· This session is now called North\.")
         chat.leave()
     by_title = {session["title"]: session for session in house.sessions()}
     assert {title: session["tags"] for title, session in by_title.items()} == {

@@ -70,7 +70,7 @@ Answer y or yes to join them. Run `ragmem sessions list --join` to try again.
     code, shown = join(ragmem, two, "y")
     assert code == 0, shown
     assert "Undo with `ragmem sessions split`." in " ".join(shown.split())
-    assert "Joined: the sessions of both folders are those of" in shown
+    assert "Joined: the sessions of both folders now belong to" in shown
     assert prompts(ragmem, two) == {"In one", "In two"}
     ragmem.ok("ask", "In two again", "-c", cwd=two)
     ragmem.ok("ask", "In one anew", cwd=one)
@@ -228,9 +228,9 @@ def test_a_chat_names_the_gone_folder_that_its_own_may_have_been(
     barn.rmdir()
     said = chatted(ragmem, moved, "First")
     shown = said.replace(" ", "")  # a row may end within the path
-    assert f"{shop}isgone.Ifitisthisonenow,`ragmemsessionslist--join`" in shown
-    assert shown.count("isgone") == 1
-    assert "is gone" not in chatted(ragmem, moved, "Second")
+    assert f"{shop}nolongerexists.Ifthisiswhereitmoved,`ragmemsessionslist" in shown
+    assert shown.count("nolongerexists") == 1
+    assert "no longer exists" not in chatted(ragmem, moved, "Second")
 
 
 def test_sessions_of_a_renamed_folder_are_found(tmp_path: Path, ragmem: Ragmem) -> None:

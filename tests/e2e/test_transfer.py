@@ -168,6 +168,31 @@ def test_a_backup_that_somebody_has_edited_is_refused_as_damaged(
     assert "Use another backup, if you have one." in done.err
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (r'\{"write":"summary".*', '{"a":' * 10_000, r"its line \d+ can't be read"),
+        (r'"2026-[^"]*Z"', '"2026-11-27T00:00:00"', "a time has no time zone"),
+        (r'"2026-[^"]*Z"', '"0001-01-01T00:00:00Z"', "a time lies beyond the years 2 to 9998"),
+    ],
+    ids=["deep", "no zone", "first year"],
+)
+def test_a_backup_of_lines_that_somebody_has_edited_is_refused_as_damaged(
+    tmp_path: Path, old: str, new: str, why: str
+) -> None:
+    file = tmp_path / "backup.jsonl"
+    lines = (FIXTURES / "schema-5.writes.jsonl").read_text("utf-8").splitlines()
+    lines = ['{"format":"ragmem.writes","version":1}', *lines, f'{{"end":{len(lines)}}}', ""]
+    text, count = re.subn(old, new, "\n".join(lines))
+    assert count
+    file.write_text(text, "utf-8")
+    home = Ragmem(tmp_path / "new")
+    done = home.run("store", "migrate", "--from", str(file), "--yes")
+    assert done.code == 1
+    assert re.search(f"error: The backup {re.escape(str(file))} is damaged: {why}", done.err)
+    home.ok("sessions", "list", "--all")
+
+
 @pytest.mark.parametrize("form", ["db", "jsonl"])
 def test_a_backup_from_before_there_were_owners_brings_the_profile_back_as_it_was(
     tmp_path: Path, form: str

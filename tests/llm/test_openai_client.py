@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -36,6 +36,41 @@ async def test_over_a_unix_socket(tmp_path: Path) -> None:
         assert (await complete(llm)).text == "over a socket"
         await llm.aclose()
         await llm.aclose()
+
+
+async def test_a_connection_serves_the_next_request_until_the_server_closes_it() -> None:
+    body = b'data: {"choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]}\n\n'
+    body += b"data: [DONE]\n\n"
+    connections: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            connections.append(0)
+
+        def do_POST(self) -> None:
+            connections[-1] += 1
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n" + STREAM)
+            self.wfile.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            # Said by nothing that it sends: it hangs up on who thinks for long.
+            self.close_connection = connections[-1] == 2
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on stderr."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    llm = openai_client(f"http://127.0.0.1:{server.server_port}/v1")
+    for _ in range(3):
+        assert (await complete(llm)).text == "hi"
+        await asyncio.sleep(0.05)
+    await llm.aclose()
+    server.shutdown()
+    server.server_close()
+    assert connections == [2, 1]
 
 
 async def test_a_server_that_knows_no_stream_options() -> None:

@@ -37,7 +37,7 @@ def test_the_defaults() -> None:
     ("text", "problem"),
     [
         ("[memory]\nsemantic = true\n", "line 2"),
-        ("[agent.memory]\nenabled = true\n", "no setting 'agent'"),
+        ("[agent.memory]\nenabled = true\n", "unknown setting 'agent'"),
         ("[store]\nkind = 'files'\n", "store.kind"),
         ("[memory.summaries]\n\nevery_n_messages = 0\n", "line 3"),
         ("[memory.summaries]\nevery_n_messages = 'ten'\n", "every_n_messages"),
@@ -58,7 +58,7 @@ def test_there_are_two_kinds_of_stores(tmp_path: Path, kind: str) -> None:
     """And every other kind is an error that names them."""
     with pytest.raises(ConfigError) as caught:
         config("", tmp_path, RAGMEM_STORE=kind)
-    assert caught.value.hint == "It is one of sqlite, neo4j."
+    assert caught.value.hint == "Use one of sqlite, neo4j."
 
 
 def test_one_typed_object(tmp_path: Path) -> None:

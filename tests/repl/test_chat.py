@@ -522,6 +522,9 @@ def test_slash_commands(chat: FakeChat) -> None:
     chat.wait_for(r"^✗ Unknown effort: 'hgih'\.\n  Available levels: none, low, medium, high\.")
     chat.send("/effort high\r", prints=r"^high")
     chat.send("/model none\r", prints=r"^✗ No model can be used\.\n  Set OPENAI_API_KEY\.")
+    unknown = r"^openai/other  \(ragmem does not know this model; the next prompt shows"
+    chat.send("/model openai/other\r", prints=unknown, shows=r"^  openai/other · 00000002")
+    chat.send("/model openai/gpt-4o\r", prints=r"^openai/gpt-4o$")
     chat.send("/model openai/other\r", shows=r"^  openai/other · 00000002")
     chat.send("/resume past\r")
     chat.wait_for(

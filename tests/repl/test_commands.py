@@ -194,7 +194,7 @@ async def test_what_is_there_stays_unless_the_person_gives_it_up(told: Chat) -> 
     assert file.read_text().startswith("# New Conversation")
     (told.app.cwd / "bed.md").mkdir()
     assert "is not a file" in " ".join((await told.said("/export bed.md")).split())
-    assert "could not be written" in await told.said("/export nowhere/talk.md")
+    assert "Can't write" in await told.said("/export nowhere/talk.md")
     assert "end with .md, .json or .html" in await told.said("/export talk.pdf")
 
 

@@ -223,7 +223,7 @@ def test_enter_runs_the_command_that_the_menu_marks(chat: FakeChat) -> None:
 def test_enter_fills_a_command_in_that_needs_more(chat: FakeChat) -> None:
     chat.send("/rena", shows=r"^  ▸ /rename name ")
     chat.send("\r", shows=r"^› /rename$")
-    chat.send("bean beds\r", prints=r"This session is now called bean beds now\.")
+    chat.send("bean beds\r", prints=r"This session is now called bean beds\.")
 
 
 def test_a_command_that_is_typed_whole_goes_before_those_that_begin_so() -> None:

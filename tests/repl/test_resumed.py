@@ -54,7 +54,7 @@ def test_the_card_tells_what_was_done_cut_off_and_left_open() -> None:
         "↩ Spool is drained twice · 14 turns · last used 20 minutes ago\n"
         "    decided: The spool is drained once.\n"
         "    changed: backlog.py, store.py\n"
-        "    did not work: `pytest tests/test_outage.py`: exit code 1\n"
+        "    failed: `pytest tests/test_outage.py`: exit code 1\n"
         "    cut off: turn 14 was stopped after read_file, grep_files; no command was running\n"
         "    open: the outage test\n"
     )

@@ -173,10 +173,10 @@ async def test_what_others_have_changed_since_is_left(opens: Opens) -> None:
         await chat.edited()
         chat.file.write_text("mine\n")
         assert (
-            "a.py: left as it is; it has changed since this session's last edit"
+            "a.py: left unchanged; it has changed since this session's last edit"
             in await chat.says(undo)
         )
-        assert "a.py: left as it is" in await chat.says(rewind, "1", "y", "n")
+        assert "a.py: left unchanged" in await chat.says(rewind, "1", "y", "n")
         assert chat.paper.asked[-1].label.endswith("Undo it anyway?")
         assert chat.file.read_text() == "mine\n"
 
@@ -194,7 +194,7 @@ async def test_a_turn_that_can_not_be_taken_back_does_not_stand_before_the_ones_
         chat.file.write_text("mine\n")
         said = await chat.says(undo, "", "y", "y")
         assert "c.py: not restored; an edit of it was interrupted" in said
-        assert "a.py: left as it is; it has changed since this session's last edit" in said
+        assert "a.py: left unchanged; it has changed since this session's last edit" in said
         assert "b.py: removed" in said
         assert chat.file.read_text() == "mine\n"
         assert not (chat.app.cwd / "b.py").exists()

@@ -100,7 +100,7 @@ def test_that_there_is_a_sandbox_is_said_where_there_is_room() -> None:
 
 def test_that_nothing_is_kept_is_said_also_where_there_is_little_room() -> None:
     assert ("warning", "not stored") in toolbar(a_status(keeps=False), 100)
-    assert " · not kept" in row(40, keeps=False)
+    assert " · not stored" in row(40, keeps=False)
     assert "kept" not in row(100)
 
 

@@ -115,7 +115,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of the recent window. When there are more, half of them are dropped at once, so that
     the prefix of the request stays the same for a while, and providers' caches hit."""
     recent_messages: int | None = None
-    """Number of messages of the recent window, without that stability."""
+    """Exact number of the latest messages to include, in place of `at_most`."""
     relevant_messages: int | None = None
     """Number of hits; at most 16 are searched for."""
     includes_summary: bool = True
@@ -149,7 +149,7 @@ NO_COUNTS = Counts()
 
 
 def context_max_chars(config: MemoryConfig, info: ModelInfo) -> int:
-    """Return the configured limit, or 100,000 characters or half of the model's window."""
+    """Return the configured limit, or the lesser of 100,000 characters and half of the window."""
     if config.context.max_chars:
         return config.context.max_chars
     if info.context_window is None:
@@ -236,8 +236,8 @@ class ContextBuilder:
         place, prompt = request.place, request.prompt
         instructions = self._instructions_part(place)
         skills = Part(name="Skills", text=place.skills if self._native else "")
-        told = (self._system_part(place), skills, instructions, pinned)
-        rules_parts = [part for part in told if part.text]
+        candidates = (self._system_part(place), skills, instructions, pinned)
+        rules_parts = [part for part in candidates if part.text]
         taken = window.char_count + sum(len(part.text) for part in rules_parts if part.budget)
         block_parts = self._fitting_parts(request, material, pinned, room=self.max_chars - taken)
         texts = [part.text.strip("\n") for part in block_parts]
@@ -284,8 +284,8 @@ class ContextBuilder:
             platform=platform.system() or "unknown",
         )
         tools = (("system_memory", place.memory_tools), ("system_code", place.code_tool))
-        told = [prompt_text(name) for name, is_there in tools if self._native and is_there]
-        return Part(name="System", text="\n\n".join([text, *told]))
+        tool_texts = [prompt_text(name) for name, is_there in tools if self._native and is_there]
+        return Part(name="System", text="\n\n".join([text, *tool_texts]))
 
     def _instructions_part(self, place: Place) -> Part:
         budget = self.chars(self._config.context.instructions_percent)
@@ -319,9 +319,9 @@ class ContextBuilder:
             recalled = "\n\n".join(texts)
             return f"<memory-{tag}>\n{recalled}\n</memory-{tag}>\n\n" if texts else ""
         today = f"Today is {request.now:%A, %Y-%m-%d}."
-        told = [today] if files_so_far is None else [_UNFINISHED.format(files_so_far), today]
+        notes = [today] if files_so_far is None else [_UNFINISHED.format(files_so_far), today]
         # Without texts there is nothing to quote.
-        return (framed([*texts, *told], tag) if texts else "\n\n".join(told)) + "\n\n"
+        return (framed([*texts, *notes], tag) if texts else "\n\n".join(notes)) + "\n\n"
 
     def _fitting_parts(
         self, request: ContextRequest, material: Material, pinned: Part, *, room: int
@@ -439,11 +439,11 @@ def code_part(
 ) -> Part:
     """Return the best passages, without lines shown already; long ones clipped in the middle."""
     shown = Entries(budget, CODE_HEADING)
-    told: dict[str, set[int]] = {}
+    shown_lines: dict[str, set[int]] = {}
     most, dropped = MOST_BRIEF if brief else MOST_PASSAGES, 0
     for passage in passages:
         path = show(passage.path)
-        lines = told.setdefault(passage.path, set())
+        lines = shown_lines.setdefault(passage.path, set())
         rows = [row for row in _rows(passage) if row.number not in lines]
         rows = [row for row in rows if not seen.holds(path, row.text)]
         if path in seen.whole or not any(row.text.split("\t", 1)[1].strip() for row in rows):

@@ -76,7 +76,7 @@ of the turns that prompts about a project with a long history must find, one in 
 _LONGEST_QUESTION = 40_000
 """Characters of a prompt that are searched for, as many as are embedded of a turn."""
 _MORE_TRIES = 2
-_EVER = datetime.min.replace(tzinfo=UTC)
+_BEGINNING_OF_TIME = datetime.min.replace(tzinfo=UTC)
 _SPARE_FACTS = 8
 """Facts searched for beyond those shown, since some are in the request anyway."""
 
@@ -132,7 +132,7 @@ FindCode = Callable[[str], Awaitable[ProjectCode]]
 
 
 class ContextRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt, and where, when and with which strategy it is asked."""
+    """A prompt with its place, time and strategy."""
 
     prompt: str
     place: Place
@@ -240,17 +240,17 @@ class Collector:
         self._missing: tuple[str, ...] = ()
         """The notice that some of the answers were too slow, which nothing else reports."""
 
-    async def collect(self, asked: ContextInput) -> Material:
+    async def collect(self, request: ContextInput) -> Material:
         """Collect the material of a request; from this process if the store is unavailable."""
-        found, code = await asyncio.gather(self._remembered(asked), self._code(asked))
+        found, code = await asyncio.gather(self._remembered(request), self._code(request))
         return msgspec.structs.replace(found, code=code)
 
-    def at_hand(self, asked: ContextInput) -> Material:
+    def at_hand(self, request: ContextInput) -> Material:
         """Return the material known without the store: last read, and this process's own turns."""
-        session = asked.session
+        session = request.session
         last = self._last.get(session.session_id, Material())
         return Material(
-            turns=self.turns_at_hand(session.session_id, asked.own),
+            turns=self.turns_at_hand(session.session_id, request.own),
             at_hand=True,
             level1=last.level1,
             thread_summary=last.thread_summary,
@@ -280,7 +280,7 @@ class Collector:
     def _log(what: str, error: Exception) -> None:
         _log.warning("%s: %s", what, error, exc_info=not isinstance(error, RagmemError))
 
-    async def _tried(self, work: Awaitable[T], *, beside_s: float = 0.0) -> T | None:
+    async def _result_or_none(self, work: Awaitable[T], *, beside_s: float = 0.0) -> T | None:
         """Return the result of some work; None, after `failed`, on an error or a timeout."""
         try:
             return await in_time(work, beside_s=beside_s)
@@ -288,41 +288,43 @@ class Collector:
             self.failed(error, "Something was not recalled")
         return None
 
-    async def _asked(self, ask: Callable[[Store], Awaitable[T]]) -> T | None:
+    async def _query_store(self, ask: Callable[[Store], Awaitable[T]]) -> T | None:
         async def answer() -> T:
             return await ask(await self._store())
 
-        return await self._tried(answer())
+        return await self._result_or_none(answer())
 
-    async def _remembered(self, asked: ContextInput) -> Material:
+    async def _remembered(self, request: ContextInput) -> Material:
         self._why_away, self._missing = "", ()
         try:
             with self._metrics.time("memory.context"):
                 past, relevant, (profile, liked, facts), last = await asyncio.gather(
-                    in_time(self._past(asked)),
-                    self._relevant(asked),
-                    self._known(asked),
-                    self._last_time(asked),
+                    in_time(self._past(request)),
+                    self._relevant(request),
+                    self._known(request),
+                    self._last_time(request),
                 )
-                if self._is_of_nothing_told(relevant):
+                if self._is_unrelated(relevant):
                     last = ()
-                hits = await self._hits(relevant, past.window.turns, asked)
+                hits = await self._hits(relevant, past.window.turns, request)
                 if (hits or facts or liked) and self._config.scope != "session":
-                    judged = await self._tried(self._with_since(hits, facts, liked, asked))
+                    judged = await self._result_or_none(
+                        self._with_since(hits, facts, liked, request)
+                    )
                     hits, facts, liked = judged or (hits, facts, liked)
                 return msgspec.structs.replace(
                     past,
                     last_time=last,
                     hits=tuple(hits),
-                    pinned=self._last_pinned.get(asked.session.project_id, ()),
+                    pinned=self._last_pinned.get(request.session.project_id, ()),
                     profile=profile,
                     preferences=tuple(liked),
                     facts=tuple(facts),
-                    notices=self._notices(asked.session) or self._missing,
+                    notices=self._notices(request.session) or self._missing,
                 )
         except Exception as error:
             self.failed(error)
-            return self.at_hand(asked)
+            return self.at_hand(request)
 
     def _notices(self, session: Session) -> tuple[str, ...]:
         if self._facts is None or session.project_id in self._last_pinned:
@@ -331,10 +333,10 @@ class Collector:
 
     # --- the conversation ---------------------------------------------------------
 
-    async def _past(self, asked: ContextInput) -> Material:
-        if not asked.in_store or asked.before == 1:
-            return _around_window(asked.builder, asked.own)
-        store, session_id, before = await self._store(), asked.session.session_id, asked.before
+    async def _past(self, request: ContextInput) -> Material:
+        if not request.in_store or request.before == 1:
+            return _around_window(request.builder, request.own)
+        store, session_id, before = await self._store(), request.session.session_id, request.before
         session = await store.session(session_id)
         count = (before or session.turn_count + 1) - 1
         limit = window_limit(count)
@@ -348,8 +350,8 @@ class Collector:
         turns = [turn for turn in found if turn.turn_index > count - limit]
         stored = {turn.turn_id for turn in turns}
         if not self._records:
-            turns += [turn for turn in asked.own if turn.turn_id not in stored]
-        around = _around_window(asked.builder, turns)
+            turns += [turn for turn in request.own if turn.turn_id not in stored]
+        around = _around_window(request.builder, turns)
         past = self._last[session_id] = msgspec.structs.replace(
             around,
             older=tuple(await _older(store, session_id, around.older_count)),
@@ -363,7 +365,7 @@ class Collector:
         assert self._open_store is not None
         return await self._open_store()
 
-    def _is_of_nothing_told(self, found: Found | None) -> bool:
+    def _is_unrelated(self, found: Found | None) -> bool:
         """Whether the prompt is unrelated to anything stored."""
         if found is None or found.nearest is None or self._fitted is None:
             return False
@@ -372,14 +374,14 @@ class Collector:
 
     # --- turns and summaries ------------------------------------------------------
 
-    async def _relevant(self, asked: ContextInput) -> Found | None:
+    async def _relevant(self, request: ContextInput) -> Found | None:
         """Search for the prompt; None if that fails, is too slow, or would find nothing."""
-        if self._open_store is None or asked.strategy == "recent":
+        if self._open_store is None or request.strategy == "recent":
             return None
-        session_id, patience_s = asked.session.session_id, self._config.embeddings.timeout_s
+        session_id, patience_s = request.session.session_id, self._config.embeddings.timeout_s
         question = Question(
-            text=asked.question,
-            scope=scope_of(asked.session, self._config.scope),
+            text=request.question,
+            scope=scope_of(request.session, self._config.scope),
             session_id=session_id,
             max_results=_CONTEXT_HITS,
             min_similarity=self._floor,
@@ -391,49 +393,51 @@ class Collector:
             if all(s.session_id == session_id and s.turn_count <= 1 for s in latest):
                 # There are no earlier turns: don't even load what a search needs.
                 return None
-            if names_nothing(asked.question, asked.now):
+            if names_nothing(request.question, request.now):
                 return None
             return await self._recall.find(question)
 
-        return await self._tried(found(), beside_s=patience_s)
+        return await self._result_or_none(found(), beside_s=patience_s)
 
     async def _hits(
-        self, found: Found | None, window: Sequence[Turn], asked: ContextInput
+        self, found: Found | None, window: Sequence[Turn], request: ContextInput
     ) -> list[Hit]:
         """Load the hits, without turns in the window and summaries of nothing but those."""
         if found is None:
             return []
-        shown = window if asked.strategy != "relevant" else ()
-        hidden = {turn.turn_id for turn in shown} | await self._summaries_of(shown, found, asked)
-        hits = await self._tried(self._recall.hits(found, hidden=hidden))
-        return await self._judged(hits, asked) if hits else []
+        shown = window if request.strategy != "relevant" else ()
+        hidden = {turn.turn_id for turn in shown} | await self._summaries_of(shown, found, request)
+        hits = await self._result_or_none(self._recall.hits(found, hidden=hidden))
+        return await self._with_changes(hits, request) if hits else []
 
     async def _summaries_of(
-        self, shown: Sequence[Turn], found: Found, asked: ContextInput
+        self, shown: Sequence[Turn], found: Found, request: ContextInput
     ) -> set[str]:
         """Return the ids of the summaries, of any level, that cover nothing but these turns."""
         from ragmem.memory.summaries import made_of, summary_id
 
         level1 = {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
-        own = {asked.session.session_id, *(turn.session_id for turn in shown)}
+        own = {request.session.session_id, *(turn.session_id for turn in shown)}
         candidates = (one.candidate for one in found.ranked)
         higher = [
             each.record_id for each in candidates if each.level > 1 and each.session_id in own
         ]
         if len(shown) < 2 or not higher:
             return level1
-        above = await self._asked(partial(made_of, ids=higher, below=level1, turn_count=len(shown)))
+        above = await self._query_store(
+            partial(made_of, ids=higher, below=level1, turn_count=len(shown))
+        )
         return level1 | (above or set())
 
-    async def _judged(self, hits: list[Hit], asked: ContextInput) -> list[Hit]:
+    async def _with_changes(self, hits: list[Hit], request: ContextInput) -> list[Hit]:
         """Mark hits whose decisions were replaced, or whose files have changed, since."""
         from ragmem.memory.since import replaced_in
 
         replaced: Mapping[str, Replaced] = {}
         if self._facts is not None:
             sessions = {hit.session_id for hit in hits}
-            replaced = await self._asked(lambda store: replaced_in(store, sessions)) or {}
-        tops = {asked.place.project, asked.place.cwd}
+            replaced = await self._query_store(lambda store: replaced_in(store, sessions)) or {}
+        tops = {request.place.project, request.place.cwd}
         outdated = await asyncio.to_thread(lambda: [_outdated(hit, tops) for hit in hits])
         return [
             msgspec.structs.replace(hit.judged(replaced), changed=files, outdated=calls)
@@ -445,7 +449,7 @@ class Collector:
         hits: list[Hit],
         facts: list[FactHit],
         liked: list[MemoryRecord],
-        asked: ContextInput,
+        request: ContextInput,
     ) -> tuple[list[Hit], list[FactHit], list[MemoryRecord]]:
         """Mark hits and facts with what was said later in the project that carries out or
         contradicts them; drop preferences that a later turn has overwritten."""
@@ -453,9 +457,9 @@ class Collector:
 
         memories = [fact.memory for fact in facts]
         # A summary is newer than the turns that it covers.
-        ages = [_EVER if hit.summary else hit.at for hit in hits]
+        ages = [_BEGINNING_OF_TIME if hit.summary else hit.at for hit in hits]
         oldest = min([*ages, *(memory.created_at for memory in (*memories, *liked))])
-        project_id = asked.session.project_id
+        project_id = request.session.project_id
         store = await self._store()
         turns = await turns_since(store, project_id, oldest)
         recalled = [hit.turn for hit in hits if hit.turn]
@@ -467,7 +471,7 @@ class Collector:
             after, replace = Aftermath(turns, memories, meant), msgspec.structs.replace
             return (
                 [
-                    replace(hit, since=_became(hit, after))
+                    replace(hit, since=_said_later(hit, after))
                     if not hit.since and (own is None or hit.session_id in own)
                     else hit
                     for hit in hits
@@ -483,33 +487,33 @@ class Collector:
 
         return await asyncio.to_thread(marked) if turns else (hits, facts, liked)
 
-    async def _last_time(self, asked: ContextInput) -> "tuple[SessionRecap, ...]":
+    async def _last_time(self, request: ContextInput) -> "tuple[SessionRecap, ...]":
         """Return recaps of other sessions, at the start of a session or if the prompt asks."""
         scope = self._config.scope
-        if self._open_store is None or asked.strategy != "hybrid" or scope == "session":
+        if self._open_store is None or request.strategy != "hybrid" or scope == "session":
             return ()
         from ragmem.memory.last_time import last_time, sessions_wanted
 
-        most = sessions_wanted(asked.question, asked.before or asked.session.turn_count + 1)
+        most = sessions_wanted(request.question, request.before or request.session.turn_count + 1)
         if not most:
             return ()
-        everywhere, now, floor = scope == "all", asked.now, self._fitted
-        found = await self._asked(
+        everywhere, now, floor = scope == "all", request.now, self._fitted
+        found = await self._query_store(
             lambda store: last_time(
-                store, asked.session, everywhere=everywhere, most=most, now=now, floor=floor
+                store, request.session, everywhere=everywhere, most=most, now=now, floor=floor
             )
         )
         return tuple(found or ())
 
     # --- code ---------------------------------------------------------------------
 
-    async def _code(self, asked: ContextInput) -> ProjectCode:
+    async def _code(self, request: ContextInput) -> ProjectCode:
         """Search the project's code for the prompt."""
-        if asked.find_code is None or asked.strategy == "recent":
+        if request.find_code is None or request.strategy == "recent":
             return ProjectCode()
         try:
             with self._metrics.time("code.context"):
-                return await asked.find_code(asked.question)
+                return await request.find_code(request.question)
         except Exception as error:
             self._log("Code was not looked for", error)
             self._metrics.count("code.failures")
@@ -518,30 +522,30 @@ class Collector:
     # --- facts --------------------------------------------------------------------
 
     async def _known(
-        self, asked: ContextInput
+        self, request: ContextInput
     ) -> tuple[Profile, list[MemoryRecord], list[FactHit]]:
         """Return profile, preferences and facts, as the strategy includes them.
 
         Also reads the pinned memories.
         """
-        facts, with_person = self._facts, asked.strategy != "relevant"
+        facts, with_person = self._facts, request.strategy != "relevant"
         if facts is None:
             return Profile(), [], []
         profile, found = await asyncio.gather(
-            self._tried(facts.profile()) if with_person else _nothing(),
-            self._memories(facts, asked),
+            self._result_or_none(facts.profile()) if with_person else _nothing(),
+            self._memories(facts, request),
         )
         liked = None
         if self._has_facts and with_person:
-            liked = await self._tried(facts.preferences(asked.session.project_id))
+            liked = await self._result_or_none(facts.preferences(request.session.project_id))
         return profile or Profile(), liked or [], found
 
-    async def _memories(self, facts: "Facts", asked: ContextInput) -> list[FactHit]:
+    async def _memories(self, facts: "Facts", request: ContextInput) -> list[FactHit]:
         """Search the facts for the prompt; read the pinned ones into `_last_pinned`.
 
         Those last read stay there, so that no rule is missing while the store is unavailable.
         """
-        project_id = asked.session.project_id
+        project_id = request.session.project_id
         if not self._has_facts:
             # If there are no memories at all, don't even load what a search needs.
             any_at_all = partial(facts.recent, project_id=project_id, limit=1)
@@ -555,12 +559,16 @@ class Collector:
         pinned = await self._read(partial(facts.pinned, project_id), project_id)
         if pinned is not None:
             self._last_pinned[project_id] = tuple(pinned)
-        if asked.strategy == "recent" or pinned is None or names_nothing(asked.question, asked.now):
+        if (
+            request.strategy == "recent"
+            or pinned is None
+            or names_nothing(request.question, request.now)
+        ):
             return []
         patience_s = self._config.embeddings.timeout_s
-        found = await self._tried(
+        found = await self._result_or_none(
             facts.search(
-                asked.question,
+                request.question,
                 project_id=project_id,
                 limit=self._config.facts.shown + _SPARE_FACTS,
                 patience_s=patience_s,
@@ -575,9 +583,9 @@ class Collector:
         A store that a busy machine is still opening must not cost the first request its rules.
         """
         for _ in range(0 if project_id in self._last_pinned else _MORE_TRIES):
-            if (found := await self._tried(ask())) is not None:
+            if (found := await self._result_or_none(ask())) is not None:
                 return found
-        return await self._tried(ask())
+        return await self._result_or_none(ask())
 
 
 async def accesses_of(
@@ -616,7 +624,7 @@ def _latest_first(level1: Sequence[Summary], turns: Sequence[Turn]) -> tuple[Sum
     )
 
 
-def _became(hit: Hit, after: "Aftermath") -> str:
+def _said_later(hit: Hit, after: "Aftermath") -> str:
     if hit.turn:
         return after.of_turn(hit.turn)
     return after.of_summary(hit.summary) if hit.summary else ""

@@ -320,9 +320,9 @@ class Sections:
             head, *lines = recap.head(self._now), *recap.lines(shown)
             room = entries.room // min(2, len(recaps) - i) - 3 * (len(lines) + 1)
             share = fair_share([len(head), *map(len, lines)], room)
-            told = [f"\n  {one_line(line, share)}" for line in lines if share >= _LEAST_LINE]
+            rows = [f"\n  {one_line(line, share)}" for line in lines if share >= _LEAST_LINE]
             entries.add(
-                f"- {one_line(head, max(_LEAST_LINE, share))}{''.join(told)}",
+                f"- {one_line(head, max(_LEAST_LINE, share))}{''.join(rows)}",
                 one_line(recap.outcome or recap.session.called, 80),
                 why="among the newest sessions",
                 record_id=recap.session.session_id,
@@ -389,13 +389,13 @@ class Sections:
         )
         best = list(islice(news, self._config.facts.shown))
         nearest = max((item.similarity or 0.0 for item in turns.items), default=0.0)
-        held = {item.record_id for item in turns.items if item.holds}
+        still_valid = {item.record_id for item in turns.items if item.holds}
         chosen = [
             hit
             for hit in best
             if (hit.similarity is None or hit.similarity >= _OF_NEAREST * nearest)
             and not (
-                any(each.turn_id in held for each in hit.memory.evidence)
+                any(each.turn_id in still_valid for each in hit.memory.evidence)
                 and covers(turns.text, hit.memory.content)
             )
         ]
@@ -483,26 +483,28 @@ class Sections:
     def _turn_entry(self, hit: Hit, turn: Turn, heading: str, source: str, room: int) -> str:
         question = self._request.question
         tools = set_in(", ".join(dict.fromkeys(call.tool_name for call in turn.tool_calls)))
-        told: list[str] = []
+        failures_shown: list[str] = []
         if turn.tool_calls:
             from ragmem.memory.facts.failures import failures
 
             failed = failures(turn, locate=str, with_mended=True)[-_MOST_FAILED:]
-            told = [one_line(f"Failed: {failure.content}", _SINCE_CHARS) for failure in failed]
-        told = told if sum(map(len, told)) < room // 2 else []
-        room -= sum(len(line) + 1 for line in told)
+            failures_shown = [
+                one_line(f"Failed: {failure.content}", _SINCE_CHARS) for failure in failed
+            ]
+        failures_shown = failures_shown if sum(map(len, failures_shown)) < room // 2 else []
+        room -= sum(len(line) + 1 for line in failures_shown)
         room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5
-        quoted = self._telling_result(hit, turn, max(0, room // 4))
+        quoted = self._quoted_result(hit, turn, max(0, room // 4))
         room -= len(quoted) + 1 if quoted else 0
         said = _compact(answered(turn, question))
         asked = passage(_compact(turn.user_message), question, max(room // 3, room - len(said)))
         answer = passage(said, question, max(0, room - len(asked)))
         lines = [heading, f"User: {asked}", f"Assistant: {answer}"]
         lines += [f"Tools: {tools}"] if tools else []
-        lines += [*told, quoted] if quoted else told
+        lines += [*failures_shown, quoted] if quoted else failures_shown
         return "\n".join([*lines, source])
 
-    def _telling_result(self, hit: Hit, turn: Turn, room: int) -> str:
+    def _quoted_result(self, hit: Hit, turn: Turn, room: int) -> str:
         """Quote the tool result that has most of the question's words that the messages lack.
 
         An outdated read of a file that the request shows in its current state is never quoted.
@@ -533,8 +535,8 @@ class Sections:
         entries = Entries(self._of(self._share.summaries_percent), heading)
         listed = [s for s in self._material.level1 if not s.repeats(shown)][:MOST_LEVEL1]
         for summary in listed:
-            told = ["[Level 1 Summary]", _labelled(summary.text), "", *_findings(summary)]
-            entry = "\n".join([*told, *_line("Tools used", summary.tools_used)])
+            lines = ["[Level 1 Summary]", _labelled(summary.text), "", *_findings(summary)]
+            entry = "\n".join([*lines, *_line("Tools used", summary.tools_used)])
             room = entries.room - 2
             if len(entry) > room and (entries.texts or room + 2 < _LEAST_CHARS // 2):
                 break

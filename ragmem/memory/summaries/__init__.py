@@ -202,8 +202,8 @@ def summaries_records(summaries: Sequence[Summary]) -> str:
 
 def _entry(text: str, findings: Sequence[str]) -> str:
     """Return a text, then each finding on its own line."""
-    told = [f"Summary: {set_in(text)}", *(f"- {set_in(finding)}" for finding in findings)]
-    return "\n".join(told)
+    lines = [f"Summary: {set_in(text)}", *(f"- {set_in(finding)}" for finding in findings)]
+    return "\n".join(lines)
 
 
 def thread_records(previous: str | None, since: Sequence[Turn], *, max_chars: int) -> str:
@@ -223,8 +223,8 @@ def files_of(
 ) -> tuple[str, ...]:
     """Return the files that recorded calls touched: changed ones first, then read, then found."""
     accesses = [a for call in calls for a in extract_accessed_files(call, locate=locate)]
-    told = [a for a in accesses if a.access_type in _ORDER]
-    found = dict.fromkeys(a.path for a in sorted(told, key=lambda a: _ORDER[a.access_type]))
+    relevant = [a for a in accesses if a.access_type in _ORDER]
+    found = dict.fromkeys(a.path for a in sorted(relevant, key=lambda a: _ORDER[a.access_type]))
     return tuple(found)[:MAX_FILES]
 
 
@@ -422,11 +422,11 @@ def turn_digest(turn: Turn, *, text_chars: int) -> Digest:
     asked = prose_sentences(turn.user_message)
     answered = prose_sentences(turn.assistant_message)
     first = opening(answered, _ANSWER_CHARS)
-    parts = [one_line(opening(asked, _QUESTION_CHARS), _QUESTION_CHARS), first, *_done(turn)]
+    parts = [one_line(opening(asked, _QUESTION_CHARS), _QUESTION_CHARS), first, *_actions(turn)]
     text = clip_sentences(" — ".join(filter(None, parts)), text_chars)
     return Digest(
         text=text or "…",
-        key_findings=_telling([s for s in answered if s not in first], MAX_FINDINGS),
+        key_findings=_informative([s for s in answered if s not in first], MAX_FINDINGS),
     )
 
 
@@ -441,10 +441,10 @@ def summaries_digest(summaries: Sequence[Summary], *, text_chars: int) -> Digest
     shown = [summaries[min(round(i * step), len(summaries) - 1)] for i in range(most)]
     texts = dict.fromkeys(clip_sentences(s.text, share) for s in shown[: len(summaries)])
     topics = Counter(topic for s in summaries for topic in set(s.topics))
-    dealt = _dealt([s.topics for s in summaries])
+    dealt = _interleaved([s.topics for s in summaries])
     return Digest(
         text=clip_sentences(" ".join(texts), limit),
-        key_findings=tuple(_dealt([s.key_findings for s in summaries])[:MAX_FINDINGS]),
+        key_findings=tuple(_interleaved([s.key_findings for s in summaries])[:MAX_FINDINGS]),
         topics=tuple(sorted(dealt, key=lambda topic: -topics[topic])[:MAX_TOPICS]),
     )
 
@@ -464,12 +464,12 @@ def thread_text(previous: str | None, since: Sequence[Turn], *, text_chars: int)
     return one_line(" ".join(filter(None, [before, rest])), text_chars)
 
 
-def _dealt(groups: Sequence[Sequence[str]]) -> list[str]:
+def _interleaved(groups: Sequence[Sequence[str]]) -> list[str]:
     rows = zip_longest(*groups)
     return list(dict.fromkeys(item for row in rows for item in row if item is not None))
 
 
-def _done(turn: Turn) -> list[str]:
+def _actions(turn: Turn) -> list[str]:
     """Return the files changed, then the last commands with their results."""
     changed = dict.fromkeys(
         main_argument(call)
@@ -484,7 +484,7 @@ def _done(turn: Turn) -> list[str]:
     return [redact(clean(line)) for line in lines]
 
 
-def _telling(sentences: Sequence[str], most: int) -> tuple[str, ...]:
+def _informative(sentences: Sequence[str], most: int) -> tuple[str, ...]:
     """Return the sentences that name code or figures, in order; if too many, those naming most."""
     scored = {s: n for s in sentences if (n := len(set(_CODE.findall(s))))}
     richest = sorted(scored, key=lambda s: -scored[s])[:most]

@@ -146,7 +146,7 @@ _CALL_TIMEOUT_S = 120.0
 _LONGEST_ANSWER = 40_000
 
 
-async def _heard(llm: LLM, request: Request, answer: Assembler) -> LLMError | None:
+async def _stream_into(llm: LLM, request: Request, answer: Assembler) -> LLMError | None:
     """Send a request and collect the stream in `answer`; return an error if it is incomplete."""
     try:
         async with asyncio.timeout(_CALL_TIMEOUT_S):
@@ -171,7 +171,7 @@ def _runs_here(model: str) -> bool:
     return prefix == "local" or (provider is not None and provider.local)
 
 
-def _one_call(
+def _spending_of(
     info: ModelInfo, sent_chars: int, said_chars: int, usage: UsageChunk, *, failed: bool
 ) -> Spending:
     into, out = usage.input_tokens, usage.output_tokens
@@ -183,8 +183,8 @@ def _one_call(
 
 
 _TURN_CHARS = 800
-_OF_A_TURN = ("summaries.turn", "summarize_turn", _TURN_CHARS)
-_OF_SUMMARIES = ("summaries.roll_up", "summarize_summaries", 1_500)
+_TURN_PROMPT = ("summaries.turn", "summarize_turn", _TURN_CHARS)
+_ROLL_UP_PROMPT = ("summaries.roll_up", "summarize_summaries", 1_500)
 """The name of the timing, the prompt, and the limit of the text in characters."""
 SMALLEST_WINDOW = 4_000
 """Tokens; a model with a smaller window is not used. One of 135 million parameters wrote no JSON in
@@ -329,7 +329,7 @@ class Summarizer:
             covers=(turn.turn_id,),
         )
         source = turn_records(turn, max_chars=self.room)
-        return await self._filled(bare, source, partial(turn_digest, turn), instead_of)
+        return await self._with_text(bare, source, partial(turn_digest, turn), instead_of)
 
     async def summarize_summaries(
         self, session_id: str, summaries: Sequence[Summary], *, instead_of: Summary | None = None
@@ -351,7 +351,7 @@ class Summarizer:
             covers=covers,
         )
         source, cut = summaries_records(summaries), partial(summaries_digest, summaries)
-        return await self._filled(bare, source, cut, instead_of)
+        return await self._with_text(bare, source, cut, instead_of)
 
     async def thread_summary(
         self, previous: str | None, since: Sequence[Turn], *, are_known: bool = False
@@ -379,14 +379,14 @@ class Summarizer:
         before = clip_sentences(previous, max(1, limit - len(rest) - 1)) if previous else ""
         return " ".join(filter(None, [before, rest]))
 
-    async def _filled(
+    async def _with_text(
         self,
         bare: Summary,
         source: str,
         cut: Callable[..., Digest],
         instead_of: Summary | None,
     ) -> Summary:
-        timed, asked, text_chars = _OF_A_TURN if bare.level == 1 else _OF_SUMMARIES
+        timed, asked, text_chars = _TURN_PROMPT if bare.level == 1 else _ROLL_UP_PROMPT
         item = f"summary:{bare.summary_id}"
         with self._metrics.time(timed):
             digest = await self._digest(bare.session_id, item, asked, source, text_chars)
@@ -472,13 +472,13 @@ class Summarizer:
             while (tag := secrets.token_hex(5)) in data:
                 pass
             closing = prompt("summarize_again").format(problem=problem) if problem else _CLOSING
-            told = prompt("quoted_data").format(data=quote(data, tag), closing=closing + hint)
-            asked = _request((system(rules), user(told)), llm.info, kind)
+            text = prompt("quoted_data").format(data=quote(data, tag), closing=closing + hint)
+            asked = _request((system(rules), user(text)), llm.info, kind)
             sent = sum(message.char_count for message in asked.messages)
             if not self._may_ask(session_id, llm.info, sent):
                 return None
             answer = Assembler()
-            error = await _heard(llm, asked, answer)
+            error = await _stream_into(llm, asked, answer)
             found, wrong = None, str(error or "")
             if error is None:
                 try:
@@ -486,7 +486,7 @@ class Summarizer:
                 except ValueError as refused:
                     wrong = problem = str(refused)
             said = len(answer.text) + len(answer.reasoning)
-            call = _one_call(llm.info, sent, said, answer.usage, failed=found is None)
+            call = _spending_of(llm.info, sent, said, answer.usage, failed=found is None)
             self.usage.add(session_id, call)
             self.problem = wrong if error or not wrong else f"the answer could not be used: {wrong}"
             if error is None or isinstance(error, ContextTooLong | StreamCut):

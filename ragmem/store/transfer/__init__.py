@@ -279,7 +279,7 @@ def stream_of_lines(file: Path) -> Stream:
                         # The records themselves have what superseded them.
                         write = replace(write, supersedes=())
                     batch.append(write)
-                except (msgspec.MsgspecError, UnicodeDecodeError):
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                     damage = f"its line {count + 2} can't be read"
                     break
                 if len(batch) >= BATCH:

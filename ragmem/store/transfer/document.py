@@ -237,14 +237,13 @@ def decoded(data: bytes) -> SessionDocument:
 
 def _check(document: SessionDocument) -> None:
     session = document.session
-    leaves = list(_leaves(document))
-    times = [each for _, each in leaves if isinstance(each, datetime)]
+    values = list(leaves(document))
     used = [number for turn in document.turns for number in msgspec.structs.astuple(turn.usage)]
     wrong = ""
     if [turn.turn_index for turn in document.turns] != list(range(1, len(document.turns) + 1)):
         wrong = "its turns are not numbered from 1 without gaps"
-    elif strange_times := [reason for each in times if (reason := wrong_time(each))]:
-        wrong = strange_times[0]
+    elif strange_time := wrong_time_in(document):
+        wrong = strange_time
     elif any(number is not None and number < 0 for number in used):
         wrong = "a turn has negative usage"
     elif not session.parent_session_id and any(
@@ -260,13 +259,19 @@ def _check(document: SessionDocument) -> None:
         wrong = "a memory does not come from it"
     elif strange := [kind for kind in OF_SESSIONS if _is_of_another(document, kind)]:
         wrong = f"{strange[0].called} is of another session"
-    elif any(len(str(each).encode()) > _MOST_ID_BYTES for is_id, each in leaves if is_id):
+    elif any(len(str(each).encode()) > _MOST_ID_BYTES for is_id, each in values if is_id):
         wrong = f"an id in it is longer than {_MOST_ID_BYTES:,} bytes"
     elif not is_a_path(session.cwd):
         wrong = "its folder is not a path"
     if wrong:
         shown = one_line(session.session_id, _SHOWN_CHARS)
         raise UsageError(f"The session {shown} can't be imported: {wrong}.")
+
+
+def wrong_time_in(record: msgspec.Struct) -> str:
+    """Return why one of its times can't be stored, or "" if all can."""
+    times = (each for _, each in leaves(record) if isinstance(each, datetime))
+    return next(filter(None, map(wrong_time, times)), "")
 
 
 def _is_of_another(document: SessionDocument, kind: OfASession) -> bool:
@@ -287,15 +292,15 @@ def _holds_ids(held: Any) -> bool:
     return any(isinstance(each, IdOf) for each in marks) or any(map(_holds_ids, get_args(held)))
 
 
-def _leaves(value: object, *, is_id: bool = False) -> Iterator[tuple[bool, object]]:
+def leaves(value: object, *, is_id: bool = False) -> Iterator[tuple[bool, object]]:
     """Yield all texts, numbers and times in a document, each with whether it is an id."""
     match value:
         case msgspec.Struct():
             for name, holds_ids in _of_ids(type(value)).items():
-                yield from _leaves(getattr(value, name), is_id=holds_ids)
+                yield from leaves(getattr(value, name), is_id=holds_ids)
         case tuple():
             for each in value:
-                yield from _leaves(each, is_id=is_id)
+                yield from leaves(each, is_id=is_id)
         case _:
             yield is_id, value
 
