@@ -346,7 +346,7 @@ class ChatSession:
         left = "; ".join(each.rstrip(".") for each in (recap.open if recap else ())[:_MOST_OPEN])
         return (
             f"The last session here, {when}: “{one_line(last.called, 60)}”."
-            f"{f' Open: {left}.' if left else ''} `ragmem chat -c` or /resume goes on with it."
+            f"{f' Open: {left}.' if left else ''} `ragmem chat -c` or /resume continues it."
         )
 
     async def _welcome(self) -> str:
