@@ -584,7 +584,7 @@ def _in_words(reason: str, dotted: str, what: str = "it") -> str:
         return "not a valid choice"
     if " matching regex " not in reason:
         told = in_words(f"{reason} - at `$.{what}`")
-        return reason if told == f"{what} is not valid" else told
+        return reason if told == f"{what} does not fit" else told
     if dotted.startswith("ui.colors"):
         return "a colour is written as #rrggbb, such as #5f87af; empty means the theme's own"
     return _FORMS.get(dotted, "the text is not in the right format")

@@ -466,7 +466,7 @@ async def test_commands_are_offered_and_those_of_ragmem_answered_without_a_model
                 editor.updates.clear()
                 assert await editor.ask(command) == "end_turn"
                 assert said in editor.answer
-            with pytest.raises(RequestError, match="Unknown command: /reviw "):
+            with pytest.raises(RequestError, match="There is no command /reviw "):
                 await editor.ask("/reviw a.py")
             with pytest.raises(RequestError, match="Nothing to search"):
                 await editor.ask("/search")

@@ -48,7 +48,7 @@ def test_a_persons_skill_is_listed_and_read_and_a_projects_is_told_of_once(tmp_p
         for command in ("ask", "context"):
             done = ragmem.run(command, "/tdy the hall")
             assert (done.code, done.out) == (2, "")
-            assert "Unknown command: /tdy " in done.err
+            assert "There is no command /tdy " in done.err
         assert len(server.requests) == 3
 
 
