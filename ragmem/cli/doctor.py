@@ -316,10 +316,10 @@ def check_sandbox(config: Config, cwd: Path) -> Check:
     if sandbox.settings.mode == "off" or sandbox.mechanism.kind in ("bubblewrap", "sandbox-exec"):
         if sandbox.is_on and sandbox.absent:
             advice = "Create the folder, or remove it from sandbox.write."
-            return Check("sandbox", "note", sandbox.told(), advice)
-        return Check("sandbox", "ok", sandbox.told())
+            return Check("sandbox", "note", sandbox.describe(), advice)
+        return Check("sandbox", "ok", sandbox.describe())
     broken = not sandbox.is_on and sandbox.settings.mode == "required"
-    return Check("sandbox", "broken" if broken else "note", sandbox.told(), advice)
+    return Check("sandbox", "broken" if broken else "note", sandbox.describe(), advice)
 
 
 def check_local_model(environ: Mapping[str, str], *, needed: bool) -> Check:

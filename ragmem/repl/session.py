@@ -421,7 +421,7 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
         await app.join_worktree()
         if not await app.is_seen_first():
             return
-        project, same, moved = await app.may_be_one()
+        project, same, moved = await app.joinable_projects()
     except StoreError:
         return  # That it is away is told by the chat itself.
     others = same if has_remote(project) and not project.joined_into else []

@@ -79,7 +79,7 @@ _STEP, _BULLET = (
     re.compile(rf"^ {{0,3}}{mark} +\S", re.MULTILINE) for mark in (r"\d+[.)]", "[-*+]")
 )
 _FOLDED = " It is long; a yes shows all of it first."
-_WORDS = {"r": "Why not? (The agent is told.)", "c": "What should change?"}
+_WORDS = {"r": "Why not? (The agent sees this.)", "c": "What should change?"}
 """What is asked for in words, by the choice that leads there."""
 _NO_RULE = "no rule possible: the effects of such a line can't be fully predicted"
 _FOR_GOOD = "Allow without asking from now on:"
