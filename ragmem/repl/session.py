@@ -349,7 +349,7 @@ class ChatSession:
         left = "; ".join(each.rstrip(".") for each in (recap.open if recap else ())[:_MAX_OPEN])
         return (
             f"The last session here, {when}: “{one_line(last.called, 60)}”."
-            f"{f' Open: {left}.' if left else ''} `ragmem chat -c` or /resume goes on with it."
+            f"{f' Open: {left}.' if left else ''} `ragmem chat -c` or /resume continues it."
         )
 
     async def _welcome(self) -> str:
@@ -426,7 +426,7 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
         await app.join_worktree()
         if not await app.is_seen_first():
             return
-        project, same, moved = await app.may_be_one()
+        project, same, moved = await app.joinable_projects()
     except StoreError:
         return  # The chat itself reports that the store is unavailable.
     others = same if has_remote(project) and not project.joined_into else []

@@ -79,7 +79,7 @@ _STEP, _BULLET = (
     re.compile(rf"^ {{0,3}}{mark} +\S", re.MULTILINE) for mark in (r"\d+[.)]", "[-*+]")
 )
 _FOLDED_NOTE = " It is long; a yes shows all of it first."
-_TEXT_QUESTIONS = {"r": "Why not? (The agent is told.)", "c": "What should change?"}
+_TEXT_QUESTIONS = {"r": "Why not? (The agent sees this.)", "c": "What should change?"}
 """The question that asks for text, by the key of the choice that leads to it."""
 _NO_RULE = "no rule possible: the effects of such a line can't be fully predicted"
 _RULE_QUESTION = "Allow without asking from now on:"

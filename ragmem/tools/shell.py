@@ -562,8 +562,8 @@ def _report(
     if known and (ended.reason != "exit" or ended.status != 0):
         shown, body = f"{known}\n{shown}", f"{known}\n{body}"
     # A pipeline can succeed although its first command was refused.
-    said = body[-_HINT_CHARS if ended.status == 0 else 0 :]
-    if sandbox and (hint := sandbox.hint(said)):
+    searched = body[-_HINT_CHARS if ended.status == 0 else 0 :]
+    if sandbox and (hint := sandbox.hint(searched)):
         shown += f"\n{hint}"
     if ended.touched:
         runs = f"[Created or changed meanwhile, and can run by itself: {', '.join(ended.touched)}]"

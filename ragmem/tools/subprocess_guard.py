@@ -138,9 +138,9 @@ def confine(rules: int, calls: int) -> None:
     for capability in range(64):
         libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
     must(libc.capset(struct.pack("=Ii", _CAPABILITIES_3, 0), bytes(24)))
-    held = ctypes.create_string_buffer(program, len(program))
-    whole = struct.pack("@HP", len(program) // 8, ctypes.addressof(held))
-    must(libc.prctl(_PR_SET_SECCOMP, 2, whole, 0, 0))
+    instructions = ctypes.create_string_buffer(program, len(program))
+    filter_program = struct.pack("@HP", len(program) // 8, ctypes.addressof(instructions))
+    must(libc.prctl(_PR_SET_SECCOMP, 2, filter_program, 0, 0))
 
 
 def reap(shell: int) -> int | None:
