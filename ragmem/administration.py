@@ -237,11 +237,11 @@ class Administration:
         # A truncated backup is copied as far as it goes, and reported by the copy.
         with suppress(StoreDamaged):
             async for writes in source.stream():
-                for write, held in await changes(writes, into):
+                for write, existing in await changes(writes, into):
                     if isinstance(write, PutMemory):
                         memories.append(write.memory)
-                        if isinstance(held, PutMemory) and held.memory.has_standing:
-                            replaced.append(held.memory)
+                        if isinstance(existing, PutMemory) and existing.memory.has_standing:
+                            replaced.append(existing.memory)
                     elif isinstance(write, PutProfile) and write.owner in ("", owner):
                         profile[write.key] = write.value or ""
         return msgspec.structs.replace(
@@ -343,7 +343,7 @@ class Administration:
 
         preimages = Preimages(self.paths.data_dir / "preimages")
         async with self.archive(existing=True) as store:
-            outputs, copies, said = await _leftovers(store, session, preimages)
+            outputs, copies, typed_texts = await _leftovers(store, session, preimages)
             gone = await store.delete_session(session.session_id)
         folder = self.paths.data_dir / "outputs"
         files = [file for name in sorted(outputs) if (file := folder / name).is_file()]
@@ -358,7 +358,7 @@ class Administration:
         preimages.look_through()
         history = self.paths.prompt_history
         try:
-            forget_prompts(history, lambda typed: was_said(typed, said))
+            forget_prompts(history, lambda typed: was_said(typed, typed_texts))
         except OSError as error:
             raise RagmemError(
                 f"The session is deleted, but its prompts remain in {history}: {error.strerror}.",
@@ -413,8 +413,8 @@ class Administration:
         try:
             findings, _ = await self.check()
         except (StoreDamaged, UsageError):  # UsageError if there is none
-            held = paths.database.exists() and paths.database.stat().st_size > 0
-            if not (held or schema.daily_copies(paths.database)):
+            has_data = paths.database.exists() and paths.database.stat().st_size > 0
+            if not (has_data or schema.daily_copies(paths.database)):
                 raise
         else:
             if not findings:
@@ -430,19 +430,19 @@ class Administration:
             finally:
                 await store.aclose()
             kept = schema.exchange(paths.database, folder / "memory.db")
-        said = "Nothing could be read."
+        message = "Nothing could be read."
         if lost is not None:
-            said = f"{counted(lost, 'place')} could not be read."
+            message = f"{counted(lost, 'place')} could not be read."
         if lost == 0:
-            said = "Everything could be read."
+            message = "Everything could be read."
         if backup is not None:
-            said += f" Missing records were restored from {backup} where possible."
+            message += f" Missing records were restored from {backup} where possible."
         newer = schema.newest_backup(paths.database) if lost != 0 or lost_turns else None
         if newer and (backup is None or newer.stat().st_mtime > backup.stat().st_mtime):
-            said += f" {newer} may have more: add it with `ragmem store migrate --from`."
+            message += f" {newer} may have more: add it with `ragmem store migrate --from`."
         if kept.exists():
-            said += f" The damaged database is kept: {kept}"
-        say(said)
+            message += f" The damaged database is kept: {kept}"
+        say(message)
         for each in lost_turns[:_LISTED_SESSIONS]:
             title = one_line(each.title, 80)
             turns = f"{each.lost:,} of {counted(each.had, 'turn')}"
@@ -656,18 +656,18 @@ async def _leftovers(
 
     outputs: set[str] = set()
     copies: set[str] = set()
-    said: set[str] = set()
+    typed: set[str] = set()
     async for turns in _own_turns(store, session):
         copies |= preimages_of(turns)
         for turn in turns:
             prompt, later = prompts_of(turn)
             for words in (as_shown(prompt), *later.values()):
                 # What was typed during a turn is joined by blank lines.
-                said |= {words.strip(), *map(str.strip, words.split("\n\n"))}
+                typed |= {words.strip(), *map(str.strip, words.split("\n\n"))}
             for call in turn.tool_calls:
                 if call.tool_name == RUN_COMMAND:
                     outputs.update(_KEPT_OUTPUT.findall(call.result))
-    return outputs, await _unreferenced(store, session, copies, preimages), said
+    return outputs, await _unreferenced(store, session, copies, preimages), typed
 
 
 async def _unreferenced(

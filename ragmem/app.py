@@ -482,7 +482,7 @@ class App:
         located = await self._places.here()
         return self.memory.records and located.is_new and not located.moved_from
 
-    async def may_be_one(self) -> tuple[Project, list[Project], list[Project]]:
+    async def joinable_projects(self) -> tuple[Project, list[Project], list[Project]]:
         """Return this folder's project, and the projects that it can be joined with.
 
         First those of the same repository or remote, then the user's own whose folder is gone;
@@ -618,8 +618,7 @@ class App:
             await asyncio.to_thread(lambda: sandbox.mechanism)
 
     async def _earlier_calls(self, session: Session) -> list[ToolCall]:
-        """Return a continued session's latest tool calls; leaves a notice of other processes in
-        it."""
+        """Return a continued session's latest tool calls; leaves a notice if it is shared."""
         if not session.turn_count:
             return []
         calls = []

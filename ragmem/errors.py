@@ -180,8 +180,8 @@ def in_the_systems_words(error: BaseException) -> str:
 
 def _strerror(error: OSError) -> str:
     """Return the system's message; asyncio replaces it with one that contains an address."""
-    said = error.strerror or ""
-    return os.strerror(error.errno) if error.errno and said.startswith("Connect call") else said
+    text = error.strerror or ""
+    return os.strerror(error.errno) if error.errno and text.startswith("Connect call") else text
 
 
 def header_of(error: BaseException, name: str) -> str | None:

@@ -232,12 +232,12 @@ def _is_form(one: str, other: str) -> bool:
 
 def excerpt(text: str, light: Light, width: int) -> str:
     """Return one row of the text, from around the first match."""
-    said = " ".join(without_markdown(text[:_EXCERPT_SOURCE_CHARS]).split())
-    at = light.first(said)
-    if display_width(one_line(said[:at], at + 1)) > width // 2:
-        start = said.rfind(" ", 0, max(0, at - width // 3)) + 1
-        said = f"… {said[start:]}" if start else said
-    return clip_to_width(one_line(said, _EXCERPT_CHARS), width)
+    content = " ".join(without_markdown(text[:_EXCERPT_SOURCE_CHARS]).split())
+    at = light.first(content)
+    if display_width(one_line(content[:at], at + 1)) > width // 2:
+        start = content.rfind(" ", 0, max(0, at - width // 3)) + 1
+        content = f"… {content[start:]}" if start else content
+    return clip_to_width(one_line(content, _EXCERPT_CHARS), width)
 
 
 def hits_text(
@@ -282,12 +282,12 @@ def said_rows(
     hit: "Hit", margin: str, width: int, paint: Callable[..., str], light: Light
 ) -> list[str]:
     """Return a row each for the question, the answer or summary, and what changed since."""
-    said = [("", hit.summary.text)] if hit.summary else []
+    texts = [("", hit.summary.text)] if hit.summary else []
     if hit.turn:
-        said = [("> ", hit.turn.prompt), ("", hit.turn.said)]
-    said.append(("", hit.since))
+        texts = [("> ", hit.turn.prompt), ("", hit.turn.said)]
+    texts.append(("", hit.since))
     rows = []
-    for mark, text in said:
+    for mark, text in texts:
         if text.strip():
             row = excerpt(text, light, width - len(margin + mark))
             rows.append(margin + paint((mark, "dim"), *light.parts(row)))
@@ -354,8 +354,8 @@ def _beginning(hit: "CodeHit") -> list[str]:
     """Return the beginning of a piece of code: its signature, and its docstring's first line."""
     first = hit.signature or next((row for row in hit.text.splitlines() if row.strip()), "")
     about = next((row for row in hit.docstring.splitlines() if row.strip()), "")
-    told = [one_line(row, _QUOTED_CHARS) for row in (first, about)]
-    return [row for i, row in enumerate(told) if row and not (i and row in told[0])]
+    rows = [one_line(row, _QUOTED_CHARS) for row in (first, about)]
+    return [row for i, row in enumerate(rows) if row and not (i and row in rows[0])]
 
 
 def in_sessions(past: "CodePast", now: datetime) -> str:
@@ -392,8 +392,8 @@ def _session_lines(
     lines = []
     for each in sessions[:SHOWN]:
         name = one_line(each.session.called, _TITLE_CHARS)
-        said = " · ".join([name, ", ".join(_actions(each)), ago(each.last_at, now)])
-        lines += hanging(f"{' ' * indent}  {short_id(each.session.session_id)}  ", said, width)
+        row = " · ".join([name, ", ".join(_actions(each)), ago(each.last_at, now)])
+        lines += hanging(f"{' ' * indent}  {short_id(each.session.session_id)}  ", row, width)
     return lines + _more_line(count - len(sessions[:SHOWN]), indent)
 
 
@@ -526,10 +526,10 @@ def hit_document(hit: "Hit | FactHit") -> Document:
     from ragmem.memory.recall import Hit
 
     if isinstance(hit, Hit):
-        said = hit.summary.text if hit.summary else ""
+        content = hit.summary.text if hit.summary else ""
         if hit.turn:
-            said = f"User: {hit.turn.prompt}\nAssistant: {hit.turn.said}"
-        own: Document = {"id": hit.record_id, "text": said, "timestamp": hit.at}
+            content = f"User: {hit.turn.prompt}\nAssistant: {hit.turn.said}"
+        own: Document = {"id": hit.record_id, "text": content, "timestamp": hit.at}
         own["since"] = hit.since or None
         return document(HIT, hit, hit.turn, **own)
     memory = hit.memory

@@ -305,11 +305,11 @@ def _call_html(call: ToolCall) -> Iterator[str]:
     style, mark = (style, mark) if call.result else ("unknown", "?")
     line, others = _arguments(call)
     why = _line(call.error or "failed", 200) if call.result and not call.success else ""
-    said = f' <span class="bad">{why}</span>' if why else ""
+    reason = f' <span class="bad">{why}</span>' if why else ""
     time = f" <span>{duration(call.duration_ms)}</span>" if call.duration_ms else ""
     name = _line(call.tool_name, 80)
     yield f'<details>\n<summary><span class="{style}">{mark}</span> <strong>{name}</strong> '
-    yield f"<code>{_text(line)}</code>{said}{time}</summary>"
+    yield f"<code>{_text(line)}</code>{reason}{time}</summary>"
     rows = _diff_rows(call)
     for name, value in others:
         if not rows or name not in _DIFFED:

@@ -101,10 +101,7 @@ class RepeatGuard:
         return count
 
     def answered(self, use: ToolUse, outcome: ToolOutcome) -> ToolOutcome:
-        """Compare a call's outcome with its last one; return it, with a note if it repeats.
-
-        A different result restarts the count.
-        """
+        """Return a call's outcome, with a note if it repeats; a new result restarts the count."""
         key = _key(use)
         if key in self._answers and self._answers[key].text != outcome.text:
             self._counts[key] = 1
@@ -171,8 +168,7 @@ class CallRunner:
         ]
 
     async def mention(self, use: ToolUse, path: str, iteration: int) -> ToolCall | None:
-        """Read a file named in the prompt, as the user's own call; None, after a warning, if denied
-        or not readable."""
+        """Read a file named in the prompt, as the user's own call; None with a warning on error."""
         outcome = await self._toolset.call(use)
         if not outcome.success:
             if outcome.denied:

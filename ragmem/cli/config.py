@@ -1,4 +1,4 @@
-"""`ragmem config` and `ragmem models`: the one file of settings, and which models can answer."""
+"""`ragmem config` and `ragmem models`: show and change settings, list the available models."""
 
 import re
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,8 +13,8 @@ from ragmem.config.file import (
     change,
     config_toml,
     default_toml,
+    reset,
     save,
-    take_back,
     toml_value,
     value_of,
 )
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 app = cli.commands("Show and change settings.")
 
 
-def _loaded() -> Config:
-    """The settings in force, the secrets among them known."""
+def _load_settings() -> Config:
+    """Load the settings in effect, and register their secrets for redaction."""
     settings = load_config(find_paths().config_file)
     know(secrets_among(environment()) | settings.passwords())
     return settings
@@ -43,7 +43,7 @@ def show(
 
     Those of the file, overridden by environment variables.
     """
-    settings = _loaded()
+    settings = _load_settings()
     if output == "json":
         import msgspec
 
@@ -77,7 +77,7 @@ def get(
 
     Text is printed without quotes.
     """
-    _loaded()
+    _load_settings()
     value = value_of(key)
     write(redact(value if isinstance(value, str) else toml_value(value)) + "\n")
 
@@ -87,7 +87,7 @@ def unset(
     key: Annotated[str, cli.argument("KEY", "The setting, such as model.main.", cli.settings_keys)],
 ) -> None:
     """Remove one setting from the file, leaving the rest unchanged."""
-    was_there, outranked = take_back(key)
+    was_there, outranked = reset(key)
     if outranked:
         say(f"warning: {outranked}\n")
     if was_there:
@@ -96,7 +96,7 @@ def unset(
         say(f"{key} is not set in the file.\n")
 
 
-# A number below 0 is no flag.
+# Accept a negative number as VALUE, not as an unknown option.
 @app.command("set", context_settings={"ignore_unknown_options": True})
 def set_value(
     key: Annotated[str, cli.argument("KEY", "The setting, such as model.main.", cli.settings_keys)],
@@ -119,7 +119,7 @@ listing = cli.commands("List the models you can use; * marks the default.", answ
 def models(context: typer.Context, output: cli.Format = "table") -> None:
     """List them, unless something else is asked for."""
     if context.invoked_subcommand is None:
-        _list(output)
+        _print_models(output)
 
 
 @listing.command("fetch")
@@ -140,7 +140,7 @@ def fetch_weights() -> None:
     raise typer.Exit(cli.run_async(main))
 
 
-def _list(output: Literal["table", "json"]) -> None:
+def _print_models(output: Literal["table", "json"]) -> None:
     from ragmem.listings import document
     from ragmem.llm.models import choose_model, list_models
 
@@ -161,8 +161,8 @@ def _list(output: Literal["table", "json"]) -> None:
             each,
             each.info,
             is_default=default is not None and each.name == default.name,
-            input_usd_per_million_tokens=_per_million(each.info.input_usd_per_token),
-            output_usd_per_million_tokens=_per_million(each.info.output_usd_per_token),
+            input_usd_per_million_tokens=_usd_per_million(each.info.input_usd_per_token),
+            output_usd_per_million_tokens=_usd_per_million(each.info.output_usd_per_token),
         )
         for each in listed
     ]
@@ -170,7 +170,7 @@ def _list(output: Literal["table", "json"]) -> None:
 
 
 def models_table(found: list["Document"], width: int) -> str:
-    """A model a line; the default one has a star."""
+    """Format the models, one per line; a star marks the default."""
     from ragmem.listings import table
 
     rows = [
@@ -193,5 +193,5 @@ def _prices(each: "Document") -> str:
     )
 
 
-def _per_million(usd_per_token: float | None) -> float | None:
+def _usd_per_million(usd_per_token: float | None) -> float | None:
     return None if usd_per_token is None else round(usd_per_token * 1e6, 6)

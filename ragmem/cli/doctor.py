@@ -1,4 +1,4 @@
-"""`ragmem doctor`: each line ok, or what to do."""
+"""`ragmem doctor`: check the setup, with advice for each problem."""
 
 import os
 import subprocess
@@ -32,13 +32,13 @@ _STYLES: dict[Health, str] = {"ok": "green", "note": "bold yellow", "broken": "b
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     health: Health
     detail: str
     advice: str = ""
-    """What to do; may be several lines."""
+    """What to do about it; may be several lines."""
 
 
 @app.command()
@@ -58,7 +58,7 @@ def doctor() -> None:
 
 
 def _settings(file: Path, otherwise: Config) -> Config:
-    """Those in force; where they can't be read, which the check of them tells, others."""
+    """Load the settings; if that fails, which the config check reports, return `otherwise`."""
     try:
         return load_config(file)
     except RagmemError:
@@ -66,7 +66,7 @@ def _settings(file: Path, otherwise: Config) -> Config:
 
 
 async def examine() -> AsyncIterator[Check]:
-    """Every check in turn, as it is done."""
+    """Run the checks one by one, and yield each result."""
     from ragmem.app import App
     from ragmem.children import find_ripgrep
 
@@ -78,7 +78,7 @@ async def examine() -> AsyncIterator[Check]:
     try:
         config = load_config(paths.config_file)
     except RagmemError as error:
-        config = _settings(Path(os.devnull), Config())  # what the environment says
+        config = _settings(Path(os.devnull), Config())  # the defaults, with environment variables
         said = (
             "Other commands fail with this error; the checks below use the default settings "
             "instead."
@@ -87,7 +87,7 @@ async def examine() -> AsyncIterator[Check]:
     else:
         know(config.passwords())
         yield check_config_file(paths)
-    name, told = "store", False
+    name, is_reported = "store", False
     try:
         async with App(config, paths, cwd=cwd) as app:
             yield await check_store(app)
@@ -100,11 +100,11 @@ async def examine() -> AsyncIterator[Check]:
     except RagmemError as error:
         failed = failing(name, error)
         if failed.detail != folders.detail:
-            told = True
+            is_reported = True
             yield failed
     neo4j = await check_neo4j(Administration(config, paths))
-    # The store's row tells of a server that is down.
-    if not told or neo4j.health != "broken":
+    # The store's check has already reported a server that is down.
+    if not is_reported or neo4j.health != "broken":
         yield neo4j
     model = check_model(config, environ)
     yield model
@@ -115,32 +115,32 @@ async def examine() -> AsyncIterator[Check]:
 
 
 def check_text(check: Check, width: int | None, paint: Paint) -> str:
-    """A check as a line, or as many as fit into the width, its advice indented below."""
+    """Format a check, wrapped to `width` if given, with its advice indented below."""
     head = f"{check.health:<6} {check.name:<{_NAME_WIDTH}} "
     lines = hanging(head, visible(check.detail), width)
-    # Commands are to be copied: they stay on a line each.
+    # Advice contains commands to copy, which must not be wrapped.
     lines += [f"{' ' * len(head)}{line}" for line in visible(check.advice).splitlines()]
     text = redact("\n".join(lines)) + "\n"
     style, rest = _STYLES[check.health], text.removeprefix(check.health)
     return paint((check.health, style), (rest, "bold" if check.health == "broken" else ""))
 
 
-# --- what is looked at --------------------------------------------------------
+# --- the checks ---------------------------------------------------------------
 
 
 def failing(name: str, error: RagmemError) -> Check:
-    """A check that met an error."""
+    """Return the result of a check that raised an error."""
     return Check(name, "broken", str(error), error.hint)
 
 
 def check_python() -> Check:
-    """Tell of the interpreter."""
+    """Report the Python version and its path."""
     version = ".".join(map(str, sys.version_info[:3]))
     return Check("python", "ok", f"{version} at {sys.executable}")
 
 
 def check_folders(paths: Paths) -> Check:
-    """Ragmem's own folders: there, ours, closed to others, writable, with room."""
+    """Check that ragmem's folders exist, are private and writable, and that the disk has space."""
     folders = dict.fromkeys((paths.config_dir, paths.data_dir, paths.log_dir))
     try:
         paths.make()
@@ -163,7 +163,7 @@ def check_folders(paths: Paths) -> Check:
 
 
 def check_config_file(paths: Paths) -> Check:
-    """The file of settings; it was read without an error by whoever asks."""
+    """Check that the settings file, which the caller has read, is private."""
     file = paths.config_file
     try:
         mode = file.stat().st_mode & 0o777
@@ -177,8 +177,7 @@ def check_config_file(paths: Paths) -> Check:
 
 
 async def check_store(app: "App") -> Check:
-    """The memory opens, and how much is in it."""
-
+    """Check that the store opens; report its contents, and writes that wait or were set aside."""
     spools, found = app.paths.spool_dir, await (await app.store()).info()
     counts = ", ".join(
         counted(found.counts.get(f"{name}s", 0), name) for name in ("session", "turn")
@@ -199,7 +198,7 @@ async def check_store(app: "App") -> Check:
 
 
 async def check_background(app: "App") -> list[Check]:
-    """Tell which embedder is set, whether the vectors are its own, and what waits."""
+    """Check the embedder and its vectors, and the pending and failed background work."""
     from ragmem.background import is_at_work
     from ragmem.listings import waiting_text
     from ragmem.memory.summaries.summarizer import TRIES, away_text, given_up_text
@@ -235,7 +234,7 @@ async def check_background(app: "App") -> list[Check]:
 
 
 async def check_index(app: "App") -> Check:
-    """Whether this folder's code can be searched, and how much of it there is."""
+    """Report whether this folder's code is indexed, and how much of it."""
     from ragmem.cli.files import summed_up
 
     code = await app.code()
@@ -247,7 +246,7 @@ async def check_index(app: "App") -> Check:
 
 
 async def check_neo4j(own: Administration) -> Check:
-    """The graph server; only a note while memory is kept elsewhere."""
+    """Check the Neo4j server; it is only a problem if Neo4j is the configured store."""
     found = await own.neo4j.status()
     if found.running:
         return Check("neo4j", "ok", found.detail)
@@ -257,7 +256,7 @@ async def check_neo4j(own: Administration) -> Check:
 
 
 def check_model(config: Config, environ: Mapping[str, str]) -> Check:
-    """Tell which model answers, and why."""
+    """Check that a model can be used, and report why it is the default."""
     from ragmem.llm.models import choose_model
 
     try:
@@ -268,14 +267,14 @@ def check_model(config: Config, environ: Mapping[str, str]) -> Check:
 
 
 def check_keys(config: Config, environ: Mapping[str, str]) -> Check:
-    """Tell which key is sent, and which others are there; a key itself is never shown."""
+    """Report the names of the API key in use and of other keys that are set, never their values."""
     from ragmem.llm.models import LOCAL_KEY, choose_model
     from ragmem.llm.providers import PROVIDERS
 
     try:
         choice = choose_model(config, environ)
         used, model = choice.key_variable, choice.name
-    except RagmemError:  # told in the row of the model
+    except RagmemError:  # reported by the model's check
         used = model = ""
     variables = [LOCAL_KEY, *(name for each in PROVIDERS for name in each.key_variables)]
     others = [name for name in dict.fromkeys(variables) if name != used]
@@ -294,7 +293,7 @@ def check_keys(config: Config, environ: Mapping[str, str]) -> Check:
 
 
 def check_ripgrep(program: Path | None) -> Check:
-    """Tell of the search program."""
+    """Check that ripgrep runs."""
     advice = f"{pip_install()} ripgrep"
     if program is None:
         return Check("ripgrep", "broken", "not found", advice=advice)
@@ -309,7 +308,7 @@ def check_ripgrep(program: Path | None) -> Check:
 
 
 def check_sandbox(config: Config, cwd: Path) -> Check:
-    """What the agent's commands run in."""
+    """Check the sandbox in which the agent's commands run."""
     from ragmem.tools.sandbox import Sandbox
 
     sandbox = Sandbox(config.sandbox, not_in=(cwd,))
@@ -317,14 +316,14 @@ def check_sandbox(config: Config, cwd: Path) -> Check:
     if sandbox.settings.mode == "off" or sandbox.mechanism.kind in ("bubblewrap", "sandbox-exec"):
         if sandbox.is_on and sandbox.absent:
             advice = "Create the folder, or remove it from sandbox.write."
-            return Check("sandbox", "note", sandbox.told(), advice)
-        return Check("sandbox", "ok", sandbox.told())
+            return Check("sandbox", "note", sandbox.describe(), advice)
+        return Check("sandbox", "ok", sandbox.describe())
     broken = not sandbox.is_on and sandbox.settings.mode == "required"
-    return Check("sandbox", "broken" if broken else "note", sandbox.told(), advice)
+    return Check("sandbox", "broken" if broken else "note", sandbox.describe(), advice)
 
 
 def check_local_model(environ: Mapping[str, str], *, needed: bool) -> Check:
-    """The small model that needs no key; only a note where another one answers."""
+    """Check the small local model; only a note, because the model's check reports if none works."""
     from ragmem.llm.local import find_weights
     from ragmem.llm.models import find_local_model
 

@@ -1,4 +1,4 @@
-"""`ragmem index` and `ragmem files`: what is in the project's files, and what is known of them."""
+"""`ragmem index` and `ragmem files`: index a project's files, and show what is known about them."""
 
 import asyncio
 import os
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 indexing = cli.commands()
 
-_LOOK_AGAIN_S = 0.5
+_RETRY_S = 0.5
 STATUS = "path files scopes languages left_out without_vectors refreshed_at size_bytes watched"
-_NAMED = 3
-"""Files of a change that are named on its line."""
+_MAX_NAMED = 3
+"""Maximum number of files named in a line about changes."""
 
 
 @cli.command(indexing, cli.open_app)
@@ -66,14 +66,14 @@ async def index(
         code.refuse()
         _print_status(opened, await code.status(), output)
     else:
-        await _index(opened, code, rebuild=rebuild, vectors=vectors, output=output)
+        await _update_index(opened, code, rebuild=rebuild, vectors=vectors, output=output)
         if watch:
             await _watch(opened, code)
     cli.say_notices(opened)
 
 
 async def code_of(opened: "App") -> "CodeIndex":
-    """The index of this folder's project; UsageError where none is kept."""
+    """Return the code index of this folder's project, or raise UsageError if it is turned off."""
     code = await opened.code()
     if code is None:
         raise UsageError("The code index is turned off.", hint=how_to_set("code.enabled", "true"))
@@ -81,7 +81,7 @@ async def code_of(opened: "App") -> "CodeIndex":
 
 
 async def project_here(opened: "App") -> "Project":
-    """This folder's project; while the memory is away, the file system's word counts."""
+    """Return this folder's project, from the file system alone if the store is unavailable."""
     from ragmem.memory.projects import locate
 
     try:
@@ -90,24 +90,24 @@ async def project_here(opened: "App") -> "Project":
         return locate(opened.cwd, (), now=utc_now()).project
 
 
-async def brought_up_to_date(
+async def refresh_index(
     code: "CodeIndex", *, rebuild: bool = False, only_reads: bool = False
 ) -> "Refreshed":
-    """Bring the index up to date, showing how far it is; waits for another process that is at it.
+    """Update the index, showing progress; if another process is updating it, wait for that.
 
-    Who `only_reads` goes on with what was indexed before where nothing can be written.
+    If it can't be written and the caller `only_reads`, the index is used as it is, with a note.
     """
-    told = False
+    is_announced = False
     try:
         with out.steps("indexing") as show:
             while (found := await code.refresh(show=show, rebuild=rebuild)).elsewhere:
-                if not told:
+                if not is_announced:
                     out.say(
                         "Another ragmem process is indexing this project; waiting for it to "
                         "finish.\n"
                     )
-                    told = True
-                await asyncio.sleep(_LOOK_AGAIN_S)
+                    is_announced = True
+                await asyncio.sleep(_RETRY_S)
     except asyncio.CancelledError:
         out.say("Stopped. What was indexed so far is kept; run it again to continue.\n")
         raise
@@ -122,19 +122,19 @@ async def brought_up_to_date(
     return found
 
 
-async def _index(
+async def _update_index(
     opened: "App", code: "CodeIndex", *, rebuild: bool, vectors: bool, output: str
 ) -> None:
     before = await code.status()
     if vectors:
         _check_vectors(opened)
-    found = await brought_up_to_date(code, rebuild=rebuild)
-    await _make_known(opened)
+    found = await refresh_index(code, rebuild=rebuild)
+    await _register_project(opened)
     await code.mirror()
     if vectors:
         await _embed(code)
     status = await code.status()
-    follow = "" if vectors else _follow(opened, status)
+    follow = "" if vectors else _missing_vectors(opened, status)
 
     def text(width: int) -> str:
         if not (found.files or found.removed):
@@ -147,8 +147,8 @@ async def _index(
     await opened.leave_background()
 
 
-async def _make_known(opened: "App") -> None:
-    """A project without a session is one too: the process in the background is to find it."""
+async def _register_project(opened: "App") -> None:
+    """Register a project that has no session yet, so that the background process finds it."""
     from ragmem.memory.projects import registrations
 
     if not opened.memory.records:
@@ -180,8 +180,8 @@ async def _embed(code: "CodeIndex") -> None:
         raise
 
 
-def _follow(opened: "App", status: "IndexStatus") -> str:
-    """What is to be said of vectors that are still to be made."""
+def _missing_vectors(opened: "App", status: "IndexStatus") -> str:
+    """Return a note on the embeddings that are still missing; empty if there are none."""
     count = status.without_vectors
     if not count or not _makes_vectors(opened):
         return ""
@@ -205,18 +205,18 @@ async def _watch(opened: "App", code: "CodeIndex") -> None:
 
 
 def changes_text(found: "Refreshed") -> str:
-    """Tell which files are other than they were, in a line."""
+    """Return the changed and removed files, and the time it took to index them, in a line."""
     parts = []
     for verb, paths in (("changed", found.changed), ("removed", found.removed)):
         if paths:
-            named = ", ".join(one_line(path, 120) for path in paths[:_NAMED])
-            more = len(paths) - _NAMED
+            named = ", ".join(one_line(path, 120) for path in paths[:_MAX_NAMED])
+            more = len(paths) - _MAX_NAMED
             parts.append(f"{verb} {named}" + (f" and {more:,} more" if more > 0 else ""))
     return f"{'; '.join(parts)} ({found.seconds:.1f} s)"
 
 
 def vectors_note(opened: "App", status: "IndexStatus") -> str:
-    """Say that a search can't go by the meaning of all yet; empty where it can, or is not to."""
+    """Return a note that code lacks embeddings; empty if none does or they are turned off."""
     count = status.without_vectors
     if not count or not _makes_vectors(opened):
         return ""
@@ -227,7 +227,7 @@ def vectors_note(opened: "App", status: "IndexStatus") -> str:
 
 
 def refreshed_text(found: "Refreshed", *, follow: str, whole: bool, width: int) -> str:
-    """What a look at the disk came to; `whole`: with what was left out."""
+    """Format the result of a refresh; `whole`: of all files, with those that were left out."""
     parts = [f"{counted(found.files, 'file')}, {counted(found.scopes, 'scope')}"]
     if not whole:
         changes = [
@@ -248,13 +248,13 @@ def _with_left_out(said: str, left_out: Mapping[str, int], width: int) -> str:
 
 
 def left_out_text(left_out: Mapping[str, int]) -> str:
-    """Tell how many were left out, as `512 binary, 4 secret`."""
+    """Format the numbers of files left out, such as `512 binary, 4 secret`."""
     ordered = sorted(left_out.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count:,} {one_line(reason, 60)}" for reason, count in ordered)
 
 
 def summed_up(status: "IndexStatus", now: datetime) -> str:
-    """How much is indexed, in a line; empty where nothing is."""
+    """Return in a line how much is indexed and when; empty if nothing is."""
     if not status.refreshed_at:
         return ""
     indexed = indexed_text(**listings.document(INDEXED, status))
@@ -276,7 +276,7 @@ def _print_status(opened: "App", status: "IndexStatus", output: Literal["table",
 
 
 def status_text(status: "IndexStatus", now: datetime, *, vectors: str, width: int) -> str:
-    """Tell people what is indexed, a line for each thing."""
+    """Format the status of the index, one line per property."""
     languages = ", ".join(
         f"{count:,} {one_line(name, 40)}" for name, count in status.languages.items()
     )
@@ -298,7 +298,7 @@ def status_text(status: "IndexStatus", now: datetime, *, vectors: str, width: in
 
 
 def status_document(status: "IndexStatus", found: "Refreshed | None" = None) -> listings.Document:
-    """What is indexed; with what a look at the disk came to, where there was one."""
+    """Return the status of the index as a document, with the result of a refresh if given."""
     looked = {"seconds": round(found.seconds, 3)} if found else {}
     return listings.document(
         f"{STATUS} changed removed seconds" if found else STATUS,
@@ -313,12 +313,12 @@ app = cli.commands()
 
 RELATED = "path changed_with imports imported_by sessions memories"
 TOGETHER = "path turn_count session_count last_at"
-_SESSIONS = 1_000
-_ALL_TURNS = 10**12
-"""Characters: more than a session holds."""
-_NARROWEST = 20
-_FILES = 20
-"""Of a session so many are told of, the latest."""
+_MAX_SESSIONS = 1_000
+_UNLIMITED_CHARS = 10**12
+"""A number of characters larger than any session, to select all turns."""
+_MIN_WIDTH = 20
+_MAX_FILES = 20
+"""Maximum number of a session's files with --related, the latest."""
 
 
 @cli.command(app, cli.open_app)
@@ -378,21 +378,21 @@ async def files(
     )
 
 
-# --- what was changed ---------------------------------------------------------
+# --- changed files ------------------------------------------------------------
 
 
 async def _print_changed(opened: "App", since: str, output: Literal["table", "json"]) -> None:
-    """Print the files that tools have written since then."""
+    """Print the project's files that tools have written since a time or a session's end."""
     start = await since_when(opened, since)
     project = await project_here(opened)
     store = await opened.store()
-    query = SessionQuery(project_ids=(project.root_id,), limit=_SESSIONS)
+    query = SessionQuery(project_ids=(project.root_id,), limit=_MAX_SESSIONS)
     changes: dict[str, list[tuple[datetime, str, int]]] = {}
     for session in await store.sessions(query):
         if session.last_activity_at < start:
             continue
-        shared = session.forked_at_index or 0  # what a fork shares is its parent's
-        for each in await store.file_accesses(session.session_id, max_turn_chars=_ALL_TURNS):
+        shared = session.forked_at_index or 0  # a fork's shared turns count for its parent
+        for each in await store.file_accesses(session.session_id, max_turn_chars=_UNLIMITED_CHARS):
             own = each.access_type == "write" and each.turn_index > shared
             if own and each.accessed_at >= start:
                 change = (each.accessed_at, session.session_id, each.turn_index)
@@ -418,7 +418,7 @@ async def _print_changed(opened: "App", since: str, output: Literal["table", "js
 
 
 async def since_when(opened: "App", since: str) -> datetime:
-    """A date and an age count from now; a session from where it stands."""
+    """Return the time of an age, a date, or a session's last activity; UsageError for others."""
     if at := cli.age_or_date(since):
         return at
     try:
@@ -444,11 +444,11 @@ def _changed_table(found: list[listings.Document], width: int) -> str:
     return listings.table(("CHANGED", "TURNS", "SESSION", "PATH"), rows, width=width)
 
 
-# --- what it has to do with ---------------------------------------------------
+# --- related files ------------------------------------------------------------
 
 
 class Related(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of the project, and what it has to do with."""
+    """A file of the project, with related files, sessions and memories."""
 
     path: str
     changed_with: tuple[ChangedTogether, ...] = ()
@@ -458,14 +458,14 @@ class Related(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether there is anything to tell."""
+        """Whether any related file or session is known."""
         return bool(
             self.changed_with or self.imports or self.imported_by or self.past.session_count
         )
 
 
 async def _print_file(opened: "App", path: str, output: Literal["table", "json"]) -> None:
-    """Print what is known of one file."""
+    """Print what is known about one file."""
     if not path.strip():
         raise UsageError("PATH is empty.")
     if any("\ud800" <= character <= "\udfff" for character in path):
@@ -477,10 +477,10 @@ async def _print_file(opened: "App", path: str, output: Literal["table", "json"]
     if output == "json" or found.is_known or found.past.memories:
         _print_documents(output, [found])
     else:
-        out.say(_nothing_of(top / wanted, visible(wanted)))
+        out.say(_unknown_file(top / wanted, visible(wanted)))
 
 
-def _nothing_of(file: Path, shown: str) -> str:
+def _unknown_file(file: Path, shown: str) -> str:
     if not os.path.lexists(file):
         return f"No file {shown}. Paths are relative to this folder.\n"
     return f"No session has touched {shown}, and no indexed file imports it.\n"
@@ -492,13 +492,13 @@ async def _print_related(
     accesses: "Sequence[FileAccess]",
     output: Literal["table", "json"],
 ) -> None:
-    """Print what is known of each file of a session; its own part in it stands for itself."""
+    """Print briefly what is known about each of a session's latest files."""
     project = await project_here(opened)
     paths = [access.path for access in accesses if access.access_type != "list"]
-    found = await _related(opened, project, paths[:_FILES], of=session)
+    found = await _related(opened, project, paths[:_MAX_FILES], of=session)
     _print_documents(output, found, brief=True)
-    if len(paths) > _FILES:
-        told = f"The latest {_FILES} of {len(paths)} files."
+    if len(paths) > _MAX_FILES:
+        told = f"The latest {_MAX_FILES} of {len(paths)} files."
         out.say(f"{told} `ragmem files PATH` tells of one, without --related all are listed.\n")
 
 
@@ -512,20 +512,20 @@ def _print_documents(output: str, found: Sequence[Related], *, brief: bool = Fal
 async def _related(
     opened: "App", project: "Project", paths: Sequence[str], *, of: "Session | None" = None
 ) -> list[Related]:
-    code = await _code(opened)
+    code = await _current_code(opened)
     store = await opened.store() if opened.config.memory.enabled else None
     project_id = of.project_id if of else project.root_id
     return [await related_to(store, code, project_id, path) for path in paths]
 
 
-async def _code(opened: "App") -> "CodeIndex | None":
-    """The index as the disk is now; None where none is kept: then no imports are known."""
+async def _current_code(opened: "App") -> "CodeIndex | None":
+    """Return the updated code index; None, which means no imports are known, if there is none."""
     code = await opened.code()
     if code is None:
         return None
     try:
-        await brought_up_to_date(code, only_reads=True)
-    except UsageError:  # a home folder, say: nothing of it is indexed
+        await refresh_index(code, only_reads=True)
+    except UsageError:  # for example a home folder, which is not indexed
         return None
     return code
 
@@ -533,7 +533,7 @@ async def _code(opened: "App") -> "CodeIndex | None":
 async def related_to(
     store: "CodeStore | None", code: "CodeIndex | None", project_id: str, path: str
 ) -> Related:
-    """What a file has to do with; without a store nothing is remembered: only what files say."""
+    """Collect what is related to a file; without a store, only its imports and importers."""
     imports, imported_by = await code.neighbours(path) if code else ([], [])
     if store is None:
         return Related(path=path, imports=tuple(imports), imported_by=tuple(imported_by))
@@ -549,18 +549,18 @@ async def related_to(
 def related_text(
     found: Sequence[Related], now: datetime, *, width: int, brief: bool = False
 ) -> str:
-    """A paragraph a file; `brief`: of its sessions only how many there are."""
-    width = max(_NARROWEST, width)
+    """Format each file as a paragraph; `brief`: only count its sessions and decisions."""
+    width = max(_MIN_WIDTH, width)
     lines: list[str] = []
     for each in found:
         lines += hanging("", visible(each.path), width)
         rows = [
-            ("changes with", [_together(other, now) for other in each.changed_with]),
+            ("changes with", [_changed_together(other, now) for other in each.changed_with]),
             ("imports", list(each.imports)),
             ("imported by", list(each.imported_by)),
         ]
         for name, named in rows:
-            lines += hanging(f"  {name:<13} ", _named(named), width) if named else []
+            lines += hanging(f"  {name:<13} ", _names(named), width) if named else []
         if brief:
             told = listings.in_sessions(each.past, now)
             lines += hanging("  ", f"touched {told}", width) if told else []
@@ -573,18 +573,18 @@ def related_text(
     return "\n".join(lines)
 
 
-def _together(other: ChangedTogether, now: datetime) -> str:
+def _changed_together(other: ChangedTogether, now: datetime) -> str:
     return f"{other.path} ({counted(other.turn_count, 'turn')}, {ago(other.last_at, now)})"
 
 
-def _named(paths: Sequence[str]) -> str:
+def _names(paths: Sequence[str]) -> str:
     more = len(paths) - listings.SHOWN
     shown = ", ".join(one_line(path, 200) for path in paths[: listings.SHOWN])
     return shown + (f" and {more:,} more" if more > 0 else "")
 
 
 def related_document(found: Related) -> listings.Document:
-    """Make a document of it: most turns first, then files of the project, and what was decided."""
+    """Return a file's relations as a document; files changed together in most turns come first."""
     return listings.document(
         RELATED,
         found,

@@ -1,6 +1,6 @@
-"""What Claude Code calls when a prompt is sent and when a session ends.
+"""Claude Code's hooks, run when a prompt is submitted and when a session ends.
 
-Whatever goes wrong here, the agent goes on without: nothing is said, and nothing takes long.
+If anything fails or takes too long, a hook prints nothing, and the agent continues without it.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from ragmem.memory.context.builder import Context
     from ragmem.memory.context.collect import ContextRequest, Material, Strategy
 
-_MOST_BYTES = 4_000_000
-_PROMPT_CHARS = 20_000
-_WITHIN_S = 0.2
-"""So long the memory has; to start takes a tenth of a second beside it."""
-_MOST_CHARS = 4_000
+_MAX_INPUT_BYTES = 4_000_000
+_MAX_PROMPT_CHARS = 20_000
+_TIMEOUT_S = 0.2
+"""Time limit for the memory; the start of the process takes another 0.1 s."""
+_MAX_CHARS = 4_000
 
 
 class _Event(msgspec.Struct, frozen=True):
-    """What a hook is told on stdin, as far as it is of use here."""
+    """The fields of a hook's input that are used here."""
 
     cwd: str
     prompt: str = ""
@@ -37,17 +37,17 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 def answer(name: str) -> int:
-    """Take an event from stdin: `prompt` prints what bears on it, `session-end` has it imported."""
+    """Handle the event on stdin: `prompt` prints relevant context, `session-end` imports a log."""
     with suppress(RagmemError, OSError, TimeoutError, msgspec.MsgspecError):
-        event = msgspec.json.decode(sys.stdin.buffer.read(_MOST_BYTES), type=_Event)
+        event = msgspec.json.decode(sys.stdin.buffer.read(_MAX_INPUT_BYTES), type=_Event)
         if name == "prompt":
-            asyncio.run(_tell(event))
+            asyncio.run(_print_context(event))
         elif name == "session-end":
-            _take_over(Path(event.transcript_path))
+            _import_log(Path(event.transcript_path))
     return EXIT_DONE
 
 
-async def _tell(event: _Event) -> None:
+async def _print_context(event: _Event) -> None:
     paths = find_paths()
     if not paths.data_dir.is_dir() or not event.prompt.strip():
         return
@@ -55,16 +55,16 @@ async def _tell(event: _Event) -> None:
 
     config = load_config(paths.config_file)
     cold = not paths.embedder_socket.exists()
-    if cold:  # to load the embedder takes longer than there is: words alone are searched
+    if cold:  # loading the embedder takes longer than the time limit: search by words only
         off = msgspec.structs.replace(config.memory.embeddings, enabled=False)
         memory = msgspec.structs.replace(config.memory, embeddings=off)
         config = msgspec.structs.replace(config, memory=memory)
-    prompt = event.prompt[:_PROMPT_CHARS]
+    prompt = event.prompt[:_MAX_PROMPT_CHARS]
     async with App(config, paths, cwd=Path(event.cwd), ephemeral=True, brief=True) as app:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_WITHIN_S):
-                text = await bearing_on(
-                    app, prompt, max_chars=_MOST_CHARS, strategy="relevant", with_code=False
+            async with asyncio.timeout(_TIMEOUT_S):
+                text = await relevant_context(
+                    app, prompt, max_chars=_MAX_CHARS, strategy="relevant", with_code=False
                 )
                 sys.stdout.buffer.write(f"{text}\n".encode() if text else b"")
                 sys.stdout.buffer.flush()
@@ -72,8 +72,8 @@ async def _tell(event: _Event) -> None:
         leave_to_a_process(paths)
 
 
-def _take_over(log: Path) -> None:
-    """Import a session's log in a process of its own: the agent that ends waits for nobody."""
+def _import_log(log: Path) -> None:
+    """Import a session's log in a detached process, so that the agent can exit at once."""
     if log.suffix != ".jsonl" or not log.is_absolute():
         return
     subprocess.Popen(
@@ -87,7 +87,7 @@ def _take_over(log: Path) -> None:
     )
 
 
-async def bearing_on(
+async def relevant_context(
     app: "App",
     prompt: str,
     *,
@@ -95,9 +95,9 @@ async def bearing_on(
     strategy: "Strategy" = "hybrid",
     with_code: bool = True,
 ) -> str:
-    """What bears on a prompt, for other agents: what ragmem's own is given but the conversation.
+    """Return the context for another agent's prompt: all that ragmem's own gets except its turns.
 
-    At most so many characters; empty where nothing does. StoreError.
+    It has at most `max_chars` characters, and is empty if nothing is relevant. Raises StoreError.
     """
     from ragmem.errors import StoreError
     from ragmem.llm.base import ModelInfo
@@ -116,16 +116,16 @@ async def bearing_on(
     place = Place(cwd=app.cwd, project=top, instructions=NO_INSTRUCTIONS, show_path=code.show)
     config, info = app.config.memory, ModelInfo(name="")
 
-    def told(built: "Context") -> str:
+    def rendered(built: "Context") -> str:
         if not any(section.items for section in built.sections):
             return ""
-        return visible(built.recalled) + _ids(built, max_chars // 5)
+        return visible(built.recalled) + _ids_for_why(built, max_chars // 5)
 
     class Fitting(ContextBuilder):
-        """Shapes the same material for ever smaller requests, until what is told of it fits.
+        """Builds the same material with smaller and smaller budgets, until the result fits.
 
-        A good part of a request is kept for the conversation, which there is none of here, and
-        few of its sections have much to tell.
+        It starts large, because a good part of a request's budget is reserved for the
+        conversation, of which there is none here, and few sections use all of theirs.
         """
 
         def build(self, request: "ContextRequest", material: "Material") -> "Context":
@@ -133,7 +133,7 @@ async def bearing_on(
             while True:
                 smaller = ContextBuilder(config, info, max_chars=room, pinned_chars=pinned)
                 built = smaller.build(request, material)
-                if room <= max_chars // 2 or len(told(built)) <= max_chars:
+                if room <= max_chars // 2 or len(rendered(built)) <= max_chars:
                     return built
                 room = max(max_chars // 2, room * 2 // 3)
 
@@ -147,11 +147,11 @@ async def bearing_on(
     )
     if built.fallback:
         raise StoreError("The memory is not available right now.", hint=" ".join(built.notices))
-    return told(built)
+    return rendered(built)
 
 
-def _ids(built: "Context", room: int) -> str:
-    """What `why` is asked by, of the first things that were recalled."""
+def _ids_for_why(built: "Context", room: int) -> str:
+    """List the ids of the first recalled items, for use with the tool `why`."""
     from ragmem.ids import new_id
     from ragmem.memory.context.builder import framed
     from ragmem.memory.turns import turn_tag

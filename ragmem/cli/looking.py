@@ -1,5 +1,6 @@
-"""What there is to look at: `ragmem graph` and `stats`, all that is remembered as a page and in
-numbers; `ragmem context`, exactly what would be sent with a prompt, and why.
+"""`ragmem graph`, `stats` and `context`.
+
+They show the memory as a page, usage statistics, and exactly what a request would contain and why.
 """
 
 import webbrowser
@@ -96,7 +97,7 @@ async def graph(  # noqa: PLR0913 - one parameter a flag
     for each in found.left_out:
         out.say(f"Left out: {visible(each)}\n")
     out.say(f"{counted(len(found.nodes), 'node')}, {counted(len(found.edges), 'line')}\n")
-    keep(opened, found, file, output, show=show)
+    write_graph(opened, found, file, output, show=show)
 
 
 async def _wanted(
@@ -135,10 +136,10 @@ async def _wanted(
     return Wanted(title=wanted, project=project, path=wanted, since=start)
 
 
-def keep(
+def write_graph(
     opened: "App", found: "Graph", file: Path | None, output: Shown, *, show: bool, name: str = ""
 ) -> None:
-    """Write the file, print its path, and open it where that is asked for."""
+    """Write a graph to a file in the format `output`, print its path and, if `show`, open it."""
     from ragmem.graph import to_graphml, to_html, to_json
 
     data = {"html": to_html, "json": to_json, "graphml": to_graphml}[output](found)
@@ -174,7 +175,7 @@ async def stats(
     if html:
         if output == "json":
             raise UsageError("--html and --format json can't be used together.")
-        await _keep_page(opened, file, show=show)
+        await _write_stats_page(opened, file, show=show)
         return
     if file is not None or show:
         raise UsageError("-o and --open require --html.")
@@ -192,12 +193,12 @@ async def stats(
 
 
 def stats_painted(text: str, paint: out.Paint) -> str:
-    """Paint the numbers: bars in colour, and bright names."""
+    """Style the statistics: coloured bars, bold names."""
     return out.joined([paint(*parts) for parts in stats_parts(text)])
 
 
-async def _keep_page(opened: "App", file: "Path | None", *, show: bool) -> None:
-    """Write the numbers as a page like that of `ragmem graph`, with the growth of all projects."""
+async def _write_stats_page(opened: "App", file: "Path | None", *, show: bool) -> None:
+    """Write the statistics as a page like that of `graph`, with the growth of all projects."""
     from ragmem.memory.graph import Graph
 
     found = Graph(
@@ -206,12 +207,12 @@ async def _keep_page(opened: "App", file: "Path | None", *, show: bool) -> None:
         made_at=datetime.now().astimezone(),
         numbers=tuple(day_numbers(opened.usage.days())),
     )
-    keep(opened, found, file, "html", show=show, name="stats")
+    write_graph(opened, found, file, "html", show=show, name="stats")
 
 
 building = cli.commands()
 
-_BAR = 10
+_BAR_WIDTH = 10
 _WIDTH = 140
 
 
@@ -257,7 +258,7 @@ async def context(
 
 
 def budgets_table(built: Context, *, width: int = _WIDTH) -> str:
-    """Sections with their sizes, budgets and what was left out."""
+    """Format the sections with their sizes, budgets, numbers of dropped items, and reasons."""
     rows = []
     for section in built.sections:
         budget = f"{section.budget:,}" if section.budget else "-"
@@ -267,14 +268,14 @@ def budgets_table(built: Context, *, width: int = _WIDTH) -> str:
                 section.name,
                 f"{section.chars:,}",
                 budget,
-                bar(section.chars, section.budget, _BAR) if section.budget else "",
+                bar(section.chars, section.budget, _BAR_WIDTH) if section.budget else "",
                 str(len(section.items)),
                 str(section.dropped),
                 "; ".join(whys),
             )
         )
     total = sum(section.chars for section in built.sections)
-    full = bar(total, built.max_chars, _BAR)
+    full = bar(total, built.max_chars, _BAR_WIDTH)
     rows.append(
         ("total", f"{total:,}", f"{built.max_chars:,}", full, "", "", f"~{built.tokens:,} tokens")
     )
@@ -286,7 +287,7 @@ def budgets_table(built: Context, *, width: int = _WIDTH) -> str:
 
 
 def context_document(session_id: str, built: Context) -> Document:
-    """The request as one document; messages as the blocks that providers share."""
+    """Return the request as a document, its messages in content blocks common to providers."""
     return document(
         "session_id max_chars tokens fallback without_code sections messages",
         built,

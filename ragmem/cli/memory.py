@@ -1,4 +1,4 @@
-"""`ragmem memory`: what is known beyond the conversations, seen and kept by the person."""
+"""`ragmem memory`: show, add, edit, forget, export and import memories."""
 
 import re
 from contextlib import suppress
@@ -58,8 +58,8 @@ app = cli.commands("Show, add, edit and forget memories.")
 app.add_typer(profile.app, name="profile")
 
 _LINE_CHARS = 200
-_BATCH = 200
-_MOST_CHARS = 10_000
+_BATCH_SIZE = 200
+_MAX_CHARS = 10_000
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 Shown = Literal["project", "user", "all"]
 Reference = Annotated[str, cli.argument("ID", "An id, or the end of one.", cli.memory_ids)]
@@ -77,7 +77,7 @@ ScopeOption = Annotated[
 
 
 def subjects_of(given: list[str] | None) -> tuple[str, ...] | None:
-    """Flat tags, casefolded; None where none are given."""
+    """Return casefolded subjects, None if none are given; raise UsageError if one is empty."""
     if given is None:
         return None
     subjects = tuple(dict.fromkeys(" ".join(out.typed(each).split()).casefold() for each in given))
@@ -90,7 +90,7 @@ def subjects_of(given: list[str] | None) -> tuple[str, ...] | None:
 
 
 def ttl_of(text: str | None) -> str | None:
-    """A duration; UsageError for what is none: here a person can say it again."""
+    """Return the duration of `--ttl`; raise UsageError if it is invalid."""
     if text is not None and expiry(text, utc_now())[1]:
         raise UsageError(
             f"--ttl takes a number and h, d or w, or `never`, not {one_line(text, 40)!r}.",
@@ -134,11 +134,11 @@ async def list_memories(
         alive_at=utc_now(),
         limit=limit + 1,
     )
-    nothing = _nothing(everywhere=everywhere, narrowed=bool(kind or subjects or scope))
-    await _print(opened, found, output, nothing, everywhere=everywhere, limit=limit)
+    nothing = _empty_message(everywhere=everywhere, narrowed=bool(kind or subjects or scope))
+    await _print_memories(opened, found, output, nothing, everywhere=everywhere, limit=limit)
 
 
-async def _print(
+async def _print_memories(
     opened: "App",
     found: list[MemoryRecord],
     output: str,
@@ -148,12 +148,11 @@ async def _print(
     limit: int,
     more: str = "",
 ) -> None:
-    """Print memories by the day, the newest `limit` of those found; `more` is what JSON has
-    besides, see `memory_document`."""
+    """Print the newest `limit` memories by day, or as JSON (see `memory_document` for `more`)."""
     has_more = len(found) > limit
     found = found[:limit]
     store = await opened.store()
-    people, projects = await others_of(store), await _folders(opened) if everywhere else None
+    people, projects = await others_of(store), await _folder_names(opened) if everywhere else None
     since = await said_since(store, found) if output != "json" else {}
     now, paint = datetime.now(UTC), out.paint_for(opened.config.ui)
     out.print_all(
@@ -171,7 +170,10 @@ async def _print(
 async def listed(
     opened: "App", *, everywhere: bool, scope: Shown | None = None, **wanted: Any
 ) -> list[MemoryRecord]:
-    """Return the current ones, of this project and the person or of every one, newest first."""
+    """Return memories of this project and the user, or of all projects, newest first.
+
+    `wanted` are further fields of the MemoryQuery.
+    """
     of_project = not everywhere and scope != "user"
     query = MemoryQuery(
         everywhere=everywhere,
@@ -186,7 +188,7 @@ async def _project_id(opened: "App") -> str:
     return (await here(await opened.store(), opened.cwd)).project.root_id
 
 
-def _nothing(*, everywhere: bool, narrowed: bool) -> str:
+def _empty_message(*, everywhere: bool, narrowed: bool) -> str:
     if narrowed:
         return (
             "No matching memories.\n"
@@ -199,7 +201,7 @@ def _nothing(*, everywhere: bool, narrowed: bool) -> str:
     )
 
 
-async def _folders(opened: "App") -> dict[str, str]:
+async def _folder_names(opened: "App") -> dict[str, str]:
     projects = await (await opened.store()).projects()
     return {
         project.project_id: PurePosixPath(project.path).name or project.path for project in projects
@@ -209,7 +211,7 @@ async def _folders(opened: "App") -> dict[str, str]:
 @cli.command(app, cli.app_with_facts)
 async def show(opened: "App", reference: Reference, output: cli.TextFormat = "text") -> None:
     """Show one memory in full."""
-    found, chain = await _found(opened, reference)
+    found, chain = await _find_with_chain(opened, reference)
     out.print_one(
         output,
         lambda: memory_document(found, chain.people),
@@ -217,7 +219,7 @@ async def show(opened: "App", reference: Reference, output: cli.TextFormat = "te
     )
 
 
-async def _found(opened: "App", reference: str) -> tuple[MemoryRecord, Chain]:
+async def _find_with_chain(opened: "App", reference: str) -> tuple[MemoryRecord, Chain]:
     facts = facts_of(opened.memory)
     found = await facts.find(reference)
     return found, await chain_of(found, facts, await opened.store())
@@ -356,7 +358,7 @@ async def forget(opened: "App", reference: Reference, yes: cli.Yes = False) -> c
 @cli.command(app, cli.app_with_facts)
 async def why(opened: "App", reference: Reference, output: cli.TextFormat = "text") -> None:
     """Show where a memory comes from and what it replaced."""
-    found, chain = await _found(opened, reference)
+    found, chain = await _find_with_chain(opened, reference)
     out.print_one(
         output,
         lambda: memory_document(found, chain.people, "evidence"),
@@ -381,7 +383,7 @@ async def episodes(
         "No decisions, preferences or deadlines yet.\n"
         "They are picked up from what you say: “we decided to …”, “by Friday”.\n"
     )
-    await _print(
+    await _print_memories(
         opened, found, output, nothing, everywhere=everywhere, limit=limit, more="occurred_at"
     )
 
@@ -408,14 +410,14 @@ async def owner(
         own.take_owner(take)
         if before not in ("", take):
             out.say(f"The owner was {before}; restore it with `--take {before}`.\n")
-    await _tell_owner(own, None if name is None else out.words(name))
+    await _print_owner(own, None if name is None else out.words(name))
 
 
-async def _tell_owner(own: "Administration", name: str | None) -> None:
-    """Print whose home it is, after giving them a name if there is one."""
+async def _print_owner(own: "Administration", name: str | None) -> None:
+    """Print the owner's id and name, after storing `name` if it is given."""
     owner_id = own.owner_id
     if name is None:
-        out.write(f"{owner_id}\n")  # Whatever the store says.
+        out.write(f"{owner_id}\n")  # printed even if the store fails
     try:
         async with own.archive(existing=name is None) as store:
             if name is not None:
@@ -451,12 +453,12 @@ def _line(memory: MemoryRecord) -> str:
 
 
 class MemoriesDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known beyond the conversations."""
+    """A file of exported memories."""
 
     format: Literal["ragmem.memories"]
     version: Literal[1]
     memories: tuple[MemoryRecord, ...] = ()
-    """One stands after those that it took the place of."""
+    """Each follows those that it replaced."""
     profile: Profile = Profile()
 
 
@@ -522,8 +524,8 @@ async def import_memories(opened: "App", file: cli.Exported, yes: cli.Yes = Fals
     at = document.profile.updated_at or utc_now()
     writes: list[Write] = [PutMemory(memory=memory) for memory in new]
     writes += [PutProfile(key=key, value=value, at=at) for key, value in keys.items()]
-    for start in range(0, len(writes), _BATCH):
-        await opened.memory.record(writes[start : start + _BATCH])
+    for start in range(0, len(writes), _BATCH_SIZE):
+        await opened.memory.record(writes[start : start + _BATCH_SIZE])
     out.write(f"{counted(len(new), 'memory')}, {counted(len(keys), 'entry')} of the profile\n")
     known_keys = len(given_keys) - len(keys)
     if len(ids) > len(new) or known_keys:
@@ -545,7 +547,7 @@ async def import_memories(opened: "App", file: cli.Exported, yes: cli.Yes = Fals
 
 
 def decoded(data: bytes) -> MemoriesDocument:
-    """Read memories from a file; UsageError for what is none of ours, or not whole."""
+    """Decode exported memories; raise UsageError if the data is not a valid export."""
     try:
         document = msgspec.json.decode(data, type=MemoriesDocument)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -561,8 +563,8 @@ def decoded(data: bytes) -> MemoriesDocument:
     wrong = next(filter(None, map(wrong_time, times)), "")
     if not all(_ID.fullmatch(memory.memory_id) for memory in document.memories):
         wrong = "an id is not valid"
-    elif not all(0 < len(memory.content.strip()) <= _MOST_CHARS for memory in document.memories):
-        wrong = f"one is empty or longer than {_MOST_CHARS:,} characters"
+    elif not all(0 < len(memory.content.strip()) <= _MAX_CHARS for memory in document.memories):
+        wrong = f"one is empty or longer than {_MAX_CHARS:,} characters"
     if wrong:
         raise UsageError(f"Can't import the memories: {wrong}.")
     return document

@@ -1,4 +1,4 @@
-"""`ragmem memory profile`: what you have said of yourself, by key."""
+"""`ragmem memory profile`: show and edit what the user has said about themselves, by key."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -103,7 +103,7 @@ async def learn(opened: "App") -> None:
     count = 0
     for number, memory in enumerate(found, 1):
         say(f"{number} of {len(found)}  {one_line(memory.content, 500)}\n")
-        key = await _asked_key(memory, (await facts.profile()).values)
+        key = await _ask_key(memory, (await facts.profile()).values)
         if key is None:
             break
         if key:
@@ -113,7 +113,7 @@ async def learn(opened: "App") -> None:
 
 
 def to_learn(preferences: Sequence[MemoryRecord], profile: Profile) -> list[MemoryRecord]:
-    """Return those in the person's own words that the profile does not have, oldest first."""
+    """Return the user's own preferences that the profile does not contain, oldest first."""
     known = {" ".join(value.casefold().split()) for value in profile.values.values()}
     return [
         memory
@@ -123,7 +123,7 @@ def to_learn(preferences: Sequence[MemoryRecord], profile: Profile) -> list[Memo
 
 
 def profile_text(profile: Profile, width: int) -> str:
-    """Keys in their order, each with its value beside it."""
+    """Format the profile, one key with its value per row, sorted by key."""
     widest = min(24, max(len(one_line(key, _KEY_CHARS)) for key in profile.values))
     return "".join(
         _row(f"{one_line(key, _KEY_CHARS):<{widest}}", value, width)
@@ -132,13 +132,13 @@ def profile_text(profile: Profile, width: int) -> str:
 
 
 def proposed_key(memory: MemoryRecord, known: Collection[str]) -> str:
-    """A subject that is free as a key, else the word itself."""
+    """Return the memory's first subject that is an unused valid key, else `preference`."""
     free = (key for key in map(_key, memory.subjects) if key not in known and _is_key(key))
     return next(free, "preference")
 
 
-async def _asked_key(memory: MemoryRecord, known: Mapping[str, str]) -> str | None:
-    """The key that the person wants it under; empty for none, None to end."""
+async def _ask_key(memory: MemoryRecord, known: Mapping[str, str]) -> str | None:
+    """Ask under which key to add a memory to the profile; empty to skip it, None to quit."""
     proposed = proposed_key(memory, known)
     while True:
         answer = await ask_line(
@@ -162,7 +162,7 @@ async def _asked_key(memory: MemoryRecord, known: Mapping[str, str]) -> str | No
 
 
 def _key(text: str) -> str:
-    """As the profile spells it."""
+    """Return a key as the profile spells it: casefolded, with underscores for spaces."""
     return "_".join(text.casefold().split())
 
 

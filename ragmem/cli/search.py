@@ -1,4 +1,4 @@
-"""`ragmem search`, `sessions search` and `sessions similar`: what was said, and code."""
+"""`ragmem search`, `sessions search` and `sessions similar`: search memory and code."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -31,8 +31,8 @@ def found_sessions(
     query: str,
     close: int,
 ) -> str:
-    """Return a session a paragraph, what was found in it below; the first few are close."""
-    width, light = max(_NARROWEST, width), listings.Light(query)
+    """Format each session as a paragraph with its hits; the first `close` are close matches."""
+    width, light = max(_MIN_WIDTH, width), listings.Light(query)
     rows: list[str] = []
     for place, (session, hits) in enumerate(found):
         rows += [paint((listings.FURTHER, "bold")), ""] if 0 < place == close else []
@@ -44,7 +44,7 @@ def found_sessions(
         rows += [paint((name, "bold"), (f"  {facts}" if beside else "", "dim"))]
         rows += [] if beside else [f"  {paint((row, 'dim'))}" for row in below]
         for hit in hits:
-            what, _, *rest = hit.facts(now)  # the session's name stands above
+            what, _, *rest = hit.facts(now)  # without the session's name, which is above
             rows += [f"  {row}" for row in listings.facts_rows((what, *rest), width - 2, paint)]
             rows += listings.said_rows(hit, "    ", width, paint, light)
         rows.append("")
@@ -52,7 +52,7 @@ def found_sessions(
 
 
 def found_code(text: str, paint: Paint, light: listings.Light) -> str:
-    """Return a list of code, as `ragmem.listings.code_text` makes it, with the words lit."""
+    """Style a list of code made by `ragmem.listings.code_text`, with the query's words lit."""
     rows = []
     for row in text.splitlines():
         if row == listings.FURTHER:
@@ -68,7 +68,7 @@ def found_code(text: str, paint: Paint, light: listings.Light) -> str:
 app = cli.commands()
 
 SCOPE = "kind signature defined sessions memories"
-_NARROWEST = 20
+_MIN_WIDTH = 20
 _NOTHING = "No results.\n"
 
 
@@ -112,7 +112,7 @@ async def search(  # noqa: PLR0913 - one parameter a flag
             "--code searches this project's files; it can't be combined with --scope, --levels, "
             "-c or -r."
         )
-    query, levels_wanted = _wanted(query), _levels(levels)
+    query, levels_wanted = _checked_query(query), _parse_levels(levels)
     if code:
         await _search_code(opened, query, limit=limit, semantic=not no_semantic, output=output)
         return
@@ -160,14 +160,14 @@ async def search(  # noqa: PLR0913 - one parameter a flag
     )
 
 
-def _wanted(query: str) -> str:
+def _checked_query(query: str) -> str:
     query = typed(query)
     if not query.strip():
         raise UsageError("The query is empty.", hint="Give one or more words to search for.")
     return query
 
 
-def _levels(text: str | None) -> tuple[int, ...]:
+def _parse_levels(text: str | None) -> tuple[int, ...]:
     if text is None:
         return ()
     parts = [part.strip() for part in text.split(",")]
@@ -193,7 +193,7 @@ async def search_sessions(
     output: cli.Format = "table",
 ) -> None:
     """Search sessions, and show what matches in each."""
-    query = _wanted(query)
+    query = _checked_query(query)
     hits: Sequence[Hit] = await opened.search(
         query, scope=_scope(opened, scope), semantic=not no_semantic, max_results=limit
     )
@@ -244,7 +244,7 @@ async def find_similar(
             hint="Set memory.enabled and memory.embeddings.enabled to true.",
         )
     store = await opened.store()
-    own = await _named(opened, None if what is None else typed(what))
+    own = await _find_session(opened, None if what is None else typed(what))
     text = await about(store, own) if own else typed(what or "")
     projects: tuple[str, ...] = ()
     if _scope(opened, scope) == "project":
@@ -271,12 +271,12 @@ async def find_similar(
 
 
 def _scope(opened: "App", scope: cli.Wide | None) -> cli.Wide:
-    """As asked; else as configured, where the one session stands for its project."""
+    """Return the given scope, else the configured one, with `project` instead of `session`."""
     return scope or ("all" if opened.config.memory.scope == "all" else "project")
 
 
-async def _named(opened: "App", reference: str | None) -> Session | None:
-    """The session that is meant; None where it is a text."""
+async def _find_session(opened: "App", reference: str | None) -> Session | None:
+    """Return the referenced session, by default the newest; None if the reference is a text."""
     if reference is None:
         return await cli.last_session(opened)
     if not reference.strip():
@@ -288,7 +288,7 @@ async def _named(opened: "App", reference: str | None) -> Session | None:
 
 
 async def _by_session(opened: "App", hits: "Sequence[Hit]") -> "list[tuple[Session, list[Hit]]]":
-    """Those of the best hits first."""
+    """Group hits by session, in the order of each session's best hit."""
     grouped: dict[str, list[Hit]] = {}
     for hit in hits:
         grouped.setdefault(hit.session_id, []).append(hit)
@@ -296,13 +296,13 @@ async def _by_session(opened: "App", hits: "Sequence[Hit]") -> "list[tuple[Sessi
     for session_id, own in grouped.items():
         try:
             found.append((await opened.memory.find_session(session_id), own))
-        except SessionNotFound:  # deleted since it was found
+        except SessionNotFound:  # deleted since the search
             continue
     return found
 
 
 def similar_table(found: "Sequence[SimilarSession]", now: datetime, *, width: int) -> str:
-    """Tell of each session on one line, nearest first."""
+    """Format similar sessions, one per line."""
     rows = [
         (
             short_id(each.uuid),
@@ -321,12 +321,12 @@ def similar_table(found: "Sequence[SimilarSession]", now: datetime, *, width: in
 async def _search_code(
     opened: "App", query: str, *, limit: int, semantic: bool, output: Literal["table", "json"]
 ) -> None:
-    from ragmem.cli.files import brought_up_to_date, code_of, vectors_note
+    from ragmem.cli.files import code_of, refresh_index, vectors_note
     from ragmem.index.links import find_code
     from ragmem.memory.memories import worth_showing
 
     code = await code_of(opened)
-    refreshed = await brought_up_to_date(code, only_reads=True)
+    refreshed = await refresh_index(code, only_reads=True)
     finds = await find_code(
         code,
         query,
@@ -362,9 +362,9 @@ async def _search_code(
 
 
 def scope_document(found: "FoundCode") -> listings.Document:
-    """Make a document of a find; what belongs to conversations alone is null.
+    """Return a code hit as a document, in which the fields of conversations are null.
 
-    Of what is `defined` in no file any more, path and lines are where it was last.
+    If it is not `defined` in any file now, path and lines are those where it was last.
     """
     hit = found.hit
     return listings.document(

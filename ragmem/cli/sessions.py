@@ -530,7 +530,7 @@ async def _join_project(app: "App") -> None:
             "Joining two projects needs confirmation, and this is not an interactive terminal.",
             hint="Run `ragmem sessions list --join` in a terminal.",
         )
-    project, same, moved = await app.may_be_one()
+    project, same, moved = await app.joinable_projects()
     known = await (await app.store()).projects()
     if not (found := [*same, *moved]):
         raise UsageError(_nothing_to_join(app, project, known))

@@ -1,7 +1,7 @@
-"""`ragmem store`: where memory is kept; how it is moved, backed up, checked and repaired.
+"""`ragmem store`, `neo4j` and `work`: administer the stores.
 
-`ragmem neo4j`: a local Neo4j in one command. `ragmem work` (hidden): the detached process that
-embeds and sums up what was said; see ragmem.background.
+`store` shows, selects, migrates, backs up, checks and repairs them, `neo4j` runs a local server,
+and `work` (hidden) is the detached process that embeds and summarizes; see ragmem.background.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ async def use(
     """
     known_kind(kind)
     before = own.kind
-    # Past the spool, which waits for a prompt's sake no longer than two seconds.
+    # Bypass the spool, which waits at most two seconds so as not to delay a prompt.
     async with own.archive(kind, say=lambda told: say(f"note: {visible(told)}\n")) as store:
         found = await store.info()
     if outranked := change("store.kind", kind):
@@ -96,14 +96,14 @@ async def migrate(
         except asyncio.CancelledError:
             say("Stopped. What was copied so far is kept; run it again to continue.\n")
             raise
-        stranger = await own.stranger(into)
+        other_owner = await own.stranger(into)
     write(comparison_text(compared))
     if not compared.equal:
         return EXIT_FAILED
-    if stranger:
+    if other_owner:
         say(
-            f"note: the sessions belong to another owner, called {stranger.called}. If that is "
-            f"you, run `ragmem memory owner --take {stranger.owner_id}`; otherwise, a shared "
+            f"note: the sessions belong to another owner, called {other_owner.called}. If that is "
+            f"you, run `ragmem memory owner --take {other_owner.owner_id}`; otherwise, a shared "
             "database treats them as another person's.\n"
         )
     if own.kind != target:
@@ -131,15 +131,15 @@ async def backup(
 async def check(own: Administration) -> int:
     """Check that the store is intact; exit 1 if it is not."""
     findings, found = await own.check()
-    write("".join(map(not_so, findings)))
+    write("".join(map(violation_text, findings)))
     if findings:
         return EXIT_FAILED
     write(f"No problems found: {contents(found)}.\n")
     return EXIT_DONE
 
 
-def not_so(finding: Finding) -> str:
-    """A broken promise in a line."""
+def violation_text(finding: Finding) -> str:
+    """Return a violated guarantee in a line."""
     return f"violated: {finding.what} ({finding.count}: {visible(finding.where)})\n"
 
 
@@ -156,7 +156,7 @@ async def repair(own: Administration) -> int:
         write("Nothing to repair.\n")
         return EXIT_DONE
     write(f"Recovered: {contents(saved.info)}.\n")
-    write("".join(map(not_so, saved.left)))
+    write("".join(map(violation_text, saved.left)))
     return EXIT_FAILED if saved.left else EXIT_DONE
 
 
@@ -182,7 +182,7 @@ async def reembed(opened: "App") -> None:
 
 
 def store_text(found: StoreInfo) -> str:
-    """The store as a person reads it."""
+    """Format the store's properties and counts, one per line."""
     lines = [
         f"store      {found.kind} {visible(found.version)}",
         f"location   {visible(found.location)}",
@@ -195,7 +195,7 @@ def store_text(found: StoreInfo) -> str:
 
 
 def comparison_text(compared: "Comparison") -> str:
-    """Counts and checksums of both sides, and what they mean."""
+    """Format counts and checksums of source and copy, and the differences."""
     lines = [table(("RECORDS", "COUNT", "CHECKSUM", "COPY"), compared.rows)]
     if compared.later:
         lines.append(
@@ -243,7 +243,7 @@ async def status(own: Administration) -> int:
     write(f"{visible(found.detail)}\n")
     if not found.running:
         return EXIT_FAILED
-    # How a person gets at the graph: an address, a user, a password, a line for a shell.
+    # How to reach the graph with a browser or a shell.
     ours = found.way != "configured"
     lines = {
         "Browser": found.browser,
@@ -285,7 +285,7 @@ async def logs(
 
 working = cli.commands()
 _NICENESS = 10
-"""What nobody waits for yields to everything else."""
+"""Background work, which nobody waits for, yields to other processes."""
 
 
 @cli.command(working, cli.home, hidden=True)

@@ -286,8 +286,8 @@ class PermissionsConfig(_Section, frozen=True):
 
     def of_project(self, folder: str) -> ProjectRules:
         """Return the rules that apply only to the project with this folder."""
-        held = {os.path.expanduser(name).rstrip("/"): each for name, each in self.projects.items()}
-        return held.get(folder.rstrip("/"), ProjectRules())
+        rules = {os.path.expanduser(name).rstrip("/"): each for name, each in self.projects.items()}
+        return rules.get(folder.rstrip("/"), ProjectRules())
 
 
 class SandboxConfig(_Section, frozen=True):
@@ -455,10 +455,10 @@ def sections(
 
     Nested sections follow the one that contains them.
     """
-    held = {name: getattr(section, name) for name in section.__struct_fields__}
-    inner = {name: each for name, each in held.items() if isinstance(each, msgspec.Struct)}
+    fields = {name: getattr(section, name) for name in section.__struct_fields__}
+    inner = {name: each for name, each in fields.items() if isinstance(each, msgspec.Struct)}
     if path:
-        values = {name: each for name, each in held.items() if name not in inner}
+        values = {name: each for name, each in fields.items() if name not in inner}
         yield ".".join(path), section, values
     for name, each in inner.items():
         yield from sections(each, (*path, name))
@@ -572,13 +572,13 @@ def check_tree(tree: dict[str, Any], text: str, source: str) -> Config:
         unknown = "" if "[" in place else reason.removeprefix("Object contains unknown field ")
         if unknown not in ("", reason):
             dotted = f"{dotted}.{unknown.strip('`')}".lstrip(".")
-            said, hint = f"unknown setting {dotted!r}.", nearest(dotted)
+            problem, hint = f"unknown setting {dotted!r}.", nearest(dotted)
         else:
             within = re.search(r"\]\.(\w+)", place)
-            told = _explained(reason, dotted, within[1] if within else "it")
-            said, hint = f"{dotted}: {told}.", _choices_hint(dotted)
+            explanation = _explained(reason, dotted, within[1] if within else "it")
+            problem, hint = f"{dotted}: {explanation}.", _choices_hint(dotted)
         where = f"{source}, line {_line_of(text, tuple(dotted.split('.')))}" if text else source
-        raise ConfigError(f"{where}: {said}", hint=hint) from None
+        raise ConfigError(f"{where}: {problem}", hint=hint) from None
 
 
 def _explained(reason: str, dotted: str, what: str = "it") -> str:
@@ -586,8 +586,8 @@ def _explained(reason: str, dotted: str, what: str = "it") -> str:
     if reason.startswith("Invalid enum value"):
         return "not a valid choice"
     if " matching regex " not in reason:
-        told = in_words(f"{reason} - at `$.{what}`")
-        return reason if told == f"{what} is not valid" else told
+        explanation = in_words(f"{reason} - at `$.{what}`")
+        return reason if explanation == f"{what} does not fit" else explanation
     if dotted.startswith("ui.colors"):
         return "a colour is written as #rrggbb, such as #5f87af; empty means the theme's own"
     return _FORMS.get(dotted, "the text is not in the right format")

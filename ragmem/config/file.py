@@ -33,7 +33,7 @@ def change(key: str, value: str) -> str:
     return f"{shadow} is set in the environment and overrides the file." if shadow else ""
 
 
-def take_back(key: str) -> tuple[bool, str]:
+def reset(key: str) -> tuple[bool, str]:
     """Remove a setting from the file; return whether it was there, and what overrides it, if
     anything.
 
@@ -67,7 +67,7 @@ def settings_held() -> dict[str, tuple[Any, str]]:
     file = find_paths().config_file
     written = as_tree(read(file), str(file))
     given = declared.from_environment(environment())
-    held = {}
+    settings = {}
     for section, _, values in sections(declared.load_config(file, environ=environment())):
         table = written
         for name in section.split("."):
@@ -75,8 +75,8 @@ def settings_held() -> dict[str, tuple[Any, str]]:
         for name, value in values.items():
             key = f"{section}.{name}"
             place = OWN_FILE if name in table else DEFAULT
-            held[key] = value, given.get(tuple(key.split(".")), ("", place))[1]
-    return held
+            settings[key] = value, given.get(tuple(key.split(".")), ("", place))[1]
+    return settings
 
 
 def change_rules(
@@ -100,10 +100,10 @@ def change_rules(
         path[1:1] = ["projects", next(same, project)]
     for name in path:
         tree = tree.get(name, {})
-    held = [each for each in tree or () if each not in remove]
-    held += [each for each in add if each not in held]
-    save(file, _with_item(text, file, path, held))
-    return tuple(held)
+    rules = [each for each in tree or () if each not in remove]
+    rules += [each for each in add if each not in rules]
+    save(file, _with_item(text, file, path, rules))
+    return tuple(rules)
 
 
 def save(file: Path, text: str) -> None:
@@ -225,8 +225,8 @@ def _typed(key: str, value: str) -> Any:
         raise ConfigError(f"{key} is a table; edit the file to set it.")
     if isinstance(default, tuple):
         with suppress(tomllib.TOMLDecodeError):
-            if isinstance(held := tomllib.loads(f"value = {value}")["value"], list):
-                return held
+            if isinstance(items := tomllib.loads(f"value = {value}")["value"], list):
+                return items
         raise ConfigError(f'{key} must be a list such as ["one", "two"], not {value!r}.')
     if key == "llm.api_base" and value and not declared.is_address(value):
         raise ConfigError(f"{key} can't be {value!r}: not a valid address.", hint=declared.ADDRESS)

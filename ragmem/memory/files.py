@@ -191,10 +191,7 @@ class _Touch(msgspec.Struct, frozen=True):
 async def past_of_scopes(
     store: CodeStore, project_id: str, wanted: Mapping[str, Collection[str]]
 ) -> dict[str, CodePast]:
-    """Return the history of each name in `wanted`, which maps names to ids of scopes.
-
-    Raises StoreError.
-    """
+    """Return the history of each name's scopes, which are given by id. Raises StoreError."""
     owners: dict[str, set[str]] = {}
     for name, scope_ids in wanted.items():
         for scope_id in scope_ids:
@@ -224,10 +221,7 @@ async def past_of_scopes(
 
 
 async def past_of_file(store: CodeStore, project_id: str, path: str) -> CodePast:
-    """Return the history of a file, by its path in the project, and of its scopes.
-
-    Raises StoreError.
-    """
+    """Return the history of a file and its scopes, by its path in the project; StoreError."""
     query = ScopeQuery(project_ids=(project_id,), path=path, limit=_SCOPES_OF_A_FILE)
     scopes = tuple(found.scope.scope_id for found in await store.find_scopes(query))
     turns = await store.code_turns(

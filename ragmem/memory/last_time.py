@@ -222,10 +222,7 @@ def recap(
 
 
 def says_something(turn: Turn) -> bool:
-    """Whether a turn had a result: an edit, a command, or an answer longer than small talk.
-
-    The user's own commands don't count.
-    """
+    """Whether a turn has an edit, a command or a substantial answer; own commands don't count."""
     did = any(subject_of(call) for call in turn.tool_calls)
     answered = len(turn.assistant_message) >= _SMALL_TALK_CHARS
     return not turn.is_own_command and (did or answered)
@@ -372,10 +369,7 @@ def _open_before(
     deadlines: Sequence[MemoryRecord],
     now: datetime,
 ) -> list[str]:
-    """Return deadlines and open tasks of sessions older than those recapped.
-
-    `before` are the older ones; tasks that a later session has done are left out.
-    """
+    """Return deadlines and open tasks of the sessions `before`, without those done since."""
     sessions = {session.session_id for session, _ in recapped}
     due = [m for m in deadlines if sessions.isdisjoint(e.session_id for e in m.evidence)]
     found: dict[str, None] = {}

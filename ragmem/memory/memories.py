@@ -247,10 +247,7 @@ def facts_of(memory: "Memory") -> "Facts":
 
 
 def said_so(text: str, *, pinned: bool = False) -> Draft:
-    """Make a draft of what the user tells in a chat: a preference, rule or fact.
-
-    It is pinned if it says "always" or "never", in English or French.
-    """
+    """Make a draft of what the user tells in a chat, pinned if it says "always" or "never"."""
     from ragmem.memory.facts.episodes import is_preference
 
     is_rule = _RULE.search(text) is not None

@@ -332,10 +332,7 @@ class Memory:
         return copy
 
     async def attach(self, session: Session) -> int:
-        """Attach this process to the session; return how many other processes are.
-
-        0 if nothing is recorded, it is attached already, or the store is unavailable.
-        """
+        """Attach this process to the session; return how many others are, 0 if it already was."""
         if not self.records or self._presence.is_in(session.session_id):
             return 0
         try:
@@ -395,10 +392,7 @@ class Memory:
         return session
 
     async def record(self, writes: Sequence[Write]) -> Applied | None:
-        """Redact and apply writes, or spool them while the store is unavailable.
-
-        None if nothing is recorded.
-        """
+        """Redact and apply writes, or spool them; None if nothing is recorded."""
         if not self.records:
             return None
         with self._metrics.time("store.apply"):

@@ -200,10 +200,7 @@ def is_kept_apart(project: Project, folder: Path) -> bool:
 
 
 def project_at(cwd: Path, project_id: str, known: Iterable[Project]) -> Project | None:
-    """Return the project's entry for the folder around `cwd`, else its main one, else any.
-
-    A project with joined ones has several. None if the project is unknown.
-    """
+    """Return which of a project's folders `cwd` is in, else its main one; None if unknown."""
     folders = [project for project in known if project.root_id == project_id]
     here = {folder_name(folder) for folder in (cwd, *cwd.parents)}
     around = sorted((p for p in folders if p.path in here), key=lambda p: len(p.path))

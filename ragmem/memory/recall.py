@@ -239,10 +239,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         return self.summary is not None and self.summary.repeats(shown)
 
     def judged(self, replaced: Mapping[str, Replaced]) -> "Hit":
-        """Return the hit with `since` set from `replaced`, which is by turn id.
-
-        For a summary, that of a turn that it covers counts too.
-        """
+        """Return the hit with what replaced it, or a turn that it covers, given by turn id."""
         ids = (self.record_id, *(self.summary.covers if self.summary else ()))
         since = next((f"Since replaced by: {replaced[i].by}" for i in ids if i in replaced), "")
         return msgspec.structs.replace(self, since=since)
@@ -310,10 +307,7 @@ class ComparableVectors:
     async def rows(
         self, store: Store, texts: Sequence[str], *, query: bool = False, patience_s: float | None
     ) -> list[bytes]:
-        """Return a float32 vector per text; none if the store's vectors are another embedder's.
-
-        None either after an error or a timeout, which is logged.
-        """
+        """Return a float32 vector per text; none on an error, or for another embedder's store."""
         embedder = self._embedder
         if embedder is None or not any(text.strip() for text in texts):
             return []

@@ -599,7 +599,7 @@ class _TimeLimits:
                 limit.reschedule(min(soon, limit.when() or soon))
 
 
-_time_limits = ContextVar("haste", default=_TimeLimits())  # noqa: B039
+_time_limits = ContextVar("time_limits", default=_TimeLimits())  # noqa: B039
 
 
 async def settled(work: Awaitable[None]) -> bool:

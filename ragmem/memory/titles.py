@@ -21,8 +21,8 @@ from ragmem.memory.summaries import (
     FINDING_CHARS,
     plain_line,
     plain_lines,
+    required_line,
     summaries_records,
-    telling_line,
     thread_records,
     turn_records,
 )
@@ -235,7 +235,7 @@ def _read_insight(answer: _InsightAnswer, *, session_id: str, at: datetime) -> I
     return Insight(
         session_id=session_id,
         created_at=at,
-        main_topic=one_line(telling_line(answer.main_topic, "main_topic"), TOPIC_CHARS),
+        main_topic=one_line(required_line(answer.main_topic, "main_topic"), TOPIC_CHARS),
         key_findings=plain_lines(answer.key_findings, FINDING_CHARS, MAX_LINES),
         action_items=plain_lines(answer.action_items, FINDING_CHARS, MAX_LINES),
     )

@@ -400,10 +400,7 @@ def blocks_of(turns: Sequence[Turn]) -> Iterator[Turn | Said | ToolCall]:
 
 
 def with_mentions(prompt: str, calls: Sequence[ToolCall], tag: str) -> str:
-    """Return a prompt followed by what the user attached as quoted data.
-
-    That is files they mentioned, and the output of commands they ran themselves.
-    """
+    """Return a prompt, then its files and the output of the user's own commands as quoted data."""
     blocks = [prompt]
     for call in calls:
         if call.origin != "model":
@@ -615,10 +612,7 @@ def _named_line(lines: Sequence[str], question: str) -> int | None:
 
 
 def answered(turn: Turn, question: str) -> str:
-    """Return a turn's answer, or all that the agent said, if a word of the question is only there.
-
-    All of it is also returned if there is no answer.
-    """
+    """Return a turn's answer, or all the agent said if only that has a word of the question."""
     answer, said = turn.assistant_message.casefold(), turn.said.casefold()
     lacks = any(word in said and word not in answer for word in question_words(question))
     return turn.said if lacks or not answer.strip() else turn.assistant_message

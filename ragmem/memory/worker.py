@@ -285,10 +285,7 @@ class Worker:
         self._wake.set()
 
     async def drain(self, limit_s: float | None = None) -> bool:
-        """Do all pending work, for at most `limit_s` seconds; return whether none is left.
-
-        Raises StoreError and other RagmemErrors.
-        """
+        """Do all pending work in at most `limit_s` s; return whether none is left. StoreError."""
         try:
             async with asyncio.timeout(limit_s):
                 while await self.step():
@@ -382,11 +379,7 @@ class Worker:
         return await titles.due(store, self._summarizer, self._owner_id, passed=known, now=now)
 
     async def _fresh(self, store: Store, work: Work, *, limit: int) -> list[Pending]:
-        """Return pending items that this process has not checked yet.
-
-        Until it has swept all items once, it looks past the checked ones; after that, new items are
-        among the first.
-        """
+        """Return unchecked pending items; when all were checked, new ones are among the first."""
         known = self._passed | self._given_up
         for most in (limit, limit + len(known)):
             found = await store.pending(work, limit=most)
@@ -545,7 +538,7 @@ class Worker:
 
         async def do(item: Pending) -> bool:
             session = await store.session(item.session_id)
-            if not is_due(session) and not summaries.has_rested(session, self._clock()):
+            if not is_due(session) and not summaries.is_idle(session, self._clock()):
                 return False
             async with self._leased(store, item.key) as mine:
                 session = await store.session(item.session_id)
@@ -553,8 +546,10 @@ class Worker:
                     await summarizer.consider(store, [item.session_id])
                     await self.summarize_thread(store, summarizer, session)
                     return True
-                rested = summaries.has_rested(session, self._clock())
-                return bool(mine and rested) and await self._digest_rest(store, summarizer, session)
+                idle = summaries.is_idle(session, self._clock())
+                return bool(mine and idle) and await self._summarize_idle(
+                    store, summarizer, session
+                )
 
         return await self._first_due(store, "thread", do)
 
@@ -566,14 +561,14 @@ class Worker:
         summary = await summarizer.thread_summary(session.summary, since, are_known=are_known)
         return await self._put_summary(store, session, summary, at)
 
-    async def _digest_rest(self, store: Store, summarizer: Summarizer, session: Session) -> bool:
+    async def _summarize_idle(self, store: Store, summarizer: Summarizer, session: Session) -> bool:
         """Update an idle session's summary from its turns' summaries; false if some are missing."""
         since = await self._turns_since(store, session)
         ids = [summaries.summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in since]
         made = {each.summary_id: each for each in await store.get(Summary, ids)}
         if not since or len(made) < len(ids):
             return False
-        summary = summarizer.digest_of_rest(session.summary, [made[each] for each in ids])
+        summary = summarizer.idle_summary(session.summary, [made[each] for each in ids])
         await self._put_summary(store, session, summary, self._clock())
         return True
 

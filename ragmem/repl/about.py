@@ -101,7 +101,7 @@ async def status(_: str, chat: ChatSession) -> None:
 
 async def sandbox(chat: ChatSession) -> str:
     """Return what commands run in."""
-    return visible(await asyncio.to_thread(chat.app.sandbox.told))
+    return visible(await asyncio.to_thread(chat.app.sandbox.describe))
 
 
 async def kept(app: "App") -> tuple[str, str]:

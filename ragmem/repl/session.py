@@ -1,6 +1,6 @@
-"""The session of a chat and its agent: how they are exchanged, and what is said at their beginning.
+"""A chat's session and its agent: opening and replacing them, and what is printed at the start.
 
-Nothing heavy is imported before a session is opened.
+Heavy modules are imported only once a session is opened.
 """
 
 import asyncio
@@ -51,14 +51,14 @@ _WELCOME = (
     "Everything here is remembered, on this machine. @path mentions a file, !command runs a "
     "command, #text saves a memory, Shift-Tab switches what needs your approval."
 )
-_SEARCHED = 10_000
-_SHOWN_CHARS, _LEAST_SHOWN_CHARS = 4_000, 400
-"""Of the last answer, at most and at least: between them as much as half of the screen has."""
-_SHORT_TURNS, _ROWS_OF_A_SHORT_TURN = 4, 7
-"""So many turns before the last are told in short, of as many rows of the screen one."""
+_MAX_SESSIONS = 10_000
+_MAX_ANSWER_CHARS, _MIN_ANSWER_CHARS = 4_000, 400
+"""Limits on the characters shown of the last answer; within them, as many as half the screen."""
+_SHORT_TURNS, _ROWS_PER_SHORT_TURN = 4, 7
+"""Maximum number of turns shown in short before the last one: one per this many screen rows."""
 _PAST = TurnQuery(limit=_SHORT_TURNS + 1)
-_MOST_SIMILAR = 3
-_MOST_OPEN = 2
+_MAX_SIMILAR = 3
+_MAX_OPEN = 2
 _EMBEDDED_NOW = 4
 _TITLE_CHARS = 40
 
@@ -67,19 +67,19 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """Which session a chat begins with; by default a new one."""
 
     resume: str | None = None
-    """An id, a tail of one, or a name; empty for a choice among this folder's sessions."""
+    """An id, the end of one, or a name; empty to choose from the sessions of this folder."""
     continue_last: bool = False
-    """The newest chat of this folder; where there is none, the newest session."""
+    """Continue the newest chat in this folder or, if there is none, the newest session."""
     fork: bool = False
-    """Go on in a copy."""
+    """Continue in a copy."""
     title: str = ""
     """Name of the session."""
     prompt: str = ""
-    """What is asked first; nothing waits for the person to type it."""
+    """The first prompt, sent at once."""
 
 
 class ChatSession:
-    """The current session, its agent, and where they are seen."""
+    """The current session, its agent, and the output that shows them."""
 
     def __init__(
         self,
@@ -96,30 +96,30 @@ class ChatSession:
         self.session = session
         self.agent = agent
         self.spent = Usage()
-        """By this process, in all of its sessions."""
+        """Usage of this process, in all of its sessions."""
         self.turn_count = 0
-        """Asked in this session by this process."""
+        """Number of turns that this process has made in this session."""
         self.context_tokens = 0
-        """Of the last request and its answer; 0 before the first."""
+        """Tokens of the last request and its answer; 0 before the first."""
         self.cost_usd: float | None = 0.0
-        """Of the session's turns; None where the price of one is not known."""
+        """Cost of the session's turns; None if the price of any is unknown."""
         self.always_count = 0
-        """Things that the person has allowed always, of this agent."""
+        """Number of proposals that the user has allowed "always" for this agent."""
         self.recalled: Sequence[Recalled] | None = None
-        """What memory put into the last request; None before the first."""
+        """Items that memory added to the last request; None before the first."""
         self.without_code = ""
-        """Why the last request has no code, where looking for it took too long."""
+        """Why the last request has no code, if the search for it took too long."""
         self.tasks = ""
-        """What is left of the agent's list of tasks, a row each."""
+        """The agent's task list, one task a row; empty if there is none or all tasks are done."""
         self.branch = ""
-        """That the folder is on, as it was after the last thing that was done here."""
+        """The folder's git branch, as of the last `see_branch`."""
         self.commands: Mapping[str, OwnCommand] = {}
-        """The person's own, and the project's, by their names."""
+        """The user's and the project's custom commands, by name."""
         self._approver = approver
-        self._is_own_fork = False
-        """Made of the session that was shown before it."""
-        self._turns_known = session.turn_count
-        """Turns of the session that this chat has shown or made."""
+        self._is_fork_of_last = False
+        """Whether the session is a fork of the one shown before it."""
+        self._known_turns = session.turn_count
+        """Number of the session's turns that this chat has shown or made."""
 
     @classmethod
     async def open(
@@ -130,7 +130,7 @@ class ChatSession:
         output: "ChatOutput",
         opening: Opening,
     ) -> "ChatSession":
-        """Begin; raises what `App` raises when a session or an agent can't be had."""
+        """Open a chat; raises what `App` raises if a session or an agent can't be opened."""
         found: Session | None = None
         if opening.resume:
             found = await _named_session(app, opening.resume)
@@ -157,43 +157,43 @@ class ChatSession:
         return chat
 
     async def new(self) -> None:
-        """Go to a new session."""
-        await self._go_to(await self.app.start_session())
+        """Switch to a new session."""
+        await self._switch(await self.app.start_session())
 
     async def resume(self, reference: str) -> None:
-        """Go to another session; this one stays when it can't be found."""
-        await self._go_to(await _named_session(self.app, reference))
+        """Switch to another session; keep the current one if it can't be found."""
+        await self._switch(await _named_session(self.app, reference))
 
     async def fork(self, turn_index: int | None = None, *, title: str = "") -> None:
-        """Go to a session that begins with this one's turns up to and with that one, or all."""
+        """Switch to a copy of this session with its turns up to `turn_index`, or all of them."""
         from ragmem.memory.sessions import fork_at
 
         if not self.can_be_resumed:
             raise UsageError("This session is not stored, so it can't be copied.")
-        await self._go_to(await fork_at(self.app.memory, self.session, turn_index, title=title))
-        self._is_own_fork = True
+        await self._switch(await fork_at(self.app.memory, self.session, turn_index, title=title))
+        self._is_fork_of_last = True
 
     async def rename(self, title: str) -> None:
-        """Give the session a name, from its first prompt on if it has none yet."""
+        """Name the session; before its first prompt, the name is stored with that prompt."""
         if self.can_be_resumed:
             session = await self.app.memory.rename(self.session.session_id, title)
             self.session = self._with(title=session.title)
         else:
-            await self._exchange(self._with(title=title), self.options)
+            await self._replace(self._with(title=title), self.options)
 
     async def tag(self, add: Sequence[str], remove: Sequence[str] = ()) -> None:
-        """Add and remove tags, from the session's first prompt on if it has none yet."""
+        """Add and remove tags; before the first prompt, they are stored with that prompt."""
         from ragmem.memory.sessions import tag, with_tags
 
         if self.can_be_resumed:
-            stored = await self._as_stored()
+            stored = await self._reload()
             self.session = self._with(tags=(await tag(self.app.memory, stored, add, remove)).tags)
         else:
             tags = with_tags(self.session.tags, add, remove)
-            await self._exchange(self._with(tags=tags), self.options)
+            await self._replace(self._with(tags=tags), self.options)
 
     async def claim(self) -> None:
-        """Make a chat of a session that was begun for a one-off question, where it was."""
+        """Make a session that was started by a one-off question a chat."""
         if ASKED in self.session.tags:
             with suppress(RagmemError):
                 await self.tag((), [ASKED])
@@ -202,40 +202,40 @@ class ChatSession:
         return msgspec.structs.replace(self.session, **changes)
 
     async def go_on_with(self, **changed: str) -> None:
-        """Another `model` or `effort` in the same session; all stays when it can't be had."""
+        """Use another `model` or `effort` in the same session; on an error, nothing changes."""
         options = msgspec.structs.replace(self.options, **changed)
-        await self._exchange(await self._as_stored(), options)
+        await self._replace(await self._reload(), options)
 
-    async def _go_to(self, session: Session) -> None:
-        await self._exchange(session, self.options)
+    async def _switch(self, session: Session) -> None:
+        await self._replace(session, self.options)
         self.turn_count, self.context_tokens, self.recalled = 0, 0, None
         self.cost_usd, self.tasks = 0.0, ""
-        self._is_own_fork = False
+        self._is_fork_of_last = False
 
-    async def _exchange(self, session: Session, options: "Options") -> None:
+    async def _replace(self, session: Session, options: "Options") -> None:
         same = session.session_id == self.session.session_id
         agent = await _agent(self.app, session, options, self._approver, self.output)
         await self.agent.aclose()
         self.agent, self.options, self.session = agent, options, session
-        self._turns_known = max(session.turn_count, self._turns_known if same else 0)
+        self._known_turns = max(session.turn_count, self._known_turns if same else 0)
         self.always_count = 0
 
-    async def _as_stored(self) -> Session:
+    async def _reload(self) -> Session:
         if not self.turn_count:
             return self.session
         try:
             return await self.app.memory.find_session(self.session.session_id)
-        except (StoreError, SessionNotFound):  # away, or --ephemeral
+        except (StoreError, SessionNotFound):  # store unavailable, or --ephemeral
             return self.session
 
-    async def record(self, said: str, tool_name: str, result: "Json") -> None:
-        """Record what the person has done by themself as a turn of the session."""
-        await self.agent.record(said, tool_name, result)
+    async def record(self, asked: str, tool_name: str, result: "Json") -> None:
+        """Record an action of the user's own as a turn of the session."""
+        await self.agent.record(asked, tool_name, result)
         self.turn_count += 1
-        self._turns_known += 1
+        self._known_turns += 1
 
     def see(self, event: Event) -> None:
-        """Follow a turn."""
+        """Update the chat's figures from an event of a turn."""
         match event:
             case ContextBuilt(recalled=recalled, without_code=without_code):
                 self.recalled, self.without_code = recalled, without_code
@@ -243,31 +243,31 @@ class ChatSession:
                 self.context_tokens = tokens or self.context_tokens
             case TurnFinished(usage=usage):
                 self.turn_count += 1
-                self._turns_known += 1
+                self._known_turns += 1
                 self.spent += usage
                 self.cost_usd = with_more(self.cost_usd, usage)
 
     @property
     def can_be_resumed(self) -> bool:
-        """Return whether anything was asked in this session, now or before, and is stored."""
+        """Return whether the session has turns, and they are stored."""
         asked = self.turn_count or self.session.turn_count
         return bool(asked and self.app.memory.records)
 
     @property
     def short_id(self) -> str:
-        """Return the session's id as it is shown."""
+        """Return the session's id in its short form, as shown to users."""
         return short_id(self.session.session_id)
 
     def see_branch(self) -> None:
-        """Read which branch the folder is on; what git keeps of it is one small file."""
+        """Update `branch`, which git keeps in one small file."""
         from ragmem.memory.projects import folder_of_git, read_branch
 
         self.branch = read_branch(folder_of_git(self.app.cwd))
 
-    # --- what is said of it -----------------------------------------------------
+    # --- what is printed about it -----------------------------------------------
 
     async def greet(self, opening: Opening) -> None:
-        """Say where we are, how to go on with what was last done here, and what the app has."""
+        """Print the folder, the app's notices, and how to continue the last session here."""
         room = max(20, self.output.width - 30)
         where = folder_name(str(self.app.cwd), environment().get("HOME") or "~", room)
         self.output.note(f"ragmem {__version__} · {where} · /help")
@@ -276,29 +276,32 @@ class ChatSession:
             await self._show_past()
         elif opening.continue_last:
             self.output.say("No session to continue in this folder; this is a new one.")
-        elif hint := await self._last_session():
+        elif hint := await self._last_session_hint():
             self.output.say(hint)
 
     async def introduce(self) -> None:
-        """Show the session that the chat has gone to; of a fork all is on the screen already."""
+        """Print the beginning of a session that the chat has switched to.
+
+        The turns of a fork of the previous session are left out: they are on the screen already.
+        """
         self.tell_notices()
         if self.session.turn_count:
-            await self._show_past(replays=not self._is_own_fork)
+            await self._show_past(replays=not self._is_fork_of_last)
         else:
             self.output.say("A new session.")
 
     async def tell_of_others(self) -> bool:
-        """Say that another process has added turns to this session; whether anything was said."""
+        """Report turns that another process has added to this session; return whether any were."""
         if not self.can_be_resumed:
             return False
         try:
             stored = await self.app.memory.find_session(self.session.session_id)
         except (StoreError, SessionNotFound):
             return False
-        added = stored.turn_count - self._turns_known
+        added = stored.turn_count - self._known_turns
         if added <= 0:
             return False
-        self._turns_known = stored.turn_count
+        self._known_turns = stored.turn_count
         asked = one_line(stored.last_asked, _TITLE_CHARS)
         last = f", the latest: “{asked}”" if asked else ""
         turns = f"{counted(added, 'turn')} to this session{last}"
@@ -308,11 +311,11 @@ class ChatSession:
         return True
 
     def tell_notices(self) -> bool:
-        """Say what the app wants to have said; whether anything was."""
-        told = dict.fromkeys(self.app.notices())
-        for text in told:
+        """Print the app's notices, each once; return whether there were any."""
+        notices = dict.fromkeys(self.app.notices())
+        for text in notices:
             self.output.say(text)
-        return bool(told)
+        return bool(notices)
 
     @property
     def is_named(self) -> bool:
@@ -321,20 +324,20 @@ class ChatSession:
 
     @property
     def called(self) -> str:
-        """Return the session's name, or its short id where it has none."""
+        """Return the session's name, or its short id if it has none."""
         return self.session.title if self.is_named else self.short_id
 
     def use_mode(self, mode: "PermissionMode") -> None:
-        """Let another mode hold from the next tool call on, also in the sessions that follow."""
+        """Use another permission mode from the next tool call on, in later sessions too."""
         self.options = msgspec.structs.replace(self.options, permission_mode=mode)
         self.agent.use_mode(mode)
 
     def say_farewell(self) -> None:
-        """Show the command that goes on with this session, if there is anything to go on with."""
+        """Print the command that resumes this session, if it can be resumed."""
         if self.can_be_resumed:
             self.output.note(f"Resume with: ragmem chat -r {self.short_id}")
 
-    async def _last_session(self) -> str:
+    async def _last_session_hint(self) -> str:
         try:
             last = await self.app.continue_session(chats=True, wait_s=0)
         except (StoreError, UsageError):
@@ -343,14 +346,17 @@ class ChatSession:
             return await self._welcome()
         when = ago(last.last_activity_at, datetime.now(UTC))
         recap = await self._recap(last)
-        left = "; ".join(each.rstrip(".") for each in (recap.open if recap else ())[:_MOST_OPEN])
+        left = "; ".join(each.rstrip(".") for each in (recap.open if recap else ())[:_MAX_OPEN])
         return (
             f"The last session here, {when}: “{one_line(last.called, 60)}”."
-            f"{f' Open: {left}.' if left else ''} `ragmem chat -c` or /resume goes on with it."
+            f"{f' Open: {left}.' if left else ''} `ragmem chat -c` or /resume continues it."
         )
 
     async def _welcome(self) -> str:
-        """What a person's first chat begins with, and where there is more to remember."""
+        """Return the welcome to a user's first chat, naming agents whose sessions can be imported.
+
+        Empty if the user has stored sessions.
+        """
         from ragmem.importers.importer import agents_here
 
         with suppress(StoreError):
@@ -370,10 +376,9 @@ class ChatSession:
             return None
 
     async def _show_past(self, *, replays: bool = True) -> None:
-        """Tell what the session came to and, unless it is on the screen, its last turns.
+        """Print the session's card and, with `replays`, its last turns.
 
-        The last exchange is shown, those before it in short: together about as much as the screen
-        holds.
+        The last exchange is shown, and those before it in short: together about a screenful.
         """
         from rich.console import Group
 
@@ -388,7 +393,7 @@ class ChatSession:
         output.show(card(session, await self._recap(session), last, datetime.now(UTC)))
         if last and replays:
             rows, columns = output.terminal.rows, output.width
-            count = min(_SHORT_TURNS, rows // _ROWS_OF_A_SHORT_TURN, len(turns) - 1)
+            count = min(_SHORT_TURNS, rows // _ROWS_PER_SHORT_TURN, len(turns) - 1)
             if count > 0:
                 before = turns[-1 - count].turn_index - 1
                 short = short_turns(turns[-1 - count : -1], before=before)
@@ -399,7 +404,7 @@ class ChatSession:
             for row in call_rows(last):
                 output.show(row, "tool")
             if last.assistant_message.strip() and not last.is_own_command:
-                room = max(_LEAST_SHOWN_CHARS, min(_SHOWN_CHARS, rows * columns // 2))
+                room = max(_MIN_ANSWER_CHARS, min(_MAX_ANSWER_CHARS, rows * columns // 2))
                 output.answer(clip_middle(last.assistant_message, room))
             if last.status in ("interrupted", "failed"):
                 output.warn("ended with an error" if last.status == "failed" else "interrupted")
@@ -407,23 +412,23 @@ class ChatSession:
 
 
 def with_more(cost_usd: float | None, usage: Usage) -> float | None:
-    """What it comes to with one more turn; None for good once a price was not known."""
+    """Add the cost of one more turn; None from the first unknown price on."""
     if not usage.model_calls:
         return cost_usd
     return None if cost_usd is None or usage.cost_usd is None else cost_usd + usage.cost_usd
 
 
 async def offer_to_join(app: "App", output: "ChatOutput") -> None:
-    """Join a worktree to its repository; of a second clone ask whether both are one project."""
+    """Join a worktree to its repository; for a second clone, ask whether both are one project."""
     from ragmem.memory.projects import has_remote, is_called_like
 
     try:
         await app.join_worktree()
         if not await app.is_seen_first():
             return
-        project, same, moved = await app.may_be_one()
+        project, same, moved = await app.joinable_projects()
     except StoreError:
-        return  # That it is away is told by the chat itself.
+        return  # The chat itself reports that the store is unavailable.
     others = same if has_remote(project) and not project.joined_into else []
     before = [each for each in moved if is_called_like(project, each)]
     if before and not others:
@@ -446,7 +451,7 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
 
 
 async def choose_opening(app: "App", opening: Opening, output: "ChatOutput") -> Opening | None:
-    """Let the person choose where `-r` names no session; None when they choose none."""
+    """Let the user choose a session if `-r` names none; return None if they choose none."""
     if opening.resume != "":
         return opening
     from ragmem.repl.choices import session_question
@@ -458,7 +463,7 @@ async def choose_opening(app: "App", opening: Opening, output: "ChatOutput") -> 
 async def _agent(
     app: "App", session: Session, options: "Options", approver: "Approver", output: "ChatOutput"
 ) -> "Agent":
-    """Make the agent; of the small local model, get the weights first if the person says so."""
+    """Create the agent; download the weights of the small local model first, if the user agrees."""
     try:
         agent = await app.agent(session, options, approver)
     except NoWeights as lacking:
@@ -467,7 +472,7 @@ async def _agent(
         output.say(str(lacking))
         if await output.terminal.ask(ChatQuestion(QUESTION, YES_NO)) != "y":
             raise
-        # What gets them shows on the terminal how far it is.
+        # The download prints its progress on the terminal.
         got = fetch(app.paths)
         if not await output.terminal.lend(lambda: asyncio.run(got).is_file()):
             raise
@@ -477,14 +482,14 @@ async def _agent(
 
 
 async def _named_session(app: "App", reference: str) -> Session:
-    """Find a session by its id or name, or by a part of a name that only one has."""
+    """Return the session with an id or name, or the only one whose name contains the text."""
     try:
         return await app.resume_session(reference)
     except SessionNotFound:
         from ragmem.memory.sessions import with_part
 
-        here = with_part(await app.sessions_here(_SEARCHED), reference)
-        everywhere = SessionQuery(mine=True, limit=_SEARCHED)
+        here = with_part(await app.sessions_here(_MAX_SESSIONS), reference)
+        everywhere = SessionQuery(mine=True, limit=_MAX_SESSIONS)
         found = here or with_part(await app.memory.sessions(everywhere), reference)
         if found is None:
             raise
@@ -495,11 +500,10 @@ async def _named_session(app: "App", reference: str) -> Session:
 
 
 class Reminder:
-    """Tells once, at the start of a session, that there were sessions like it.
+    """Prints once, at the start of a session, that there were similar sessions.
 
-    It looks for them while the model thinks: the question's vector is at hand by then, since
-    recall has just made it. What is not found before the answer begins stays unsaid, and so does
-    every failure.
+    The search runs while the model thinks; recall has just embedded the prompt by then. Sessions
+    that are not found before the answer begins are not reported, nor is any failure.
     """
 
     def __init__(self, chat: ChatSession, prompt: str) -> None:
@@ -510,7 +514,7 @@ class Reminder:
         self._wanted = begins and chat.app.memory.records and chat.app.embedder is not None
 
     def see(self, event: Event) -> None:
-        """Follow the turn."""
+        """Start the search once the context is built; stop it when the answer begins."""
         if isinstance(event, ContextBuilt) and self._wanted:
             self._wanted = False
             self._looking = asyncio.create_task(self._look())
@@ -518,7 +522,7 @@ class Reminder:
             self.close()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Cancel the search."""
         if self._looking:
             self._looking.cancel()
 
@@ -535,7 +539,7 @@ class Reminder:
                 app.embedder,
                 self._prompt,
                 floor=app.memory.floor,
-                limit=_MOST_SIMILAR,
+                limit=_MAX_SIMILAR,
                 project_ids=() if everywhere else (session.project_id,),
                 without=(session.session_id,),
                 embedded_now=_EMBEDDED_NOW,
@@ -545,7 +549,7 @@ class Reminder:
 
 
 def _reminder(found: Sequence[Session]) -> str:
-    """Name the sessions, the nearest first."""
+    """Return the notice that names the similar sessions, the nearest first."""
     now = datetime.now(UTC)
     named = "; ".join(
         f"{one_line(each.called, _TITLE_CHARS)} ({short_id(each.session_id)}, "

@@ -1,4 +1,4 @@
-"""One turn as it is seen: what is printed for good, what is live meanwhile, what is asked."""
+"""Display of a turn: the parts that are printed, the live area below them, and the approvals."""
 
 import math
 import re
@@ -60,9 +60,9 @@ from ragmem.tools.planning import PresentPlan
 
 Part = tuple[Kind, RenderableType]
 
-_PLAIN_CELLS = 120
-_AT_ONCE_S = 0.4
-"""A call is shown as one that runs when it has done so for so long."""
+_PLAIN_WIDTH = 120
+_SHOW_AFTER_S = 0.4
+"""Seconds after which a call without output is shown as running."""
 _LABELS = {
     "diff": "Allow this change?",
     "command": "Allow this command?",
@@ -74,43 +74,43 @@ NO_PLAN = (
     "No plan was proposed, and plan mode is still on: ask for a plan, or press Shift-Tab to leave."
 )
 CARRY_OUT = "The plan is approved: carry it out."
-"""What the agent is told by a yes to a plan that its answer has told."""
+"""The prompt sent when the user approves a plan that the agent gave as text, without the tool."""
 _STEP, _BULLET = (
     re.compile(rf"^ {{0,3}}{mark} +\S", re.MULTILINE) for mark in (r"\d+[.)]", "[-*+]")
 )
-_FOLDED = " It is long; a yes shows all of it first."
-_WORDS = {"r": "Why not? (The agent is told.)", "c": "What should change?"}
-"""What is asked for in words, by the choice that leads there."""
+_FOLDED_NOTE = " It is long; a yes shows all of it first."
+_TEXT_QUESTIONS = {"r": "Why not? (The agent sees this.)", "c": "What should change?"}
+"""The question that asks for text, by the key of the choice that leads to it."""
 _NO_RULE = "no rule possible: the effects of such a line can't be fully predicted"
-_FOR_GOOD = "Allow without asking from now on:"
+_RULE_QUESTION = "Allow without asking from now on:"
 _REFUSED = "the user refused"
 STOPPED = "the user stopped the turn"
-"""Why what was asked about was not done, where the question was left and the turn ended."""
-_LEAVES = "Allow this command outside the sandbox, with all of your permissions?"
+"""Reason for a denial when the user left the question without an answer, which ends the turn."""
+_OUTSIDE_QUESTION = "Allow this command outside the sandbox, with all of your permissions?"
 _STOPPED = re.compile(r"Stopped .*\n")
-"""How the text begins of a command that was ended, with what it had printed below it."""
+"""First line of the result of a command that was stopped; its output follows."""
 _TASK_SIGNS = "☑▸☐"
-"""Of what is done, what is being done, what is open."""
+"""Signs of a task that is done, in progress, and open."""
 _TASK_ROWS = 6
 _LEAST_TITLE = 10
 _LONG_ROWS, _LONG_CHARS = 10, 1_000
-"""From so much on it is said how much there is to be read before one answers."""
+"""From this many line breaks or characters on, a proposal's size is shown below it."""
 _TAIL_ROWS = 5
-"""Of what a command prints while it runs."""
+"""Rows of a running command's output in the live area."""
 
 
 class _Call:
-    """A call that runs."""
+    """A running tool call."""
 
     def __init__(self, started: ToolStarted, begun: float, waited: float) -> None:
         self.started, self.begun = started, begun
         self.waited = waited
-        """Seconds that the person had been waited for when it began."""
+        """The view's `_waited` when the call started."""
         self.printed: ToolProgress | None = None
 
 
 class TurnView:
-    """Turns a turn's events into what is printed, and into what is live meanwhile."""
+    """Turns the events of a turn into the parts to print and the rows of the live area."""
 
     _waiting = "waiting for the model"
 
@@ -128,51 +128,51 @@ class TurnView:
         self._shows_live = shows_live
         self._shows_recall = shows_recall
         self._shows_thoughts = shows_thoughts
-        """Whether how long was thought is said, since it can be opened."""
+        """Whether to print how long the model thought: only if its reasoning can be opened."""
         self._stream = MarkdownStream()
         self._last_block = ""
         self.tasks = tasks
-        """The agent's list, a row each; empty where there is none, or all is done."""
+        """The agent's task list, one task a row; empty if there is none or all tasks are done."""
         self._tasks_changed = False
         self._calls: dict[str, _Call] = {}
-        self._thinks_since: float | None = None
-        """When the thoughts began, on the clock, that nothing has followed yet."""
+        self._thinking_since: float | None = None
+        """Clock time at which the current reasoning began; None when the model isn't thinking."""
         self._answering = False
         self._planned = False
         self.ends_without_plan = False
-        """Whether the turn ended well, and presented no plan."""
+        """Whether the turn succeeded without a call of the tool that presents a plan."""
         self.plan_in_words = ""
-        """The answer, where it presented none and reads as one."""
+        """The answer, if no plan was presented and the answer reads as one."""
         self._decided: dict[str, bool] = {}
-        """Of each tool whose change the person was shown: whether it was allowed."""
+        """By the name of a tool whose proposal the user was shown: whether it was allowed."""
         self._retry: RetryWaiting | None = None
         self._retry_at = 0.0
         self._paused_at: float | None = None
         self._waited = 0.0
-        """Seconds for which the person was waited for."""
+        """Seconds spent waiting for the user."""
 
     def show(self, event: Event) -> list[Part]:
-        """Return what to print now."""
+        """Return the parts to print for an event."""
         match event:
             case TextDelta(text=text):
-                thoughts = self._thoughts()
+                thoughts = self._thinking_row()
                 self._answering, self._retry = True, None
                 blocks = [self._block(block) for block in self._stream.feed(text)]
                 return [*thoughts, *blocks]
             case ReasoningDelta(text=text):
-                if text and self._thinks_since is None:
-                    self._thinks_since = self._clock()
+                if text and self._thinking_since is None:
+                    self._thinking_since = self._clock()
                 self._retry = None
                 return []
             case ContextBuilt(recalled=recalled):
                 row = memory_line(recalled) if self._shows_recall else None
-                self._shows_recall = False  # It is built anew where a model can take in less.
+                self._shows_recall = False  # A context that was too long is built a second time.
                 return [("recall", row)] if row else []
             case RetryWaiting():
                 self._retry, self._retry_at = event, self._clock() + event.wait_s
                 return [] if self._shows_live else [("notice", notice(_retry_notice(event)))]
             case ModelCallStarted():
-                parts: list[Part] = self._thoughts()
+                parts: list[Part] = self._thinking_row()
                 self._answering, self._retry = False, None
             case ToolProgress():
                 self._progress(event)
@@ -180,7 +180,7 @@ class TurnView:
             case ToolStarted():
                 parts = self._start(event)
             case ToolFinished():
-                parts = self._finished(event)
+                parts = self._tool_finished(event)
             case PromptAdded(text=text):
                 parts = [("prompt", prompt_row(folded_prompt(text)))]
             case MemoryWritten():
@@ -188,49 +188,49 @@ class TurnView:
             case Notice():
                 parts = [("notice", notice(event))]
             case TurnFinished():
-                parts = self._ended(event)
+                parts = self._turn_ended(event)
             case _:
                 return []
         rest = self._stream.finish()
         return [self._block(rest), *parts] if rest.strip() else parts
 
     def _block(self, block: str) -> Part:
-        """Render a block; an item belongs to the list that the block before it was of."""
+        """Render a block, as an `item` if it continues the list of the block before it."""
         follows = goes_on(self._last_block, block)
         self._last_block = block
         return ("item" if follows else "text", answer(block))
 
-    def _thoughts(self) -> list[Part]:
-        """Say once how long was thought, when something follows."""
-        since, self._thinks_since = self._thinks_since, None
+    def _thinking_row(self) -> list[Part]:
+        """Return a row with the duration of the reasoning that has just ended, if any."""
+        since, self._thinking_since = self._thinking_since, None
         if since is None or not self._shows_thoughts:
             return []
         return [("notice", thoughts_row(round((self._clock() - since) * 1000)))]
 
-    def _ended(self, event: TurnFinished) -> list[Part]:
+    def _turn_ended(self, event: TurnFinished) -> list[Part]:
         self.ends_without_plan = event.subtype == "success" and not self._planned
         if self.ends_without_plan and reads_as_plan(event.result):
             self.plan_in_words = event.result
         own_ms = max(0, event.duration_ms - round(self._waited * 1000))
         event = msgspec.structs.replace(event, duration_ms=own_ms)
-        left = self._tasks_left() if self._tasks_changed else []
-        return [*self._thoughts(), *self._cut_off(), *left, ("closing", closing(event))]
+        tasks = self._open_tasks() if self._tasks_changed else []
+        return [*self._thinking_row(), *self._stopped_calls(), *tasks, ("closing", closing(event))]
 
-    def _tasks_left(self) -> list[Part]:
-        """Show the whole list, for the scrollback, where something of it is left."""
+    def _open_tasks(self) -> list[Part]:
+        """Return the whole task list, for the scrollback, unless all tasks are done."""
         return [("tool", Gutter(self.tasks, mark="  ", words=True))] if self.tasks else []
 
-    def _take_tasks(self, title: str, event: ToolFinished) -> list[Part]:
-        """Keep the list in sight, and say how far it is; where nothing can be live, all of it."""
+    def _update_tasks(self, title: str, event: ToolFinished) -> list[Part]:
+        """Keep the task list for the live area, or print it whole if there is no live area."""
         rows = visible(event.display)
         is_left = any(row[:1] in _TASK_SIGNS[1:] for row in rows.split("\n"))
         self.tasks, self._tasks_changed = rows if is_left else "", True
         head = clipped(("● ", "green"), (one_line(title.removeprefix(f"{UPDATE_TASKS} "), 300), ""))
         parts: list[Part] = [("tool", head)]
-        return parts if self._shows_live else [*parts, *self._tasks_left()]
+        return parts if self._shows_live else [*parts, *self._open_tasks()]
 
     def _task_rows(self, columns: int, rows: int) -> list[Line]:
-        """Return what has room of the list: what is being done, and what follows."""
+        """Return the rows of the task list that fit: from the one before the current task on."""
         tasks = self.tasks.split("\n") if self.tasks else []
         doing = next((i for i, row in enumerate(tasks) if row[:1] != _TASK_SIGNS[0]), 0)
         first = max(0, min(doing - 1, len(tasks) - rows))
@@ -240,20 +240,20 @@ class TurnView:
         ]
 
     def decided(self, tool_name: str, *, allowed: bool) -> None:
-        """Take note that the person was shown what this tool is about to change, and decided."""
+        """Note the user's decision about what this tool proposed."""
         self._decided[tool_name] = allowed
 
     def _start(self, event: ToolStarted) -> list[Part]:
         self._calls[event.tool_call_id] = _Call(event, self._clock(), self._waited)
         self._planned |= event.name == PresentPlan.name
-        return self._thoughts()
+        return self._thinking_row()
 
     def _progress(self, event: ToolProgress) -> None:
         if call := self._calls.get(event.tool_call_id):
             call.printed = event
 
-    def _end(self, event: ToolFinished) -> tuple[str, ToolFinished]:
-        """Return its title, and the event with the tool's own time, less the person's."""
+    def _close_call(self, event: ToolFinished) -> tuple[str, ToolFinished]:
+        """Remove a finished call; return its title, and the event less the wait for the user."""
         call = self._calls.pop(event.tool_call_id, None)
         if call is None:
             return event.name, event
@@ -261,19 +261,19 @@ class TurnView:
         own_ms = max(0, event.duration_ms - waited_ms)
         return call.started.title, msgspec.structs.replace(event, duration_ms=own_ms)
 
-    def _finished(self, event: ToolFinished) -> list[Part]:
-        title, event = self._end(event)
+    def _tool_finished(self, event: ToolFinished) -> list[Part]:
+        title, event = self._close_call(event)
         allowed = self._decided.pop(event.name, None)
         if event.name == RUN_COMMAND and (
             event.exit_code is not None or _STOPPED.match(event.text)
         ):
             return [("tool", command_block(title.removeprefix(f"{RUN_COMMAND} "), event))]
         if allowed is False and not event.success:
-            return []  # the answer has said so
+            return []  # the decision has been printed
         if event.name == UPDATE_TASKS and event.success:
-            return self._take_tasks(title, event)
+            return self._update_tasks(title, event)
         if change := edit_result(event, asked=allowed is not None):
-            # One that nobody was asked about stands apart, as a question with a change does.
+            # Like a proposal, a change that needed no approval is set apart by blank lines.
             return [("note" if allowed is None else "closing", change)]
         if allowed is not None:
             mark = "  ✓ " if event.success else "  ✗ "
@@ -282,8 +282,8 @@ class TurnView:
             return [("closing", Gutter(text, mark=mark, style=style, words=True))]
         return [("tool", tool_title(title, success=not event.failed)), ("tool", tool_result(event))]
 
-    def _cut_off(self) -> list[Part]:
-        """Return the calls that the turn's end has stopped."""
+    def _stopped_calls(self) -> list[Part]:
+        """Remove the calls that were still running when the turn ended; return their parts."""
         parts: list[Part] = []
         for call in self._calls.values():
             if self._decided.pop(call.started.name, None) is not False:
@@ -293,25 +293,25 @@ class TurnView:
         return parts
 
     def live(self, columns: int, rows: int) -> list[Line]:
-        """Return the open block's end, what runs, and how long it has taken."""
+        """Return the live area: the end of the open block, running calls, tasks and status."""
         below: list[Line] = []
-        # While the person is asked, what has not begun is named by the question.
+        # While the user is asked, the question already names the call that is waiting for approval.
         asked = self._paused_at is not None
         running = [call for call in self._calls.values() if call.printed or not asked]
         for call in running[: max(1, rows - 2)]:
-            below += self._running(call, columns, rows - len(below) - 2)
+            below += self._call_rows(call, columns, rows - len(below) - 2)
         below += self._task_rows(columns, max(0, min(_TASK_ROWS, (rows - len(below) - 2) // 2)))
         below.append((("dim", self._status(columns)),))
         room = rows - len(below) - 2
         shown = self._stream.rows(columns, room) if room > 0 else []
         return [(), *shown, (), *below] if shown else [(), *below][-rows:]
 
-    def _running(self, call: _Call, columns: int, rows: int) -> list[Line]:
-        """Return a call that runs, and the end of what it has printed."""
+    def _call_rows(self, call: _Call, columns: int, rows: int) -> list[Line]:
+        """Return the rows of a running call: its title and the end of its output."""
         now = self._clock() if self._paused_at is None else self._paused_at
         lasts_s = now - call.begun - (self._waited - call.waited)
-        if call.printed is None and lasts_s < _AT_ONCE_S:
-            return []  # What is still asked about does not run.
+        if call.printed is None and lasts_s < _SHOW_AFTER_S:
+            return []
         title = call.started.title.removeprefix(f"{RUN_COMMAND} ")
         head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
         if call.printed is None:
@@ -325,11 +325,11 @@ class TurnView:
         return [head, *((("dim", f"  │ {clip_to_width(line, columns - 4)}"),) for line in shown)]
 
     def pause(self) -> None:
-        """Stop the clock: it is the person who is waited for."""
+        """Stop the clock while the user is asked something."""
         self._paused_at = self._clock()
 
     def go_on(self) -> None:
-        """Let the clock go on."""
+        """Resume the clock after `pause`."""
         if self._paused_at is not None:
             self._waited += self._clock() - self._paused_at
             self._paused_at = None
@@ -341,7 +341,7 @@ class TurnView:
             return _retry_text(self._retry, self._retry_at - self._clock(), columns)
         if self._calls:
             doing = "working"
-        elif self._thinks_since is not None:
+        elif self._thinking_since is not None:
             doing = "thinking"
         else:
             doing = "answering" if self._answering else self._waiting
@@ -350,13 +350,16 @@ class TurnView:
 
 
 def reads_as_plan(answer: str) -> bool:
-    """Whether an answer has numbered steps, or points and the word plan."""
+    """Return whether an answer has two numbered steps, or two bullets and the word "plan"."""
     points = _BULLET.findall(answer) if re.search(r"(?i)\bplan\b", answer) else []
     return max(len(_STEP.findall(answer)), len(points)) > 1
 
 
 def _retry_text(retry: RetryWaiting, left_s: float, columns: int) -> str:
-    """Say why, which try comes, and when; where there is no room for all, why in fewer words."""
+    """Return a row with the reason, the number of the next try and the seconds until then.
+
+    In a narrow window the keys are left out, and the reason is shortened.
+    """
     soon = f" in {math.ceil(left_s)} s" if left_s > 0 else ""
     tries = f" · try {retry.attempt} of {retry.most}{soon}"
     reason = one_line(retry.reason, max(1, columns - len(tries)))
@@ -366,38 +369,38 @@ def _retry_text(retry: RetryWaiting, left_s: float, columns: int) -> str:
 
 
 def _retry_notice(retry: RetryWaiting) -> Notice:
-    text = _retry_text(retry, retry.wait_s, _PLAIN_CELLS).removesuffix(" · Esc stops")
+    text = _retry_text(retry, retry.wait_s, _PLAIN_WIDTH).removesuffix(" · Esc stops")
     return Notice(level="warning", text=text)
 
 
 class CommandView(TurnView):
-    """Shows the turn of a person's own command: what it printed, and how it ended."""
+    """Shows the turn of a command that the user ran: its output, and how it ended."""
 
     _waiting = "working"
-    _told = False
+    _result_shown = False
 
     def show(self, event: Event) -> list[Part]:
-        """Return what to print now."""
+        """Return the parts to print for an event."""
         match event:
             case ToolStarted():
                 self._start(event)
             case ToolProgress():
                 self._progress(event)
             case ToolFinished():
-                _, event = self._end(event)
-                self._told = True
+                _, event = self._close_call(event)
+                self._result_shown = True
                 return [("closing", command_result(event))]
             case Notice():
                 return [("notice", notice(event))]
-            case TurnFinished() if event.is_error and not self._told:
+            case TurnFinished() if event.is_error and not self._result_shown:
                 return [("closing", closing(event))]
         return []
 
 
 class Approvals:
-    """The chat's approver: shows the proposal, waits for y, n, a or a reason.
+    """The chat's approver: shows a proposal and asks the user to decide.
 
-    What a fold leaves out can't be allowed: a yes to it shows the whole, and is asked again.
+    A folded proposal can't be approved unread: a yes shows all of it and asks again.
     """
 
     def __init__(
@@ -408,30 +411,31 @@ class Approvals:
     ) -> None:
         self._output = output
         self._stop = stop
-        self._keep = keep
-        """Keeps rules, for where a key of `PLACES` says."""
+        self._keep_rules = keep
+        """Adds rules in the place that a key of `PLACES` names."""
 
     async def __call__(self, proposal: Proposal) -> Decision:
-        """Ask; Ctrl-C, Esc and Ctrl-D stop the turn as they do elsewhere: nothing is done."""
+        """Ask the user; Ctrl-C, Esc and Ctrl-D deny the proposal and stop the turn."""
         shown = ProposalBlock(proposal)
-        # Seen before it is printed: should the window change meanwhile, more is asked, not less.
+        # Computed before printing: if the window is resized in between, the user is asked twice
+        # rather than too little.
         folded = shown.is_folded(self._output.width)
         self._output.show(shown)
-        return await self._settled(proposal, folded=folded)
+        return await self._ask_and_report(proposal, folded=folded)
 
-    async def plan_in_words(self, told: str) -> Decision:
-        """Ask about a plan that stands above as the words of an answer."""
-        plan = Proposal(tool_name=PresentPlan.name, title="", kind="plan", body=told)
-        return await self._settled(plan, folded=False)
+    async def plan_in_words(self, text: str) -> Decision:
+        """Ask about a plan that has been printed as the model's answer."""
+        plan = Proposal(tool_name=PresentPlan.name, title="", kind="plan", body=text)
+        return await self._ask_and_report(plan, folded=False)
 
-    async def _settled(self, proposal: Proposal, *, folded: bool) -> Decision:
+    async def _ask_and_report(self, proposal: Proposal, *, folded: bool) -> Decision:
         decision = await self._decide(proposal, folded=folded)
         if outcome := _outcome(decision, proposal):
             self._output.show(outcome, "closing")
         return decision
 
     async def _decide(self, proposal: Proposal, *, folded: bool) -> Decision:
-        """Ask until an answer is one: what is left behind `r`, `c` or `p` is asked anew."""
+        """Ask until the user has decided; leaving a follow-up (`r`, `c`, `p`, `o`) asks again."""
         is_plan = proposal.kind == "plan"
         while True:
             answer = await self._ask(_question(proposal, folded))
@@ -447,13 +451,13 @@ class Approvals:
                 case "y" | "a":
                     return Decision(True, remember=answer == "a")
                 case "p":
-                    if decision := await self._for_good(proposal):
+                    if decision := await self._ask_rule(proposal):
                         return decision
                 case "o" if proposal.outside:
-                    if decision := await self._leaving(proposal.outside):
+                    if decision := await self._ask_outside(proposal.outside):
                         return msgspec.structs.replace(decision, outside=decision.allowed)
                 case "r" | "c":
-                    reason = await self._ask(ChatQuestion(_WORDS[answer]))
+                    reason = await self._ask(ChatQuestion(_TEXT_QUESTIONS[answer]))
                     if reason is not None:
                         said = reason.strip()
                         changes = is_plan and bool(said)
@@ -467,27 +471,27 @@ class Approvals:
     async def _ask(self, question: ChatQuestion) -> str | None:
         return await self._output.terminal.ask(question)
 
-    async def _leaving(self, proposal: Proposal) -> Decision | None:
-        """Ask how long a command may leave the sandbox; None where the person goes back."""
-        good = [("p", "permanently …")] if proposal.for_good else []
-        choices = (("y", "yes"), ("n", "no"), ("a", f"always: {proposal.always}"), *good)
-        while (answer := await self._ask(ChatQuestion(_LEAVES, choices))) == "p":
-            if decision := await self._for_good(proposal):
+    async def _ask_outside(self, proposal: Proposal) -> Decision | None:
+        """Ask whether a command may leave the sandbox, and for how long; None for back."""
+        permanent = [("p", "permanently …")] if proposal.for_good else []
+        choices = (("y", "yes"), ("n", "no"), ("a", f"always: {proposal.always}"), *permanent)
+        while (answer := await self._ask(ChatQuestion(_OUTSIDE_QUESTION, choices))) == "p":
+            if decision := await self._ask_rule(proposal):
                 return decision
         if answer is None:
             return None
         return Decision(answer != "n", remember=answer == "a", reason=_REFUSED * (answer == "n"))
 
-    async def _for_good(self, proposal: Proposal) -> Decision | None:
-        """Ask which rule is to be kept; None where the person goes back."""
+    async def _ask_rule(self, proposal: Proposal) -> Decision | None:
+        """Ask which rules to save, and where; None for back."""
         offers = {str(i): rules for i, rules in enumerate(proposal.for_good, 1)}
         choices = [(key, " + ".join(rules)) for key, rules in offers.items()]
-        question = ChatQuestion(_FOR_GOOD, (*choices, ("o", "only this once"), ("n", "no")))
+        question = ChatQuestion(_RULE_QUESTION, (*choices, ("o", "only this once"), ("n", "no")))
         while (answer := await self._ask(question)) in offers:
-            told = " + ".join(offers[answer])
-            where = await self._ask(ChatQuestion(f"Where is {told} allowed?", (*PLACES.items(),)))
+            rules = " + ".join(offers[answer])
+            where = await self._ask(ChatQuestion(f"Where is {rules} allowed?", (*PLACES.items(),)))
             if where is not None:
-                self._keep(offers[answer], where)
+                self._keep_rules(offers[answer], where)
                 return Decision(True)
         if answer == "n":
             return Decision(False, reason=_REFUSED)
@@ -507,16 +511,16 @@ def _question(proposal: Proposal, folded: bool) -> ChatQuestion:
         ("r", "reason"),
         ("v", folded and "view all"),
     )
-    label = _LABELS[proposal.kind] + (_FOLDED if folded else "")
-    # What a warning stands by is not to be allowed by Enter alone.
+    label = _LABELS[proposal.kind] + (_FOLDED_NOTE if folded else "")
+    # Enter alone must not allow anything that has a warning.
     chosen = "v" if folded else "" if proposal.warnings else "y"
     return ChatQuestion(label, tuple((key, str(word)) for key, word in given if word), chosen)
 
 
 class ProposalBlock:
-    """What is proposed: no character of it is hidden, and a fold says how much it leaves out.
+    """A proposal as it is printed: no character is hidden, and a fold says how much it leaves out.
 
-    Each row stands behind a margin, so that the content can't pass for ours.
+    Each row has a margin, so that the content can't pass for the chat's own output.
     """
 
     def __init__(self, proposal: Proposal, *, folds: bool = True) -> None:
@@ -529,7 +533,7 @@ class ProposalBlock:
             )
 
     def is_folded(self, width: int) -> bool:
-        """Return whether part of it is left out at that width, in cells."""
+        """Return whether a part of the proposal is folded at a width in cells."""
         return self._change is not None and self._change.is_folded(width)
 
     def __rich_console__(self, _: Console, __: ConsoleOptions) -> RenderResult:
@@ -551,16 +555,16 @@ class ProposalBlock:
 
 
 def _outcome(decision: Decision, proposal: Proposal) -> RenderableType | None:
-    """Say what was decided; of what is allowed this once, what comes of it will be said."""
+    """Return the row that reports a decision; None where other output will report it."""
     if decision.reason == STOPPED or (decision.allowed and not decision.remember):
-        return None  # the end of the turn says so, or the call's
+        return None  # reported by the end of the turn, or of the call
     style = "red"
     if decision.allowed:
         chosen = (decision.outside and proposal.outside) or proposal
-        told, style = f"always: {chosen.always}", "green"
+        text, style = f"always: {chosen.always}", "green"
     else:
         how = "refused" if proposal.kind == "plan" else "denied"
         if decision.changes:
             how, style = "to be changed", "yellow"
-        told = f"✗ {how}" + ("" if decision.reason == _REFUSED else f": {reveal(decision.reason)}")
-    return Gutter(told, mark="  ", style=style, words=True)
+        text = f"✗ {how}" + ("" if decision.reason == _REFUSED else f": {reveal(decision.reason)}")
+    return Gutter(text, mark="  ", style=style, words=True)

@@ -158,12 +158,12 @@ class McpServer:
         if self.gone.is_set():
             return
         last = bytes(stderr).decode("utf-8", "replace").strip().splitlines()[-1:]
-        told = "".join(f" ({one_line(redact(plain(line)), 200)})" for line in last)
+        detail = "".join(f" ({one_line(redact(plain(line)), 200)})" for line in last)
         self._session, self.tools = None, ()
-        self.state = f"not available: {problem}{told}"
+        self.state = f"not available: {problem}{detail}"
         self.settled.set()
         self.gone.set()
-        self._say(f"MCP server {self.name}: {problem}{told}.")
+        self._say(f"MCP server {self.name}: {problem}{detail}.")
 
     async def _initialize(self, session: "ClientSession") -> None:
         """Initialize the session and list the tools that can be offered to a model."""
@@ -190,11 +190,11 @@ class McpServer:
         self.tools = tuple(found.values())
         missing = [name for name, is_there in wanted.items() if not is_there]
         self._left_out += [f"{name!r} (it has no tool of that name)" for name in missing]
-        if refused := self._left_out:
-            more = f" and {len(refused) - _MAX_NAMED} more" if len(refused) > _MAX_NAMED else ""
-            told = ", ".join(refused[:_MAX_NAMED]) + more
+        if left_out := self._left_out:
+            more = f" and {len(left_out) - _MAX_NAMED} more" if len(left_out) > _MAX_NAMED else ""
+            names = ", ".join(left_out[:_MAX_NAMED]) + more
             chosen = " Choose them with `tools` in its table." if self._lacks_room else ""
-            self._say(f"MCP server {self.name}: tools left out: {told}.{chosen}")
+            self._say(f"MCP server {self.name}: tools left out: {names}.{chosen}")
 
     async def _reserve_room(self, tool: "types.Tool") -> str:
         """Reserve room for a tool; returns why it can't be offered to a model, or empty."""
@@ -206,15 +206,15 @@ class McpServer:
             return _NO_SCHEMA
         if length > _MOST_SCHEMA_CHARS:
             return f"its schema is longer than {_MOST_SCHEMA_CHARS:,} characters"
-        told = length + min(len(tool.description or ""), _DESCRIPTION_CHARS)
+        chars = length + min(len(tool.description or ""), _DESCRIPTION_CHARS)
         # Validation takes 0.3 ms per property, which must not block the event loop.
-        has_room = not self._room.lacks(told)
+        has_room = not self._room.lacks(chars)
         if has_room and (fault := await asyncio.to_thread(_schema_fault, tool)):
             return fault
-        if why := self._room.lacks(told):
+        if why := self._room.lacks(chars):
             self._lacks_room = True
         else:
-            self._room.take(told)
+            self._room.take(chars)
         return why
 
     async def call(self, tool: str, arguments: dict[str, Json], timeout_s: float) -> str:
@@ -326,8 +326,8 @@ class ServerTool:
         self, server: McpServer, tool: "types.Tool", permissions: Permissions, timeout_s: float
     ) -> None:
         self.name = f"{server.name}__{tool.name}"
-        said = clip_middle(visible(tool.description or tool.name), _DESCRIPTION_CHARS)
-        self.description = f"From the server {server.name}: {said}"
+        text = clip_middle(visible(tool.description or tool.name), _DESCRIPTION_CHARS)
+        self.description = f"From the server {server.name}: {text}"
         self.parameters: dict[str, Json] = {"properties": {}, **_visible_schema(tool.input_schema)}
         self._server = server
         self._tool = tool.name
@@ -390,25 +390,25 @@ async def _filtered(read: Any, refused: list[str]) -> AsyncIterator[Any]:
     """
     import anyio
 
-    tell, sound = anyio.create_memory_object_stream[Any](0)
+    forward, filtered = anyio.create_memory_object_stream[Any](0)
 
     async def pass_on() -> None:
-        async with tell:
+        async with forward:
             async for each in read:
                 result = getattr(getattr(each, "message", None), "result", None)
                 if isinstance(result, dict) and isinstance(result.get("tools"), list):
                     result["tools"] = _valid_tools(result["tools"], refused)
                 if isinstance(result, dict) and isinstance(result.get("content"), list):
                     _truncate_parts(result["content"])
-                await tell.send(each)
+                await forward.send(each)
 
     task = asyncio.create_task(pass_on())
     try:
-        yield sound
+        yield filtered
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        sound.close()
+        filtered.close()
 
 
 def _truncate_parts(parts: list[Any]) -> None:
@@ -418,13 +418,13 @@ def _truncate_parts(parts: list[Any]) -> None:
         parts[_MOST_PARTS:] = [{"type": "text", "text": f"[{left:,} more parts left out]"}]
 
 
-def _valid_tools(told: list[Any], refused: list[str]) -> list[Any]:
+def _valid_tools(tools: list[Any], refused: list[str]) -> list[Any]:
     """Return the tools with a name and an object schema, whose type may be missing."""
     from mcp_types.methods import parse_server_result
     from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
-    sound = []
-    for each in told:
+    valid = []
+    for each in tools:
         name = each.get("name") if isinstance(each, dict) else None
         if not isinstance(name, str):
             refused.append("one without a name")
@@ -436,17 +436,17 @@ def _valid_tools(told: list[Any], refused: list[str]) -> list[Any]:
         if schema.get("properties") == []:  # some servers write an empty list if there are none
             schema = {**schema, "properties": {}}
         tool = {**each, "inputSchema": {**schema, "type": "object"}}
-        is_sound = isinstance(schema.get("properties", {}), dict)
+        is_valid = isinstance(schema.get("properties", {}), dict)
         try:
             # Validate as strictly as the session will.
             parse_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [tool]})
         except ValueError:
-            is_sound = False
-        if not is_sound:
+            is_valid = False
+        if not is_valid:
             refused.append(f"{one_line(name, 60)!r} (it does not follow the protocol)")
             continue
-        sound.append(tool)
-    return sound
+        valid.append(tool)
+    return valid
 
 
 async def _run_until_ended(ended: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -> None:
@@ -496,8 +496,8 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError):
         return f"there is no command {one_line(str(error.filename), 100)!r}"
     # A program that fails to start is described by the system's message, without its file.
-    said = str(error) if isinstance(error, OSError) else in_the_systems_words(error)
-    return one_line(redact(said), 200).rstrip(".") or type(error).__name__
+    message = str(error) if isinstance(error, OSError) else in_the_systems_words(error)
+    return one_line(redact(message), 200).rstrip(".") or type(error).__name__
 
 
 def _visible_result(text: str) -> str:
@@ -510,8 +510,8 @@ def _block_text(block: "types.ContentBlock") -> str:
         case "text":
             return block.text
         case "resource":
-            held = getattr(block.resource, "text", None)
-            return f"{block.resource.uri}:\n{held}" if held else f"[{block.resource.uri}]"
+            text = getattr(block.resource, "text", None)
+            return f"{block.resource.uri}:\n{text}" if text else f"[{block.resource.uri}]"
         case "resource_link":
             return f"[{block.name}: {block.uri}]"
         case kind:
@@ -602,20 +602,20 @@ async def _over_stdio(
         limit=LINE_BYTES,
     )
     assert process.stdin and process.stdout and process.stderr  # noqa: PT018 - they are pipes
-    tell, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    write, told = anyio.create_memory_object_stream[SessionMessage](0)
-    reading = asyncio.create_task(_read(process.stdout, tell))
+    incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+    reading = asyncio.create_task(_read(process.stdout, incoming))
     ended = asyncio.create_task(_wait_for_end(process, reading))
     tasks = [
         reading,
         ended,
-        asyncio.create_task(_write(process.stdin, told)),
+        asyncio.create_task(_write(process.stdin, outgoing)),
         asyncio.create_task(_keep_tail(process.stderr, stderr)),
     ]
     try:
         yield read, write, ended
     finally:
-        for stream in (tell, read, write, told):
+        for stream in (incoming, read, write, outgoing):
             stream.close()
         if await settled(_close(process, tasks)):
             raise asyncio.CancelledError
@@ -633,13 +633,13 @@ async def _close(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Ta
     await asyncio.sleep(0)
 
 
-async def _read(stdout: asyncio.StreamReader, tell: Any) -> str:
+async def _read(stdout: asyncio.StreamReader, incoming: Any) -> str:
     """Forward the server's messages; return why reading ended."""
     from anyio import BrokenResourceError, ClosedResourceError
     from mcp.shared.message import SessionMessage
 
     with suppress(BrokenResourceError, ClosedResourceError, ConnectionError):
-        async with tell:
+        async with incoming:
             while True:
                 try:
                     line = await stdout.readline()
@@ -649,7 +649,7 @@ async def _read(stdout: asyncio.StreamReader, tell: Any) -> str:
                 if not line:
                     break
                 if (message := read_message(line)) is not None:
-                    await tell.send(SessionMessage(message))
+                    await incoming.send(SessionMessage(message))
     return _HAS_ENDED
 
 
@@ -674,18 +674,18 @@ async def _wait_for_end(process: asyncio.subprocess.Process, reading: asyncio.Ta
     return reading.result() if reading.done() else _HAS_ENDED
 
 
-async def _write(stdin: asyncio.StreamWriter, told: Any) -> None:
+async def _write(stdin: asyncio.StreamWriter, outgoing: Any) -> None:
     with suppress(ConnectionError):
-        async for each in told:
+        async for each in outgoing:
             line = each.message.model_dump_json(by_alias=True, exclude_unset=True)
             stdin.write(f"{line}\n".encode())
             await stdin.drain()
 
 
-async def _keep_tail(stderr: asyncio.StreamReader, kept: bytearray) -> None:
+async def _keep_tail(stderr: asyncio.StreamReader, tail: bytearray) -> None:
     while data := await stderr.read(4096):
-        kept += data
-        del kept[:-_STDERR_BYTES]
+        tail += data
+        del tail[:-_STDERR_BYTES]
 
 
 async def _terminate(group: int) -> None:

@@ -101,8 +101,8 @@ class SearchMemories(_OverMemory):
             subjects=tuple(subject.casefold() for subject in params.subjects),
             floor=False,
         )
-        said = _search_turns(self._memory, self._session, self._scope, params.query, params.limit)
-        return facts, await said
+        hits = _search_turns(self._memory, self._session, self._scope, params.query, params.limit)
+        return facts, await hits
 
 
 async def _search_turns(
@@ -271,12 +271,12 @@ def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:
     what = f"turn {hit.turn.turn_index}" if hit.turn else f"summary, level {hit.level}"
     where = "this session" if hit.session_id == session_id else hit.where()
     about = [what, where, _date(hit.at, now), ago(hit.at, now), f"Relevance: {hit.relevance}"]
-    said = [hit.summary.text] if hit.summary else []
+    texts = [hit.summary.text] if hit.summary else []
     if hit.turn:
-        said = [f"User: {hit.turn.user_message}", f"Assistant: {answered(hit.turn, query)}"]
+        texts = [f"User: {hit.turn.user_message}", f"Assistant: {answered(hit.turn, query)}"]
     # Reduce a long text to the part that is relevant to the query.
-    said = [passage(each, query, _QUOTED_CHARS) for each in said]
-    lines = [one_line(each, 2 * _QUOTED_CHARS) for each in said if each.strip()]
+    texts = [passage(each, query, _QUOTED_CHARS) for each in texts]
+    lines = [one_line(each, 2 * _QUOTED_CHARS) for each in texts if each.strip()]
     lines += [one_line(hit.since, 2 * _QUOTED_CHARS)] if hit.since else []
     return "\n  ".join([f"- [{', '.join(about)}]", *lines])
 
@@ -302,14 +302,14 @@ def _outcome(done: Remembered) -> ToolOutput:
     if memory is None or done.action == "refused":
         raise ToolFailure(done.note or "Not remembered.")
     note = f" {done.note}" if done.note else ""
-    said = memory_entry(memory, utc_now().astimezone())
+    entry = memory_entry(memory, utc_now().astimezone())
     heads = {"known": "Already known", "updated": "Updated"}
     head = heads.get(done.action, "Remembered")
     old = [f"- {one_line(each.content, 200)}" for each in done.superseded]
     before = "\n".join(["\nIt replaces:", *old]) if old else ""
     written = written_event(done)
     return ToolOutput(
-        text=f"{head}:\n{said}{before}" + (f"\nNote:{note}" if note else ""),
+        text=f"{head}:\n{entry}{before}" + (f"\nNote:{note}" if note else ""),
         display=head.lower() + (f":{note}" if note else ""),
         data={"memory_id": memory.memory_id},
         written=(written,) if written else (),
@@ -427,7 +427,7 @@ class BrainSearch(AgentTool):
     async def run(self, params: Params) -> ToolOutput:
         """Return code and memories in one list, best first, each hit labelled."""
         problems: list[str] = []
-        code, facts, said = await asyncio.gather(
+        code, facts, turns = await asyncio.gather(
             _or_problem(self._find(params.query, params.limit), problems),
             _or_problem(self._facts(params), problems),
             _or_problem(self._search_turns(params), problems),
@@ -439,7 +439,7 @@ class BrainSearch(AgentTool):
         columns: list[list[tuple[str, CodeHit | None]]] = [
             [(self._code_entry(hit), hit) for hit in code],
             [(_labelled(fact_entry(hit, now)), None) for hit in facts],
-            [(_labelled(hit_entry(hit, params.query, own, now)), None) for hit in said],
+            [(_labelled(hit_entry(hit, params.query, own, now)), None) for hit in turns],
         ]
         # Scores of different kinds are not comparable: each hit goes by its rank in its own list.
         entries = [each for row in zip_longest(*columns) for each in row if each][: params.limit]

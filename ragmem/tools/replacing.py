@@ -155,8 +155,8 @@ def _no_match(text: str, old: str) -> NoMatch:
         line_chars=_SHOWN_CHARS,
         max_bytes=_SHOWN_LINES * _SHOWN_CHARS,
     )
-    told = f"{message} The closest text is at line {near + 1}"
-    return NoMatch(f"{told}; copy what you want to replace exactly:\n{page.body}", shown=f"{told}.")
+    hint = f"{message} The closest text is at line {near + 1}"
+    return NoMatch(f"{hint}; copy what you want to replace exactly:\n{page.body}", shown=f"{hint}.")
 
 
 def _nearest(lines: list[str], wanted: list[str]) -> int | None:

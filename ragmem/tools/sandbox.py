@@ -325,8 +325,8 @@ def _failure_of(program: Path, *options: str, passed: tuple[int, ...] = ()) -> s
         return f"{program} does not run ({error})"
     if done.returncode == 0:
         return ""
-    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return f"{program} does not work here ({said[-1] if said else done.returncode})"
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return f"{program} does not work here ({lines[-1] if lines else done.returncode})"
 
 
 class Sandbox:
@@ -403,7 +403,7 @@ class Sandbox:
             each for each in self.settings.write if not os.path.lexists(os.path.expanduser(each))
         )
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Describe the sandbox on one line."""
         if self.settings.mode == "off":
             return "off (sandbox.mode): commands can do whatever you can do"

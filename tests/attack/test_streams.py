@@ -8,7 +8,8 @@ from ragmem.errors import LLMError, StreamCut
 from ragmem.llm.base import Assembler
 from ragmem.text import clean
 from tests.attack.torrent import HEAD, Torrent, event
-from tests.llm.adapters import Connect, complete, feed, litellm_client, openai_client
+from tests.fakes.llm_server import Answer, LLMServer
+from tests.llm.adapters import Connect, ask, complete, feed, litellm_client, openai_client
 from tests.llm.test_openai_client import RawServer
 
 _JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
@@ -36,6 +37,9 @@ async def test_a_server_that_drips_without_an_event_has_timed_out(kind: str) -> 
 
 @pytest.mark.parametrize("connect", [openai_client, litellm_client])
 async def test_a_stream_that_drips_after_words_has_timed_out(connect: Connect) -> None:
+    with LLMServer([Answer("ok")]) as ready:
+        # What litellm imports with its first request counts as the server's silence.
+        await ask(connect, ready.url)
     with Torrent(b": keep-alive\n\n", head=HEAD + event({"content": "Well, "}), pause_s=0.1) as s:
         llm = connect(s.url, timeout_s=3.0)
         assembler = Assembler()

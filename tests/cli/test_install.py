@@ -209,7 +209,7 @@ def test_a_secret_beside_the_change_is_not_shown(ragmem: Ragmem) -> None:
     assert secret in claude.read_text()
 
 
-PATIENT = "import sys, ragmem.cli.hook as h; h._WITHIN_S = 60.0; sys.exit(h.answer(sys.argv[1]))"
+PATIENT = "import sys, ragmem.cli.hook as h; h._TIMEOUT_S = 60.0; sys.exit(h.answer(sys.argv[1]))"
 
 
 def _hooked(

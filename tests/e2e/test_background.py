@@ -144,7 +144,7 @@ def test_one_process_at_most(world: World) -> None:
         time.sleep(0.02)
     # Each turn was summed up once, whoever did it.
     asked = [request.body["messages"] for request in world.asked_small()]
-    sent = [messages[-1]["content"] for messages in asked if "Sum up" in messages[0]["content"]]
+    sent = [messages[-1]["content"] for messages in asked if "Summarize" in messages[0]["content"]]
     for number in range(4):
         of_turns = [text for text in sent if f"Question {number}" in text]
         assert 1 <= len(of_turns) <= 2  # its turn's, and perhaps its session's

@@ -80,7 +80,7 @@ Answer y or yes to join them. Run `ragmem sessions list --join` to try again.
     assert prompts(ragmem, two, "--limit", "9") == {"In two again"}
     code, shown = join(ragmem, two, "y")
     # The terminal's rows end where the folder's name lets them.
-    assert (code, "already; there is no other to join" in " ".join(shown.split())) == (2, True)
+    assert (code, "there is no other to join" in " ".join(shown.split())) == (2, True)
 
 
 def test_the_first_chat_of_a_second_clone_asks_whether_both_are_one_project(

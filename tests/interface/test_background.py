@@ -176,7 +176,7 @@ async def test_turns_while_the_store_is_away(spot: Spot, monkeypatch: pytest.Mon
                 for text in ("second", "third")
             ]
             assert [turn.turn_index for turn in kept] == [0, 0]
-            assert any("away" in notice for notice in memory.notices())
+            assert any("unavailable" in notice for notice in memory.notices())
             with pytest.raises(StoreUnavailable):
                 await memory.load_session(session_id)
         async with asyncio.timeout(60):

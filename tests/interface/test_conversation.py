@@ -403,7 +403,7 @@ async def test_out_and_in_again(memory: OpenMemory, spot: Spot) -> None:
         assert (turn["assistant_message"], turn["reasoning"]) == ("It is in auth.py.", "as found")
         assert [call["tool_name"] for call in turn["tool_calls"]] == ["find_symbol"]
         assert "vectors" not in str(exported)
-        with pytest.raises(UsageError, match="here already"):
+        with pytest.raises(UsageError, match="already here"):
             await agent.import_conversation(exported)
         copy = await agent.import_conversation(json.loads(json.dumps(exported)), as_new=True)
         assert copy.uuid != talk.uuid

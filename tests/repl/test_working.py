@@ -44,7 +44,7 @@ def test_a_server_is_run_outside_of_the_sandbox_by_a_key_and_reached(house: Hous
         chat.send("o", shows=r"^Allow this command outside the sandbox, with all")
         assert "▸" not in chat.screen
         chat.send("\x1b", shows=r"^Allow this command\?")
-        chat.send("o", shows=r"^Allow this command outside of the sandbox")
+        chat.send("o", shows=r"^Allow this command outside the sandbox")
         chat.send("p", shows=rf"1 outside_sandbox\(exec python3 -m http.server {port} --bind")
         chat.send("1", shows=r"^Where is outside_sandbox")
         chat.send("p")

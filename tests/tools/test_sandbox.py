@@ -372,7 +372,7 @@ async def test_without_one_nothing_is_allowed_that_was_not(make_desk):
     await desk.do("run_command", command="true", outside_sandbox="whatever")
     (asked,) = desk.proposals
     assert (asked.warnings, asked.always) == ((), "exactly this command in this session")
-    assert none.told() == "none: a fake; commands can do whatever you can do"
+    assert none.describe() == "none: a fake; commands can do whatever you can do"
 
 
 def test_a_folder_of_the_settings_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ def test_a_folder_of_the_settings_that_is_not_there_is_told(tmp_path: Path) -> N
     settings = SandboxConfig(write=("~/nope", str(tmp_path)))
     made = Sandbox(settings, mechanism=Mechanism("bubblewrap"))
     assert made.absent == ("~/nope",)
-    assert made.told().endswith("; ~/nope in sandbox.write does not exist")
+    assert made.describe().endswith("; ~/nope in sandbox.write does not exist")
 
 
 async def test_where_it_is_required_no_command_runs_without(make_desk, sandbox: Made):

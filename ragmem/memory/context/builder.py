@@ -326,10 +326,7 @@ class ContextBuilder:
     def _fitting_parts(
         self, request: ContextRequest, material: Material, pinned: Part, *, room: int
     ) -> list[Part]:
-        """Return the recalled sections, scaled down until they fit into `room`.
-
-        Sections with a minimum size may need several steps.
-        """
+        """Return the recalled sections, scaled down in a few steps until they fit into `room`."""
         squeeze, parts = 1.0, list[Part]()
         for _ in range(_SQUEEZES + 1):
             of = partial(self.chars, squeeze=squeeze)
@@ -484,10 +481,7 @@ def _rows(passage: CodePassage) -> list[_Row]:
 def _entry(
     passage: CodePassage, path: str, rows: Sequence[_Row], limit: int, *, brief: bool
 ) -> tuple[str, list[int]]:
-    """Return heading and lines within `limit` characters, and the numbers of the lines.
-
-    Both are empty if there is no room.
-    """
+    """Return heading and lines within `limit` characters, and the lines' numbers, or nothing."""
     about = f"[{_label(passage, path)}]"
     if not brief:
         about += f" {passage.why}" if passage.why else ""

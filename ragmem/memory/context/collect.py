@@ -524,10 +524,7 @@ class Collector:
     async def _known(
         self, request: ContextInput
     ) -> tuple[Profile, list[MemoryRecord], list[FactHit]]:
-        """Return profile, preferences and facts, as the strategy includes them.
-
-        Also reads the pinned memories.
-        """
+        """Return profile, preferences and facts for the strategy; also read the pinned memories."""
         facts, with_person = self._facts, request.strategy != "relevant"
         if facts is None:
             return Profile(), [], []

@@ -42,10 +42,7 @@ def messages_of(turns: Sequence[Turn]) -> list[HistoryMessage]:
 
 
 def digests_of(turns: Sequence[Turn], summaries: Mapping[str, str]) -> dict[int, str]:
-    """Return summaries, given by turn id, by the position of the turn's last message.
-
-    That is the position in `messages_of` the same turns.
-    """
+    """Return summaries, given by turn id, by the position of the turn's end in `messages_of`."""
     ends = accumulate(len(_said(turn)) for turn in turns)
     return {
         end - 1: summaries[turn.turn_id]

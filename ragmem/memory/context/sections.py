@@ -150,10 +150,7 @@ class Entries:
         )
 
     def part(self, name: str, text: str = "", *, of: int) -> Part:
-        """Return the section, with the texts as lines or as `text`; empty if none fits.
-
-        `of` is how many items there were in all.
-        """
+        """Return the section of `of` items, as lines or as `text`; it is empty if none fits."""
         return Part(
             name=name,
             text=(text or "\n".join([self._heading, *self.texts])) if self.texts else "",

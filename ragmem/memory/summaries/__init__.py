@@ -62,7 +62,7 @@ def thread_summary_due(session: Session, *, every: int) -> bool:
     return session.message_count // every > session.summarized_count // every
 
 
-def has_rested(session: Session, now: datetime) -> bool:
+def is_idle(session: Session, now: datetime) -> bool:
     """Whether a session with messages that its summary does not cover has been idle for a while."""
     behind = session.message_count > session.summarized_count
     return behind and now - session.last_activity_at >= _IDLE
@@ -112,10 +112,7 @@ async def to_roll_up(store: Store, session_id: str, level: int) -> list[Summary]
 
 
 async def _in_order(store: Store, found: Sequence[Summary]) -> tuple[list[Summary], dict[str, int]]:
-    """Sort summaries by the last turn that each covers, not by when they were made.
-
-    Also returns the characters of the turns by id.
-    """
+    """Sort summaries by the last turn that each covers; also return characters by turn id."""
     last: dict[str, str] = {}
     above = {s.summary_id: s for s in found if s.covers}
     while above:
@@ -131,10 +128,7 @@ async def _in_order(store: Store, found: Sequence[Summary]) -> tuple[list[Summar
 
 
 async def renewable(store: Store, session_id: str) -> list[tuple[Summary, list[Summary]]]:
-    """Return extractive summaries of level 2 and up over ones that a model made, with those.
-
-    The lowest level comes first.
-    """
+    """Return extractive summaries of level 2 and up over a model's, with those, lowest first."""
     found = await store.summaries(session_id)
     by_id = {summary.summary_id: summary for summary in found}
     out = []
@@ -312,7 +306,7 @@ def bounded(found: Digest, *, text_chars: int) -> Digest:
     A text longer than the prompt allows is cut after a sentence.
     """
     return Digest(
-        text=clip_sentences(telling_line(found.text, "text"), text_chars),
+        text=clip_sentences(required_line(found.text, "text"), text_chars),
         key_findings=plain_lines(found.key_findings, FINDING_CHARS, MAX_FINDINGS),
         topics=plain_lines(found.topics, TOPIC_CHARS, MAX_TOPICS),
     )
@@ -396,7 +390,7 @@ def plain_line(text: str) -> str:
     return one_line(text, _LONGEST_ESCAPE * len(text))
 
 
-def telling_line(text: str, name: str) -> str:
+def required_line(text: str, name: str) -> str:
     """Return the text on one line; ValueError, naming the answer's field, if it is empty."""
     line = plain_line(text)
     if not any(map(str.isalnum, line)):

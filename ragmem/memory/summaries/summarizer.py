@@ -371,7 +371,7 @@ class Summarizer:
         new = () if are_known else since
         return digest.text if digest else thread_text(previous, new, text_chars=limit)
 
-    def digest_of_rest(self, previous: str | None, since: Sequence[Summary]) -> str:
+    def idle_summary(self, previous: str | None, since: Sequence[Summary]) -> str:
         """Return a session's own summary, extended by its turns' summaries, without a model."""
         limit = self._config.max_tokens * _CHARS_PER_TOKEN
         room = limit // 2 if previous else limit
