@@ -132,7 +132,7 @@ def own_words(message: str) -> str:
 def _without_tagged(text: str) -> str:
     """Remove <system>…</system>, <file>…</file> and the like, which users don't type."""
     folded, kept, at = text.casefold(), [], 0
-    # If casefolding changes the length, offsets don't match: then only lower-case end tags are found.
+    # If casefolding changes the length, offsets don't match: then only lower-case end tags count.
     if len(folded) != len(text):
         folded = text
     unclosed: set[str] = set()
