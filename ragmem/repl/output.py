@@ -315,7 +315,7 @@ def command_block(title: str, event: ToolFinished) -> RenderableType:
 
 def to_person(said: str) -> str:
     """Return what the agent is told of a command that was stopped, in words for who stopped it."""
-    who = "Stopped by the person"
+    who = "Stopped by the user"
     return f"Stopped by you{said.removeprefix(who)}" if said.startswith(who) else said
 
 

@@ -425,11 +425,11 @@ class Sandbox:
         unreached = self.settings.network != "all" and _UNREACHABLE.search(output)
         if not unreached and not _REFUSALS.search(output):
             return ""
-        outside = "Only the person can change that (sandbox.mode is `required`)."
+        outside = "Only the user can change that (sandbox.mode is `required`)."
         if self.settings.mode != "required":
             outside = (
                 "If that is why it failed and there is no way around it, call run_command again "
-                "with `outside_sandbox` saying why: the person is asked."
+                "with `outside_sandbox` saying why: the user is asked."
             )
         apart = (
             "What runs outside it can only be reached from outside. " if self.keeps_ports else ""
