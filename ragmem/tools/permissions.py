@@ -357,7 +357,7 @@ class PermissionRules:
         rules = self._denials(tool)
         return next((text for text, rule in rules if not (rule.pattern and asks)), "")
 
-    def for_no_tool(self, known: Container[str]) -> list[str]:
+    def for_unknown_tools(self, known: Container[str]) -> list[str]:
         """Return the rules for unknown tools: not ragmem's own, in `known`, or a server's."""
         written = [*self.allow, *self.allow_here, *self.flags, *self._deny_texts]
         named = [(text, read_rule(text).tool) for text in dict.fromkeys(written)]

@@ -448,7 +448,7 @@ def _guarded(
         guard, started = process.pid, subprocess_guard.started_at(process.pid)
 
         def find() -> list[int]:
-            return subprocess_guard.belonging(guard, started, mark) or []
+            return subprocess_guard.processes_of(guard, started, mark) or []
 
         try:
             reason = _pump(process.stdout.fileno(), ours, guard, timeout_s, output, stop, look)
@@ -469,14 +469,14 @@ def _guarded(
             output.close()
     status, leftovers = map(int, answer.split()) if answer else (None, 0)
     named = tuple(f"{pid} ({one_line(subprocess_guard.name_of(pid), 40)})" for pid in left)
-    is_seen = subprocess_guard.belonging(guard, started, mark) is not None
+    is_seen = subprocess_guard.processes_of(guard, started, mark) is not None
     return Ended(reason, status, leftovers, named if is_seen else None)
 
 
 def _reap_guard(guard: "subprocess.Popen[bytes]") -> None:
     """Wait for the guard to exit, but kill one that can't."""
     deadline = time.monotonic() + _STOP_S
-    while guard.poll() is None and not subprocess_guard.is_held(guard.pid):
+    while guard.poll() is None and not subprocess_guard.is_stopped(guard.pid):
         if time.monotonic() > deadline:
             break
         time.sleep(0.005)
@@ -512,7 +512,7 @@ def _pump(
                 return "endless"
         elif line.fileno() in ready:
             return "exit"
-        if subprocess_guard.is_held(guard):
+        if subprocess_guard.is_stopped(guard):
             return "held"
         if time.monotonic() > deadline:
             return "timeout"
@@ -522,7 +522,7 @@ def _pump(
 def _guard_answer(line: socket.socket, guard: int) -> bytes:
     line.settimeout(_TICK_MS / 1000)
     deadline = time.monotonic() + _STOP_S
-    while time.monotonic() < deadline and not subprocess_guard.is_held(guard):
+    while time.monotonic() < deadline and not subprocess_guard.is_stopped(guard):
         try:
             return line.recv(64)
         except TimeoutError:

@@ -219,7 +219,7 @@ async def test_wrong_arguments_are_answers(ragmem: Ragmem, monkeypatch: pytest.M
         )
 
 
-async def test_what_is_hostile_stays_quoted(
+async def test_what_is_hostile_stays_framed_result(
     ragmem: Ragmem, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with within(ragmem, monkeypatch) as session:
@@ -355,9 +355,9 @@ def memory_peak(pid: int) -> int:
 
 
 def test_what_is_too_long_alone_is_told_in_part() -> None:
-    from ragmem.cli.mcp import _quoted
+    from ragmem.cli.mcp import _framed_result
 
-    told = _quoted(["x" * 100_000, "y" * 10])
+    told = _framed_result(["x" * 100_000, "y" * 10])
     assert len(told) < 25_000
     assert "characters left out" in told
     assert "y" * 10 in told

@@ -77,8 +77,11 @@ def test_a_profile_learns_from_preferences_with_confirmation(ragmem: Ragmem) -> 
         ("1 of 3  I like short answers.", ""),
         ("[y: as answers, or type another key; Enter: no; q: quit] ", "y\n"),
         ("2 of 3  I prefer tabs to spaces.", "a=b\n"),
-        ("A key is a short word", "answers\n"),
-        ("answers is I like short answers.; choose another key.", "Indentation style\n"),
+        ("A key is a single word", "answers\n"),
+        (
+            "answers is already set to I like short answers.; choose another key.",
+            "Indentation style\n",
+        ),
         ("3 of 3  I write in French to my customers.", "\n"),
         ("Added 2 preferences to your profile.", ""),
     ):
