@@ -156,15 +156,15 @@ def latest_of(
 
 
 def _turn_rows(turns: Sequence[Turn]) -> list[PickRow]:
-    now, gone = datetime.now(UTC), taken_back(turns)
-    return [_turn_row(t, now, gone.get(t.turn_id, ())) for t in reversed(turns) if not t.is_undo]
+    now, undone = datetime.now(UTC), taken_back(turns)
+    return [_turn_row(t, now, undone.get(t.turn_id, ())) for t in reversed(turns) if not t.is_undo]
 
 
-def _turn_row(turn: Turn, now: datetime, gone: Collection[str]) -> PickRow:
+def _turn_row(turn: Turn, now: datetime, undone: Collection[str]) -> PickRow:
     calls = (call for call in turn.tool_calls if not call.is_undo)
     accesses = (each for call in calls for each in extract_accessed_files(call))
-    changed = {each.path for each in accesses if each.access_type == "write"}.difference(gone)
-    files = counted(len(changed), "file") if changed else "undone" if gone else ""
+    changed = {each.path for each in accesses if each.access_type == "write"}.difference(undone)
+    files = counted(len(changed), "file") if changed else "undone" if undone else ""
     return PickRow(
         key=str(turn.turn_index),
         text=turn.asked,

@@ -83,8 +83,7 @@ def style_of(theme: Theme) -> Style:
 class ChatTerminal(Vt100_Output):
     """An output that, unless `erases`, lets its renderer move to its first row without erasing.
 
-    Each write is a synchronized update, which a terminal shows in one go or does not understand
-    and ignores.
+    Each write is a synchronized update; terminals that do not support these ignore the mark.
     """
 
     erases = True
@@ -184,14 +183,16 @@ _MAX_STORED_CHARS = 20_000
 class KeyParser(Vt100Parser):
     """Parses a terminal's input into keys, except for its replies about its background colour.
 
-    `told` is called with the colour in each reply.
+    `on_background` is called with the colour in each reply.
     """
 
     def __init__(
-        self, take: Callable[[KeyPress], None], told: Callable[[str], None] = lambda _: None
+        self,
+        take: Callable[[KeyPress], None],
+        on_background: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(take)
-        self._on_background = told
+        self._on_background = on_background
         self._held = ""
         """Input that may be the beginning of a reply."""
 
@@ -262,10 +263,7 @@ class PromptHistory(FileHistory):
         super().__init__(file)
 
     def remember(self, text: str, shown: str) -> None:
-        """Add a prompt: folded in memory, whole in the file unless it is very long.
-
-        Secrets are redacted in both.
-        """
+        """Add a prompt, redacted: folded in memory; whole in the file unless it is very long."""
         kept = redact(clean(text if len(text) <= _MAX_STORED_CHARS else shown))
         folded = redact(clean(shown))
         if self.get_strings()[-1:] not in ([kept], [folded]):
@@ -289,10 +287,7 @@ class PromptHistory(FileHistory):
 
 
 def earlier_prompts(history: PromptHistory, pastes: Pastes) -> PickQuestion:
-    """Return the question that picks a prompt of the history; its key is the prompt itself.
-
-    Each prompt is listed once, the newest first.
-    """
+    """Return the question for an earlier prompt: each once, the newest first, its own key."""
 
     async def rows() -> list[PickRow]:
         found = dict.fromkeys([prompt async for prompt in history.load()])

@@ -246,8 +246,8 @@ def _parts(context: Context, width: int, *, items: bool) -> Iterator[Text]:
             (filled, "cyan"),
             (f"  {_summary_of_items(section)}".rstrip(), "dim"),
         )
-        for said, chars in _items(section) if items else ():
-            yield clipped((f"{'':{column}}  {_tokens(chars):>5}  ", "dim"), (_line(said), ""))
+        for label, chars in _items(section) if items else ():
+            yield clipped((f"{'':{column}}  {_tokens(chars):>5}  ", "dim"), (_line(label), ""))
     if frame > 0:
         yield clipped((f"{_HEADINGS:<{column}}  {_tokens(frame):>5}", "dim"))
 
@@ -387,8 +387,8 @@ def call_rows(turn: Turn) -> list[RenderableType]:
     if (more := len(turn.tool_calls) - _MAX_CALLS) > 0:
         rows.append(clipped((f"  … {counted(more, 'earlier call')}", "dim")))
     for call in turn.tool_calls[-_MAX_CALLS:]:
-        if said := one_line(without_markdown(call.preamble[:_QUOTED_CHARS]), _FACT_CHARS):
-            rows.append(clipped((f"  {said}", "")))
+        if text := one_line(without_markdown(call.preamble[:_QUOTED_CHARS]), _FACT_CHARS):
+            rows.append(clipped((f"  {text}", "")))
         rows.append(_call_row(call))
     return rows
 
