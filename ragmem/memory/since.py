@@ -423,7 +423,7 @@ class Aftermath:
         same matter; empty if there is none."""
         texts, at = _stated(turn), turn.timestamp
         if self.is_taken_back(turn):
-            return f"Said on {at.astimezone():%Y-%m-%d}; the person has undone its edits since"
+            return f"Said on {at.astimezone():%Y-%m-%d}; the user has undone its edits since"
         since = self._over(turn, _said(turn), _OVERWRITTEN) or self._choice_over(turn)
         return _beside(since or self.revised(texts, at) or self._on_the_same(turn), at)
 

@@ -1,6 +1,4 @@
-"""What the chat tells of itself: the row below the prompt, the window's title, the settings,
-jobs and servers.
-"""
+"""The chat's own state: status line, window title, settings, jobs and MCP servers."""
 
 import asyncio
 import json
@@ -38,8 +36,8 @@ MODES: dict[PermissionMode, tuple[str, str, str, str]] = {
         "danger", "everything allowed", "never asks", "all allowed"
     ),
 }  # fmt: skip
-"""How each mode is shown in the row, its name there (the usual one has none), what it does, and its
-name where there is little room."""
+"""Each mode's style, its name in the status line (the default has none), what it does, and its
+short name for narrow terminals."""
 _VALUE_CHARS, _PREVIEW_MARGIN = 15, 6
 
 
@@ -76,7 +74,7 @@ async def jobs(said: str, chat: ChatSession) -> None:
 
 
 async def status(_: str, chat: ChatSession) -> None:
-    """Show what answers, where all is kept, and what goes on."""
+    """Run `/status`: show model, session, mode, sandbox, store and background work."""
     app = chat.app
     effort = f", effort {chat.agent.effort}" if chat.agent.effort else ""
     name = f"{one_line(chat.called, 80)} · " if chat.is_named else ""
@@ -100,12 +98,12 @@ async def status(_: str, chat: ChatSession) -> None:
 
 
 async def sandbox(chat: ChatSession) -> str:
-    """Return what commands run in."""
+    """Return a description of the sandbox in which commands run."""
     return visible(await asyncio.to_thread(chat.app.sandbox.describe))
 
 
 async def kept(app: "App") -> tuple[str, str]:
-    """Return whether what is said is kept, and where all is."""
+    """Return whether this chat is recorded, and which store is used."""
     try:
         found = await (await app.store()).info()
     except StoreError as error:
@@ -118,7 +116,7 @@ async def kept(app: "App") -> tuple[str, str]:
 
 
 async def servers(_: str, chat: ChatSession) -> None:
-    """Show the servers whose tools the agent may use, how each is, and what it has."""
+    """Run `/mcp`: show the MCP servers with their states and tools."""
     rows = []
     for server in chat.app.servers.all if chat.app.servers else ():
         tools = ", ".join(tool.name for tool in server.tools)
@@ -131,7 +129,7 @@ async def servers(_: str, chat: ChatSession) -> None:
 
 
 async def compact(_: str, chat: ChatSession) -> None:
-    """Say why there is nothing to compact."""
+    """Run `/compact`: explain why compacting is not needed."""
     said = (
         "No need to compact: however long the conversation, each request has only its newest "
         "turns and what is relevant of the rest. Nothing is lost: /context shows what is sent, "
@@ -143,7 +141,7 @@ async def compact(_: str, chat: ChatSession) -> None:
 
 
 async def settings(said: str, chat: ChatSession) -> None:
-    """Run `/config [word]` and `/config key value`; a change holds from the next start on."""
+    """Run `/config [word]` and `/config key value`; a change takes effect at the next start."""
     if not said:
         return await _choose_settings(chat)
     first, _, value = said.partition(" ")
@@ -151,7 +149,7 @@ async def settings(said: str, chat: ChatSession) -> None:
         return _keep_setting(first, value.strip(), chat)
     about, word = notes(), said.casefold()
     told = {key: " ".join((key, about[key], *choices(key))).casefold() for key in keys()}
-    begins = re.compile(rf"(?<![^\W_]){re.escape(word)}")  # `vi` is in `provider`
+    begins = re.compile(rf"(?<![^\W_]){re.escape(word)}")  # `vi` should not match `provider`
     found = [key for key in told if begins.search(told[key])]
     found = found or [key for key in told if word in told[key]]
     if not found:
@@ -177,7 +175,7 @@ def _keep_setting(key: str, value: str, chat: ChatSession) -> None:
 
 
 async def _choose_settings(chat: ChatSession) -> None:
-    """Let settings be looked at and changed, until the person leaves the list or has to type."""
+    """Let the user view and change settings, until they leave the list or have to type a value."""
     about, terminal, picked = notes(), chat.output.terminal, ""
     width = max(1, chat.output.width - _PREVIEW_MARGIN)
 
@@ -214,9 +212,9 @@ async def _choose_settings(chat: ChatSession) -> None:
 
 
 def _held(value: object, place: str, now: str) -> tuple[str, str]:
-    """Return what a setting is and where that is from; also what it will be, if the file says so.
+    """Return a setting's current value and its origin, and the value after a restart if different.
 
-    What neither the file nor a variable says is the command line's.
+    A value that comes from neither the file nor a variable comes from the command line.
     """
     will_be = _spelled(value)
     if place not in (OWN_FILE, DEFAULT):
@@ -229,7 +227,7 @@ def _held(value: object, place: str, now: str) -> tuple[str, str]:
 
 
 async def theme(name: str, chat: ChatSession) -> None:
-    """Run `/theme [name]`: another one is painted in at once, and kept."""
+    """Run `/theme [name]`: switch to a theme at once, and store the choice."""
     output = chat.output
     before = output.colors.name
     if not name:
@@ -249,7 +247,7 @@ async def theme(name: str, chat: ChatSession) -> None:
 
 
 def _values(chat: ChatSession) -> dict[str, str]:
-    """Each setting as it holds now, by its dotted key."""
+    """Return the current value of each setting by its dotted key."""
     found = {}
     for key in keys():
         value: object = chat.app.config
@@ -263,54 +261,54 @@ def _spelled(value: object) -> str:
     return visible(redact(json.dumps(value, ensure_ascii=False, default=str)))
 
 
-# --- the row below the prompt ------------------------------------------------
+# --- the status line below the prompt ----------------------------------------
 
 BAR_CELLS = 10
 _NAME_CELLS, _SHORT_NAME_CELLS = 30, 12
 _BESIDES = 9
-"""From this rank on a piece is left out before another one is shortened."""
+"""Pieces of this rank or higher are left out before any piece is shortened."""
 _FULL, _NEARLY_FULL = 0.9, 0.75
 _CENT, _LEAST_USD = 0.1, 0.001
 CYCLE: tuple[PermissionMode, ...] = ("default", "acceptEdits", "plan")
-"""Modes that one key goes through. None of them lets everything pass."""
+"""The modes that Shift-Tab cycles through, without the one that allows everything."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What the row tells."""
+    """The values that the status line shows."""
 
     model: str
     session: str
-    """Its name, or the short id of one that has none."""
+    """The session's name, or its short id if it has none."""
     is_named: bool = True
     mode: PermissionMode = "default"
     always_count: int = 0
-    """How many things the person has allowed always, in this session."""
+    """How many things the user has always allowed in this session."""
     tokens: int = 0
-    """Of the last request and its answer; 0 before the first."""
+    """Tokens of the last request and its answer; 0 before the first."""
     window: int | None = None
-    """Tokens that the model can take in."""
+    """The model's context window, in tokens."""
     cost_usd: float | None = None
-    """Of the session, with its background work; None where a price is not known."""
+    """Cost of the session with its background work; None if a price is unknown."""
     doing: str = ""
-    """What goes on in the background."""
+    """The current background work."""
     jobs: int = 0
-    """Commands that run in the background."""
+    """Number of commands running in the background."""
     keeps: bool = True
-    """Whether anything is kept of what is said."""
+    """Whether the session is stored."""
     sandboxed: bool | None = None
     """Whether commands run in a sandbox; None until that is known."""
     branch: str = ""
-    """That the folder is on."""
+    """The folder's Git branch."""
 
 
 class _Piece(msgspec.Struct, frozen=True):
-    """Part of the row; of those that are shown the highest `rank` goes first."""
+    """A part of the status line; those with the highest `rank` are left out first."""
 
     rank: int
     style: str
     text: str
     short: str = ""
-    """What says the same in less room, where there is such."""
+    """A shorter form, if there is one."""
     right: bool = False
 
 
@@ -318,9 +316,9 @@ _NO_SANDBOX = _Piece(1, "warning", "no sandbox")
 
 
 def toolbar(status: Status, columns: int) -> Line:
-    """Return the row: who and how on the left, how much on the right, within so many columns.
+    """Return the status line within `columns`: model, session and mode left, usage right.
 
-    Words are shortened before one that matters is left out.
+    Pieces are shortened before one that matters is left out.
     """
     shown = [*_left(status), *_right(status, columns)]
     while True:
@@ -352,13 +350,13 @@ def _row(shown: list[_Piece], given: list[_Piece], columns: int) -> list[tuple[s
 
 
 def next_mode(mode: PermissionMode) -> PermissionMode:
-    """Return the mode that the key goes to."""
+    """Return the mode that follows when cycling through the modes."""
     at = CYCLE.index(mode) if mode in CYCLE else -1
     return CYCLE[(at + 1) % len(CYCLE)]
 
 
 def dollars(cost_usd: float) -> str:
-    """Show an amount: in cents from ten of them on, below in tenths of them."""
+    """Format an amount, with two decimals from 10 cents on, with three below."""
     if 0 < cost_usd < _LEAST_USD:
         return f"<${_LEAST_USD}"
     return f"${cost_usd:.2f}" if cost_usd >= _CENT or not cost_usd else f"${cost_usd:.3f}"
@@ -387,12 +385,12 @@ def _left(status: Status) -> list[_Piece]:
 
 
 def _names(name: str) -> tuple[str, str]:
-    """A name within the room that it may have, and within less."""
+    """Return a name clipped to its normal and to its short length."""
     return clip_to_width(name, _NAME_CELLS), clip_to_width(name, _SHORT_NAME_CELLS)
 
 
 _WIDE = 60
-"""Columns from which on it is said of what the tokens are."""
+"""From this width on, the number of tokens is labelled."""
 
 
 def _right(status: Status, columns: int) -> list[_Piece]:
@@ -417,16 +415,16 @@ def _cells(row: list[tuple[str, str]]) -> int:
     return sum(display_width(text) for _, text in row)
 
 
-# --- the window's title, and its bell ----------------------------------------
+# --- the window title and the bell --------------------------------------------
 
 LONG_S = 10.0
-"""Who has waited longer for the end of a turn may have gone elsewhere."""
+"""Seconds after which a turn's end rings, because the user may have turned to something else."""
 _TITLE_CHARS = 60
 _PUSH, _POP = "\x1b[22;0t", "\x1b[23;0t"
 
 
 class Attention:
-    """Sets the title and rings, where the person wants that; `send` prints what shows nothing."""
+    """Sets the window title and rings the bell, if enabled; `send` prints control sequences."""
 
     def __init__(
         self,
@@ -438,7 +436,7 @@ class Attention:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._send = send
-        # A bare console prints titles as text.
+        # The Linux console prints titles as text.
         self._has_title = title and environ.get("TERM") != "linux"
         self._has_bell = bell
         self._clock = clock
@@ -446,25 +444,25 @@ class Attention:
         self._shown = ""
 
     def attended(self) -> None:
-        """The person has just done something here."""
+        """Note that the user has just done something here."""
         self._seen_at = self._clock()
 
     def name(self, title: str) -> None:
-        """Show what the chat is about."""
+        """Set the window title to the name of the chat."""
         self._show(f"ragmem: {one_line(visible(title), _TITLE_CHARS)}")
 
     def needs_person(self) -> None:
-        """Show, and ring, that nothing goes on before the person has answered."""
+        """Set the title and ring, because the chat waits for the user's answer."""
         self._show("● ragmem: needs you")
         self._ring()
 
     def ended(self) -> None:
-        """Ring where a turn that has ended was a long one."""
+        """Ring if the turn that ended was a long one."""
         if self._clock() - self._seen_at >= LONG_S:
             self._ring()
 
     def close(self) -> None:
-        """Give the title back that was there before."""
+        """Restore the previous title."""
         if self._shown:
             self._send(f"{_title('')}{_POP}")
             self._shown = ""

@@ -1,8 +1,8 @@
-"""The chat: a terminal, what is typed there, and the agent that answers.
+"""The chat: connects the terminal, the submitted input and the agent.
 
-`run_chat` returns a process' exit code. The prompt comes first; all that is
-heavy is loaded while the person reads and types, and the first prompt can be
-sent before that is done.
+`run_chat` returns the process's exit code. The prompt is shown first; slow imports
+run while the user reads and types, and the first prompt can be sent before they
+finish.
 """
 
 import asyncio
@@ -61,17 +61,17 @@ if TYPE_CHECKING:
 __all__ = ["Opening", "Start", "run_chat"]
 
 Start = Callable[[Callable[[str], None]], "tuple[App, Options]"]
-"""Makes the app; called in a thread while the person types."""
+"""Creates the App; called in a thread while the user types."""
 _EXIT_SIGHUP = 129
-_GONE = (errno.EIO, errno.EPIPE, errno.EBADF, errno.ENXIO)
-_BY_CHOICE = (EXIT_DONE, EXIT_SIGINT)
+_TERMINAL_GONE = (errno.EIO, errno.EPIPE, errno.EBADF, errno.ENXIO)
+_NORMAL_EXITS = (EXIT_DONE, EXIT_SIGINT)
 _EXIT_WITHIN_S, _KILLED_WITHIN_S = 10.0, 1.8
 _TICK_S = 0.5
-_TOLD_WITHIN_S = 1.0
-_OTHERS_S = 3.0
-"""So often a chat that waits looks for turns that others have added to its session."""
+_NOTICE_INTERVAL_S = 1.0
+_OTHERS_INTERVAL_S = 3.0
+"""How often an idle chat checks for turns that other processes added to its session."""
 _STOP_WITHIN_S = 1.0
-_SHOWN_QUEUE = 3
+_MAX_QUEUE_ROWS = 3
 
 
 def run_chat(
@@ -83,13 +83,12 @@ def run_chat(
     look: UiConfig = UiConfig(),  # noqa: B008 - it is frozen
     editing: EditingKeys = "emacs",
 ) -> int:
-    """Chat until the person leaves, and return the exit code.
+    """Chat until the user leaves, and return the exit code.
 
-    Raises RagmemError when the chat could not begin; the terminal is then as it
-    was before.
+    Raises RagmemError if the chat can't start; the terminal is restored first.
     """
 
-    know(secrets_among(environment()))  # a prompt may be sent, and kept, before the app is there
+    know(secrets_among(environment()))  # a prompt may be stored before the App is created
 
     async def chat() -> int:
         left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -101,7 +100,7 @@ def run_chat(
         with restored():
             return asyncio.run(chat())
     except OSError as error:
-        if error.errno in _GONE:  # the terminal was closed
+        if error.errno in _TERMINAL_GONE:  # the terminal was closed
             return _EXIT_SIGHUP
         raise
     finally:
@@ -125,7 +124,7 @@ async def _chat(loop: "ChatLoop", left: asyncio.Future[int]) -> int:
         working.cancel()
         await asyncio.wait({working})
         if left.done() and not left.exception() and not is_foreground():
-            abandon(left.result())  # by a signal, while its shell has the terminal
+            abandon(left.result())  # ended by a signal while the shell has the terminal
         loop.terminal.close()
         await asyncio.wait({typing})
     for task in (working, typing):
@@ -143,11 +142,11 @@ def _color_mode(look: UiConfig) -> ColorMode:
 
 
 def _leave(left: asyncio.Future[int], exit_code: int) -> None:
-    """End the chat; if it can't be ended in order within its time, end it anyhow."""
+    """End the chat; exit forcibly if it does not end in time."""
     if left.done():
         return
     left.set_result(exit_code)
-    within = _EXIT_WITHIN_S if exit_code in _BY_CHOICE else _KILLED_WITHIN_S
+    within = _EXIT_WITHIN_S if exit_code in _NORMAL_EXITS else _KILLED_WITHIN_S
     watch = threading.Timer(within, abandon, (exit_code,))
     watch.daemon = True
     watch.start()
@@ -157,12 +156,12 @@ def _listen(left: asyncio.Future[int]) -> None:
     """Let signals, and errors of callbacks, end the chat."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # What was ignored on purpose (nohup) stays ignored.
+        # Keep a signal ignored that was ignored on purpose (nohup).
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, _leave, left, 128 + number)
 
     def broken(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        # Callbacks are ours and the terminal's; forgotten tasks of libraries end no chat.
+        # Only callbacks are ours or the terminal's; a library's lost task must not end the chat.
         error = context.get("exception")
         if "handle" in context and isinstance(error, BaseException) and not left.done():
             left.set_exception(error)
@@ -171,10 +170,9 @@ def _listen(left: asyncio.Future[int]) -> None:
 
 
 class ChatLoop:
-    """Does what is sent off, one after the other: prompts, slash commands, `!command`s.
+    """Processes submissions in order: prompts, slash commands, `!command`s.
 
-    What the person does at the terminal comes in here, and what is shown around the prompt is asked
-    for here.
+    The terminal calls it when the user does something, and for what to show around the prompt.
     """
 
     def __init__(
@@ -201,20 +199,20 @@ class ChatLoop:
         self._running: asyncio.Task[None] | None = None
         self._stopped_at: float | None = None
         self._seen_to_end = False
-        """The turn that runs has shown its last line: keys are meant for what comes after it."""
+        """Whether the running turn has shown its last line, so that keys apply to what follows."""
         self._view: TurnView | None = None
         self._held: list[tuple[Kind, RenderableType]] | None = None
-        """What the turn has to show while a question stands: a list as long as one does."""
-        # These are there once all is loaded.
+        """Output of the turn that is held back while a question is shown; None without one."""
+        # These are set once everything is loaded.
         self._chat: ChatSession | None = None
         self._readers: set[asyncio.Task[None]] = set()
-        """Commands that only read, beside what runs."""
-        self._beside = ("", Usage())
-        """What the background does, and what it has spent for the session."""
+        """Read-only commands, which run beside a turn."""
+        self._background_state = ("", Usage())
+        """The current background work, and what it has spent for the session."""
         self._attention: Attention | None = None
         self._values: Values | None = None
         self.commands: Mapping[str, str] = {}
-        """The slash commands that can be completed: name to what it is for."""
+        """The descriptions of the slash commands that can be completed, by name."""
         self.terminal: Terminal = PlainTerminal(self)
         if self._mode != "none":
             from ragmem.repl.input import LiveTerminal
@@ -223,7 +221,7 @@ class ChatLoop:
             self.terminal = LiveTerminal(self, history=history, colors=drawn, editing=editing)
 
     async def settle(self) -> None:
-        """Have a running turn recorded as interrupted, before anything is closed."""
+        """Interrupt a running turn, so that its end is recorded before anything is closed."""
         if self._values:
             self._values.close()
         for task in self._readers:
@@ -233,32 +231,32 @@ class ChatLoop:
             await asyncio.wait({self._running}, timeout=_STOP_WITHIN_S)
 
     def say_farewell(self) -> None:
-        """Say the last words."""
+        """Restore the window title and print the session's farewell."""
         if self._attention:
             self._attention.close()
         if self._chat:
             self._chat.say_farewell()
 
-    # --- what the terminal tells ----------------------------------------------
+    # --- called by the terminal -----------------------------------------------
 
     def submit(self, submission: Submission) -> None:
-        """Queue a prompt; what only reads is answered at once beside a running turn."""
+        """Queue a submission; a read-only command during a turn runs at once, beside it."""
         from ragmem.repl.commands import only_reads
 
-        # Not beside another command: what is asked after /new is asked of the new session.
+        # Not beside another command: a command sent after /new applies to the new session.
         if self._view and only_reads(submission.text):
-            task = asyncio.create_task(self._answer_beside(submission))
+            task = asyncio.create_task(self._run_beside(submission))
             self._readers.add(task)
             task.add_done_callback(self._read)
             return
         runs = self._running is not None and not self._running.done() and not self._seen_to_end
         if not submission.shown and (self._chat is None or self._queue or runs):
-            return  # a key does what it does now, or nothing
+            return  # a key's command runs now or not at all
         self._queue.append(submission)
         self._arrived.set()
         self.terminal.refresh()
 
-    async def _answer_beside(self, submission: Submission) -> None:
+    async def _run_beside(self, submission: Submission) -> None:
         from ragmem.repl.commands import run_command
 
         if self._chat:
@@ -272,10 +270,10 @@ class ChatLoop:
     def _read(self, task: asyncio.Task[None]) -> None:
         self._readers.discard(task)
         if not task.cancelled():
-            task.result()  # what it raises is a bug, and ends the chat
+            task.result()  # an exception is a bug, and ends the chat
 
     def stop(self) -> bool:
-        """End what runs; prompts that wait come back into the draft, so that none runs unasked."""
+        """Stop what runs; move queued prompts back into the input, so that none runs unasked."""
         waited = bool(self._queue)
         if waited:
             shown = "\n".join(each.shown for each in self._queue)
@@ -291,10 +289,10 @@ class ChatLoop:
             self._running.cancel()
         return True
 
-    def _typed(self, room: int) -> list[str]:
-        """Take prompts that wait, for the turn that runs, of so many characters at most.
+    def _take_queued(self, room: int) -> list[str]:
+        """Return queued prompts for the running turn, of `room` characters at most.
 
-        What comes behind a command, or behind what is too long, waits for the end.
+        Prompts behind a command or behind one that is too long stay in the queue.
         """
         from ragmem.repl.commands import is_prompt
 
@@ -305,19 +303,19 @@ class ChatLoop:
         return taken
 
     def take_back(self) -> str | None:
-        """Take the last prompt that waits out of the queue."""
+        """Remove the last prompt from the queue and return it; None if the queue is empty."""
         return self._queue.pop().shown if self._queue else None
 
     def values(self, command: str) -> Sequence[tuple[str, str]] | None:
-        """Return what can follow a slash command, or `@`; None where that is anything.
+        """Return the completions after a slash command or `@`; None if anything may follow.
 
-        May be called in any thread. Where there is more later, `Terminal.offer` tells.
+        May be called in any thread. `Terminal.offer` is called when more become known.
         """
         return self._values.of(command) if self._values else None
 
     def live(self, columns: int, rows: int) -> list[Line]:
-        """Return the turn's rows, and below them what is queued."""
-        waiting = [f"queued: {each.shown}" for each in list(self._queue)[:_SHOWN_QUEUE]]
+        """Return the rows of the running turn, with queued prompts below them."""
+        waiting = [f"queued: {each.shown}" for each in list(self._queue)[:_MAX_QUEUE_ROWS]]
         if more := len(self._queue) - len(waiting):
             waiting.append(f"and {more} more")
         if waiting and rows > len(waiting):
@@ -330,13 +328,13 @@ class ChatLoop:
         return queued
 
     def toolbar(self, columns: int) -> Line:
-        """Return model, session, mode, how full the window is, what was spent, what goes on."""
+        """Return the status line: model, session, mode, context, cost and background work."""
         chat = self._chat
         if chat is None:
             return (("dim", "  loading …"),)
         from ragmem.repl.about import Status, toolbar
 
-        doing, spent = self._beside
+        doing, spent = self._background_state
         status = Status(
             model=chat.agent.model,
             session=chat.called,
@@ -355,24 +353,24 @@ class ChatLoop:
         return toolbar(status, columns)
 
     def next_mode(self) -> None:
-        """Go on to the next permission mode; nothing that runs already is asked for again."""
+        """Switch to the next permission mode; running tool calls are not affected."""
         if self._chat:
             from ragmem.repl.about import next_mode
 
             self._chat.use_mode(next_mode(self._chat.options.permission_mode))
             self.terminal.refresh()
 
-    # --- the work ---------------------------------------------------------------
+    # --- processing -------------------------------------------------------------
 
     async def run(self) -> None:
-        """Load, then do what is sent off, until it is cancelled."""
+        """Load everything, then process submissions until cancelled."""
         output, (app, options) = await asyncio.to_thread(self._load)
         async with app:
             chat = self._chat = await self._open(app, options, output)
             from ragmem.repl.choices import Values
 
             self._values = Values(app, self.terminal.offer)
-            self.terminal.offer()  # for what was typed while nothing was known
+            self.terminal.offer()  # for text typed before completions were known
             app.start_background(model=options.model)
             try:
                 while True:
@@ -409,11 +407,11 @@ class ChatLoop:
         self._attention = Attention(
             self.terminal.signal, title=shown.title, bell=shown.bell, environ=environment()
         )
-        self._name(chat)
+        self._update_title(chat)
         return chat
 
-    def _name(self, chat: ChatSession) -> None:
-        """Let the window's title say what this is about."""
+    def _update_title(self, chat: ChatSession) -> None:
+        """Set the window title to the session's name or the folder's."""
         if self._attention:
             self._attention.name(chat.called if chat.is_named else self._cwd.name)
 
@@ -421,13 +419,13 @@ class ChatLoop:
         looked_at = time.monotonic()
         while not self._queue:
             self._arrived.clear()
-            # Not `wait_for`, which lets no cancellation out once what it waits for is there.
+            # Not `wait_for`, which swallows a cancellation if the event is set at the same time.
             with suppress(TimeoutError):
-                async with asyncio.timeout(_TOLD_WITHIN_S):
+                async with asyncio.timeout(_NOTICE_INTERVAL_S):
                     await self._arrived.wait()
             told = chat.tell_notices()
-            self._look_beside()
-            if not self._queue and time.monotonic() - looked_at >= _OTHERS_S:
+            self._update_background()
+            if not self._queue and time.monotonic() - looked_at >= _OTHERS_INTERVAL_S:
                 looked_at = time.monotonic()
                 told |= await chat.tell_of_others()
             if told:
@@ -435,12 +433,12 @@ class ChatLoop:
         return self._queue.popleft()
 
     async def _handle(self, submission: Submission, chat: ChatSession) -> None:
-        """Do one thing."""
+        """Process one submission."""
         self._stopped_at, self._seen_to_end = None, False
         if self._attention:
             self._attention.attended()
         self._show_prompt(submission, chat)
-        self._running = asyncio.create_task(self._do(submission.text, chat))
+        self._running = asyncio.create_task(self._process(submission.text, chat))
         try:
             await asyncio.wait({self._running})
         finally:
@@ -451,10 +449,10 @@ class ChatLoop:
             chat.output.say("interrupted", "warning")
         else:
             self._running.result()
-        self._name(chat)
+        self._update_title(chat)
         chat.see_branch()
 
-    async def _do(self, text: str, chat: ChatSession) -> None:
+    async def _process(self, text: str, chat: ChatSession) -> None:
         from ragmem.repl.commands import (
             Ask,
             is_command,
@@ -472,7 +470,7 @@ class ChatLoop:
             except UsageError as error:
                 return chat.output.show(failure(str(error), error.hint))
             if needs_terminal(text) and not chat.app.config.sandbox.own_commands:
-                await self._lend(command, chat)
+                await self._lend_terminal(command, chat)
             else:
                 await self._show(chat.agent.run_command(command), CommandView(), chat)
         elif is_command(text):
@@ -489,8 +487,8 @@ class ChatLoop:
         chat.tell_notices()
         return None
 
-    async def _lend(self, command: str, chat: ChatSession) -> None:
-        """Let a command of the person's own have the terminal; nothing of it is recorded."""
+    async def _lend_terminal(self, command: str, chat: ChatSession) -> None:
+        """Run a user's own command with the terminal to itself; nothing of it is recorded."""
         from ragmem.repl.output import command_result
 
         began = time.monotonic()
@@ -523,7 +521,7 @@ class ChatLoop:
             shows_thoughts=config.memory.thoughts and chat.app.memory.records,
         )
         try:
-            await self._show(chat.agent.ask(prompt, self._typed), view, chat, reminder.see)
+            await self._show(chat.agent.ask(prompt, self._take_queued), view, chat, reminder.see)
             if view.ends_without_plan and chat.options.permission_mode == "plan":
                 await self._settle_plan(view.plan_in_words, chat)
         finally:
@@ -531,8 +529,9 @@ class ChatLoop:
             reminder.close()
 
     async def _settle_plan(self, told: str, chat: ChatSession) -> None:
-        """Let the person decide on a plan that an answer has told, and go on as they say; not where
-        more is to be done already.
+        """Let the user decide on a plan given in an answer, unless submissions are queued.
+
+        Without a plan, a note is shown.
         """
         from ragmem.repl.turn import CARRY_OUT, NO_PLAN
 
@@ -553,7 +552,7 @@ class ChatLoop:
         chat: ChatSession,
         see: Callable[[Event], None] = lambda _: None,
     ) -> None:
-        """Print the events of a turn, and show it live; `see` is told of each that is shown."""
+        """Print a turn's events and show it live; `see` is called with each event shown."""
         self._view = view
         ticking = asyncio.create_task(self._tick())
         try:
@@ -573,7 +572,7 @@ class ChatLoop:
             self.terminal.refresh()
 
     def _print(self, parts: "Sequence[tuple[Kind, RenderableType]]", chat: ChatSession) -> None:
-        """Print parts of a turn; while a question stands, when it is answered: it stays last."""
+        """Print parts of a turn; held back while a question is shown, so that it stays last."""
         if self._held is not None:
             self._held += parts
             return
@@ -583,21 +582,21 @@ class ChatLoop:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            self._look_beside()
+            self._update_background()
             self.terminal.refresh()
 
-    def _look_beside(self) -> None:
-        """See what the background does and has spent; what is shown follows."""
+    def _update_background(self) -> None:
+        """Update the status of background work, and refresh the terminal if it changed."""
         if self._chat is None:
             return
         background = self._chat.app.background
         beside = (background.doing, background.spent(self._chat.session.session_id))
-        if beside != self._beside:
-            self._beside = beside
+        if beside != self._background_state:
+            self._background_state = beside
             self.terminal.refresh()
 
     async def _approve(self, proposal: "Proposal") -> "Decision":
-        """Let the person decide; meanwhile no clock runs."""
+        """Let the user decide on a proposal; the turn's clock is paused meanwhile."""
         from ragmem.repl.turn import STOPPED
 
         view, attention = self._view, self._attention
@@ -616,10 +615,10 @@ class ChatLoop:
                 view.go_on()
             if attention and self._chat:
                 attention.attended()
-                self._name(self._chat)
-        # That a command is denied has been said; what comes of one that is allowed has a block.
+                self._update_title(self._chat)
+        # A command's denial is shown anyway, and an allowed one gets a block of its own.
         is_told = proposal.kind in ("diff", "plan") or not decision.allowed
-        # Of several files that are read at once, which one it was is not known by the tool's name.
+        # If several files are read at once, the tool's name does not tell which one was decided.
         names_it = proposal.kind != "path" or decision.reason == STOPPED
         if view and is_told and names_it:
             view.decided(proposal.tool_name, allowed=decision.allowed)

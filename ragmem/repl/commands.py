@@ -1,4 +1,4 @@
-"""The slash commands of the chat, `#text` and `!command`; `COMMANDS` lists the slash commands."""
+"""Slash commands (listed in `COMMANDS`), `#text` and `!command` of the chat."""
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -56,13 +56,13 @@ from ragmem.tools.bash import Parsed, TooMuch, parse, run_by
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A prompt that a command stands for."""
+    """The prompt to which a command expands."""
 
     prompt: str
 
 
 Then = Literal["exit", "session"] | Ask | None
-"""What the chat is to do after a command: leave, show the session that it has gone to, or ask."""
+"""What the chat does after a command: exit, introduce a session, ask the agent, or nothing."""
 Handler = Callable[[str, ChatSession], Awaitable[Then]]
 
 _KEYS = (
@@ -81,80 +81,80 @@ _KEYS = (
     ("Ctrl-D", "leaves"),
 )
 _NOTE = re.compile(r"#(?![#!\d])[^\n]*")
-_SCREENS = {
+_FULL_SCREEN = {
     "vi", "vim", "nvim", "view", "vimdiff", "nano", "pico", "micro", "emacs", "hx", "helix", "kak",
     "joe", "mcedit", "less", "more", "most", "man", "info", "top", "htop", "btop", "atop", "iotop",
     "watch", "tmux", "screen", "zellij", "mc", "ranger", "nnn", "lf", "yazi", "ncdu", "tig",
     "lazygit", "gitui", "lazydocker", "k9s", "fzf", "gdb", "lldb", "visudo", "passwd", "sudo",
     "doas", "su",
 }  # fmt: skip
-"""Programs that draw on the whole terminal, or ask there for a password."""
-_TALKING = {
+"""Programs that use the whole terminal, or ask for a password there."""
+_INTERACTIVE = {
     **dict.fromkeys(("ssh", "psql", "mysql", "sqlite3", "ipython"), 2),
     **dict.fromkeys(("bash", "sh", "zsh", "fish", "python", "python3", "node", "irb"), 1),
 }
-"""Programs that a person talks with where no more words than these stand there."""
+"""Programs that are interactive if their command has at most this many words."""
 _NUMBER = re.compile(r"\d{1,3}")
 _MEMORY_ID = re.compile(r"[0-9a-f-]{4,36}")
-_LISTED, _FOUND, _MEMORIES_FOUND = 20, 10, 8
-_MOST_PICKED = 1_000
-"""Memories to pick one from, which typing filters."""
+_LISTED, _MAX_HITS, _MAX_MEMORIES = 20, 10, 8
+_MAX_PICKED = 1_000
+"""Maximum number of memories in the list to pick from, which typing filters."""
 _REMEMBERED_CHARS = 400
-_BARE = {"exit": "/exit", "quit": "/exit", "/quit": "/exit", "?": "/help", "help": "/help"}
-"""Words that are meant for the chat where they are all that was typed."""
+_ALIASES = {"exit": "/exit", "quit": "/exit", "/quit": "/exit", "?": "/help", "help": "/help"}
+"""Inputs that stand for a slash command if nothing else was typed."""
 
 
 def is_note(text: str) -> bool:
     """Return whether a prompt is a `#text` to be remembered.
 
-    A page that begins with a heading is none, nor are `#!`, `##`, and `#12`, which is an issue's
-    number; and a blank before it sends it to the agent.
+    Not if it has several lines (a page with a heading), starts with `#!`, `##` or a number such as
+    `#12` (an issue), or has a leading space, which sends it to the agent.
     """
     return _NOTE.fullmatch(text.rstrip()) is not None
 
 
 def is_own_command(text: str) -> bool:
-    """Return whether a prompt is a `!command`; what a blank leads is none, nor a Markdown image."""
+    """Return whether a prompt is a `!command`, without a leading space, and no Markdown image."""
     return text.startswith("!") and not text.startswith("![")
 
 
 def is_command(text: str) -> bool:
-    """Return whether a prompt is a slash command or a `#text`; a path like `/etc/hosts` is none."""
-    if is_note(text) or text.strip() in _BARE:
+    """Return whether a prompt is a slash command or `#text`, not a path such as `/etc/hosts`."""
+    if is_note(text) or text.strip() in _ALIASES:
         return True
     head = text.split(maxsplit=1)[0] if text.strip() else ""
     return text.startswith("/") and "/" not in head[1:]
 
 
 def is_prompt(text: str) -> bool:
-    """Return whether it is for the agent, and no command, slash command or `#text`."""
+    """Return whether a text is for the agent: no `!command`, slash command or `#text`."""
     return not is_own_command(text) and not is_command(text)
 
 
 def only_reads(text: str) -> bool:
-    """Return whether a prompt is a slash command that shows something and changes nothing."""
+    """Return whether a prompt is a read-only slash command."""
     head = text.split(maxsplit=1)[:1]
-    return is_command(text) and bool(head) and head[0][1:].lower() in _READING
+    return is_command(text) and bool(head) and head[0][1:].lower() in _READ_ONLY
 
 
 def needs_terminal(text: str) -> bool:
-    """Return whether a `!command` is to have the terminal: `!!command`, or a program like vim."""
+    """Return whether a `!command` needs the terminal: `!!command`, or a program such as vim."""
     if text.startswith("!!"):
         return True
     with suppress(TooMuch):
         each_alone = (Parsed((found,), is_clear=True) for found in parse(text[1:]).commands)
         commands = [each.words for alone in each_alone for each in run_by(alone)]
-        return any(w[0] in _SCREENS or len(w) <= _TALKING.get(w[0], 0) for w in commands)
+        return any(w[0] in _FULL_SCREEN or len(w) <= _INTERACTIVE.get(w[0], 0) for w in commands)
     return False
 
 
 def own_command(text: str) -> str:
-    """Return what is to be run; UsageError where that is nothing, or several lines."""
+    """Return the command line to run; raise UsageError if it is empty or has several lines."""
     command = text[2 if text.startswith("!!") else 1 :].strip()
     if not command:
         raise UsageError("No command given.", hint="Usage: !COMMAND")
     if "\n" in command:
-        # What is pasted behind a `!` must not run line by line.
+        # Text pasted after a `!` must not run line by line.
         hint = (
             "Join lines with && or ;. To send the text to the agent instead, start it with a space."
         )
@@ -163,8 +163,8 @@ def own_command(text: str) -> str:
 
 
 async def run_command(line: str, chat: ChatSession) -> Then:
-    """Run a slash command or a `#text` and show its answer; mistakes become text."""
-    line = _BARE.get(line.strip(), line)
+    """Run a slash command or a `#text`, and show its output or its error."""
+    line = _ALIASES.get(line.strip(), line)
     name, *rest = line[1:].split(maxsplit=1) or [""]
     said = "".join(rest).strip()
     handler = _remember if is_note(line) else _HANDLERS.get(name.lower())
@@ -179,15 +179,15 @@ async def run_command(line: str, chat: ChatSession) -> Then:
             return await handler(said, chat)
         if own := chat.commands.get(name):
             return Ask(own.prompt(said))
-        hint = _meant(name.lower(), chat)
+        hint = _suggestion(name.lower(), chat)
         raise UsageError(f"Unknown command: /{one_line(name, 40)}.", hint=hint)
     except RagmemError as error:
         chat.output.show(failure(str(error), error.hint))
         return None
 
 
-def _meant(name: str, chat: ChatSession) -> str:
-    """Return what to say of a command that there is not: the nearest one."""
+def _suggestion(name: str, chat: ChatSession) -> str:
+    """Return the hint for an unknown command: the most similar one, if any."""
     close = get_close_matches(name, [*COMMANDS, *chat.commands], n=1, cutoff=0.6)
     return f"Did you mean /{close[0]}?" if close else "/help lists all commands."
 
@@ -271,7 +271,7 @@ async def _rename(name: str, chat: ChatSession) -> None:
 
 
 async def _tag(words: str, chat: ChatSession) -> None:
-    """Run `/tag auth -draft`: one more, one less; alone it shows those there are."""
+    """Run `/tag auth -draft`: add and remove tags, then show the current ones."""
     given = words.split()
     if given:
         add = [word for word in given if not word.startswith("-")]
@@ -281,7 +281,7 @@ async def _tag(words: str, chat: ChatSession) -> None:
 
 
 async def _fork(name: str, chat: ChatSession) -> Then:
-    """Go on in a copy, which shares all turns so far."""
+    """Run `/fork [name]`: continue in a copy that shares all turns so far."""
     before = chat.short_id
     await chat.fork(title=name)
     chat.output.say(f"This is a copy. To return to the original session: /resume {before}")
@@ -382,16 +382,16 @@ async def _search(text: str, chat: ChatSession) -> None:
     if first == "--code":
         return await _search_code(rest.strip(), chat)
     app, output = chat.app, chat.output
-    hits = await app.search(text, session=chat.session, max_results=_FOUND)
+    hits = await app.search(text, session=chat.session, max_results=_MAX_HITS)
     memories = await search_memories(
         app.memory,
         text,
         open_store=app.store,
         scope=app.config.memory.scope,
         session=chat.session,
-        limit=_FOUND,
+        limit=_MAX_HITS,
     )
-    found, close, none_close = nearest(hits, memories, floor=app.memory.floor, limit=_FOUND)
+    found, close, none_close = nearest(hits, memories, floor=app.memory.floor, limit=_MAX_HITS)
     if none_close:
         output.note(none_close)
     if not found:
@@ -425,16 +425,16 @@ async def _search_code(text: str, chat: ChatSession) -> None:
     return output.show(listing(text))
 
 
-# --- what is remembered -------------------------------------------------------
+# --- memories -----------------------------------------------------------------
 
 
 async def _remember(text: str, chat: ChatSession) -> None:
     if not text:
         raise UsageError("Nothing to remember.", hint="Usage: # and a sentence")
-    await _tell(said_so(text), chat)
+    await _remember_draft(said_so(text), chat)
 
 
-async def _tell(draft: Draft, chat: ChatSession) -> None:
+async def _remember_draft(draft: Draft, chat: ChatSession) -> None:
     app = chat.app
     place = await here(await app.store(), app.cwd)
     project_id = chat.session.project_id
@@ -443,7 +443,7 @@ async def _tell(draft: Draft, chat: ChatSession) -> None:
 
 
 def remembered_text(remembered: Remembered) -> RenderableType:
-    """Say in one row what became of what was to be remembered."""
+    """Return a row with the result of remembering something."""
     memory = remembered.memory
     if memory is None:
         return memory_row(remembered.note)
@@ -462,7 +462,7 @@ async def _memory(text: str, chat: ChatSession) -> None:
     facts, output = facts_of(chat.app.memory), chat.output
     project_id = chat.session.project_id
     if text:
-        found = await facts.search(text, project_id=project_id, limit=_MEMORIES_FOUND)
+        found = await facts.search(text, project_id=project_id, limit=_MAX_MEMORIES)
         none = "No matching memories."
     else:
         recent = await facts.recent(project_id=project_id, limit=_LISTED)
@@ -470,7 +470,7 @@ async def _memory(text: str, chat: ChatSession) -> None:
         none = "No memories of this project or of you. Start a line with # to add one."
     if not found:
         return output.note(none)
-    output.show(_listed(found, output))
+    output.show(_hits_list(found, output))
     if not text and len(found) == _LISTED:
         said = (
             f"Showing the newest {_LISTED}; `ragmem memory list` shows more, /memory TEXT searches."
@@ -478,7 +478,7 @@ async def _memory(text: str, chat: ChatSession) -> None:
         output.note(said)
 
 
-def _listed(found: Sequence[FactHit], output: ChatOutput) -> RenderableType:
+def _hits_list(found: Sequence[FactHit], output: ChatOutput) -> RenderableType:
     return listing(hits_text(found, datetime.now(UTC), width=output.width))
 
 
@@ -497,7 +497,7 @@ async def _why(reference: str, chat: ChatSession) -> None:
         lines = await whole(items[int(reference) - 1], chat.app, now)
         return output.show(listing(page(lines, output.width)))
     facts = facts_of(chat.app.memory)
-    chain = await chain_of(await _found(facts, reference), facts, await chat.app.store())
+    chain = await chain_of(await _find_memory(facts, reference), facts, await chat.app.store())
     output.show(listing(page(told(chain, now), output.width)))
 
 
@@ -515,7 +515,7 @@ def _why_last(now: datetime, chat: ChatSession) -> None:
     chat.output.note("/why NUMBER shows one in full.")
 
 
-async def _found(facts: Facts, reference: str) -> MemoryRecord:
+async def _find_memory(facts: Facts, reference: str) -> MemoryRecord:
     try:
         return await facts.find(reference)
     except MemoryNotFound as error:
@@ -527,51 +527,51 @@ async def _pin(said: str, chat: ChatSession) -> None:
         raise UsageError("Nothing to pin.", hint="Usage: /pin ID, or /pin TEXT")
     facts = facts_of(chat.app.memory)
     try:
-        memory = await _found(facts, said) if _MEMORY_ID.fullmatch(said) else None
+        memory = await _find_memory(facts, said) if _MEMORY_ID.fullmatch(said) else None
     except MemoryNotFound:
         if not said.isalpha():
             raise
-        memory = None  # A word that looks like an id.
+        memory = None  # a word that looks like an id
     if memory is None:
-        return await _tell(said_so(said, pinned=True), chat)
+        return await _remember_draft(said_so(said, pinned=True), chat)
     memory = await facts.edit(memory, pinned=True)
     chat.output.show(memory_row(f"pinned {short_id(memory.memory_id)}: {memory.content}"), "notice")
 
 
-async def _memory_meant(said: str, chat: ChatSession) -> MemoryRecord | None:
-    """Return the memory of an id, or the one of those like some words, or of all, that is picked.
+async def _pick_memory(said: str, chat: ChatSession) -> MemoryRecord | None:
+    """Return the memory with an id, or the one the user picks from those that match, or from all.
 
-    None where the person picks none. UsageError where there is none to pick from.
+    Returns None if the user picks none. Raises UsageError if there is none to pick from.
     """
     facts, project_id = facts_of(chat.app.memory), chat.session.project_id
     if said:
-        limit = _MEMORIES_FOUND
+        limit = _MAX_MEMORIES
         hits = await facts.search(said, project_id=project_id, limit=limit, floor=False)
         found = [hit.memory for hit in hits]
         if _MEMORY_ID.fullmatch(said):
             try:
-                return await _found(facts, said)
-            except MemoryNotFound:  # Words and numbers may look like an id.
+                return await _find_memory(facts, said)
+            except MemoryNotFound:  # a word or number may look like an id
                 found = [each for each in found if said in each.content.casefold()]
                 if not found:
                     raise
     else:
-        found = list(await facts.recent(project_id=project_id, limit=_MOST_PICKED))
+        found = list(await facts.recent(project_id=project_id, limit=_MAX_PICKED))
     if not found:
         why = "No matching memories." if said else "There are no memories."
         raise UsageError(why, hint="/memory lists memories.")
     key = await chat.output.terminal.pick(memory_question(found))
-    return await _found(facts, key) if key else None
+    return await _find_memory(facts, key) if key else None
 
 
 async def _forget(reference: str, chat: ChatSession) -> None:
     app, output = chat.app, chat.output
     facts = facts_of(app.memory)
-    memory = await _memory_meant(reference, chat)
+    memory = await _pick_memory(reference, chat)
     if memory is None:
         return None
     earlier = len(await facts.history(memory))
-    output.show(_listed([FactHit(memory=memory, score=0)], output))
+    output.show(_hits_list([FactHit(memory=memory, score=0)], output))
     with_them = f" With {counted(earlier, 'earlier version')}." if earlier else ""
     if await output.terminal.ask(ChatQuestion(f"Forget it for good?{with_them}", YES_NO)) != "y":
         return output.note("Nothing was forgotten.")
@@ -579,7 +579,7 @@ async def _forget(reference: str, chat: ChatSession) -> None:
     return output.note(forgotten_text(memory, count))
 
 
-_TABLE: tuple[tuple[str, str, Handler], ...] = (
+_COMMANDS: tuple[tuple[str, str, Handler], ...] = (
     ("help", "show commands and keys", _help),
     ("new", "start a new session", _new),
     ("sessions", "list the sessions of this folder", _sessions),
@@ -623,14 +623,14 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
         permissions,
     ),
     ("init", "have the agent write AGENTS.md: /init [words]", _init),
-    # Last: no beginning that others share is to leave.
+    # Last, so that no prefix shared with another command means `exit`.
     ("exit", "leave", _exit),
 )
-COMMANDS = {name: text for name, text, _ in _TABLE}
-"""What each slash command is for, by its name."""
-_HANDLERS = {name: handler for name, _, handler in _TABLE}
-_READING = {
+COMMANDS = {name: text for name, text, _ in _COMMANDS}
+"""The descriptions of the slash commands, by name."""
+_HANDLERS = {name: handler for name, _, handler in _COMMANDS}
+_READ_ONLY = {
     "help", "cost", "usage", "context", "why", "memory", "search", "files", "sessions", "status",
     "mcp", "diff", "compact", "expand", "stats",
 }  # fmt: skip
-"""Those of them that show something and change nothing: no running answer keeps them waiting."""
+"""Read-only commands, which don't wait for a running turn."""

@@ -1,8 +1,8 @@
 """The first prompt, shown before anything is imported.
 
-What a chat is made of takes a third of a second to import; a person starts to
-type at once. So the prompt is printed first, and the terminal keeps the keys,
-unseen, until the real prompt takes its place and reads them. Standard library only.
+Importing the chat takes a third of a second, but users start to type at once. So this
+prompt is printed first, and the terminal buffers the keys, without echo, until the real
+prompt replaces it and reads them. Uses the standard library only.
 """
 
 import os
@@ -20,11 +20,11 @@ PROMPT = "› "
 _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 
 _ordinary: "list[Any] | None" = None
-"""The terminal's mode before the prompt was shown; None where none is shown."""
+"""The terminal's mode before the prompt was shown; None if no prompt is shown."""
 
 
 def capable() -> bool:
-    """Return whether this is a terminal on both sides that understands cursor movements."""
+    """Return whether stdin and stdout are a terminal that supports cursor movements."""
     try:
         ends = sys.stdin.isatty() and sys.stdout.isatty()
     except (AttributeError, ValueError):  # closed, or not there at all
@@ -33,17 +33,17 @@ def capable() -> bool:
 
 
 def prompt() -> str:
-    """Return the prompt, in characters that the terminal's encoding has."""
+    """Return the prompt, in characters of the terminal's encoding."""
     return sign(PROMPT, "> ")
 
 
 def expand_key() -> str:
-    """Return what opens a result that is shown in short: a key where keys are read one by one."""
+    """Return how to expand a shortened result: a key, or a command if keys can't be read singly."""
     return "Ctrl-O" if capable() else "/expand"
 
 
 def sign(wanted: str, plain: str) -> str:
-    """Return a sign where the terminal's encoding has it, else what stands for it."""
+    """Return a sign if the terminal's encoding has it, else its plain replacement."""
     try:
         wanted.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -62,7 +62,7 @@ def show() -> bool:
     except termios.error:
         return False
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # What was ignored on purpose (nohup) stays ignored.
+        # Keep a signal ignored that was ignored on purpose (nohup).
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _leave)
     keeping[0] &= ~termios.ICRNL
@@ -74,7 +74,7 @@ def show() -> bool:
 
 
 def _print(text: str) -> None:
-    # Past Python's buffer, which is locked while a signal comes in the middle of a write.
+    # Bypass Python's buffer, which is locked if a signal arrives during a write.
     os.write(sys.stdout.fileno(), text.encode(sys.stdout.encoding or "ascii"))
 
 
@@ -84,7 +84,7 @@ def ordinary_mode(fd: int) -> "list[Any]":
 
 
 def hand_over() -> None:
-    """Erase the prompt; what was typed at it is read by the one that takes its place."""
+    """Erase the prompt; the one that replaces it reads what was typed."""
     global _ordinary
     if _ordinary is not None:
         _print("\r\x1b[K" + _PASTE_OFF)
@@ -92,7 +92,7 @@ def hand_over() -> None:
 
 
 def clear() -> None:
-    """Erase the prompt and what was typed at it, which must not fall into the shell."""
+    """Erase the prompt and discard what was typed, which must not reach the shell."""
     ordinary = _ordinary
     try:
         hand_over()
@@ -105,6 +105,6 @@ def clear() -> None:
 
 
 def _leave(number: int, _: FrameType | None) -> None:
-    # Nothing is open yet; an exception in the middle of an import can crash the interpreter.
+    # Nothing is open yet, and an exception during an import can crash the interpreter.
     clear()
     os._exit(128 + number)

@@ -1,9 +1,9 @@
-"""What the chat prints, with rich: the parts of a turn, a model's Markdown, and their spacing.
+"""The chat's output with rich: the parts of a turn, a model's Markdown, and their spacing.
 
-Everything that a tool, a file, a store or a model says passes `visible` here, so
-no character of it can steer the terminal. Links of Markdown become their text
-and address, images their address, HTML stays text: no escape sequence but our
-own colours, and nothing that is left out in silence.
+All text from tools, files, stores and models passes through `visible`, so that it
+can't control the terminal. In Markdown, links become text and address, images their
+address, and HTML stays text: the only escape sequences are our own colours, and
+nothing is dropped silently.
 """
 
 import re
@@ -44,30 +44,30 @@ _THEME = Theme(
 _TRAILING_BLANKS = re.compile(r"[ ]+((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 _RULE_CELLS = 40
 LEAST_COLUMN = 14
-"""Cells that a column of a table has on average, where its texts must be wrapped."""
+"""Least average width, in cells, of the columns of a table whose texts must be wrapped."""
 _UNBOUND = 10_000
 _BOX = re.compile(r"\[([ xX])\] ")
 _LEVELS = {"info": "dim", "warning": "yellow", "error": "red"}
 _RESULT_LINES = 6
 _PASSED_LINES, _FAILED_LINES = 3, 12
-"""Rows of the end of what an agent's command printed; a failure says there what is wrong."""
+"""Rows shown of the end of a command's output; a failure is explained there."""
 _RESULT_MARK = "  ⎿ "
 _FIRST, _LAST = 60, 140
-"""Rows of a person's own command that are shown; a file has all, and the model is given more."""
+"""Rows shown of a user's own command; the model gets more, and a file has them all."""
 
 Level = Literal["info", "warning", "error"]
 Kind = Literal["prompt", "recall", "text", "item", "tool", "notice", "closing", "note"]
-"""A blank line goes between parts of different kinds; an `item` goes on with a list."""
+"""Parts of different kinds are separated by a blank line; an `item` continues a list."""
 _TOGETHER = {"tool", "notice"}
 SAMPLE = (
     ("● added", "green"), ("✗ removed", "red"), ("! warning", "yellow"), ("name", "cyan"),
     ("plan", "blue"), ("quiet", "dim"),
 )  # fmt: skip
-"""What shows how a theme looks: words, and how they are painted."""
+"""Sample texts with their styles, which preview a theme."""
 
 
 class ChatOutput:
-    """Prints above the prompt, once and for good."""
+    """Prints permanent output above the prompt."""
 
     def __init__(
         self, terminal: Terminal, *, mode: ColorMode, colors: Colors | None = None
@@ -83,7 +83,7 @@ class ChatOutput:
         return self.terminal.columns
 
     def show(self, what: RenderableType, kind: Kind = "note") -> None:
-        """Print one part."""
+        """Print one part, separated from the previous one according to their kinds."""
         follows = kind in _TOGETHER and kind == self._last
         follows |= kind == "item" and self._last in ("text", "item")
         closes = kind == "closing" and self._last != "prompt"
@@ -94,7 +94,7 @@ class ChatOutput:
         self.terminal.write(gap + self.colors.theme.recolor(painted))
 
     def choose_theme(self, name: ThemeName) -> bool:
-        """Paint in another theme from now on; whether that shows before the next start."""
+        """Switch to another theme; return whether it is visible before the next start."""
         if self._mode != "color" or name == "plain":
             return False
         self.colors.choose(name)
@@ -110,7 +110,7 @@ class ChatOutput:
         self.show(Text(text, style="dim"))
 
     def warn(self, text: str) -> None:
-        """Print how a turn ended, where it did not end well."""
+        """Print how a turn ended that did not end well."""
         self.show(Text(f"  {text}", style="yellow"), "closing")
 
     def answer(self, markdown: str) -> None:
@@ -118,7 +118,7 @@ class ChatOutput:
         self.show(answer(markdown), "text")
 
     def prompt(self, shown: str) -> None:
-        """Print what the person has sent."""
+        """Print a prompt that the user has sent."""
         self.show(prompt_row(shown), "prompt")
 
     def copyable(self, text: str) -> None:
@@ -127,25 +127,24 @@ class ChatOutput:
         self.terminal.write(f"{visible(text)}\n")
 
     def clear(self) -> None:
-        """Begin at the top of an empty screen."""
+        """Clear the screen and continue at its top."""
         self.terminal.clear()
         self._last = None
 
 
 def prompt_row(shown: str) -> RenderableType:
-    """Return what the person has sent, as it stands above its answer."""
+    """Return a sent prompt as it is shown above its answer."""
     return Gutter(visible(shown), mark=early.prompt(), style="bold", words=True)
 
 
 def paint(*what: RenderableType, width: int, mode: ColorMode = "color") -> str:
-    """Return the text to print, each renderable on lines of its own.
+    """Render to text with escape sequences, each renderable on lines of its own.
 
-    Lines carry no trailing blanks, so that a terminal which is made narrower
-    does not wrap them.
+    Lines have no trailing blanks, which would wrap if the terminal shrinks.
     """
     console = _console(width, mode)
     with console.capture() as capture:
-        # Texts that stand alone would be joined, and wrapped where they are to be clipped.
+        # In a group, because print would join separate texts, and wrap those to be clipped.
         console.print(Group(*what))
     return _TRAILING_BLANKS.sub(r"\1", capture.get()).strip("\n") + "\n"
 
@@ -166,7 +165,7 @@ def _console(width: int, mode: ColorMode) -> Console:
 
 
 def live_rows(what: RenderableType, width: int) -> list[Line]:
-    """Return the rows of what would be printed, without blank ones around it."""
+    """Render to the rows of a live view, without blank rows at both ends."""
     rows: list[Line] = []
     for segments in _console(width, "color").render_lines(what, pad=False):
         row = [(_names(segment.style), segment.text) for segment in segments]
@@ -180,7 +179,7 @@ def live_rows(what: RenderableType, width: int) -> list[Line]:
 
 
 def _names(style: Style | None) -> str:
-    """Return what `ragmem.repl.drawing` calls a style."""
+    """Return the name of a style in `ragmem.repl.drawing`."""
     if style is None:
         return ""
     color = style.color.name if style.color and not style.color.is_default else ""
@@ -189,7 +188,7 @@ def _names(style: Style | None) -> str:
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Cut text into rows of at most `width` cells that hold every character, blanks too."""
+    """Split text into rows of at most `width` cells, keeping every character, blanks included."""
     rows: list[str] = []
     for line in text.expandtabs(4).split("\n"):
         rows += _chop(line, max(1, width))
@@ -210,7 +209,7 @@ def _chop(line: str, width: int) -> list[str]:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Cut text into rows of at most `width` cells, between words where that can be."""
+    """Split text into rows of at most `width` cells, between words if possible."""
     rows: list[str] = []
     for line in text.expandtabs(4).split("\n"):
         row = ""
@@ -225,10 +224,10 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 class Gutter:
-    """Text behind a margin that it can't imitate, cut for the width that it is printed at.
+    """Text with a margin that it can't imitate, split to the width at which it is printed.
 
-    `mark` stands before the first row, `rest` before the others. Every character stays; with
-    `words` rows end between words, and lose the blanks there.
+    `mark` precedes the first row, `rest` the others. Every character is kept, except that rows
+    split between `words` lose their trailing blanks.
     """
 
     def __init__(
@@ -245,12 +244,12 @@ class Gutter:
 
 
 def clipped(*parts: tuple[str, str]) -> Text:
-    """Return (text, style) parts as a row that ends with an ellipsis where it has no room."""
+    """Return (text, style) parts as a row that is clipped with an ellipsis."""
     return Text.assemble(*parts, no_wrap=True, overflow="ellipsis")
 
 
 def columns(rows: Iterable[tuple[str, str]]) -> Table:
-    """Set names, and what each is, side by side."""
+    """Return names and their values as two columns."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="cyan")
     table.add_column(overflow="fold")
@@ -260,7 +259,7 @@ def columns(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def listing(text: str) -> RenderableType:
-    """Show a list as `ragmem.listings` makes it: what a blank begins is dim."""
+    """Style a list made by `ragmem.listings`: rows that start with a blank are dim."""
     rows = text.rstrip("\n").split("\n")
     return Group(*(clipped((row, "dim" if row[:1] == " " else "cyan")) for row in rows))
 
@@ -269,16 +268,16 @@ def listing(text: str) -> RenderableType:
 
 
 def tool_title(title: str, *, success: bool = True) -> Text:
-    """Return `● read_file ragmem/app.py`, on one row; a failure differs without colours too."""
+    """Return a row such as `● read_file ragmem/app.py`; failures have another sign."""
     mark = ("● ", "green") if success else ("✗ ", "red")
     return clipped(mark, (one_line(title, 1_000), "bold"))
 
 
 def tool_result(event: ToolFinished) -> RenderableType:
-    """Return `  ⎿ 120 lines (12 ms)`."""
+    """Return a tool's result, such as `  ⎿ 120 lines (12 ms)`."""
     said = visible(event.display).rstrip("\n").split("\n")
     time = "" if event.duration_ms < 1 else f" ({duration(event.duration_ms)})"
-    # The row that says of one line that it is left out has room for it.
+    # The row with the ellipsis could show a single omitted line instead.
     if (more := len(said) - _RESULT_LINES) > 1:
         said = [*said[:_RESULT_LINES], f"… {more} more lines · {early.expand_key()}"]
     text = "\n".join([said[0] + time, *said[1:]])
@@ -287,12 +286,12 @@ def tool_result(event: ToolFinished) -> RenderableType:
 
 
 def command_block(title: str, event: ToolFinished) -> RenderableType:
-    """Return a command that has ended: how, in how long, and the end of what it printed."""
-    # What was stopped has its lines in the text alone.
+    """Return a finished command with its exit status, duration, and the end of its output."""
+    # A stopped command's output is only in `text`.
     mark, said, lines = _ended(event, event.display if event.success else event.text)
     passed = not event.failed
     row = Table.grid(padding=(0, 2), expand=False)
-    row.add_column()  # alone gives way where both have no room
+    row.add_column()  # only this column shrinks if both don't fit
     row.add_column(no_wrap=True, style="dim" if passed else "red")
     row.add_row(
         Text.assemble(mark, (one_line(title, 1_000), "bold"), no_wrap=True, overflow="ellipsis"),
@@ -314,31 +313,30 @@ def command_block(title: str, event: ToolFinished) -> RenderableType:
 
 
 def to_person(said: str) -> str:
-    """Return what the agent is told of a command that was stopped, in words for who stopped it."""
-    who = "Stopped by the person"
+    """Rephrase the agent's message about a stopped command for the user who stopped it."""
+    who = "Stopped by the user"
     return f"Stopped by you{said.removeprefix(who)}" if said.startswith(who) else said
 
 
 def _ended(event: ToolFinished, printed: str) -> tuple[tuple[str, str], str, list[str]]:
-    """Return a mark with its style, how a command ended and in how long, and what it printed."""
+    """Return a mark with its style, a command's exit status with its duration, and its output."""
     first, *lines = visible(printed).rstrip("\n").split("\n")
     code = event.exit_code
     if code is None:
-        # What follows is for the agent.
+        # The rest of the line is for the agent.
         said = [to_person(first.partition(". ")[0].rstrip("."))]
     else:
         how = f"exit {code}" if code > 0 else f"killed by signal {-code}" if code else ""
-        left = first.partition(" (")[2].removesuffix(")")  # processes that ran on
+        left = first.partition(" (")[2].removesuffix(")")  # processes that were still running
         said = [each for each in (how, left) if each]
     mark = ("✗ ", "bold red") if event.failed else ("✓ ", "green")
     return mark, " · ".join([*said, duration(event.duration_ms)]), lines
 
 
 def command_result(event: ToolFinished) -> RenderableType:
-    """Return what a person's own command printed, and how it ended.
+    """Return the output and exit status of a user's own command.
 
-    It stands behind a margin, so that it can't pass for something else; long output loses its
-    middle.
+    A margin keeps the output from passing for something else; long output loses its middle.
     """
     mark, said, lines = _ended(event, event.text)
     if (more := len(lines) - _FIRST - _LAST) > 1:
@@ -349,17 +347,17 @@ def command_result(event: ToolFinished) -> RenderableType:
 
 
 def notice(event: Notice) -> RenderableType:
-    """Return what is said beside the answer."""
+    """Return a notice, which is not part of the answer."""
     return Gutter(visible(event.text), mark="· ", style=_LEVELS[event.level], words=True)
 
 
 def thoughts_row(lasted_ms: int) -> Text:
-    """Return how long was thought before what follows, in milliseconds, and how to read it."""
+    """Return a row with the duration of the model's reasoning and how to read it."""
     return Text(f"· thought for {duration(lasted_ms)} · {early.expand_key()}", style="dim")
 
 
 def memory_row(text: str) -> Text:
-    """Return what became of a memory, such as `· remembered fact 1a2b3c4d: …`, on one row."""
+    """Return a row about a memory, such as `· remembered fact 1a2b3c4d: …`."""
     return clipped((one_line(f"· {text}", 400), "dim"))
 
 
@@ -368,11 +366,11 @@ _HERE = {
     "(-c)": '(type "go on")',
     "(--max-turns)": "(/config tools.max_iterations)",
 }
-"""What does in a chat what a flag does at the command line, as hints name it."""
+"""Replacements for the flags in hints: what does the same in a chat."""
 
 
 def failure(message: str, hint: str) -> RenderableType:
-    """Say what went wrong, and what to do here."""
+    """Return an error with its hint, adapted to the chat."""
     for flag, way in _HERE.items():
         hint = hint.replace(flag, way)
     lines = [Gutter(visible(message), mark="✗ ", style="red", words=True)]
@@ -382,7 +380,7 @@ def failure(message: str, hint: str) -> RenderableType:
 
 
 def closing(event: TurnFinished) -> RenderableType:
-    """Return the last line of a turn: how it ended, and what it cost."""
+    """Return the last line of a turn: how it ended, and its usage."""
     sums = Gutter(spent(event.usage, event.duration_ms), mark="  ", style="dim", words=True)
     match event.subtype:
         case "success":
@@ -401,7 +399,7 @@ def closing(event: TurnFinished) -> RenderableType:
 def spent(usage: Usage, duration_ms: int | None = None) -> str:
     """Return `2.3 s · 3 model calls · 12,300 tokens in, 240 out · $0.0123`, as far as known.
 
-    Of a turn that lasted so long and that no model has answered in, the calls are left unsaid.
+    For a turn (with a duration) without model calls, their number is omitted.
     """
     parts = [] if duration_ms is None else [duration(duration_ms)]
     if usage.model_calls or duration_ms is None:
@@ -417,12 +415,12 @@ def spent(usage: Usage, duration_ms: int | None = None) -> str:
 
 
 def answer(markdown: str) -> RenderableType:
-    """Render a block of the model's answer."""
+    """Return a block of the model's answer, rendered as Markdown."""
     return _Answer(visible(markdown))
 
 
 class _Heading(Heading):
-    """A heading that is left aligned, without a frame."""
+    """A left-aligned heading without a frame."""
 
     def __rich_console__(self, _: Console, __: ConsoleOptions) -> RenderResult:
         text = self.text.copy()
@@ -445,10 +443,9 @@ class _CodeBlock(CodeBlock):
 
 
 class _Table(TableElement):
-    """A table without the empty rows around it: those that part blocks are enough.
+    """A table without the empty rows around it, since blocks are separated anyway.
 
-    Where its columns would have no room, each row is a list of its cells, each behind the name of
-    its column.
+    If its columns don't fit, each row becomes a list of its cells, labelled by column.
     """
 
     def __rich_console__(
@@ -474,14 +471,14 @@ class _Table(TableElement):
 
 
 class _Rule(HorizontalRule):
-    """A line across, drawn with what lines are drawn with."""
+    """A horizontal rule, drawn with the same sign as other rules."""
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(early.sign("─", "-") * min(_RULE_CELLS, options.max_width), "dim")
 
 
 class _Answer(Markdown):
-    """rich's Markdown, of tokens that are safe to print."""
+    """rich's Markdown with tokens that are safe to print."""
 
     elements = {  # noqa: RUF012 - as its base declares it
         **Markdown.elements,
@@ -494,7 +491,7 @@ class _Answer(Markdown):
 
     def __init__(self, markup: str) -> None:
         super().__init__("", code_theme="ansi_dark", hyperlinks=False)
-        # HTML stays what it is, text: rich would leave it out.
+        # Keep HTML as text: rich would drop it.
         parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
         self.parsed = [_safe(token) for token in parser.parse(markup)]
         for item, first, text in zip(self.parsed, self.parsed[1:], self.parsed[2:], strict=False):
@@ -503,7 +500,7 @@ class _Answer(Markdown):
 
 
 def _safe(token: Token) -> Token:
-    # Entities (`&#x202e;`) are decoded by the parser, after the text was made visible.
+    # The parser decodes entities (`&#x202e;`) only after the source was made visible.
     token.content = visible(token.content)
     if token.children:
         token.children = [_safe_inline(child) for child in token.children]
@@ -512,7 +509,7 @@ def _safe(token: Token) -> Token:
 
 
 def _draw_box(text: Token) -> None:
-    """Replace `[ ]` and `[x]` at the beginning of a list's item by a box."""
+    """Replace `[ ]` and `[x]` at the start of a list item by a box."""
     first = (text.children or [text])[0]
     if found := _BOX.match(first.content):
         box = early.sign("☐" if found[1] == " " else "☑", found[0].strip())
@@ -528,7 +525,7 @@ def _safe_inline(token: Token) -> Token:
 
 
 def _spell_links(children: list[Token]) -> None:
-    """Replace each link by its text and, where it differs, its address."""
+    """Replace each link by its text and, if it differs, its address."""
     opened: list[tuple[str, int]] = []
     for at, token in enumerate(children):
         if token.type == "link_open":

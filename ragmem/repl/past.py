@@ -1,5 +1,7 @@
-"""A session's past: what was shown in short, opened whole; all of it in a file; what it changed in
-files, shown and taken back, with or without the conversation.
+"""The session's past: `/expand`, `/export`, `/diff`, `/undo` and `/rewind`.
+
+They show shortened items in full, export the session, and show and undo its edits, with or
+without the conversation.
 """
 
 import asyncio
@@ -50,40 +52,40 @@ if TYPE_CHECKING:
     from ragmem.repl.commands import Then
 
 _LONG_LINES, _LONG_CHARS = 6, 1_000
-"""From so much on a prompt is shown folded when its session is resumed, or was a paste."""
+"""A longer prompt is shown folded if it was pasted, or when its session is resumed."""
 _PROMPT = "Prompt: "
 _PREVIEW_CHARS = 4_000
 _ASKED_CHARS = 60
-_MOST_BYTES = 4_000_000
+_MAX_BYTES = 4_000_000
 _LATEST = TurnQuery(limit=200)
-"""What lists begin with; all turns are read where the person asks for them."""
+"""The turns that lists start with; all are read if the user asks for them."""
 
 
 class Shortened(msgspec.Struct, frozen=True):
-    """Something that was shown in short."""
+    """An item that was shown shortened."""
 
     title: str
     what: str
-    """How much of it there is, or what kind of thing it is."""
+    """Its size or kind."""
     turn_index: int
     at: datetime
     text: str
     file: Path | None = None
-    """Where all of it is, when `text` is cut."""
+    """The file with the whole text, if `text` is cut."""
     is_session: bool = False
-    """Whether it is all of a session; `text` is its end then."""
+    """Whether it stands for the whole session; then `text` is the session's end."""
 
 
 async def expand(said: str, chat: ChatSession) -> None:
-    """Open what the person names by its number in the list, or picks from it.
+    """Run `/expand [number]`: show a shortened item of this session in full.
 
-    The list holds this session's, the newest first. UsageError when there is no such number, or
-    nothing at all.
+    Without a number the user picks from a list, newest first. Raises UsageError if there is no
+    such number, or if the list is empty.
     """
     if not chat.app.memory.records:
         raise UsageError("This session is not stored, so nothing can be expanded later.")
     turns: tuple[Turn, ...] = ()
-    with suppress(SessionNotFound):  # nothing was asked yet
+    with suppress(SessionNotFound):  # the session has no prompt yet
         turns = (await _conversation(chat, _LATEST)).turns
     found = _shortened(turns, chat)
     if not found:
@@ -96,7 +98,7 @@ async def expand(said: str, chat: ChatSession) -> None:
             found.extend(each for turn in reversed(older) for each in shortened_of(turn))
         return _rows(found)
 
-    question = _question(found, every if first > 1 else None)
+    question = _expand_question(found, every if first > 1 else None)
     number = said or await chat.output.terminal.pick(question)
     if not number:
         return
@@ -106,31 +108,31 @@ async def expand(said: str, chat: ChatSession) -> None:
         raise UsageError(f"No item {number} in the list.", hint="/expand lists them.")
     chosen = found[int(number) - 1]
     conversation = await _conversation(chat) if chosen.is_session else None
-    await chat.output.terminal.page(await asyncio.to_thread(_whole, chosen, conversation))
+    await chat.output.terminal.page(await asyncio.to_thread(_full_text, chosen, conversation))
 
 
 def _shortened(turns: Sequence[Turn], chat: ChatSession) -> list[Shortened]:
-    """Return what of the latest turns was shown in short, what memory put in, and the session."""
+    """Return the shortened items of the latest turns, what memory added, and the whole session."""
     now = datetime.now(UTC)
     found = [each for turn in reversed(turns) for each in shortened_of(turn)]
     if chat.recalled:
         last = turns[-1].turn_index if turns else 0
         what, text = counted(len(chat.recalled), "item"), items_text(chat.recalled, now)
         memory = Shortened("What memory added to the last request", what, last, now, text)
-        # Its row is below that of the prompt, and above those of the results.
+        # List it between the last prompt and its results.
         later = (each.turn_index == last and not each.title.startswith(_PROMPT) for each in found)
         found.insert(sum(later), memory)
     if turns and (last := turns[-1].turn_index) > 1:
         said = turns[-1].assistant_message or turns[-1].asked
         title, count = "All of this session", counted(last, "turn")
         whole = Shortened(title, count, last, turns[-1].timestamp, said, is_session=True)
-        # Who has just come back wants to read it; later it is on the screen in part.
+        # Right after resuming, the user probably wants to read the session: list it first.
         found.insert(len(found) if chat.turn_count else 0, whole)
     return found
 
 
 def shortened_of(turn: Turn) -> list[Shortened]:
-    """Return what of a turn was shown in short, the newest first."""
+    """Return the shortened items of a turn, newest first."""
     found = []
     for call in (each for each in reversed(turn.tool_calls) if each.result):
         text, file = result_text(call), _output_file(call)
@@ -150,14 +152,14 @@ def shortened_of(turn: Turn) -> list[Shortened]:
 
 
 def _output_file(call: ToolCall) -> Path | None:
-    """Return where all that a command printed is, where that is more than the model was shown."""
+    """Return the file with a command's whole output, if the model was shown only a part."""
     with suppress(ValueError, AttributeError):
         name = json.loads(call.result or "{}").get("output_file")
         return Path(name) if isinstance(name, str) else None
     return None
 
 
-def _question(
+def _expand_question(
     found: Sequence[Shortened], every: Callable[[], Awaitable[Sequence[PickRow]]] | None
 ) -> PickQuestion:
     async def end(key: str) -> list[str]:
@@ -184,15 +186,15 @@ def _title(each: Shortened) -> str:
     return one_line(each.title, 400)
 
 
-def _whole(chosen: Shortened, conversation: SessionTurns | None) -> str:
-    """Return its text; of a command all that its file still has, of a session all turns."""
+def _full_text(chosen: Shortened, conversation: SessionTurns | None) -> str:
+    """Return an item's whole text: a command's from its file, a session's from all turns."""
     if conversation:
         return visible(markdown(conversation.session, conversation.turns))
     text = chosen.text
     if chosen.file:
         try:
             with chosen.file.open("rb") as file:
-                text = plain(file.read(_MOST_BYTES).decode("utf-8", "replace"))
+                text = plain(file.read(_MAX_BYTES).decode("utf-8", "replace"))
                 if file.read(1):
                     text += f"\n\nThe rest is in {chosen.file}."
         except OSError:
@@ -201,18 +203,18 @@ def _whole(chosen: Shortened, conversation: SessionTurns | None) -> str:
     return visible(f"{head}\n\n{text.rstrip()}\n")
 
 
-# --- all of it in a file -----------------------------------------------------
+# --- export ------------------------------------------------------------------
 
 
 async def export(name: str, chat: ChatSession) -> None:
-    """Write the session into a file that this user alone can read; by its name in which form.
+    """Run `/export [file]`: write the session to a private file, in the format of its suffix.
 
-    What stands there already is replaced only when the person says so.
+    An existing file is replaced only if the user agrees.
     """
     if not chat.can_be_resumed:
         raise UsageError("This session is not stored, so there is nothing to export.")
     session_id, folder = chat.session.session_id, chat.app.cwd
-    file = _place(folder, name or f"session-{short_id(session_id)}.md")
+    file = _export_path(folder, name or f"session-{short_id(session_id)}.md")
     form = FORMATS.get(file.suffix.lower())
     if form is None:
         raise UsageError(
@@ -226,21 +228,21 @@ async def export(name: str, chat: ChatSession) -> None:
         whole, page = await _conversation(chat), html if form == "html" else markdown
         data = await asyncio.to_thread(lambda: page(whole.session, whole.turns).encode())
         count = len(whole.turns)
-    if not await _written(file, data, chat):
+    if not await _write_export(file, data, chat):
         return chat.output.note("Nothing was written.")
     shown = file.relative_to(folder) if file.is_relative_to(folder) else file
     return chat.output.note(f"{counted(count, 'turn')} in {visible(str(shown))}")
 
 
-def _place(folder: Path, name: str) -> Path:
+def _export_path(folder: Path, name: str) -> Path:
     try:
         return folder / Path(name).expanduser()
-    except RuntimeError as error:  # `~somebody` who is not there
+    except RuntimeError as error:  # `~name` of an unknown user
         raise UsageError(f"Invalid path {visible(name)}: {error}") from None
 
 
-def _replacing(file: Path) -> ChatQuestion:
-    """Return what is asked before a file is replaced; UsageError where it is none."""
+def _replace_question(file: Path) -> ChatQuestion:
+    """Return the question before a file is replaced; raise UsageError if it is not a file."""
     shown = visible(str(file))
     if not file.is_file():
         raise UsageError(f"{shown} exists and is not a file.")
@@ -250,13 +252,13 @@ def _replacing(file: Path) -> ChatQuestion:
     )
 
 
-async def _written(file: Path, data: bytes, chat: ChatSession) -> bool:
-    """Return whether it was: a file that is there stays unless the person gives it up."""
+async def _write_export(file: Path, data: bytes, chat: ChatSession) -> bool:
+    """Write a file, asking before it replaces one; return whether it was written."""
     try:
         try:
             await asyncio.to_thread(write_new_private, file, data)
         except FileExistsError:
-            if await chat.output.terminal.ask(_replacing(file)) != "y":
+            if await chat.output.terminal.ask(_replace_question(file)) != "y":
                 return False
             await asyncio.to_thread(replace_private, file, data, sync=True)
     except OSError as error:
@@ -271,9 +273,9 @@ async def _conversation(chat: ChatSession, query: TurnQuery = ALL_TURNS) -> Sess
     return await chat.app.memory.load_session(chat.session.session_id, query)
 
 
-# --- what it changed in files ------------------------------------------------
+# --- changes to files --------------------------------------------------------
 
-_BACK: tuple[Outcome, ...] = ("restored", "removed", "as_before")
+_UNDONE: tuple[Outcome, ...] = ("restored", "removed", "as_before")
 _OUTCOMES: dict[Outcome, str] = {
     "restored": "restored",
     "removed": "removed",
@@ -284,7 +286,7 @@ _OUTCOMES: dict[Outcome, str] = {
 
 
 async def diff(named: str, chat: ChatSession) -> None:
-    """Show what this session's edits changed, or in one file: before the first of them, and now."""
+    """Run `/diff [file]`: compare files as they were before this session's edits with now."""
     output = chat.output
     turns = await _edits(chat)
     back = rewind_to(turns, 0)
@@ -327,11 +329,10 @@ def _by_commands(back: Rewind) -> str:
 
 
 async def undo(_: str, chat: ChatSession) -> None:
-    """Take back what the last turn that changed files did to them; the conversation stays.
+    """Run `/undo`: undo the edits of the last turn that made any, keeping the conversation.
 
-    It is asked for where other turns came after it. A file that others have changed since is left
-    as it is. A second time takes back the turn before; so does the first, where nothing of the last
-    one can be taken back.
+    Confirmation is required if other turns followed it. A file changed by others since is left as
+    it is. Run again, or if nothing of that turn can be undone, it undoes the turn before.
     """
     restorer, output = _restorer(chat), chat.output
 
@@ -339,22 +340,22 @@ async def undo(_: str, chat: ChatSession) -> None:
         return False
 
     passed, is_said = dict[str, list[str]](), False
-    async for turn, back, later in _left(chat):
+    async for turn, back, later in _undoable_turns(chat):
         if later:
             paths = ", ".join(one_line(change.path, 200) for change in back.changes)
             said = f"Undo what turn {turn.turn_index} of {later} did to {paths}?"
             if await output.terminal.ask(ChatQuestion(said, YES_NO)) != "y":
                 return output.note("Nothing was changed.")
         done = await restorer.restore(back.changes, never)
-        passed[turn.turn_id] = [each.path for each in done if each.outcome in _BACK]
+        passed[turn.turn_id] = [each.path for each in done if each.outcome in _UNDONE]
         if all(each.outcome == "as_before" for each in done):
             continue
         asked = one_line(turn.asked, _ASKED_CHARS)
         if any(passed.values()):
             what = f"what turn {turn.turn_index} (“{asked}”) did to files"
-            await chat.record("/undo", UNDO, _told(what, done, passed))
+            await chat.record("/undo", UNDO, _undo_record(what, done, passed))
         heading = f"Undo of turn {turn.turn_index}, “{asked}”:"
-        _tell(done, output, {each.path for each in done}, heading)
+        _report(done, output, {each.path for each in done}, heading)
         if back.command_count:
             output.note(f"What {counted(back.command_count, 'command')} did is not undone.")
         if passed[turn.turn_id]:
@@ -364,10 +365,10 @@ async def undo(_: str, chat: ChatSession) -> None:
         output.note("Nothing to undo: this session has no edits, or they are already undone.")
 
 
-async def _left(chat: ChatSession) -> AsyncGenerator[tuple[Turn, Rewind, int], None]:
-    """Yield the turns whose edits stand, the newest first, each with what it did to files.
+async def _undoable_turns(chat: ChatSession) -> AsyncGenerator[tuple[Turn, Rewind, int], None]:
+    """Yield the turns whose edits are not undone, newest first, each with its changes to files.
 
-    Where others came after it that are not taken back either, with how many turns there are.
+    The third item is the last turn's number if turns that are not undone followed, else 0.
     """
     if not chat.can_be_resumed:
         return
@@ -386,15 +387,15 @@ async def _left(chat: ChatSession) -> AsyncGenerator[tuple[Turn, Rewind, int], N
 
 
 def _of_turn(turn: Turn, gone: Mapping[str, Collection[str]]) -> Rewind:
-    """What a turn did to files, but for what is taken back already."""
+    """Return a turn's changes to files, without those already undone."""
     back = rewind_to([turn], turn.turn_index - 1)
     done = gone.get(turn.turn_id, ())
     changes = tuple(change for change in back.changes if change.path not in done)
     return msgspec.structs.replace(back, changes=changes)
 
 
-def _told(what: str, done: Sequence[Restored], gone: Mapping[str, Sequence[str]]) -> Json:
-    """What is recorded of edits that were taken back: for the model, and by turn and path."""
+def _undo_record(what: str, done: Sequence[Restored], gone: Mapping[str, Sequence[str]]) -> Json:
+    """Return the record of undone edits: a text for the model, and the paths by turn."""
     became = "; ".join(f"{plain_or_quoted(e.path)}: {_OUTCOMES[e.outcome]}" for e in done)
     return {
         "text": f"The user undid {what}. {became}.",
@@ -407,7 +408,7 @@ async def _turns(chat: ChatSession, query: TurnQuery = ALL_TURNS) -> tuple[Turn,
 
 
 async def _edits(chat: ChatSession, first: int = 1) -> tuple[Turn, ...]:
-    """The turns from one on, without what else than edits their tools answered."""
+    """Return the turns from `first` on, without the results of tools other than edits."""
     if not chat.can_be_resumed:
         return ()
     turns = chat.app.memory.turns_on(chat.session.session_id, first)
@@ -415,9 +416,9 @@ async def _edits(chat: ChatSession, first: int = 1) -> tuple[Turn, ...]:
 
 
 async def rewind(number: str, chat: ChatSession) -> "Then":
-    """Go on in a fork that ends before an earlier prompt, which comes back into the draft.
+    """Run `/rewind [turn]`: continue in a fork that ends before a prompt, now in the input again.
 
-    On request the files are as they were then.
+    The user is asked whether to restore the files too.
     """
     output = chat.output
     if not chat.can_be_resumed:
@@ -433,18 +434,18 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
         raise UsageError(f"No turn {one_line(chosen, 20)} in this session.", hint=hint)
     turns = await _edits(chat, int(chosen))
     back = rewind_to(turns, int(chosen) - 1)
-    answer = await _about_files(back, output)
+    answer = await _ask_about_files(back, output)
     if answer is None:
         output.say("Nothing was changed.")
         return None
-    # With the marks of what was piped: said again, it is not the person's own words either; nor is
-    # what a command stands for that is given again.
+    # Keep the marks of piped text and of commands: sent again, they are no more the user's own
+    # words than before.
     before, prompt = chat.short_id, as_typed(turns[0].user_message)
     left = chat.agent
     since = f"turns {chosen} to {last}" if int(chosen) < last else f"turn {chosen}"
     gone_back: Json = {"text": f"The user continued without {since}, in a copy of this session."}
     if not answer:
-        # First, so that the fork is the newest session.
+        # Record this before forking, so that the fork is the newest session.
         await left.record(REWIND, UNDO, gone_back)
     await chat.fork(back.turn_index)
     told = (
@@ -453,17 +454,17 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     )
     output.show(Group(rule(output.width), Gutter(told, mark="  ", words=True)))
     if answer:
-        # The session that was left is told of it: whoever resumes it finds the files so.
+        # Record it in the session left behind: whoever resumes that finds the files restored.
         done = await _restore(back, chat)
-        paths = {each.path for each in done if each.outcome in _BACK}
+        paths = {each.path for each in done if each.outcome in _UNDONE}
         gone = {
             turn.turn_id: [each.path for each in _of_turn(turn, {}).changes if each.path in paths]
             for turn in turns
         }
         if any(gone.values()):
-            gone_back = _told(f"what {since} did to files", done, gone)
+            gone_back = _undo_record(f"what {since} did to files", done, gone)
         await left.record(REWIND, UNDO, gone_back)
-    await _undo_again(turns, chat)
+    await _copy_undo_records(turns, chat)
     if not turns[0].is_undo:
         output.terminal.put_back(prompt)
     calls = ((back.command_count, "command", ""), (back.other_count, "call", " of another tool"))
@@ -474,8 +475,8 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     return "session"
 
 
-async def _undo_again(left: Sequence[Turn], chat: ChatSession) -> None:
-    """Tell a fork of what was taken back, where it was said in the turns that were left."""
+async def _copy_undo_records(left: Sequence[Turn], chat: ChatSession) -> None:
+    """Record in a fork the undone edits that were recorded only in the turns left behind."""
     ids = {turn.turn_id for turn in left}
     said = taken_back(left).items()
     gone = {turn_id: sorted(each) for turn_id, each in said if turn_id not in ids}
@@ -485,19 +486,19 @@ async def _undo_again(left: Sequence[Turn], chat: ChatSession) -> None:
         await chat.record("/undo", UNDO, told)
 
 
-async def _about_files(back: Rewind, output: ChatOutput) -> bool | None:
-    """Ask whether files are to be restored; None: the person thinks better of it all."""
+async def _ask_about_files(back: Rewind, output: ChatOutput) -> bool | None:
+    """Ask whether to restore files; return None if the user cancels the rewind."""
     if not back.changes:
         return False
     lines = [f"{counted(len(back.changes), 'file')} changed from turn {back.turn_index + 1} on:"]
-    lines += [f"  {one_line(change.path, 400)}{_what(change)}" for change in back.changes]
+    lines += [f"  {one_line(change.path, 400)}{_change_note(change)}" for change in back.changes]
     output.show(Text("\n".join(lines)))
     choices = (("y", "yes"), ("n", "no, only the conversation"), ("c", "cancel"))
     answer = await output.terminal.ask(ChatQuestion("Undo the file changes too?", choices, "n"))
     return {"y": True, "n": False}.get(answer or "")
 
 
-def _what(change: FileChange) -> str:
+def _change_note(change: FileChange) -> str:
     if change.cut_off:
         return " (interrupted while writing)"
     edits = counted(change.edit_count, "edit")
@@ -513,7 +514,7 @@ async def _restore(back: Rewind, chat: ChatSession) -> list[Restored]:
         return await chat.output.terminal.ask(ChatQuestion(label, YES_NO)) == "y"
 
     done = await _restorer(chat).restore(back.changes, confirm)
-    _tell(done, chat.output, asked)
+    _report(done, chat.output, asked)
     return done
 
 
@@ -523,10 +524,10 @@ def _restorer(chat: ChatSession) -> Restorer:
     return Restorer(workspace, Preimages(paths.data_dir / "preimages"))
 
 
-def _tell(
+def _report(
     done: Sequence[Restored], output: ChatOutput, doubtful: Collection[str], heading: str = ""
 ) -> None:
-    """Say what became of each file, below where of those in doubt what stood there is kept."""
+    """Report each file's outcome, after the places where contents of doubtful files were saved."""
     for each in done:
         if each.kept and each.path in doubtful:
             secrets = ", without its secrets," if each.kept.suffix else ""
@@ -536,7 +537,7 @@ def _tell(
     if heading:
         output.say(heading)
     for each in done:
-        is_back = each.outcome in _BACK
+        is_back = each.outcome in _UNDONE
         said = f"{one_line(each.path, 400)}: {_OUTCOMES[each.outcome]}"
         if each.note:
             said += f"; {one_line(each.note, 400)}"

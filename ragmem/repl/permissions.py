@@ -1,4 +1,4 @@
-"""What may be done without asking, and what never: seen, added to and taken from in the chat."""
+"""`/permissions`: show, add, move and remove permission rules in the chat."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -16,7 +16,7 @@ from ragmem.tools.permissions import OUTSIDE, read_rule
 
 Kind = Literal["allow", "deny"]
 PLACES = {"s": "in this session", "p": "in this project", "e": "in every folder"}
-"""Where a rule holds, by the key that chooses that."""
+"""Where a rule applies, by the key that selects it."""
 _KINDS: dict[Kind, str] = {"allow": "allowed", "deny": "denied"}
 _VERBS: dict[str, tuple[Kind, str]] = {
     "allow": ("allow", "e"),
@@ -32,13 +32,13 @@ _HOW = (
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """A rule that holds, or something that "always" was said to."""
+    """A rule in effect, or something that the user has always allowed."""
 
     kind: Kind
     place: str
     text: str
     said_to: tuple[str, str] | None = None
-    """What "always" was said to, as `PermissionRules.remembered` has it."""
+    """What was always allowed, as a key of `PermissionRules.remembered`; None for a rule."""
 
     @property
     def told(self) -> str:
@@ -69,9 +69,9 @@ async def permissions(said: str, chat: ChatSession) -> None:
 
 
 def keep_rules(given: Sequence[str], chat: ChatSession, kind: Kind, place: str) -> str:
-    """Have rules hold from now on, and return where they do.
+    """Put rules into effect, and return the key of the place where they apply.
 
-    Those of this session are kept nowhere; so is what is allowed where nothing can be kept.
+    Rules of this session are not stored; neither is an allowed one that can't be stored.
     """
     told = ", ".join(given)
     try:
@@ -90,7 +90,7 @@ def keep_rules(given: Sequence[str], chat: ChatSession, kind: Kind, place: str) 
 
 
 def _checked(text: str, chat: ChatSession) -> str:
-    """Return a rule as it was given; UsageError for one that no tool has."""
+    """Return a valid rule stripped; raise UsageError if its tool does not exist."""
     rule = read_rule(text)
     known = (*chat.agent.tool_names, OUTSIDE)
     if rule.tool not in known:
@@ -100,7 +100,7 @@ def _checked(text: str, chat: ChatSession) -> str:
 
 
 def _lists(chat: ChatSession) -> dict[tuple[Kind, str], list[str]]:
-    """Return the rules that hold, by what they do and where."""
+    """Return the lists of rules in effect, by kind and place."""
     rules = chat.agent.rules
     return {
         ("allow", "e"): rules.allow,
@@ -139,7 +139,7 @@ def _remove(entry: _Entry, chat: ChatSession) -> None:
         chat.always_count -= 1
 
 
-# --- the list that one chooses from --------------------------------------------------
+# --- the list to choose from ----------------------------------------------------
 
 _NEW: dict[Kind, str] = {
     "allow": "Allow something without asking …",
@@ -149,7 +149,7 @@ _WHICH = "Rule, such as run_command(git status*), edit_file(src/**) or run_comma
 
 
 async def _choose(chat: ChatSession) -> None:
-    """Let rules be added, taken away and put elsewhere, until the person leaves the list."""
+    """Let the user add, remove and move rules, until they leave the list."""
     while True:
         entries = _entries(chat)
         rows = [
@@ -178,7 +178,7 @@ async def _add(kind: Kind, chat: ChatSession) -> None:
 
 
 async def _put_elsewhere(entry: _Entry, chat: ChatSession) -> None:
-    """Take a rule away, or have it hold elsewhere."""
+    """Ask whether to remove a rule or to move it to another place."""
     others = [
         (key, word)
         for key, word in PLACES.items()
@@ -191,6 +191,6 @@ async def _put_elsewhere(entry: _Entry, chat: ChatSession) -> None:
     if answer == "r":
         _remove(entry, chat)
         chat.output.say(f"Rule removed: {one_line(entry.text, 100)}")
-    # First there, then no longer here: a rule that denies holds all the while.
+    # Add it there before removing it here, so that a denial stays in effect throughout.
     elif keep_rules([entry.text], chat, entry.kind, answer) != entry.place:
         _remove(entry, chat)

@@ -316,10 +316,10 @@ class TurnView:
         head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
         if call.printed is None:
             return [head]
-        said = f"{duration(int(lasts_s) * 1000)} · {counted(call.printed.lines, 'line')}"
-        room = columns - 4 - display_width(said)
+        progress = f"{duration(int(lasts_s) * 1000)} · {counted(call.printed.lines, 'line')}"
+        room = columns - 4 - display_width(progress)
         if room >= _LEAST_TITLE:
-            head = (*head[:1], ("", one_line(title, room)), ("dim", f"  {said}"))
+            head = (*head[:1], ("", one_line(title, room)), ("dim", f"  {progress}"))
         tail = [line for line in visible(call.printed.tail).split("\n") if line.strip()]
         shown = tail[-min(_TAIL_ROWS, max(0, rows - 1)) :] if rows > 1 else []
         return [head, *((("dim", f"  │ {clip_to_width(line, columns - 4)}"),) for line in shown)]
@@ -441,8 +441,8 @@ class Approvals:
             answer = await self._ask(_question(proposal, folded))
             if folded and answer in ("y", "a", "p", "v"):
                 self._output.show(ProposalBlock(proposal, folds=False))
-                said = "That is all of it. Please answer."
-                self._output.show(Gutter(said, mark="  ", style="bold", words=True), "closing")
+                note = "That is all of it. Please answer."
+                self._output.show(Gutter(note, mark="  ", style="bold", words=True), "closing")
                 folded = False
                 continue
             match answer:
@@ -459,9 +459,9 @@ class Approvals:
                 case "r" | "c":
                     reason = await self._ask(ChatQuestion(_TEXT_QUESTIONS[answer]))
                     if reason is not None:
-                        said = reason.strip()
-                        changes = is_plan and bool(said)
-                        return Decision(False, reason=said or _REFUSED, changes=changes)
+                        reason = reason.strip()
+                        changes = is_plan and bool(reason)
+                        return Decision(False, reason=reason or _REFUSED, changes=changes)
                 case "n":
                     return Decision(False, reason=_REFUSED)
                 case _:

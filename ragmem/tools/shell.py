@@ -89,7 +89,7 @@ class RunCommandParams(Arguments, frozen=True):
     outside_sandbox: Annotated[
         str,
         arg(
-            "Why it must run outside the sandbox, if the sandbox has refused it; the person is "
+            "Why it must run outside the sandbox, if the sandbox has refused it; the user is "
             "asked, and reads this.",
             500,
         ),
@@ -137,7 +137,7 @@ class RunCommand(AgentTool):
         self._outputs = outputs
         self._commands = commands
         self.description = (
-            "Run a command with bash in the working directory; the person is asked first. Each "
+            "Run a command with bash in the working directory; the user is asked first. Each "
             "call is a fresh shell without stdin or terminal: only files carry over, and what it "
             "leaves running is stopped when it ends. "
             f"It is stopped after {commands.timeout_s:g} s unless `timeout` says "
@@ -197,7 +197,7 @@ class RunCommand(AgentTool):
             # Report what it had printed as its result; the caller handles the end of the turn.
             unknown = ", but not everything it started has ended yet"
             rest = _unstopped(ended[0]) if ended else unknown
-            why = "Stopped as ragmem exited" if ENDED in error.args else "Stopped by the person"
+            why = "Stopped as ragmem exited" if ENDED in error.args else "Stopped by the user"
             raise ToolFailure(f"{why}{rest}.\n{output.text().rstrip()}") from None
         except OSError as error:
             raise ToolFailure(f"The command could not be started: {error}.") from None

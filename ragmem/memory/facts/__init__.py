@@ -222,7 +222,7 @@ def checked(draft: Draft, project_id: str | None) -> tuple[Draft, str]:
     if draft.trust == "person":
         return draft, ""
     if project_id is None:
-        return draft, "Not remembered: only the person can say what holds in every project."
+        return draft, "Not remembered: only the user can say what holds in every project."
     if draft.trust == "tool" and draft.kind != "failure" and is_instruction(draft.content):
         return draft, "Not remembered: it is an instruction from a file or a tool's output."
     kind: MemoryKind = "fact" if draft.kind in _PERSONAL else draft.kind

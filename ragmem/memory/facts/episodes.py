@@ -423,7 +423,7 @@ def _introduced(sentence: str, now: datetime) -> list[Episode]:
         return []
     named = Episode(
         kind="fact",
-        content=f"The person's name is {name[1]}",
+        content=f"The user's name is {name[1]}",
         quote=sentence,
         scope="user",
     )

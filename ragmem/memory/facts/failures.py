@@ -46,7 +46,8 @@ _TALLY = Regex(r"\W*(?:test result: )?(?:FAILED\W+)?\d+ (?:failed|errors?|passed
 _NOT_TRIED = Regex(
     "^Not executed: |not allowed|This is plan mode|belongs to ragmem|: not run\\.$"
     "|[Nn]othing was (?:executed|done|changed|written)|There is no tool"
-    "|[rR]ead it|was not read|interrupted|Stopped (?:by the person|as ragmem (?:exited|was ended))"
+    "|[rR]ead it|was not read|interrupted|Stopped by the (?:user|person)"
+    "|Stopped as ragmem (?:exited|was ended)"
 )
 """Errors of calls that were refused, invalid or not started, from which nothing is learned."""
 

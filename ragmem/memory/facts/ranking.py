@@ -100,7 +100,7 @@ _ALIASES = (
 )
 _ME = Regex(
     "i|me|my|the user|user|the person|person|je|moi|mon|he|she|it|this|that|il|elle|ce|we|they|"
-    "the person's|l'utilisateur"
+    "the user's|the person's|l'utilisateur"
 )
 _MOST_NAMES = 8
 """The maximum size of a group of aliases."""
