@@ -64,6 +64,7 @@ _SESSIONS_READ, _TURNS, _READ_CHARS = 8, 6, 20_000
 """The newest sessions that are read, the last turns of each, and the characters of each turn."""
 _LANGUAGES = ("english", "german", "french")
 _MOST_WORDS, _MOST_STATEMENTS, _MOST_TEXTS, _SHORT = 20_000, 4_000, 200, 2
+"""The sizes of the caches, and the length of terms that are dropped if a word has longer ones."""
 _WORDS = Regex(r"\w[\w./-]*\w")
 
 # The patterns below are matched against `plain` text.
@@ -453,8 +454,7 @@ class Aftermath:
         return next(filter(None, map(self.of_turn, told)), "")
 
     def of_memory(self, memory: MemoryRecord) -> str:
-        """Return such a note for a memory; empty for failures and rules: those hold until they are
-        removed."""
+        """Return such a note for a memory; empty for failures and rules, which stay valid."""
         if memory.kind in ("failure", "rule"):
             return ""
         at, told_in = said_at(memory), {each.turn_id for each in memory.evidence}

@@ -354,8 +354,7 @@ class Extractor:
                     await self._facts.supersede(memory, old, says_the_same=is_same)
 
     async def _new_memories(self, turn: Turn, session: Session) -> list[MemoryRecord]:
-        """Return the current memories extracted from or stored in this turn, and those the user
-        added shortly before it; no failures and rules."""
+        """Return memories of this turn or added by the user shortly before; no failures, rules."""
         since = turn.started_at - _SHORTLY
         return [
             memory

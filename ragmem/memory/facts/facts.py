@@ -1,5 +1,4 @@
-"""Facts: memories that outlive their conversations. They are added, searched, edited and removed
-here.
+"""Facts, memories that outlive their conversations: adding, searching, editing, removing them.
 
 A store only keeps memories; which are the same, which supersede others and which are relevant to a
 question is decided here. New memories all go through `settle`: compared with the known ones, under
@@ -105,8 +104,7 @@ _VALUE_CHARS = 400
 
 
 FRESH_S = 1.0
-"""How long the cache is used without checking: one turn searches several times. After that, other
-processes may have written."""
+"""How long the cache is used without asking the store: a turn searches several times."""
 
 
 class CachedFacts(msgspec.Struct, frozen=True):
@@ -159,8 +157,7 @@ class FactCache:
         return renewed
 
     async def write(self, store: Store, writes: Sequence[Write]) -> None:
-        """Apply the writes, and update the cache in place, unless others wrote meanwhile: then it
-        is read again when needed."""
+        """Apply the writes, and update the cache, or mark it stale if others wrote meanwhile."""
         before: int | None = None
         with suppress(StoreUnavailable):
             before = await store.memories_revision() if self._cached else None
@@ -595,8 +592,7 @@ class Facts:
     async def _similarities(
         self, store: Store, held: CachedFacts, text: str, patience_s: float | None
     ) -> dict[int, float]:
-        """Return the text's cosines with the memories, by position in the book; empty if it can't
-        be embedded."""
+        """Return the text's cosines by position in the book; empty if it can't be compared."""
         if not held.rows:
             return {}
         rows = await self._vectors.rows(store, [text], query=True, patience_s=patience_s)

@@ -36,8 +36,7 @@ _TRUST = {"tool": 0, "model": 1, "person": 2}
 _NEARLY = 0.85
 """The share of common words among all words, from which two texts count as the same."""
 _MUCH = 0.5
-"""The share of common words in the shorter text, from which two texts of one turn count as the
-same."""
+"""The share of the shorter text's words, from which two texts of one turn count as the same."""
 _NUMBER = Regex(r"\d+")
 _LEAST_WORDS_COMPARED = 3
 _MOST_EVIDENCE = 10
@@ -517,8 +516,7 @@ class Settlement:
     def know(
         self, memories: Sequence[MemoryRecord], rows: Mapping[str, bytes], project_id: str | None
     ) -> None:
-        """Add the current memories of a project and the user, with the vectors of those that have
-        one."""
+        """Add the current memories of a project and the user, with their vectors if any."""
         for memory in memories:
             if memory.is_current(self._now):
                 scope = project_id if memory.project_id else None
