@@ -1,6 +1,6 @@
-"""The session of a chat and its agent: how they are exchanged, and what is said at their beginning.
+"""The chat's session and its agent: opening and switching them, and what is shown then.
 
-Nothing heavy is imported before a session is opened.
+Slow imports are deferred until a session is opened.
 """
 
 import asyncio
@@ -51,35 +51,35 @@ _WELCOME = (
     "Everything here is remembered, on this machine. @path mentions a file, !command runs a "
     "command, #text saves a memory, Shift-Tab switches what needs your approval."
 )
-_SEARCHED = 10_000
-_SHOWN_CHARS, _LEAST_SHOWN_CHARS = 4_000, 400
-"""Of the last answer, at most and at least: between them as much as half of the screen has."""
+_MAX_SEARCHED = 10_000
+_MAX_ANSWER_CHARS, _MIN_ANSWER_CHARS = 4_000, 400
+"""Limits for how much of the last answer is shown: in between, as much as fills half the screen."""
 _SHORT_TURNS, _ROWS_OF_A_SHORT_TURN = 4, 7
-"""So many turns before the last are told in short, of as many rows of the screen one."""
+"""How many turns before the last are shown in short at most: one for so many screen rows."""
 _PAST = TurnQuery(limit=_SHORT_TURNS + 1)
-_MOST_SIMILAR = 3
-_MOST_OPEN = 2
+_MAX_SIMILAR = 3
+_MAX_OPEN = 2
 _EMBEDDED_NOW = 4
 _TITLE_CHARS = 40
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """Which session a chat begins with; by default a new one."""
+    """Which session a chat starts with; by default a new one."""
 
     resume: str | None = None
-    """An id, a tail of one, or a name; empty for a choice among this folder's sessions."""
+    """An id, the end of one, or a name; empty to let the user choose one of this folder."""
     continue_last: bool = False
-    """The newest chat of this folder; where there is none, the newest session."""
+    """Whether to continue this folder's newest chat or, without one, its newest session."""
     fork: bool = False
-    """Go on in a copy."""
+    """Whether to continue in a copy."""
     title: str = ""
     """Name of the session."""
     prompt: str = ""
-    """What is asked first; nothing waits for the person to type it."""
+    """The first prompt, sent without waiting for input."""
 
 
 class ChatSession:
-    """The current session, its agent, and where they are seen."""
+    """The current session, its agent, and their output."""
 
     def __init__(
         self,
@@ -96,30 +96,30 @@ class ChatSession:
         self.session = session
         self.agent = agent
         self.spent = Usage()
-        """By this process, in all of its sessions."""
+        """Usage of this process in all of its sessions."""
         self.turn_count = 0
-        """Asked in this session by this process."""
+        """Number of turns that this process has run in this session."""
         self.context_tokens = 0
-        """Of the last request and its answer; 0 before the first."""
+        """Tokens of the last request and its answer; 0 before the first."""
         self.cost_usd: float | None = 0.0
-        """Of the session's turns; None where the price of one is not known."""
+        """Cost of the session's turns; None if a price is unknown."""
         self.always_count = 0
-        """Things that the person has allowed always, of this agent."""
+        """How many things the user has always allowed this agent."""
         self.recalled: Sequence[Recalled] | None = None
-        """What memory put into the last request; None before the first."""
+        """What memory added to the last request; None before the first."""
         self.without_code = ""
-        """Why the last request has no code, where looking for it took too long."""
+        """Why the last request contains no code, if searching for it took too long."""
         self.tasks = ""
-        """What is left of the agent's list of tasks, a row each."""
+        """The agent's task list, one per row; empty if all are done."""
         self.branch = ""
-        """That the folder is on, as it was after the last thing that was done here."""
+        """The folder's Git branch, as of the last action here."""
         self.commands: Mapping[str, OwnCommand] = {}
-        """The person's own, and the project's, by their names."""
+        """The user's and the project's own commands, by name."""
         self._approver = approver
         self._is_own_fork = False
-        """Made of the session that was shown before it."""
+        """Whether this is a fork of the session that was shown before."""
         self._turns_known = session.turn_count
-        """Turns of the session that this chat has shown or made."""
+        """Number of the session's turns that this chat has shown or run."""
 
     @classmethod
     async def open(
@@ -130,7 +130,7 @@ class ChatSession:
         output: "ChatOutput",
         opening: Opening,
     ) -> "ChatSession":
-        """Begin; raises what `App` raises when a session or an agent can't be had."""
+        """Open the session and its agent; raises the errors of `App` if that fails."""
         found: Session | None = None
         if opening.resume:
             found = await _named_session(app, opening.resume)
@@ -157,24 +157,24 @@ class ChatSession:
         return chat
 
     async def new(self) -> None:
-        """Go to a new session."""
-        await self._go_to(await self.app.start_session())
+        """Switch to a new session."""
+        await self._switch_to(await self.app.start_session())
 
     async def resume(self, reference: str) -> None:
-        """Go to another session; this one stays when it can't be found."""
-        await self._go_to(await _named_session(self.app, reference))
+        """Switch to another session; if it can't be found, stay in this one."""
+        await self._switch_to(await _named_session(self.app, reference))
 
     async def fork(self, turn_index: int | None = None, *, title: str = "") -> None:
-        """Go to a session that begins with this one's turns up to and with that one, or all."""
+        """Switch to a fork with this session's turns up to and including `turn_index`, or all."""
         from ragmem.memory.sessions import fork_at
 
         if not self.can_be_resumed:
             raise UsageError("This session is not stored, so it can't be copied.")
-        await self._go_to(await fork_at(self.app.memory, self.session, turn_index, title=title))
+        await self._switch_to(await fork_at(self.app.memory, self.session, turn_index, title=title))
         self._is_own_fork = True
 
     async def rename(self, title: str) -> None:
-        """Give the session a name, from its first prompt on if it has none yet."""
+        """Name the session; if it is not stored yet, the name is stored with its first prompt."""
         if self.can_be_resumed:
             session = await self.app.memory.rename(self.session.session_id, title)
             self.session = self._with(title=session.title)
@@ -182,7 +182,7 @@ class ChatSession:
             await self._exchange(self._with(title=title), self.options)
 
     async def tag(self, add: Sequence[str], remove: Sequence[str] = ()) -> None:
-        """Add and remove tags, from the session's first prompt on if it has none yet."""
+        """Add and remove tags, which are stored with the first prompt if the session is new."""
         from ragmem.memory.sessions import tag, with_tags
 
         if self.can_be_resumed:
@@ -193,7 +193,7 @@ class ChatSession:
             await self._exchange(self._with(tags=tags), self.options)
 
     async def claim(self) -> None:
-        """Make a chat of a session that was begun for a one-off question, where it was."""
+        """Turn the session into a chat if it was started by `ragmem ask`."""
         if ASKED in self.session.tags:
             with suppress(RagmemError):
                 await self.tag((), [ASKED])
@@ -202,11 +202,11 @@ class ChatSession:
         return msgspec.structs.replace(self.session, **changes)
 
     async def go_on_with(self, **changed: str) -> None:
-        """Another `model` or `effort` in the same session; all stays when it can't be had."""
+        """Change `model` or `effort` in the same session; on an error, nothing is changed."""
         options = msgspec.structs.replace(self.options, **changed)
         await self._exchange(await self._as_stored(), options)
 
-    async def _go_to(self, session: Session) -> None:
+    async def _switch_to(self, session: Session) -> None:
         await self._exchange(session, self.options)
         self.turn_count, self.context_tokens, self.recalled = 0, 0, None
         self.cost_usd, self.tasks = 0.0, ""
@@ -225,17 +225,17 @@ class ChatSession:
             return self.session
         try:
             return await self.app.memory.find_session(self.session.session_id)
-        except (StoreError, SessionNotFound):  # away, or --ephemeral
+        except (StoreError, SessionNotFound):  # the store is unavailable, or --ephemeral
             return self.session
 
     async def record(self, said: str, tool_name: str, result: "Json") -> None:
-        """Record what the person has done by themself as a turn of the session."""
+        """Record a user's own action as a turn of the session."""
         await self.agent.record(said, tool_name, result)
         self.turn_count += 1
         self._turns_known += 1
 
     def see(self, event: Event) -> None:
-        """Follow a turn."""
+        """Update the session's numbers from an event of a turn."""
         match event:
             case ContextBuilt(recalled=recalled, without_code=without_code):
                 self.recalled, self.without_code = recalled, without_code
@@ -249,7 +249,7 @@ class ChatSession:
 
     @property
     def can_be_resumed(self) -> bool:
-        """Return whether anything was asked in this session, now or before, and is stored."""
+        """Return whether the session is stored and has a turn, from this process or before."""
         asked = self.turn_count or self.session.turn_count
         return bool(asked and self.app.memory.records)
 
@@ -259,15 +259,15 @@ class ChatSession:
         return short_id(self.session.session_id)
 
     def see_branch(self) -> None:
-        """Read which branch the folder is on; what git keeps of it is one small file."""
+        """Read the folder's Git branch from the small file in which Git stores it."""
         from ragmem.memory.projects import folder_of_git, read_branch
 
         self.branch = read_branch(folder_of_git(self.app.cwd))
 
-    # --- what is said of it -----------------------------------------------------
+    # --- messages ---------------------------------------------------------------
 
     async def greet(self, opening: Opening) -> None:
-        """Say where we are, how to go on with what was last done here, and what the app has."""
+        """Show version, folder and notices, and the opened session or how to continue the last."""
         room = max(20, self.output.width - 30)
         where = folder_name(str(self.app.cwd), environment().get("HOME") or "~", room)
         self.output.note(f"ragmem {__version__} · {where} · /help")
@@ -280,7 +280,7 @@ class ChatSession:
             self.output.say(hint)
 
     async def introduce(self) -> None:
-        """Show the session that the chat has gone to; of a fork all is on the screen already."""
+        """Show the session that the chat switched to, without turns already on the screen."""
         self.tell_notices()
         if self.session.turn_count:
             await self._show_past(replays=not self._is_own_fork)
@@ -288,7 +288,7 @@ class ChatSession:
             self.output.say("A new session.")
 
     async def tell_of_others(self) -> bool:
-        """Say that another process has added turns to this session; whether anything was said."""
+        """Report turns that others added to this session; return whether there are any."""
         if not self.can_be_resumed:
             return False
         try:
@@ -308,7 +308,7 @@ class ChatSession:
         return True
 
     def tell_notices(self) -> bool:
-        """Say what the app wants to have said; whether anything was."""
+        """Show the App's notices; return whether there were any."""
         told = dict.fromkeys(self.app.notices())
         for text in told:
             self.output.say(text)
@@ -321,16 +321,16 @@ class ChatSession:
 
     @property
     def called(self) -> str:
-        """Return the session's name, or its short id where it has none."""
+        """Return the session's name, or its short id if it has none."""
         return self.session.title if self.is_named else self.short_id
 
     def use_mode(self, mode: "PermissionMode") -> None:
-        """Let another mode hold from the next tool call on, also in the sessions that follow."""
+        """Set the permission mode from the next tool call on, also for later sessions."""
         self.options = msgspec.structs.replace(self.options, permission_mode=mode)
         self.agent.use_mode(mode)
 
     def say_farewell(self) -> None:
-        """Show the command that goes on with this session, if there is anything to go on with."""
+        """Show the command that resumes this session, if it can be resumed."""
         if self.can_be_resumed:
             self.output.note(f"Resume with: ragmem chat -r {self.short_id}")
 
@@ -343,14 +343,14 @@ class ChatSession:
             return await self._welcome()
         when = ago(last.last_activity_at, datetime.now(UTC))
         recap = await self._recap(last)
-        left = "; ".join(each.rstrip(".") for each in (recap.open if recap else ())[:_MOST_OPEN])
+        left = "; ".join(each.rstrip(".") for each in (recap.open if recap else ())[:_MAX_OPEN])
         return (
             f"The last session here, {when}: “{one_line(last.called, 60)}”."
             f"{f' Open: {left}.' if left else ''} `ragmem chat -c` or /resume goes on with it."
         )
 
     async def _welcome(self) -> str:
-        """What a person's first chat begins with, and where there is more to remember."""
+        """Return the welcome to a first chat, naming agents whose sessions can be imported."""
         from ragmem.importers.importer import agents_here
 
         with suppress(StoreError):
@@ -370,10 +370,9 @@ class ChatSession:
             return None
 
     async def _show_past(self, *, replays: bool = True) -> None:
-        """Tell what the session came to and, unless it is on the screen, its last turns.
+        """Show the session's recap and, if `replays`, its last turns, about a screenful.
 
-        The last exchange is shown, those before it in short: together about as much as the screen
-        holds.
+        The last turn is shown in full, those before it in short.
         """
         from rich.console import Group
 
@@ -399,7 +398,7 @@ class ChatSession:
             for row in call_rows(last):
                 output.show(row, "tool")
             if last.assistant_message.strip() and not last.is_own_command:
-                room = max(_LEAST_SHOWN_CHARS, min(_SHOWN_CHARS, rows * columns // 2))
+                room = max(_MIN_ANSWER_CHARS, min(_MAX_ANSWER_CHARS, rows * columns // 2))
                 output.answer(clip_middle(last.assistant_message, room))
             if last.status in ("interrupted", "failed"):
                 output.warn("ended with an error" if last.status == "failed" else "interrupted")
@@ -407,14 +406,14 @@ class ChatSession:
 
 
 def with_more(cost_usd: float | None, usage: Usage) -> float | None:
-    """What it comes to with one more turn; None for good once a price was not known."""
+    """Return the cost with that of `usage` added; None once a price is unknown."""
     if not usage.model_calls:
         return cost_usd
     return None if cost_usd is None or usage.cost_usd is None else cost_usd + usage.cost_usd
 
 
 async def offer_to_join(app: "App", output: "ChatOutput") -> None:
-    """Join a worktree to its repository; of a second clone ask whether both are one project."""
+    """Join a worktree to its repository; for a second clone, ask whether to join the projects."""
     from ragmem.memory.projects import has_remote, is_called_like
 
     try:
@@ -423,7 +422,7 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
             return
         project, same, moved = await app.joinable_projects()
     except StoreError:
-        return  # That it is away is told by the chat itself.
+        return  # the chat itself reports that the store is unavailable
     others = same if has_remote(project) and not project.joined_into else []
     before = [each for each in moved if is_called_like(project, each)]
     if before and not others:
@@ -446,7 +445,7 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
 
 
 async def choose_opening(app: "App", opening: Opening, output: "ChatOutput") -> Opening | None:
-    """Let the person choose where `-r` names no session; None when they choose none."""
+    """Let the user choose a session if `-r` names none; return None if they choose none."""
     if opening.resume != "":
         return opening
     from ragmem.repl.choices import session_question
@@ -458,7 +457,7 @@ async def choose_opening(app: "App", opening: Opening, output: "ChatOutput") -> 
 async def _agent(
     app: "App", session: Session, options: "Options", approver: "Approver", output: "ChatOutput"
 ) -> "Agent":
-    """Make the agent; of the small local model, get the weights first if the person says so."""
+    """Create the agent; if the local model lacks its weights, offer to download them first."""
     try:
         agent = await app.agent(session, options, approver)
     except NoWeights as lacking:
@@ -467,7 +466,7 @@ async def _agent(
         output.say(str(lacking))
         if await output.terminal.ask(ChatQuestion(QUESTION, YES_NO)) != "y":
             raise
-        # What gets them shows on the terminal how far it is.
+        # The download shows its progress on the terminal.
         got = fetch(app.paths)
         if not await output.terminal.lend(lambda: asyncio.run(got).is_file()):
             raise
@@ -477,52 +476,51 @@ async def _agent(
 
 
 async def _named_session(app: "App", reference: str) -> Session:
-    """Find a session by its id or name, or by a part of a name that only one has."""
+    """Find a session by its id or name, or by a unique part of its name."""
     try:
         return await app.resume_session(reference)
     except SessionNotFound:
         from ragmem.memory.sessions import with_part
 
-        here = with_part(await app.sessions_here(_SEARCHED), reference)
-        everywhere = SessionQuery(mine=True, limit=_SEARCHED)
+        here = with_part(await app.sessions_here(_MAX_SEARCHED), reference)
+        everywhere = SessionQuery(mine=True, limit=_MAX_SEARCHED)
         found = here or with_part(await app.memory.sessions(everywhere), reference)
         if found is None:
             raise
         return app.memory.recollect(found)
 
 
-# --- sessions like this one ---------------------------------------------------
+# --- similar sessions ---------------------------------------------------------
 
 
 class Reminder:
-    """Tells once, at the start of a session, that there were sessions like it.
+    """Reports earlier sessions similar to the first prompt of a new one, once.
 
-    It looks for them while the model thinks: the question's vector is at hand by then, since
-    recall has just made it. What is not found before the answer begins stays unsaid, and so does
-    every failure.
+    It searches while the model works: recall has just embedded the prompt, so its vector is
+    available. If the answer begins before the search ends, or on an error, nothing is shown.
     """
 
     def __init__(self, chat: ChatSession, prompt: str) -> None:
         self._chat = chat
         self._prompt = prompt
-        self._looking: asyncio.Task[None] | None = None
+        self._search_task: asyncio.Task[None] | None = None
         begins = not chat.turn_count and not chat.session.turn_count
         self._wanted = begins and chat.app.memory.records and chat.app.embedder is not None
 
     def see(self, event: Event) -> None:
-        """Follow the turn."""
+        """Start or stop the search, according to an event of the turn."""
         if isinstance(event, ContextBuilt) and self._wanted:
             self._wanted = False
-            self._looking = asyncio.create_task(self._look())
+            self._search_task = asyncio.create_task(self._search())
         elif isinstance(event, TextDelta):
             self.close()
 
     def close(self) -> None:
-        """Stop looking."""
-        if self._looking:
-            self._looking.cancel()
+        """Stop the search."""
+        if self._search_task:
+            self._search_task.cancel()
 
-    async def _look(self) -> None:
+    async def _search(self) -> None:
         from ragmem.memory.sessions import similar_sessions
 
         app, session = self._chat.app, self._chat.session
@@ -535,7 +533,7 @@ class Reminder:
                 app.embedder,
                 self._prompt,
                 floor=app.memory.floor,
-                limit=_MOST_SIMILAR,
+                limit=_MAX_SIMILAR,
                 project_ids=() if everywhere else (session.project_id,),
                 without=(session.session_id,),
                 embedded_now=_EMBEDDED_NOW,
@@ -545,7 +543,7 @@ class Reminder:
 
 
 def _reminder(found: Sequence[Session]) -> str:
-    """Name the sessions, the nearest first."""
+    """Return a sentence that names similar sessions, the most similar first."""
     now = datetime.now(UTC)
     named = "; ".join(
         f"{one_line(each.called, _TITLE_CHARS)} ({short_id(each.session_id)}, "

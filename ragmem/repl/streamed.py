@@ -1,4 +1,4 @@
-"""An answer that is still coming: cut into blocks as they close, and how the open one looks."""
+"""A streamed Markdown answer: splits it into complete blocks, and renders the open one."""
 
 import re
 from functools import lru_cache
@@ -11,25 +11,25 @@ _FENCE = re.compile(
 )
 _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 _ITEM = re.compile(r"(?:(?P<bullet>[-*+])|(?P<number>\d{1,9})(?P<end>[.)]))[ \t]+\S")
-"""How an item begins of a list that is in nothing else."""
+"""The start of an item of a top-level list."""
 _RULE = re.compile(r"(?:[-*][ \t]*){3,}(?:\n|$)")
-"""A line across, which looks like an item: `- - -`."""
+"""A horizontal rule, which looks like a list item: `- - -`."""
 _MOST_PIECES, _MARK_PIECES = 256, 8
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _DIVIDER = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\n?")
-"""The line below the names of a table's columns."""
+"""The line below a table's header."""
 _BEGUN_MARK = re.compile(r"\s*(?:(?:`{3,}|~{3,})[^\n`]*|[`~]{1,2}|\|[ |:\t-]*)")
-"""What may be the beginning of a fence or of a divider: not worth showing before it is one."""
+"""A possible start of a fence or divider, which is not shown until it is clear what it is."""
 _LONGEST_MARK, _LONGEST_DIVIDER = 200, 2_000
 
 
 class MarkdownStream:
-    """Cuts streamed text, in any pieces, into blocks of Markdown as they close.
+    """Splits streamed text, fed in any chunks, into blocks of Markdown as they are complete.
 
-    Blocks and `tail` together are always exactly what was fed. A block closes
-    at a blank line that a line without indentation follows, after a heading,
-    around a code fence, and before an item of a list that is in nothing else;
-    never inside of a fence. `rows` shows what is open by then.
+    Blocks and `tail` together are always exactly what was fed. A block ends at a
+    blank line followed by a line without indentation, after a heading, around a
+    code fence, and before an item of a top-level list; never inside a fence. `rows`
+    renders the open block.
     """
 
     def __init__(self) -> None:
@@ -37,15 +37,15 @@ class MarkdownStream:
         self._partial: list[str] = []
         self._fence, self._nested, self._gap = "", False, False
         self._head = 0
-        """Lines that begin the code or the table which those after them are of."""
+        """Number of lines up to the start of the open code or table: its fence or header."""
 
     def rows(self, columns: int, room: int) -> list[Line]:
-        """Return the last rows of what is open, as they will look once it is whole."""
+        """Return the last rows of the open block, as they will look when it is complete."""
         partial = "".join(self._partial)
         is_row = self._head and not self._fence
         if is_row or (len(partial) < _LONGEST_MARK and _BEGUN_MARK.fullmatch(partial)):
             partial = ""
-        # No more is looked at than the rows can hold, however long the block is.
+        # Render no more text than fits into the rows, however long the block is.
         most = columns * room
         end = [partial[-most:]]
         for line in reversed(self._lines[self._head :]):
@@ -58,11 +58,11 @@ class MarkdownStream:
 
     @property
     def tail(self) -> str:
-        """Return what belongs to no closed block yet."""
+        """Return the text that is not part of a complete block yet."""
         return "".join(self._lines) + "".join(self._partial)
 
     def feed(self, text: str) -> list[str]:
-        """Take more text and return the blocks that it closes."""
+        """Add text, and return the blocks that it completes."""
         blocks: list[str] = []
         *lines, rest = text.split("\n")
         for line in lines:
@@ -81,7 +81,7 @@ class MarkdownStream:
         return blocks
 
     def finish(self) -> str:
-        """Return the rest, when nothing more will come."""
+        """Return the rest of the text, and reset the stream."""
         rest = self.tail
         self._lines, self._partial, self._head = [], [], 0
         self._fence, self._nested, self._gap = "", False, False
@@ -97,7 +97,7 @@ class MarkdownStream:
             return
         if not line.strip():
             self._lines.append(line)
-            # Blank lines before a block's first line are part of it.
+            # Blank lines before a block's first line belong to that block.
             self._gap = any(kept.strip() for kept in self._lines)
             return
         if (self._gap and not line[0].isspace()) or self._begins_item(line):
@@ -122,9 +122,9 @@ class MarkdownStream:
                 self._head = len(self._lines)
 
     def _begins_item(self, line: str) -> bool:
-        """Return whether an item begins with this line, which ends all that came before it."""
+        """Return whether this line starts a list item that ends the previous block."""
         found = None if self._fence else _ITEM.match(line)
-        # A paragraph is ended by a list's first item alone: "In the year\n1984. That was".
+        # Only item 1 can interrupt a paragraph, unlike "In the year\n1984. That was".
         return found is not None and (
             found["number"] in (None, "1") or _ITEM.match(self._first_line()) is not None
         )
@@ -134,7 +134,7 @@ class MarkdownStream:
         if not found or (found["mark"][0] == "`" and "`" in line[found.end() :]):
             return None
         in_list = found["list"] or (self._lines and _LIST_ITEM.match(self._first_line()))
-        # Four spaces outside of a list are code already, not a fence.
+        # Outside a list, an indentation of four spaces is code, not a fence.
         return found if in_list or len(found["indent"].expandtabs(4)) < 4 else None
 
     def _first_line(self) -> str:
@@ -160,7 +160,7 @@ def _drawn(markdown: str, columns: int) -> list[Line]:
 
 
 def goes_on(before: str, block: str) -> bool:
-    """Return whether a block is the next item of the list that the one before it was of."""
+    """Return whether a block is the next item of the previous block's list."""
     before = before.lstrip("\n")
     one, two = _ITEM.match(before), _ITEM.match(block)
     ends_list = not before.rpartition("\n")[0].rpartition("\n")[2].strip()

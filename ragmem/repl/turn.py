@@ -1,4 +1,4 @@
-"""One turn as it is seen: what is printed for good, what is live meanwhile, what is asked."""
+"""The display of a turn: what is printed permanently, the live view, and questions to the user."""
 
 import math
 import re
@@ -61,8 +61,8 @@ from ragmem.tools.planning import PresentPlan
 Part = tuple[Kind, RenderableType]
 
 _PLAIN_CELLS = 120
-_AT_ONCE_S = 0.4
-"""A call is shown as one that runs when it has done so for so long."""
+_RUNNING_AFTER_S = 0.4
+"""A tool call is shown as running once it has run this long."""
 _LABELS = {
     "diff": "Allow this change?",
     "command": "Allow this command?",
@@ -74,43 +74,43 @@ NO_PLAN = (
     "No plan was proposed, and plan mode is still on: ask for a plan, or press Shift-Tab to leave."
 )
 CARRY_OUT = "The plan is approved: carry it out."
-"""What the agent is told by a yes to a plan that its answer has told."""
+"""The prompt that is sent if the user accepts a plan that was given in an answer."""
 _STEP, _BULLET = (
     re.compile(rf"^ {{0,3}}{mark} +\S", re.MULTILINE) for mark in (r"\d+[.)]", "[-*+]")
 )
 _FOLDED = " It is long; a yes shows all of it first."
-_WORDS = {"r": "Why not? (The agent sees this.)", "c": "What should change?"}
-"""What is asked for in words, by the choice that leads there."""
+_TEXT_QUESTIONS = {"r": "Why not? (The agent sees this.)", "c": "What should change?"}
+"""The questions for a text, by the choice that leads there."""
 _NO_RULE = "no rule possible: the effects of such a line can't be fully predicted"
-_FOR_GOOD = "Allow without asking from now on:"
+_PERMANENT = "Allow without asking from now on:"
 _REFUSED = "the user refused"
 STOPPED = "the user stopped the turn"
-"""Why what was asked about was not done, where the question was left and the turn ended."""
-_LEAVES = "Allow this command outside the sandbox, with all of your permissions?"
+"""The reason for a refusal if the user left the question, which stops the turn."""
+_OUTSIDE_QUESTION = "Allow this command outside the sandbox, with all of your permissions?"
 _STOPPED = re.compile(r"Stopped .*\n")
-"""How the text begins of a command that was ended, with what it had printed below it."""
+"""The start of a stopped command's result, which its output follows."""
 _TASK_SIGNS = "☑▸☐"
-"""Of what is done, what is being done, what is open."""
+"""The signs of tasks that are done, in progress, and open."""
 _TASK_ROWS = 6
-_LEAST_TITLE = 10
+_MIN_TITLE = 10
 _LONG_ROWS, _LONG_CHARS = 10, 1_000
-"""From so much on it is said how much there is to be read before one answers."""
+"""For a longer proposal, its size is shown."""
 _TAIL_ROWS = 5
-"""Of what a command prints while it runs."""
+"""Rows shown of the output of a running command."""
 
 
 class _Call:
-    """A call that runs."""
+    """A running tool call."""
 
     def __init__(self, started: ToolStarted, begun: float, waited: float) -> None:
         self.started, self.begun = started, begun
         self.waited = waited
-        """Seconds that the person had been waited for when it began."""
+        """How long the turn had waited for the user when the call started, in seconds."""
         self.printed: ToolProgress | None = None
 
 
 class TurnView:
-    """Turns a turn's events into what is printed, and into what is live meanwhile."""
+    """Turns the events of a turn into printed parts and a live view."""
 
     _waiting = "waiting for the model"
 
@@ -128,51 +128,51 @@ class TurnView:
         self._shows_live = shows_live
         self._shows_recall = shows_recall
         self._shows_thoughts = shows_thoughts
-        """Whether how long was thought is said, since it can be opened."""
+        """Whether the duration of reasoning is shown, because the reasoning can be expanded."""
         self._stream = MarkdownStream()
         self._last_block = ""
         self.tasks = tasks
-        """The agent's list, a row each; empty where there is none, or all is done."""
+        """The agent's task list, one per row; empty if there is none or all are done."""
         self._tasks_changed = False
         self._calls: dict[str, _Call] = {}
-        self._thinks_since: float | None = None
-        """When the thoughts began, on the clock, that nothing has followed yet."""
+        self._reasoning_since: float | None = None
+        """When the current reasoning began, on the clock; None without one."""
         self._answering = False
         self._planned = False
         self.ends_without_plan = False
-        """Whether the turn ended well, and presented no plan."""
+        """Whether the turn succeeded without presenting a plan."""
         self.plan_in_words = ""
-        """The answer, where it presented none and reads as one."""
+        """The answer, if it reads as a plan and none was presented."""
         self._decided: dict[str, bool] = {}
-        """Of each tool whose change the person was shown: whether it was allowed."""
+        """Whether the user allowed the change that was shown, by tool name."""
         self._retry: RetryWaiting | None = None
         self._retry_at = 0.0
         self._paused_at: float | None = None
         self._waited = 0.0
-        """Seconds for which the person was waited for."""
+        """How long the turn has waited for the user, in seconds."""
 
     def show(self, event: Event) -> list[Part]:
-        """Return what to print now."""
+        """Update the live view, and return the parts to print now."""
         match event:
             case TextDelta(text=text):
-                thoughts = self._thoughts()
+                thoughts = self._reasoning_row()
                 self._answering, self._retry = True, None
                 blocks = [self._block(block) for block in self._stream.feed(text)]
                 return [*thoughts, *blocks]
             case ReasoningDelta(text=text):
-                if text and self._thinks_since is None:
-                    self._thinks_since = self._clock()
+                if text and self._reasoning_since is None:
+                    self._reasoning_since = self._clock()
                 self._retry = None
                 return []
             case ContextBuilt(recalled=recalled):
                 row = memory_line(recalled) if self._shows_recall else None
-                self._shows_recall = False  # It is built anew where a model can take in less.
+                self._shows_recall = False  # the context is rebuilt for a smaller window
                 return [("recall", row)] if row else []
             case RetryWaiting():
                 self._retry, self._retry_at = event, self._clock() + event.wait_s
                 return [] if self._shows_live else [("notice", notice(_retry_notice(event)))]
             case ModelCallStarted():
-                parts: list[Part] = self._thoughts()
+                parts: list[Part] = self._reasoning_row()
                 self._answering, self._retry = False, None
             case ToolProgress():
                 self._progress(event)
@@ -195,14 +195,14 @@ class TurnView:
         return [self._block(rest), *parts] if rest.strip() else parts
 
     def _block(self, block: str) -> Part:
-        """Render a block; an item belongs to the list that the block before it was of."""
+        """Render a block of the answer, as an `item` if it continues the previous block's list."""
         follows = goes_on(self._last_block, block)
         self._last_block = block
         return ("item" if follows else "text", answer(block))
 
-    def _thoughts(self) -> list[Part]:
-        """Say once how long was thought, when something follows."""
-        since, self._thinks_since = self._thinks_since, None
+    def _reasoning_row(self) -> list[Part]:
+        """Return the duration of the reasoning that has just ended, once."""
+        since, self._reasoning_since = self._reasoning_since, None
         if since is None or not self._shows_thoughts:
             return []
         return [("notice", thoughts_row(round((self._clock() - since) * 1000)))]
@@ -214,14 +214,14 @@ class TurnView:
         own_ms = max(0, event.duration_ms - round(self._waited * 1000))
         event = msgspec.structs.replace(event, duration_ms=own_ms)
         left = self._tasks_left() if self._tasks_changed else []
-        return [*self._thoughts(), *self._cut_off(), *left, ("closing", closing(event))]
+        return [*self._reasoning_row(), *self._cut_off(), *left, ("closing", closing(event))]
 
     def _tasks_left(self) -> list[Part]:
-        """Show the whole list, for the scrollback, where something of it is left."""
+        """Return the whole task list, for the scrollback, if a task is not done."""
         return [("tool", Gutter(self.tasks, mark="  ", words=True))] if self.tasks else []
 
-    def _take_tasks(self, title: str, event: ToolFinished) -> list[Part]:
-        """Keep the list in sight, and say how far it is; where nothing can be live, all of it."""
+    def _update_tasks(self, title: str, event: ToolFinished) -> list[Part]:
+        """Update the task list and return its progress; without a live view, the whole list."""
         rows = visible(event.display)
         is_left = any(row[:1] in _TASK_SIGNS[1:] for row in rows.split("\n"))
         self.tasks, self._tasks_changed = rows if is_left else "", True
@@ -230,7 +230,7 @@ class TurnView:
         return parts if self._shows_live else [*parts, *self._tasks_left()]
 
     def _task_rows(self, columns: int, rows: int) -> list[Line]:
-        """Return what has room of the list: what is being done, and what follows."""
+        """Return the task list's rows that fit: the current task and those that follow."""
         tasks = self.tasks.split("\n") if self.tasks else []
         doing = next((i for i, row in enumerate(tasks) if row[:1] != _TASK_SIGNS[0]), 0)
         first = max(0, min(doing - 1, len(tasks) - rows))
@@ -240,20 +240,20 @@ class TurnView:
         ]
 
     def decided(self, tool_name: str, *, allowed: bool) -> None:
-        """Take note that the person was shown what this tool is about to change, and decided."""
+        """Note the user's decision on a change that they were shown."""
         self._decided[tool_name] = allowed
 
     def _start(self, event: ToolStarted) -> list[Part]:
         self._calls[event.tool_call_id] = _Call(event, self._clock(), self._waited)
         self._planned |= event.name == PresentPlan.name
-        return self._thoughts()
+        return self._reasoning_row()
 
     def _progress(self, event: ToolProgress) -> None:
         if call := self._calls.get(event.tool_call_id):
             call.printed = event
 
     def _end(self, event: ToolFinished) -> tuple[str, ToolFinished]:
-        """Return its title, and the event with the tool's own time, less the person's."""
+        """Return a call's title, and its event with a duration without the waits for the user."""
         call = self._calls.pop(event.tool_call_id, None)
         if call is None:
             return event.name, event
@@ -269,11 +269,11 @@ class TurnView:
         ):
             return [("tool", command_block(title.removeprefix(f"{RUN_COMMAND} "), event))]
         if allowed is False and not event.success:
-            return []  # the answer has said so
+            return []  # the user's answer is shown already
         if event.name == UPDATE_TASKS and event.success:
-            return self._take_tasks(title, event)
+            return self._update_tasks(title, event)
         if change := edit_result(event, asked=allowed is not None):
-            # One that nobody was asked about stands apart, as a question with a change does.
+            # A change that needed no approval is set apart, like a question with a change.
             return [("note" if allowed is None else "closing", change)]
         if allowed is not None:
             mark = "  ✓ " if event.success else "  ✗ "
@@ -283,7 +283,7 @@ class TurnView:
         return [("tool", tool_title(title, success=not event.failed)), ("tool", tool_result(event))]
 
     def _cut_off(self) -> list[Part]:
-        """Return the calls that the turn's end has stopped."""
+        """Return the calls that were stopped by the end of the turn."""
         parts: list[Part] = []
         for call in self._calls.values():
             if self._decided.pop(call.started.name, None) is not False:
@@ -293,9 +293,9 @@ class TurnView:
         return parts
 
     def live(self, columns: int, rows: int) -> list[Line]:
-        """Return the open block's end, what runs, and how long it has taken."""
+        """Return the live view: the end of the open block, running calls, tasks and status."""
         below: list[Line] = []
-        # While the person is asked, what has not begun is named by the question.
+        # While a question is shown, it names the call that has not started yet.
         asked = self._paused_at is not None
         running = [call for call in self._calls.values() if call.printed or not asked]
         for call in running[: max(1, rows - 2)]:
@@ -307,29 +307,29 @@ class TurnView:
         return [(), *shown, (), *below] if shown else [(), *below][-rows:]
 
     def _running(self, call: _Call, columns: int, rows: int) -> list[Line]:
-        """Return a call that runs, and the end of what it has printed."""
+        """Return the rows of a running call: its title, and the end of its output."""
         now = self._clock() if self._paused_at is None else self._paused_at
         lasts_s = now - call.begun - (self._waited - call.waited)
-        if call.printed is None and lasts_s < _AT_ONCE_S:
-            return []  # What is still asked about does not run.
+        if call.printed is None and lasts_s < _RUNNING_AFTER_S:
+            return []  # it may still wait for approval
         title = call.started.title.removeprefix(f"{RUN_COMMAND} ")
         head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
         if call.printed is None:
             return [head]
         said = f"{duration(int(lasts_s) * 1000)} · {counted(call.printed.lines, 'line')}"
         room = columns - 4 - display_width(said)
-        if room >= _LEAST_TITLE:
+        if room >= _MIN_TITLE:
             head = (*head[:1], ("", one_line(title, room)), ("dim", f"  {said}"))
         tail = [line for line in visible(call.printed.tail).split("\n") if line.strip()]
         shown = tail[-min(_TAIL_ROWS, max(0, rows - 1)) :] if rows > 1 else []
         return [head, *((("dim", f"  │ {clip_to_width(line, columns - 4)}"),) for line in shown)]
 
     def pause(self) -> None:
-        """Stop the clock: it is the person who is waited for."""
+        """Stop the clock while the turn waits for the user."""
         self._paused_at = self._clock()
 
     def go_on(self) -> None:
-        """Let the clock go on."""
+        """Restart the clock."""
         if self._paused_at is not None:
             self._waited += self._clock() - self._paused_at
             self._paused_at = None
@@ -341,7 +341,7 @@ class TurnView:
             return _retry_text(self._retry, self._retry_at - self._clock(), columns)
         if self._calls:
             doing = "working"
-        elif self._thinks_since is not None:
+        elif self._reasoning_since is not None:
             doing = "thinking"
         else:
             doing = "answering" if self._answering else self._waiting
@@ -350,13 +350,13 @@ class TurnView:
 
 
 def reads_as_plan(answer: str) -> bool:
-    """Whether an answer has numbered steps, or points and the word plan."""
+    """Return whether an answer has numbered steps, or bullet points and the word `plan`."""
     points = _BULLET.findall(answer) if re.search(r"(?i)\bplan\b", answer) else []
     return max(len(_STEP.findall(answer)), len(points)) > 1
 
 
 def _retry_text(retry: RetryWaiting, left_s: float, columns: int) -> str:
-    """Say why, which try comes, and when; where there is no room for all, why in fewer words."""
+    """Return the reason for a retry, its number and its time; the reason is clipped to fit."""
     soon = f" in {math.ceil(left_s)} s" if left_s > 0 else ""
     tries = f" · try {retry.attempt} of {retry.most}{soon}"
     reason = one_line(retry.reason, max(1, columns - len(tries)))
@@ -371,13 +371,13 @@ def _retry_notice(retry: RetryWaiting) -> Notice:
 
 
 class CommandView(TurnView):
-    """Shows the turn of a person's own command: what it printed, and how it ended."""
+    """Shows the turn of a user's own command: its output and exit status."""
 
     _waiting = "working"
-    _told = False
+    _is_shown = False
 
     def show(self, event: Event) -> list[Part]:
-        """Return what to print now."""
+        """Update the live view, and return the parts to print now."""
         match event:
             case ToolStarted():
                 self._start(event)
@@ -385,19 +385,19 @@ class CommandView(TurnView):
                 self._progress(event)
             case ToolFinished():
                 _, event = self._end(event)
-                self._told = True
+                self._is_shown = True
                 return [("closing", command_result(event))]
             case Notice():
                 return [("notice", notice(event))]
-            case TurnFinished() if event.is_error and not self._told:
+            case TurnFinished() if event.is_error and not self._is_shown:
                 return [("closing", closing(event))]
         return []
 
 
 class Approvals:
-    """The chat's approver: shows the proposal, waits for y, n, a or a reason.
+    """The chat's approver: shows a proposal, and waits for y, n, a or a reason.
 
-    What a fold leaves out can't be allowed: a yes to it shows the whole, and is asked again.
+    A folded proposal can't be allowed unseen: a yes shows it in full, and asks again.
     """
 
     def __init__(
@@ -409,29 +409,29 @@ class Approvals:
         self._output = output
         self._stop = stop
         self._keep = keep
-        """Keeps rules, for where a key of `PLACES` says."""
+        """Puts rules into effect in a place, given as a key of `PLACES`."""
 
     async def __call__(self, proposal: Proposal) -> Decision:
-        """Ask; Ctrl-C, Esc and Ctrl-D stop the turn as they do elsewhere: nothing is done."""
+        """Ask about a proposal; Ctrl-C, Esc and Ctrl-D refuse it and stop the turn."""
         shown = ProposalBlock(proposal)
-        # Seen before it is printed: should the window change meanwhile, more is asked, not less.
+        # Check before printing, so that resizing in between can only add a question.
         folded = shown.is_folded(self._output.width)
         self._output.show(shown)
-        return await self._settled(proposal, folded=folded)
+        return await self._decide_and_show(proposal, folded=folded)
 
     async def plan_in_words(self, told: str) -> Decision:
-        """Ask about a plan that stands above as the words of an answer."""
+        """Ask about a plan that was given in the answer above."""
         plan = Proposal(tool_name=PresentPlan.name, title="", kind="plan", body=told)
-        return await self._settled(plan, folded=False)
+        return await self._decide_and_show(plan, folded=False)
 
-    async def _settled(self, proposal: Proposal, *, folded: bool) -> Decision:
+    async def _decide_and_show(self, proposal: Proposal, *, folded: bool) -> Decision:
         decision = await self._decide(proposal, folded=folded)
         if outcome := _outcome(decision, proposal):
             self._output.show(outcome, "closing")
         return decision
 
     async def _decide(self, proposal: Proposal, *, folded: bool) -> Decision:
-        """Ask until an answer is one: what is left behind `r`, `c` or `p` is asked anew."""
+        """Ask until there is a decision: leaving the question after `r`, `c` or `p` asks again."""
         is_plan = proposal.kind == "plan"
         while True:
             answer = await self._ask(_question(proposal, folded))
@@ -447,13 +447,13 @@ class Approvals:
                 case "y" | "a":
                     return Decision(True, remember=answer == "a")
                 case "p":
-                    if decision := await self._for_good(proposal):
+                    if decision := await self._ask_permanent(proposal):
                         return decision
                 case "o" if proposal.outside:
-                    if decision := await self._leaving(proposal.outside):
+                    if decision := await self._ask_outside(proposal.outside):
                         return msgspec.structs.replace(decision, outside=decision.allowed)
                 case "r" | "c":
-                    reason = await self._ask(ChatQuestion(_WORDS[answer]))
+                    reason = await self._ask(ChatQuestion(_TEXT_QUESTIONS[answer]))
                     if reason is not None:
                         said = reason.strip()
                         changes = is_plan and bool(said)
@@ -467,22 +467,22 @@ class Approvals:
     async def _ask(self, question: ChatQuestion) -> str | None:
         return await self._output.terminal.ask(question)
 
-    async def _leaving(self, proposal: Proposal) -> Decision | None:
-        """Ask how long a command may leave the sandbox; None where the person goes back."""
+    async def _ask_outside(self, proposal: Proposal) -> Decision | None:
+        """Ask how long a command may leave the sandbox; return None if the user goes back."""
         good = [("p", "permanently …")] if proposal.for_good else []
         choices = (("y", "yes"), ("n", "no"), ("a", f"always: {proposal.always}"), *good)
-        while (answer := await self._ask(ChatQuestion(_LEAVES, choices))) == "p":
-            if decision := await self._for_good(proposal):
+        while (answer := await self._ask(ChatQuestion(_OUTSIDE_QUESTION, choices))) == "p":
+            if decision := await self._ask_permanent(proposal):
                 return decision
         if answer is None:
             return None
         return Decision(answer != "n", remember=answer == "a", reason=_REFUSED * (answer == "n"))
 
-    async def _for_good(self, proposal: Proposal) -> Decision | None:
-        """Ask which rule is to be kept; None where the person goes back."""
+    async def _ask_permanent(self, proposal: Proposal) -> Decision | None:
+        """Ask which rule to add permanently; return None if the user goes back."""
         offers = {str(i): rules for i, rules in enumerate(proposal.for_good, 1)}
         choices = [(key, " + ".join(rules)) for key, rules in offers.items()]
-        question = ChatQuestion(_FOR_GOOD, (*choices, ("o", "only this once"), ("n", "no")))
+        question = ChatQuestion(_PERMANENT, (*choices, ("o", "only this once"), ("n", "no")))
         while (answer := await self._ask(question)) in offers:
             told = " + ".join(offers[answer])
             where = await self._ask(ChatQuestion(f"Where is {told} allowed?", (*PLACES.items(),)))
@@ -508,15 +508,15 @@ def _question(proposal: Proposal, folded: bool) -> ChatQuestion:
         ("v", folded and "view all"),
     )
     label = _LABELS[proposal.kind] + (_FOLDED if folded else "")
-    # What a warning stands by is not to be allowed by Enter alone.
+    # A proposal with a warning must not be allowed by Enter alone.
     chosen = "v" if folded else "" if proposal.warnings else "y"
     return ChatQuestion(label, tuple((key, str(word)) for key, word in given if word), chosen)
 
 
 class ProposalBlock:
-    """What is proposed: no character of it is hidden, and a fold says how much it leaves out.
+    """A proposal with all hidden characters revealed; a fold shows how much it leaves out.
 
-    Each row stands behind a margin, so that the content can't pass for ours.
+    Each row has a margin, so that the content can't pass for ragmem's own output.
     """
 
     def __init__(self, proposal: Proposal, *, folds: bool = True) -> None:
@@ -529,7 +529,7 @@ class ProposalBlock:
             )
 
     def is_folded(self, width: int) -> bool:
-        """Return whether part of it is left out at that width, in cells."""
+        """Return whether a part is left out at this width, in cells."""
         return self._change is not None and self._change.is_folded(width)
 
     def __rich_console__(self, _: Console, __: ConsoleOptions) -> RenderResult:
@@ -551,7 +551,7 @@ class ProposalBlock:
 
 
 def _outcome(decision: Decision, proposal: Proposal) -> RenderableType | None:
-    """Say what was decided; of what is allowed this once, what comes of it will be said."""
+    """Return a row with the decision; None if the call's result or the turn's end shows it."""
     if decision.reason == STOPPED or (decision.allowed and not decision.remember):
         return None  # the end of the turn says so, or the call's
     style = "red"
