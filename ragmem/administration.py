@@ -195,7 +195,7 @@ class Administration:
 
     @asynccontextmanager
     async def file(self, file: Path) -> AsyncIterator[CopySource]:
-        """Open a whole backup; raises UsageError if the file can't be read."""
+        """Open a whole backup; raises UsageError if the file can't be read or is not a backup."""
         from ragmem.store.sqlite import SQLiteStore
         from ragmem.store.transfer import count_lines, stream_of_lines
 

@@ -612,8 +612,7 @@ class App:
         await self.memory.prepare()
         if self.config.sandbox.mode != "off" and not self._brief:
             # Tested before the first command needs it, and so that the chat can report it. Created
-            # here on the event loop, as everywhere else: of two created at once, one would never be
-            # closed.
+            # here on the event loop, as everywhere else: of two created at once, one would be lost.
             sandbox = self.sandbox
             await asyncio.to_thread(lambda: sandbox.mechanism)
 

@@ -121,7 +121,7 @@ def folded(head: str, text: str, width: int) -> list[str]:
     return rows
 
 
-# --- what is listed -------------------------------------------------------------
+# --- sessions, files and search results --------------------------------------
 
 
 def session_name(session: Session) -> str:

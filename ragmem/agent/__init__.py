@@ -354,7 +354,7 @@ def create_agent(
             *([ReadSkill(skill_set.skills)] if skill_set.skills else []),
         ],
     )
-    if strange := rules.for_no_tool(toolset.names):
+    if strange := rules.for_unknown_tools(toolset.names):
         shared.say(f"Rules for unknown tools have no effect: {', '.join(strange)}")
     return Agent(
         session,

@@ -44,7 +44,7 @@ what to do instead, and repeats the call all the same.
 _SAME_ANSWER = (
     "The same call has had the same answer {count} times. If you are waiting for something, wait "
     "longer between calls, or run one command that waits for it; otherwise try something else, or "
-    "tell the person what is in the way."
+    "tell the user what is in the way."
 )
 _WHOLE_ENDS = {
     "tool_calls", "tool_call", "tool_use", "function_call",
@@ -277,7 +277,7 @@ class CallRunner:
         try:
             outcome = await self._toolset.call(use, self._teller(call), on_question)
         except Unanswered:
-            reason = "The turn was stopped before the person had answered. Nothing was done."
+            reason = "The turn was stopped before the user had answered. Nothing was done."
             await self._finished(call, _failed(call, reason, "stopped"))
             raise
         outcome = self._guard.answered(use, outcome)

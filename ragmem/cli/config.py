@@ -13,8 +13,8 @@ from ragmem.config.file import (
     change,
     config_toml,
     default_toml,
+    reset,
     save,
-    take_back,
     toml_value,
     value_of,
 )
@@ -87,7 +87,7 @@ def unset(
     key: Annotated[str, cli.argument("KEY", "The setting, such as model.main.", cli.settings_keys)],
 ) -> None:
     """Remove one setting from the file, leaving the rest unchanged."""
-    was_there, outranked = take_back(key)
+    was_there, outranked = reset(key)
     if outranked:
         say(f"warning: {outranked}\n")
     if was_there:

@@ -120,8 +120,8 @@ def _ragmem(
 ) -> None:
     """A terminal coding agent whose memory lasts.
 
-    `ragmem` alone is `ragmem chat` and takes its options (`ragmem -c` goes on with the last chat,
-    `-r` with one that you choose, `-m` names a model); `ragmem -p "…"` is `ragmem ask "…"`.
+    `ragmem` alone is `ragmem chat` and takes its options (`ragmem -c` continues the last chat,
+    `-r` one that you choose, `-m` names a model); `ragmem -p "…"` is `ragmem ask "…"`.
     """
     if version:
         from ragmem import __version__

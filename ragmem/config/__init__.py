@@ -587,7 +587,7 @@ def _explained(reason: str, dotted: str, what: str = "it") -> str:
         return "not a valid choice"
     if " matching regex " not in reason:
         explanation = in_words(f"{reason} - at `$.{what}`")
-        return reason if explanation == f"{what} is not valid" else explanation
+        return reason if explanation == f"{what} does not fit" else explanation
     if dotted.startswith("ui.colors"):
         return "a colour is written as #rrggbb, such as #5f87af; empty means the theme's own"
     return _FORMS.get(dotted, "the text is not in the right format")

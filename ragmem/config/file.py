@@ -33,7 +33,7 @@ def change(key: str, value: str) -> str:
     return f"{shadow} is set in the environment and overrides the file." if shadow else ""
 
 
-def take_back(key: str) -> tuple[bool, str]:
+def reset(key: str) -> tuple[bool, str]:
     """Remove a setting from the file; return whether it was there, and what overrides it, if
     anything.
 

@@ -114,7 +114,7 @@ _COMMANDS = {
 }
 """Origins of prompts that stand for a typed command, with the fields that name it."""
 _LEFT_OUT_ORIGINS = {
-    "shell_command": "commands of the person",
+    "shell_command": "commands of the user",
     "compaction_summary": "summaries of the agent",
 }
 _KNOWN_PREFIXES = {

@@ -234,7 +234,7 @@ _MESSAGES_LEFT_OUT = {
         ("agent-switched", "model-switched", "location-switched"), "the agent's bookkeeping"
     ),
     "compaction": "summaries of the agent",
-    "shell": "commands of the person",
+    "shell": "commands of the user",
 }
 
 

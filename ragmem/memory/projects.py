@@ -347,7 +347,7 @@ def find_instructions(cwd: Path, project: Path, own: Path | None = None) -> Inst
     blocks = []
     for number, (file, text) in enumerate(found.items()):
         name = file.name if number < count else os.path.relpath(file, project)
-        whose = "the person's own " if number < count else ""
+        whose = "the user's own " if number < count else ""
         blocks.append(f"# From {whose}{quoted(name)} [{mark}]\n\n{text}")
     return Instructions("\n\n".join(blocks), tuple(found))
 

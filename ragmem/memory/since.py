@@ -1,7 +1,7 @@
-"""What became since of what was said: done by now, or told otherwise.
+"""Whether an earlier statement still holds: later turns may have done it, or contradicted it.
 
-Judged by words, of turns by their meaning too, and by no model that is asked. In doubt what was
-said later is shown beside it: who reads both can tell.
+Decided by comparing words and, for turns, embeddings; no language model is called. When in doubt,
+the later statement is shown next to the earlier one, so that the reader can judge.
 """
 
 import asyncio
@@ -44,32 +44,35 @@ from ragmem.terms import is_stop_word, terms
 from ragmem.text import Regex, one_line
 
 _DONE, _SAID_DONE = 0.5, 0.75
-"""What is open counts as done when a later turn that did something holds so much of its words, or
-one that only speaks of it so much."""
+"""The share of an open task's words that a later turn must contain for the task to count as done: a
+turn that ran commands or edited files, and one that only mentions it."""
 _REVISED = 0.5
-"""So much of what a sentence tells stands in a later one that takes it back with words for a
-change."""
+"""The weighted share of a sentence's words that a later sentence with a word of change (`_CHANGE`)
+must contain to revise it."""
 _REVALUED = 0.2
-"""The same, where a word has another number there."""
+"""The same for a later sentence in which a word has another number or date."""
 _ON_THE_SAME = 0.2
-"""Above the embedder's own floor, with the words that both share: from there on two turns are about
-the same. Of 95 turns of which something was replaced it finds 59 by itself, and 9 of 181 that still
-hold."""
+"""How far above the embedder's floor the cosine of two turns, plus their shared words, must be for
+them to be about the same matter. By itself this finds 59 of 95 turns of which something was
+replaced, and 9 of 181 that still hold."""
 _LONGEST = 400
-"""Characters of a sentence that states something; a longer one is a text."""
+"""In characters; a longer sentence is not taken for a statement."""
 _FIRST_STATED, _LAST_STATED = 12, 8
-"""Sentences of a turn that are looked at: what it comes to stands at its beginning or its end."""
+"""The sentences of a turn that are compared: its conclusions are at its beginning or its end."""
 _QUOTED = 160
 _SESSIONS_READ, _TURNS, _READ_CHARS = 8, 6, 20_000
-"""The newest, of each the last turns, and their characters."""
+"""The newest sessions that are read, the last turns of each, and the characters of each turn."""
 _LANGUAGES = ("english", "german", "french")
 _MOST_WORDS, _MOST_STATEMENTS, _MOST_TEXTS, _SHORT = 20_000, 4_000, 200, 2
 _WORDS = Regex(r"\w[\w./-]*\w")
 
+# The patterns below are matched against `plain` text.
 _PUT_OFF = (
     r"(?:tomorrow|later|next (?:time|week|session)|morgen|spater|nachstes mal|nachste woche|"
     r"demain|plus tard|la prochaine fois|la semaine prochaine)"
 )
+# Matches "The refresh endpoint is still missing", "I did not run the tests", "Noch offen: …" and
+# "Il reste à faire …"; must not match "All tests pass".
 _UNDONE = Regex(
     r"\b(?:to-?do|fixme|still (?:to|need|needs|needed|missing|open|fails?|failing|broken|have to|"
     r"has to|left|undone|says?|only)|(?:is|are) (?:still )?missing|"
@@ -86,7 +89,7 @@ _UNDONE = Regex(
     rf"|\b{_PUT_OFF}\b"
 )
 _LATER = Regex(rf"\b(?:{_PUT_OFF}|not now|nicht jetzt|pas maintenant)\b")
-"""In the person's own words only what is put off is open: all else was answered."""
+"""Of the user's own words only a task that they postpone is open: everything else was answered."""
 _CHANGE = Regex(
     r"\b(?:instead|rather than|no longer|any ?more|now|these days|by now|back|switch(?:ed|ing)?|"
     r"moved?|replac\w+|remov\w+|delet\w+|dropp?(?:ed)?|scrap\w*|revert\w*|rewr\w+|redo(?:ne)?|"
@@ -100,7 +103,8 @@ _CHANGE = Regex(
     r"maintenant|en fait|remplac\w+|supprim\w+|refai\w+|retir\w+|abandonn\w+|revien\w+|parti\w*|"
     r"report(?:e|ee)s?|repouss\w*|avancee?s?|faux)\b"
 )
-"""Words that say that something is not as it was."""
+"""Words that announce a change: "we switched", "nicht mehr", "finalement"."""
+# A number and the word that it counts: "30 seconds".
 _VALUE = Regex(r"(\d[\d.,:]{0,30})\s?([^\W\d]\w+)")
 _FILLER = frozenset(
     word
@@ -115,19 +119,19 @@ _FILLER = frozenset(
 
 
 def said_at(memory: MemoryRecord) -> datetime:
-    """Return when it was said last."""
+    """Return when the memory was last stated: the time of its newest evidence."""
     return max((each.at for each in memory.evidence), default=memory.created_at)
 
 
 def states_undone(sentence: str) -> bool:
-    """Whether it says that something is still to be done."""
+    """Whether a sentence says that something remains to be done."""
     return _UNDONE.search(plain(sentence)) is not None
 
 
 def left_open(turn: Turn) -> list[str]:
-    """Sentences of a turn that say that something is still to be done."""
+    """Return the sentences of a turn that say that something remains to be done, no questions."""
     asked = [s for s in sentences(own_words(turn.user_message)) if _LATER.search(plain(s))]
-    # What the person puts off themselves an answer only agrees to.
+    # An answer to a user who postpones something only agrees to that.
     found = [
         said
         for said in sentences(own_words(turn.assistant_message))
@@ -137,19 +141,22 @@ def left_open(turn: Turn) -> list[str]:
 
 
 def in_short(turn: Turn, asked_chars: int, answer_chars: int) -> str:
-    """What was asked, and how the answer begins; what that leaves undone is told elsewhere."""
+    """Return the prompt and the beginning of the answer, without sentences about open tasks.
+
+    Those are listed by `left_open`.
+    """
     said = " ".join(s for s in prose_sentences(turn.assistant_message) if not states_undone(s))
     asked = one_line(turn.asked, asked_chars)
     return " — ".join(filter(None, [asked, clip_sentences(said, answer_chars)]))
 
 
 Word = frozenset[str]
-"""A word by the index terms of its forms and parts."""
+"""A word, as the index terms of its stems (in all `_LANGUAGES`) and parts."""
 
 
 @lru_cache(maxsize=_MOST_WORDS)
 def _forms(word: str) -> Word:
-    """Empty for a word that any sentence has."""
+    """Return the index terms of a word; empty for stop words and fillers."""
     if word in _FILLER or is_stop_word(word, None):
         return frozenset()
     found = {term for language in _LANGUAGES for term in terms(word, language=language)}
@@ -157,13 +164,13 @@ def _forms(word: str) -> Word:
 
 
 def _words(text: str) -> frozenset[Word]:
-    """What a sentence is about: less the words that any of its kind has."""
+    """Return the words of a text, without stop words, fillers and phrases of `_UNDONE`."""
     flat = _UNDONE.sub(" ", plain(text))
     return frozenset(filter(None, map(_forms, _WORDS.findall(flat))))
 
 
 def _held(turn: Turn) -> frozenset[str]:
-    """The terms of all that was said and done in a turn."""
+    """Return the terms of a turn's messages, commands and edits."""
     said = turn.user_message[:_READ_CHARS], turn.assistant_message[:_READ_CHARS]
     return _terms_of(" ".join((*said, *map(subject_of, turn.tool_calls))))
 
@@ -175,21 +182,23 @@ def _terms_of(text: str) -> frozenset[str]:
 
 
 _FILE_WORD = Regex(r"[^\W\d_]+|(?<![^\W\d_])\d[\d.:]*")
+# A command that removes or moves files: "git rm -r docs", "mv a.py b.py".
 _REMOVES = Regex(r"(?:git )?(?:rm|mv) (?:-\w+ )*(.+)")
 _OVERWRITTEN = 1 / 3
-"""Of what a turn wrote into a file; less where it is what the turn says."""
+"""The share of the words that a turn wrote into a file, removed since, from which it counts as
+overwritten; a single word suffices if the turn's messages contain it."""
 
 
 class _Written(msgspec.Struct, frozen=True):
-    """What a turn did to a file, in words."""
+    """The words that a turn added to a file and removed from it."""
 
     added: frozenset[str]
     removed: frozenset[str]
     is_whole: bool = False
-    """All that was there before is gone but what is in `added`."""
+    """Whether the whole file was written or removed, so that only `added` is left."""
 
     def taken(self, before: "_Written") -> frozenset[str]:
-        """What it takes away of what was written before."""
+        """Return the words written `before` that this change removes."""
         return before.added - self.added if self.is_whole else before.added & self.removed
 
 
@@ -199,7 +208,8 @@ def _file_words(text: str) -> frozenset[str]:
 
 
 Edits = dict[str, list[tuple[str, str]]]
-"""What was replaced by what, in their order, by the paths that calls name; nothing is all."""
+"""The (old, new) texts of edits in order, by the path that the calls name; an empty old text stands
+for the whole file."""
 
 
 def _edits(turn: Turn) -> Edits:
@@ -239,9 +249,9 @@ class _Statement(msgspec.Struct, frozen=True):
     text: str
     words: frozenset[Word]
     terms: frozenset[str]
-    """Of all its words."""
+    """The terms of all its words."""
     values: dict[str, set[str]]
-    """Numbers by the terms of what they count."""
+    """Its numbers, by the terms of the word that they count."""
     dates: frozenset[str]
     is_change: bool
 
@@ -273,7 +283,7 @@ def _id(told: Turn | MemoryRecord) -> str:
 
 
 def _stated(told: Turn | MemoryRecord) -> list[str]:
-    """Sentences of the person and the agent; what is asked states nothing."""
+    """Return the statements of a memory, or of both sides of a turn, without questions."""
     if isinstance(told, MemoryRecord):
         return [told.content]
     texts = (
@@ -289,7 +299,7 @@ def _said(turn: Turn) -> str:
 
 
 def _telling(turn: Turn, wrote: Collection[str]) -> str:
-    """The statement of a turn that says most of what it wrote."""
+    """Return the statement of a turn that contains the most words of what it wrote."""
     texts = _stated(turn) or [turn.user_message[:_READ_CHARS]]
     return one_line(
         max(texts, key=lambda text: len(_file_words(text).intersection(wrote))), _QUOTED
@@ -301,10 +311,10 @@ def _beside(found: str, at: datetime) -> str:
 
 
 async def replaced_in(store: Store, session_ids: Iterable[str]) -> dict[str, Replaced]:
-    """What took the place of something that was said in these sessions, by turn. StoreError."""
+    """Return what has replaced something said in these sessions, by turn id. Raises StoreError."""
     query = MemoryQuery(everywhere=True, session_ids=tuple(session_ids), with_superseded=True)
     told = await store.memories(query) if query.session_ids else []
-    # A command that failed again says nothing of what was said beside it.
+    # The same command failing again does not contradict what else was said in that turn.
     past = [memory for memory in told if memory.superseded_by and memory.kind != "failure"]
     later: dict[str, MemoryRecord] = {}
     wanted = {memory.superseded_by or "" for memory in past}
@@ -315,15 +325,15 @@ async def replaced_in(store: Store, session_ids: Iterable[str]) -> dict[str, Rep
     found: dict[str, Replaced] = {}
     for old in past:
         if new := _successor(old, later):
-            # What was learned from the same turn once more takes no place of what it says.
+            # A memory learned again from the same turn does not replace what that turn says.
             gone = {e.turn_id for e in old.evidence} - {e.turn_id for e in new.evidence}
             found |= dict.fromkeys(gone, Replaced(new.content))
     return found
 
 
 def _successor(memory: MemoryRecord, later: Mapping[str, MemoryRecord]) -> MemoryRecord | None:
-    """What stands in the place of a memory today, by the ids of what came `later`; None where that
-    is not known."""
+    """Follow `superseded_by` to the newest memory, among those in `later` (by id); None if the
+    first one is missing there."""
     seen, new = {memory.memory_id}, later.get(memory.superseded_by or "")
     while new and new.memory_id not in seen and (newer := later.get(new.superseded_by or "")):
         seen.add(new.memory_id)
@@ -332,9 +342,9 @@ def _successor(memory: MemoryRecord, later: Mapping[str, MemoryRecord]) -> Memor
 
 
 async def turns_since(store: Store, project_id: str, oldest: datetime) -> list[Turn]:
-    """The last turns of the person's newest sessions of a project that went on from a moment on.
+    """Return the last turns of the user's newest sessions in a project with activity since then.
 
-    StoreError.
+    Raises StoreError.
     """
     query = SessionQuery(project_ids=(project_id,), mine=True, limit=_SESSIONS_READ)
     sessions = [s for s in await store.sessions(query) if s.last_activity_at >= oldest]
@@ -344,21 +354,21 @@ async def turns_since(store: Store, project_id: str, oldest: datetime) -> list[T
 
 
 def _revalued(told: dict[str, set[str]], later: dict[str, set[str]]) -> bool:
-    """Whether a word has one number in the one, and another in the other."""
+    """Whether a word has different numbers in the two statements' values."""
     return any(told[term].isdisjoint(later[term]) for term in told.keys() & later.keys())
 
 
 class Alike(msgspec.Struct, frozen=True):
-    """How alike turns are by their meaning."""
+    """The embeddings of turns, to compare their meaning."""
 
     rows: dict[str, tuple[bytes, ...]] = {}
-    """Of each turn, by its id, the vectors of its passages."""
+    """The vectors of each turn's passages, by turn id."""
     floor: float = 1.0
-    """The cosine above which the embedder takes a turn to have to do with a question."""
+    """The cosine above which, for this embedder, a turn is relevant to a question."""
 
     def to(self, turn_id: str) -> dict[str, float]:
-        """Return the cosines of the other turns with this one, by their ids: of two turns that of
-        the passages that are nearest each other."""
+        """Return the cosine of every other turn with this one, by id: that of the most similar pair
+        of passages."""
         passages = {
             (name, i): row for name, held in self.rows.items() for i, row in enumerate(held)
         }
@@ -370,8 +380,8 @@ class Alike(msgspec.Struct, frozen=True):
 
 
 async def alike(store: Store, turns: Iterable[Turn], floor: float | None) -> Alike:
-    """How alike these turns are; none is to another where there is no embedder. StoreError."""
-    # One that runs is like none yet.
+    """Load the vectors of these turns; none without a floor (no embedder). Raises StoreError."""
+    # A running turn is not embedded yet.
     ids = list(dict.fromkeys(turn.turn_id for turn in turns if turn.status != "running"))
     if floor is None or len(ids) < 2:
         return Alike()
@@ -380,10 +390,10 @@ async def alike(store: Store, turns: Iterable[Turn], floor: float | None) -> Ali
 
 
 class Aftermath:
-    """Turns in the order of time, against which what was said before each is held.
+    """Later turns and memories, with which earlier statements are compared.
 
-    `memories` are what was learned from turns, in other words. `meant` says which turns mean the
-    same.
+    Only completed turns count. `memories` were learned from turns, and say the same in other words;
+    `meant` holds the turns' embeddings.
     """
 
     def __init__(
@@ -409,17 +419,17 @@ class Aftermath:
         self._told.sort(key=lambda each: each[0], reverse=True)
 
     def of_turn(self, turn: Turn) -> str:
-        """What was said later that takes back what it says, or is on the same, with the day that it
-        was of; empty where nothing was."""
+        """Return a note with the turn's date and a later statement that revises it, or is about the
+        same matter; empty if there is none."""
         texts, at = _stated(turn), turn.timestamp
         if self.is_taken_back(turn):
-            return f"Said on {at.astimezone():%Y-%m-%d}; the person has undone its edits since"
+            return f"Said on {at.astimezone():%Y-%m-%d}; the user has undone its edits since"
         since = self._over(turn, _said(turn), _OVERWRITTEN) or self._choice_over(turn)
         return _beside(since or self.revised(texts, at) or self._on_the_same(turn), at)
 
     def _on_the_same(self, turn: Turn) -> str:
-        """What the last turn of another session came to that means and says much the same; empty
-        where none does."""
+        """Return a short form of the latest turn of another session that is similar in meaning and
+        words; empty if there is none."""
         near = self._meant.to(turn.turn_id)
         words = frozenset(chain(*(each.words for each in self._statements(turn))))
         for later in reversed(self._turns):
@@ -434,35 +444,39 @@ class Aftermath:
         return ""
 
     def is_taken_back(self, turn: Turn) -> bool:
-        """Whether the person has taken back what it did to files, or part of that."""
+        """Whether the user has undone the turn's edits, or some of them."""
         return turn.turn_id in self._taken_back
 
     def of_summary(self, summary: Summary) -> str:
-        """The same of the first of the turns that a summary tells of."""
+        """Return the note of `of_turn` for the first revised turn that a summary covers."""
         told = (turn for turn in self._turns if turn.turn_id in summary.covers)
         return next(filter(None, map(self.of_turn, told)), "")
 
     def of_memory(self, memory: MemoryRecord) -> str:
-        """The same of a memory; failures and rules hold until they are taken away."""
+        """Return such a note for a memory; empty for failures and rules: those hold until they are
+        removed."""
         if memory.kind in ("failure", "rule"):
             return ""
         at, told_in = said_at(memory), {each.turn_id for each in memory.evidence}
         if over := self.overwritten(memory):
             return _beside(over, at)
-        # In one sentence there may be several deadlines.
+        # One sentence may name several deadlines.
         parts = CLAUSE.split(memory.content) if memory.kind == "deadline" else []
         return _beside(self.revised([memory.content, *parts], at, told_in), at)
 
     def overwritten(self, memory: MemoryRecord) -> str:
-        """What the last turn says that wrote over what the memory's own turn wrote of it; empty
-        where none did."""
+        """Return the statement of the last turn that overwrote what the memory describes in a file;
+        empty if none did."""
         told_in = {each.turn_id for each in memory.evidence}
         tellers = [turn for turn in self._turns if turn.turn_id in told_in]
         return self._over(tellers[-1], memory.content, 1) if tellers else ""
 
     def _over(self, turn: Turn, said: str, least: float) -> str:
-        """The statement of the last turn that wrote over what this one wrote and says of it, or
-        over so much of a file; empty where none did."""
+        """Return the statement of the last turn that overwrote this one's edits; empty if none did.
+
+        An edit counts as overwritten if words that it wrote and that `said` contains are removed,
+        or at least the share `least` of its words. Overwrites of overwrites are followed.
+        """
         wrote = {path: _written(tuple(edits)) for path, edits in _edits(turn).items()}
         told = _file_words(said) if wrote else frozenset[str]()
         last: tuple[Turn, set[str]] | None = None
@@ -481,7 +495,7 @@ class Aftermath:
         return _telling(*last) if last else ""
 
     def _choice_over(self, turn: Turn) -> str:
-        """The same of the turn right after one that only advised, where that took its advice."""
+        """Return `_over` for the turn after one that only gave advice, if its prompt took it up."""
         after = (
             each
             for each in self._turns
@@ -494,13 +508,16 @@ class Aftermath:
         return self._over(chosen, _said(chosen), _OVERWRITTEN) if took else ""
 
     def steps_done(self, what: str, at: datetime) -> list[str]:
-        """Return for each part of what is open what the later turn came to that was about it, or
-        nothing; what says nothing is done by whatever came later."""
+        """Return, for each clause of an open task, a short form of the first later turn about it,
+        or an empty string; a task without telling words is done by any later turn."""
         steps = [words for words in map(_words, CLAUSE.split(what)) if words]
         return [self._first_about(words, at) for words in steps or [frozenset[Word]()]]
 
     def _first_about(self, words: frozenset[Word], at: datetime) -> str:
-        """Of a word alone only a turn that did something."""
+        """Return a short form of the first later turn about these words; empty if there is none.
+
+        A single word counts only in a turn that ran commands or edited files.
+        """
         for turn, held in zip(self._turns, self._terms, strict=True):
             if turn.timestamp <= at:
                 continue
@@ -511,15 +528,15 @@ class Aftermath:
         return ""
 
     def revised(self, texts: Iterable[str], at: datetime, told_in: Collection[str] = ()) -> str:
-        """The newest later statement that takes one of the texts back; empty where none does.
+        """Return the newest later statement that revises one of the texts; empty if none does.
 
-        Those of the turns that they were `told_in` say it themselves.
+        Statements of the turns with the ids `told_in` don't count: the texts come from those.
         """
         told = [_statement(text) for text in texts]
         for said, later, held in self._told:
             if said <= at:
                 break
-            # No sentence of it holds more than the whole of it.
+            # A sentence can't share more words than the whole turn does.
             left = [each for each in told if self._share(each.words, held) >= _REVALUED]
             if not left or _id(later) in told_in:
                 continue
@@ -529,7 +546,7 @@ class Aftermath:
         return ""
 
     def _statements(self, later: Turn | MemoryRecord) -> list[_Statement]:
-        """What it states, read once."""
+        """Return the statements of a turn or memory, which are parsed once."""
         if _id(later) not in self._stated:
             self._stated[_id(later)] = list(map(_statement, _stated(later)))
         return self._stated[_id(later)]
@@ -546,17 +563,17 @@ class Aftermath:
             return False
         least = _REVALUED if revalued else _REVISED
         shared = _shared(told.words, later.terms)
-        # One word in common is what many sentences have that are about something else.
+        # Sentences about different matters often share one word.
         telling = revalued or len(shared) > 1 or len(told.words) == 1
         is_held = self._weight(shared) >= least * (self._weight(told.words) or 1)
         return telling and is_held and later.text != told.text
 
     def _share(self, words: Collection[Word], held: Collection[str]) -> float:
-        """Of what the words tell so much is held."""
+        """Return the share of the words, by weight, that are among the terms `held`."""
         return self._weight(_shared(words, held)) / (self._weight(words) or 1)
 
     def _weight(self, words: Iterable[Word]) -> float:
-        """How much they tell: what is said in most turns says little."""
+        """Return the sum of the words' inverse turn frequencies."""
         return sum(self._weights.get(word) or self._weighed(word) for word in words)
 
     def _weighed(self, word: Word) -> float:

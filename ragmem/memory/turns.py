@@ -38,7 +38,7 @@ from ragmem.text import (
 )
 
 UNKNOWN_EFFECTS = "[interrupted: no result was recorded, and its effects are unknown]"
-ONLY_ASKED = "[interrupted before the person had answered: nothing was done]"
+ONLY_ASKED = "[interrupted before the user had answered: nothing was done]"
 """The error of a call without a result while the user is being asked about it."""
 _LOOKBACK = 50
 """Windows are planned from a turn index that is a multiple of this (see `window_limit`)."""
@@ -48,7 +48,7 @@ _MARKS = {
     "running": "[This turn is still running in another process.]",
 }
 
-_OWN_COMMAND = "(The person ran this themselves; nothing was asked.)"
+_OWN_COMMAND = "(The user ran this themselves; nothing was asked.)"
 _OWN_OUTPUT_CHARS = 600
 """Limit of a user's own command's output, for a model that gets the conversation as text."""
 

@@ -1,4 +1,4 @@
-"""What a chat lets a person pick: a session to go on with, a turn to go back to, a model."""
+"""Questions answered with the picker: a session, a turn, a memory, a model, a theme."""
 
 import asyncio
 import threading
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from ragmem.app import App
     from ragmem.memory.last_time import SessionRecap
 
-_MOST_SESSIONS, _LISTED = 10_000, 20
-_NAMED_FILES = 3
+_MAX_SESSIONS, _MAX_OFFERED = 10_000, 20
+_MAX_NAMED_FILES = 3
 
 
 def when(at: datetime, now: datetime) -> str:
-    """Return how long ago, as short as a column wants it: `20 min`."""
+    """Return how long ago a time was, short enough for a column: `20 min`."""
     return ago(at, now).removesuffix(" ago").replace(" minutes", " min").replace(" minute", " min")
 
 
@@ -40,7 +40,7 @@ def when(at: datetime, now: datetime) -> str:
 
 
 def session_question(app: "App", *, current: str = "") -> PickQuestion:
-    """Ask for a session of this folder, or of all of them; the answer is its id."""
+    """Return the question for a session of this folder or of all; the answer is its id."""
     known: dict[str, Session] = {}
 
     async def listed(found: Sequence[Session], *, folders: bool) -> list[PickRow]:
@@ -48,10 +48,10 @@ def session_question(app: "App", *, current: str = "") -> PickQuestion:
         return await asyncio.to_thread(session_rows, found, current=current, folders=folders)
 
     async def here() -> list[PickRow]:
-        return await listed(await app.sessions_here(_MOST_SESSIONS), folders=False)
+        return await listed(await app.sessions_here(_MAX_SESSIONS), folders=False)
 
     async def everywhere() -> list[PickRow]:
-        query = SessionQuery(mine=True, limit=_MOST_SESSIONS)
+        query = SessionQuery(mine=True, limit=_MAX_SESSIONS)
         return await listed(await app.memory.sessions(query), folders=True)
 
     async def preview(session_id: str) -> list[str]:
@@ -68,9 +68,10 @@ def session_question(app: "App", *, current: str = "") -> PickQuestion:
 def session_rows(
     found: Sequence[Session], *, current: str = "", folders: bool = False
 ) -> list[PickRow]:
-    """Return a row for each session that something was said in; `folders` are named on request.
+    """Return a row for each session that has turns, or is the current one.
 
-    Of several of one name each tells what was last said in it.
+    With `folders`, rows name the session's folder. Sessions of the same name also show their last
+    prompt.
     """
     now = datetime.now(UTC)
     names = Counter(each.called for each in found)
@@ -78,17 +79,17 @@ def session_rows(
     for each in found:
         if not each.turn_count and each.session_id != current:
             continue
-        said = each.last_asked
-        is_alike = names[each.called] > 1 and said not in ("", each.called)
+        asked = each.last_asked
+        is_ambiguous = names[each.called] > 1 and asked not in ("", each.called)
         facts = [counted(each.turn_count, "turn"), when(each.last_activity_at, now)]
         facts += ["archived"] if each.status == "archived" else []
         facts += [each.cwd.rsplit("/", 1)[-1] or each.cwd] if folders else []
         rows.append(
             PickRow(
                 key=each.session_id,
-                text=f"{each.called} · {said}" if is_alike else each.called,
+                text=f"{each.called} · {asked}" if is_ambiguous else each.called,
                 facts=(*facts, " ".join(f"#{tag}" for tag in each.tags)),
-                also=f"{short_id(each.session_id)} {each.cwd if folders else ''} {said}",
+                also=f"{short_id(each.session_id)} {each.cwd if folders else ''} {asked}",
                 is_current=each.session_id == current,
             )
         )
@@ -96,16 +97,16 @@ def session_rows(
 
 
 def recap_lines(recap: "SessionRecap") -> list[str]:
-    """Return what was last asked and how the answer began, and what came of the session."""
+    """Return two rows: the last prompt and its answer; the changes, a failure and an open task."""
     last = recap.outcome or recap.about or recap.session.last_asked
-    came = [f"{counted(len(recap.changed), 'file')} changed"] if recap.changed else []
-    came += [f"failed: {without_verdict(each)}" for each in recap.failed[:1]]
-    came += [f"open: {each}" for each in recap.open[:1]]
-    return [f"last: {last}", " · ".join(came)]
+    results = [f"{counted(len(recap.changed), 'file')} changed"] if recap.changed else []
+    results += [f"failed: {without_verdict(each)}" for each in recap.failed[:1]]
+    results += [f"open: {each}" for each in recap.open[:1]]
+    return [f"last: {last}", " · ".join(results)]
 
 
 def memory_question(memories: Sequence[MemoryRecord]) -> PickQuestion:
-    """Ask for one of these memories; the answer is its id."""
+    """Return the question which of these memories to forget; the answer is its id."""
     now = datetime.now(UTC)
     rows = [
         PickRow(key=m.memory_id, text=m.content, facts=(m.kind, when(m.updated_at, now)))
@@ -120,14 +121,14 @@ def memory_question(memories: Sequence[MemoryRecord]) -> PickQuestion:
 def turn_question(
     turns: Sequence[Turn], read_all: Callable[[], Awaitable[Sequence[Turn]]] | None = None
 ) -> PickQuestion:
-    """Ask for the prompt to go back to before; the answer is the number of its turn.
+    """Return the question which prompt to rewind to; the answer is the number of its turn.
 
-    `read_all` is given where there are more than these, and called only by who wants to see them.
+    `read_all` is given if there are more turns than these; it is called when the user lists all.
     """
     known = turns
 
     async def preview(number: str) -> list[str]:
-        return await asyncio.to_thread(_lines_from, known, int(number))
+        return await asyncio.to_thread(_rewind_preview, known, int(number))
 
     async def every() -> list[PickRow]:
         nonlocal known
@@ -146,7 +147,7 @@ def turn_question(
 def latest_of(
     rows: Sequence[PickRow], every: Callable[[], Awaitable[Sequence[PickRow]]] | None
 ) -> tuple[PickList, ...]:
-    """Return lists of the latest rows and of every one, where there are more than those."""
+    """Return a list of the latest rows and one of all; none if there are no others (no `every`)."""
 
     async def latest() -> Sequence[PickRow]:
         return rows
@@ -155,15 +156,15 @@ def latest_of(
 
 
 def _turn_rows(turns: Sequence[Turn]) -> list[PickRow]:
-    now, gone = datetime.now(UTC), taken_back(turns)
-    return [_turn_row(t, now, gone.get(t.turn_id, ())) for t in reversed(turns) if not t.is_undo]
+    now, undone = datetime.now(UTC), taken_back(turns)
+    return [_turn_row(t, now, undone.get(t.turn_id, ())) for t in reversed(turns) if not t.is_undo]
 
 
-def _turn_row(turn: Turn, now: datetime, gone: Collection[str]) -> PickRow:
+def _turn_row(turn: Turn, now: datetime, undone: Collection[str]) -> PickRow:
     calls = (call for call in turn.tool_calls if not call.is_undo)
     accesses = (each for call in calls for each in extract_accessed_files(call))
-    changed = {each.path for each in accesses if each.access_type == "write"}.difference(gone)
-    files = counted(len(changed), "file") if changed else "undone" if gone else ""
+    changed = {each.path for each in accesses if each.access_type == "write"}.difference(undone)
+    files = counted(len(changed), "file") if changed else "undone" if undone else ""
     return PickRow(
         key=str(turn.turn_index),
         text=turn.asked,
@@ -171,26 +172,26 @@ def _turn_row(turn: Turn, now: datetime, gone: Collection[str]) -> PickRow:
     )
 
 
-def _lines_from(turns: Sequence[Turn], number: int) -> list[str]:
-    """Return what began with a turn: how many turns, and which files they changed."""
+def _rewind_preview(turns: Sequence[Turn], number: int) -> list[str]:
+    """Return the preview of a turn: the number of turns from it on, and the files they changed."""
     count = sum(turn.turn_index >= number for turn in turns)
     back = rewind_to(turns, number - 1)
-    told = f"{counted(count, 'turn')} from there on"
+    summary = f"{counted(count, 'turn')} from there on"
     if back.command_count:
-        told += f" · {counted(back.command_count, 'command')} run since"
+        summary += f" · {counted(back.command_count, 'command')} run since"
     if not back.changes:
-        return [told, "no files changed"]
-    names = ", ".join(each.path for each in back.changes[:_NAMED_FILES])
-    more = len(back.changes) - _NAMED_FILES
+        return [summary, "no files changed"]
+    names = ", ".join(each.path for each in back.changes[:_MAX_NAMED_FILES])
+    more = len(back.changes) - _MAX_NAMED_FILES
     files = f"{counted(len(back.changes), 'file')} changed since: {names}"
-    return [told, files + (f" and {more} more" if more > 0 else "")]
+    return [summary, files + (f" and {more} more" if more > 0 else "")]
 
 
 # --- models and themes ---------------------------------------------------------
 
 
 def model_question(app: "App", *, current: str) -> PickQuestion:
-    """Ask for one of the models that can be used now; the answer is its name."""
+    """Return the question for one of the models available now; the answer is its name."""
 
     async def rows() -> list[PickRow]:
         found = {current: "answers now"} | dict(await asyncio.to_thread(_models, app))
@@ -203,12 +204,12 @@ def model_question(app: "App", *, current: str) -> PickQuestion:
 
 
 async def is_at_hand(app: "App", model: str) -> bool:
-    """Whether a model is one that ragmem knows, or that can be used now."""
+    """Return whether ragmem knows a model, or it is available now."""
     return is_known(model) or model in dict(await asyncio.to_thread(_models, app))
 
 
 def _models(app: "App") -> list[tuple[str, str]]:
-    """Return the models that can be used now, and why each; may ask a local server. Blocks."""
+    """Return the models available now, and why each is; may query a local server. Blocks."""
     return [(each.name, each.why) for each in list_models(environment(), app.config)]
 
 
@@ -218,11 +219,14 @@ THEMES: dict[ThemeName, str] = {
     "dark": "for a dark one",
     "plain": "bold and dim alone",
 }
-"""What each theme is, as it is offered."""
+"""Description of each theme."""
 
 
 def theme_question(current: ThemeName, on_marked: Callable[[ThemeName], object]) -> PickQuestion:
-    """Ask for a theme; the answer is its name. `on_marked` is told which one is looked at."""
+    """Return the question for a theme; the answer is its name.
+
+    `on_marked` is called with each theme that the user moves to.
+    """
 
     async def preview(name: str) -> list[Line]:
         sample = [("" if name == "plain" else style, f"{word}  ") for word, style in SAMPLE]
@@ -232,18 +236,18 @@ def theme_question(current: ThemeName, on_marked: Callable[[ThemeName], object])
     return PickQuestion(
         title="Theme",
         rows=[
-            PickRow(key=name, text=name, facts=(told,), is_current=name == current)
-            for name, told in THEMES.items()
+            PickRow(key=name, text=name, facts=(about,), is_current=name == current)
+            for name, about in THEMES.items()
         ],
         preview=preview,
         on_marked=lambda key: on_marked(next(name for name in THEMES if name == key)),
     )
 
 
-# --- what can follow a slash command -----------------------------------------
+# --- values for completion ---------------------------------------------------
 
 Value = tuple[str, str]
-"""What is typed, and what it is."""
+"""A text to complete, and its description."""
 _EFFORTS = {
     "none": "answers at once",
     "low": "thinks a little",
@@ -253,35 +257,35 @@ _EFFORTS = {
 
 
 class Values:
-    """Keeps what can follow the commands, and `@`; read in the background when it is asked for."""
+    """The values that complete commands and `@`, read in the background when first requested."""
 
     def __init__(self, app: "App", on_read: Callable[[], None]) -> None:
         self._app = app
         self._on_read = on_read
         self._loop = asyncio.get_running_loop()
-        self._kept: dict[str, Sequence[Value]] = {}
-        self._asked = set[str]()
-        """What need not be read anew."""
+        self._values: dict[str, Sequence[Value]] = {}
+        self._requested = set[str]()
+        """Commands whose values have been requested, and need not be read again."""
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._stop = threading.Event()
-        self._ways = {"resume": self._sessions, "model": self._models, "@": self._files}
+        self._readers = {"resume": self._sessions, "model": self._models, "@": self._files}
 
     def of(self, command: str) -> Sequence[Value] | None:
-        """Return what is known by now; None for a command that takes anything. In any thread."""
+        """Return the values read so far; None for a command without completion. Thread-safe."""
         if command == "effort":
             return [(level, _EFFORTS[level]) for level in get_args(Effort)]
         if command == "theme":
             return list(THEMES.items())
-        if command not in self._ways:
+        if command not in self._readers:
             return None
-        if command not in self._asked:
-            self._asked.add(command)
+        if command not in self._requested:
+            self._requested.add(command)
             self._loop.call_soon_threadsafe(self._begin, command)
-        return self._kept.get(command, ())
+        return self._values.get(command, ())
 
     def forget(self) -> None:
-        """Read anew what is asked for next; what is known stands until then."""
-        self._asked.clear()
+        """Read values again at the next request; until then, the known ones are returned."""
+        self._requested.clear()
 
     def close(self) -> None:
         """Stop reading."""
@@ -292,7 +296,7 @@ class Values:
 
     async def _read(self, command: str) -> None:
         with suppress(RagmemError):
-            self._kept[command] = await self._ways[command]()
+            self._values[command] = await self._readers[command]()
         self._on_read()
 
     async def _files(self) -> list[Value]:
@@ -300,13 +304,13 @@ class Values:
         return [(path, "") for path in paths]
 
     async def _sessions(self) -> list[Value]:
-        now, found = datetime.now(UTC), await self._app.sessions_here(_LISTED)
-        told = (
+        now, found = datetime.now(UTC), await self._app.sessions_here(_MAX_OFFERED)
+        descriptions = (
             f"{each.called} · {counted(each.turn_count, 'turn')} · "
             f"{when(each.last_activity_at, now)}"
             for each in found
         )
-        return list(zip((short_id(each.session_id) for each in found), told, strict=True))
+        return list(zip((short_id(each.session_id) for each in found), descriptions, strict=True))
 
     async def _models(self) -> list[Value]:
         return await asyncio.to_thread(_models, self._app)

@@ -1,6 +1,6 @@
-"""What one chooses from: what Tab offers, and the picker, a list that is found in by typing.
+"""Completion and the picker, a list that is searched by typing.
 
-Tab offers slash commands, what can follow them, and the project's files after `@`.
+Tab completes slash commands, their values, and the project's files after `@`.
 """
 
 import asyncio
@@ -41,28 +41,28 @@ if TYPE_CHECKING:
 _MENTION = re.compile(r"(?:^|(?<=\s))@(\S*)$")
 _COMMAND = re.compile(r"/(\w*)$")
 _VALUE = re.compile(r"/(\w+) +([^\n]*)$")
-_PLAIN = re.compile(r"[^\s\"'`,;:!?()\[\]{}<>]+")
+_UNQUOTED = re.compile(r"[^\s\"'`,;:!?()\[\]{}<>]+")
 _OPTIONAL = re.compile(r"\[[^]]*\]|, /.*")
-"""Of a command's arguments as they are told: what it can do without, and another way to say it."""
-_OPEN = ("model", "resume")
-"""Commands whose value may be one that is not offered."""
-_SHOWN = 50
-_LONGEST = 400
-_MOST = 100_000
+"""The optional parts of a command's argument description, and its alternative spelling."""
+_FREE = ("model", "resume")
+"""Commands that also accept values which are not offered."""
+_MAX_OFFERED = 50
+_MAX_TEXT_CHARS = 400
+_MAX_FILES = 100_000
 _TIMEOUT_S = 5.0
 
 
 class ChatCompleter(Completer):
-    """Offers all three kinds; the host is asked each time, since they come in the background.
+    """Completes commands, values and files, as far as the host has loaded them in the background.
 
-    What ends with a blank is gone on with; what does not is whole.
+    A completion that ends with a blank expects more input; any other is complete.
     """
 
     def __init__(self, host: "ChatLoop") -> None:
         self._host = host
 
     def get_completions(self, document: Document, _: CompleteEvent) -> Iterable[Completion]:
-        """Yield candidates for what stands before the cursor."""
+        """Yield the completions of the text before the cursor."""
         before = document.text_before_cursor
         if (typed := command_at(before)) is not None:
             yield from self._commands(typed)
@@ -86,58 +86,58 @@ class ChatCompleter(Completer):
     def _values(self, command: str, typed: str) -> Iterable[Completion]:
         words = fold(typed).split()
         found = self._host.values(command) or ()
-        # Of those that have to be one of a few, what is told of them is not what is meant.
-        values = ((fold(" ".join(each[: 1 + (command in _OPEN)])), "", each) for each in found)
-        for value, text in fitting(words, values)[:_SHOWN]:
-            shown, told = one_line(value, _LONGEST), one_line(text, _LONGEST)
-            yield Completion(value, -len(typed), display=shown, display_meta=told)
+        # Descriptions are searched only for commands that accept other values than those offered.
+        values = ((fold(" ".join(each[: 1 + (command in _FREE)])), "", each) for each in found)
+        for value, text in fitting(words, values)[:_MAX_OFFERED]:
+            shown, about = one_line(value, _MAX_TEXT_CHARS), one_line(text, _MAX_TEXT_CHARS)
+            yield Completion(value, -len(typed), display=shown, display_meta=about)
 
     def _files(self, typed: str) -> Iterable[Completion]:
         files = (path for path, _ in self._host.values("@") or ())
-        for path in rank(typed, files)[:_SHOWN]:
-            # As `ragmem.tools.workspace.at_paths` reads it.
-            spelled = path if _PLAIN.fullmatch(path) else f'"{path}"'
+        for path in rank(typed, files)[:_MAX_OFFERED]:
+            # Quoted as `ragmem.tools.workspace.at_paths` parses it.
+            spelled = path if _UNQUOTED.fullmatch(path) else f'"{path}"'
             yield Completion(f"@{spelled} ", -len(typed) - 1, display=path)
 
 
 def mention_at(before: str) -> str | None:
-    """Return what is typed of an `@file` that ends at the cursor; None when there is none.
+    """Return the text after the `@` of a mention that ends at the cursor; None if there is none.
 
-    In a `!command` the shell reads an `@`, and nobody else.
+    In a `!command`, an `@` belongs to the shell.
     """
     found = None if before.startswith("!") else _MENTION.search(before)
     return found[1] if found else None
 
 
 def command_at(before: str) -> str | None:
-    """Return what is typed of a slash command that begins the prompt; None when there is none."""
+    """Return the text after the slash of a command that is being typed; None if there is none."""
     found = _COMMAND.fullmatch(before)
     return found[1] if found else None
 
 
 def value_at(before: str) -> tuple[str, str] | None:
-    """Return a slash command and what is typed behind it; None when there is none."""
+    """Return a slash command and the text typed after it; None if there is none."""
     found = _VALUE.fullmatch(before)
     return (found[1], found[2]) if found else None
 
 
 def is_marked(document: Document) -> bool:
-    """Return whether Enter takes the first of what is offered.
+    """Return whether Enter takes the first completion, without the user selecting it.
 
-    It does where something was typed that this fits, and that can't be meant as it is.
+    It does if there is text to complete that would not be valid as it is.
     """
     before = document.text_before_cursor
     if mention_at(before):
         return True
     command, typed = value_at(before) or ("", command_at(before))
-    return bool(typed) and command not in _OPEN and not document.text_after_cursor
+    return bool(typed) and command not in _FREE and not document.text_after_cursor
 
 
 def rank(query: str, paths: Iterable[str]) -> list[str]:
-    """Return paths that hold the query's letters in this order, the likeliest first.
+    """Return the paths that contain the query's letters in order, the best matches first.
 
-    A name that starts with the query, then one that contains it, then a path
-    that does, then the rest; shorter ones first.
+    File names that start with the query come first, then names that contain it, then paths that
+    contain it, then the rest; shorter paths first among each.
     """
     wanted = query.casefold()
     found = []
@@ -150,31 +150,31 @@ def rank(query: str, paths: Iterable[str]) -> list[str]:
     return [path for *_, path in sorted(found)]
 
 
-# --- how it is offered --------------------------------------------------------
+# --- the menu -----------------------------------------------------------------
 
 
 def menu_rows(
     candidates: Sequence[Completion], chosen: int | None, columns: int, most: int
 ) -> StyleAndTextTuples:
-    """Return at most so many rows of what is offered, with the chosen one among them."""
+    """Return at most `most` rows of the menu of completions, including the chosen one."""
     top = max(0, min((chosen or 0) - most // 2, len(candidates) - most))
     seen = candidates[top : top + most]
     widths = [display_width(fragment_list_to_text(each.display)) for each in seen]
-    told = any(each.display_meta_text for each in seen)
+    described = any(each.display_meta_text for each in seen)
     room = max(8, columns - 5)
-    width = min(max(widths, default=0), room * 3 // 5 if told else room)
+    width = min(max(widths, default=0), room * 3 // 5 if described else room)
     pieces: StyleAndTextTuples = []
     for place, candidate in enumerate(seen, top):
         is_chosen = place == chosen
         pieces.append(("class:prompt", f"  {sign('▸', '>') if is_chosen else ' '} "))
         shown, taken = _clipped(candidate.display, width, "class:chosen" if is_chosen else "")
-        meta = clip_to_width(candidate.display_meta_text, room - width - 2) if told else ""
+        meta = clip_to_width(candidate.display_meta_text, room - width - 2) if described else ""
         pieces += [*shown, ("class:dim", f"{' ' * (width - taken)}  {meta}".rstrip()), ("", "\n")]
     return pieces[:-1]
 
 
 def _clipped(pieces: StyleAndTextTuples, width: int, style: str) -> tuple[StyleAndTextTuples, int]:
-    """Return pieces that fill at most so many columns, and how many they fill."""
+    """Clip styled pieces to a width in cells; return them and the width that they take."""
     kept: StyleAndTextTuples = []
     taken = 0
     for piece in pieces:
@@ -188,11 +188,11 @@ def _clipped(pieces: StyleAndTextTuples, width: int, style: str) -> tuple[StyleA
 
 
 def project_files(cwd: Path, stop: threading.Event) -> list[str]:
-    """List what .gitignore leaves below the folder; empty where it can't be had. Blocks.
+    """List the files below a folder that .gitignore does not exclude; empty on errors. Blocks.
 
-    ripgrep lists them, never git, which runs what a folder says. Names that hide
-    or steer are left out: they could not be shown as they are. So are caches and what
-    a compiler has made, also where no .gitignore says so.
+    Uses ripgrep, never git, which runs commands that a folder configures. Leaves out names with
+    unprintable characters, which could not be shown as they are, and folders of caches and build
+    output, even if no .gitignore excludes them.
     """
     from ragmem.children import MADE_FOLDERS, FileList, find_ripgrep
 
@@ -207,7 +207,7 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
         for found in FileList.tries(program, folder, timeout_s=_TIMEOUT_S, stop=stop):
             shown = filter(str.isprintable, found)
             own = (path for path in shown if MADE_FOLDERS.isdisjoint(path.split("/")[:-1]))
-            listed = sorted(islice(own, _MOST))
+            listed = sorted(islice(own, _MAX_FILES))
         return listed
     except OSError:
         return []
@@ -215,19 +215,21 @@ def project_files(cwd: Path, stop: threading.Event) -> list[str]:
         os.close(folder)
 
 
-# --- how well words fit ------------------------------------------------------
+# --- matching words ----------------------------------------------------------
 
 _AT_WORD, _INSIDE, _BESIDE = 1, 2, 3
-_WIDEST = 8
-"""Letters of a text, for each that was typed, beyond which a likeness is chance."""
+_MAX_SPREAD = 8
+"""Characters of a text per typed letter above which scattered letters are no match."""
 
 Rating = tuple[int, int, int, int]
-"""How well a text fits, the smaller the better: words of which only the letters are there, whether
-they are all of it, stand together or apart, where in its words they stand, and where in it."""
+"""How well a text matches the typed words; smaller is better. Compared in this order: how many of
+them are found as scattered letters only; whether they are the whole text (0), one piece of it (1)
+or neither (2); the sum of the kinds of their places (`_AT_WORD` …, or 0 at the text's start); the
+sum of their positions, or of the lengths over which letters are scattered."""
 
 
 def fold(text: str) -> str:
-    """Return the text without case, each character at the place where it was."""
+    """Casefold a text, keeping each character at its position."""
     folded = text.casefold()
     if len(folded) == len(text):
         return folded
@@ -235,8 +237,9 @@ def fold(text: str) -> str:
 
 
 def fitting(words: Sequence[str], rows: Iterable[tuple[str, str, T]]) -> list[T]:
-    """Return the rows that folded words fit, the best first; each behind its text, folded, and
-    behind what stands beside that.
+    """Return the rows that match all the folded words, the best matches first.
+
+    Each row is given as (folded text, folded text beside it, row).
     """
     rated = ((rate(words, text, beside), row) for text, beside, row in rows)
     found = [(rating, row) for rating, row in rated if rating is not None]
@@ -245,13 +248,13 @@ def fitting(words: Sequence[str], rows: Iterable[tuple[str, str, T]]) -> list[T]
 
 
 def rate(words: Sequence[str], text: str, beside: str = "") -> Rating | None:
-    """Return how well folded words fit a folded text; None where one of them does not.
+    """Return how well a folded text matches folded words; None if it does not match one of them.
 
-    What stands `beside` the text counts less, and only where it holds a word as it was typed.
+    A match in `beside` counts less, and must contain the whole word.
     """
     loose = kinds = spans = 0
     for word in words:
-        places = _places(word, text)
+        places = _match_places(word, text)
         if isinstance(places, range):
             if places.start > 0:
                 kinds += _INSIDE if text[places.start - 1].isalnum() else _AT_WORD
@@ -263,14 +266,14 @@ def rate(words: Sequence[str], text: str, beside: str = "") -> Rating | None:
             spans += places[-1] - places[0]
         else:
             return None
-    said = " ".join(words)
-    return loose, (said != text) + (said not in text), kinds, spans
+    typed = " ".join(words)
+    return loose, (typed != text) + (typed not in text), kinds, spans
 
 
-def _places(word: str, text: str) -> Sequence[int]:
-    """Return where a word of the text begins so, else where it stands, else where its letters do.
+def _match_places(word: str, text: str) -> Sequence[int]:
+    """Return the positions of a word in a text, at the start of a word there if possible.
 
-    The letters alone are a list, and empty where they are too far apart.
+    The positions of scattered letters are a list, which is empty if they are too far apart.
     """
     first = at = text.find(word)
     while at > 0 and word and text[at - 1].isalnum():
@@ -278,14 +281,14 @@ def _places(word: str, text: str) -> Sequence[int]:
     if first >= 0:
         return range(first if at < 0 else at, (first if at < 0 else at) + len(word))
     places = spread(word, text)
-    is_near = places and places[-1] - places[0] < _WIDEST * len(word)
+    is_near = places and places[-1] - places[0] < _MAX_SPREAD * len(word)
     return places if is_near else []
 
 
 def spread(word: str, text: str) -> list[int]:
-    """Return where a text holds the letters of a word in this order; empty where it does not.
+    """Return the positions of a word's letters, in order, in a text; empty if it lacks them.
 
-    It is the narrowest of those that end where the first of them does.
+    Of the matches that end at the first possible position, this is the narrowest.
     """
     at = -1
     for letter in word:
@@ -301,19 +304,19 @@ def spread(word: str, text: str) -> list[int]:
 
 # --- the picker --------------------------------------------------------------
 
-_MOST_ROWS = 10
+_MAX_ROWS = 10
 _PREVIEW_ROWS = 2
-_LOW = 12
-"""Rows of a terminal that has none to spare for a preview."""
-_NARROW = 64
+_PREVIEW_HEIGHT = 12
+"""Terminal rows from which on the picker has a preview."""
+_WIDE_COLUMNS = 64
 _GAP = "  "
 _LOADING = "loading …"
 
 
 class Picker:
-    """What is picked from, what was typed, and which row is chosen at the moment.
+    """A list of rows, the text that filters it, and the selected row.
 
-    `size` tells columns and rows of the terminal; `refresh` has it drawn anew.
+    `size` returns the terminal's columns and rows; `refresh` schedules a redraw.
     """
 
     def __init__(
@@ -329,57 +332,57 @@ class Picker:
         self._answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._shown_list = 0
         self._all: list[tuple[str, str, PickRow]] | None = None
-        """Rows behind their texts, and what stands beside these, as they are compared."""
+        """All rows, as the triples that `fitting` takes; None while they are loading."""
         self._found: list[PickRow] = []
-        self._at = 0
+        self._index = 0
         self._top = 0
         self._problem = ""
         self._previews: dict[str, Sequence[str | Line]] = {}
-        self._marked = ""
-        """Key of the row that the person went to last."""
-        self._looking: asyncio.Task[None] | None = None
+        self._last_marked = ""
+        """Key of the row that was reported last to `on_marked`."""
+        self._previewing: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[None] | None = None
         self.container = self._container()
 
-    # --- its way --------------------------------------------------------------
+    # --- actions --------------------------------------------------------------
 
     async def picked(self) -> str | None:
-        """Return the key of the row that was picked; None when the person leaves."""
+        """Wait until a row is picked and return its key; None if the user leaves the picker."""
         self._load()
         try:
             return await self._answer
         finally:
-            for task in (self._loading, self._looking):
+            for task in (self._loading, self._previewing):
                 if task:
                     task.cancel()
 
     def leave(self) -> None:
-        """Pick nothing."""
+        """Leave without picking a row."""
         if not self._answer.done():
             self._answer.set_result(None)
 
     def take(self) -> None:
-        """Pick the chosen row, if there is one."""
+        """Pick the selected row, if there is one."""
         if self._found and not self._answer.done():
-            self._answer.set_result(self._found[self._at].key)
+            self._answer.set_result(self._found[self._index].key)
 
     def move(self, by: int) -> None:
-        """Choose a row further down, or up; one step goes round at an end."""
+        """Select a row further down or up; a single step wraps around at an end."""
         if not self._found:
             return
         if abs(by) == 1:
-            self._at = (self._at + by) % len(self._found)
+            self._index = (self._index + by) % len(self._found)
         else:
-            self._at = min(max(0, self._at + by), len(self._found) - 1)
-        self._look()
+            self._index = min(max(0, self._index + by), len(self._found) - 1)
+        self._preview_selected()
 
     def turn(self, by: int) -> None:
-        """Go to another of the lists."""
+        """Switch to another of the lists."""
         if len(self.question.lists) > 1:
             self._shown_list = (self._shown_list + by) % len(self.question.lists)
             self._load()
 
-    # --- what it holds ----------------------------------------------------------
+    # --- contents ---------------------------------------------------------------
 
     def _load(self) -> None:
         if self._loading:
@@ -396,52 +399,56 @@ class Picker:
         self._all = [(fold(row.text), fold(" ".join((*row.facts, row.also))), row) for row in rows]
         self._filter()
         if not self.filter.text:
-            self._at = next((i for i, row in enumerate(rows) if row.is_current), 0)
-            self._look()
+            self._index = next((i for i, row in enumerate(rows) if row.is_current), 0)
+            self._preview_selected()
         self._refresh()
 
     def _filter(self) -> None:
         if self._all is None:
             return
         self._found = fitting(fold(self.filter.text).split(), self._all)
-        self._at = 0
-        self._look()
+        self._index = 0
+        self._preview_selected()
 
-    def _look(self) -> None:
-        """Begin to make the preview of the chosen row, and of no other."""
-        if self._looking:
-            self._looking.cancel()
-            self._looking = None
+    def _preview_selected(self) -> None:
+        """Report the selected row, and load its preview in place of any other."""
+        if self._previewing:
+            self._previewing.cancel()
+            self._previewing = None
         if not self._found:
             return
-        key = self._found[self._at].key
-        if key != self._marked:
-            self._marked = key
+        key = self._found[self._index].key
+        if key != self._last_marked:
+            self._last_marked = key
             self.question.on_marked(key)
         if self.question.preview and key not in self._previews:
-            self._looking = asyncio.create_task(self._preview_of(key, self.question.preview))
+            self._previewing = asyncio.create_task(self._load_preview(key, self.question.preview))
 
-    async def _preview_of(self, key: str, preview: Preview) -> None:
+    async def _load_preview(self, key: str, preview: Preview) -> None:
         try:
             self._previews[key] = await preview(key)
         except RagmemError as error:
             self._previews[key] = (str(error),)
         self._refresh()
 
-    # --- its rows -----------------------------------------------------------------
+    # --- rendering ----------------------------------------------------------------
 
     @property
     def page(self) -> int:
         """Return how many rows of the list are shown."""
         _, rows = self._size()
-        return max(1, min(_MOST_ROWS, rows // 2 - 1, len(self._all or ()) or 1))
+        return max(1, min(_MAX_ROWS, rows // 2 - 1, len(self._all or ()) or 1))
 
     def _container(self) -> HSplit:
         control = BufferControl(self.filter, key_bindings=_keys(self))
-        head = [_rows(self._head, extend=False), Window(control), _rows(self._count, extend=False)]
-        low = Condition(lambda: self._size()[1] < _LOW or self.question.preview is None)
-        preview = HSplit([_rows(self._rule, 1), _rows(self._preview, _PREVIEW_ROWS)])
-        listed = _rows(self._list, lambda: self.page)
+        head = [
+            _window(self._head, extend=False),
+            Window(control),
+            _window(self._totals, extend=False),
+        ]
+        low = Condition(lambda: self._size()[1] < _PREVIEW_HEIGHT or self.question.preview is None)
+        preview = HSplit([_window(self._rule, 1), _window(self._preview, _PREVIEW_ROWS)])
+        listed = _window(self._list, lambda: self.page)
         return HSplit([VSplit(head, height=1), listed, ConditionalContainer(preview, ~low)])
 
     def _head(self) -> StyleAndTextTuples:
@@ -449,27 +456,29 @@ class Picker:
         title = clip_to_width(one_line(self.question.title, 60), max(1, columns // 2 - 4))
         return [("", "  "), ("class:question", title), ("class:prompt", f" {sign('›', '>')} ")]
 
-    def _count(self) -> StyleAndTextTuples:
+    def _totals(self) -> StyleAndTextTuples:
         lists, columns = self.question.lists, self._size()[0]
-        said = f"{len(self._found):,} of {len(self._all):,}" if self._all else ""
+        text = f"{len(self._found):,} of {len(self._all):,}" if self._all else ""
         if len(lists) > 1:
             other = lists[(self._shown_list + 1) % len(lists)].name
-            said += f"{_GAP}tab: {other}" if columns >= _NARROW else f"{_GAP}tab"
-        return [("class:dim", f" {said} ")]
+            text += f"{_GAP}tab: {other}" if columns >= _WIDE_COLUMNS else f"{_GAP}tab"
+        return [("class:dim", f" {text} ")]
 
     def _list(self) -> StyleAndTextTuples:
         columns, _ = self._size()
         if not self._found:
             nothing = self._problem or ("No matches." if self._all else self.question.nothing)
-            said = _LOADING if self._all is None else one_line(nothing, _LONGEST)
-            return [("class:dim", f"    {clip_to_width(said, max(1, columns - 4))}")]
+            text = _LOADING if self._all is None else one_line(nothing, _MAX_TEXT_CHARS)
+            return [("class:dim", f"    {clip_to_width(text, max(1, columns - 4))}")]
         room = self.page
-        self._top = max(min(self._top, self._at, len(self._found) - room), self._at - room + 1, 0)
+        self._top = max(
+            min(self._top, self._index, len(self._found) - room), self._index - room + 1, 0
+        )
         seen = self._found[self._top : self._top + room]
         widths = _fact_widths(seen, most=columns // 2)
         pieces: StyleAndTextTuples = []
         for place, row in enumerate(seen, self._top):
-            pieces += self._row(row, widths, columns, chosen=place == self._at)
+            pieces += self._row(row, widths, columns, chosen=place == self._index)
             pieces.append(("", "\n"))
         return pieces[:-1]
 
@@ -480,10 +489,10 @@ class Picker:
         here = f"{sign('●', '*')} " if row.is_current else ""
         facts = ""
         for fact, width in zip(row.facts, widths, strict=False):
-            said = one_line(fact, 60)
-            facts += _GAP + said + " " * (width - display_width(said))
+            shown = one_line(fact, 60)
+            facts += _GAP + shown + " " * (width - display_width(shown))
         room = max(1, columns - 5 - display_width(here) - sum(widths) - len(_GAP) * len(widths))
-        text = clip_to_width(one_line(row.text, _LONGEST), room)
+        text = clip_to_width(one_line(row.text, _MAX_TEXT_CHARS), room)
         plain = "class:chosen" if chosen else ""
         beside = f"{' ' * (room - display_width(text))}{facts}".rstrip()
         head: StyleAndTextTuples = [("class:prompt", f"  {mark} "), ("class:tool", here)]
@@ -495,19 +504,19 @@ class Picker:
     def _preview(self) -> StyleAndTextTuples:
         if not self._found:
             return []
-        lines = self._previews.get(self._found[self._at].key, (_LOADING,))
+        lines = self._previews.get(self._found[self._index].key, (_LOADING,))
         room = max(1, self._size()[0] - 6)
         pieces: StyleAndTextTuples = []
         for line in lines[:_PREVIEW_ROWS]:
             pieces.append(("", "    "))
             if isinstance(line, str):
-                line = (("dim", clip_to_width(one_line(line, _LONGEST), room)),)
+                line = (("dim", clip_to_width(one_line(line, _MAX_TEXT_CHARS), room)),)
             pieces += [(f"class:{style}" if style else "", text) for style, text in line]
             pieces.append(("", "\n"))
         return pieces[:-1]
 
 
-def _rows(
+def _window(
     of: Callable[[], StyleAndTextTuples],
     height: int | Callable[[], int] | None = None,
     *,
@@ -518,7 +527,7 @@ def _rows(
 
 
 def _fact_widths(rows: Sequence[PickRow], *, most: int) -> list[int]:
-    """Return the widths of as many columns as there is room for."""
+    """Return the widths of the columns of facts that fit into `most` cells."""
     widths: list[int] = []
     for column in range(max((len(row.facts) for row in rows), default=0)):
         cells = (row.facts[column] for row in rows if column < len(row.facts))

@@ -1,8 +1,8 @@
-"""A change of a file as a person reads it: one header, line numbers, what changed in each line.
+"""Display of a file's diff: a header, line numbers, and highlighted changes within lines.
 
-Every character of the change is there: what hides is shown as an escape, long lines wrap
-behind a margin that they can't imitate, and what a fold leaves out is counted. Colours bring
-their own background, so that they can be read on a dark terminal and on a light one.
+No character of the change is lost: invisible ones are shown as escapes, long lines wrap behind a
+margin that they can't imitate, and the rows that a fold leaves out are counted. Colours set their
+own background, so that they are legible on dark and on light terminals.
 """
 
 import re
@@ -26,19 +26,19 @@ from ragmem.repl.output import Gutter, fold
 from ragmem.text import counted, display_width, reveal
 
 FOLD_ROWS = 40
-"""Rows of a change, on the screen, above which its middle is folded."""
+"""Number of screen rows above which the middle of a change is folded."""
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 _MARGIN = "│ "
 _NO_FILE = "/dev/null"
-_MOST_LEXED = 60_000
-"""Characters of a change that are coloured as code; a larger one stays plain, and quick."""
-_MOST_LEXED_LINE = 1_000
-_MOST_WORDS = 300
-_MOST_PAIRS = 300
-_ALIKE = 0.4
-"""Share of two lines that is the same, below which one replaces the other as a whole."""
+_MAX_LEXED_CHARS = 60_000
+"""Characters above which a change gets no syntax highlighting, which would be slow."""
+_MAX_LEXED_LINE = 1_000
+_MAX_WORDS = 300
+_MAX_PAIRS = 300
+_MIN_RATIO = 0.4
+"""Similarity of two lines below which words that differ are not highlighted."""
 
 Sign = Literal["+", "-", " ", "\\", "⋮", ""]
 _Span = tuple[int, int, str]
@@ -56,7 +56,7 @@ CODE_COLORS: dict[str, str] = {
     "Name.Builtin": "color(195)",
     "Name.Tag": "color(225)",
 }
-"""Of the fixed part of the 256 colours; each can be read on both of `TINTS`."""
+"""Colours from the fixed part of the 256-colour palette, each legible on both of `TINTS`."""
 _FEW_COLORS = {"+": "green", "-": "red"}
 
 
@@ -64,30 +64,30 @@ class DiffRow(msgspec.Struct, frozen=True):
     """One line of a change."""
 
     sign: Sign
-    """`⋮` is what lies between two places; an empty one is text of no known meaning."""
+    """`⋮` for the gap between two hunks; empty for text that is not part of a hunk."""
     number: int | None
-    """Of the line before the change where it goes, else after it."""
+    """Line number: in the old file for a removed line, else in the new file."""
     text: str
-    """What is shown: nothing in it hides, and tabs are blanks."""
+    """The text to show, with invisible characters escaped and tabs expanded."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A unified diff of one file, read; no character of it is lost."""
+    """A parsed unified diff of one file; no character of it is lost."""
 
     path: str
-    """Empty where the text was no diff: all its lines are rows without a sign."""
+    """Path of the file; empty if the text was not a diff, so that all rows have no sign."""
     creates: bool
     rows: tuple[DiffRow, ...]
 
     @property
     def tally(self) -> str:
-        """Return how many lines come and go, as `+3 −1`, or as `+12` of a new file."""
+        """Return the numbers of added and removed lines: `+3 −1`, or `+12` for a new file."""
         added, removed = (sum(row.sign == sign for row in self.rows) for sign in "+-")
         return f"+{added}" if self.creates and not removed else f"+{added} −{removed}"
 
 
 def read_change(diff: str) -> Change:
-    """Read a unified diff; the lines that belong to none stay as they are."""
+    """Parse a unified diff; lines that are not part of it become rows without a sign."""
     lines = diff.split("\n")
     path, creates, rows = "", False, list[DiffRow]()
     if len(lines) > 1 and lines[0].startswith("--- ") and lines[1].startswith("+++ "):
@@ -130,26 +130,26 @@ def _shown(line: str) -> str:
     return reveal(line).expandtabs(4)
 
 
-# --- what is printed ----------------------------------------------------------
+# --- the printed block --------------------------------------------------------
 
 
 class ChangeBlock:
-    """A change under its header, cut for the width that it is printed at."""
+    """A change with its header, wrapped to the width at which it is printed."""
 
     def __init__(
         self, change: Change, *, title: str = "", folds: bool = True, hint: str = ""
     ) -> None:
         self._change, self._folds, self._hint = change, folds, hint
-        said = reveal(title)
-        # A title that tells more, or of another file, is not replaced by ours.
-        self._named = bool(change.path) and (not title or said.endswith(f" {change.path}"))
+        shown = reveal(title)
+        # Keep a title that says more, or names another file.
+        self._plain_title = bool(change.path) and (not title or shown.endswith(f" {change.path}"))
         verb = "Create" if change.creates else "Edit"
-        self._title = f"{verb} {change.path}" if self._named else said
+        self._title = f"{verb} {change.path}" if self._plain_title else shown
         self._digits = max((len(str(row.number or "")) for row in change.rows), default=1)
 
     def is_folded(self, width: int) -> bool:
-        """Return whether rows are left out at that width, in cells."""
-        return self._folds and self._count(width) > FOLD_ROWS
+        """Return whether rows are left out at a width in cells."""
+        return self._folds and self._row_count(width) > FOLD_ROWS
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
@@ -159,7 +159,7 @@ class ChangeBlock:
             colors = "none"
         tally = f"  {self._change.tally}" if self._change.path else ""
         yield Gutter(f"{self._title}{tally}", mark="● ", style="bold")
-        if not self._named and self._change.path:
+        if not self._plain_title and self._change.path:
             yield Gutter(self._change.path, mark=_MARGIN, rest=_MARGIN)
         styles = _styles(self._change, colors)
 
@@ -171,15 +171,15 @@ class ChangeBlock:
         if not self.is_folded(width):
             yield from rows
             return
-        # What is left out is not drawn: to draw a large change takes seconds.
+        # The rows left out are not rendered: for a large change, that takes seconds.
         yield from islice(rows, FOLD_ROWS // 2)
         hint = f" ({self._hint})" if self._hint else ""
-        more = self._count(width) - FOLD_ROWS + 1
+        more = self._row_count(width) - FOLD_ROWS + 1
         yield Text(f"  … {counted(more, 'more row')}{hint}", "bold")
         upwards = (line for at in reversed(every) for line in reversed(lines(at)))
         yield from reversed(list(islice(upwards, (FOLD_ROWS - 1) // 2)))
 
-    def _count(self, width: int) -> int:
+    def _row_count(self, width: int) -> int:
         return sum(len(fold(row.text, self._room(width))) for row in self._change.rows)
 
     def _room(self, width: int) -> int:
@@ -203,9 +203,9 @@ class ChangeBlock:
 
 
 def edit_result(event: ToolFinished, *, asked: bool) -> RenderableType | None:
-    """Return what came of an edit: a row where the person was shown it before, else all of it.
+    """Return the result of an edit: one row if the user was asked about it, else the whole change.
 
-    None where the tool told of no change.
+    None if the call is not a successful edit, or has no diff.
     """
     change = read_change(event.display)
     if event.name not in EDITING_TOOLS or not change.path or not event.success:
@@ -216,11 +216,11 @@ def edit_result(event: ToolFinished, *, asked: bool) -> RenderableType | None:
     return Gutter(f"{done} {change.path}  {change.tally}", mark="  ✓ ", style="green")
 
 
-# --- colours within a line ----------------------------------------------------
+# --- styles within a line -----------------------------------------------------
 
 
 def _styles(change: Change, colors: str) -> dict[int, list[_Span]]:
-    """Return the styles within each row; the later of two is seen."""
+    """Return the styled spans of each row, by its index; later spans override earlier ones."""
     if colors == "none":
         return {}
     styles = _code_styles(change) if colors == "many" else {}
@@ -232,14 +232,14 @@ def _styles(change: Change, colors: str) -> dict[int, list[_Span]]:
 
 
 def _changed_words(rows: tuple[DiffRow, ...]) -> dict[int, list[tuple[int, int]]]:
-    """Return where the words stand that differ between a line that goes and the one that comes."""
+    """Return the spans of the words that differ between a removed line and its replacement."""
     found: dict[int, list[tuple[int, int]]] = {}
     for pair in _pairs(rows):
         words: list[list[str]] = [_WORDS.findall(rows[at].text) for at in pair]
-        if max(map(len, words)) > _MOST_WORDS:
+        if max(map(len, words)) > _MAX_WORDS:
             continue
         matcher = SequenceMatcher(None, words[0], words[1], autojunk=False)
-        if matcher.ratio() < _ALIKE:
+        if matcher.ratio() < _MIN_RATIO:
             continue
         ends = [list(accumulate(map(len, each), initial=0)) for each in words]
         for tag, *places in matcher.get_opcodes():
@@ -250,20 +250,20 @@ def _changed_words(rows: tuple[DiffRow, ...]) -> dict[int, list[tuple[int, int]]
 
 
 def _pairs(rows: tuple[DiffRow, ...]) -> list[tuple[int, int]]:
-    """Return which lines stand for each other: the first that goes for the first that comes."""
+    """Pair each removed line with the added line that replaces it: first with first, and so on."""
     signed = [(row.sign, at) for at, row in enumerate(rows) if row.sign != "\\"]
     runs = [(sign, [at for _, at in run]) for sign, run in groupby(signed, key=itemgetter(0))]
     pairs: list[tuple[int, int]] = []
     for (before, gone), (after, came) in pairwise(runs):
         if (before, after) == ("-", "+"):
             pairs += zip(gone, came, strict=False)
-    return pairs[:_MOST_PAIRS]
+    return pairs[:_MAX_PAIRS]
 
 
 def _code_styles(change: Change) -> dict[int, list[_Span]]:
-    """Return the colours of code, by the file's name; each side is read as one text."""
+    """Return syntax colours by row, chosen by the file's name; each side is lexed as one text."""
     texts = [row.text for row in change.rows]
-    if sum(map(len, texts)) > _MOST_LEXED or max(map(len, texts), default=0) > _MOST_LEXED_LINE:
+    if sum(map(len, texts)) > _MAX_LEXED_CHARS or max(map(len, texts), default=0) > _MAX_LEXED_LINE:
         return {}
     lexer = find_lexer_class_for_filename(change.path.strip('"'))
     if lexer is None:

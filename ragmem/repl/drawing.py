@@ -1,6 +1,4 @@
-"""What the prompt needs beyond prompt_toolkit: rows drawn and set out, keys read, prompts kept, a
-pager.
-"""
+"""Additions to prompt_toolkit: rendering, key parsing, pastes, history and layout."""
 
 import contextlib
 import os
@@ -49,8 +47,8 @@ if TYPE_CHECKING:
     from ragmem.repl.input import LiveTerminal
 
 _MENU_ROWS = 10
-_HELD_LIVE = 2
-"""Rows of what goes on that are shown beside a picker."""
+_LIVE_ROWS_BESIDE_PICKER = 2
+"""Rows of the live area that are shown above a picker."""
 _COLORS = ("red", "green", "yellow", "blue", "magenta", "cyan")
 _STYLE = {
     "prompt": "bold ansicyan",
@@ -70,51 +68,51 @@ _STYLE = {
 
 
 def style_of(theme: Theme) -> Style:
-    """Return the style of what is drawn around the prompt, in a theme's colours."""
+    """Return the prompt_toolkit style of the prompt and the live area in a theme's colours."""
     names = {f"ansi{name}": color for name, color in theme.colors.items()}
     names |= {f"ansibright{name}": color for name, color in theme.colors.items()}
     names["ansibrightblack"] = theme.colors.get("dim", "ansibrightblack")
     return Style.from_dict(
         {
-            of: " ".join(names.get(word, word) for word in said.split())
-            for of, said in _STYLE.items()
+            name: " ".join(names.get(word, word) for word in style.split())
+            for name, style in _STYLE.items()
         }
     )
 
 
 class ChatTerminal(Vt100_Output):
-    """An output whose renderer moves back to its first row without erasing, where told to.
+    """An output that, unless `erases`, lets its renderer move to its first row without erasing.
 
-    What it writes is a synchronized update, which a terminal shows at once, or passes over.
+    Each write is a synchronized update; terminals that do not support these ignore the mark.
     """
 
     erases = True
 
     def flush(self) -> None:
-        """Write all that there is, but for the way back to the first row."""
+        """Write the buffer, unless its renderer is only moving back to its first row."""
         if self._buffer and self.erases:
             self._buffer = ["\x1b[?2026h", *self._buffer, "\x1b[?2026l"]
             super().flush()
 
     def erase_down(self) -> None:
-        """Erase from the cursor on, unless told not to."""
+        """Erase from the cursor on, if `erases`."""
         if self.erases:
             super().erase_down()
 
 
 class ChatRenderer(Renderer):
-    """A renderer that finds its first row again when the window has become narrower.
+    """A renderer that finds its first row after the window has become narrower.
 
-    Most terminals fold rows that have no room any more, so that the first is farther up than it
-    was drawn; tmux folds what was erased at the end of a row too.
+    Most terminals then wrap rows that no longer fit, so the first row is farther up than it was
+    drawn; tmux also wraps cells that were erased at the end of a row.
     """
 
     def __init__(self, app: "Application[None]", environ: Mapping[str, str]) -> None:
-        """Draw for an application, on the terminal that the environment tells of."""
+        """Create the renderer of an application, for the terminal that `environ` describes."""
         self._folds = does_fold(environ)
-        self._keeps_erased = bool(environ.get("TMUX"))
+        self._wraps_erased = bool(environ.get("TMUX"))
         self._widths: list[int] = []
-        """Of the rows, in cells."""
+        """Width of each drawn row, in cells."""
         self._columns = 0
         super().__init__(app._merged_style, app.output)
 
@@ -124,17 +122,17 @@ class ChatRenderer(Renderer):
         super().reset(_scroll, leave_alternate_screen)
 
     def erase(self, leave_alternate_screen: bool = True) -> None:
-        """Erase all rows, wherever they are by now."""
-        self._fit()
+        """Erase all rows, even if resizing the window has moved them."""
+        self._relocate_cursor()
         super().erase(leave_alternate_screen)
 
     def render(self, app: Application[Any], layout: Layout, is_done: bool = False) -> None:
-        """Draw what has changed, or all where the width has."""
-        self._fit()
+        """Draw the changes, or everything if the width has changed."""
+        self._relocate_cursor()
         super().render(app, layout, is_done)
         self._measure()
 
-    def _fit(self) -> None:
+    def _relocate_cursor(self) -> None:
         columns = self.output.get_size().columns
         if self._folds and self._widths and columns != self._columns:
             self._cursor_pos = folded(self._widths, self._cursor_pos, columns)
@@ -146,7 +144,7 @@ class ChatRenderer(Renderer):
         if screen is None or shows is None:
             return
         widths = [_cells(screen.data_buffer[y], shows) for y in range(screen.height)]
-        if self._keeps_erased:
+        if self._wraps_erased:
             before = [*self._widths, *[0] * len(widths)]
             kept = self._widths[len(widths) :]
             widths = [*map(max, widths, before), *kept]
@@ -154,7 +152,7 @@ class ChatRenderer(Renderer):
 
 
 def does_fold(environ: Mapping[str, str]) -> bool:
-    """Return whether the terminal folds long rows when it becomes narrower, as most do."""
+    """Return whether the terminal wraps long rows when it becomes narrower, as most do."""
     if environ.get("TMUX"):
         return True
     cuts = environ.get("XTERM_VERSION") or environ.get("STY") or environ.get("TERM") == "linux"
@@ -162,62 +160,64 @@ def does_fold(environ: Mapping[str, str]) -> bool:
 
 
 def folded(widths: list[int], cursor: Point, columns: int) -> Point:
-    """Return where the cursor is from the first row on, when each row is folded at the width."""
+    """Return the cursor's position, relative to the first row, after rows of `widths` wrap."""
     above = sum(max(1, -(-width // columns)) for width in widths[: cursor.y])
     return Point(x=cursor.x % columns, y=above + cursor.x // columns)
 
 
 def _cells(row: Mapping[int, Char], shows: Mapping[str, bool]) -> int:
-    """Return how far a row was drawn: blanks at its end are where their style shows."""
+    """Return the width of a row, with trailing blanks only if their style makes them visible."""
     drawn = [at for at, cell in row.items() if cell.char != " " or shows[cell.style]]
     return max((at + row[at].width for at in drawn), default=0)
 
 
 # --- keys, pastes and prompts ------------------------------------------------
 
-_ANSWER_BEGINS = "\x1b]11;"
-_ANSWER = re.compile(r"\x1b\]11;([^\x07\x1b]{0,60})(?:\x07|\x1b\\)")
-_BEGUN_ANSWER = re.compile(r"\x1b(?:\](?:1(?:1(?:;[^\x07\x1b]{0,60}\x1b?)?)?)?)?\Z")
+_REPLY_START = "\x1b]11;"
+_REPLY = re.compile(r"\x1b\]11;([^\x07\x1b]{0,60})(?:\x07|\x1b\\)")
+_PARTIAL_REPLY = re.compile(r"\x1b(?:\](?:1(?:1(?:;[^\x07\x1b]{0,60}\x1b?)?)?)?)?\Z")
 _FOLD_LINES, _FOLD_CHARS = 5, 1_000
-_KEPT_WHOLE = 20_000
+_MAX_STORED_CHARS = 20_000
 
 
 class KeyParser(Vt100Parser):
-    """Makes keys of what a terminal sends, but for its answers about its background.
+    """Parses a terminal's input into keys, except for its replies about its background colour.
 
-    `told` is called with these.
+    `on_background` is called with the colour in each reply.
     """
 
     def __init__(
-        self, take: Callable[[KeyPress], None], told: Callable[[str], None] = lambda _: None
+        self,
+        take: Callable[[KeyPress], None],
+        on_background: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(take)
-        self._told = told
+        self._on_background = on_background
         self._held = ""
-        """What may be the beginning of an answer."""
+        """Input that may be the beginning of a reply."""
 
     def feed(self, data: str) -> None:
-        """Take more of what the terminal sent."""
-        text = _ANSWER.sub(self._answer, self._held + data)
-        begun = _BEGUN_ANSWER.search(text)
+        """Parse more input of the terminal."""
+        text = _REPLY.sub(self._reply, self._held + data)
+        begun = _PARTIAL_REPLY.search(text)
         held, self._held = begun[0] if begun else "", ""
-        super().feed(text.removesuffix(held))  # which calls this anew where a paste begins
+        super().feed(text.removesuffix(held))  # which calls `feed` again when a paste begins
         self._held += held
 
-    def _answer(self, found: re.Match[str]) -> str:
-        self._told(found[1])
+    def _reply(self, found: re.Match[str]) -> str:
+        self._on_background(found[1])
         return ""
 
     def flush(self) -> None:
-        """Take what is held as keys: nothing follows that could belong to it."""
-        if not self._held.startswith(_ANSWER_BEGINS):
+        """Parse the held input as keys, unless it is certain to be a reply."""
+        if not self._held.startswith(_REPLY_START):
             held, self._held = self._held, ""
             super().feed(held)
             super().flush()
 
 
 class Pastes:
-    """Keeps the long texts that were pasted, by the mark that stands for each in the prompt."""
+    """Keeps long pasted texts by the mark that represents each in the draft."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -246,32 +246,32 @@ class Pastes:
         return marks.sub(lambda mark: self._texts[mark[0]], draft)
 
     def mark_before(self, draft: str) -> str:
-        """Return the mark that the draft ends with, or nothing."""
+        """Return the mark that the draft ends with; empty if it ends with none."""
         return next((mark for mark in self._texts if draft.endswith(mark)), "")
 
 
 class PromptHistory(FileHistory):
-    """Keeps prompts in prompt-toolkit's file format, mode 0600.
+    """Stores prompts in prompt_toolkit's file format, with mode 0600.
 
-    A file that can't be written costs no prompt.
+    If the file can't be written, prompts are kept in memory only.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._whole: dict[str, str] = {}
-        """What the file keeps of a prompt that is shown in short."""
+        """The text to store for the prompt being added, by its folded form."""
         super().__init__(file)
 
     def remember(self, text: str, shown: str) -> None:
-        """Keep a prompt: in the file whole, unless a paste in it is huge, here as it was shown."""
-        kept = redact(clean(text if len(text) <= _KEPT_WHOLE else shown))
+        """Add a prompt, redacted: folded in memory; whole in the file unless it is very long."""
+        kept = redact(clean(text if len(text) <= _MAX_STORED_CHARS else shown))
         folded = redact(clean(shown))
         if self.get_strings()[-1:] not in ([kept], [folded]):
             self._whole = {folded: kept}
             self.append_string(folded)
 
     def load_history_strings(self) -> Iterable[str]:
-        """Return prompts, the newest first; none where the file can't be read."""
+        """Return prompts, the newest first; none if the file can't be read."""
         try:
             return list(super().load_history_strings())
         except OSError:
@@ -287,7 +287,7 @@ class PromptHistory(FileHistory):
 
 
 def earlier_prompts(history: PromptHistory, pastes: Pastes) -> PickQuestion:
-    """Ask for a prompt of the history: each once, the newest first; the answer is the prompt."""
+    """Return the question for an earlier prompt: each once, the newest first, its own key."""
 
     async def rows() -> list[PickRow]:
         found = dict.fromkeys([prompt async for prompt in history.load()])
@@ -308,11 +308,11 @@ def earlier_prompts(history: PromptHistory, pastes: Pastes) -> PickQuestion:
 
 
 def chat_layout(terminal: "LiveTerminal", host: "ChatLoop") -> Layout:
-    """Return the rows, from top to bottom; the draft has the focus."""
+    """Return the layout: the live area, the draft or a picker, the toolbar. The draft has focus."""
     draft = Window(
         BufferControl(terminal.buffer, [_Visible()]),
         height=lambda: Dimension(min=1, max=max(3, terminal.rows // 2)),
-        get_line_prefix=_prefix,
+        get_line_prefix=_line_prefix,
         wrap_lines=True,
         dont_extend_height=True,
     )
@@ -320,9 +320,9 @@ def chat_layout(terminal: "LiveTerminal", host: "ChatLoop") -> Layout:
     offering = Condition(lambda: terminal.buffer.complete_state is not None)
     typing = HSplit(
         [
-            ConditionalContainer(_text(lambda: _asked(terminal)), asking),
+            ConditionalContainer(_text_window(lambda: _question_row(terminal)), asking),
             draft,
-            ConditionalContainer(_text(lambda: _menu(terminal)), offering),
+            ConditionalContainer(_text_window(lambda: _menu(terminal)), offering),
         ]
     )
 
@@ -331,9 +331,9 @@ def chat_layout(terminal: "LiveTerminal", host: "ChatLoop") -> Layout:
 
     rows = HSplit(
         [
-            _text(lambda: _live(terminal, host)),
+            _text_window(lambda: _live_area(terminal, host)),
             DynamicContainer(shown),
-            _text(lambda: _toolbar(terminal, host), height=1),
+            _text_window(lambda: _toolbar(terminal, host), height=1),
             Window(),
         ]
     )
@@ -341,10 +341,10 @@ def chat_layout(terminal: "LiveTerminal", host: "ChatLoop") -> Layout:
 
 
 class _Visible(Processor):
-    """Shows what hides in a draft, which stays as it is."""
+    """Makes hidden characters of the draft visible, without changing the draft."""
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
-        """Return a line as it is drawn, and which character stands where."""
+        """Return a line as it is drawn, and the mappings between its positions and the draft's."""
         cells = explode_text_fragments(transformation_input.fragments)
         shown = visible_draft("".join(cell[1] for cell in cells))
         starts = list(accumulate(map(len, shown), initial=0))
@@ -355,7 +355,7 @@ class _Visible(Processor):
         )
 
 
-def _text(of: Callable[[], StyleAndTextTuples], height: int | None = None) -> Window:
+def _text_window(of: Callable[[], StyleAndTextTuples], height: int | None = None) -> Window:
     control = FormattedTextControl(of)
     return Window(control, height=height, wrap_lines=height is None, dont_extend_height=True)
 
@@ -368,20 +368,20 @@ def _menu(terminal: "LiveTerminal") -> StyleAndTextTuples:
     return menu_rows(state.completions, terminal.offered, terminal.columns, most)
 
 
-def _prefix(number: int, wrapped: int) -> StyleAndTextTuples:
+def _line_prefix(number: int, wrapped: int) -> StyleAndTextTuples:
     return [("class:prompt", early.prompt() if number == wrapped == 0 else "  ")]
 
 
-def _live(terminal: "LiveTerminal", host: "ChatLoop") -> StyleAndTextTuples:
+def _live_area(terminal: "LiveTerminal", host: "ChatLoop") -> StyleAndTextTuples:
     pieces: StyleAndTextTuples = []
-    most = _HELD_LIVE if terminal.picker else max(1, terminal.rows // 2)
+    most = _LIVE_ROWS_BESIDE_PICKER if terminal.picker else max(1, terminal.rows // 2)
     for line in host.live(terminal.columns, most):
         pieces += [(_classes(style), text) for style, text in line]
         pieces.append(("", "\n"))
     return pieces[:-1]
 
 
-def _asked(terminal: "LiveTerminal") -> StyleAndTextTuples:
+def _question_row(terminal: "LiveTerminal") -> StyleAndTextTuples:
     from ragmem.repl.output import wrap
 
     question = terminal.question or ChatQuestion("")
@@ -392,13 +392,13 @@ def _asked(terminal: "LiveTerminal") -> StyleAndTextTuples:
         label = "\n".join(wrap(label, terminal.columns))
     pieces: StyleAndTextTuples = [("class:question", label)]
     for at, (key, word) in enumerate(question.choices):
-        told = word if fits else "\n    ".join(wrap(word, max(1, terminal.columns - 4)))
+        text = word if fits else "\n    ".join(wrap(word, max(1, terminal.columns - 4)))
         chosen, mark = at == terminal.marked, early.sign("▸", ">")
         before = "  " if fits else "\n  "
         if chosen:
             before = f" {mark}" if fits else f"\n{mark} "
         style = "class:chosen" if chosen else ""
-        pieces += [("class:prompt", before), ("class:key", key), (style, f" {told}")]
+        pieces += [("class:prompt", before), ("class:key", key), (style, f" {text}")]
     return pieces
 
 

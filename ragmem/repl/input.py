@@ -1,8 +1,7 @@
-"""The prompt of an interactive terminal: what its keys do, its pastes and its history.
+"""The prompt of an interactive terminal: its keys, pastes and history.
 
-The prompt stays at the bottom while output is printed above it. The terminal is
-asked nothing but, once, the colour of its background; the answer never lands in
-what is typed.
+The prompt stays at the bottom while output is printed above it. The only query sent to the
+terminal is for its background colour; the reply never ends up in the draft.
 """
 
 import asyncio
@@ -63,47 +62,47 @@ from ragmem.themes import ASKS_BACKGROUND, Colors
 if TYPE_CHECKING:
     from ragmem.repl.chat import ChatLoop
 
-# A key that was meant for the draft must not answer a question that just appeared.
 _QUIET_S = 0.4
-_READ_S = 1.0
-"""So long after a question, or after an Enter that came before, Enter takes no choice that nobody
-has gone to."""
+"""Time without keys before a question appears, so that no key meant for the draft answers it."""
+_ENTER_DELAY_S = 1.0
+"""Time after a question appears, or after an Enter that came too early, in which Enter does not
+take the preselected choice."""
 _clock = time.monotonic
 REDRAW_S = 0.03
-"""What streams by is drawn so often; a key at once."""
+"""Interval between redraws of streamed output; keys are drawn at once."""
 _ALT_S, _SEQUENCE_S = 0.05, 1.0
-"""So long after Esc a key is one with Alt, which terminals send at once; and after another key the
-next of a sequence."""
-_GO_BACK, _EXPAND = "/rewind", "/expand"
-_LEAVE_HINT = "Ctrl-C again to leave"
-_BACK_HINT = "Esc again to rewind to a prompt"
+"""Time after Esc in which a key is read as Alt with that key, which terminals send at once; and
+time after another key in which the next one belongs to the same sequence."""
+_REWIND, _EXPAND = "/rewind", "/expand"
+_QUIT_HINT = "Ctrl-C again to leave"
+_REWIND_HINT = "Esc again to rewind to a prompt"
 _ERASE_ROW = "\x1b[K"
 
 
 class _ChatApplication(Application[None]):
-    """One that goes on drawing where the machine's clock is set back."""
+    """An application that keeps drawing when the system clock is set back."""
 
     drawn_at = 0.0
-    """By that clock."""
+    """System time of the last draw."""
 
     def invalidate(self) -> None:
-        """Draw soon: where the clock was set back at once, else it would wait for the old time."""
+        """Schedule a redraw: at once if the clock was set back, which would delay it for long."""
         self.min_redraw_interval = REDRAW_S if time.time() >= self.drawn_at else None
         super().invalidate()
         self.min_redraw_interval = REDRAW_S
 
     def note_drawn(self, _: object) -> None:
-        """Remember when it was drawn."""
+        """Note the time of a draw."""
         self.drawn_at = time.time()
 
 
 class LiveTerminal(Terminal):
-    """One whose prompt stays at the bottom of a real one."""
+    """A terminal that keeps the prompt at the bottom, below what is printed."""
 
     def __init__(
         self, host: "ChatLoop", *, history: Path, colors: Colors | None, editing: EditingKeys
     ) -> None:
-        """Show a chat; without `colors` in none."""
+        """Create the terminal of a chat; without `colors`, it is monochrome."""
         self._host = host
         self._colors = colors or Colors()
         self._style = style_of(self._colors.theme)
@@ -111,33 +110,33 @@ class LiveTerminal(Terminal):
         self._pastes = Pastes()
         self.question: ChatQuestion | None = None
         self.marked: int | None = None
-        """Which of its choices Enter takes: the one that the arrow keys have gone to, if any."""
-        self._ripe_at = float("-inf")
-        """When it does so, on the clock."""
+        """Index of the choice that Enter takes; None if no choice is selected."""
+        self._enter_from = float("-inf")
+        """Clock time from which on Enter takes it."""
         self._answer: asyncio.Future[str | None] | None = None
         self._asking = asyncio.Lock()
         self._deciding: asyncio.TimerHandle | None = None
         self._last_key_at = float("-inf")
-        self._left: bool | None = None
-        """Whether Esc has left the question that is about to come; None where none is."""
-        self._first, self._before = "", ""
-        """What the last key does if it is pressed once more, and the one before it."""
+        self._cancelled_early: bool | None = None
+        """Whether Esc has cancelled the question that is about to appear; None if none is."""
+        self._armed, self._armed_before = "", ""
+        """Hints of what the last key, and the one before it, do if pressed a second time."""
         self.picker: Picker | None = None
         self._searching: asyncio.Task[None] | None = None
-        self._away: asyncio.Task[None] | None = None
-        """While an editor or a pager has the screen."""
+        self._lending: asyncio.Task[None] | None = None
+        """Task that runs while another program, such as an editor or a pager, has the screen."""
         self._held: list[str] = []
-        """What was to be printed meanwhile."""
+        """Output to be printed after `_lending`."""
         self.buffer = Buffer(
             multiline=True,
             history=self._history,
             completer=ThreadedCompleter(ChatCompleter(host)),
             complete_while_typing=Condition(self.completes),
-            on_text_changed=self._typed,
+            on_text_changed=self._text_changed,
         )
         terminal_input = Vt100Input(sys.stdin)
         terminal_input.vt100_parser = KeyParser(
-            terminal_input.vt100_parser.feed_key_callback, self._told
+            terminal_input.vt100_parser.feed_key_callback, self._background_answered
         )
         self._output = cast(ChatTerminal, ChatTerminal.from_pty(sys.stdout))
         self._output.enable_cpr = False
@@ -156,12 +155,12 @@ class LiveTerminal(Terminal):
         self._app.renderer = ChatRenderer(self._app, environment())
         self._app.ttimeoutlen = _ALT_S
         self._app.key_processor.before_key_press += self._note_key
-        self._app.key_processor.after_key_press += self._show_key
-        self._shows_key = False
-        self._gone_to: int | None = None
-        """Which row of the menu the arrow keys have gone to; None before they have."""
+        self._app.key_processor.after_key_press += self._schedule_redraw
+        self._redraw_pending = False
+        self._selected_row: int | None = None
+        """Index of the menu row selected with the arrow keys; None before they are used."""
 
-    # --- what the chat does with it -----------------------------------------
+    # --- the interface for the chat -----------------------------------------
 
     @property
     def columns(self) -> int:
@@ -181,7 +180,7 @@ class LiveTerminal(Terminal):
         self._app.after_render += first_render
         try:
             await self._app.run_async(pre_run=early.hand_over, set_exception_handler=False)
-        except EOFError:  # the terminal went away
+        except EOFError:  # the terminal was closed
             self._host.leave(129)
 
     def close(self) -> None:
@@ -189,7 +188,7 @@ class LiveTerminal(Terminal):
             self._app.exit()
 
     def write(self, text: str) -> None:
-        if self._away:
+        if self._lending:
             self._held.append(text)
             return
         app, output = self._app, self._output
@@ -197,8 +196,8 @@ class LiveTerminal(Terminal):
             output.write_raw(text)
             output.flush()
             return
-        # Row by row over what is drawn: nothing blinks, and at the top of a window
-        # no multiplexer takes it for a cleared screen, to be kept in its scrollback.
+        # Overwrite the drawn rows one by one: nothing flickers, and no multiplexer takes it for a
+        # cleared screen, which it would keep in its scrollback.
         output.erases = False
         app.renderer.erase()
         output.erases = True
@@ -206,8 +205,8 @@ class LiveTerminal(Terminal):
         output.erase_down()
         app.renderer.render(app, app.layout)
 
-    def _told(self, answer: str) -> None:
-        """Take what the terminal says of its background."""
+    def _background_answered(self, answer: str) -> None:
+        """Handle the terminal's reply about its background colour."""
         self._colors.answered(answer)
         self._restyle()
 
@@ -235,21 +234,21 @@ class LiveTerminal(Terminal):
         if self.completes() and state is None:
             self.buffer.start_completion()
         elif self.completes() and state and not state.completions:
-            # While it is still being made, nothing else would begin.
+            # A completion is still being computed; another can't start until it is done.
             asyncio.get_running_loop().call_later(0.1, self.offer)
 
     def put_back(self, text: str) -> None:
         self.buffer.set_document(Document(_joined(text, self.buffer.text)))
 
     async def ask(self, question: ChatQuestion) -> str | None:
-        """Ask, one question at a time; the draft is kept meanwhile."""
-        async with self._alone():
-            if question.choices and not await self._quiet():
+        """Ask one question at a time, keeping the draft."""
+        async with self._exclusive():
+            if question.choices and not await self._wait_until_quiet():
                 return None
-            draft = self._draft_beside(question)
+            draft = self._draft_to_keep(question)
             self.buffer.reset()
-            self.question, self.marked = question, _chosen(question) if not draft else None
-            self._ripe_at = _clock() + _READ_S
+            self.question, self.marked = question, _preselected(question) if not draft else None
+            self._enter_from = _clock() + _ENTER_DELAY_S
             self._answer = asyncio.get_running_loop().create_future()
             self.refresh()
             try:
@@ -261,38 +260,38 @@ class LiveTerminal(Terminal):
                 self.buffer.set_document(Document(_joined(draft, typed)))
                 self.refresh()
 
-    def _draft_beside(self, question: ChatQuestion) -> str:
-        """Return what is typed, but for a key that answers: it came too early, for no prompt."""
+    def _draft_to_keep(self, question: ChatQuestion) -> str:
+        """Return the draft to keep; empty if it is a key of the question, pressed too early."""
         draft = self.buffer.text
         pressed = set(draft.strip().lower())
         return "" if len(pressed) == 1 and pressed <= {*question.keys} else draft
 
     async def pick(self, question: PickQuestion) -> str | None:
-        """Let a row be picked, in place of the draft, which comes back as it was."""
-        async with self._alone():
-            return await self._picked(self._picking(question))
+        """Show a picker in place of the draft, which is restored afterwards."""
+        async with self._exclusive():
+            return await self._await_pick(self._open_picker(question))
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        """Have what is typed for oneself: one at a time, and once no earlier prompt is sought."""
+    async def _exclusive(self) -> AsyncIterator[None]:
+        """Take exclusive input: wait for other questions and for a search of the history."""
         async with self._asking:
             if self._searching:
                 await asyncio.wait({self._searching})
             yield
 
-    def _picking(self, question: PickQuestion) -> Picker:
-        """Open a picker: the next key is typed there."""
+    def _open_picker(self, question: PickQuestion) -> Picker:
+        """Open a picker and give it the focus."""
         picker = self.picker = Picker(question, self._size, self.refresh)
         self._app.layout.focus(picker.filter)
         return picker
 
-    async def _picked(self, picker: Picker) -> str | None:
+    async def _await_pick(self, picker: Picker) -> str | None:
         try:
             return await picker.picked()
         finally:
             self.picker = None
             self._app.layout.focus(self.buffer)
-            self.write("")  # the rows below the prompt are given back
+            self.write("")  # releases the rows below the prompt
 
     def _size(self) -> tuple[int, int]:
         return self.columns, self.rows
@@ -300,25 +299,25 @@ class LiveTerminal(Terminal):
     # --- what the keys do ---------------------------------------------------
 
     def _reply(self, text: str | None) -> None:
-        """Answer the question, or refuse to."""
+        """Answer the question; None cancels it."""
         if self._answer and not self._answer.done():
             self._answer.set_result(text)
 
     def _choice(self) -> str:
-        """Return the choice whose letter alone was typed; a word that begins with it is none."""
+        """Return the choice whose key is the whole draft; empty for none."""
         keys = self.question.keys if self.question else ()
         typed = self.buffer.text.strip().lower()
         return typed if typed in keys else ""
 
-    def _word(self) -> str:
-        """Return the choice that stands for the draft, where that is `yes` or `no` and no more."""
+    def _yes_no_choice(self) -> str:
+        """Return the key of the choice if the draft is the word `yes` or `no`; empty for none."""
         keys = self.question.keys if self.question else ()
         meant = {"yes": "y", "no": "n"}.get(self.buffer.text.strip().lower(), "")
         return meant if meant in keys else ""
 
-    def _typed(self, _: object) -> None:
-        # A letter decides when nothing follows it: else it begins a word of the draft.
-        self.marked = self._gone_to = None
+    def _text_changed(self, _: object) -> None:
+        # A key answers only after a pause: otherwise it is the first letter of a word.
+        self.marked = self._selected_row = None
         if self._deciding:
             self._deciding.cancel()
             self._deciding = None
@@ -327,11 +326,11 @@ class LiveTerminal(Terminal):
             self._deciding = loop.call_later(_QUIET_S, self._reply, choice)
 
     def enter(self) -> None:
-        """Do what the menu's marked row says, or add a line after a backslash, or send the draft.
+        """Apply the marked completion, break the line after a backslash, or send the draft.
 
-        What is still to be gone on with, such as a file's name, is filled in and not sent.
+        A completion that expects more input, such as a file's name, is inserted without sending.
         """
-        if marked := self._offered():
+        if marked := self._marked_completion():
             typed = self.buffer.document.text_before_cursor[marked.start_position :]
             if marked.text.rstrip() != typed:
                 self.buffer.apply_completion(marked)
@@ -345,40 +344,40 @@ class LiveTerminal(Terminal):
 
     @property
     def offered(self) -> int | None:
-        """Return which row of the menu is marked; None where none is, or there is no menu."""
+        """Return the index of the marked menu row; None if none is marked or no menu is open."""
         if self.buffer.complete_state is None:
             return None
-        marks = self._gone_to is None and is_marked(self.buffer.document)
-        return 0 if marks else self._gone_to
+        marks = self._selected_row is None and is_marked(self.buffer.document)
+        return 0 if marks else self._selected_row
 
-    def _offered(self) -> Completion | None:
+    def _marked_completion(self) -> Completion | None:
         state, at = self.buffer.complete_state, self.offered
         return state.completions[at] if state and at is not None and state.completions else None
 
     def offer_next(self, by: int) -> None:
-        """Go to another row of the menu, which goes round; what is typed stays as it is."""
+        """Select another row of the menu, wrapping around; the draft does not change."""
         state = self.buffer.complete_state
         if state and state.completions:
             before = -1 if self.offered is None and by > 0 else self.offered or 0
-            self._gone_to = (before + by) % len(state.completions)
+            self._selected_row = (before + by) % len(state.completions)
 
     def add_line(self) -> None:
-        """Break the line."""
+        """Insert a line break."""
         self.buffer.newline(copy_margin=False)
 
     def complete(self) -> None:
-        """Insert the marked candidate, or the first where none is marked or the menu is to come."""
+        """Insert the marked completion; the first if none is marked or the menu is not open yet."""
         asked = CompleteEvent(completion_requested=True)
-        found = self._offered() or next(
+        found = self._marked_completion() or next(
             iter(self.buffer.completer.get_completions(self.buffer.document, asked)), None
         )
         if found:
             self.buffer.apply_completion(found)
 
     def paste(self, text: str) -> None:
-        """Insert what was pasted, folded where it is long."""
+        """Insert pasted text, folded if it is long."""
         if self.question and self.question.choices:
-            return  # a pasted letter is no decision
+            return  # a pasted letter must not answer
         if self.question:
             self.buffer.insert_text(" ".join(clean(text).split()))
         else:
@@ -386,18 +385,18 @@ class LiveTerminal(Terminal):
 
     @property
     def paste_mark(self) -> str:
-        """Return the mark of a folded paste that ends at the cursor, or nothing."""
+        """Return the mark of a folded paste that ends at the cursor; empty if there is none."""
         return self._pastes.mark_before(self.buffer.document.text_before_cursor)
 
     def delete_mark(self) -> None:
-        """Delete that mark whole."""
+        """Delete all of the mark before the cursor."""
         self.buffer.delete_before_cursor(len(self.paste_mark))
 
     def _send(self) -> None:
-        """Send the draft off, or answer with it."""
+        """Send the draft, or answer the question with it."""
         shown = self.buffer.text
         text = self._pastes.unfold(shown)
-        if choice := self._choice() or self._word():
+        if choice := self._choice() or self._yes_no_choice():
             self.buffer.reset()
             self._reply(choice)
             return
@@ -406,9 +405,9 @@ class LiveTerminal(Terminal):
             return
         if self.question and self.marked is not None:
             now = _clock()
-            if now >= self._ripe_at:
+            if now >= self._enter_from:
                 self._reply(self.question.choices[self.marked][0])
-            self._ripe_at = max(self._ripe_at, now + _READ_S)  # nor does a key that is held
+            self._enter_from = max(self._enter_from, now + _ENTER_DELAY_S)  # for Enter held down
             return
         if not text.strip():
             return
@@ -418,47 +417,47 @@ class LiveTerminal(Terminal):
         self._host.submit(Submission(text, shown))
 
     def mark(self, by: int) -> None:
-        """Go to the next choice of the question, or to the one before; Enter takes it at once."""
+        """Select the next or previous choice of the question; Enter then takes it at once."""
         last = len(self.question.choices) - 1 if self.question else 0
         self.marked = 0 if self.marked is None else min(max(0, self.marked + by), last)
-        self._ripe_at = float("-inf")
+        self._enter_from = float("-inf")
 
     @property
     def marks(self) -> bool:
-        """Return whether the arrow keys go through the choices of a question."""
+        """Return whether the arrow keys move through the choices of a question."""
         return self.question is not None and bool(self.question.choices) and not self.buffer.text
 
     def escape(self) -> None:
-        """Refuse to answer, close the menu, stop the agent, or (twice) go back to a prompt."""
+        """Handle Esc: cancel the question, close the menu, stop the agent, or (twice) rewind."""
         if self.question:
             self._reply(None)
         elif self.buffer.complete_state:
             self.buffer.complete_state = None
-        elif self._leaves_insertion():
+        elif self._ends_vi_insertion():
             self._app.vi_state.input_mode = InputMode.NAVIGATION
-        elif self._left is not None:
-            self._left = True
+        elif self._cancelled_early is not None:
+            self._cancelled_early = True
         elif self._host.stop() or self.buffer.text:
             return
-        elif self._before == _BACK_HINT:
-            self._host.submit(Submission(_GO_BACK, ""))
+        elif self._armed_before == _REWIND_HINT:
+            self._host.submit(Submission(_REWIND, ""))
         else:
-            self._first = _BACK_HINT
+            self._armed = _REWIND_HINT
 
     def escape_twice(self) -> None:
-        """Do what two presses do that came so fast that they are one key."""
+        """Handle Esc pressed twice so fast that both are read as one key."""
         self.escape()
         self._note_key(None)
         self.escape()
 
-    def _leaves_insertion(self) -> bool:
-        """Return whether Esc belongs to vi: with words typed, and first of all."""
+    def _ends_vi_insertion(self) -> bool:
+        """Return whether Esc ends vi's insert mode, as it does first in a draft with text."""
         inserting = self._app.vi_state.input_mode != InputMode.NAVIGATION
         return self._app.editing_mode == EditingMode.VI and inserting and bool(self.buffer.text)
 
     def interrupt(self) -> None:
-        """Refuse to answer at Ctrl-C; else interrupt, then clear, then (twice) leave."""
-        if self._away:
+        """Handle Ctrl-C: cancel the question, stop the agent, clear the draft, or (twice) leave."""
+        if self._lending:
             return
         if self.picker:
             self.picker.leave()
@@ -469,20 +468,20 @@ class LiveTerminal(Terminal):
         elif self.buffer.text:
             self.buffer.reset()
             self._app.vi_state.input_mode = InputMode.INSERT
-        elif self._before == _LEAVE_HINT:
+        elif self._armed_before == _QUIT_HINT:
             self._host.leave(130)
         else:
-            self._first = _LEAVE_HINT
+            self._armed = _QUIT_HINT
 
     def end(self) -> None:
-        """Leave, or refuse to answer, at Ctrl-D on an empty line."""
+        """Handle Ctrl-D on an empty draft: cancel the question, or leave."""
         if self.question:
             self._reply(None)
         else:
             self._host.leave(0)
 
     def earlier(self) -> None:
-        """Take the last prompt that waits back into the draft; else go up, or to an earlier one."""
+        """Put the last queued prompt back into the draft; else move up, or back in the history."""
         at_top = not self.buffer.document.cursor_position_row
         waited = self._host.take_back() if at_top and not self.question else None
         if waited is None:
@@ -491,68 +490,68 @@ class LiveTerminal(Terminal):
             self.put_back(waited)
 
     def search_history(self) -> None:
-        """Pick one of the earlier prompts into the draft, unless a question stands, or comes."""
+        """Let the user pick an earlier prompt as the draft, unless a question is open or due."""
         if not self._asking.locked() and not self.picker:
-            picker = self._picking(earlier_prompts(self._history, self._pastes))
+            picker = self._open_picker(earlier_prompts(self._history, self._pastes))
             self._searching = asyncio.create_task(self._take_earlier(picker))
 
     async def _take_earlier(self, picker: Picker) -> None:
-        if (picked := await self._picked(picker)) is not None:
+        if (picked := await self._await_pick(picker)) is not None:
             self.buffer.set_document(Document(picked))
 
     def edit(self) -> None:
         """Open the draft in $VISUAL or $EDITOR."""
-        if not self.question and not self._away:
-            self._leave_screen(self.buffer.open_in_editor())
+        if not self.question and not self._lending:
+            self._lend_screen(self.buffer.open_in_editor())
 
     def suspend(self) -> None:
-        """Give the terminal to the shell, until it gives it back."""
+        """Suspend the process, as Ctrl-Z does, until the shell continues it."""
 
         async def suspended() -> None:
             async with in_terminal():
                 await suspend()
 
-        if not self._away:
-            self._leave_screen(suspended())
+        if not self._lending:
+            self._lend_screen(suspended())
 
     async def page(self, text: str) -> None:
-        """Open the text in $PAGER, or less; print it where that is no program."""
+        """Show the text in $MANPAGER, $PAGER or less; print it if that program does not exist."""
         named = (environment().get("MANPAGER") or environment().get("PAGER") or "").split()
         show = pydoc.pager if not named or shutil.which(named[0]) else sys.stdout.write
         await self.lend(lambda: show(text))
 
     async def lend(self, work: Callable[[], T]) -> T:
-        while self._away:
-            await asyncio.wait({self._away})
+        while self._lending:
+            await asyncio.wait({self._lending})
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         async def lent() -> None:
             done.set_result(await run_in_terminal(work, in_executor=True))
 
-        await self._leave_screen(lent())
+        await self._lend_screen(lent())
         return done.result()
 
-    def _leave_screen(self, doing: Awaitable[None]) -> asyncio.Task[None]:
-        """Let another program have the screen; what is printed meanwhile comes when it ends."""
+    def _lend_screen(self, doing: Awaitable[None]) -> asyncio.Task[None]:
+        """Give the screen to other work, and hold output back until that ends."""
 
         async def meanwhile() -> None:
             try:
                 await doing
             finally:
-                self._away = None
+                self._lending = None
                 held, self._held = "".join(self._held), []
                 self.write(held)
 
-        self._away = asyncio.create_task(meanwhile())
-        return self._away
+        self._lending = asyncio.create_task(meanwhile())
+        return self._lending
 
     def expand(self) -> None:
-        """Offer what was shown in short, to be opened."""
-        if not self.question and not self.picker and not self._away:
+        """Run `/expand`, which lists the shortened items."""
+        if not self.question and not self.picker and not self._lending:
             self._host.submit(Submission(_EXPAND, ""))
 
     def completes(self) -> bool:
-        """Return whether candidates are offered while one types."""
+        """Return whether the draft is completed while the user types."""
         before = self.buffer.document.text_before_cursor
         if self.question:
             return False
@@ -562,48 +561,48 @@ class LiveTerminal(Terminal):
 
     @property
     def hint(self) -> str:
-        """Return what is to be known of the next key, where it does more than it usually does."""
-        if self._first:
-            return self._first
-        is_key = not self.buffer.text or self._choice() or self._word()
+        """Return the hint about a key that does something unusual next; empty for none."""
+        if self._armed:
+            return self._armed
+        is_key = not self.buffer.text or self._choice() or self._yes_no_choice()
         asks = self.question is not None and self.question.choices
         return "" if is_key or not asks else "text in the prompt · clear it to answer"
 
-    # --- inner ways ---------------------------------------------------------
+    # --- helpers ------------------------------------------------------------
 
-    def _show_key(self, _: object) -> None:
-        """Draw what a key has done at once: what streams by may wait, who types may not."""
+    def _schedule_redraw(self, _: object) -> None:
+        """Redraw right after a key, unlike for streamed output; set the timeout for the next."""
         pending = self._app.key_processor.key_buffer
         begins = bool(pending) and pending[0].key == Keys.Escape
         self._app.timeoutlen = _ALT_S if begins else _SEQUENCE_S
-        if not self._shows_key:
-            self._shows_key = True
+        if not self._redraw_pending:
+            self._redraw_pending = True
             asyncio.get_running_loop().call_soon(self._draw)
 
     def _draw(self) -> None:
-        self._shows_key = False
-        if self._app.is_running and not self._app.is_done and not self._away:
+        self._redraw_pending = False
+        if self._app.is_running and not self._app.is_done and not self._lending:
             self._app._redraw()
 
     def _note_key(self, _: object) -> None:
         self._last_key_at = asyncio.get_running_loop().time()
-        self._before, self._first = self._first, ""
+        self._armed_before, self._armed = self._armed, ""
 
-    async def _quiet(self) -> bool:
-        """Wait until no key is pressed; false where Esc was one: it answers what was to come."""
+    async def _wait_until_quiet(self) -> bool:
+        """Wait until no key is pressed for a while; return False if Esc cancelled the question."""
         loop = asyncio.get_running_loop()
-        quiet_at, self._left = loop.time() + _QUIET_S, False
+        quiet_at, self._cancelled_early = loop.time() + _QUIET_S, False
         try:
-            while loop.time() < quiet_at and not self._left:
+            while loop.time() < quiet_at and not self._cancelled_early:
                 await asyncio.sleep(quiet_at - loop.time())
                 quiet_at = max(quiet_at, self._last_key_at + _QUIET_S)
-            return not self._left
+            return not self._cancelled_early
         finally:
-            self._left = None
+            self._cancelled_early = None
 
 
 def _key_bindings(terminal: LiveTerminal, host: "ChatLoop") -> KeyBindings:
-    """Return which keys do what; ours go before prompt-toolkit's own."""
+    """Return the chat's key bindings, which take precedence over prompt_toolkit's own."""
     keys = KeyBindings()
     typing = has_focus(terminal.buffer)
 
@@ -638,8 +637,8 @@ def _key_bindings(terminal: LiveTerminal, host: "ChatLoop") -> KeyBindings:
     return keys
 
 
-def _chosen(question: ChatQuestion) -> int | None:
-    """Return the place of the choice that is chosen beforehand, if there is one."""
+def _preselected(question: ChatQuestion) -> int | None:
+    """Return the index of the preselected choice, if any."""
     return question.keys.index(question.chosen) if question.chosen in question.keys else None
 
 

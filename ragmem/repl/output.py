@@ -314,7 +314,7 @@ def command_block(title: str, event: ToolFinished) -> RenderableType:
 
 def to_person(said: str) -> str:
     """Rephrase the agent's message about a stopped command for the user who stopped it."""
-    who = "Stopped by the person"
+    who = "Stopped by the user"
     return f"Stopped by you{said.removeprefix(who)}" if said.startswith(who) else said
 
 

@@ -1,5 +1,5 @@
-"""What memory gives, as it is shown: the row before an answer, the list behind it, the window as a
-picture, and a session that one comes back to.
+"""Display of what memory contributes: the row above an answer, the list behind that row, the
+picture of the context window, and the summary of a resumed session.
 """
 
 import re
@@ -49,40 +49,40 @@ _KINDS = {
     "Relevant Code": ("place in code", "places in code"),
     "Last Time": ("earlier session", "earlier sessions"),
 }
-"""What an item of each section is called, one and several; in the order in which they count."""
-_IN_LONG = re.compile(r"earlier | in code")
-"""What a narrow row leaves out of these."""
+"""What an item of each section is called, singular and plural."""
+_OMITTED_IF_NARROW = re.compile(r"earlier | in code")
+"""Parts of these names that a narrow row leaves out."""
 _MARK = "◆ recalled "
-_STEP = 2
+_INDENT = 2
 _QUOTED_CHARS = 2_000
 
 
 class MemoryLine:
-    """The row that says how much of what memory put into a request; wider terminals see more."""
+    """The row that counts the items memory added to a request; wider terminals show more of it."""
 
     def __init__(self, recalled: Sequence[Recalled]) -> None:
         counts = Counter(_kind(each) for each in recalled)
-        self._said = " · ".join(f"{count} {kind[count > 1]}" for kind, count in counts.items())
+        self._counts = " · ".join(f"{count} {kind[count > 1]}" for kind, count in counts.items())
         tokens = estimate_tokens(sum(each.chars for each in recalled))
         self._tokens = f"    {in_short(tokens)} token{'s' * (tokens != 1)}"
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
-        """Take the longest form that fits on a row."""
-        said, room = f"{_MARK}{self._said}", options.max_width
-        if display_width(said) > room:
-            said = _IN_LONG.sub("", said)
-        fits = display_width(said + self._tokens) <= room
-        yield clipped((said, "cyan"), (self._tokens if fits else "", "dim"))
+        """Yield the longest form that fits on a row."""
+        text, room = f"{_MARK}{self._counts}", options.max_width
+        if display_width(text) > room:
+            text = _OMITTED_IF_NARROW.sub("", text)
+        fits = display_width(text + self._tokens) <= room
+        yield clipped((text, "cyan"), (self._tokens if fits else "", "dim"))
 
 
 def memory_line(recalled: Sequence[Recalled]) -> MemoryLine | None:
-    """Return the row; None where memory put in no more than what is pinned, as in each request."""
+    """Return the row, or None if memory added only the pinned items, which every request has."""
     known = [each for each in recalled if each.section in _KINDS and each.section != "Pinned"]
     return MemoryLine(known) if known else None
 
 
 def items_text(recalled: Sequence[Recalled], now: datetime) -> str:
-    """Number the items; below each who said it, when, and how near it is to the prompt."""
+    """Return a numbered list of the items, with the details of `about` below each."""
     rows = []
     margin = len(str(len(recalled)))
     for number, each in enumerate(recalled, 1):
@@ -92,31 +92,31 @@ def items_text(recalled: Sequence[Recalled], now: datetime) -> str:
 
 
 def about(item: Recalled, now: datetime) -> list[str]:
-    """Say what it is, whose word it is, how old it is, and why it is there."""
+    """Return an item's details: kind, source, age, similarity to the prompt, how it was found."""
     when = ago(item.at, now) if item.at else ""
     near = "" if item.similarity is None else f"{item.similarity * 100:.0f}% alike"
     found = f"found by {item.why}" if item.similarity is not None or item.score else item.why
     found = found if item.why and item.section != "Relevant Code" else item.why
-    said = (_kind(item)[0], one_line(item.source, 100), when, near, one_line(found, 120))
-    return [each for each in said if each]
+    details = (_kind(item)[0], one_line(item.source, 100), when, near, one_line(found, 120))
+    return [each for each in details if each]
 
 
 async def whole(item: Recalled, app: "App", now: datetime) -> list[Line]:
-    """Return an item as it is kept, down to the turn that it comes from."""
-    told_of = " · ".join(about(item, now))
-    head: list[Line] = [(0, one_line(item.label, 400)), (_STEP, told_of)]
+    """Return an item as it is stored, with the turns, chain or recap that it comes from."""
+    details = " · ".join(about(item, now))
+    head: list[Line] = [(0, one_line(item.label, 400)), (_INDENT, details)]
     match _kind(item)[0]:
         case "memory":
             facts = facts_of(app.memory)
             chain = await chain_of(await facts.find(item.id), facts, await app.store())
-            return [*told(chain, now), (0, ""), (0, f"In this request: {told_of}")]
+            return [*told(chain, now), (0, ""), (0, f"In this request: {details}")]
         case "earlier turn":
             return head + await _turns(app, [item.id])
         case "summary":
             return head + await _summary(app, item.id)
         case "earlier session":
             recap = await app.memory.recap(await app.memory.find_session(item.id))
-            lines = [(_STEP, one_line(each, _QUOTED_CHARS)) for each in recap.lines()]
+            lines = [(_INDENT, one_line(each, _QUOTED_CHARS)) for each in recap.lines()]
             return [*head, (0, ""), (0, one_line(recap.head(now), 400)), *lines]
     return head
 
@@ -135,15 +135,15 @@ async def _turns(app: "App", turn_ids: Sequence[str]) -> list[Line]:
         if turn.tool_calls:
             names = Counter(call.tool_name for call in turn.tool_calls)
             calls = ", ".join(f"{name} ×{n}" if n > 1 else name for name, n in names.items())
-            lines.append((_STEP, f"Tools: {one_line(calls, 400)}"))
+            lines.append((_INDENT, f"Tools: {one_line(calls, 400)}"))
     return lines or [(0, ""), (0, "That turn is no longer stored.")]
 
 
 def _quote(who: str, text: str) -> list[Line]:
-    said = [line for line in clip_middle(text, _QUOTED_CHARS).split("\n") if line.strip()]
-    if not said:
+    lines = [line for line in clip_middle(text, _QUOTED_CHARS).split("\n") if line.strip()]
+    if not lines:
         return []
-    return [(_STEP, f"{who}: {said[0]}"), *((2 * _STEP, line) for line in said[1:])]
+    return [(_INDENT, f"{who}: {lines[0]}"), *((2 * _INDENT, line) for line in lines[1:])]
 
 
 async def _summary(app: "App", summary_id: str) -> list[Line]:
@@ -155,7 +155,7 @@ async def _summary(app: "App", summary_id: str) -> list[Line]:
         f"Summary of {counted(summary.turn_count, 'turn')} of session "
         f"{short_id(summary.session_id)}"
     )
-    lines: list[Line] = [(0, ""), *_quote("Summary", summary.text), (_STEP, of)]
+    lines: list[Line] = [(0, ""), *_quote("Summary", summary.text), (_INDENT, of)]
     return lines + (await _turns(app, summary.covers) if summary.level == 1 else [])
 
 
@@ -163,7 +163,7 @@ def _kind(item: Recalled) -> tuple[str, str]:
     return _KINDS.get(item.section, ("part", "parts"))
 
 
-# --- the window as a picture -------------------------------------------------
+# --- the picture of the context window ---------------------------------------
 
 _NAMES = {
     "System": "how to work",
@@ -188,26 +188,26 @@ _NAMES = {
     "Mentioned Files": "named files",
     "Prompt": "prompt",
 }
-"""What people call the sections."""
-_FRAME = "headings"
-_ROOM = "the maximum (memory.context.max_chars), without tools"
+"""Names of the sections as shown to the user."""
+_HEADINGS = "headings"
+_LIMIT_NOTE = "the maximum (memory.context.max_chars), without tools"
 _BAR, _WHOLE_BAR = 16, 40
-_NARROW = 60
+_NARROW_WIDTH = 60
 _LEAST_BAR = 8
-_NOT_ITEMS = {"Instructions"}
-"""Of which characters are left out, not things."""
+_COUNTED_IN_CHARS = {"Instructions"}
+"""Sections whose omissions are counted in characters, not in items."""
 
 
 def picture(context: Context, *, width: int, window: int | None, items: bool) -> RenderableType:
-    """Show the whole request first, then its parts, then what was left out.
+    """Return the picture of a request: its total size, its sections, and what was left out.
 
-    `window` is what the model can take in, in tokens; with `items` each part lists what is in it.
+    `window` is the model's context window, in tokens; with `items`, each section lists its items.
     """
     room = estimate_tokens(context.max_chars)
-    said = f"{in_short(context.tokens)} of {in_short(room)} tokens"
-    cells = max(_LEAST_BAR, min(_WHOLE_BAR, width - display_width(said) - 3))
-    rows = [clipped((f"{said}  ", "bold"), (bar(context.tokens, room, cells), "cyan"))]
-    dim = [_ROOM]
+    total = f"{in_short(context.tokens)} of {in_short(room)} tokens"
+    cells = max(_LEAST_BAR, min(_WHOLE_BAR, width - display_width(total) - 3))
+    rows = [clipped((f"{total}  ", "bold"), (bar(context.tokens, room, cells), "cyan"))]
+    dim = [_LIMIT_NOTE]
     if window:
         share = f"{context.tokens / window * 100:.0f}%"
         dim.append(f"{share} of the model's {in_short(window)} tokens")
@@ -217,7 +217,7 @@ def picture(context: Context, *, width: int, window: int | None, items: bool) ->
         *_parts(context, width, items=items),
     ]
     left_out = ", ".join(
-        f"{each.dropped:,}{' characters' * (each.name in _NOT_ITEMS)} of {_name(each)}"
+        f"{each.dropped:,}{' characters' * (each.name in _COUNTED_IN_CHARS)} of {_name(each)}"
         for each in context.sections
         if each.dropped
     )
@@ -235,8 +235,8 @@ def picture(context: Context, *, width: int, window: int | None, items: bool) ->
 def _parts(context: Context, width: int, *, items: bool) -> Iterator[Text]:
     shown = [section for section in context.sections if section.chars]
     frame = context.chars - sum(section.chars for section in shown)
-    column = max(map(display_width, [*map(_name, shown), _FRAME]))
-    cells = _BAR if width >= _NARROW else _LEAST_BAR
+    column = max(map(display_width, [*map(_name, shown), _HEADINGS]))
+    cells = _BAR if width >= _NARROW_WIDTH else _LEAST_BAR
     for section in shown:
         filled = bar(section.chars, section.budget, cells) if section.budget else " " * cells
         name = _name(section)
@@ -244,25 +244,25 @@ def _parts(context: Context, width: int, *, items: bool) -> Iterator[Text]:
             (name + " " * (column - display_width(name)), "bold"),
             (f"  {_tokens(section.chars):>5}  ", ""),
             (filled, "cyan"),
-            (f"  {_told(section)}".rstrip(), "dim"),
+            (f"  {_summary_of_items(section)}".rstrip(), "dim"),
         )
-        for said, chars in _items(section) if items else ():
-            yield clipped((f"{'':{column}}  {_tokens(chars):>5}  ", "dim"), (_line(said), ""))
+        for label, chars in _items(section) if items else ():
+            yield clipped((f"{'':{column}}  {_tokens(chars):>5}  ", "dim"), (_line(label), ""))
     if frame > 0:
-        yield clipped((f"{_FRAME:<{column}}  {_tokens(frame):>5}", "dim"))
+        yield clipped((f"{_HEADINGS:<{column}}  {_tokens(frame):>5}", "dim"))
 
 
 def _items(section: ContextSection) -> Iterator[tuple[str, int]]:
-    """Each with its characters, and what stands around them: together they are the part's."""
+    """Yield the label and characters of each item, then of the headings: together the section's."""
     for item in section.items:
         yield item.label + (f" ({item.why})" if item.why else ""), item.chars
     around = section.chars - sum(item.chars for item in section.items)
     if section.items and around > 0:
-        yield _FRAME, around
+        yield _HEADINGS, around
 
 
-def _told(section: ContextSection) -> str:
-    """How many things there are, and which comes first."""
+def _summary_of_items(section: ContextSection) -> str:
+    """Return the number of a section's items and the label of the first."""
     if not section.items:
         return ""
     if section.name.startswith("Recent Conversation"):
@@ -284,55 +284,55 @@ def _line(text: str) -> str:
     return one_line(text, 400)
 
 
-# --- a session that one comes back to ----------------------------------------
+# --- a resumed session -------------------------------------------------------
 
 _TITLE_CHARS = 80
 _FACT_CHARS = 400
 _PROMPT_LINES, _PROMPT_CHARS = 6, 1_000
-_CUT_CALLS = 5
+_MAX_CALLS = 5
 _OUTPUT_LINES = 5
-_CUT_OFF = {"interrupted": "was stopped", "failed": "ended with an error"}
-"""How a turn stopped that did not come to its end, by its status."""
+_ENDINGS = {"interrupted": "was stopped", "failed": "ended with an error"}
+"""How an incomplete turn ended, by its status."""
 
 
 def card(
     session: Session, recap: "SessionRecap | None", last: Turn | None, now: datetime
 ) -> RenderableType:
-    """Return a session's name, turns and age, and below what was done, cut off and left open."""
+    """Return a session's name, turns and age, and below them what was done and what is open."""
     named = "" if session.called == DEFAULT_TITLE else one_line(session.called, _TITLE_CHARS)
     turns = counted(session.turn_count, "turn")
     when = f"last used {ago(session.last_activity_at, now)}"
     head = " · ".join(filter(None, (named, turns, when)))
-    told = {"cut off": cut_off(last)}
+    facts = {"cut off": cut_off(last)}
     if recap:
-        # That the last turn was cut off is told in more words.
+        # The entry "cut off" describes an incomplete last turn in more detail.
         is_open = [each for each in recap.open if not (last and each == unfinished(last))]
-        told = {
+        facts = {
             "decided": "; ".join(recap.decided),
             "changed": ", ".join(recap.changed),
             "failed": "; ".join(map(without_verdict, recap.failed)),
-            **told,
+            **facts,
             "open": "; ".join(is_open),
         }
-    facts = (one_line(f"{of}: {said}", _FACT_CHARS) for of, said in told.items() if said)
+    rows = (one_line(f"{name}: {text}", _FACT_CHARS) for name, text in facts.items() if text)
     return Group(
         Gutter(head, mark=f"{sign('↩', '<')} ", style="bold", words=True),
-        *(Gutter(fact, mark="    ", words=True) for fact in facts),
+        *(Gutter(row, mark="    ", words=True) for row in rows),
     )
 
 
 def without_verdict(failure: str) -> str:
-    """Return what failed, and why, for a line that says already that it did."""
+    """Return a failure without the word "failed", for a line that already begins with it."""
     return failure.replace("` failed: ", "`: ", 1)
 
 
 def cut_off(turn: Turn | None) -> str:
-    """Return where a turn that did not come to its end stopped; empty for one that did."""
-    if turn is None or turn.status not in _CUT_OFF:
+    """Return where an incomplete turn stopped; empty for a complete one."""
+    if turn is None or turn.status not in _ENDINGS:
         return ""
-    ended = f"turn {turn.turn_index} {_CUT_OFF[turn.status]}"
+    ended = f"turn {turn.turn_index} {_ENDINGS[turn.status]}"
     finished = [one_line(call.tool_name, 60) for call in turn.tool_calls if call.result]
-    if (more := len(finished) - _CUT_CALLS) > 0:
+    if (more := len(finished) - _MAX_CALLS) > 0:
         finished = [f"{more} more", *finished[more:]]
     after = f" after {', '.join(finished)}" if finished else ""
     unknown = (f"`{one_line(subject_of(c), 80)}`" for c in turn.tool_calls if c.is_unknown)
@@ -344,29 +344,29 @@ def cut_off(turn: Turn | None) -> str:
 
 
 def short_turns(turns: Sequence[Turn], *, before: int) -> list[RenderableType]:
-    """Return what was asked in each turn and how its answer begins, a row each.
+    """Return a row with each turn's prompt and one with the beginning of its answer.
 
-    Above them it is said how many turns came before, and what shows all of them.
+    The row above them has the number of earlier turns and the key that shows all.
     """
     more = f"… {counted(before, 'earlier turn')} · " if before else ""
     rows: list[RenderableType] = [clipped((f"  {more}{expand_key()} shows all", "dim"))]
     for turn in turns:
         rows.append(clipped((f"  {prompt()}{one_line(turn.asked, _FACT_CHARS)}", "")))
-        rows.append(clipped((f"    {_came_to(turn)}", "dim")))
+        rows.append(clipped((f"    {_outcome(turn)}", "dim")))
     return rows
 
 
-def _came_to(turn: Turn) -> str:
-    """How a turn's answer begins, or the end of what one's own command printed."""
+def _outcome(turn: Turn) -> str:
+    """Return the beginning of a turn's answer, or the last line of a user command's output."""
     if turn.is_own_command:
         return one_line(result_text(turn.tool_calls[-1]).rstrip().rpartition("\n")[2], _FACT_CHARS)
-    said = one_line(without_markdown(turn.assistant_message[:_QUOTED_CHARS]), _FACT_CHARS)
-    stopped = _CUT_OFF.get(turn.status, "")
-    return f"{said} ({stopped})" if said and stopped else said or stopped
+    answer = one_line(without_markdown(turn.assistant_message[:_QUOTED_CHARS]), _FACT_CHARS)
+    ended = _ENDINGS.get(turn.status, "")
+    return f"{answer} ({ended})" if answer and ended else answer or ended
 
 
 def folded_prompt(text: str) -> str:
-    """Return the beginning of a long prompt, and how much there is more."""
+    """Return the beginning of a long prompt and the number of lines left out."""
     lines = clip_middle(text, _PROMPT_CHARS).split("\n")
     count = text.count("\n") + 1
     if count <= _PROMPT_LINES:
@@ -376,24 +376,24 @@ def folded_prompt(text: str) -> str:
 
 
 def call_rows(turn: Turn) -> list[RenderableType]:
-    """Return the calls of a turn that was cut off, each below what the agent had said before it,
-    or what a person's own command printed.
+    """Return the last calls of an incomplete turn, each below the text that the agent wrote before
+    it; for a user's command, what it printed.
     """
     if turn.is_own_command:
-        return [_printed(call) for call in turn.tool_calls]
-    if turn.status not in _CUT_OFF:
+        return [_command_output(call) for call in turn.tool_calls]
+    if turn.status not in _ENDINGS:
         return []
     rows: list[RenderableType] = []
-    if (more := len(turn.tool_calls) - _CUT_CALLS) > 0:
+    if (more := len(turn.tool_calls) - _MAX_CALLS) > 0:
         rows.append(clipped((f"  … {counted(more, 'earlier call')}", "dim")))
-    for call in turn.tool_calls[-_CUT_CALLS:]:
-        if said := one_line(without_markdown(call.preamble[:_QUOTED_CHARS]), _FACT_CHARS):
-            rows.append(clipped((f"  {said}", "")))
-        rows.append(_row(call))
+    for call in turn.tool_calls[-_MAX_CALLS:]:
+        if text := one_line(without_markdown(call.preamble[:_QUOTED_CHARS]), _FACT_CHARS):
+            rows.append(clipped((f"  {text}", "")))
+        rows.append(_call_row(call))
     return rows
 
 
-def _row(call: ToolCall) -> Text:
+def _call_row(call: ToolCall) -> Text:
     mark = f"{sign('●', '*')} " if call.success else f"{sign('✗', 'x')} "
     ended = result_text(call) if call.result else (call.error or "not finished").strip("[]")
     first = ended.strip().split("\n", 1)[0]
@@ -404,7 +404,7 @@ def _row(call: ToolCall) -> Text:
     )
 
 
-def _printed(call: ToolCall) -> RenderableType:
+def _command_output(call: ToolCall) -> RenderableType:
     lines = result_text(call).strip().split("\n")
     more = len(lines) - _OUTPUT_LINES
     kept = [f"… {counted(more, 'earlier line')}", *lines[more:]] if more > 0 else lines
@@ -413,5 +413,5 @@ def _printed(call: ToolCall) -> RenderableType:
 
 
 def rule(width: int) -> Text:
-    """Return the line between what was and what is."""
+    """Return the rule that separates earlier output from what follows."""
     return Text(f"  {sign('─', '-') * max(1, width - 4)}", style="dim")

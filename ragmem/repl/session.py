@@ -1,6 +1,6 @@
-"""The chat's session and its agent: opening and switching them, and what is shown then.
+"""A chat's session and its agent: opening and replacing them, and what is printed at the start.
 
-Slow imports are deferred until a session is opened.
+Heavy modules are imported only once a session is opened.
 """
 
 import asyncio
@@ -51,11 +51,11 @@ _WELCOME = (
     "Everything here is remembered, on this machine. @path mentions a file, !command runs a "
     "command, #text saves a memory, Shift-Tab switches what needs your approval."
 )
-_MAX_SEARCHED = 10_000
+_MAX_SESSIONS = 10_000
 _MAX_ANSWER_CHARS, _MIN_ANSWER_CHARS = 4_000, 400
-"""Limits for how much of the last answer is shown: in between, as much as fills half the screen."""
-_SHORT_TURNS, _ROWS_OF_A_SHORT_TURN = 4, 7
-"""How many turns before the last are shown in short at most: one for so many screen rows."""
+"""Limits on the characters shown of the last answer; within them, as many as half the screen."""
+_SHORT_TURNS, _ROWS_PER_SHORT_TURN = 4, 7
+"""Maximum number of turns shown in short before the last one: one per this many screen rows."""
 _PAST = TurnQuery(limit=_SHORT_TURNS + 1)
 _MAX_SIMILAR = 3
 _MAX_OPEN = 2
@@ -64,22 +64,22 @@ _TITLE_CHARS = 40
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """Which session a chat starts with; by default a new one."""
+    """Which session a chat begins with; by default a new one."""
 
     resume: str | None = None
-    """An id, the end of one, or a name; empty to let the user choose one of this folder."""
+    """An id, the end of one, or a name; empty to choose from the sessions of this folder."""
     continue_last: bool = False
-    """Whether to continue this folder's newest chat or, without one, its newest session."""
+    """Continue the newest chat in this folder or, if there is none, the newest session."""
     fork: bool = False
-    """Whether to continue in a copy."""
+    """Continue in a copy."""
     title: str = ""
     """Name of the session."""
     prompt: str = ""
-    """The first prompt, sent without waiting for input."""
+    """The first prompt, sent at once."""
 
 
 class ChatSession:
-    """The current session, its agent, and their output."""
+    """The current session, its agent, and the output that shows them."""
 
     def __init__(
         self,
@@ -96,30 +96,30 @@ class ChatSession:
         self.session = session
         self.agent = agent
         self.spent = Usage()
-        """Usage of this process in all of its sessions."""
+        """Usage of this process, in all of its sessions."""
         self.turn_count = 0
-        """Number of turns that this process has run in this session."""
+        """Number of turns that this process has made in this session."""
         self.context_tokens = 0
         """Tokens of the last request and its answer; 0 before the first."""
         self.cost_usd: float | None = 0.0
-        """Cost of the session's turns; None if a price is unknown."""
+        """Cost of the session's turns; None if the price of any is unknown."""
         self.always_count = 0
-        """How many things the user has always allowed this agent."""
+        """Number of proposals that the user has allowed "always" for this agent."""
         self.recalled: Sequence[Recalled] | None = None
-        """What memory added to the last request; None before the first."""
+        """Items that memory added to the last request; None before the first."""
         self.without_code = ""
-        """Why the last request contains no code, if searching for it took too long."""
+        """Why the last request has no code, if the search for it took too long."""
         self.tasks = ""
-        """The agent's task list, one per row; empty if all are done."""
+        """The agent's task list, one task a row; empty if there is none or all tasks are done."""
         self.branch = ""
-        """The folder's Git branch, as of the last action here."""
+        """The folder's git branch, as of the last `see_branch`."""
         self.commands: Mapping[str, OwnCommand] = {}
-        """The user's and the project's own commands, by name."""
+        """The user's and the project's custom commands, by name."""
         self._approver = approver
-        self._is_own_fork = False
-        """Whether this is a fork of the session that was shown before."""
-        self._turns_known = session.turn_count
-        """Number of the session's turns that this chat has shown or run."""
+        self._is_fork_of_last = False
+        """Whether the session is a fork of the one shown before it."""
+        self._known_turns = session.turn_count
+        """Number of the session's turns that this chat has shown or made."""
 
     @classmethod
     async def open(
@@ -130,7 +130,7 @@ class ChatSession:
         output: "ChatOutput",
         opening: Opening,
     ) -> "ChatSession":
-        """Open the session and its agent; raises the errors of `App` if that fails."""
+        """Open a chat; raises what `App` raises if a session or an agent can't be opened."""
         found: Session | None = None
         if opening.resume:
             found = await _named_session(app, opening.resume)
@@ -158,42 +158,42 @@ class ChatSession:
 
     async def new(self) -> None:
         """Switch to a new session."""
-        await self._switch_to(await self.app.start_session())
+        await self._switch(await self.app.start_session())
 
     async def resume(self, reference: str) -> None:
-        """Switch to another session; if it can't be found, stay in this one."""
-        await self._switch_to(await _named_session(self.app, reference))
+        """Switch to another session; keep the current one if it can't be found."""
+        await self._switch(await _named_session(self.app, reference))
 
     async def fork(self, turn_index: int | None = None, *, title: str = "") -> None:
-        """Switch to a fork with this session's turns up to and including `turn_index`, or all."""
+        """Switch to a copy of this session with its turns up to `turn_index`, or all of them."""
         from ragmem.memory.sessions import fork_at
 
         if not self.can_be_resumed:
             raise UsageError("This session is not stored, so it can't be copied.")
-        await self._switch_to(await fork_at(self.app.memory, self.session, turn_index, title=title))
-        self._is_own_fork = True
+        await self._switch(await fork_at(self.app.memory, self.session, turn_index, title=title))
+        self._is_fork_of_last = True
 
     async def rename(self, title: str) -> None:
-        """Name the session; if it is not stored yet, the name is stored with its first prompt."""
+        """Name the session; before its first prompt, the name is stored with that prompt."""
         if self.can_be_resumed:
             session = await self.app.memory.rename(self.session.session_id, title)
             self.session = self._with(title=session.title)
         else:
-            await self._exchange(self._with(title=title), self.options)
+            await self._replace(self._with(title=title), self.options)
 
     async def tag(self, add: Sequence[str], remove: Sequence[str] = ()) -> None:
-        """Add and remove tags, which are stored with the first prompt if the session is new."""
+        """Add and remove tags; before the first prompt, they are stored with that prompt."""
         from ragmem.memory.sessions import tag, with_tags
 
         if self.can_be_resumed:
-            stored = await self._as_stored()
+            stored = await self._reload()
             self.session = self._with(tags=(await tag(self.app.memory, stored, add, remove)).tags)
         else:
             tags = with_tags(self.session.tags, add, remove)
-            await self._exchange(self._with(tags=tags), self.options)
+            await self._replace(self._with(tags=tags), self.options)
 
     async def claim(self) -> None:
-        """Turn the session into a chat if it was started by `ragmem ask`."""
+        """Make a session that was started by a one-off question a chat."""
         if ASKED in self.session.tags:
             with suppress(RagmemError):
                 await self.tag((), [ASKED])
@@ -202,40 +202,40 @@ class ChatSession:
         return msgspec.structs.replace(self.session, **changes)
 
     async def go_on_with(self, **changed: str) -> None:
-        """Change `model` or `effort` in the same session; on an error, nothing is changed."""
+        """Use another `model` or `effort` in the same session; on an error, nothing changes."""
         options = msgspec.structs.replace(self.options, **changed)
-        await self._exchange(await self._as_stored(), options)
+        await self._replace(await self._reload(), options)
 
-    async def _switch_to(self, session: Session) -> None:
-        await self._exchange(session, self.options)
+    async def _switch(self, session: Session) -> None:
+        await self._replace(session, self.options)
         self.turn_count, self.context_tokens, self.recalled = 0, 0, None
         self.cost_usd, self.tasks = 0.0, ""
-        self._is_own_fork = False
+        self._is_fork_of_last = False
 
-    async def _exchange(self, session: Session, options: "Options") -> None:
+    async def _replace(self, session: Session, options: "Options") -> None:
         same = session.session_id == self.session.session_id
         agent = await _agent(self.app, session, options, self._approver, self.output)
         await self.agent.aclose()
         self.agent, self.options, self.session = agent, options, session
-        self._turns_known = max(session.turn_count, self._turns_known if same else 0)
+        self._known_turns = max(session.turn_count, self._known_turns if same else 0)
         self.always_count = 0
 
-    async def _as_stored(self) -> Session:
+    async def _reload(self) -> Session:
         if not self.turn_count:
             return self.session
         try:
             return await self.app.memory.find_session(self.session.session_id)
-        except (StoreError, SessionNotFound):  # the store is unavailable, or --ephemeral
+        except (StoreError, SessionNotFound):  # store unavailable, or --ephemeral
             return self.session
 
-    async def record(self, said: str, tool_name: str, result: "Json") -> None:
-        """Record a user's own action as a turn of the session."""
-        await self.agent.record(said, tool_name, result)
+    async def record(self, asked: str, tool_name: str, result: "Json") -> None:
+        """Record an action of the user's own as a turn of the session."""
+        await self.agent.record(asked, tool_name, result)
         self.turn_count += 1
-        self._turns_known += 1
+        self._known_turns += 1
 
     def see(self, event: Event) -> None:
-        """Update the session's numbers from an event of a turn."""
+        """Update the chat's figures from an event of a turn."""
         match event:
             case ContextBuilt(recalled=recalled, without_code=without_code):
                 self.recalled, self.without_code = recalled, without_code
@@ -243,31 +243,31 @@ class ChatSession:
                 self.context_tokens = tokens or self.context_tokens
             case TurnFinished(usage=usage):
                 self.turn_count += 1
-                self._turns_known += 1
+                self._known_turns += 1
                 self.spent += usage
                 self.cost_usd = with_more(self.cost_usd, usage)
 
     @property
     def can_be_resumed(self) -> bool:
-        """Return whether the session is stored and has a turn, from this process or before."""
+        """Return whether the session has turns, and they are stored."""
         asked = self.turn_count or self.session.turn_count
         return bool(asked and self.app.memory.records)
 
     @property
     def short_id(self) -> str:
-        """Return the session's id as it is shown."""
+        """Return the session's id in its short form, as shown to users."""
         return short_id(self.session.session_id)
 
     def see_branch(self) -> None:
-        """Read the folder's Git branch from the small file in which Git stores it."""
+        """Update `branch`, which git keeps in one small file."""
         from ragmem.memory.projects import folder_of_git, read_branch
 
         self.branch = read_branch(folder_of_git(self.app.cwd))
 
-    # --- messages ---------------------------------------------------------------
+    # --- what is printed about it -----------------------------------------------
 
     async def greet(self, opening: Opening) -> None:
-        """Show version, folder and notices, and the opened session or how to continue the last."""
+        """Print the folder, the app's notices, and how to continue the last session here."""
         room = max(20, self.output.width - 30)
         where = folder_name(str(self.app.cwd), environment().get("HOME") or "~", room)
         self.output.note(f"ragmem {__version__} · {where} · /help")
@@ -276,29 +276,32 @@ class ChatSession:
             await self._show_past()
         elif opening.continue_last:
             self.output.say("No session to continue in this folder; this is a new one.")
-        elif hint := await self._last_session():
+        elif hint := await self._last_session_hint():
             self.output.say(hint)
 
     async def introduce(self) -> None:
-        """Show the session that the chat switched to, without turns already on the screen."""
+        """Print the beginning of a session that the chat has switched to.
+
+        The turns of a fork of the previous session are left out: they are on the screen already.
+        """
         self.tell_notices()
         if self.session.turn_count:
-            await self._show_past(replays=not self._is_own_fork)
+            await self._show_past(replays=not self._is_fork_of_last)
         else:
             self.output.say("A new session.")
 
     async def tell_of_others(self) -> bool:
-        """Report turns that others added to this session; return whether there are any."""
+        """Report turns that another process has added to this session; return whether any were."""
         if not self.can_be_resumed:
             return False
         try:
             stored = await self.app.memory.find_session(self.session.session_id)
         except (StoreError, SessionNotFound):
             return False
-        added = stored.turn_count - self._turns_known
+        added = stored.turn_count - self._known_turns
         if added <= 0:
             return False
-        self._turns_known = stored.turn_count
+        self._known_turns = stored.turn_count
         asked = one_line(stored.last_asked, _TITLE_CHARS)
         last = f", the latest: “{asked}”" if asked else ""
         turns = f"{counted(added, 'turn')} to this session{last}"
@@ -308,11 +311,11 @@ class ChatSession:
         return True
 
     def tell_notices(self) -> bool:
-        """Show the App's notices; return whether there were any."""
-        told = dict.fromkeys(self.app.notices())
-        for text in told:
+        """Print the app's notices, each once; return whether there were any."""
+        notices = dict.fromkeys(self.app.notices())
+        for text in notices:
             self.output.say(text)
-        return bool(told)
+        return bool(notices)
 
     @property
     def is_named(self) -> bool:
@@ -325,16 +328,16 @@ class ChatSession:
         return self.session.title if self.is_named else self.short_id
 
     def use_mode(self, mode: "PermissionMode") -> None:
-        """Set the permission mode from the next tool call on, also for later sessions."""
+        """Use another permission mode from the next tool call on, in later sessions too."""
         self.options = msgspec.structs.replace(self.options, permission_mode=mode)
         self.agent.use_mode(mode)
 
     def say_farewell(self) -> None:
-        """Show the command that resumes this session, if it can be resumed."""
+        """Print the command that resumes this session, if it can be resumed."""
         if self.can_be_resumed:
             self.output.note(f"Resume with: ragmem chat -r {self.short_id}")
 
-    async def _last_session(self) -> str:
+    async def _last_session_hint(self) -> str:
         try:
             last = await self.app.continue_session(chats=True, wait_s=0)
         except (StoreError, UsageError):
@@ -346,11 +349,14 @@ class ChatSession:
         left = "; ".join(each.rstrip(".") for each in (recap.open if recap else ())[:_MAX_OPEN])
         return (
             f"The last session here, {when}: “{one_line(last.called, 60)}”."
-            f"{f' Open: {left}.' if left else ''} `ragmem chat -c` or /resume goes on with it."
+            f"{f' Open: {left}.' if left else ''} `ragmem chat -c` or /resume continues it."
         )
 
     async def _welcome(self) -> str:
-        """Return the welcome to a first chat, naming agents whose sessions can be imported."""
+        """Return the welcome to a user's first chat, naming agents whose sessions can be imported.
+
+        Empty if the user has stored sessions.
+        """
         from ragmem.importers.importer import agents_here
 
         with suppress(StoreError):
@@ -370,9 +376,9 @@ class ChatSession:
             return None
 
     async def _show_past(self, *, replays: bool = True) -> None:
-        """Show the session's recap and, if `replays`, its last turns, about a screenful.
+        """Print the session's card and, with `replays`, its last turns.
 
-        The last turn is shown in full, those before it in short.
+        The last exchange is shown, and those before it in short: together about a screenful.
         """
         from rich.console import Group
 
@@ -387,7 +393,7 @@ class ChatSession:
         output.show(card(session, await self._recap(session), last, datetime.now(UTC)))
         if last and replays:
             rows, columns = output.terminal.rows, output.width
-            count = min(_SHORT_TURNS, rows // _ROWS_OF_A_SHORT_TURN, len(turns) - 1)
+            count = min(_SHORT_TURNS, rows // _ROWS_PER_SHORT_TURN, len(turns) - 1)
             if count > 0:
                 before = turns[-1 - count].turn_index - 1
                 short = short_turns(turns[-1 - count : -1], before=before)
@@ -406,14 +412,14 @@ class ChatSession:
 
 
 def with_more(cost_usd: float | None, usage: Usage) -> float | None:
-    """Return the cost with that of `usage` added; None once a price is unknown."""
+    """Add the cost of one more turn; None from the first unknown price on."""
     if not usage.model_calls:
         return cost_usd
     return None if cost_usd is None or usage.cost_usd is None else cost_usd + usage.cost_usd
 
 
 async def offer_to_join(app: "App", output: "ChatOutput") -> None:
-    """Join a worktree to its repository; for a second clone, ask whether to join the projects."""
+    """Join a worktree to its repository; for a second clone, ask whether both are one project."""
     from ragmem.memory.projects import has_remote, is_called_like
 
     try:
@@ -422,7 +428,7 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
             return
         project, same, moved = await app.joinable_projects()
     except StoreError:
-        return  # the chat itself reports that the store is unavailable
+        return  # The chat itself reports that the store is unavailable.
     others = same if has_remote(project) and not project.joined_into else []
     before = [each for each in moved if is_called_like(project, each)]
     if before and not others:
@@ -457,7 +463,7 @@ async def choose_opening(app: "App", opening: Opening, output: "ChatOutput") -> 
 async def _agent(
     app: "App", session: Session, options: "Options", approver: "Approver", output: "ChatOutput"
 ) -> "Agent":
-    """Create the agent; if the local model lacks its weights, offer to download them first."""
+    """Create the agent; download the weights of the small local model first, if the user agrees."""
     try:
         agent = await app.agent(session, options, approver)
     except NoWeights as lacking:
@@ -466,7 +472,7 @@ async def _agent(
         output.say(str(lacking))
         if await output.terminal.ask(ChatQuestion(QUESTION, YES_NO)) != "y":
             raise
-        # The download shows its progress on the terminal.
+        # The download prints its progress on the terminal.
         got = fetch(app.paths)
         if not await output.terminal.lend(lambda: asyncio.run(got).is_file()):
             raise
@@ -476,51 +482,51 @@ async def _agent(
 
 
 async def _named_session(app: "App", reference: str) -> Session:
-    """Find a session by its id or name, or by a unique part of its name."""
+    """Return the session with an id or name, or the only one whose name contains the text."""
     try:
         return await app.resume_session(reference)
     except SessionNotFound:
         from ragmem.memory.sessions import with_part
 
-        here = with_part(await app.sessions_here(_MAX_SEARCHED), reference)
-        everywhere = SessionQuery(mine=True, limit=_MAX_SEARCHED)
+        here = with_part(await app.sessions_here(_MAX_SESSIONS), reference)
+        everywhere = SessionQuery(mine=True, limit=_MAX_SESSIONS)
         found = here or with_part(await app.memory.sessions(everywhere), reference)
         if found is None:
             raise
         return app.memory.recollect(found)
 
 
-# --- similar sessions ---------------------------------------------------------
+# --- sessions like this one ---------------------------------------------------
 
 
 class Reminder:
-    """Reports earlier sessions similar to the first prompt of a new one, once.
+    """Prints once, at the start of a session, that there were similar sessions.
 
-    It searches while the model works: recall has just embedded the prompt, so its vector is
-    available. If the answer begins before the search ends, or on an error, nothing is shown.
+    The search runs while the model thinks; recall has just embedded the prompt by then. Sessions
+    that are not found before the answer begins are not reported, nor is any failure.
     """
 
     def __init__(self, chat: ChatSession, prompt: str) -> None:
         self._chat = chat
         self._prompt = prompt
-        self._search_task: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         begins = not chat.turn_count and not chat.session.turn_count
         self._wanted = begins and chat.app.memory.records and chat.app.embedder is not None
 
     def see(self, event: Event) -> None:
-        """Start or stop the search, according to an event of the turn."""
+        """Start the search once the context is built; stop it when the answer begins."""
         if isinstance(event, ContextBuilt) and self._wanted:
             self._wanted = False
-            self._search_task = asyncio.create_task(self._search())
+            self._looking = asyncio.create_task(self._look())
         elif isinstance(event, TextDelta):
             self.close()
 
     def close(self) -> None:
-        """Stop the search."""
-        if self._search_task:
-            self._search_task.cancel()
+        """Cancel the search."""
+        if self._looking:
+            self._looking.cancel()
 
-    async def _search(self) -> None:
+    async def _look(self) -> None:
         from ragmem.memory.sessions import similar_sessions
 
         app, session = self._chat.app, self._chat.session
@@ -543,7 +549,7 @@ class Reminder:
 
 
 def _reminder(found: Sequence[Session]) -> str:
-    """Return a sentence that names similar sessions, the most similar first."""
+    """Return the notice that names the similar sessions, the nearest first."""
     now = datetime.now(UTC)
     named = "; ".join(
         f"{one_line(each.called, _TITLE_CHARS)} ({short_id(each.session_id)}, "

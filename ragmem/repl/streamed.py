@@ -1,4 +1,4 @@
-"""A streamed Markdown answer: splits it into complete blocks, and renders the open one."""
+"""Streamed answers: Markdown cut into blocks as they close, and the display of the open block."""
 
 import re
 from functools import lru_cache
@@ -11,41 +11,41 @@ _FENCE = re.compile(
 )
 _LIST_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 _ITEM = re.compile(r"(?:(?P<bullet>[-*+])|(?P<number>\d{1,9})(?P<end>[.)]))[ \t]+\S")
-"""The start of an item of a top-level list."""
+"""The beginning of an item of a top-level list."""
 _RULE = re.compile(r"(?:[-*][ \t]*){3,}(?:\n|$)")
-"""A horizontal rule, which looks like a list item: `- - -`."""
-_MOST_PIECES, _MARK_PIECES = 256, 8
+"""A thematic break that looks like a list item: `- - -`."""
+_MAX_PIECES, _MAX_MARK_PIECES = 256, 8
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _DIVIDER = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\n?")
-"""The line below a table's header."""
-_BEGUN_MARK = re.compile(r"\s*(?:(?:`{3,}|~{3,})[^\n`]*|[`~]{1,2}|\|[ |:\t-]*)")
-"""A possible start of a fence or divider, which is not shown until it is clear what it is."""
-_LONGEST_MARK, _LONGEST_DIVIDER = 200, 2_000
+"""The line below the header row of a table."""
+_PARTIAL_MARK = re.compile(r"\s*(?:(?:`{3,}|~{3,})[^\n`]*|[`~]{1,2}|\|[ |:\t-]*)")
+"""A possible beginning of a fence or a table's divider, not shown until it is complete."""
+_MAX_MARK_CHARS, _MAX_DIVIDER_CHARS = 200, 2_000
 
 
 class MarkdownStream:
-    """Splits streamed text, fed in any chunks, into blocks of Markdown as they are complete.
+    """Cuts streamed text, fed in pieces of any size, into blocks of Markdown as they close.
 
-    Blocks and `tail` together are always exactly what was fed. A block ends at a
-    blank line followed by a line without indentation, after a heading, around a
-    code fence, and before an item of a top-level list; never inside a fence. `rows`
-    renders the open block.
+    The blocks and `tail` together are always exactly the text that was fed. A block closes at a
+    blank line that is followed by a line without indentation, after a heading, before and after a
+    code fence, and before an item of a top-level list; never inside a fence. `rows` shows the
+    block that is still open.
     """
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._partial: list[str] = []
-        self._fence, self._nested, self._gap = "", False, False
+        self._fence, self._nested, self._after_blank = "", False, False
         self._head = 0
-        """Number of lines up to the start of the open code or table: its fence or header."""
+        """Number of lines up to the first row of the code or table that is open; 0 for none."""
 
     def rows(self, columns: int, room: int) -> list[Line]:
-        """Return the last rows of the open block, as they will look when it is complete."""
+        """Return the last rows of the open block, as they will look once it is complete."""
         partial = "".join(self._partial)
         is_row = self._head and not self._fence
-        if is_row or (len(partial) < _LONGEST_MARK and _BEGUN_MARK.fullmatch(partial)):
+        if is_row or (len(partial) < _MAX_MARK_CHARS and _PARTIAL_MARK.fullmatch(partial)):
             partial = ""
-        # Render no more text than fits into the rows, however long the block is.
+        # Render no more characters than the rows can hold, however long the block is.
         most = columns * room
         end = [partial[-most:]]
         for line in reversed(self._lines[self._head :]):
@@ -53,41 +53,41 @@ class MarkdownStream:
                 break
             most -= columns if self._head else len(line)
             end.append(line[-columns * room :])
-        said = "".join([*self._lines[: self._head], *reversed(end)])
-        return _drawn(said, columns)[-room:]
+        text = "".join([*self._lines[: self._head], *reversed(end)])
+        return _rendered(text, columns)[-room:]
 
     @property
     def tail(self) -> str:
-        """Return the text that is not part of a complete block yet."""
+        """Return the text that belongs to no closed block yet."""
         return "".join(self._lines) + "".join(self._partial)
 
     def feed(self, text: str) -> list[str]:
-        """Add text, and return the blocks that it completes."""
+        """Take more text and return the blocks that it closes."""
         blocks: list[str] = []
         *lines, rest = text.split("\n")
         for line in lines:
             self._partial.append(line)
             whole = "".join(self._partial) + "\n"
             self._partial.clear()
-            self._take(whole, blocks)
+            self._take_line(whole, blocks)
         if rest:
             self._partial.append(rest)
-            if len(self._partial) > _MOST_PIECES:
+            if len(self._partial) > _MAX_PIECES:
                 self._partial = ["".join(self._partial)]
-            follows = self._gap and not self._partial[0][0].isspace()
-            is_short = len(self._partial) <= _MARK_PIECES
+            follows = self._after_blank and not self._partial[0][0].isspace()
+            is_short = len(self._partial) <= _MAX_MARK_PIECES
             if follows or (is_short and self._begins_item("".join(self._partial))):
                 self._close(blocks)
         return blocks
 
     def finish(self) -> str:
-        """Return the rest of the text, and reset the stream."""
+        """Return the rest of the text at the end of the stream, and reset the state."""
         rest = self.tail
         self._lines, self._partial, self._head = [], [], 0
-        self._fence, self._nested, self._gap = "", False, False
+        self._fence, self._nested, self._after_blank = "", False, False
         return rest
 
-    def _take(self, line: str, blocks: list[str]) -> None:
+    def _take_line(self, line: str, blocks: list[str]) -> None:
         if self._fence:
             self._lines.append(line)
             if self._ends_fence(line):
@@ -97,17 +97,17 @@ class MarkdownStream:
             return
         if not line.strip():
             self._lines.append(line)
-            # Blank lines before a block's first line belong to that block.
-            self._gap = any(kept.strip() for kept in self._lines)
+            # Blank lines before a block's first line are part of it.
+            self._after_blank = any(kept.strip() for kept in self._lines)
             return
-        if (self._gap and not line[0].isspace()) or self._begins_item(line):
+        if (self._after_blank and not line[0].isspace()) or self._begins_item(line):
             self._close(blocks)
-        self._gap = False
+        self._after_blank = False
         if _HEADING.match(line):
             self._close(blocks)
             self._lines.append(line)
             self._close(blocks)
-        elif opened := self._fence_of(line):
+        elif opened := self._match_fence(line):
             self._fence = opened["mark"]
             self._nested = bool(opened["indent"] or opened["list"])
             if not self._nested:
@@ -116,25 +116,25 @@ class MarkdownStream:
             self._head = len(self._lines)
         else:
             names = self._lines[-1] if self._lines else ""
-            divides = "|" in names and len(line) < _LONGEST_DIVIDER and _DIVIDER.fullmatch(line)
+            divides = "|" in names and len(line) < _MAX_DIVIDER_CHARS and _DIVIDER.fullmatch(line)
             self._lines.append(line)
             if divides and not self._head:
                 self._head = len(self._lines)
 
     def _begins_item(self, line: str) -> bool:
-        """Return whether this line starts a list item that ends the previous block."""
+        """Return whether this line begins a list item, and so closes the block before it."""
         found = None if self._fence else _ITEM.match(line)
-        # Only item 1 can interrupt a paragraph, unlike "In the year\n1984. That was".
+        # Only item 1 of an ordered list can interrupt a paragraph: "In the year\n1984. That was".
         return found is not None and (
             found["number"] in (None, "1") or _ITEM.match(self._first_line()) is not None
         )
 
-    def _fence_of(self, line: str) -> re.Match[str] | None:
+    def _match_fence(self, line: str) -> re.Match[str] | None:
         found = _FENCE.match(line)
         if not found or (found["mark"][0] == "`" and "`" in line[found.end() :]):
             return None
         in_list = found["list"] or (self._lines and _LIST_ITEM.match(self._first_line()))
-        # Outside a list, an indentation of four spaces is code, not a fence.
+        # Outside a list, four spaces make an indented code block, not a fence.
         return found if in_list or len(found["indent"].expandtabs(4)) < 4 else None
 
     def _first_line(self) -> str:
@@ -151,16 +151,16 @@ class MarkdownStream:
         if any(line.strip() for line in self._lines):
             blocks.append("".join(self._lines))
             self._lines, self._head = [], 0
-        self._gap = False
+        self._after_blank = False
 
 
 @lru_cache(maxsize=1)
-def _drawn(markdown: str, columns: int) -> list[Line]:
+def _rendered(markdown: str, columns: int) -> list[Line]:
     return live_rows(answer(markdown), columns)
 
 
 def goes_on(before: str, block: str) -> bool:
-    """Return whether a block is the next item of the previous block's list."""
+    """Return whether a block is the next item of the list that the previous block belongs to."""
     before = before.lstrip("\n")
     one, two = _ITEM.match(before), _ITEM.match(block)
     ends_list = not before.rpartition("\n")[0].rpartition("\n")[2].strip()

@@ -1,4 +1,4 @@
-"""What the chat and its terminal expect of each other, and the terminal of plain lines."""
+"""The interface between the chat and its terminal, and the terminal of plain lines."""
 
 import asyncio
 import contextlib
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 Line = tuple[tuple[str, str], ...]
 """A row of the live area: (style, text) pieces. `ragmem.repl.input` names the styles."""
 T = TypeVar("T")
-_LISTED = 20
-_WHICH = "Which one? Type a number, or nothing for none:"
-_LOOK_S = 0.1
-"""So often one in the background looks whether the terminal is its own again."""
+_MAX_ROWS = 20
+_NUMBER_QUESTION = "Which one? Type a number, or nothing for none:"
+_FOREGROUND_POLL_S = 0.1
+"""Interval at which a process in the background checks whether it has the terminal again."""
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """What was sent off with Enter."""
+    """Input that the user has sent with Enter."""
 
     text: str
     shown: str
-    """The same with pasted text folded; empty for a key's command, which is not shown."""
+    """`text` with pasted text folded; empty for the command of a key, which is not shown."""
 
 
 class ChatQuestion(msgspec.Struct, frozen=True):
-    """Something the person must answer before the work goes on."""
+    """A question that the user must answer before the work continues."""
 
     label: str
     choices: tuple[tuple[str, str], ...] = ()
-    """(key, word) each; without any, the answer is a line of text."""
+    """(key, word) pairs; if empty, the answer is a line of text."""
     chosen: str = ""
-    """The key of the choice that Enter takes unless another is gone to; empty for none."""
+    """Key of the choice that is selected at first, which Enter takes; empty for none."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -54,49 +54,49 @@ YES_NO = (("y", "yes"), ("n", "no"))
 
 
 class PickRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One of what can be picked; its texts are data, made harmless where they are shown."""
+    """A row that can be picked. Its texts are raw data, made safe where they are shown."""
 
     key: str
     text: str
     facts: tuple[str, ...] = ()
-    """Beside it in columns, the most telling first; what has no room is left out."""
+    """Columns beside the text, the most important first; those that do not fit are left out."""
     also: str = ""
-    """What it is found by too, but never shown."""
+    """More text that a search finds, but that is never shown."""
     is_current: bool = False
 
 
 class PickList(msgspec.Struct, frozen=True):
-    """Some of what can be picked."""
+    """A named list of rows, loaded when it is opened."""
 
     name: str
     load: Callable[[], Awaitable[Sequence[PickRow]]]
-    """Raises RagmemError where they can't be had, which is shown."""
+    """Raises RagmemError, which is shown, if the rows can't be loaded."""
 
 
 Preview = Callable[[str], Awaitable[Sequence[str | Line]]]
 
 
 class PickQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to be picked from rows, or from one of several lists of them."""
+    """A question answered by picking a row, from `rows` or from one of several lists."""
 
     title: str
     rows: Sequence[PickRow] = ()
     lists: tuple[PickList, ...] = ()
-    """Where the rows are still to be had."""
+    """Used instead of `rows` where the rows have yet to be loaded."""
     nothing: str = "Nothing here."
-    """Shown where a list is empty."""
+    """Shown for an empty list."""
     preview: Preview | None = None
-    """What is told of a row, by its key, before it is picked."""
+    """Returns the preview of a row, given its key."""
     on_marked: Callable[[str], object] = lambda _: None
-    """Told the key of each row that the person goes to."""
+    """Called with the key of each row that the user moves to."""
 
     async def load(self, place: int = 0) -> Sequence[PickRow]:
-        """Return the rows of the list at a place; raises RagmemError where they can't be had."""
+        """Return the rows of the list at an index; raises RagmemError if they can't be loaded."""
         return await self.lists[place].load() if self.lists else self.rows
 
 
 class Terminal:
-    """The place where the chat is shown and typed. All of it belongs to the event loop's thread."""
+    """The terminal that shows the chat and takes input; used in the event loop's thread only."""
 
     @property
     def columns(self) -> int:
@@ -105,54 +105,54 @@ class Terminal:
 
     @property
     def rows(self) -> int:
-        """Return the height, in cells."""
+        """Return the height, in rows."""
         return shutil.get_terminal_size().lines
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Take input until `close`; `ready` is called as soon as a person can type."""
+        """Take input until `close`; call `ready` as soon as the user can type."""
 
     def close(self) -> None:
-        """End `run`; nothing of the prompt is left on the screen."""
+        """End `run`, leaving nothing of the prompt on the screen."""
 
     def write(self, text: str) -> None:
-        """Print above the prompt. The text may hold our own escape sequences, never others'."""
+        """Print above the prompt. The text may hold ragmem's own escape sequences, no others."""
 
     def clear(self) -> None:
-        """Clear the screen, where that can be; what has scrolled away stays."""
+        """Clear the screen, if the terminal can; the scrollback stays."""
 
     def recolor(self) -> None:
-        """Draw in the theme that holds now, and ask for the background where it depends on it."""
+        """Redraw in the current theme; query the background colour if the theme depends on it."""
 
     def signal(self, sequence: str) -> None:
-        """Send a sequence of our own that shows nothing in the window: its title, the bell."""
+        """Send an escape sequence that prints nothing: the window's title, the bell."""
 
     def refresh(self) -> None:
-        """Show what is live anew."""
+        """Redraw the live area."""
 
     def offer(self) -> None:
-        """Complete anew what is being typed: there is more to offer."""
+        """Complete the draft again, since there are more completions to offer."""
 
     def idle(self) -> None:
-        """Show that all that was sent off is done, and that the next is waited for."""
+        """Show that all input has been handled and that the chat waits for more."""
         self.refresh()
 
     def put_back(self, text: str) -> None:
-        """Put text, as it was shown, before what is being typed."""
+        """Insert text, as it was shown, before the draft."""
 
     async def page(self, text: str) -> None:
-        """Let a long text be read, until the person has done so."""
+        """Show a long text; return when the user has finished reading."""
         self.write(text)
 
     async def lend(self, work: Callable[[], T]) -> T:
-        """Have work that needs the whole terminal done in a thread; return what it returns."""
+        """Run work that needs the whole terminal in a thread, and return its result."""
         return await asyncio.to_thread(work)
 
     async def ask(self, question: ChatQuestion) -> str | None:
-        """Return the key of a choice, or a line; None when the person refuses to answer."""
+        """Return the key of a choice, or a line of text; None if the user cancels the question."""
         raise NotImplementedError
 
     async def pick(self, question: PickQuestion) -> str | None:
-        """Return the key of the row that is picked, here by its number; None for none."""
+        """Return the key of the row that the user picks, here by its number; None for none."""
         try:
             rows = await question.load()
         except RagmemError as error:
@@ -161,24 +161,24 @@ class Terminal:
         if not rows:
             self.write(f"{question.nothing}\n")
             return None
-        for number, row in enumerate(rows[:_LISTED], 1):
-            told = "  ".join(one_line(each, 400) for each in (row.text, *filter(None, row.facts)))
+        for number, row in enumerate(rows[:_MAX_ROWS], 1):
+            text = "  ".join(one_line(each, 400) for each in (row.text, *filter(None, row.facts)))
             mark = "●" if row.is_current else " "
-            self.write(f"{clip_to_width(f'{number:>4} {mark} {told}', self.columns)}\n")
-        if len(rows) > _LISTED:
-            self.write(f"     and {len(rows) - _LISTED} more\n")
-        while said := (await self.ask(ChatQuestion(_WHICH)) or "").strip():
-            if said.isdecimal() and 0 < int(said) <= len(rows):
-                return rows[int(said) - 1].key
+            self.write(f"{clip_to_width(f'{number:>4} {mark} {text}', self.columns)}\n")
+        if len(rows) > _MAX_ROWS:
+            self.write(f"     and {len(rows) - _MAX_ROWS} more\n")
+        while answer := (await self.ask(ChatQuestion(_NUMBER_QUESTION)) or "").strip():
+            if answer.isdecimal() and 0 < int(answer) <= len(rows):
+                return rows[int(answer) - 1].key
         return None
 
 
 class PlainTerminal(Terminal):
-    """One of lines, for TERM=dumb and for output that is not a terminal.
+    """A terminal of plain lines, for TERM=dumb and for output that is not a terminal.
 
-    The cursor is never moved, nothing is live or completed, no sequence is sent. The terminal
-    stays in its ordinary mode, so the kernel edits the line, and what is typed while the agent
-    works waits there or is queued.
+    It has no live area and no completion, and sends no escape sequences. The terminal stays in
+    its ordinary mode, so the kernel edits the line, and input typed while the agent works waits
+    there or is queued.
     """
 
     def __init__(self, host: "ChatLoop") -> None:
@@ -188,9 +188,9 @@ class PlainTerminal(Terminal):
         self._answer: asyncio.Future[str | None] | None = None
         self._asking = asyncio.Lock()
         self._closed = asyncio.Event()
-        self._leaving = False
-        """Whether Ctrl-C was the last that was pressed."""
-        self._is_lent = False
+        self._interrupted = False
+        """Whether the last input was Ctrl-C, so that a second one leaves the chat."""
+        self._is_paused = False
 
     async def run(self, ready: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
@@ -208,7 +208,7 @@ class PlainTerminal(Terminal):
         self._closed.set()
 
     def write(self, text: str) -> None:
-        """Print; characters that the encoding lacks become `?`."""
+        """Print text; characters that the encoding lacks become `?`."""
         encoding = sys.stdout.encoding or "utf-8"
         sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
         sys.stdout.flush()
@@ -217,22 +217,22 @@ class PlainTerminal(Terminal):
         self.write(early.prompt())
 
     def put_back(self, text: str) -> None:
-        """Show the text, to be copied: a line once read can't be put back."""
+        """Print the text to be copied: a line that has been read can't be put back."""
         self.write(f"\nnot sent: {visible(text)}\n")
 
     async def lend(self, work: Callable[[], T]) -> T:
-        """Have it done, and read nothing of what is typed meanwhile."""
+        """Run the work in a thread, reading no input meanwhile."""
         loop, fd = asyncio.get_running_loop(), sys.stdin.fileno()
         loop.remove_reader(fd)
-        self._is_lent = True
+        self._is_paused = True
         try:
             return await asyncio.to_thread(work)
         finally:
-            self._is_lent = False
+            self._is_paused = False
             loop.add_reader(fd, self._read)
 
     async def ask(self, question: ChatQuestion) -> str | None:
-        """Ask for a line; a choice goes by its first letter, asked until it is one."""
+        """Ask for a line; a choice is taken by its first letter, and asked again until valid."""
         async with self._asking:
             keys = question.keys
             words = "".join(f"  {key} {word}" for key, word in question.choices)
@@ -263,7 +263,7 @@ class PlainTerminal(Terminal):
             self._line(clean(line.decode("utf-8", "surrogateescape")).rstrip("\r"))
 
     def _line(self, line: str) -> None:
-        self._leaving = False
+        self._interrupted = False
         if self._reply(line):
             return
         if line.endswith("\\"):
@@ -283,19 +283,22 @@ class PlainTerminal(Terminal):
         return True
 
     def _interrupt(self) -> None:
-        if self._is_lent or self._reply(None) or self._host.stop():
+        if self._is_paused or self._reply(None) or self._host.stop():
             return
-        if self._leaving:
+        if self._interrupted:
             self._host.leave(130)
             return
-        self._leaving = True
+        self._interrupted = True
         self._lines.clear()
         self.write("\nCtrl-C again to leave\n")
         self.idle()
 
 
 def is_foreground() -> bool:
-    """Return whether the terminal is ours: its shell may have it, or there may be none."""
+    """Return whether this process group has the terminal; True also if there is no terminal.
+
+    It does not while its shell has the terminal, for example after Ctrl-Z.
+    """
     try:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except (OSError, ValueError):
@@ -303,21 +306,21 @@ def is_foreground() -> bool:
 
 
 async def suspend() -> None:
-    """Stop our process group, as Ctrl-Z asks; return once the terminal is ours again.
+    """Stop this process group, as Ctrl-Z does; return once it has the terminal again.
 
-    A shell lets what is stopped go on without its terminal (`bg`, and `kill`, that it may end):
-    whoever touches the terminal then is stopped once more.
+    A shell may continue a stopped process without giving it the terminal (`bg`, or `kill`, so
+    that the process can end): using the terminal would then stop the process once more.
     """
     os.kill(0, signal.SIGTSTP)
-    while not is_foreground():  # noqa: ASYNC110 - nothing tells of it
-        await asyncio.sleep(_LOOK_S)
+    while not is_foreground():  # noqa: ASYNC110 - no signal reports it
+        await asyncio.sleep(_FOREGROUND_POLL_S)
 
 
 _restores: list[Callable[[], None]] = []
 
 
 def abandon(exit_code: int) -> None:
-    """End the process now, from any thread, with the terminal as it was."""
+    """Exit the process at once, from any thread, after restoring the terminal."""
     for restore in list(_restores):
         restore()
     os._exit(exit_code)
@@ -325,7 +328,7 @@ def abandon(exit_code: int) -> None:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Leave the terminal as it was, whatever happens inside: echo, cursor, paste mode, colours."""
+    """Restore the terminal's echo, cursor, paste mode and colours when the block ends."""
     import termios
 
     try:
@@ -337,7 +340,7 @@ def restored() -> Iterator[None]:
 
     def restore() -> None:
         if not is_foreground():
-            return  # it was given back when we were stopped
+            return  # the terminal was given back when the process was stopped
         with contextlib.suppress(OSError, termios.error):
             termios.tcsetattr(fd, termios.TCSADRAIN, before)
         with contextlib.suppress(ValueError):
@@ -346,7 +349,7 @@ def restored() -> Iterator[None]:
                     sys.stdout.write("\x1b[0m\x1b[?25h\x1b[?2004l")
                 sys.stdout.flush()
             except OSError:
-                # The terminal is gone: what waits in the buffer would fail the exit.
+                # The terminal is gone: flushing the buffer would make the exit fail.
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, sys.stdout.fileno())
                 os.close(nowhere)

@@ -1,4 +1,4 @@
-"""The display of a turn: what is printed permanently, the live view, and questions to the user."""
+"""Display of a turn: the parts that are printed, the live area below them, and the approvals."""
 
 import math
 import re
@@ -60,9 +60,9 @@ from ragmem.tools.planning import PresentPlan
 
 Part = tuple[Kind, RenderableType]
 
-_PLAIN_CELLS = 120
-_RUNNING_AFTER_S = 0.4
-"""A tool call is shown as running once it has run this long."""
+_PLAIN_WIDTH = 120
+_SHOW_AFTER_S = 0.4
+"""Seconds after which a call without output is shown as running."""
 _LABELS = {
     "diff": "Allow this change?",
     "command": "Allow this command?",
@@ -74,29 +74,29 @@ NO_PLAN = (
     "No plan was proposed, and plan mode is still on: ask for a plan, or press Shift-Tab to leave."
 )
 CARRY_OUT = "The plan is approved: carry it out."
-"""The prompt that is sent if the user accepts a plan that was given in an answer."""
+"""The prompt sent when the user approves a plan that the agent gave as text, without the tool."""
 _STEP, _BULLET = (
     re.compile(rf"^ {{0,3}}{mark} +\S", re.MULTILINE) for mark in (r"\d+[.)]", "[-*+]")
 )
-_FOLDED = " It is long; a yes shows all of it first."
+_FOLDED_NOTE = " It is long; a yes shows all of it first."
 _TEXT_QUESTIONS = {"r": "Why not? (The agent sees this.)", "c": "What should change?"}
-"""The questions for a text, by the choice that leads there."""
+"""The question that asks for text, by the key of the choice that leads to it."""
 _NO_RULE = "no rule possible: the effects of such a line can't be fully predicted"
-_PERMANENT = "Allow without asking from now on:"
+_RULE_QUESTION = "Allow without asking from now on:"
 _REFUSED = "the user refused"
 STOPPED = "the user stopped the turn"
-"""The reason for a refusal if the user left the question, which stops the turn."""
+"""Reason for a denial when the user left the question without an answer, which ends the turn."""
 _OUTSIDE_QUESTION = "Allow this command outside the sandbox, with all of your permissions?"
 _STOPPED = re.compile(r"Stopped .*\n")
-"""The start of a stopped command's result, which its output follows."""
+"""First line of the result of a command that was stopped; its output follows."""
 _TASK_SIGNS = "☑▸☐"
-"""The signs of tasks that are done, in progress, and open."""
+"""Signs of a task that is done, in progress, and open."""
 _TASK_ROWS = 6
-_MIN_TITLE = 10
+_LEAST_TITLE = 10
 _LONG_ROWS, _LONG_CHARS = 10, 1_000
-"""For a longer proposal, its size is shown."""
+"""From this many line breaks or characters on, a proposal's size is shown below it."""
 _TAIL_ROWS = 5
-"""Rows shown of the output of a running command."""
+"""Rows of a running command's output in the live area."""
 
 
 class _Call:
@@ -105,12 +105,12 @@ class _Call:
     def __init__(self, started: ToolStarted, begun: float, waited: float) -> None:
         self.started, self.begun = started, begun
         self.waited = waited
-        """How long the turn had waited for the user when the call started, in seconds."""
+        """The view's `_waited` when the call started."""
         self.printed: ToolProgress | None = None
 
 
 class TurnView:
-    """Turns the events of a turn into printed parts and a live view."""
+    """Turns the events of a turn into the parts to print and the rows of the live area."""
 
     _waiting = "waiting for the model"
 
@@ -128,51 +128,51 @@ class TurnView:
         self._shows_live = shows_live
         self._shows_recall = shows_recall
         self._shows_thoughts = shows_thoughts
-        """Whether the duration of reasoning is shown, because the reasoning can be expanded."""
+        """Whether to print how long the model thought: only if its reasoning can be opened."""
         self._stream = MarkdownStream()
         self._last_block = ""
         self.tasks = tasks
-        """The agent's task list, one per row; empty if there is none or all are done."""
+        """The agent's task list, one task a row; empty if there is none or all tasks are done."""
         self._tasks_changed = False
         self._calls: dict[str, _Call] = {}
-        self._reasoning_since: float | None = None
-        """When the current reasoning began, on the clock; None without one."""
+        self._thinking_since: float | None = None
+        """Clock time at which the current reasoning began; None when the model isn't thinking."""
         self._answering = False
         self._planned = False
         self.ends_without_plan = False
-        """Whether the turn succeeded without presenting a plan."""
+        """Whether the turn succeeded without a call of the tool that presents a plan."""
         self.plan_in_words = ""
-        """The answer, if it reads as a plan and none was presented."""
+        """The answer, if no plan was presented and the answer reads as one."""
         self._decided: dict[str, bool] = {}
-        """Whether the user allowed the change that was shown, by tool name."""
+        """By the name of a tool whose proposal the user was shown: whether it was allowed."""
         self._retry: RetryWaiting | None = None
         self._retry_at = 0.0
         self._paused_at: float | None = None
         self._waited = 0.0
-        """How long the turn has waited for the user, in seconds."""
+        """Seconds spent waiting for the user."""
 
     def show(self, event: Event) -> list[Part]:
-        """Update the live view, and return the parts to print now."""
+        """Return the parts to print for an event."""
         match event:
             case TextDelta(text=text):
-                thoughts = self._reasoning_row()
+                thoughts = self._thinking_row()
                 self._answering, self._retry = True, None
                 blocks = [self._block(block) for block in self._stream.feed(text)]
                 return [*thoughts, *blocks]
             case ReasoningDelta(text=text):
-                if text and self._reasoning_since is None:
-                    self._reasoning_since = self._clock()
+                if text and self._thinking_since is None:
+                    self._thinking_since = self._clock()
                 self._retry = None
                 return []
             case ContextBuilt(recalled=recalled):
                 row = memory_line(recalled) if self._shows_recall else None
-                self._shows_recall = False  # the context is rebuilt for a smaller window
+                self._shows_recall = False  # A context that was too long is built a second time.
                 return [("recall", row)] if row else []
             case RetryWaiting():
                 self._retry, self._retry_at = event, self._clock() + event.wait_s
                 return [] if self._shows_live else [("notice", notice(_retry_notice(event)))]
             case ModelCallStarted():
-                parts: list[Part] = self._reasoning_row()
+                parts: list[Part] = self._thinking_row()
                 self._answering, self._retry = False, None
             case ToolProgress():
                 self._progress(event)
@@ -180,7 +180,7 @@ class TurnView:
             case ToolStarted():
                 parts = self._start(event)
             case ToolFinished():
-                parts = self._finished(event)
+                parts = self._tool_finished(event)
             case PromptAdded(text=text):
                 parts = [("prompt", prompt_row(folded_prompt(text)))]
             case MemoryWritten():
@@ -188,49 +188,49 @@ class TurnView:
             case Notice():
                 parts = [("notice", notice(event))]
             case TurnFinished():
-                parts = self._ended(event)
+                parts = self._turn_ended(event)
             case _:
                 return []
         rest = self._stream.finish()
         return [self._block(rest), *parts] if rest.strip() else parts
 
     def _block(self, block: str) -> Part:
-        """Render a block of the answer, as an `item` if it continues the previous block's list."""
+        """Render a block, as an `item` if it continues the list of the block before it."""
         follows = goes_on(self._last_block, block)
         self._last_block = block
         return ("item" if follows else "text", answer(block))
 
-    def _reasoning_row(self) -> list[Part]:
-        """Return the duration of the reasoning that has just ended, once."""
-        since, self._reasoning_since = self._reasoning_since, None
+    def _thinking_row(self) -> list[Part]:
+        """Return a row with the duration of the reasoning that has just ended, if any."""
+        since, self._thinking_since = self._thinking_since, None
         if since is None or not self._shows_thoughts:
             return []
         return [("notice", thoughts_row(round((self._clock() - since) * 1000)))]
 
-    def _ended(self, event: TurnFinished) -> list[Part]:
+    def _turn_ended(self, event: TurnFinished) -> list[Part]:
         self.ends_without_plan = event.subtype == "success" and not self._planned
         if self.ends_without_plan and reads_as_plan(event.result):
             self.plan_in_words = event.result
         own_ms = max(0, event.duration_ms - round(self._waited * 1000))
         event = msgspec.structs.replace(event, duration_ms=own_ms)
-        left = self._tasks_left() if self._tasks_changed else []
-        return [*self._reasoning_row(), *self._cut_off(), *left, ("closing", closing(event))]
+        tasks = self._open_tasks() if self._tasks_changed else []
+        return [*self._thinking_row(), *self._stopped_calls(), *tasks, ("closing", closing(event))]
 
-    def _tasks_left(self) -> list[Part]:
-        """Return the whole task list, for the scrollback, if a task is not done."""
+    def _open_tasks(self) -> list[Part]:
+        """Return the whole task list, for the scrollback, unless all tasks are done."""
         return [("tool", Gutter(self.tasks, mark="  ", words=True))] if self.tasks else []
 
     def _update_tasks(self, title: str, event: ToolFinished) -> list[Part]:
-        """Update the task list and return its progress; without a live view, the whole list."""
+        """Keep the task list for the live area, or print it whole if there is no live area."""
         rows = visible(event.display)
         is_left = any(row[:1] in _TASK_SIGNS[1:] for row in rows.split("\n"))
         self.tasks, self._tasks_changed = rows if is_left else "", True
         head = clipped(("● ", "green"), (one_line(title.removeprefix(f"{UPDATE_TASKS} "), 300), ""))
         parts: list[Part] = [("tool", head)]
-        return parts if self._shows_live else [*parts, *self._tasks_left()]
+        return parts if self._shows_live else [*parts, *self._open_tasks()]
 
     def _task_rows(self, columns: int, rows: int) -> list[Line]:
-        """Return the task list's rows that fit: the current task and those that follow."""
+        """Return the rows of the task list that fit: from the one before the current task on."""
         tasks = self.tasks.split("\n") if self.tasks else []
         doing = next((i for i, row in enumerate(tasks) if row[:1] != _TASK_SIGNS[0]), 0)
         first = max(0, min(doing - 1, len(tasks) - rows))
@@ -240,20 +240,20 @@ class TurnView:
         ]
 
     def decided(self, tool_name: str, *, allowed: bool) -> None:
-        """Note the user's decision on a change that they were shown."""
+        """Note the user's decision about what this tool proposed."""
         self._decided[tool_name] = allowed
 
     def _start(self, event: ToolStarted) -> list[Part]:
         self._calls[event.tool_call_id] = _Call(event, self._clock(), self._waited)
         self._planned |= event.name == PresentPlan.name
-        return self._reasoning_row()
+        return self._thinking_row()
 
     def _progress(self, event: ToolProgress) -> None:
         if call := self._calls.get(event.tool_call_id):
             call.printed = event
 
-    def _end(self, event: ToolFinished) -> tuple[str, ToolFinished]:
-        """Return a call's title, and its event with a duration without the waits for the user."""
+    def _close_call(self, event: ToolFinished) -> tuple[str, ToolFinished]:
+        """Remove a finished call; return its title, and the event less the wait for the user."""
         call = self._calls.pop(event.tool_call_id, None)
         if call is None:
             return event.name, event
@@ -261,19 +261,19 @@ class TurnView:
         own_ms = max(0, event.duration_ms - waited_ms)
         return call.started.title, msgspec.structs.replace(event, duration_ms=own_ms)
 
-    def _finished(self, event: ToolFinished) -> list[Part]:
-        title, event = self._end(event)
+    def _tool_finished(self, event: ToolFinished) -> list[Part]:
+        title, event = self._close_call(event)
         allowed = self._decided.pop(event.name, None)
         if event.name == RUN_COMMAND and (
             event.exit_code is not None or _STOPPED.match(event.text)
         ):
             return [("tool", command_block(title.removeprefix(f"{RUN_COMMAND} "), event))]
         if allowed is False and not event.success:
-            return []  # the user's answer is shown already
+            return []  # the decision has been printed
         if event.name == UPDATE_TASKS and event.success:
             return self._update_tasks(title, event)
         if change := edit_result(event, asked=allowed is not None):
-            # A change that needed no approval is set apart, like a question with a change.
+            # Like a proposal, a change that needed no approval is set apart by blank lines.
             return [("note" if allowed is None else "closing", change)]
         if allowed is not None:
             mark = "  ✓ " if event.success else "  ✗ "
@@ -282,8 +282,8 @@ class TurnView:
             return [("closing", Gutter(text, mark=mark, style=style, words=True))]
         return [("tool", tool_title(title, success=not event.failed)), ("tool", tool_result(event))]
 
-    def _cut_off(self) -> list[Part]:
-        """Return the calls that were stopped by the end of the turn."""
+    def _stopped_calls(self) -> list[Part]:
+        """Remove the calls that were still running when the turn ended; return their parts."""
         parts: list[Part] = []
         for call in self._calls.values():
             if self._decided.pop(call.started.name, None) is not False:
@@ -293,43 +293,43 @@ class TurnView:
         return parts
 
     def live(self, columns: int, rows: int) -> list[Line]:
-        """Return the live view: the end of the open block, running calls, tasks and status."""
+        """Return the live area: the end of the open block, running calls, tasks and status."""
         below: list[Line] = []
-        # While a question is shown, it names the call that has not started yet.
+        # While the user is asked, the question already names the call that is waiting for approval.
         asked = self._paused_at is not None
         running = [call for call in self._calls.values() if call.printed or not asked]
         for call in running[: max(1, rows - 2)]:
-            below += self._running(call, columns, rows - len(below) - 2)
+            below += self._call_rows(call, columns, rows - len(below) - 2)
         below += self._task_rows(columns, max(0, min(_TASK_ROWS, (rows - len(below) - 2) // 2)))
         below.append((("dim", self._status(columns)),))
         room = rows - len(below) - 2
         shown = self._stream.rows(columns, room) if room > 0 else []
         return [(), *shown, (), *below] if shown else [(), *below][-rows:]
 
-    def _running(self, call: _Call, columns: int, rows: int) -> list[Line]:
-        """Return the rows of a running call: its title, and the end of its output."""
+    def _call_rows(self, call: _Call, columns: int, rows: int) -> list[Line]:
+        """Return the rows of a running call: its title and the end of its output."""
         now = self._clock() if self._paused_at is None else self._paused_at
         lasts_s = now - call.begun - (self._waited - call.waited)
-        if call.printed is None and lasts_s < _RUNNING_AFTER_S:
-            return []  # it may still wait for approval
+        if call.printed is None and lasts_s < _SHOW_AFTER_S:
+            return []
         title = call.started.title.removeprefix(f"{RUN_COMMAND} ")
         head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
         if call.printed is None:
             return [head]
-        said = f"{duration(int(lasts_s) * 1000)} · {counted(call.printed.lines, 'line')}"
-        room = columns - 4 - display_width(said)
-        if room >= _MIN_TITLE:
-            head = (*head[:1], ("", one_line(title, room)), ("dim", f"  {said}"))
+        progress = f"{duration(int(lasts_s) * 1000)} · {counted(call.printed.lines, 'line')}"
+        room = columns - 4 - display_width(progress)
+        if room >= _LEAST_TITLE:
+            head = (*head[:1], ("", one_line(title, room)), ("dim", f"  {progress}"))
         tail = [line for line in visible(call.printed.tail).split("\n") if line.strip()]
         shown = tail[-min(_TAIL_ROWS, max(0, rows - 1)) :] if rows > 1 else []
         return [head, *((("dim", f"  │ {clip_to_width(line, columns - 4)}"),) for line in shown)]
 
     def pause(self) -> None:
-        """Stop the clock while the turn waits for the user."""
+        """Stop the clock while the user is asked something."""
         self._paused_at = self._clock()
 
     def go_on(self) -> None:
-        """Restart the clock."""
+        """Resume the clock after `pause`."""
         if self._paused_at is not None:
             self._waited += self._clock() - self._paused_at
             self._paused_at = None
@@ -341,7 +341,7 @@ class TurnView:
             return _retry_text(self._retry, self._retry_at - self._clock(), columns)
         if self._calls:
             doing = "working"
-        elif self._reasoning_since is not None:
+        elif self._thinking_since is not None:
             doing = "thinking"
         else:
             doing = "answering" if self._answering else self._waiting
@@ -350,13 +350,16 @@ class TurnView:
 
 
 def reads_as_plan(answer: str) -> bool:
-    """Return whether an answer has numbered steps, or bullet points and the word `plan`."""
+    """Return whether an answer has two numbered steps, or two bullets and the word "plan"."""
     points = _BULLET.findall(answer) if re.search(r"(?i)\bplan\b", answer) else []
     return max(len(_STEP.findall(answer)), len(points)) > 1
 
 
 def _retry_text(retry: RetryWaiting, left_s: float, columns: int) -> str:
-    """Return the reason for a retry, its number and its time; the reason is clipped to fit."""
+    """Return a row with the reason, the number of the next try and the seconds until then.
+
+    In a narrow window the keys are left out, and the reason is shortened.
+    """
     soon = f" in {math.ceil(left_s)} s" if left_s > 0 else ""
     tries = f" · try {retry.attempt} of {retry.most}{soon}"
     reason = one_line(retry.reason, max(1, columns - len(tries)))
@@ -366,38 +369,38 @@ def _retry_text(retry: RetryWaiting, left_s: float, columns: int) -> str:
 
 
 def _retry_notice(retry: RetryWaiting) -> Notice:
-    text = _retry_text(retry, retry.wait_s, _PLAIN_CELLS).removesuffix(" · Esc stops")
+    text = _retry_text(retry, retry.wait_s, _PLAIN_WIDTH).removesuffix(" · Esc stops")
     return Notice(level="warning", text=text)
 
 
 class CommandView(TurnView):
-    """Shows the turn of a user's own command: its output and exit status."""
+    """Shows the turn of a command that the user ran: its output, and how it ended."""
 
     _waiting = "working"
-    _is_shown = False
+    _result_shown = False
 
     def show(self, event: Event) -> list[Part]:
-        """Update the live view, and return the parts to print now."""
+        """Return the parts to print for an event."""
         match event:
             case ToolStarted():
                 self._start(event)
             case ToolProgress():
                 self._progress(event)
             case ToolFinished():
-                _, event = self._end(event)
-                self._is_shown = True
+                _, event = self._close_call(event)
+                self._result_shown = True
                 return [("closing", command_result(event))]
             case Notice():
                 return [("notice", notice(event))]
-            case TurnFinished() if event.is_error and not self._is_shown:
+            case TurnFinished() if event.is_error and not self._result_shown:
                 return [("closing", closing(event))]
         return []
 
 
 class Approvals:
-    """The chat's approver: shows a proposal, and waits for y, n, a or a reason.
+    """The chat's approver: shows a proposal and asks the user to decide.
 
-    A folded proposal can't be allowed unseen: a yes shows it in full, and asks again.
+    A folded proposal can't be approved unread: a yes shows all of it and asks again.
     """
 
     def __init__(
@@ -408,37 +411,38 @@ class Approvals:
     ) -> None:
         self._output = output
         self._stop = stop
-        self._keep = keep
-        """Puts rules into effect in a place, given as a key of `PLACES`."""
+        self._keep_rules = keep
+        """Adds rules in the place that a key of `PLACES` names."""
 
     async def __call__(self, proposal: Proposal) -> Decision:
-        """Ask about a proposal; Ctrl-C, Esc and Ctrl-D refuse it and stop the turn."""
+        """Ask the user; Ctrl-C, Esc and Ctrl-D deny the proposal and stop the turn."""
         shown = ProposalBlock(proposal)
-        # Check before printing, so that resizing in between can only add a question.
+        # Computed before printing: if the window is resized in between, the user is asked twice
+        # rather than too little.
         folded = shown.is_folded(self._output.width)
         self._output.show(shown)
-        return await self._decide_and_show(proposal, folded=folded)
+        return await self._ask_and_report(proposal, folded=folded)
 
-    async def plan_in_words(self, told: str) -> Decision:
-        """Ask about a plan that was given in the answer above."""
-        plan = Proposal(tool_name=PresentPlan.name, title="", kind="plan", body=told)
-        return await self._decide_and_show(plan, folded=False)
+    async def plan_in_words(self, text: str) -> Decision:
+        """Ask about a plan that has been printed as the model's answer."""
+        plan = Proposal(tool_name=PresentPlan.name, title="", kind="plan", body=text)
+        return await self._ask_and_report(plan, folded=False)
 
-    async def _decide_and_show(self, proposal: Proposal, *, folded: bool) -> Decision:
+    async def _ask_and_report(self, proposal: Proposal, *, folded: bool) -> Decision:
         decision = await self._decide(proposal, folded=folded)
         if outcome := _outcome(decision, proposal):
             self._output.show(outcome, "closing")
         return decision
 
     async def _decide(self, proposal: Proposal, *, folded: bool) -> Decision:
-        """Ask until there is a decision: leaving the question after `r`, `c` or `p` asks again."""
+        """Ask until the user has decided; leaving a follow-up (`r`, `c`, `p`, `o`) asks again."""
         is_plan = proposal.kind == "plan"
         while True:
             answer = await self._ask(_question(proposal, folded))
             if folded and answer in ("y", "a", "p", "v"):
                 self._output.show(ProposalBlock(proposal, folds=False))
-                said = "That is all of it. Please answer."
-                self._output.show(Gutter(said, mark="  ", style="bold", words=True), "closing")
+                note = "That is all of it. Please answer."
+                self._output.show(Gutter(note, mark="  ", style="bold", words=True), "closing")
                 folded = False
                 continue
             match answer:
@@ -447,7 +451,7 @@ class Approvals:
                 case "y" | "a":
                     return Decision(True, remember=answer == "a")
                 case "p":
-                    if decision := await self._ask_permanent(proposal):
+                    if decision := await self._ask_rule(proposal):
                         return decision
                 case "o" if proposal.outside:
                     if decision := await self._ask_outside(proposal.outside):
@@ -455,9 +459,9 @@ class Approvals:
                 case "r" | "c":
                     reason = await self._ask(ChatQuestion(_TEXT_QUESTIONS[answer]))
                     if reason is not None:
-                        said = reason.strip()
-                        changes = is_plan and bool(said)
-                        return Decision(False, reason=said or _REFUSED, changes=changes)
+                        reason = reason.strip()
+                        changes = is_plan and bool(reason)
+                        return Decision(False, reason=reason or _REFUSED, changes=changes)
                 case "n":
                     return Decision(False, reason=_REFUSED)
                 case _:
@@ -468,26 +472,26 @@ class Approvals:
         return await self._output.terminal.ask(question)
 
     async def _ask_outside(self, proposal: Proposal) -> Decision | None:
-        """Ask how long a command may leave the sandbox; return None if the user goes back."""
-        good = [("p", "permanently …")] if proposal.for_good else []
-        choices = (("y", "yes"), ("n", "no"), ("a", f"always: {proposal.always}"), *good)
+        """Ask whether a command may leave the sandbox, and for how long; None for back."""
+        permanent = [("p", "permanently …")] if proposal.for_good else []
+        choices = (("y", "yes"), ("n", "no"), ("a", f"always: {proposal.always}"), *permanent)
         while (answer := await self._ask(ChatQuestion(_OUTSIDE_QUESTION, choices))) == "p":
-            if decision := await self._ask_permanent(proposal):
+            if decision := await self._ask_rule(proposal):
                 return decision
         if answer is None:
             return None
         return Decision(answer != "n", remember=answer == "a", reason=_REFUSED * (answer == "n"))
 
-    async def _ask_permanent(self, proposal: Proposal) -> Decision | None:
-        """Ask which rule to add permanently; return None if the user goes back."""
+    async def _ask_rule(self, proposal: Proposal) -> Decision | None:
+        """Ask which rules to save, and where; None for back."""
         offers = {str(i): rules for i, rules in enumerate(proposal.for_good, 1)}
         choices = [(key, " + ".join(rules)) for key, rules in offers.items()]
-        question = ChatQuestion(_PERMANENT, (*choices, ("o", "only this once"), ("n", "no")))
+        question = ChatQuestion(_RULE_QUESTION, (*choices, ("o", "only this once"), ("n", "no")))
         while (answer := await self._ask(question)) in offers:
-            told = " + ".join(offers[answer])
-            where = await self._ask(ChatQuestion(f"Where is {told} allowed?", (*PLACES.items(),)))
+            rules = " + ".join(offers[answer])
+            where = await self._ask(ChatQuestion(f"Where is {rules} allowed?", (*PLACES.items(),)))
             if where is not None:
-                self._keep(offers[answer], where)
+                self._keep_rules(offers[answer], where)
                 return Decision(True)
         if answer == "n":
             return Decision(False, reason=_REFUSED)
@@ -507,16 +511,16 @@ def _question(proposal: Proposal, folded: bool) -> ChatQuestion:
         ("r", "reason"),
         ("v", folded and "view all"),
     )
-    label = _LABELS[proposal.kind] + (_FOLDED if folded else "")
-    # A proposal with a warning must not be allowed by Enter alone.
+    label = _LABELS[proposal.kind] + (_FOLDED_NOTE if folded else "")
+    # Enter alone must not allow anything that has a warning.
     chosen = "v" if folded else "" if proposal.warnings else "y"
     return ChatQuestion(label, tuple((key, str(word)) for key, word in given if word), chosen)
 
 
 class ProposalBlock:
-    """A proposal with all hidden characters revealed; a fold shows how much it leaves out.
+    """A proposal as it is printed: no character is hidden, and a fold says how much it leaves out.
 
-    Each row has a margin, so that the content can't pass for ragmem's own output.
+    Each row has a margin, so that the content can't pass for the chat's own output.
     """
 
     def __init__(self, proposal: Proposal, *, folds: bool = True) -> None:
@@ -529,7 +533,7 @@ class ProposalBlock:
             )
 
     def is_folded(self, width: int) -> bool:
-        """Return whether a part is left out at this width, in cells."""
+        """Return whether a part of the proposal is folded at a width in cells."""
         return self._change is not None and self._change.is_folded(width)
 
     def __rich_console__(self, _: Console, __: ConsoleOptions) -> RenderResult:
@@ -551,16 +555,16 @@ class ProposalBlock:
 
 
 def _outcome(decision: Decision, proposal: Proposal) -> RenderableType | None:
-    """Return a row with the decision; None if the call's result or the turn's end shows it."""
+    """Return the row that reports a decision; None where other output will report it."""
     if decision.reason == STOPPED or (decision.allowed and not decision.remember):
-        return None  # the end of the turn says so, or the call's
+        return None  # reported by the end of the turn, or of the call
     style = "red"
     if decision.allowed:
         chosen = (decision.outside and proposal.outside) or proposal
-        told, style = f"always: {chosen.always}", "green"
+        text, style = f"always: {chosen.always}", "green"
     else:
         how = "refused" if proposal.kind == "plan" else "denied"
         if decision.changes:
             how, style = "to be changed", "yellow"
-        told = f"✗ {how}" + ("" if decision.reason == _REFUSED else f": {reveal(decision.reason)}")
-    return Gutter(told, mark="  ", style=style, words=True)
+        text = f"✗ {how}" + ("" if decision.reason == _REFUSED else f": {reveal(decision.reason)}")
+    return Gutter(text, mark="  ", style=style, words=True)

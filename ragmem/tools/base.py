@@ -227,7 +227,7 @@ async def answer_to(proposal: Proposal, approver: Approver) -> Decision:
         raise Unanswered(*error.args) from None
     except OSError as error:
         why = error.strerror or error
-        text = f"The person could not be asked: {why}. Nothing was done."
+        text = f"The user could not be asked: {why}. Nothing was done."
         raise ToolFailure(text, denied=True) from None
 
 

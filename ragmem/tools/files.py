@@ -172,7 +172,7 @@ class _Editing(AgentTool):
             raise workspace.stale(shown)
         return data
 
-    async def _put(
+    async def _write(
         self, given: str, target: Target, old: bytes | None, new: bytes, done: str
     ) -> ToolOutput:
         """Write what the user approves; without `old` content, create a new file."""
@@ -235,7 +235,7 @@ class CreateFile(_Editing):
             raise _exists(shown)
         with plain_failures(shown):
             new = _text(params.content).encode()
-            return await self._put(params.path, target, None, new, f"Created {shown}")
+            return await self._write(params.path, target, None, new, f"Created {shown}")
 
 
 class WriteFile(_Editing):
@@ -258,7 +258,7 @@ class WriteFile(_Editing):
         with plain_failures(shown):
             if not target.exists:
                 new = content.encode()
-                return await self._put(params.path, target, None, new, f"Created {shown}")
+                return await self._write(params.path, target, None, new, f"Created {shown}")
             old = await self._load_seen(target, shown)
             before = decode(old)
             if before.crlf:
@@ -266,7 +266,7 @@ class WriteFile(_Editing):
             new = _encode(before, content, shown)
             if new == old:
                 raise ToolFailure(f"{shown} already has exactly this text; nothing was written.")
-            return await self._put(params.path, target, old, new, f"Wrote {shown}")
+            return await self._write(params.path, target, old, new, f"Wrote {shown}")
 
 
 class EditFile(_Editing):
@@ -294,7 +294,7 @@ class EditFile(_Editing):
             before = decode(old)
             changed, where = _replaced(before.text, params)
             new = _encode(before, changed, shown)
-            return await self._put(params.path, target, old, new, f"Edited {shown} at {where}")
+            return await self._write(params.path, target, old, new, f"Edited {shown} at {where}")
 
 
 def _replaced(text: str, params: EditFile.Params) -> tuple[str, str]:

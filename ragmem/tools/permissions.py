@@ -321,7 +321,7 @@ class PermissionRules:
                         return text
         except TooMuch:
             raise ToolFailure(
-                f"The person's rule {next(iter(rules))} forbids reading some files, and this "
+                f"The user's rule {next(iter(rules))} forbids reading some files, and this "
                 "command may name more files than can be checked against it, so nothing was run. "
                 "Use a shorter command, or no wildcards (* ? [ ]) over large folders.",
                 denied=True,
@@ -357,7 +357,7 @@ class PermissionRules:
         rules = self._denials(tool)
         return next((text for text, rule in rules if not (rule.pattern and asks)), "")
 
-    def for_no_tool(self, known: Container[str]) -> list[str]:
+    def for_unknown_tools(self, known: Container[str]) -> list[str]:
         """Return the rules for unknown tools: not ragmem's own, in `known`, or a server's."""
         written = [*self.allow, *self.allow_here, *self.flags, *self._deny_texts]
         named = [(text, read_rule(text).tool) for text in dict.fromkeys(written)]
@@ -455,7 +455,7 @@ class Permissions:
         if not target.inside:
             raise _denied(
                 f"{show_name(str(target.real))} is outside the working directory and can't be "
-                "written. The person can add its folder with --add-dir."
+                "written. The user can add its folder with --add-dir."
             )
         return target
 
@@ -608,7 +608,7 @@ def _link_warning(given: str, target: Target) -> tuple[str, ...]:
 def _refuse_denied(rule: str) -> None:
     if rule:
         raise _denied(
-            f"The person's rule {rule} denies this, and nothing was done. Only they can change it."
+            f"The user's rule {rule} denies this, and nothing was done. Only they can change it."
         )
 
 

@@ -41,7 +41,7 @@ class UpdateTasks(AgentTool):
 
     name = UPDATE_TASKS
     description = (
-        "Keep a task list for work of three or more steps: the person sees it, and the next "
+        "Keep a task list for work of three or more steps: the user sees it, and the next "
         "session knows what is open. Send the whole list when you make it, and whenever you start "
         "a task (one at a time) or finish one."
     )
@@ -96,7 +96,7 @@ class PresentPlan(AgentTool):
 
     name = "present_plan"
     description = (
-        "In plan mode: show your plan to the person, who approves it, asks for changes or rejects "
+        "In plan mode: show your plan to the user, who approves it, asks for changes or rejects "
         "it. Read all that it needs first. Approval ends plan mode."
     )
 
@@ -144,16 +144,16 @@ class PresentPlan(AgentTool):
         if not decision.allowed:
             why = f": {decision.reason}" if decision.reason else ""
             message = (
-                f"The person wants the plan changed{why}. Revise it and present it again."
+                f"The user wants the plan changed{why}. Revise it and present it again."
                 if why and decision.changes
-                else f"The person rejected the plan{why}. Nothing was done. Don't present it again "
+                else f"The user rejected the plan{why}. Nothing was done. Don't present it again "
                 "until they say what they want."
             )
             raise ToolFailure(message, denied=True, final=True)
         self._mode.value = decision.mode or "default"
         written = await self._remember(params.decision)
         return ToolOutput(
-            text="The person approved the plan, and plan mode has ended. Carry it out now, step "
+            text="The user approved the plan, and plan mode has ended. Carry it out now, step "
             f"by step; if it has three or more steps, keep a task list with {UPDATE_TASKS}.",
             display="approved",
             data={"mode": self._mode.value},

@@ -425,11 +425,11 @@ class Sandbox:
         unreached = self.settings.network != "all" and _UNREACHABLE.search(output)
         if not unreached and not _REFUSALS.search(output):
             return ""
-        outside = "Only the person can change that (sandbox.mode is `required`)."
+        outside = "Only the user can change that (sandbox.mode is `required`)."
         if self.settings.mode != "required":
             outside = (
                 "If that is why it failed and there is no way around it, call run_command again "
-                "with `outside_sandbox` saying why: the person is asked."
+                "with `outside_sandbox` saying why: the user is asked."
             )
         apart = (
             "What runs outside it can only be reached from outside. " if self.keeps_ports else ""
@@ -443,7 +443,7 @@ class Sandbox:
     @contextmanager
     def confining(self, argv: list[str], roots: Sequence[Path]) -> Iterator[Confined]:
         """Yield how to start a command that writes in `roots`; raises OSError if that can't be."""
-        rules, program = self._rules(roots), str(self.mechanism.program)
+        rules, program = self._confinement(roots), str(self.mechanism.program)
         environ = {"TMPDIR": str(rules.temporary)}
         if self.mechanism.kind == "sandbox-exec":
             yield Confined([program, "-p", profile(rules), *argv], environ=environ)
@@ -461,7 +461,7 @@ class Sandbox:
             opened.callback(os.close, files)
             yield Confined(argv, (calls, files), f"{files},{calls}", environ)
 
-    def _rules(self, roots: Sequence[Path]) -> Confinement:
+    def _confinement(self, roots: Sequence[Path]) -> Confinement:
         write = [*roots, *_existing(self.settings.write)]
         kept = [path for root in roots for path in protected_in(root)]
         denied = self._permission_rules.hidden_in(roots[0], roots) if roots else set()
@@ -644,16 +644,16 @@ def _bubblewrap(rules: Confinement, calls: int) -> list[str]:
 def _rights(rules: Confinement) -> Iterator[tuple[Path, int]]:
     hidden = {*rules.hidden, _TMP, Path("/dev")}
     yield Path("/"), NAMES
-    for path in _around(Path("/"), hidden):
+    for path in _paths_without(Path("/"), hidden):
         yield path, READ
     for device in _DEVICES:
         yield Path(device), DEVICE
     for folder in (*rules.write, rules.temporary):
-        for path in _around(folder, set(rules.hidden)):
+        for path in _paths_without(folder, set(rules.hidden)):
             yield path, WRITE
 
 
-def _around(folder: Path, without: set[Path]) -> Iterator[Path]:
+def _paths_without(folder: Path, without: set[Path]) -> Iterator[Path]:
     """Yield the folder, or, if excluded paths lie in it, the entries around those, recursively."""
     inside = {path for path in without if path.is_relative_to(folder)}
     if not inside:
@@ -661,7 +661,7 @@ def _around(folder: Path, without: set[Path]) -> Iterator[Path]:
     elif folder not in inside:
         for entry in _entries(folder):
             if not entry.is_symlink():
-                yield from _around(entry, inside)
+                yield from _paths_without(entry, inside)
 
 
 # --- macOS ----------------------------------------------------------------------

@@ -28,7 +28,7 @@ def require_ripgrep(roots: Sequence[Path]) -> Path:
     if found is None:
         raise ToolFailure(
             "ripgrep (rg) is not installed, so searching does not work. "
-            "Tell the person to run `ragmem doctor`."
+            "Tell the user to run `ragmem doctor`."
         )
     return found
 

@@ -89,7 +89,7 @@ class RunCommandParams(Arguments, frozen=True):
     outside_sandbox: Annotated[
         str,
         arg(
-            "Why it must run outside the sandbox, if the sandbox has refused it; the person is "
+            "Why it must run outside the sandbox, if the sandbox has refused it; the user is "
             "asked, and reads this.",
             500,
         ),
@@ -137,7 +137,7 @@ class RunCommand(AgentTool):
         self._outputs = outputs
         self._commands = commands
         self.description = (
-            "Run a command with bash in the working directory; the person is asked first. Each "
+            "Run a command with bash in the working directory; the user is asked first. Each "
             "call is a fresh shell without stdin or terminal: only files carry over, and what it "
             "leaves running is stopped when it ends. "
             f"It is stopped after {commands.timeout_s:g} s unless `timeout` says "
@@ -197,7 +197,7 @@ class RunCommand(AgentTool):
             # Report what it had printed as its result; the caller handles the end of the turn.
             unknown = ", but not everything it started has ended yet"
             rest = _unstopped(ended[0]) if ended else unknown
-            why = "Stopped as ragmem exited" if ENDED in error.args else "Stopped by the person"
+            why = "Stopped as ragmem exited" if ENDED in error.args else "Stopped by the user"
             raise ToolFailure(f"{why}{rest}.\n{output.text().rstrip()}") from None
         except OSError as error:
             raise ToolFailure(f"The command could not be started: {error}.") from None
@@ -448,7 +448,7 @@ def _guarded(
         guard, started = process.pid, subprocess_guard.started_at(process.pid)
 
         def find() -> list[int]:
-            return subprocess_guard.belonging(guard, started, mark) or []
+            return subprocess_guard.processes_of(guard, started, mark) or []
 
         try:
             reason = _pump(process.stdout.fileno(), ours, guard, timeout_s, output, stop, look)
@@ -469,14 +469,14 @@ def _guarded(
             output.close()
     status, leftovers = map(int, answer.split()) if answer else (None, 0)
     named = tuple(f"{pid} ({one_line(subprocess_guard.name_of(pid), 40)})" for pid in left)
-    is_seen = subprocess_guard.belonging(guard, started, mark) is not None
+    is_seen = subprocess_guard.processes_of(guard, started, mark) is not None
     return Ended(reason, status, leftovers, named if is_seen else None)
 
 
 def _reap_guard(guard: "subprocess.Popen[bytes]") -> None:
     """Wait for the guard to exit, but kill one that can't."""
     deadline = time.monotonic() + _STOP_S
-    while guard.poll() is None and not subprocess_guard.is_held(guard.pid):
+    while guard.poll() is None and not subprocess_guard.is_stopped(guard.pid):
         if time.monotonic() > deadline:
             break
         time.sleep(0.005)
@@ -512,7 +512,7 @@ def _pump(
                 return "endless"
         elif line.fileno() in ready:
             return "exit"
-        if subprocess_guard.is_held(guard):
+        if subprocess_guard.is_stopped(guard):
             return "held"
         if time.monotonic() > deadline:
             return "timeout"
@@ -522,7 +522,7 @@ def _pump(
 def _guard_answer(line: socket.socket, guard: int) -> bytes:
     line.settimeout(_TICK_MS / 1000)
     deadline = time.monotonic() + _STOP_S
-    while time.monotonic() < deadline and not subprocess_guard.is_held(guard):
+    while time.monotonic() < deadline and not subprocess_guard.is_stopped(guard):
         try:
             return line.recv(64)
         except TimeoutError:

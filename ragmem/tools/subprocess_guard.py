@@ -73,7 +73,7 @@ def main(mark: str, confined: str, *argv: str) -> int:
 
     def find() -> list[int]:
         reap(shell)
-        found = belonging(os.getpid(), started, int(mark))
+        found = processes_of(os.getpid(), started, int(mark))
         return ([-shell] if group_exists(shell) else []) if found is None else found
 
     leftovers = 0 if stopped else len(wait_for_end(find))
@@ -196,7 +196,7 @@ def send(pids: list[int], number: int) -> None:
             continue
 
 
-def belonging(guard: int, started: int, mark: int) -> list[int] | None:
+def processes_of(guard: int, started: int, mark: int) -> list[int] | None:
     """Find all processes that descend from the guard or have the mark, with their descendants.
 
     The guard itself is excepted; `started` tells it from a later process with the same pid. Returns
@@ -209,10 +209,10 @@ def belonging(guard: int, started: int, mark: int) -> list[int] | None:
     children: dict[int, list[int]] = {}
     waiting = []
     for pid in map(int, filter(str.isdigit, names)):
-        state, parent, start = look_at(pid)
+        state, parent, start = stat_of(pid)
         if state not in ("", "Z", "X"):
             children.setdefault(parent, []).append(pid)
-            if (pid == guard and start == started) or (start >= started and bears(pid, mark)):
+            if (pid == guard and start == started) or (start >= started and has_mark(pid, mark)):
                 waiting.append(pid)
     found = set(waiting)
     while waiting:
@@ -222,7 +222,7 @@ def belonging(guard: int, started: int, mark: int) -> list[int] | None:
     return sorted(found - {guard, os.getpid()})
 
 
-def look_at(pid: int) -> tuple[str, int, int]:
+def stat_of(pid: int) -> tuple[str, int, int]:
     """Return a process's state, parent and start time in ticks; state "" if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -234,15 +234,15 @@ def look_at(pid: int) -> tuple[str, int, int]:
 
 def started_at(pid: int) -> int:
     """Return when a process started, in the system's ticks; 0 if unknown."""
-    return look_at(pid)[2]
+    return stat_of(pid)[2]
 
 
-def is_held(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     """Return whether a process was stopped (SIGSTOP), so that it can't do anything."""
-    return look_at(pid)[0] == "T"
+    return stat_of(pid)[0] == "T"
 
 
-def bears(pid: int, mark: int) -> bool:
+def has_mark(pid: int, mark: int) -> bool:
     """Return whether a process has the mark."""
     if not mark:
         return False

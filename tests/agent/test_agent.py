@@ -298,7 +298,7 @@ async def test_a_command_that_is_not_allowed_is_not_asked_about_again_and_again(
 
     async def refuse(proposal: Proposal) -> Decision:
         asked_about.append(proposal)
-        return Decision(False, reason="the person refused")
+        return Decision(False, reason="the user refused")
 
     toolset = standard_toolset(Workspace(bench.folder), data_dir=tmp_path / "d", approver=refuse)
     deploys = calls("run_command", command="make deploy")
@@ -528,7 +528,7 @@ async def test_stopping_at_one_of_several_questions_asks_no_other(
         asked.append(proposal)
         await asyncio.sleep(0.01)  # the others ask meanwhile
         agent.interrupt()
-        return Decision(False, reason="the person refused")
+        return Decision(False, reason="the user refused")
 
     toolset = standard_toolset(Workspace(bench.folder), data_dir=tmp_path / "d", approver=leave)
     name = "path" if tool == "read_file" else "command"
@@ -539,7 +539,7 @@ async def test_stopping_at_one_of_several_questions_asks_no_other(
     assert (finished.subtype, len(asked), len(llm.requests)) == ("interrupted", 1, 1)
     turn = await bench.turn(agent)
     (refused,) = [c for c in turn.tool_calls if c.result]
-    assert "the person refused. Nothing was done." in (refused.error or "")
+    assert "the user refused. Nothing was done." in (refused.error or "")
 
 
 @pytest.mark.parametrize(
@@ -612,7 +612,7 @@ async def test_where_the_person_can_not_be_asked_the_file_is_not_blamed(
     agent, _ = await bench.agent([makes, Says("ok")], toolset=toolset)
     await agent.send("go")
     (call,) = (await bench.turn(agent)).tool_calls
-    assert call.error == "The person could not be asked: Input/output error. Nothing was done."
+    assert call.error == "The user could not be asked: Input/output error. Nothing was done."
 
 
 async def test_interrupted_effect_is_known_and_not_repeated(bench: Bench) -> None:

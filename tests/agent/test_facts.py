@@ -115,7 +115,7 @@ async def test_a_rule_of_turn_1_stands_in_turn_10_and_after_a_resume(bench: Benc
     (system,) = systems
     assert system.endswith(f"\n- {rule}")
     # Without the rule nothing else in it differs.
-    assert system_of(llm.requests[0]) == system[: system.rindex("\n\nThe person's rules")]
+    assert system_of(llm.requests[0]) == system[: system.rindex("\n\nThe user's rules")]
     last = llm.requests[-1].messages
     assert all(rule not in message.text for message in last[1:])
     # Another process goes on with the session.
@@ -191,7 +191,7 @@ async def test_a_store_that_is_slow_to_open_costs_no_rule(
 
 
 async def test_an_unpinned_one_leaves(bench: Bench) -> None:
-    """Pinned and unpinned by the person; the rest of the message stays."""
+    """Pinned and unpinned by the user; the rest of the message stays."""
     facts = bench.memory.facts
     assert facts is not None
     session = await bench.session()
@@ -232,7 +232,7 @@ async def test_a_poisoned_file_makes_no_rule(bench: Bench) -> None:
     (evidence,) = memory.evidence
     assert (evidence.tool_name, evidence.path) == ("read_file", "NOTES.md")
     assert "evil" not in memory.content
-    assert "Only the person sets rules" in result_of(llm.requests[2])
+    assert "Only the user sets rules" in result_of(llm.requests[2])
     before = system_of(llm.requests[0])
     assert {system_of(request) for request in llm.requests} == {before}
     assert "evil" not in before

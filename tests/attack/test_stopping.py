@@ -89,7 +89,7 @@ async def test_nothing_is_left_after_ctrl_c(desk: Desk, mark: str, command: str)
     await appears(mark)
     task.cancel()
     outcome = await task
-    assert outcome.text.startswith("Stopped by the person")
+    assert outcome.text.startswith("Stopped by the user")
     if "yet" not in outcome.text:  # a machine that is too slow for that second says so
         assert not running(mark)
     await gone(mark)

@@ -450,7 +450,7 @@ def test_what_is_exported_is_imported_as_it_was(ragmem: Ragmem, tmp_path: Path) 
     assert "3 belong to projects unknown on this machine" in into.err
     there = {"RAGMEM_HOME": str(tmp_path / "another home")}
     into = done(ragmem, "import", str(file), "--yes", env=there)
-    assert "not known here" not in into.err, "they are this folder's"
+    assert "unknown on this machine" not in into.err, "they are this folder's"
     assert by_id(stored(elsewhere)) == by_id(before)
     taken = done(elsewhere, "export", "--all").json
     for each in (taken["profile"], document["profile"]):

@@ -298,11 +298,11 @@ def test_denials_are_told_with_the_way_to_allow_them(capfd: pytest.CaptureFixtur
 
 
 def test_what_no_option_allows_is_told_without_one(capfd: pytest.CaptureFixture[str]) -> None:
-    why = "The person's rule read_file(.env) denies this, and nothing was done."
+    why = "The user's rule read_file(.env) denies this, and nothing was done."
     denied = PermissionDenial("read_file", "1", "{}", final=True, reason=why)
     say_denials(ended("success", permission_denials=(denied, denied)), PermissionRules())
     assert capfd.readouterr().err == snapshot(
-        "warning: not allowed: read_file. The person's rule read_file(.env) denies this, and "
+        "warning: not allowed: read_file. The user's rule read_file(.env) denies this, and "
         "nothing was done.\n"
     )
 

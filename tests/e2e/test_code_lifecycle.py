@@ -49,7 +49,7 @@ def test_a_home_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem, has_log: b
     code, out, err = plain(run(ragmem, "search", "--code", "login", through=through), tmp_path)
     assert code == 0, err
     assert "login · function · auth.py:17-19" in out
-    assert "note: Files that are new since the last look are not found." in err
+    assert "note: The index could not be updated; files added since are not searched." in err
     assert "Read-only file system" in err
     if has_log:  # What follows does not go by the log.
         code, _, err = plain(run(ragmem, "index", through=through), tmp_path)

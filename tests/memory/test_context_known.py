@@ -125,7 +125,7 @@ def test_items_say_why_they_are_there() -> None:
     )  # fmt: skip
     (rule,) = items["Pinned"]
     assert (rule.label, rule.why, rule.record_id) == (
-        "Never push to main", "a rule of the person", RULE.memory_id,
+        "Never push to main", "a rule of the user", RULE.memory_id,
     )  # fmt: skip
     assert [item.label for item in items["User Profile"]] == ["language=French", "name=Mickael"]
 
@@ -140,7 +140,7 @@ def test_pinned_memories_stand_behind_the_instructions() -> None:
     tag = f"instructions-{mark_for('Use tabs.')}"
     assert text.endswith(
         f"The project's instructions:\n\n<{tag}>\nUse tabs.\n</{tag}>\n\n"
-        "The person's rules, to be followed in every answer:\n\n"
+        "The user's rules, to be followed in every answer:\n\n"
         "- Never push to main\n- Answer in French"
     )
 

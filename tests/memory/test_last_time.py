@@ -733,7 +733,7 @@ async def test_what_the_person_prefers_stands_in_every_request(chat: Chat, tmp_p
     await chat.told("I always want tabs. Here we use unittest.")
     await chat.knows("I always want tabs", kind="preference", scope="user")
     await chat.knows("Tests use unittest", kind="preference", scope="project")
-    heading = "## What the Person Prefers"
+    heading = "## What the User Prefers"
     request = await chat.request("Write a function that counts tabs.", chat.session)
     assert "] I always want tabs" not in request, "the conversation says it"
     request = await chat.request("Write a function.")

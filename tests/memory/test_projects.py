@@ -268,7 +268,7 @@ def test_the_persons_own_instructions_go_before_the_projects(tmp_path: Path) -> 
         file.write_text(text)
     (own.parent / "style.md").write_text("No jargon.")
     text = find_instructions(project, project, own).text
-    assert 'From the person\'s own "AGENTS.md"' in text
+    assert 'From the user\'s own "AGENTS.md"' in text
     assert text.index("Be brief.") < text.index("No jargon.") < text.index("Use tabs.")
 
 

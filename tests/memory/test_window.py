@@ -292,7 +292,7 @@ def test_it_is_replayed_as_the_persons_message() -> None:
     assert asked.role == "user"
     assert asked.text.startswith("!make check\n\n<output-")
     assert "Exit code 2\nno rule\n</output-" in asked.text
-    assert answered.text == "(The person ran this themselves; nothing was asked.)"
+    assert answered.text == "(The user ran this themselves; nothing was asked.)"
     assert not answered.tool_uses
 
 
@@ -319,7 +319,7 @@ def test_what_failed_is_learned_and_what_the_person_stopped_is_not() -> None:
     failed = own_command("Exit code 2\nmake: *** No rule to make target 'check'")
     (draft,) = failures(with_command(failed, exit_code=2), locate=lambda path: path)
     assert draft.content.startswith("`make check` failed")
-    stopped = with_command(own_command("Stopped by the person.\nbegun"), success=False)
+    stopped = with_command(own_command("Stopped by the user.\nbegun"), success=False)
     assert failures(stopped, locate=lambda path: path) == []
 
 
@@ -329,8 +329,8 @@ def test_what_failed_is_learned_and_what_the_person_stopped_is_not() -> None:
         "Not executed: Another call of this message was not whole.",
         "Not executed: The same run_command call was made 3 times, and each answer was the same, …",
         "Not executed: the message reached the model's output limit and may be cut off: …",
-        "The command was not allowed: the person refused. Nothing was done.",
-        "The person's rule run_command(make *) denies this, and nothing was done. Only they can.",
+        "The command was not allowed: the user refused. Nothing was done.",
+        "The user's rule run_command(make *) denies this, and nothing was done. Only they can.",
         "sandbox.mode is `required`, and there is no sandbox here: not run.",
         "There is no tool 'run_commands'. Available tools: run_command.",
         "invalid arguments: Nothing was executed; call run_command again with valid arguments.",

@@ -46,7 +46,7 @@ _MODEL = ModelInfo(name="openai/x", context_window=200_000)
 _TURN = timedelta(minutes=5)
 _RECALLED = ("Remembered Facts", "Relevant Turns", "Relevant Summaries")
 _IDS = re.compile(r"<(/?)memory-[0-9a-f]+>|\b[Ss]ession [0-9a-f]{8}\b")
-_LISTED = re.compile("## (?:Last Time|Remembered Facts|What the Person Prefers)")
+_LISTED = re.compile("## (?:Last Time|Remembered Facts|What the User Prefers)")
 _OUTDATED = re.compile(r"superseded|replaced|outdated|changed since|gone since|as it was", re.I)
 
 
@@ -293,7 +293,7 @@ def remembered_text(built: Context, prompt: str) -> str:
         "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
         for message in built.messages
     ]
-    pinned = system.partition("The person's rules")[2]
+    pinned = system.partition("The user's rules")[2]
     others[-1] = others[-1].removesuffix(prompt)
     # Made by chance: no pattern is to meet its number in them.
     return _IDS.sub("session", "\n".join([pinned, *others]))

@@ -194,8 +194,8 @@ async def test_what_is_to_be_forgotten_can_be_named_by_its_words_or_picked(chat:
 @pytest.mark.parametrize(
     ("content", "typed"),
     [
-        ("The person's name is Ana", "My name is Ana."),
-        ("The person's name is Ana", "Je m'appelle Ana, et toi ?"),
+        ("The user's name is Ana", "My name is Ana."),
+        ("The user's name is Ana", "Je m'appelle Ana, et toi ?"),
         ("The roof must be on by 6 May (2026-05-06)", "Hi. The roof  must be on by 6 May!"),
     ],
 )

@@ -64,7 +64,7 @@ def test_ctrl_c_ends_it_and_keeps_what_it_printed(house: House) -> None:
         chat.until((house.project / "printed").exists, "the command to be at work")
         chat.send(CTRL_C, prints=r"^  begun\n  ✗ Stopped by you · ")
         chat.send("and?\r", prints=r"^You stopped it\.")
-        assert "Stopped by the person.\\nbegun" in house.last_prompt()
+        assert "Stopped by the user.\\nbegun" in house.last_prompt()
         left(chat)
     first, _ = house.sessions()[0]["turns"]
     assert first["status"] == "interrupted"

@@ -54,7 +54,7 @@ def test_a_picker_that_is_left_leaves_no_row_of_it_behind(chat: FakeChat) -> Non
     )
     chat.wait_for_screen(r"^    1 turn from there on\n    no files changed$")
     chat.send(CTRL_C, shows=r"^›$")
-    assert "Back to" not in chat.text
+    assert "Rewound to" not in chat.text
     chat.send("/resume\r", shows=r"^  ▸ ")
     chat.send(f"{DOWN}\r", prints=r"^› /resume\n\n↩ Work ")
 

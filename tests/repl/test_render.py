@@ -571,7 +571,7 @@ def test_what_one_ran_says_in_the_same_words_how_it_ended_and_what_it_left() -> 
 def test_what_a_stopped_command_had_printed_keeps_its_lines() -> None:
     view = TurnView()
     view.show(ToolStarted(tool_call_id="1", name="run_command", title="run_command make"))
-    parts = view.show(ended("Stopped by the person.\none\ntwo", success=False))
+    parts = view.show(ended("Stopped by the user.\none\ntwo", success=False))
     assert [plain(part) for _, part in parts] == [
         "✗ make  Stopped by you · 1.5 s\n  ⎿ one\n    two\n"
     ]

@@ -120,7 +120,7 @@ def test_the_calls_of_a_turn_that_was_cut_off_are_shown_on_a_row_each() -> None:
     assert shown == (
         "  I look at a.py first. Then I see.\n"
         "● read_file a.py  1 import os\n"
-        "✗ edit_file a.py  interrupted before the person had answered: nothing was done\n"
+        "✗ edit_file a.py  interrupted before the user had answered: nothing was done\n"
     )
 
 

@@ -83,7 +83,7 @@ async def test_code_and_memory_together(brain: Desk) -> None:
      3	def check_token(token):
      4	    return token.fresh
 
-[memory] [ID, decision, DATE, just now, said by the person, Relevance: N%] A token is signed with EdDSA
+[memory] [ID, decision, DATE, just now, said by the user, Relevance: N%] A token is signed with EdDSA
 
 [memory] [turn 1, this session, DATE, just now, Relevance: text match]
   User: How long does a token live?

@@ -11,7 +11,7 @@ from ragmem.tools.workspace import Workspace
 
 
 def lives(pid: int) -> bool:
-    return subprocess_guard.look_at(pid)[0] not in ("", "Z", "X")
+    return subprocess_guard.stat_of(pid)[0] not in ("", "Z", "X")
 
 
 async def test_a_server_goes_on_is_read_and_is_stopped(make_desk, jobs: Jobs) -> None:

@@ -435,8 +435,8 @@ def test_rules_for_no_tool_are_known() -> None:
     rules = PermissionRules(
         ["run_command(ls)", "outside_sandbox(ls)"], ["Run_command(rm*)", "here__echo", "bash(x)"]
     )
-    assert rules.for_no_tool({"read_file"}) == ["Run_command(rm*)", "bash(x)"]
-    assert rules.for_no_tool({"bash"}) == ["Run_command(rm*)"]
+    assert rules.for_unknown_tools({"read_file"}) == ["Run_command(rm*)", "bash(x)"]
+    assert rules.for_unknown_tools({"bash"}) == ["Run_command(rm*)"]
 
 
 def test_what_is_no_rule_is_said_where_it_stands(tmp_path: Path) -> None:

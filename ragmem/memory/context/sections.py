@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ragmem.memory.context.collect import ContextRequest, Material
     from ragmem.memory.recall import Hit
 
-PINNED_HEADING = "The person's rules, to be followed in every answer:\n"
+PINNED_HEADING = "The user's rules, to be followed in every answer:\n"
 RELEVANT = {
     "turn": ("Relevant Turns", "## Relevant Past Context (Semantic Search - Turns)"),
     "summary": ("Relevant Summaries", "## Relevant Past Context (Semantic Search - Summaries)"),
@@ -360,14 +360,14 @@ class Sections:
         Those that don't fit may still be recalled as facts.
         """
         budget = self._of(self._share.preferences_percent, small=10)
-        entries = Entries(budget, "## What the Person Prefers")
+        entries = Entries(budget, "## What the User Prefers")
         rules = " | ".join(_words(each.content) for each in self._material.pinned)
         for memory in filter(self._is_news, self._material.preferences):
             if _words(memory.content) in rules:
                 continue
             day = f"[{memory.created_at:%Y-%m-%d}] " if self._native else ""
             line = f"- {day}{one_line(memory.content, _FACT_CHARS)}"
-            entries.add_memory(line, memory, why="a preference of the person")
+            entries.add_memory(line, memory, why="a preference of the user")
         return entries.part("Preferences", of=len(self._material.preferences))
 
     def _facts(self, turns: Part, told: Iterable[ContextItem]) -> Part:
@@ -577,7 +577,7 @@ def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -
     for memory in theirs:
         if memory.memory_id in chosen:
             is_rule = memory.kind == "rule"
-            why = "a rule of the person" if is_rule else "pinned by the person"
+            why = "a rule of the user" if is_rule else "pinned by the user"
             entries.add_memory(_pinned_line(memory), memory, why=why)
     left_out = [memory for memory in theirs if memory.memory_id not in chosen]
     part = entries.part("Pinned", of=len(theirs))

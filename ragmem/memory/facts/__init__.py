@@ -1,5 +1,6 @@
-"""What is told to memory and what is found in it, as values; from a draft to a memory, or to why it
-is none, and how long one lasts.
+"""The values that enter and leave the facts: drafts, outcomes, questions and hits.
+
+Also the checks that a draft must pass, its conversion to a memory, and expiry.
 """
 
 import re
@@ -17,11 +18,11 @@ from ragmem.redact import redact
 from ragmem.text import Regex, clean, one_line, relevance
 
 Action = Literal["added", "updated", "known", "refused"]
-"""What became of a draft: new, in the place of others, said before, or not kept at all."""
+"""The outcome of a draft: stored as new, stored in place of others, already known, or rejected."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to be remembered, before it is compared with what is known."""
+    """Something to remember, before it is compared with the known memories."""
 
     content: str
     kind: MemoryKind = "fact"
@@ -29,9 +30,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     trust: Trust = "person"
     source: MemorySource = "conversation"
     scope: MemoryScope | None = None
-    """None: as its kind, and what it is about, decide."""
+    """With None, its kind and content decide (`is_of_project`)."""
     ttl: str | None = None
-    """A number and h, d or w (hours, days, weeks); None: it lasts."""
+    """A number and h, d or w (hours, days, weeks); with None, it never expires."""
     pinned: bool = False
     at: datetime | None = None
     """When it happened or is due."""
@@ -39,57 +40,57 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a draft."""
+    """The outcome of a draft."""
 
     action: Action
     memory: MemoryRecord | None = None
-    """As it stands now; None where it was refused."""
+    """The current state of the memory; None if the draft was refused."""
     superseded: tuple[MemoryRecord, ...] = ()
     note: str = ""
-    """For people: why it was refused, or what was changed about it (an unknown duration)."""
+    """For the user: why it was refused, or what was changed (such as an invalid duration)."""
 
 
 class FactQuestion(msgspec.Struct, frozen=True):
-    """What memories are asked for."""
+    """A search for memories."""
 
     text: str
     project_id: str | None = None
     limit: int = 5
     subjects: tuple[str, ...] = ()
-    """Only memories with one of these, whatever else they say."""
+    """If given, only memories about one of these are found, whatever their text."""
     floor: bool = True
-    """Only what the question names, or is near; False: the best there are."""
+    """Leave out memories that the text neither names nor is close to; if False, return the best."""
 
 
 class FactHit(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory that bears on a question."""
+    """A memory that is relevant to a question."""
 
     memory: MemoryRecord
     score: float
-    """What the order goes by; comparable within one search only."""
+    """The sort key; comparable within one search only."""
     similarity: float | None = None
-    """Raw cosine; None for one found by its words or subjects alone."""
+    """The raw cosine similarity; None if it was found by its words or subjects alone."""
     why: str = ""
-    """What it was found by, in words: its words, its meaning, its subject …"""
+    """How it was found, as text: "its words", "its meaning", "its subject" …"""
     since: str = ""
-    """What was said later on the same, and may be otherwise."""
+    """A later statement on the same matter, which may contradict it."""
 
     @property
     def relevance(self) -> str:
-        """The similarity as it is shown."""
+        """The similarity as displayed."""
         return relevance(self.similarity)
 
     def is_close(self, _: float | None) -> bool:
-        """Always: what is far is not found."""
+        """Return True: a search for memories leaves out those that are not close."""
         return True
 
     def is_further(self, _: float | None) -> bool:
-        """Never: it is close."""
+        """Return False: every hit is close."""
         return False
 
 
 def told_by(memory: MemoryRecord) -> str:
-    """Who vouches for it, in words; empty for the person."""
+    """Return who said it, as text; empty if the user did."""
     if memory.trust == "person":
         return ""
     if memory.trust == "model":
@@ -104,7 +105,7 @@ def told_by(memory: MemoryRecord) -> str:
 
 
 def dated(memory: MemoryRecord, now: datetime) -> str:
-    """When it happened or is due, in words; empty where that is not known."""
+    """Return when it happened or is due, as text; empty if that is unknown."""
     if memory.at is None:
         return ""
     day = f"{memory.at.astimezone(now.tzinfo):%Y-%m-%d}"
@@ -113,17 +114,18 @@ def dated(memory: MemoryRecord, now: datetime) -> str:
 
 MAX_CONTENT_CHARS = 1_000
 _LONGEST_DRAFT = 2_000
-"""What is longer is a text, not a fact."""
+"""In characters; a longer text is refused, since it can't be a single fact."""
 _MAX_SUBJECTS = 12
 _SUBJECT_CHARS = 60
 _QUOTE_CHARS = 500
 _PERSONAL: frozenset[MemoryKind] = frozenset(["rule", "preference"])
-"""Kinds whose evidence must stand in the person's own words."""
+"""The kinds that only the user's own words can establish."""
 _USER_WIDE: frozenset[MemoryKind] = frozenset(["preference"])
 _SELF = Regex(
     "me|i|myself|self|the user|user|the person|person|profile|moi|l'utilisateur|utilisateur|"
     "benutzer|ich|usuario|yo|utente|io"
 )
+# Matched against `plain` text.
 _KIN = (
     r"(?:wife|husband|spouse|girlfriend|boyfriend|brother|sister|son|daughter|children|kids?|baby|"
     r"mother|father|mom|mum|dad|family|friend|cousin|uncle|aunt|dog|cat|birthday|hobby|hobbies|"
@@ -134,6 +136,8 @@ _KIN_FR = (
     r"amie?|cousine?|oncle|tante|chien|chat|anniversaire|metier|langue maternelle|"
     r"fuseau horaire|nom est|prenom est)"
 )
+# Matches "The user lives in Lyon" and "I am a teacher from Pau"; must not match what only begins
+# like that: "The user table has two columns", "I am using Postgres here", "My job fails in CI".
 _ABOUT_PERSON = Regex(
     rf"\b(?:(?:my|the (?:user|person)(?:'s|s')) {_KIN})\b|"
     r"\b(?:i|the (?:user|person)) (?:live|lives|(?:have |has )?moved (?:to|from|back|in with)|"
@@ -156,9 +160,9 @@ _LASTING = frozenset({"", "null", "none", "never", "permanent", "forever"})
 
 
 def expiry(ttl: str | None, now: datetime) -> tuple[datetime | None, str]:
-    """When it ends, None where it lasts; and what to tell of a duration that says nothing.
+    """Return when a time to live ends, None if never, and a note for the user if it is invalid.
 
-    What can't be read lasts: to keep something too long costs less than to lose it.
+    An invalid one never ends: keeping something too long costs less than losing it.
     """
     if ttl is None or ttl.strip().casefold() in _LASTING:
         return None, ""
@@ -174,7 +178,7 @@ def expiry(ttl: str | None, now: datetime) -> tuple[datetime | None, str]:
 
 
 def problem_with(content: str) -> str:
-    """Why a text is not worth keeping as a memory, for people; empty where it is."""
+    """Return why a text is not worth keeping as a memory, for the user; empty if it is."""
     words = re.findall(r"\w+", content)
     if not any(any(map(str.isalpha, word)) for word in words):
         return "it is empty"
@@ -192,7 +196,7 @@ def problem_with(content: str) -> str:
 
 
 def _is_code(content: str) -> bool:
-    """Several lines of which most end, begin or are indented as code is."""
+    """Whether most lines look like code; a single line must also end with `;` or `}`."""
     lines = [line for line in content.split("\n") if line.strip()]
     if not lines:
         return False
@@ -205,10 +209,10 @@ def _is_code(content: str) -> bool:
 
 
 def checked(draft: Draft, project_id: str | None) -> tuple[Draft, str]:
-    """The draft as it may be kept, and why it may not be; empty where it may.
+    """Return the draft as it may be kept, and why it is refused (empty if it isn't).
 
-    A rule, a preference, a pin and what is known everywhere need the person's own words: from
-    anybody else it is a plain fact of the project.
+    Rules, preferences, pins and user-wide memories need the user's own words: from any other source
+    they become plain facts of the project.
     """
     content = redact(clean(draft.content))
     problem = problem_with(content)
@@ -218,7 +222,7 @@ def checked(draft: Draft, project_id: str | None) -> tuple[Draft, str]:
     if draft.trust == "person":
         return draft, ""
     if project_id is None:
-        return draft, "Not remembered: only the person can say what holds in every project."
+        return draft, "Not remembered: only the user can say what holds in every project."
     if draft.trust == "tool" and draft.kind != "failure" and is_instruction(draft.content):
         return draft, "Not remembered: it is an instruction from a file or a tool's output."
     kind: MemoryKind = "fact" if draft.kind in _PERSONAL else draft.kind
@@ -228,9 +232,9 @@ def checked(draft: Draft, project_id: str | None) -> tuple[Draft, str]:
 
 
 def candidate(draft: Draft, project_id: str | None, now: datetime) -> tuple[MemoryRecord, str]:
-    """The memory that a checked draft makes, and what to tell of its time to live.
+    """Return the memory that a checked draft becomes, and a note if its time to live is invalid.
 
-    It begins when it was said, not when somebody came to look through what was said.
+    Its time to live begins when it was said, not when it was extracted.
     """
     said_at = min([now, *(evidence.at for evidence in draft.evidence)])
     expires_at, note = expiry(draft.ttl, said_at)
@@ -253,7 +257,10 @@ def candidate(draft: Draft, project_id: str | None, now: datetime) -> tuple[Memo
 
 
 def is_of_project(draft: Draft) -> bool:
-    """Return whether it is known here alone, as all but preferences and facts about the person."""
+    """Return whether it belongs to the project: all but preferences and facts about the user do.
+
+    A scope given in the draft wins.
+    """
     if draft.scope is not None:
         return draft.scope == "project"
     if draft.kind in _USER_WIDE:
@@ -262,14 +269,14 @@ def is_of_project(draft: Draft) -> bool:
 
 
 def is_about_person(content: str, subjects: Sequence[str] = ()) -> bool:
-    """Whether a fact is one about the person or their circle."""
+    """Whether a fact is about the user, or about their family and friends."""
     if any(_SELF.fullmatch(plain(subject)) for subject in subjects):
         return True
     return _ABOUT_PERSON.search(plain(content)) is not None
 
 
 def tags(subjects: Iterable[str]) -> tuple[str, ...]:
-    """Flat and casefolded; `a:b` becomes two."""
+    """Return subjects as tags: casefolded, without duplicates; `a:b` becomes two tags."""
     found: dict[str, None] = {}
     for subject in subjects:
         for part in re.split(r"[:,;>\n]+", redact(clean(subject))):
@@ -288,7 +295,11 @@ def changed(
     pinned: bool | None,
     owner: str | None,
 ) -> MemoryRecord:
-    """The memory as the person edits it: what they write, or make a rule, they vouch for."""
+    """Return the memory with the user's edits; None leaves a field as it is, except for `owner`.
+
+    If they rewrite or pin it, make it a rule or a preference, or make it user-wide (`owner` None),
+    it counts as said by them. Raises UsageError.
+    """
     if content is not None:
         text = redact(clean(content))
         if problem := problem_with(text):
@@ -313,10 +324,10 @@ def _clipped(evidence: Evidence) -> Evidence:
 
 
 def past_their_time(memories: Iterable[MemoryRecord], now: datetime) -> list[str]:
-    """Ids of those that may be removed; `memories`: all there are, superseded ones too.
+    """Return the ids of expired memories that may be removed; `memories` includes superseded ones.
 
-    What goes takes what it superseded with it: so one in whose place it came that lasts keeps it,
-    unseen.
+    Removing a memory removes those that it superseded. So an expired memory is kept, hidden, if
+    removing it would remove one that has not expired.
     """
     known = {memory.memory_id: memory for memory in memories}
     kept = {name for name, memory in known.items() if not memory.is_past(now)}

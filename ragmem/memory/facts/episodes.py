@@ -1,11 +1,11 @@
-"""Notable moments in what was said, found without a model.
+"""Episodes (decisions, rules, preferences, deadlines …) in a prompt, found without a model.
 
-Regular expressions over the person's own words. They are strict: what a sentence only asks, quotes
-or supposes is none.
+Regular expressions are matched against the user's own words. They are strict: a sentence that only
+asks, quotes or supposes something is no episode.
 
-How a person wants things to be is read from signs, since nobody can list all phrases for it. One
-sign says little: "no", "please", or that a sentence is about comments. Most prompts ask for one
-thing, once, and hold several: that it is to last is said too, or why it matters to them.
+Preferences have too many phrasings to list, so `is_wish` combines signs. A single sign means little
+("no", "please", the word "comments"), and most prompts, which ask for one thing once, show several.
+So there must also be a sign that the wish is permanent, or a reason why it matters to the user.
 """
 
 import re
@@ -21,30 +21,34 @@ from ragmem.records import MemoryKind, MemoryScope
 from ragmem.text import Regex
 
 _LONGEST = 400
-"""Characters of a sentence in which a moment is told; a longer one is a text."""
+"""In characters; a longer sentence is no episode."""
 _LEAST_WORDS = 2
 _MOST = 4
-"""Of one turn."""
+"""The maximum number of episodes per turn."""
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision, rule, preference, deadline or fact; or who the person is."""
+    """A decision, rule, preference, deadline or fact (such as the user's name)."""
 
     kind: MemoryKind
     content: str
-    """The sentence, with the date that it names."""
+    """What to remember: the sentence or a part of it, with the date of a deadline in ISO form."""
     quote: str
-    """The sentence as it was said."""
+    """The original sentence."""
     scope: MemoryScope | None = None
     at: datetime | None = None
-    """Of a deadline: when it is due."""
+    """When a deadline is due; None for other kinds."""
 
 
 def _any(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
 
 
-# All are matched against text without case and accents (`plain`).
+# All patterns are matched against `plain` text: lower case, without accents. The examples beside
+# them come from tests/memory/facts/test_parts.py.
+
+# Matches "Let's go with httpx.", "On part sur FastAPI pour l'API" and "Use pnpm, not npm."; must
+# not match "Let's look at it." or "We take Friday off."
 _DECISION = _any(
     # English
     r"^(?:final |our |notre |unsere )?(?:decisions?|entscheidung(?:en)?)"
@@ -91,11 +95,12 @@ _DECISION = _any(
     r"\bwir (?:verwenden|benutzen|nutzen|nehmen|unterstutzen) \w.* nicht mehr\b",
     r"\b(?:statt|anstatt|anstelle von) \S+ (?:nehmen|verwenden|benutzen|nutzen) wir\b",
     r"\bwir (?:nehmen|verwenden|benutzen|nutzen) (?:jetzt|nun|doch|kunftig|lieber|also) \w",
-    # Any of them, as an order
+    # As an order
     r"^(?:please,? )?use (?!(?:the|this|that|a|an|my|your|it)\b)[\w.'/-]+(?: \w+)?,? "
     r"(?:not|instead of|rather than|never) \w",
     r"\bwe use \w+ here[.!]*$",
 )
+# Overrides `_DECISION`: "We haven't decided yet", "Warum haben wir Redis genommen".
 _NO_DECISION = _any(
     r"\b(?:haven't|hasn't|have not|has not|not yet|didn't|did not|never) (?:yet )?(?:decid|agree|"
     r"settl|cho)",
@@ -109,31 +114,34 @@ _NO_DECISION = _any(
     r"\b(?:what|why|how|who|which|pourquoi|comment|qui|quand) (?:was |have |did |has )?"
     r"(?:we|i|it|on|nous|decided)\b",
 )
+# Fillers at the beginning of a sentence: "Ok, and please …".
 _LEAD = r"^(?:(?:ok(?:ay)?|and|so|please|btw|by the way|also|but|und|bitte|et|mais|bon|donc),? )*"
 _GERMAN_VERB = (
     r"(?:(?:verwend|benutz|nutz|schreib|mach|leg|setz|frag|zeig|stell|teste?|pruf|start|fuhr|lad|"
     r"losch|ander|kommentier|formatier|committ|push|merg|benenn|speicher|antwort|erklar|beginn|"
     r"vermeid|ruf|installier|importier)e?|nimm|lass|gib|lies)"
 )
-"""German verbs as an order begins with them."""
+"""German imperatives, with which an order begins."""
 _AT_HAND = (
     r"(?:the|this|that|these|those|it|them|me|us|my|our|your|here|yet|now|again|any ?more|about|"
     r"too|so|das|den|die|der|dem|diese\w*|es|ihn|sie|mich|mir|hier|jetzt|noch|mehr|wieder|"
     r"le|la|les|ce|cette|ces|ca|cela|me|moi|ici|encore|plus)"
 )
-"""What a ban names that is for the moment: "don't do that", "don't push it yet"."""
+"""Words by which a ban refers to the current work: "don't do that", "don't push it yet"."""
 _HERE = r"(?:this|our|my|diesem|unserem|ce|cette|notre)"
 _A_HOUSE = r"(?:project|projekt|projet|repo|repository|depot|code ?base|team|house)"
 _FROM_NOW_ON = (
     r"(?:from now on|desormais|dorenavant|a partir de maintenant|ab jetzt|ab sofort|von nun an)"
 )
+# Matches "Use tabs from now on.", "Ask me before you install anything." and "N'utilise jamais
+# eval."; must not match "Always fails on Windows." or "Never mind, it works now."
 _STANDING = _any(
     rf"{_LEAD}(?:{_FROM_NOW_ON}|kunftig|in zukunft)\b,? \S+ \w",
     rf"\w+ \w+,? {_FROM_NOW_ON}[.!]*$",
     rf"{_LEAD}(?:please|bitte),? (?:always|never|immer|nie|niemals) \w",
     r"^(?:ok(?:ay)?,? |and |so,? |please,? )*remember(?: that|[:,])? (?:to )?"
     r"(?:always|never) \w",
-    # Orders that hold for good
+    # Permanent orders
     rf"{_LEAD}(?:never|(?:don't|do not) ever) (?!(?:mind|seen|heard|had|got|said|been|was|did)\b)"
     r"(?!\w+ed\b)\w+ \w",
     rf"{_LEAD}always (?!(?:been|the|an?)\b)(?!\w+(?:ed|[^s]s)\b)\w+ (?!(?:it|them)\b)\w",
@@ -158,17 +166,21 @@ _NOT_TO = (
     r"fass (?=\w.* nicht an[.!]*$))"
 )
 _OF_NOW = rf"(?![^,;:]*\b{_AT_HAND}\b(?! {_A_HOUSE}\b))"
+# Matches "Don't push to main." and "Push nicht auf main."; must not match "Don't forget to add
+# tests." or "Don't do that."
 _FORBIDS = Regex(
     rf"{_NOT_TO}(?!(?:forget|worry|bother|know|need|want|care|think|see|mind|get|be|have|stop|"
     rf"start|begin|continue|wait|say|answer|try)\b){_OF_NOW}[\w-]+ \w"
 )
-"""A ban that may be a rule, where something says that it is for good."""
+"""A ban that is a rule if the sentence also says that it is permanent (`_LASTS`)."""
 _KEEPS_FROM = Regex(
     rf"{_LEAD}(?:(?:don't|do not) use|(?:verwende?|benutze?|nutze?) nicht|n'utilise[zr]? pas)\b"
     rf"{_OF_NOW}"
 )
-"""A ban of what work is made with, which may be how the person likes it."""
+"""A ban on a way of working, which may be a preference: "Please don't use emojis …"."""
 _IS_BAN = Regex(_NOT_TO)
+# Matches "Don't push to main.", "Don't use print in this project." and "Don't mock sockets, they
+# hide bugs."; must not match "Don't touch app.py, it is fine as it is."
 _LASTS = Regex(
     r"\b(?:to|on(?:to)?|into|auf|nach|sur|vers|en) (?:main|master|develop|trunk|prod(?:uction)?)\b|"
     rf"\b(?:in|dans) {_HERE} {_A_HOUSE}\b|"
@@ -176,7 +188,7 @@ _LASTS = Regex(
     r"[,;:] (?:car |(?:(?:the|our|das|der|die|le|la|les) \w+|it|they|es|sie|ils|elles|ca) "
     r"(?!(?:is|isn't|are|aren't|was|were|ist|sind|est|sont)\b)\w)"
 )
-"""A ban holds for good where it names a place or has a reason: more than how things are by now."""
+"""Signs that a ban is permanent: a place, or a reason other than the current state of things."""
 _FOR_NOW = Regex(
     r"\b(?:any\w*|some(?:thing|one)|everything|all|only|just|until|till|before|first|later|then|"
     r"else|now|today|tonight|tomorrow|big|nichts|etwas|irgend\w*|alles|nur|bloss|bis|bevor|erst|"
@@ -184,11 +196,14 @@ _FOR_NOW = Regex(
     r"\b(?:write|edit|change|touch|modify|create|read|run) (?:code|files|tests|commands)\b|"
     r"\b[\w/-]+\.[a-z]{1,5}\b(?<!\be\.g)"
 )
-"""A ban with one of these words, or with a file's name, is for the work at hand."""
+"""A ban with one of these words, or with a file name, is only about the current work: "Don't change
+anything else."""
 _PAST_VERB = (
     r"(?:\w+ed|had|were|was|did|said|saw|spoke|made|wrote|went|got|ran|took|met|found|built|came|"
     r"began|broke|lost|left|kept|told|thought|chose)\b"
 )
+# Matches "Remember the API uses snake_case keys." and "Please remember we deploy with poetry.";
+# must not match "Remember when we had Redis?" or "Remember that time the server was down."
 _REMEMBER = re.compile(
     r"^(?:ok(?:ay)?,? |and |so,? |please,? )*remember(?:(?: that\b|:) ?(?=\w)| (?=(?:the|this|my|"
     r"our|we|i) (?:\S+ )+(?:is|are|has|have|uses?|runs?|needs?|must|lives?|prefers?) \w)|"
@@ -197,11 +212,13 @@ _REMEMBER = re.compile(
     r"error|one|thing|issue|conversation)\b)|"
     r"^(?:bitte )?merke? dir(?:,? dass\b|:) ?\w|^(?:rappelle|souviens)-toi (?:que |qu')\w"
 )
+# The words to strip from what is remembered: "Please remember: our tests need Redis."
 _ASKED = re.compile(
     r"^(?:(?:ok(?:ay)?|and|so|please|bitte),? )*(?:remember(?! to\b)(?: that\b|:)?|"
     r"merke? dir(?:,? dass\b|:)?|(?:rappelle|souviens)-toi (?:que |qu['’])) *",
     re.IGNORECASE,
 )
+# Overrides rules and facts: 'The page says "from now on use tabs".', "I don't remember that …".
 _NO_ORDER = re.compile(
     r"\b(?:do|did|don't|didn't|can't|cannot|couldn't) (?:you |i |we |not )*remember\b|"
     r"\b(?:says|said|reads|prints|outputs|wrote|writes|suppose|imagine)\b|"
@@ -221,8 +238,11 @@ _OWN_TONGUE = Regex(
     rf"(?: always| only| immer| toujours| nur)? (?:in |auf |en )?{_TONGUE}(?! \w)|"
     rf"\bauf {_TONGUE} (?:antworten|sprechen)\b|\breponds toujours en {_TONGUE}"
 )
-"""In which language somebody wants to be answered is theirs, whatever they work on."""
+"""The language of answers, which is the user's in every project: "Bitte immer auf Deutsch
+antworten."; not "Please always write German comments."""
 _PLEASE = r"(?:please|bitte|s'il (?:te|vous) plait)"
+# Matches "I hate long answers", "Tabs sind mir lieber" and "Les dates en ISO, partout."; must not
+# match "Stick to the plan.", "Only two tests fail." or "Plutôt bien, merci."
 _PREFERENCE = _any(
     r"\bi(?:'d| would)? (?:really |strongly |much |generally |usually )*(?:prefer|rather (?:have|"
     r"use|see|keep|not))\b",
@@ -240,7 +260,7 @@ _PREFERENCE = _any(
     r"\b(?:ist|sind|waren) mir lieber\b|\bmir (?:ist|sind) (?:\S+ ){1,3}lieber\b",
     r"\bmein(?:e|en)? (?:vorliebe|lieblings\w+)\b|\bich arbeite (?:immer|lieber|am liebsten)\b",
     r"\bich (?:nutze|benutze|verwende|schreibe|will|mochte) (?:immer|nie|niemals|grundsatzlich)\b",
-    # How answers, code and messages are to be
+    # What answers, code and messages should be like
     r"\bi want (?:all|every) (?:\w+ ){1,3}(?:in|with|to have)\b|\bi'm used to \w",
     rf"{_LEAD}(?:all |my |the )?{_IN_WORK} (?:are |should be |must be )?(?:always )?(?:in|auf|en) "
     rf"(?:plain )?{_TONGUE}(?! (?:is|are|was|were|do|does|did|fail\w*)\b)",
@@ -253,7 +273,7 @@ _PREFERENCE = _any(
     r"\bje veux des \w+ (?:partout|courte?s|breve?s|petite?s)\b|"
     r"\bj'aime (?:les|mes|des) (?:commits|fonctions|reponses|noms|messages)\b",
     rf"\breponds(?:-| )(?:moi )?(?:toujours )?en {_TONGUE}",
-    # What to keep from, and what to take rather than something else
+    # What to avoid, and what to use instead of something else
     rf"{_LEAD}(?:avoid|vermeide|meide|evite[zr]?) (?!(?:the|this|that|it|das|den|diese\w*|ce|cette|"
     r"ca|la|le)\b)\w+ \w",
     rf"{_LEAD}stick to (?!(?:the |your |our )?(?:plan|point|topic|facts?|question)\b)\w",
@@ -261,7 +281,7 @@ _PREFERENCE = _any(
     r"^plutot (?!bien|mal|pas)\w.* que \w",
     r"^(?:the |all )?\w+ (?:go|goes|belongs?|lives?) (?:in|into|next to|beside|under|before|after) "
     r"\w.*, not\b",
-    # Everything in one way, and forms of address
+    # Everything in the same way, and forms of address
     rf"^(?:everything|alles|tout|(?:all|alle|tous les|toutes les|les) \w+) (?:in|as|als|en) \w.*"
     rf"\b(?:{_PLEASE}|everywhere|uberall|partout)[.!]*$",
     rf"^(?:short|brief|small|plain|full|kurze|kleine) {_IN_WORK}|^\w+(?: \w+)? only,? {_PLEASE}",
@@ -272,7 +292,9 @@ _PREFERENCE = _any(
     # French
     r"\bj'utilise (?:toujours|d'habitude)\b|\bje (?:travaille|code|veux) (?:toujours|jamais)\b",
 )
+# A sentence about oneself: "I prefer tabs", "Mir sind Tabs lieber".
 _OF_SELF = re.compile(rf"{_LEAD}(?:i|my|je|j'|m[ao]|ich|mir|meine?)\b")
+# Overrides `_PREFERENCE`: "Do you prefer tabs?", "Ich mag das."
 _NO_PREFERENCE = _any(
     r"\b(?:do|would|did|which|what) (?:you|we|they) \w*",
     r"\bi (?:would |'d )?(?:love|like|prefer|rather) (?:to (?:know|see|understand|hear|ask|get|"
@@ -291,6 +313,8 @@ _A_DAY = (
     rf"(?:\d{{4}}-\d\d|\d\d?[/.]\d|\d\d?(?:st|nd|rd|th)?(?: of)? (?:{any_of(MONTHS)})\b|"
     rf"(?:{any_of((*MONTHS, *WEEKDAYS))})\b|next\b|tomorrow\b|end\b)"
 )
+# Matches "The release must be out by Friday." and "Noch was: der Termin ist auf den 3. März
+# vorgezogen."; what must not be a deadline is left to `_PAST` and `_ASKS`.
 _DUE = _any(
     r"\b(?:deadline|due|due date|no later than|at the latest|cut-?off|"
     r"(?:maintenance|release|deployment) window)\b",
@@ -316,12 +340,14 @@ _DUE = _any(
     r"\b(?:muss|mussen|soll|sollen|sollte|sollten|will|wollen|wird|werden|braucht|brauchen|geht|gehen)"
     r"\b.*\b(?:bis|am|zum|innerhalb)\b",
 )
+# The words that lead to the date of a deadline, up to the date itself: "Deadline for the paper is".
 _BEFORE_DATE = re.compile(
     r"(?:\b(?:by|before|until|due(?: on| in| by)?|no later than|deadline(?: is| on|:| for \S+ is)?|"
     r"on|for|is|now|to|within|the latest|bis(?: zum)?|am|zum|auf|ist|jetzt|vor dem|avant|d'ici|"
     r"pour|jusqu'a|jusqu'au|au plus tard|le|au|est|limite|echeance|a|antes del?|entro|para)"
     r"|:|\()\s*(?:the |le |la |l'|this |ce |coming |d'ici |end of |der |den |dem )*$"
 )
+# Overrides `_DUE`: "Until Friday the shop was closed."
 _PAST = _any(
     r"\b(?:(?<!noch )(?<!so )was|were|had been|has been|have been|did|went|said|happened|"
     r"broke|crashed|yesterday|ago|last (?:week|month|year|monday|tuesday|wednesday|thursday|friday|"
@@ -331,11 +357,14 @@ _PAST = _any(
     r"\b(?:etait|etaient|a ete|ont ete|hier|il y a|derniere?|avait)\b",
     r"\b(?:war|waren|wurden?|gestern|vorgestern|letzte[nrsm]?)\b",
 )
+# A question: by its mark, or by its first word unless it ends with "." or "!".
 _ASKS = re.compile(
     r"[?？]|^(?:can|could|would|will|do|does|did|is|are|should|shall|what|why|how|when|where|who|"
     r"which|peux|pouvez|est-ce|pourquoi|comment|quand|combien|qu'est|que |quel|quelle)\b"
     r"(?!.*[.!]$)"
 )
+# Matches "My name is Ana" and "Ich heiße Ana". Matched against the text as written, since a name
+# begins with a capital.
 _NAME = re.compile(
     r"(?:\b(?:[Mm]y name is|[Cc]all me|I am called|[Jj]e m['’]appelle|[Mm]on nom est|"
     r"[Ii]ch hei(?:ß|ss)e|[Mm]e llamo|[Mm]i chiamo)\s+)"
@@ -347,7 +376,8 @@ _WIDENS = Regex(
     r"(?:(?:also |auch |aussi )?(?:goes|holds|applies|counts|gilt|vaut|s'applique)\b|"
     r"(?<=same )for\b)"
 )
-"""A sentence that says where the one before it holds."""
+"""A sentence on where the previous one holds: "That goes for all my repos."; not "It for sure
+breaks things"."""
 EVERYWHERE = Regex(
     r"\b(?:everywhere|anywhere|wherever|uberall|partout|en todas partes|"
     r"(?:all|every|any|each|alle[nr]?|jede[smnr]?|tous|toutes|chaque|todos)(?: of)?"
@@ -359,7 +389,7 @@ _AND = re.compile(r"^[\s,;:.–—-]*(?:(?:and|et|y|e|und)\b\s*)?", re.IGNORECAS
 
 
 def episodes(user_message: str, now: datetime) -> list[Episode]:
-    """What is notable in what the person says; `now`: when it was said, in their zone."""
+    """Return the episodes in a prompt; `now` is when it was said, in the user's time zone."""
     found: list[Episode] = []
     before = False
     for sentence in sentences(own_words(user_message)):
@@ -378,7 +408,7 @@ def episodes(user_message: str, now: datetime) -> list[Episode]:
 
 
 def _widened(episode: Episode, sentence: str) -> Episode:
-    """With what was said right after it of where it holds."""
+    """Append the sentence after it, which says where it holds ("That goes for all my repos.")."""
     return msgspec.structs.replace(
         episode,
         content=f"{episode.content} {sentence}",
@@ -387,13 +417,13 @@ def _widened(episode: Episode, sentence: str) -> Episode:
 
 
 def _introduced(sentence: str, now: datetime) -> list[Episode]:
-    """Who the person is, and what they go on to tell in the same sentence."""
+    """Return the user's name if the sentence introduces them, and the rest of it as episodes."""
     name = _NAME.search(sentence)
     if not name or len(sentence) > _LONGEST or _ASKS.search(plain(sentence)):
         return []
     named = Episode(
         kind="fact",
-        content=f"The person's name is {name[1]}",
+        content=f"The user's name is {name[1]}",
         quote=sentence,
         scope="user",
     )
@@ -406,13 +436,16 @@ def _introduced(sentence: str, now: datetime) -> list[Episode]:
 
 
 def _in_clause(sentence: str, now: datetime) -> list[Episode]:
-    """What the first clause says that says something by itself, to the sentence's end."""
+    """Return the episode that begins with a later clause of the sentence and extends to its end.
+
+    "Looks good, but never push to main." contains the rule "Never push to main."
+    """
     if _ASKS.search(plain(sentence)) or _NO_ORDER.search(plain(sentence)):
         return []
     for mark in _CLAUSE.finditer(sentence):
         rest = sentence[mark.end() :]
         if _ORDER.search(plain(sentence[: mark.start()])) and _IS_BAN.match(plain(rest)):
-            # How this one thing is to be done.
+            # A ban after an order is about that order: "Fix the crash, and don't push to main."
             continue
         if found := _read(rest[:1].upper() + rest[1:], now):
             return [msgspec.structs.replace(each, quote=sentence) for each in found]
@@ -424,7 +457,7 @@ def _read(sentence: str, now: datetime) -> list[Episode]:
     if len(sentence) > _LONGEST or len(flat.split()) < _LEAST_WORDS or _ASKS.search(flat):
         return []
     if holds_secret(sentence):
-        # It is to be used, and nothing to be known later.
+        # Secrets are for the current task, never for memory.
         return []
     due = _due(sentence, flat, now)
     kind: MemoryKind
@@ -434,7 +467,7 @@ def _read(sentence: str, now: datetime) -> list[Episode]:
     elif _DECISION.search(flat) and not _NO_DECISION.search(flat):
         kind = "decision"
     elif _OF_SELF.match(flat) and is_preference(sentence):
-        # "I prefer tabs, always" is how they like it, in whatever project.
+        # "I prefer tabs, always" is a preference, not a rule of this project.
         kind = "preference"
     elif _is_rule(flat):
         kind, scope = "rule", "user" if _OWN_TONGUE.search(flat) else None
@@ -460,7 +493,7 @@ def _read(sentence: str, now: datetime) -> list[Episode]:
 
 
 def _is_rule(flat: str) -> bool:
-    """Whether an order holds for good, and not only while the work at hand is done."""
+    """Whether an order is permanent, and not only about the current work."""
     if _NO_ORDER.search(flat):
         return False
     lasts = _LASTS.search(flat) and not _FOR_NOW.search(flat)
@@ -468,30 +501,30 @@ def _is_rule(flat: str) -> bool:
 
 
 def _is_ban_of_now(flat: str) -> bool:
-    """Whether something is not to be done in the work at hand."""
+    """Whether the sentence forbids something in the current work only."""
     is_way = _KEEPS_FROM.match(flat) and not _FOR_NOW.search(flat)
     return bool(_IS_BAN.match(flat)) and not is_way
 
 
 def is_preference(sentence: str) -> bool:
-    """Return whether somebody who says so tells how they like things to be, wherever they work."""
+    """Return whether the sentence states a preference of the user by one of the known phrases."""
     flat = plain(sentence)
     return _PREFERENCE.search(flat) is not None and not _NO_PREFERENCE.search(flat)
 
 
 def _what_to_remember(sentence: str) -> str:
-    """What follows the words that ask for it, as in "Please remember: the key is blue"."""
+    """Return the sentence without the request: "Please remember: the key is blue"."""
     what = _ASKED.sub("", sentence)
     return sentence if what == sentence else what[:1].upper() + what[1:]
 
 
 def _due(sentence: str, flat: str, now: datetime) -> Day | None:
-    """The day by which something is due, where the sentence says that it is."""
+    """Return the day by which the sentence says that something is due; None if it doesn't."""
     if _PAST.search(flat):
         return None
     for day in days(sentence, now):
         before = plain(sentence[: day.start]) + " "
-        # "By Friday it must be done": "It must be done by Friday".
+        # "By Friday it must be done" is matched as "It must be done by Friday".
         lead = _BEFORE_DATE.match(re.sub(_LEAD, "", before))
         moved = f"{plain(sentence[day.end :])} {before}{plain(day.text)}" if lead else flat
         if not _DUE.search(moved):
@@ -507,6 +540,8 @@ def _due(sentence: str, flat: str, now: datetime) -> Day | None:
 
 _LEAST_WORDS_OF_A_WISH = 3
 
+# Matches "no default exports" and "bitte keine Abkürzungen"; must not match "no space left on
+# device" or "Bitte keine Panik."
 _BAN = Regex(
     r"(?:^|[,:;(] ?|\b(?:and|but|so|also|btw|oh|please|und|bitte|et|donc|mais|aussi) )"
     r"(?:no |(?:don't|do not) (?:ever|use|write|add|put) |keine?n? |"
@@ -519,9 +554,9 @@ _BAN = Regex(
 _OF_ANSWERS, _OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, _WORKS_SO = (
     Regex(pattern)
     for pattern in (
-        # What is said of work
+        # _OF_ANSWERS: about the agent's answers
         r"\b(?:answers?|repl(?:y|ies)|explanations?|antworten|reponses?)\b",
-        # What work is made of
+        # _OF_WORK: about code, texts, figures and the like
         r"\b(?:code|coding|comments?|docstrings?|commits?|messages?|names?|naming|named|"
         r"identifiers?|abbreviations?|tests?|mocks?|functions?|methods?|classes|lines?|indent\w*|"
         r"tabs?|spaces?|types?|type hints|annotations?|"
@@ -536,14 +571,14 @@ _OF_ANSWERS, _OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, _WORKS_SO = (
         r"commentaires?|noms?|fonctions?|variables?|lignes?|indentation|unites?|"
         r"phrases?|mots|titres?|graphiques?|couleurs?|colonnes?|francais|anglais|allemand|"
         r"dependances?|paquets?|bibliotheques?|abreviations?)\b",
-        # That somebody wants it
+        # _WANTED: a request, or whose wish it is: "please", "I'd rather", "nervt"
         r"\b(?:please|pls|i (?:don't|never) (?:want|take|accept|allow)|wants?|"
         r"i (?:prefer|want|like|hate|love|can't stand)|i'd (?:like|rather)|"
         r"spare me|bitte|lieber|will (?=.*\b(?:und|nicht|keine?n?|immer|nur)\b)|"
         r"(?:ich|wir) (?:mochte|mag|hasse|brauche)|"
         r"(?:mir|uns) (?:ein )?(?:graus|wichtig|lieb)\w*|stort mich|nervt|"
         r"s'il (?:te|vous) plait|stp|svp|je (?:prefere|veux|deteste|tiens)|j'aime\w*|merci de)\b",
-        # That it holds in general
+        # _IN_GENERAL: "always", "überall", "at most", "dans tout le code"
         r"\b(?:always|never|(?:don't|do not) ever|every(?:where|thing (?:you|we)| time)|"
         r"any(?:where|thing you)|each time|"
         r"in (?:new|all|any|every) (?:my |our |your )?(?:code|projects?|repos?|files?|texts?|"
@@ -553,12 +588,12 @@ _OF_ANSWERS, _OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, _WORKS_SO = (
         r"meist(?:ens)?|hochstens|"
         r"toujours|jamais|partout|ailleurs|chaque fois|desormais|en general|d'habitude|au plus"
         r"(?! tard)|dans (?:tout le|tous (?:les|mes)) (?:projets?|code))\b",
-        # That it is said in passing
+        # _IN_PASSING: "Btw dates are UTC everywhere"
         r"^(?:(?:ok|okay|and|so|und|et|ach)[,.]? )*(?:by the way|btw|oh,? (?:and|also)|also|"
         r"one (?:more|other|last) thing|another thing|fyi|for the record|note that|ubrigens|"
         r"nebenbei|noch (?:was|etwas)|ach ja|au fait|au passage|d'ailleurs|sinon|a propos)\b|"
         r"\b(?:btw|by the way|ubrigens|au fait)[.!]*$",
-        # How the person works
+        # _WORKS_SO: how the user works: "I read diffs on my phone", "je relis tout moi-même"
         r"\b(?:i (?:read|review|skim|use|work|print|look at|open|keep|am|can't|have to)|i'm|we're|"
         r"my (?:eyes|screen|phone|editor|laptop|team)|"
         r"ich (?:lese|arbeite|nutze|bin|habe|sehe|kann|schaue)|"
@@ -567,6 +602,8 @@ _OF_ANSWERS, _OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, _WORKS_SO = (
         r"mon (?:ecran|telephone|editeur)|moi)\b",
     )
 )
+# Matches "House style for you: factories, …"; must not match "what's the rule for the names: upper
+# or lower case".
 _LAID_DOWN = Regex(
     r"^(?!what|which|was |welche|quel)[^:]{0,40}\b(?:rules?|habits?|style|wish|regeln?|wunsch|"
     r"angewohnheit|regles?|habitudes?)\b(?! (?:of|for the|der|des|du)\b)[^:]{0,60}: \w"
@@ -580,7 +617,8 @@ _ONCE = Regex(
     r"(?:line|zeile|ligne) \d+)\b|\b[\w/]+\.(?:py|js|ts|md|html|css|c|h|rs|go|ml|sh|toml|ya?ml|"
     r"json|csv|r)\b"
 )
-"""What is before one's eyes, or somebody else's words."""
+"""Signs of a single case or of somebody else's words: "this", "line 3", "app.py", "it says"."""
+# "yesterday", "it failed", "hatte".
 _TELLS_OF_BEFORE = Regex(
     r"\b(?:(?<!noch )(?<!so )was|were|did|had|yesterday|"
     r"(?:you|it|he|she|they|we) \w+ed|fails?|failed|broke|war|hatte|gestern|etait|avait|hier)\b"
@@ -600,11 +638,14 @@ _ORDER = Regex(
     r"ajoute\w*|ecris|corrige|fais|supprime|montre|regarde|mets|trace|traduis)\b"
     r"|\b(?:for (?:now|today)|vorerst|erst ?mal|zunachst|pour l'instant)\b"
 )
-"""What is to be done now, or holds for now."""
+"""An order to do something now ("Please fix …"), or for now ("vorerst")."""
 
 
 def is_wish(sentence: str) -> bool:
-    """Whether a sentence of the person says how work is to be done, and not only this once."""
+    """Return whether a sentence of the user says how work is to be done in general.
+
+    "Please fix the failing test" and "Only show the last ten lines please" are about one case.
+    """
     flat = plain(sentence)
     return not flat.endswith("?") and any(map(_is_wished, _CLAUSE.split(flat)))
 
@@ -629,8 +670,10 @@ def _is_wished(flat: str) -> bool:
 
 
 def is_of_person(flat: str) -> bool:
-    """Whether what a plain sentence says is to be so holds wherever somebody works: where it says
-    that, is about answers, or tells how they are or work.
+    """Return whether the wish in a sentence holds in every project of the user.
+
+    It does if the sentence says so, is about answers, or says how the user is or works. `flat` is
+    the sentence's `plain` form.
     """
     signs = (EVERYWHERE, _OF_ANSWERS, _WORKS_SO)
     return any(sign.search(flat) is not None for sign in signs)

@@ -1,7 +1,7 @@
-"""What is learned from a turn in the background: by patterns, from its calls, by a small model.
+"""Background extraction of memories from turns: by patterns, from tool calls, and by a small model.
 
-Each completed turn is looked through once: what comes of it and that it was done are written in
-one transaction. Without a model moments and failures are found all the same.
+Each completed turn is processed once: its memories and the mark that it is done are written in one
+transaction. Without a model, episodes and failures are still found.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ from ragmem.text import clean, clip_middle, one_line
 from ragmem.usage import Metrics
 
 _SHARES = {"person": 0.35, "agent": 0.25, "tool": 0.25, "known": 0.15}
-"""Of the room, where all are long."""
+"""The share of the prompt's room for each origin of text, if all texts are long."""
 _RESULT_CHARS = 1_200
 _SHORTEST_RESULT = 120
 _KNOWN_CHARS = 240
@@ -54,11 +54,12 @@ _MOST_SUBJECTS_COMPARED = 20
 
 
 LearningPart = tuple[str, str, str]
-"""One text of one origin: the origin, of a tool's answer which tool and about what, the text."""
+"""A text for the model: its origin (a key of `_SHARES`), the tool and its main argument if it is a
+tool result, and the text."""
 
 
 def turn_material(turn: Turn, sources: Sources, known: str, *, room: int) -> list[LearningPart]:
-    """A turn, with what is known on its subjects; no secrets, and nothing that was recalled."""
+    """Return a turn's texts and the known memories about it, without secrets and recalled text."""
     limits = {origin: int(share * room) for origin, share in _SHARES.items()}
     parts = [("person", "", turn.user_message), *_results(sources, limits["tool"])]
     parts += [("agent", "", turn.said), ("known", "", known)]
@@ -70,7 +71,7 @@ def turn_material(turn: Turn, sources: Sources, known: str, *, room: int) -> lis
 
 
 def marked(parts: Sequence[LearningPart], data: str, tag: str) -> str:
-    """Put each between marks of these letters, in about as many characters as `data` has."""
+    """Put each text between marks that end with `tag`, clipped to about the length of `data`."""
     whole = sum(len(text) for _, _, text in parts)
     share = min(1.0, len(data) / whole) if whole else 1.0
     blocks = []
@@ -105,14 +106,14 @@ def _safe(text: str) -> str:
 
 
 MOST = 6
-"""Of one turn; more is a summary."""
+"""The maximum number of memories of a turn; more would be a summary."""
 _CONTENT_CHARS = 300
 _SUBJECT_CHARS = 40
 _MOST_SUBJECTS = 6
 
 
 class Extracted(msgspec.Struct, frozen=True):
-    """One memory as the model gives it; none of it is believed yet."""
+    """A memory as the model returned it, not yet verified."""
 
     content: str
     kind: str = "fact"
@@ -121,18 +122,18 @@ class Extracted(msgspec.Struct, frozen=True):
     scope: str = ""
     evidence: str = ""
     whence: str = msgspec.field(default="", name="from")
-    """Asked for so that the model thinks of it; where the words stand is looked up."""
+    """Requested only to make the model consider the source, which `believed` looks up itself."""
 
 
 class _MemoriesAnswer(msgspec.Struct, frozen=True):
     memories: Annotated[list[Any], msgspec.Meta(extra_json_schema={"items": schema_of(Extracted)})]
-    """Read one by one: one that is not as it should be must not cost the others."""
+    """Decoded one by one, so that an invalid one does not lose the others."""
 
 
 def _read_memories(answer: _MemoriesAnswer) -> tuple[Extracted, ...]:
-    """The memories of an answer; ValueError says what is wrong with all of it.
+    """Return the valid memories of an answer, at most `MOST`.
 
-    One that is not as it should be is left out, and so is what goes beyond the limit.
+    Raises ValueError if there are only invalid ones.
     """
     out: list[Extracted] = []
     for item in answer.memories:
@@ -151,9 +152,11 @@ def believed(
     now: datetime,
     locate: Callable[[str], str],
 ) -> Draft | None:
-    """What is kept of it; None where its words stand nowhere, or give an order to somebody.
+    """Verify a memory of the model, and return it as a draft.
 
-    `now`: the turn's time where the person is.
+    None if its evidence is nowhere in the turn or does not cover it, if it contains a secret or has
+    a `problem_with` it, or if it is an instruction that the user did not give. `now` is the turn's
+    time in the user's time zone.
     """
     source = sources.find(clean(item.evidence))
     content = one_line(clean(item.content), _CONTENT_CHARS)
@@ -161,7 +164,7 @@ def believed(
         return None
     kind = _kind(item)
     if kind == "rule" and source.trust == "person" and is_rule(source.quote):
-        # In their own words: no other wording of it is a rule.
+        # A rule is always stored in the user's own words.
         content = source.quote
     elif not covers(source.quote, content):
         return None
@@ -192,14 +195,17 @@ def _kind(item: Extracted) -> MemoryKind:
 
 
 def _scope(item: Extracted, kind: MemoryKind, content: str, source: Source) -> MemoryScope | None:
-    """None: of its kind; known everywhere is only what is about the person, or they say so."""
+    """Return the scope: user-wide only if it is about the user, or they say so.
+
+    With None, `is_of_project` decides.
+    """
     if source.trust != "person":
         return "project"
     if kind == "rule" and EVERYWHERE.search(plain(source.quote)):
         return "user"
     scope = item.scope
     if kind == "preference" and not scope:
-        # What somebody likes in one project is seldom what they like in all.
+        # A preference in one project seldom holds in all.
         scope = "user" if is_of_person(plain(source.quote)) else "project"
     return "project" if scope == "project" and not is_about_person(content) else None
 
@@ -211,21 +217,21 @@ def _subjects(item: Extracted) -> tuple[str, ...]:
 
 Relation = Literal["same", "updates", "different"]
 _LEASE_S = 30.0
-"""Renewed while a turn is looked through."""
+"""Renewed while a turn is processed."""
 _MOST_JUDGED = 3
-"""Pairs that a model is asked about, of one turn."""
+"""The maximum number of pairs per turn that a model compares."""
 _SHORTLY = timedelta(hours=1)
 _JUDGED_CHARS = 400
 _LEAST_WORDS = 3
-"""Of the person's; in less nothing is told."""
+"""A prompt with fewer words tells the model nothing."""
 _MOST_FRUITLESS = 2
-"""Turns in a row of which nothing could be read: this process asks no more of such a model."""
+"""After so many unusable answers in a row, this process no longer asks the model."""
 
 Locate = Callable[[str], str]
 
 
 class Extractor:
-    """Looks through turns; one for each worker. `asker` puts questions to the small model."""
+    """Extracts memories from turns; one per worker. `asker` queries the small model."""
 
     def __init__(
         self,
@@ -246,8 +252,8 @@ class Extractor:
     async def look_through(
         self, store: Store, items: Sequence[Pending], owner_id: str
     ) -> frozenset[str]:
-        """Those of the turns that nobody else is at, one by one: what became known of one counts
-        for the next. Keys of those that are done. StoreError.
+        """Process the turns that can be leased, one by one, so that each is compared with the
+        memories of those before. Return the keys of the processed ones. Raises StoreError.
         """
         async with leased(store, [i.key for i in items], owner_id, seconds=_LEASE_S) as mine:
             for turn in await store.get(Turn, [i.record_id for i in items if i.key in mine]):
@@ -255,13 +261,13 @@ class Extractor:
             return mine
 
     async def tidy(self) -> None:
-        """Once, when there is nothing else to do: remove what is past its own time."""
+        """Remove expired memories, once per process; called when there is nothing else to do."""
         if not self._tidied:
             self._tidied = True
             await self._facts.cleanup()
 
     async def learn(self, store: Store, turn: Turn) -> None:
-        """Keep what is worth it of a completed turn; from then on it is not due. StoreError."""
+        """Store the memories of a completed turn, and mark it as processed. Raises StoreError."""
         session = await store.session(turn.session_id)
         locate = locator(session)
         with self._metrics.time("memories.learn"):
@@ -272,10 +278,10 @@ class Extractor:
             await self._facts.settle(drafts, session.project_id, beside=beside)
             await self._judge(turn, session)
 
-    # --- what a model finds -------------------------------------------------------
+    # --- extraction by a model ----------------------------------------------------
 
     def _asker_for(self, session: Session) -> Summarizer | None:
-        """Who puts questions about a session to a model; None where none may be asked."""
+        """Return the client of the model for a session; None if it may not be asked."""
         asker = self._asker
         if asker is None or UNSUMMARIZED in session.tags:
             return None
@@ -295,7 +301,7 @@ class Extractor:
         day = f"{now:%A} {now.date().isoformat()}"
         found = await asker.ask(
             turn.session_id,
-            # Of these the letters for the marks are chosen that none of them holds.
+            # Only used to choose a tag for the marks that is in none of the texts.
             "\n".join(f"{of}\n{text}" for _, of, text in material),
             prompt("extract_rules").format(most=MOST, day=day),
             _MemoriesAnswer,
@@ -308,10 +314,10 @@ class Extractor:
         self._metrics.count("memories.disbelieved", sum(item is None for item in items))
         return [item for item in items if item is not None]
 
-    # --- what works again ---------------------------------------------------------
+    # --- failures that work again -------------------------------------------------
 
     async def _mended(self, store: Store, turn: Turn, session: Session) -> list[Write]:
-        """The end of failures whose command has worked in this turn."""
+        """Return writes that expire the failures whose command has worked in this turn."""
         working = succeeded(turn)
         if not working:
             return []
@@ -325,10 +331,10 @@ class Extractor:
             if m.content.startswith(tuple(working))
         ]
 
-    # --- what has changed ---------------------------------------------------------
+    # --- memories that were updated -----------------------------------------------
 
     async def _judge(self, turn: Turn, session: Session) -> None:
-        """Ask which older memories no longer hold, of those on the same subjects."""
+        """Ask the model which older memories on the same subjects the new ones supersede."""
         asker = self._asker_for(session)
         if asker is None:
             return
@@ -348,7 +354,8 @@ class Extractor:
                     await self._facts.supersede(memory, old, says_the_same=is_same)
 
     async def _new(self, turn: Turn, session: Session) -> list[MemoryRecord]:
-        """What came of this turn, by whichever way, and what the person noted shortly before."""
+        """Return the current memories extracted from or stored in this turn, and those the user
+        added shortly before it; no failures and rules."""
         since = turn.started_at - _SHORTLY
         return [
             memory
@@ -389,7 +396,7 @@ def _note(memory: MemoryRecord) -> str:
 
 
 def _moments(turn: Turn) -> Sequence[Draft]:
-    """Decisions, preferences, deadlines: episodes."""
+    """Return the episodes (decisions, preferences, deadlines …) of a turn as drafts."""
     now = turn.timestamp.astimezone()
     return [
         Draft(

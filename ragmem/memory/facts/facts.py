@@ -1,8 +1,9 @@
-"""Facts: what is known beyond the conversations; told, found, changed and forgotten here.
+"""Facts: memories that outlive their conversations. They are added, searched, edited and removed
+here.
 
-A store keeps memories; what is like what, what takes whose place and what bears on a
-question is decided here. All that is written goes through one door, `settle`: compared
-with what is known, under a lease that all processes share, in one transaction.
+A store only keeps memories; which are the same, which supersede others and which are relevant to a
+question is decided here. New memories all go through `settle`: compared with the known ones, under
+a lease that all processes share, in one transaction.
 """
 
 import asyncio
@@ -65,7 +66,7 @@ _PAUSE_S = 0.03
 
 
 class FactLock:
-    """Lets one through at a time."""
+    """A lock across processes, backed by a lease in the store."""
 
     def __init__(self, owner_id: str) -> None:
         self._owner_id = owner_id
@@ -73,10 +74,10 @@ class FactLock:
 
     @asynccontextmanager
     async def alone(self, store: Store) -> AsyncIterator[None]:
-        """Nobody else compares or writes meanwhile, in this process or in another.
+        """Hold the lock, so that no other task or process compares or writes memories meanwhile.
 
-        Who can't have that soon goes on all the same: a duplicate costs less than what is lost,
-        and the next that is like both takes the place of both.
+        After a few seconds without it, continue anyway: a duplicate costs less than a lost memory,
+        and the next similar memory replaces both.
         """
         deadline = time.monotonic() + _PATIENCE_S
         async with self._own, AsyncExitStack() as stack:
@@ -85,7 +86,7 @@ class FactLock:
                 try:
                     mine = await stack.enter_async_context(lease)
                 except StoreUnavailable:
-                    # What is written while the store is away waits in the spool.
+                    # While the store is unavailable, writes wait in the spool.
                     break
                 if mine or time.monotonic() > deadline:
                     break
@@ -98,25 +99,26 @@ _log = logging.getLogger("ragmem")
 
 _ALREADY = 12
 _EMBEDDING_S = 5.0
-"""So long a text that is told is waited for; later the worker makes its vector."""
+"""The timeout for embedding a new memory; after it, the worker makes its vector later."""
 _KEY_CHARS = 80
 _VALUE_CHARS = 400
 
 
 FRESH_S = 1.0
-"""So long what was read stands: one turn asks several times. Then others may have written."""
+"""How long the cache is used without checking: one turn searches several times. After that, other
+processes may have written."""
 
 
 class CachedFacts(msgspec.Struct, frozen=True):
-    """What was read of a project and of the person; a value, renewed by reading again."""
+    """The memories of a project and the user, as read at one moment; immutable."""
 
     book: "Book"
     rows: dict[str, bytes]
-    """Vectors by memory."""
+    """The vectors, by memory id."""
     revision: int
-    """Of the store's memories: what is here is no older."""
+    """The revision of the store's memories; the content is at least as new."""
     read_at: float
-    """On the monotonic clock."""
+    """The time on the monotonic clock."""
 
     @property
     def memories(self) -> list[MemoryRecord]:
@@ -125,9 +127,9 @@ class CachedFacts(msgspec.Struct, frozen=True):
 
 
 class FactCache:
-    """The facts that are known, held in memory with their vectors, ready to be searched.
+    """A cache of memories with their vectors and search index, by project.
 
-    `model_id`: of the embedder whose vectors are held; empty: none.
+    `model_id` is the id of the embedder whose vectors are cached; empty for none.
     """
 
     def __init__(self, model_id: str, clock: Callable[[], datetime]) -> None:
@@ -138,12 +140,12 @@ class FactCache:
     async def of(
         self, store: Store, project_id: str | None, *, surely: bool = False
     ) -> CachedFacts:
-        """What is known in a project and of the person; `surely`: as it is at this moment."""
+        """Return the memories of a project and the user; `surely` checks the store in any case."""
         held = self._held.get(project_id)
         now = time.monotonic()
         if held is not None and not surely and now - held.read_at < FRESH_S:
             return held
-        # Asked for first: what is read then is no older.
+        # Read first, so that the memories read next are at least as new.
         revision = await store.memories_revision()
         held = self._held.get(project_id)
         if held is not None and held.revision == revision:
@@ -157,7 +159,8 @@ class FactCache:
         return renewed
 
     async def write(self, store: Store, writes: Sequence[Write]) -> None:
-        """Apply them, and put in place what they change; what others wrote meanwhile is read."""
+        """Apply the writes, and update the cache in place, unless others wrote meanwhile: then it
+        is read again when needed."""
         before: int | None = None
         with suppress(StoreUnavailable):
             before = await store.memories_revision() if self._held else None
@@ -169,7 +172,7 @@ class FactCache:
         if before is None or not ids or not standing:
             return
         with suppress(StoreUnavailable):
-            # As the store holds them.
+            # The stored form, which may differ from what was written.
             found = await store.get(MemoryRecord, list(ids))
             if await store.memories_revision() != before + 1:
                 return
@@ -185,7 +188,7 @@ class FactCache:
         found: Sequence[MemoryRecord],
     ) -> None:
         if project_id and any(m.project_id not in (None, project_id) for m in found):
-            # Of a project that was joined, maybe: the store knows.
+            # Another project: this one may have been joined to it. Read again when needed.
             return
         now = self._clock()
         known = [memory for memory in held.memories if memory.memory_id not in ids]
@@ -196,7 +199,7 @@ class FactCache:
             self._held[project_id] = renewed
 
     def aged(self) -> None:
-        """Something was written: before the next answer the store is asked if it changed."""
+        """Mark the cache as old, so that the next use checks the store's revision."""
         self._held = {
             name: msgspec.structs.replace(held, read_at=float("-inf"))
             for name, held in self._held.items()
@@ -210,9 +213,9 @@ class FactCache:
         revision: int,
         read_at: float,
     ) -> CachedFacts:
-        """These made ready to be searched; of what has not changed, what is held is taken over."""
+        """Index memories for search, reusing what is cached for those that have not changed."""
         before = {e.memory.memory_id: e for e in held.book.entries} if held else {}
-        # Thousands of new ones take a moment: whoever types comes first.
+        # In a thread: thousands of new ones would block the event loop.
         entries = await asyncio.to_thread(_entries, found, before)
         rows = {
             memory.memory_id: held.rows[memory.memory_id]
@@ -230,7 +233,7 @@ class FactCache:
             from ragmem.memory.facts.ranking import book_of
 
             book = await asyncio.to_thread(book_of, entries)
-        # In one order, however they came: so the last digit of a cosine is always the same.
+        # Always in the same order, which makes the last digit of a cosine reproducible.
         rows = {m.memory_id: rows[m.memory_id] for m in found if m.memory_id in rows}
         return CachedFacts(book, rows, revision, read_at)
 
@@ -248,11 +251,11 @@ def _entries(
 
 
 FACTS = "facts"
-"""What a service is asked for, by a `FactQuestion`; it answers with a list of `FactHit`s."""
+"""The name of the service's search, which takes a `FactQuestion` and returns `FactHit`s."""
 
 
 class Facts:
-    """See the module's text. One for each process; reached as `memory.facts`."""
+    """Adds, searches, edits and removes memories. One per process, available as `memory.facts`."""
 
     def __init__(  # noqa: PLR0913 - each by its name
         self,
@@ -267,9 +270,9 @@ class Facts:
         metrics: Metrics | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """`on_written` is called with each memory that was added or updated: a person sees it.
+        """Searches ask `service` first, and fall back to this process.
 
-        `service` is asked first what bears on a text.
+        `on_written` is called for each memory added or updated, so that the user sees it.
         """
         self._open_store = open_store
         self._service = service
@@ -282,17 +285,21 @@ class Facts:
         self._cache = FactCache(self._vectors.model_id, clock)
         self._on_written = on_written
 
-    # --- telling ----------------------------------------------------------------
+    # --- adding -----------------------------------------------------------------
 
     async def remember(self, draft: Draft, project_id: str | None) -> Remembered:
-        """Keep it: as new, in the place of what it says more of, or not at all. StoreError."""
+        """Store a draft as new or in place of others, unless it is known or refused.
+
+        Raises StoreError.
+        """
         [remembered] = await self.settle([draft], project_id)
         return remembered
 
     async def settle(
         self, drafts: Sequence[Draft], project_id: str | None, *, beside: Sequence[Write] = ()
     ) -> list[Remembered]:
-        """What becomes of each, all in one transaction with the writes `beside`. StoreError."""
+        """Compare and store drafts in one transaction with the writes `beside`; return the outcome
+        of each. Raises StoreError."""
         from ragmem.memory.facts.trust import Settlement
 
         now = self._clock()
@@ -303,7 +310,7 @@ class Facts:
         async with self._lock.alone(store):
             settlement = Settlement(duplicate=self._thresholds.duplicate, now=now)
             if fresh:
-                # Kept by the spool, uncompared: the next that is like it takes its place.
+                # Without the store they are spooled uncompared; a later similar one replaces them.
                 with suppress(StoreUnavailable):
                     known = await self._cache.of(store, project_id, surely=True)
                     settlement.know(known.memories, known.rows, project_id)
@@ -331,7 +338,7 @@ class Facts:
         return await self._vectors.rows(store, texts, patience_s=_EMBEDDING_S)
 
     async def _put(self, store: Store, memory: MemoryRecord, *gone: str) -> None:
-        """Write a memory, which takes the place of those that are gone, with its vector."""
+        """Write a memory with its vector; it supersedes those with the ids `gone`."""
         put = redacted(PutMemory(memory=memory, supersedes=gone))
         vectors = self._vectors.writes([memory], await self._rows(store, [memory.content]))
         await self._cache.write(store, [put, *vectors])
@@ -339,10 +346,10 @@ class Facts:
     async def supersede(
         self, new: MemoryRecord, old: MemoryRecord, *, says_the_same: bool = False
     ) -> bool:
-        """Let one known memory take another's place, also in the other words in which that was
-        learned of its turn; whether both were still there for it.
+        """Let a known memory supersede another, and other wordings of that from the same turn.
 
-        Where it says the same, what the other came from is where it comes from, too.
+        If it says the same, it also gets the other's evidence. Return False if one of them is no
+        longer current, or the source of the new one is not trusted enough.
         """
         from ragmem.memory.facts.trust import carried_over, in_other_words, may_supersede
 
@@ -364,7 +371,7 @@ class Facts:
         self._on_written(Remembered(action="updated", memory=merged, superseded=tuple(gone)))
         return True
 
-    # --- finding ----------------------------------------------------------------
+    # --- searching --------------------------------------------------------------
 
     async def search(
         self,
@@ -376,11 +383,11 @@ class Facts:
         floor: bool = True,
         patience_s: float | None = None,
     ) -> list[FactHit]:
-        """What bears on a text, best first; those of the project and the person's.
+        """Return the memories of the project and the user that are relevant to a text, best first.
 
-        `floor`: only what is nearer than the embedder's `fact`, or shares a word, a subject or
-        another name with the text; without it the best. `limit`: as many as the settings say.
-        StoreError.
+        With `floor`, only those more similar than the embedder's `fact` threshold, or that share a
+        word, a subject or an alias with the text; otherwise the best there are. `limit` defaults to
+        the setting `memory.facts.shown`. Raises StoreError.
         """
         limit = self._config.shown if limit is None else limit
         if limit < 1:
@@ -400,7 +407,7 @@ class Facts:
             if not held.book.entries:
                 return []
             near = await self._near(store, held, text, patience_s)
-            # Thousands take a moment: whoever types comes first.
+            # In a thread: scoring thousands would block the event loop.
             least, now = self._thresholds.fact, self._clock()
             found = await asyncio.to_thread(search, held.book, asked, near, now, least=least)
         self._found(found)
@@ -419,13 +426,13 @@ class Facts:
         )
 
     async def pinned(self, project_id: str | None) -> list[MemoryRecord]:
-        """Pinned ones and rules, oldest first: between turns their order stays."""
+        """Return pinned memories and rules, oldest first, so that their order is stable."""
         found = [each for each in await self.current(project_id) if each.stands_always]
         return sorted(found, key=lambda memory: (memory.created_at, memory.memory_id))
 
     async def preferences(self, project_id: str | None) -> list[MemoryRecord]:
-        """What the person likes, as they said themselves; the project's own first, then what was
-        said most often, then the newest."""
+        """Return preferences that the user stated, except pinned ones: the project's own first,
+        then those stated most often, then the newest."""
         found = [
             each
             for each in await self.current(project_id)
@@ -436,16 +443,16 @@ class Facts:
     async def about(
         self, text: str, project_id: str | None
     ) -> tuple[list[MemoryRecord], dict[str, int]]:
-        """What is known already of what a text is about; and of each subject how many memories."""
+        """Return the memories relevant to a text, and the number of memories about each subject."""
         hits = await self.search(text, project_id=project_id, limit=_ALREADY)
         held = await self._cache.of(await self._open_store(), project_id)
         counts = Counter(subject for each in held.memories for subject in each.subjects)
         return [hit.memory for hit in hits], counts
 
     async def rivals(self, memory: MemoryRecord) -> list[MemoryRecord]:
-        """Older ones on the same subjects that it may have changed, nearest first.
+        """Return older memories on the same subjects that it may have updated, most similar first.
 
-        Nearer than what merely has to do with it.
+        Their similarity must exceed the `fact` threshold.
         """
         from ragmem.memory.facts.trust import rivals
 
@@ -458,13 +465,16 @@ class Facts:
         return rivals(memory, here, near, self._thresholds)
 
     async def current(self, project_id: str | None) -> list[MemoryRecord]:
-        """Return all that hold in the project, and the person's own; newest first."""
+        """Return all current memories of the project and the user, newest first."""
         held = await self._cache.of(await self._open_store(), project_id)
         now = self._clock()
         return [memory for memory in held.memories if memory.is_current(now)]
 
     async def find(self, reference: str) -> MemoryRecord:
-        """Find one by its id or an unambiguous end of it; MemoryNotFound, AmbiguousMemory."""
+        """Find a memory by its id or an unambiguous end of it.
+
+        Raises MemoryNotFound, AmbiguousMemory and StoreError.
+        """
         wanted = clean(reference).strip().casefold().replace("-", "")
         found = await (await self._open_store()).find_memories(wanted) if wanted else []
         if not found:
@@ -486,7 +496,7 @@ class Facts:
         return (exact or found)[0]
 
     async def history(self, memory: MemoryRecord) -> list[MemoryRecord]:
-        """What it took the place of, newest first."""
+        """Return the memories that it superseded, newest first."""
         return await (await self._open_store()).superseded_by(memory.memory_id)
 
     # --- changing ---------------------------------------------------------------
@@ -503,9 +513,10 @@ class Facts:
         scope: MemoryScope | None = None,
         project_id: str | None = None,
     ) -> MemoryRecord:
-        """Change it as the person wants; what is None stays. An empty `ttl`: it lasts from now on.
+        """Apply the user's edits to a memory; None leaves a field as it is.
 
-        `project_id`: to which project it moves with `scope="project"`. UsageError, StoreError.
+        An empty `ttl` removes the expiry. With `scope="project"` it moves to `project_id`. Raises
+        UsageError and StoreError.
         """
         from ragmem.memory.facts.trust import joined
 
@@ -515,7 +526,7 @@ class Facts:
             raise UsageError(note)
         store = await self._open_store()
         async with self._lock.alone(store):
-            # As it is by now: what others changed since stays.
+            # Read again, to keep what others have changed since.
             for current in await store.get(MemoryRecord, [memory.memory_id]):
                 edited = changed(
                     current,
@@ -537,7 +548,7 @@ class Facts:
         return await self.find(memory.memory_id)
 
     async def forget(self, memory: MemoryRecord) -> int:
-        """Remove it, with what it took the place of; how many went."""
+        """Remove a memory and those that it superseded; return how many were removed."""
         store = await self._open_store()
         count = await store.forget_memories([memory.memory_id])
         self._cache.aged()
@@ -545,7 +556,7 @@ class Facts:
         return count
 
     async def cleanup(self) -> int:
-        """Remove those past their own time; how many. What lasts never goes with them."""
+        """Remove expired memories, and nothing that has not expired; return how many."""
         store = await self._open_store()
         query = MemoryQuery(everywhere=True, with_superseded=True)
         gone = past_their_time(await store.memories(query), self._clock())
@@ -558,11 +569,11 @@ class Facts:
     # --- the profile ------------------------------------------------------------
 
     async def profile(self) -> Profile:
-        """What the person has said of themselves."""
+        """Return what the user has said about themselves."""
         return await (await self._open_store()).profile()
 
     async def set_profile(self, key: str, value: str | None) -> Profile:
-        """Set one key, or remove it with None; UsageError, StoreError."""
+        """Set a key of the profile, or remove it with None. Raises UsageError and StoreError."""
         key = redact("_".join(clean(key).casefold().split()))
         value = value and one_line(redact(clean(value)), _VALUE_CHARS)
         if not key or len(key) > _KEY_CHARS or not key.isprintable() or set(key) & set("=;"):
@@ -576,15 +587,16 @@ class Facts:
         try:
             return await store.profile()
         except StoreUnavailable:
-            # It waits in the spool, and is all that can be said for sure.
+            # The write waits in the spool; the rest of the profile is unknown.
             return Profile(values={key: value} if value else {}, updated_at=put.at)
 
-    # --- what it stands on --------------------------------------------------------
+    # --- similarity ---------------------------------------------------------------
 
     async def _near(
         self, store: Store, held: CachedFacts, text: str, patience_s: float | None
     ) -> dict[int, float]:
-        """Cosines of the text with what has a vector, by place; none while it can't be compared."""
+        """Return the text's cosines with the memories, by position in the book; empty if it can't
+        be embedded."""
         if not held.rows:
             return {}
         rows = await self._vectors.rows(store, [text], query=True, patience_s=patience_s)

@@ -1,4 +1,4 @@
-"""What was tried and failed, from the recorded calls alone: no model is asked."""
+"""Failed commands and edits, extracted from the recorded tool calls without a model."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -18,41 +18,44 @@ _SUBJECT_CHARS = 200
 _REASON_CHARS = 240
 _REMINDER = "This failed on"
 _MOST = 3
-"""Of one turn: the last ones."""
+"""The maximum number of failures per turn, of which the last are kept."""
 _TTL = "30d"
-"""A failure is not for ever: what it failed of changes."""
+"""Failures expire, because their causes change."""
 _ASKING = Regex(
     r"grep|egrep|fgrep|rg|ag|ack|test|\[\[?|diff|cmp|ls|cat|head|tail|find|fd|which|type|command|"
     r"stat|file|wc|pgrep|ps|kill|pkill|sleep|true|false|echo|printf|read|cd|pwd|env|man|help|less|"
     r"more|sed|awk|curl|ping|lsof|ss|netstat|nc|host|dig|nslookup|mountpoint|id|groups"
 )
-"""Programs whose exit code is an answer, or whose failure tells nothing for later."""
+"""Programs whose exit code is an answer, or whose failure means nothing later."""
 _WORD = re.compile(
     r"""\|[|&]?|&&|[;\n]|(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s|;&'"\\]|&(?!&)|['"\\])+""", re.DOTALL
 )
-"""Of a line of a shell: a word, its quotes with it, or what stands between commands."""
+"""A token of a shell command line: a word with its quotes, or an operator between commands."""
 _BEGIN_ANEW = {";", "||", "\n"}
-"""What follows alone decides on the exit code of a line."""
+"""The operators after which only the rest decides the exit code of the line."""
 _SHELL = Regex(r"^(?:/\S*/)?(?:ba|da|k|z)?sh: (?:line )?\d+: ")
-"""Who says it, and where in a command of one line: it tells nothing."""
+"""The shell's name and line number before a message, which are useless for a one-line command:
+"/bin/sh: 1: "."""
 _TELLING = Regex(
     "error|exception|failed|fatal|not found|no such|denied|refused|cannot|can't|unable|missing|"
     "undefined|unknown|invalid|erreur|panic",
     re.IGNORECASE,
 )
+# "3 failed, 10 passed", "test result: FAILED. 1 passed".
 _TALLY = Regex(r"\W*(?:test result: )?(?:FAILED\W+)?\d+ (?:failed|errors?|passed)", re.IGNORECASE)
 _NOT_TRIED = Regex(
     "^Not executed: |not allowed|This is plan mode|belongs to ragmem|: not run\\.$"
     "|[Nn]othing was (?:executed|done|changed|written)|There is no tool"
-    "|[rR]ead it|was not read|interrupted|Stopped (?:by the person|as ragmem (?:exited|was ended))"
+    "|[rR]ead it|was not read|interrupted|Stopped by the (?:user|person)"
+    "|Stopped as ragmem (?:exited|was ended)"
 )
-"""In errors of what was refused, called wrongly, or not begun: nothing is learned from those."""
+"""Errors of calls that were refused, invalid or not started, from which nothing is learned."""
 
 
 def failures(turn: Turn, *, locate: Callable[[str], str], with_mended: bool = False) -> list[Draft]:
-    """What failed in a turn and did not work later in it, unless `with_mended`."""
+    """Return the failures of a turn; those that worked later in it only with `with_mended`."""
     last: dict[str, Draft | None] = {}
-    # What was refused says nothing of what came of it when it was tried.
+    # A refused call does not undo the result of an earlier attempt.
     tried = [(subject_of(call), call) for call in turn.tool_calls if was_tried(call)]
     for place, (subject, call) in enumerate(tried):
         if subject:
@@ -65,7 +68,8 @@ def failures(turn: Turn, *, locate: Callable[[str], str], with_mended: bool = Fa
 
 
 def succeeded(turn: Turn) -> frozenset[str]:
-    """How memories of failures begin that no longer hold: it worked in this turn, at the end."""
+    """Return the beginnings (see `beginning`) of failures that no longer hold, because the last
+    attempt in this turn succeeded."""
     calls = (call for call in turn.tool_calls if call.result and was_tried(call))
     last = {subject_of(call): call for call in calls}
     return frozenset(
@@ -74,7 +78,7 @@ def succeeded(turn: Turn) -> frozenset[str]:
 
 
 def subject_of(call: ToolCall) -> str:
-    """The command or the edit, on one line; empty for what is never kept as a failure."""
+    """Return a call's command or edit on one line; empty for calls never stored as failures."""
     if call.tool_name == RUN_COMMAND:
         command = clean(argument(call, "command"))
         if _asks(command):
@@ -87,7 +91,7 @@ def subject_of(call: ToolCall) -> str:
 
 
 def _asks(command: str) -> bool:
-    """Whether such a program is among those of which the line may have its exit code."""
+    """Whether the command line may get its exit code from a program in `_ASKING`."""
     programs = [""]
     for word in _WORD.findall(command):
         if word in _BEGIN_ANEW:
@@ -102,9 +106,9 @@ def _asks(command: str) -> bool:
 
 
 def failed_before(command: str, memories: Iterable[MemoryRecord], cwd: Path) -> MemoryRecord | None:
-    """The failure that is known of this very command, but for white space and `cd` to here."""
+    """Return the known failure of this command; white space and a `cd` to `cwd` are ignored."""
     wanted = _same_command(command, cwd)
-    # What was clipped may have gone on in another way.
+    # A clipped command may have had a different end.
     if not wanted or len(wanted) >= _SUBJECT_CHARS - 1:
         return None
     for memory in memories:
@@ -115,7 +119,7 @@ def failed_before(command: str, memories: Iterable[MemoryRecord], cwd: Path) -> 
 
 
 def reminder(memory: MemoryRecord) -> str:
-    """The line that is said of it before the same is tried again."""
+    """Return the line shown for a failure before the same command is tried again."""
     day = (memory.at or memory.created_at).astimezone().date().isoformat()
     why = memory.content.partition("` failed")[2].strip(" :.") or "no reason was kept"
     return (
@@ -125,7 +129,7 @@ def reminder(memory: MemoryRecord) -> str:
 
 
 def _same_command(command: str, cwd: Path) -> str:
-    """As it is compared; empty for what never fails."""
+    """Return a command in the form in which it is compared, without a leading `cd` to `cwd`."""
     line = " ".join(redact(clean(command)).replace("`", "'").split())
     for here in (".", "./", str(cwd), f"{cwd}/", f"'{cwd}'", f'"{cwd}"'):
         for mark in (" && ", "; ", ";"):
@@ -134,22 +138,25 @@ def _same_command(command: str, cwd: Path) -> str:
 
 
 def beginning(subject: str) -> str:
-    """Return how the memory begins; by that the same failure is known again."""
+    """Return the beginning of a failure's content, which identifies the failure."""
     return f"`{subject}` failed"
 
 
 def was_tried(call: ToolCall) -> bool:
-    """Whether it was begun: it was not refused, nor called wrongly, nor stopped by the person."""
+    """Whether a call was started: it was neither refused, nor invalid, nor stopped by the user."""
     return call.success or not _NOT_TRIED.search(call.error or "")
 
 
 def _instead(subject: str, later: Iterable[tuple[str, ToolCall]]) -> str:
-    """The command that did not fail, of those that are much the same and were tried after it."""
+    """Return the first later command that is a variant of the failed one and succeeded; or "".
+
+    A variant has the same program and all words that are not options, possibly extended.
+    """
     words = subject.split()
     for other, call in later:
         same = other.split()[:1] == words[:1] and call.tool_name == RUN_COMMAND
         if same and call.result and not has_failed(call):
-            # Another word in the place of one is another command; options may go and come.
+            # A different word makes it a different command; options may be added or removed.
             named = [word for word in words if not word.startswith("-")]
             if all(any(o.startswith(word) for o in other.split()) for word in named):
                 return other
@@ -182,7 +189,10 @@ def _subjects(call: ToolCall, subject: str, locate: Callable[[str], str]) -> tup
 
 
 def _reason(call: ToolCall) -> str:
-    """The line that tells most; none that gives an order: it may have been written for that."""
+    """Return the exit code and the most informative line of the output.
+
+    A line of a command's output that gives an instruction is left out: it may be an injection.
+    """
     text = call.error or result_text(call) if not call.success else result_text(call)
     code = exit_code(call)
     head = f"exit code {code}" if code is not None else ""
@@ -190,10 +200,10 @@ def _reason(call: ToolCall) -> str:
     lines = [line for line in lines if line and not line.startswith(("Exit code ", _REMINDER))]
     lines = [_SHELL.sub("", line) for line in lines]
     telling = [line for line in lines if _TELLING.search(line)]
-    # A program's last word tells most; a tool's first does.
+    # The last line of a program's output is the most informative; of a tool's error, the first.
     chosen = (telling or lines)[-1:] if call.tool_name == RUN_COMMAND else lines[:1]
     if chosen and _TALLY.match(chosen[0]):
-        # How many failed says less than which.
+        # The number of failed tests says less than their names.
         chosen = [line for line in telling if not _TALLY.match(line)][-1:] + chosen
     safe = [line for line in chosen if call.tool_name != RUN_COMMAND or not is_instruction(line)]
     return ": ".join(filter(None, [head, *safe])) or "no reason was given"

@@ -1,8 +1,8 @@
-"""Which memories bear on a question: pure functions from what is known to an order.
+"""Search and rank the memories of a scope: pure functions.
 
-Few enough are known of one scope (thousands at most) that all are looked at: how much of the
-question's words they hold, their meaning as the cosine, and who or what they are about.
-Who has two names is found by both: the aliases are read from the memories themselves.
+A scope has few enough memories (thousands at most) to score all of them: by the share of the
+question's words that they contain, the cosine similarity of their meaning, and their subjects.
+A subject with two names is found by either: aliases are parsed from the memories themselves.
 """
 
 import re
@@ -20,60 +20,61 @@ from ragmem.terms import QueryTerm, query_terms, rarity, terms
 from ragmem.text import Regex
 
 _WORDS, _MEANING, _SUBJECT, _ALIAS = 1.0, 1.2, 0.6, 0.5
-"""What each is worth at most, added up."""
+"""The maximum score of each sign; scores are added up."""
 _TRUST = {"person": 1.0, "model": 0.95, "tool": 0.85}
-"""What the person said comes before what a file says."""
+"""The factor for a memory's source: what the user said ranks before what a file says."""
 _TOPIC = frozenset(["word", "name", "identifier", "part", "number", "stem", "short"])
 _OF_BEST = 0.6
-"""Of what is nearest of all the others must be so near: most questions ask one thing. Chosen on the
-stories of tests/recall/days: hardly a memory that bears on a prompt is lost, and two thirds of
-those that do not are.
-"""
+"""The share of the best similarity that other hits must reach: most questions ask one thing. Fitted
+on the stories of tests/recall/days: it loses hardly any relevant memory, and two thirds of the
+irrelevant ones."""
 _OF_WORDS = 0.06
-"""What has no vector to be compared by bears on a question if it holds so much of its words: a
-common word beside others tells little."""
+"""The weighted share of the question's words from which a memory without a vector is relevant: one
+common word among others means little."""
 _OF_FAILURE = 0.4
-"""A failure that holds less of what a question's words say has nothing of them: outputs are full of
-ordinary words, and a young project knows of little else."""
+"""The share below which a failure's words don't count at all: outputs are full of ordinary words,
+which are not yet frequent, and so weigh much, in a new project."""
 _EXIT_CODE = Regex(r"(?<=` failed: )exit code \d+")
 _LONGEST_NAME = 4
-"""Words of a subject or name that is looked for in a question."""
+"""The maximum number of words of a subject or name that is looked up in a question."""
 _WORD = Regex(r"\w+(?:[-'’.]\w+)*")
 _AROUND = "`'\"()[]<>.,;:!?"
-"""What a path is set in."""
+"""The punctuation that may surround a path."""
 
 
 _OF_PERSON = Regex(
     r"\b(?:(?:about|of|know|remember) (?:me|myself)|who am i|(?:de|sur) moi|qui suis-je|"
     r"(?:uber|an|du) mich|von mir|wer bin ich|quien soy|chi sono)\b"
 )
-"""Whoever asks so wants to hear of themselves, not of the project."""
+"""A question about the user, not the project: "What do you know about me?"."""
 
 
 class IndexedFact(msgspec.Struct, frozen=True):
-    """A memory made ready to be searched."""
+    """A memory with its index terms and subjects."""
 
     memory: MemoryRecord
     terms: frozenset[str]
-    """Of its words and its subjects."""
+    """The terms of its content and subjects."""
     subjects: frozenset[str]
-    """Without case and accents."""
+    """Its subjects, in `plain` form."""
 
 
 class Book(msgspec.Struct, frozen=True):
-    """The memories of a scope, with what a search of them needs."""
+    """The search index of a scope's memories."""
 
     entries: tuple[IndexedFact, ...]
     postings: dict[str, list[int]]
-    """Places in `entries`, by term."""
+    """Positions in `entries`, by term."""
     subjects: dict[str, list[int]]
-    """The same, by subject."""
+    """Positions in `entries`, by subject."""
     aliases: dict[str, frozenset[str]]
-    """The other names of who has some."""
+    """The other names of each name that has some."""
 
 
 # --- names --------------------------------------------------------------------------------
 
+# The patterns match `plain` text: "k8s is short for kubernetes", "jean, dit jeannot" and
+# "alias: prod = srv-14"; `_ME` excludes "the person's name is ana" and "he is called bob".
 _N = r"[\w][\w .'’-]{0,38}?[\w]|\w"
 _ALIASES = (
     rf"(?P<a>{_N})'s? (?:real|full|actual|other|nick|first|last|code) ?names? (?:is|are) "
@@ -99,14 +100,17 @@ _ALIASES = (
 )
 _ME = Regex(
     "i|me|my|the user|user|the person|person|je|moi|mon|he|she|it|this|that|il|elle|ce|we|they|"
-    "the person's|l'utilisateur"
+    "the user's|the person's|l'utilisateur"
 )
 _MOST_NAMES = 8
-"""That one name leads to."""
+"""The maximum size of a group of aliases."""
 
 
 def names_of(content: str) -> tuple[str, str] | None:
-    """The two names that a memory says are one, without case and accents; None for all others."""
+    """Return the two names that a memory equates, in `plain` form; None if it doesn't.
+
+    "Neptune is the code name of the billing project" gives "neptune" and "billing project".
+    """
     text = plain(content)
     if len(text) > 160:
         return None
@@ -124,7 +128,7 @@ def _bare(name: str) -> str:
 
 
 def _aliases(memories: Iterable[MemoryRecord]) -> dict[str, frozenset[str]]:
-    """Each name's others, also by way of a third."""
+    """Return the other names of each name, including those by way of a third name."""
     of: dict[str, set[str]] = {}
     for memory in memories:
         if pair := names_of(memory.content):
@@ -139,7 +143,7 @@ def _aliases(memories: Iterable[MemoryRecord]) -> dict[str, frozenset[str]]:
 
 
 def entry_of(memory: MemoryRecord) -> IndexedFact:
-    """Made once for each state of a memory: its words take the time."""
+    """Index a memory; callers keep the result until the memory changes, since this is slow."""
     content = memory.content
     if memory.kind == "failure":
         content = _EXIT_CODE.sub("", content)
@@ -149,7 +153,7 @@ def entry_of(memory: MemoryRecord) -> IndexedFact:
 
 
 def book_of(entries: Sequence[IndexedFact]) -> Book:
-    """Newest first, as the store gives them."""
+    """Build the index of entries, which must be ordered newest first."""
     postings: dict[str, list[int]] = {}
     subjects: dict[str, list[int]] = {}
     for place, entry in enumerate(entries):
@@ -172,11 +176,11 @@ def search(
     *,
     least: float | None = None,
 ) -> list[FactHit]:
-    """The best, best first; `similarities`: raw cosines by place, of those that have a vector.
+    """Return the best hits, best first; `similarities` are raw cosines by position in `entries`.
 
-    What the question itself says, with other names of whom it names. With a floor what is not
-    nearer than `least` says nothing, its share of the question's words counted as nearness too.
-    Failures are among the latest for a question of what failed alone.
+    The question's words are extended by the aliases of the names in it. With `asked.floor`, a
+    memory counts as similar only above `least`, to which its share of the words is added. A generic
+    question is filled up with the latest memories: failures if it asks what failed, others if not.
     """
     floor = least if asked.floor else None
     alive = {i for i, e in enumerate(book.entries) if e.memory.is_current(now)}
@@ -199,7 +203,7 @@ def search(
     bear = {i for i, value in near.items() if value > bar}
     bear |= {i for i, share in words.items() if share >= _OF_WORDS and i not in near}
     scored: dict[int, tuple[float, str]] = {}
-    # All others would score nothing, or be too far.
+    # All others would score zero, or be too dissimilar.
     for i in alive & (about | (bear if asked.floor else words.keys() | near.keys())):
         share, entry = words.get(i, 0.0), book.entries[i]
         score, why = _scored(entry, floor, share, similarities.get(i), names)
@@ -215,7 +219,7 @@ def search(
             latest = [i for i in latest if book.entries[i].memory.project_id is None] or latest
         room = max(0, asked.limit - len(scored))
         scored |= dict.fromkeys(latest[:room], (0.0, "among the latest"))
-    # Places go from the newest to the oldest: of two that are as good the newer comes first.
+    # Positions go from newest to oldest: of two equal scores the newer memory comes first.
     order = sorted(scored, key=lambda i: (-round(scored[i][0], 9), i))
     return [
         FactHit(
@@ -239,7 +243,7 @@ def _scored(
     similarity: float | None,
     names: tuple[frozenset[str], frozenset[str]],
 ) -> tuple[float, str]:
-    """What it is worth, and why."""
+    """Return a memory's score, and the reasons for it as text."""
     named, others = names
     score, reasons = _WORDS * words, ["its words"] if words else []
     near = similarity is not None and (floor is None or similarity > floor)
@@ -255,13 +259,14 @@ def _scored(
 
 
 def _is_named(entry: IndexedFact, names: frozenset[str]) -> bool:
-    """Whether these name what it is about; a program may be called as an ordinary word: "make"."""
+    """Whether the names include a subject of the memory; for a failure, no ordinary word such as
+    the program "make"."""
     is_failure = entry.memory.kind == "failure"
     return any(not (is_failure and name.isalpha()) for name in entry.subjects & names)
 
 
 def _named(book: Book, asked: FactQuestion) -> tuple[frozenset[str], frozenset[str]]:
-    """Subjects and names that the question holds, and the other names of those."""
+    """Return the subjects and names in the question, and their aliases."""
     text = plain(asked.text)
     words = _WORD.findall(text)
     spans = {
@@ -278,7 +283,8 @@ def _named(book: Book, asked: FactQuestion) -> tuple[frozenset[str], frozenset[s
 
 
 def _by_words(book: Book, text: str, others: Collection[str]) -> dict[int, float]:
-    """How much of what the text's words tell each memory holds that has any, by place; 0 to 1."""
+    """Return the weighted share (0 to 1) of the text's words in each memory that has any, by
+    position; aliases (`others`) count as words of the text."""
     wanted = [t for t in query_terms(text) if t.kind in _TOPIC]
     wanted += [
         QueryTerm(term, 0.8, "name") for name in others for term in dict.fromkeys(terms(name))

@@ -1,4 +1,4 @@
-"""What a new memory means for those that are known, and whose word it is."""
+"""How a new memory relates to the known ones (same, updated, new), and who vouches for it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -34,22 +34,23 @@ from ragmem.text import Regex, clean, one_line
 
 _TRUST = {"tool": 0, "model": 1, "person": 2}
 _NEARLY = 0.85
-"""Shared of all words, from which two texts say the same in nearly equal words."""
+"""The share of common words among all words, from which two texts count as the same."""
 _MUCH = 0.5
-"""Shared of the words of the shorter of two texts of one turn, from which they say the same."""
+"""The share of common words in the shorter text, from which two texts of one turn count as the
+same."""
 _NUMBER = Regex(r"\d+")
 _LEAST_WORDS_COMPARED = 3
 _MOST_EVIDENCE = 10
 _MOST_NORMAL = 10_000
-"""Texts of memories: each new one is compared with all."""
+"""The size of the caches of normalized texts: each new memory is compared with all others."""
 _SINGULAR: frozenset[MemoryKind] = frozenset(["failure", "rule"])
-"""Kinds that are compared with their like only."""
+"""Kinds that are only compared with memories of the same kind."""
 _MOVED = Regex(
     r"\b(?:moved|moves|postponed|rescheduled|delayed|pushed back|brought forward|instead|actually|"
     r"no longer|verschoben|vorgezogen|verlegt|jetzt|nun|statt|reportee?s?|repoussee?s?|avancee?s?|"
     r"maintenant|finalement|au lieu)\b"
 )
-"""Words that say that something, such as a day, is another one now."""
+"""Words that announce a new value, such as another day: "postponed", "verlegt", "au lieu"."""
 _MARKS = Regex(r"[\W_]+")
 
 
@@ -60,10 +61,10 @@ def compare(
     *,
     duplicate: float,
 ) -> Remembered:
-    """What becomes of a memory beside the current ones of its scope.
+    """Decide whether a memory is new, known, or replaces others, given the current ones in scope.
 
-    `similarity`: raw cosines with it, by id, of those that can be compared. The memory of the
-    outcome is to be put, but where it is known just so.
+    `similarity` has the raw cosine of each comparable memory with it, by id. The caller must store
+    the memory of the outcome, unless it is identical to a known one.
     """
     alike = [old for old in known if _same_sort(new, old)]
     text = normal(new.content)
@@ -79,11 +80,11 @@ def compare(
         or _is_reversed(new, old)
     ]
     if any(old.created_at > new.created_at for old in near):
-        # What was said since is newer than what is only now looked through.
+        # An old turn that is only now extracted must not replace what was said after it.
         return Remembered(action="known", memory=max(near, key=lambda old: old.created_at))
     for old in near:
         if rank(old) > _TRUST[new.trust] and words <= words_of(old.content):
-            # Nothing that the person has not said already.
+            # It says nothing beyond a more trusted memory.
             return Remembered(action="known", memory=old)
     replaced = [old for old in near if rank(old) <= _TRUST[new.trust]]
     if not replaced:
@@ -93,20 +94,21 @@ def compare(
 
 
 def rank(memory: MemoryRecord) -> int:
-    """Who may take its place: as trusted a source; of what is pinned, and of rules, the person."""
+    """Return the trust that a memory needs to replace this one: as much as its own source has; for
+    rules and pinned memories, the user's."""
     if memory.stands_always:
         return _TRUST["person"]
     return _TRUST[memory.trust]
 
 
 def may_supersede(new: MemoryRecord, old: MemoryRecord) -> bool:
-    """What the person said gives way to nobody else."""
+    """Whether the new memory's source is trusted enough to replace the old memory."""
     return _TRUST[new.trust] >= rank(old)
 
 
 def in_other_words(memory: MemoryRecord, known: Iterable[MemoryRecord]) -> list[MemoryRecord]:
-    """Those of the same kind that were learned from the same turn and say much the same: a turn is
-    kept in its own words, and in those of a model."""
+    """Return the memories of the same kind that were learned from the same turns and say much the
+    same: a turn's statement may be stored both verbatim and in a model's wording."""
     turns = {said.turn_id for said in memory.evidence} - {""}
     return [
         each
@@ -120,8 +122,8 @@ def in_other_words(memory: MemoryRecord, known: Iterable[MemoryRecord]) -> list[
 
 
 def _says_much_of(one: str, other: str) -> bool:
-    """Whether half of the words of the shorter are in the other too, and a number if both have any:
-    "Episode 1 is out on Monday" says nothing of episode 2."""
+    """Whether the texts share half of the words of the shorter, and a number if both have any:
+    "Episode 1 is out on Monday" says nothing about episode 2."""
     first, second = words_of(one), words_of(other)
     numbers, others = (frozenset(_NUMBER.findall(text)) for text in (one, other))
     is_of_another = numbers and others and numbers.isdisjoint(others)
@@ -129,10 +131,10 @@ def _says_much_of(one: str, other: str) -> bool:
 
 
 def _says_all_of(new: MemoryRecord, old: MemoryRecord) -> bool:
-    """Whether it tells what the other told, with more context; else it tells something else now."""
+    """Whether the new memory contains all that the old one says, and does not contradict it."""
     told, tells = (set(normal(each.content).split()) for each in (old, new))
     if _MOVED.search(plain(new.content)) and not _MOVED.search(plain(old.content)):
-        # "CSV instead of JSON" has all words of what was said of JSON.
+        # "CSV instead of JSON" has all the words of a statement about JSON.
         return False
     return words_of(old.content) <= words_of(new.content) and told & _TURNING == tells & _TURNING
 
@@ -140,10 +142,10 @@ def _says_all_of(new: MemoryRecord, old: MemoryRecord) -> bool:
 def carried_over(
     new: MemoryRecord, replaced: Sequence[MemoryRecord], *, sources: Iterable[MemoryRecord]
 ) -> MemoryRecord:
-    """The new one with the subjects and pin of those whose place it takes, and the evidence of
-    those that are its `sources`: not of what it contradicts.
+    """Return the new memory with the subjects and pin of those that it replaces.
 
-    Its own time to live wins. A plain fact in the place of a preference stays one.
+    It also gets the evidence of its `sources`, which exclude what it contradicts. Its own time to
+    live wins. A fact that replaces a memory of another kind (failures excepted) takes that kind.
     """
     best = replaced[0]
     kind = best.kind if new.kind == "fact" and best.kind != "failure" else new.kind
@@ -158,19 +160,19 @@ def carried_over(
 
 
 def union(*groups: Iterable[str]) -> tuple[str, ...]:
-    """Return each once, in their order."""
+    """Return the items of all groups without duplicates, in their order."""
     return tuple(dict.fromkeys(item for group in groups for item in group))
 
 
 @lru_cache(maxsize=_MOST_NORMAL)
 def normal(text: str) -> str:
-    """Return a text without case, accents and punctuation, to tell "the same words" by."""
+    """Return a text without case, accents and punctuation: equal results mean "the same words"."""
     return _MARKS.sub(" ", plain(text)).strip()
 
 
 @lru_cache(maxsize=_MOST_NORMAL)
 def words_of(text: str) -> frozenset[str]:
-    """Return a text's words that tell something, as index terms."""
+    """Return a text's words as index terms, without stop words unless it has no others."""
     language = guess_language(text)
     found = frozenset(t for t in terms(text) if not is_stop_word(t, language))
     return found or frozenset(terms(text))
@@ -182,10 +184,10 @@ def rivals(
     similarity: Mapping[str, float],
     limits: Thresholds,
 ) -> list[MemoryRecord]:
-    """Older ones on the same subjects that it may have changed, nearest first.
+    """Return older memories on the same subjects that it may have updated, most similar first.
 
-    Nearer than what merely has to do with it. What is as near as a duplicate and still there was
-    held apart by its particulars.
+    Their similarity must exceed the threshold of facts. One as similar as a duplicate is included,
+    too: `compare` has kept both because of their particulars.
     """
     near = [old for old in known if similarity.get(old.memory_id, 0.0) > limits.fact]
     return [
@@ -200,10 +202,7 @@ def rivals(
 
 
 def overlapping(one: MemoryRecord, other: MemoryRecord) -> bool:
-    """Whether both are about the same: a subject of one is one of the other's, or is named in it.
-
-    Where neither has any, their names decide.
-    """
+    """Whether both memories share a subject; one without subjects has the names in its content."""
     return bool(_subjects(one) & _subjects(other))
 
 
@@ -225,14 +224,14 @@ def _is_near(
     duplicate: float,
 ) -> bool:
     if new.kind == "failure":
-        # The same command, whatever it said this time.
+        # The same command, whatever its output was this time.
         return failed_command(new) is not None and failed_command(new) == failed_command(old)
     if similarity is not None and similarity < duplicate / 2:
-        # Nothing like it; words need not be compared.
+        # Too different in meaning; words need not be compared.
         return False
     first, second = _subjects(new), _subjects(old)
     if first and second and not first & second:
-        # "Ana likes tea", "Marc likes tea": as near as can be, and two facts.
+        # "Ana likes tea", "Marc likes tea": highly similar, but two facts.
         return False
     if similarity is not None and similarity > duplicate:
         return not _are_of_two_things(new, old)
@@ -244,11 +243,11 @@ def _is_near(
 _OF_DEADLINES = frozenset(
     terms("deadline due planned scheduled Frist Termin fällig geplant échéance prévu prévue")
 )
-"""Words by which a sentence is a deadline, whatever is due."""
+"""Words of deadlines in general, which don't say what is due."""
 
 
 def _is_moved(new: MemoryRecord, old: MemoryRecord) -> bool:
-    """Whether both are deadlines of the same thing, with another day."""
+    """Whether both are deadlines for the same thing, on different days."""
     if not new.kind == old.kind == "deadline" or new.at == old.at:
         return False
     first, second = _due_words(new), _due_words(old)
@@ -256,22 +255,22 @@ def _is_moved(new: MemoryRecord, old: MemoryRecord) -> bool:
 
 
 def _is_reversed(new: MemoryRecord, old: MemoryRecord) -> bool:
-    """ "Never use tabs", "Always use tabs": the same but for a word that turns it."""
+    """Whether they differ only in words of `_TURNING`: "Never use tabs", "Always use tabs"."""
     tells, told = (normal(each.content).split() for each in (new, old))
     turned = set(tells) ^ set(told)
     return bool(turned) and turned <= _TURNING | {"t"}
 
 
 def _due_words(memory: MemoryRecord) -> frozenset[str]:
-    """What is due, without when, and without that this has changed."""
+    """Return the words for what is due, without dates and words of change."""
     return words_of(_MOVED.sub(" ", WHEN.sub(" ", plain(memory.content)))) - _OF_DEADLINES
 
 
 def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:
-    """ "Service A listens on 8001", "Service B listens on 8002": near, and both true.
+    """Whether both may be true: "Service A listens on 8001", "Service B listens on 8002".
 
-    One particular that differs is a value that has changed; of several a model is asked. Of rules
-    none is lost for its neighbour: "never touch a.py", "never touch b.py".
+    One particular that differs is a changed value; if more differ, a model decides later (see
+    `rivals`). For rules one suffices: "never touch a.py" must not replace "never touch b.py".
     """
     first, second = particulars(new.content), particulars(old.content)
     only_first, only_second = first - second, second - first
@@ -280,7 +279,10 @@ def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:
 
 
 def failed_command(memory: MemoryRecord) -> str | None:
-    """What a failure is about: the command or the edit, as its content begins."""
+    """Return the command or edit that a failure is about: the part of its content before "failed".
+
+    None if the content has another form.
+    """
     head, mark, _ = memory.content.partition("` failed")
     return head if mark else None
 
@@ -289,13 +291,16 @@ def _nearly_equal(new: frozenset[str], old: frozenset[str]) -> bool:
     if min(len(new), len(old)) < _LEAST_WORDS_COMPARED:
         return False
     common = len(new & old)
-    # All that was said, and more: "with more context".
+    # Or the new text has all words of the old one, and more context.
     return old <= new or common >= _NEARLY * (len(new) + len(old) - common)
 
 
 def _again(known: MemoryRecord, new: MemoryRecord) -> Remembered:
-    """The same words once more: what they add is added to what is known."""
-    # A model that repeats what a file said vouches for nothing: the person alone does.
+    """Merge a memory with the same words into the known one: subjects, evidence, pin and the like.
+
+    The outcome is "updated" if trust, kind, expiry or pin change, and "known" otherwise.
+    """
+    # A model that repeats what a file said does not vouch for it; only the user does.
     stronger = new.trust == "person" != known.trust
     trusted = _TRUST[new.trust] >= rank(known)
     merged = msgspec.structs.replace(
@@ -317,7 +322,7 @@ def _again(known: MemoryRecord, new: MemoryRecord) -> Remembered:
 
 
 def joined(evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
-    """Return each place once; of many the first and the newest."""
+    """Return the evidence without duplicates; beyond `_MOST_EVIDENCE`, the first and the newest."""
     places = {(e.turn_id, e.tool_call_id, e.path, plain(e.quote)): e for e in reversed(evidence)}
     found = list(reversed(list(places.values())))
     if len(found) > _MOST_EVIDENCE:
@@ -327,11 +332,11 @@ def joined(evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
 
 _LONGEST_READ = 200_000
 _LEAST_WORDS, _LEAST_CHARS = 2, 6
-"""A shorter quote stands everywhere, and proves nothing."""
+"""A shorter quote occurs in too many texts to prove anything."""
 _COVERED = 0.6
-"""Of what a memory says, so much must stand where it comes from."""
+"""The share of a memory's words that its source must contain."""
 _LEAST_LESS_ONE = 3
-"""Words of a quote that is believed though one of them stands nowhere: more than so many."""
+"""A quote with more words than this is accepted if it is found without one of them."""
 _TURNING = frozenset(
     word
     for words in (
@@ -344,7 +349,7 @@ _TURNING = frozenset(
     )
     for word in words.split()
 )
-"""Words that turn a sentence into another one."""
+"""Words that change what a sentence means: negations, "always", "only", "must" …"""
 _PHRASING = frozenset(
     word
     for words in (
@@ -356,7 +361,8 @@ _PHRASING = frozenset(
     )
     for word in words.split()
 )
-"""Words by which a memory is told, that need not stand in what was said."""
+"""Words that phrase a memory ("The user prefers …"), and need not be in its source."""
+# Matches "Never commit to main" and "Ne commite jamais sur main"; `is_rule` leaves out questions.
 _RULE = Regex(
     r"\b(?:always|never|from now on|in (?:the )?future|every time|whenever|at all times|"
     r"must(?: not)?|mustn't|do not|don't|make sure|be sure to|only ever|as a rule|no exceptions?|"
@@ -369,16 +375,16 @@ _RULE = Regex(
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where a quote was found."""
+    """The place where a quote was found."""
 
     trust: Trust
     quote: str
-    """As it stands there: of the person their whole sentence."""
+    """The quote; if it is from the user, their whole sentence."""
     call: ToolCall | None = None
 
 
 class Sources:
-    """What was said, pasted and read in a turn; of what was recalled nothing."""
+    """The texts of a turn that can prove a memory: said, pasted, or read by tools; not recalled."""
 
     def __init__(self, turn: Turn) -> None:
         own = "" if turn.is_own_command else own_words(turn.user_message)
@@ -396,9 +402,10 @@ class Sources:
         self._results = [(call, _bounded(text)) for call, text in self.results]
 
     def find(self, quote: str) -> Source | None:
-        """Find where it stands, the person's own words first, the agent's last; None: nowhere.
+        """Find a quote: in the user's own words, then in tool results and pasted text, last in
+        the answer, which may only repeat those. None if it is nowhere, or too short.
 
-        What the agent says may be what a file says, so a file is asked before it.
+        One of its words may be missing there (see `_nearly`).
         """
         wanted = _bounded(quote)
         if len(wanted.split()) < _LEAST_WORDS or len(wanted) < _LEAST_CHARS + 2:
@@ -420,7 +427,11 @@ class Sources:
 
 
 def covers(source: str, content: str) -> bool:
-    """Whether what a memory says stands where it is said to come from."""
+    """Whether a memory's source contains what it says: all particulars, and most of its words.
+
+    "I moved to Toulouse with David" covers "David moved to Toulouse"; "port 8080 is taken" does not
+    cover "Port 9090 is taken".
+    """
     said, words_said = plain(source), _bounded(source)
     for hard in PARTICULAR.findall(content):
         if plain(hard.strip("`.,:;")) not in said and _bounded(hard) not in words_said:
@@ -429,7 +440,7 @@ def covers(source: str, content: str) -> bool:
     words = {word for word in normal(content).split() if word not in _PHRASING}
     telling = {word for word in words if not is_stop_word(word, language)} or words
     there = frozenset((*terms(source), *words_said.split()))
-    # In any of its forms.
+    # Inflected forms count.
     found = [
         word for word in telling if not there.isdisjoint((word, *terms(word, language=language)))
     ]
@@ -437,13 +448,13 @@ def covers(source: str, content: str) -> bool:
 
 
 def is_rule(sentence: str) -> bool:
-    """Whether a sentence of the person lays down what holds from then on."""
+    """Whether a sentence of the user states a permanent rule; a question never does."""
     text = plain(sentence)
     return not text.endswith("?") and _RULE.search(text) is not None
 
 
 def evidence_of(turn: Turn, source: Source, *, locate: Callable[[str], str]) -> Evidence:
-    """Return it as it is kept with the memory; `locate` gives a tool's path its stored form."""
+    """Return the source as evidence to store; `locate` turns a tool's path into its stored form."""
     said = Evidence(
         session_id=turn.session_id,
         turn_id=turn.turn_id,
@@ -465,14 +476,14 @@ def evidence_of(turn: Turn, source: Source, *, locate: Callable[[str], str]) -> 
 
 
 def _bounded(text: str) -> str:
-    """Words alone, with a space before and after each: no quote ends in the middle of one."""
+    """Return the words with a space before and after each, so that only whole words match."""
     return f" {normal(text)} "
 
 
 def _nearly(wanted: str) -> Iterator[str]:
-    """A quote, then the same less one word: models add one to what they repeat.
+    """Yield a quote, then variants that lack one word, since models add words to what they repeat.
 
-    Never one that turns what is said, nor a number.
+    Numbers and words that change the meaning are never left out.
     """
     yield wanted
     words = wanted.split()
@@ -483,7 +494,7 @@ def _nearly(wanted: str) -> Iterator[str]:
 
 
 class Settlement:
-    """The current memories of the scopes at hand, and what is to change about them."""
+    """Compares new memories with the current ones, and collects the resulting writes."""
 
     def __init__(self, *, duplicate: float, now: datetime) -> None:
         self._duplicate = duplicate
@@ -492,19 +503,20 @@ class Settlement:
         self._rows: dict[str, bytes] = {}
         self._puts: dict[str, PutMemory] = {}
         self._replaced: dict[str, list[MemoryRecord]] = {}
-        """What was known before, by the new one that takes its place."""
+        """The memories, known before, that each new one replaces, by its id."""
         self._later: dict[str, str] = {}
-        """What took the place of each, by their ids."""
+        """The id of the memory that replaced each one, by id."""
 
     @property
     def puts(self) -> list[tuple[PutMemory, bytes]]:
-        """The writes in their order, each with the memory's vector; empty where it has none."""
+        """The writes in order, each with the memory's vector (empty if it has none)."""
         return [(put, self._rows.get(memory_id, b"")) for memory_id, put in self._puts.items()]
 
     def know(
         self, memories: Sequence[MemoryRecord], rows: Mapping[str, bytes], project_id: str | None
     ) -> None:
-        """What is current in the project and of the person; the vectors of those that have some."""
+        """Add the current memories of a project and the user, with the vectors of those that have
+        one."""
         for memory in memories:
             if memory.is_current(self._now):
                 scope = project_id if memory.project_id else None
@@ -512,7 +524,7 @@ class Settlement:
         self._rows |= rows
 
     def settle(self, memory: MemoryRecord, row: bytes) -> Remembered:
-        """What becomes of one; those after it are compared with the outcome."""
+        """Compare one memory and return the outcome, with which later ones are compared, too."""
         current = self._known.setdefault(memory.project_id, {})
         near = cosines(row, {i: self._rows[i] for i in current if i in self._rows}) if row else {}
         outcome = compare(memory, current.values(), near, duplicate=self._duplicate)
@@ -527,7 +539,7 @@ class Settlement:
             self._later[memory_id] = put.memory_id
         current[put.memory_id] = put
         earlier = self._puts.pop(put.memory_id, None)
-        # What was made of the same drafts a moment ago is nothing that anybody knew.
+        # A memory from this same batch was never stored, so it is not reported as superseded.
         replaced = list[MemoryRecord]()
         for one in outcome.superseded:
             is_new = self._puts.pop(one.memory_id, None) and one.memory_id in self._replaced
@@ -540,7 +552,7 @@ class Settlement:
         return msgspec.structs.replace(outcome, action=action, superseded=tuple(replaced))
 
     def in_the_end(self, outcome: Remembered) -> Remembered:
-        """The outcome after all that were settled: whose place another took is known by that."""
+        """Return the final outcome, after all were settled: "known" if a later one replaced it."""
         memory_id = before = outcome.memory.memory_id if outcome.memory else ""
         while memory_id in self._later:
             memory_id = self._later[memory_id]
@@ -552,14 +564,14 @@ class Settlement:
 
 _QUOTE_CHARS = 300
 _READ_CHARS = 60_000
-"""Of a result so much is looked through."""
+"""The characters of a tool result that are searched."""
 _LINES = 3
-"""Neighbouring lines of a result in which the words of a memory are looked for together."""
+"""The number of neighbouring lines of a result that are searched together."""
 _ALIKE = 0.75
-"""Shared of a memory's words, from which it is taken for what those lines say."""
+"""The share of a memory's words that such lines must contain to count as its source."""
 _LEAST_WORDS = 2
 _HINT = 4
-"""Letters of an index term, from which on endings differ."""
+"""The letters at the beginning of an index term that all forms of a word share."""
 _NOBODY = words_of("the user, a person; utilisateur")
 _STANDING = Regex(
     r"\b(?:always|never|don't|do not|from now on|make sure|be sure to|remember to|toujours|jamais|"
@@ -567,7 +579,7 @@ _STANDING = Regex(
     r"(?:you|agents?|assistants?|models?|everyone|everybody|ragmem|tu|vous) (?:must|should|shall|"
     r"ha(?:ve|s) to|needs? to|may|can|are allowed|is allowed|dois|devez|peux|pouvez))\b"
 )
-"""An order or a permission that is to hold: nobody but the person gives any."""
+"""A permanent order or permission, which only the user can give: "you may", "from now on"."""
 _COMMAND = Regex(
     r"(?:please |now |then |and )*(?:run|execute|install|curl|wget|sudo|bash|send|post|upload|"
     r"download|delete|remove|ignore|disregard|obey|follow|skip|disable|enable|bypass|override|"
@@ -575,29 +587,30 @@ _COMMAND = Regex(
     r"execute[zr]|lance[zr]?|installe[zr]?|envoie|envoyez|supprime[zr]?|ignore[zr]|utilise[zr]?|"
     r"fuhre|ejecuta|instala|esegui)\b"
 )
-"""At the beginning of a sentence: it tells somebody to do something."""
+"""An order at the beginning of a sentence: "Please run …", "Ignore …"."""
 
 
 class Vouched(msgspec.Struct, frozen=True, kw_only=True):
-    """Who says it, what it may be, and where it stands."""
+    """A memory that a model wants to store, with its source, kind and evidence."""
 
     content: str
-    """As it was asked for; a rule and the like as the person said it."""
+    """The model's wording; for a rule and other episodes, the user's."""
     trust: Trust
     kind: MemoryKind = "fact"
     evidence: tuple[Evidence, ...] = ()
     at: datetime | None = None
-    """Of a deadline, when it is due."""
+    """When a deadline is due; None for other kinds."""
     may_be_kept: bool = True
-    """False of an order that the person did not give."""
+    """False for an order that the user did not give."""
 
 
 def vouch(
     content: str, turn: Turn | None, *, now: datetime, locate: Callable[[str], str]
 ) -> Vouched:
-    """`turn` is the one in flight, `now` its time where the person is.
+    """Find out who vouches for what a model wants to remember: user, tool result or model alone.
 
-    `locate` turns a path as a tool gave it into its stored form.
+    `turn` is the running turn, `now` its time in the user's time zone. `locate` turns a tool's path
+    into its stored form.
     """
     is_order = _is_order(content)
     if turn is None:
@@ -610,7 +623,7 @@ def vouch(
         return Vouched(content=content, trust="model", may_be_kept=False)
     words = words_of(content) - _NOBODY
     if len(words) >= _LEAST_WORDS and words <= words_of(sources.own):
-        # Said in other words, but with none that the person did not use.
+        # Rephrased, but only with words that the user used.
         said = _asked(turn, one_line(sources.own, _QUOTE_CHARS))
         return Vouched(content=content, trust="person", evidence=(said,))
     if source is None or source.trust != "tool":
@@ -628,8 +641,8 @@ def _is_order(content: str) -> bool:
 
 
 def _theirs(content: str, source: Source, turn: Turn, now: datetime) -> Vouched:
-    """Word for word what the person said; of a rule their whole sentence, for what a part of it
-    says may be the opposite."""
+    """Return a memory that quotes the user; a rule becomes their whole sentence, because a part of
+    it may mean the opposite."""
     said = source.quote
     evidence = (_asked(turn, said),)
     from ragmem.memory.facts.episodes import episodes
@@ -649,7 +662,7 @@ def _theirs(content: str, source: Source, turn: Turn, now: datetime) -> Vouched:
 
 
 def _asked(turn: Turn, quote: str) -> Evidence:
-    """The turn, and the call that asks for it: the one that has no answer yet."""
+    """Return the turn as evidence, with its pending `remember` call if there is one."""
     asking = [c for c in turn.tool_calls if c.tool_name == REMEMBER and not c.result]
     return Evidence(
         session_id=turn.session_id,
@@ -663,7 +676,7 @@ def _asked(turn: Turn, quote: str) -> Evidence:
 
 
 def _standing_in(sources: Sources, words: frozenset[str]) -> Source | None:
-    """The lines of a tool's answer that hold most of the words, the latest call first."""
+    """Return the lines of a tool result that contain most of the words, latest call first."""
     if len(words) < _LEAST_WORDS:
         return None
     for call, text in reversed(sources.results):
@@ -675,7 +688,7 @@ def _standing_in(sources: Sources, words: frozenset[str]) -> Source | None:
 
 def _shared(text: str, words: frozenset[str]) -> Iterator[tuple[int, str]]:
     lines = [line for line in text.split("\n") if line.strip()]
-    # Most lines hold the beginning of none, and finding the words of a line takes time.
+    # A cheap test first: most lines contain none of the words, and finding terms takes time.
     hints = tuple(word[:_HINT] for word in words)
     found = [_held(line, words, hints) for line in lines]
     for i in range(len(lines)):

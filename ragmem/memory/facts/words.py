@@ -1,4 +1,4 @@
-"""Whose words are whose, which are worth nothing, and what a prompt is after."""
+"""Text rules: the user's own words, sentences, names, greetings, and kinds of prompts."""
 
 import re
 import unicodedata
@@ -13,34 +13,39 @@ from ragmem.text import IN_SENTENCE, Regex, clean, one_line
 _LONGEST_READ = 20_000
 _LONGEST_GREETING = 200
 _FENCE = Regex(r"^\s*(`{3,}|~{3,})(.*)$")
-# On lines of their own, as they are written; to the last end: what was piped may hold one too.
+# The tags are on lines of their own. The last end tag counts, since piped text may contain one.
 _STDIN = Regex(r"(?:^|\n)<stdin>\n(?:.*\n</stdin>|.*\Z)", re.DOTALL | re.IGNORECASE)
 _COMMAND = Regex(r"(?:^|\n)<command>\n(?:.*\n</command>|.*\Z)", re.DOTALL)
-"""As `of_command` has it, whatever it says itself of where it ends."""
+"""A command's text, in the form of `of_command`; an end tag inside it does not end it."""
 _TAG = Regex(r"<([A-Za-z][\w-]{0,60})(?:\s[^<>\n]{0,200})?>")
 _QUOTED_LINE = Regex(r"^\s*(?:>|\||\$ |# |\+\+\+ |--- |@@ )")
+# "2026-01-02 03:04:05 ERROR …", 'File "a.py", line 3', "ERROR: …".
 _LOG_LINE = Regex(
     r"^\s*(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\[\d|File \"|at [\w.$]+\(|Traceback \(|"
     r"(?:ERROR|WARN|WARNING|INFO|DEBUG|E|FAILED)\b[ :\[])"
 )
 _MOST_LINES = 12
-"""Lines that somebody types one after the other; more are a paste."""
+"""A block with so many line breaks counts as pasted."""
 _BLANK_LINES = Regex(r"\n[^\S\n]*\n\s*")
+# Where sentences are split: "It works. Now …", a line break, " — ", "; "; not after an abbreviation
+# ("e.g. of Prof. Lindqvist").
 _SENTENCE = Regex(
     rf"(?<=[.!?…]){IN_SENTENCE}[\"'”»)\]]*\s+|(?<=[。！？])|\n+|(?<![^\S\n])[^\S\n]+[—–]\s+|;\s+"
 )
 _SENTENCE_END = Regex(r"[.!?…。！？][\"'”»)\]`]*(?=\s|$)|[。！？]")
 _PROSE_SENTENCE = Regex(rf"(?<=[.!?…]){IN_SENTENCE}[\"'”»)\]`]*\s+|(?<=[。！？])|\n+")
 CLAUSE = Regex(r"[;:,]\s+|\s+(?:and|und|et|then|dann|puis)\s+", re.IGNORECASE)
-"""Where one part of a sentence ends."""
+"""The separators between the parts of a sentence."""
 _MARKUP = Regex(r"^\s*(?:#+|[-*+>]|\d+[.)])\s+")
 _WORD = Regex(r"\w+")
 _OPENING_CHARS = 100
-"""An opening that is shorter (`Done.`) gets the sentence after it, too."""
+"""A shorter opening (`Done.`) is extended by the next sentence."""
+# A capitalized word inside a sentence, or at its beginning with 's: "Ana's".
 _NAME = Regex(r"(?<![.!?:]\s)(?<!^)\b[A-ZÀ-ÖØ-Þ][\w'’-]*[^\W\d_]\b|^[A-ZÀ-ÖØ-Þ][\w-]+(?=['’]s )")
 _MONTH = any_of(MONTHS)
 _DATE = Regex(rf"\d(?:st|nd|rd|th)? (?:of )?(?:{_MONTH})\b|\b(?:{_MONTH}) \d", re.IGNORECASE)
-"""A month beside its number: without one it may be somebody's name."""
+"""A month next to a number; without one it may be a name ("May", "April")."""
+# Matches "2026-05-03", "3. Mai", "May 3rd, 2026", "9 pm", "14:30" and "by Friday".
 WHEN = Regex(
     rf"\b\d{{4}}-\d\d-\d\d\b|\b\d\d?[./]\d\d?[./]\d{{4}}\b|\b\d\d?/\d\d?/\d\d\b|"
     rf"\b(?:\d\d?(?:st|nd|rd|th|er|\.)?(?: of)? (?:{_MONTH})|(?:{_MONTH}) \d\d?(?:st|nd|rd|th)?)\b"
@@ -48,14 +53,16 @@ WHEN = Regex(
     r"\b(?:by|on|before|until|to|from|for|next|this|due|is|now|am|bis|zum|auf|ist|nachsten|"
     rf"kommenden|le|au|avant|pour|ce|est|d'ici) (?:{any_of(WEEKDAYS)})\b"
 )
-"""A day or an hour in plain words; a weekday behind another word is part of a name."""
+"""A day or an hour in `plain` text; a weekday after any other word may be part of a name."""
 _LONG_DAY = 5
-"""Letters from which the name of a day is nothing else."""
+"""The letters from which a weekday's name can't be another word."""
+# A number, path, identifier, `code`, address or acronym: "8080", "src/a.py", "snake_case", "API".
 PARTICULAR = Regex(
     r"\d[\w.:/-]*|\w+(?:[_/.\\:@-]\w+)+|`[^`]+`|https?://\S+|\b[A-Z]{2,}\w*\b|\b[^\W\d_]+\d\w*"
     r"|(?<=\w )[A-Z](?= )"
 )
 
+# Matches "Hello there, thanks a lot!"; must not match "Hello, I moved to Lyon".
 _GREETING = Regex(
     r"(?:(?:hi|hello|hey|yo|thanks?(?: you)?(?: so much| a lot| very much)?|thx|ty|bye|goodbye|"
     r"good (?:morning|evening|night|afternoon|job)|ok(?:ay)?|yes|no|yep|nope|sure|great|nice|cool|"
@@ -74,6 +81,8 @@ _GREETING = Regex(
     r"[\s,.!?…:;()'—-]*)+"
 )
 
+# Matches "You must always run X" and "Il faut toujours lancer X"; must not match "The server
+# listens on port 80".
 _INSTRUCTION = Regex(
     r"\b(?:always|never|must|mustn't|should|shall|ought|do not|don't|dont|make sure|be sure|ensure|"
     r"please|remember(?: to| that)?|forget|ignore|disregard|obey|follow|instructions?|from now on|"
@@ -90,7 +99,7 @@ _INSTRUCTION = Regex(
 
 
 def plain(text: str) -> str:
-    """Case-folded, without accents, white space evened out: to compare words with words."""
+    """Return a text casefolded, without accents, and with single spaces, to match words in it."""
     if text.isascii():
         return " ".join(text.casefold().split())
     text = unicodedata.normalize("NFKD", text.casefold().replace("’", "'"))
@@ -98,17 +107,17 @@ def plain(text: str) -> str:
 
 
 def without_piped(message: str) -> str:
-    """What stands in a prompt beside the text that was piped into the command."""
+    """Return a prompt without the text that was piped into ragmem."""
     return _STDIN.sub("\n", message)
 
 
 def own_words(message: str) -> str:
-    """What the person typed, without what they pasted or a command stands for: fences, <stdin>,
-    tags, quotes, logs, and blocks of many lines.
+    """Return what the user typed, without pasted text and the text of commands: fenced blocks,
+    <stdin>, tags, quotes, logs, and blocks of many lines.
 
-    In doubt it counts as pasted: what isn't theirs must not get their authority.
+    In doubt, text counts as pasted: what isn't the user's must not get their authority.
     """
-    # Before it is cut: else what such a block claims to be its end might be taken for that.
+    # Before clipping, which could cut off the real end of such a block and leave a fake one.
     text = _COMMAND.sub("\n", without_piped(clean(message)))
     text = _without_tagged(text[: 2 * _LONGEST_READ])[:_LONGEST_READ]
     lines = [
@@ -121,9 +130,9 @@ def own_words(message: str) -> str:
 
 
 def _without_tagged(text: str) -> str:
-    """Without <system>…</system>, <file>…</file> and the like: nobody talks in those."""
+    """Remove <system>…</system>, <file>…</file> and the like, which users don't type."""
     folded, kept, at = text.casefold(), [], 0
-    # Casefolding may lengthen a text: then places in it say nothing, and all is kept as it is.
+    # If casefolding changes the length, offsets don't match: then only lower-case end tags count.
     if len(folded) != len(text):
         folded = text
     unclosed: set[str] = set()
@@ -148,14 +157,14 @@ def sentences(text: str) -> list[str]:
 
 
 def prose_sentences(text: str) -> list[str]:
-    """The sentences of a text: code blocks are left out, marks of headings and lists too."""
+    """Return the sentences of a text, without code blocks and marks of headings and lists."""
     text = "\n".join(_unfenced(redact(clean(text))[:_LONGEST_READ]))
     found = [one_line(_MARKUP.sub("", part), 2_000) for part in _PROSE_SENTENCE.split(text)]
     return [sentence for sentence in found if any(map(str.isalnum, sentence))]
 
 
 def _unfenced(text: str) -> Iterator[str]:
-    """The lines that stand in no fenced block."""
+    """Yield the lines outside fenced blocks."""
     fence = ""
     for line in text.split("\n"):
         mark = _FENCE.match(line)
@@ -168,7 +177,7 @@ def _unfenced(text: str) -> Iterator[str]:
 
 
 def opening(sentences: Sequence[str], limit: int) -> str:
-    """The first sentences: one, or more where it is short."""
+    """Return the first sentence, and further ones as long as the result is short."""
     taken = ""
     for sentence in sentences:
         if taken and (len(taken) >= _OPENING_CHARS or len(taken) + len(sentence) >= limit):
@@ -178,7 +187,7 @@ def opening(sentences: Sequence[str], limit: int) -> str:
 
 
 def clip_sentences(text: str, limit: int) -> str:
-    """Cut to `limit` characters, after a sentence where that keeps half of the room."""
+    """Cut to `limit` characters, at the end of a sentence if that keeps at least half of them."""
     if len(text) <= limit:
         return text
     ends = [match.end() for match in _SENTENCE_END.finditer(text, 0, limit)]
@@ -188,7 +197,10 @@ def clip_sentences(text: str, limit: int) -> str:
 
 
 def names_in(text: str) -> frozenset[str]:
-    """What is written as names are, but for dates; a first word only as an owner ("Ana's")."""
+    """Return the capitalized names in a text, in `plain` form, without dates.
+
+    The first word counts only with 's ("Ana's"), or if there is no other and it is no stop word.
+    """
     names = [plain(name) for name in _NAME.findall(_DATE.sub(lambda date: date[0].lower(), text))]
     found = frozenset(name for name in names if name not in WEEKDAYS or len(name) < _LONG_DAY)
     if not found and (first := re.match(r"[A-ZÀ-ÖØ-Þ][\w-]+", text)):
@@ -198,29 +210,31 @@ def names_in(text: str) -> frozenset[str]:
 
 
 def particulars(text: str) -> frozenset[str]:
-    """Return a text's numbers, paths, identifiers, addresses and names: never a turn of phrase."""
+    """Return a text's numbers, paths, identifiers, addresses and names, in `plain` form."""
     found = [hard.strip("`.,:;") for hard in PARTICULAR.findall(text)]
     return frozenset(map(plain, found)) | names_in(text)
 
 
 def is_instruction(text: str) -> bool:
-    """Whether it tells somebody to do something: never kept from a file, an output, or a model."""
+    """Whether a text gives instructions: such text is never kept from a file, output or model."""
     return _INSTRUCTION.search(plain(text)) is not None
 
 
 def is_greeting(text: str) -> bool:
-    """Whether it says no more than hello, thanks or yes."""
+    """Whether a text says no more than hello, thanks or yes."""
     return len(text) <= _LONGEST_GREETING and _GREETING.fullmatch(plain(text)) is not None
 
 
 def holds_secret(text: str) -> bool:
-    """Whether a secret stood in it that was replaced."""
+    """Whether a secret in the text was redacted."""
     return "[redacted: " in text
 
 
-# --- what a prompt is after ------------------------------------------------------------
+# --- kinds of prompts ------------------------------------------------------------------
 
 _LONGEST_PROMPT = 160
+# Matches "Where were we?", "Weiter geht's!" and "Où en étions-nous ?"; what else the prompt names
+# ("Continue with the login page") is left to `points_back`.
 _BACK = Regex(
     r"\b(?:continue|carry on|go on|keep going|proceed|resume|pick (?:it |this |that )?(?:back )?up|"
     r"where (?:were|are|did) we|where (?:we|i) (?:left|stopped|were|was)|"
@@ -235,6 +249,8 @@ _BACK = Regex(
     r"ou en (?:etions|sommes|est|etait)|(?:que|il|qui) reste|prochaines? etapes?|derniere fois|"
     r"qu'avons-nous|qu'a-t-on|qu'est-ce qu'on (?:a|avait|faisait))\b"
 )
+# Matches "Quick one, unrelated: what is a quine?"; must not match "Which tests are unrelated to
+# this change?" or "Give the button a totally different colour."
 _LEAVES = Regex(
     r"\W*(?:(?:ok(?:ay)?|so|now|hey|just|quick|and|mal|und|kurz|kurze|noch|et|bon|sinon|un|une|"
     r"a|an|one|on|something|question|frage|etwas|petite)\W+){0,4}"
@@ -245,6 +261,8 @@ _LEAVES = Regex(
     r"(?:tout|toute) autre (?:chose|question)|(?:aucun|sans) rapport)"
     r"(?: (?:question|frage|topic|thema|sujet))?\W*(?:[:,.;!–—-]|$)"
 )
+# Matches "Didn't we have that once?" and "Woran lag es, dass der Ofen ausging?"; must not match
+# "Why does the kiln stop?" or "Have we got time?"
 _BEFORE = Regex(
     r"\b(?:(?:did|had|were|was)(?:n't| not)? (?:we|us)|we(?:'d| had| did)|"
     r"have(?:n't)? we (?!got\b)\w+(?:ed|en|t|ne)\b|"
@@ -303,11 +321,11 @@ _ASKING = Regex(
     r"quels?|quelles?|rappelle|raconte|resume|was|wer|welche|que|quien|cosa|chi)\b"
 )
 _TELLING = frozenset(["word", "name", "identifier", "part", "number"])
-"""Kinds of terms that name something."""
+"""The kinds of query terms that name a topic."""
 
 
 def is_generic(text: str) -> bool:
-    """Whether it asks for whatever is known or was said: "what do you know about me?"."""
+    """Whether a prompt asks for anything known or said: "what do you know about me?"."""
     flat = plain(text)
     if len(flat) > 200 or not _ASKING.search(flat):
         return False
@@ -317,7 +335,7 @@ def is_generic(text: str) -> bool:
 
 
 def points_back(text: str) -> bool:
-    """Whether it means what was done before and names nothing of it: "Where were we?"."""
+    """Whether a prompt refers to earlier work without naming any of it: "Where were we?"."""
     flat = plain(text)
     if len(flat) > _LONGEST_PROMPT:
         return False
@@ -329,7 +347,7 @@ def points_back(text: str) -> bool:
 
 
 def asks_what_failed(text: str) -> bool:
-    """Whether it asks what went wrong before, whatever that was: "What failed last time?"."""
+    """Whether a prompt asks about any earlier failure: "What failed last time?"."""
     flat = plain(text)
     if len(flat) > _LONGEST_PROMPT or not _WENT_WRONG.search(flat):
         return False
@@ -337,7 +355,8 @@ def asks_what_failed(text: str) -> bool:
 
 
 def _is_filler(rest: str, text: str) -> bool:
-    """Whether what is left of a plain text names nothing."""
+    """Whether the rest of a `plain` text has only stop words (in the language of `text`) and
+    fillers."""
     language = guess_language(text)
     return all(
         is_stop_word(word, language) or is_stop_word(word, "english")
@@ -346,20 +365,19 @@ def _is_filler(rest: str, text: str) -> bool:
 
 
 def leaves_subject(text: str) -> bool:
-    """Whether it begins with saying that it has nothing to do with what was before."""
+    """Whether a prompt begins by saying that it is off topic: "Quick one, unrelated: …"."""
     return _LEAVES.match(plain(text[:_LONGEST_PROMPT])) is not None
 
 
 def asks_of_before(text: str) -> bool:
-    """Whether a question takes for granted that something was said or done: "How had we fixed
-    that?"."""
+    """Whether a question presupposes that something was said or done: "How had we fixed that?"."""
     return "?" in text and _BEFORE.search(plain(text)) is not None
 
 
 def names_nothing(text: str, now: datetime) -> bool:
-    """Whether there is nothing in it to search for: it points back, and names no time either.
+    """Whether a prompt has nothing to search for: it points back (`points_back`), without a time.
 
-    "What do you know about me?" asks for what is known, whatever it is.
+    "What do you know about me?" has: it asks for anything known.
     """
     if _BACK.search(plain(text)) is None or not points_back(text):
         return False

@@ -91,7 +91,7 @@ async def test_in_the_order_in_which_it_was_said(store: Store) -> None:
     learner = Learner(store, asks=False)
     learner.clock.move(days=1)
     redis, ana = await learner.learn()
-    assert (ana.content, ana.scope) == ("The person's name is Ana", "user")
+    assert (ana.content, ana.scope) == ("The user's name is Ana", "user")
     assert redis.content == f"{words} and for the cache."
     assert (ana.created_at, redis.created_at) == (NOW, NOW + timedelta(hours=2))
 

@@ -489,7 +489,7 @@ def test_no_moment(text: str) -> None:
 )
 def test_what_somebody_says_of_themselves_beside_their_name(text: str, of_person: str) -> None:
     named, *more = episodes(text, NOW)
-    assert named.content == "The person's name is Ana"
+    assert named.content == "The user's name is Ana"
     assert [(e.kind, e.content, e.scope) for e in more] == [("fact", of_person, "user")][
         : bool(of_person)
     ]
@@ -521,7 +521,7 @@ def test_a_sentence_may_tell_a_name_and_something_else() -> None:
     said = "My name is Ana and we decided to use metric units everywhere."
     found = episodes(said, NOW)
     assert [(each.kind, each.content) for each in found] == [
-        ("fact", "The person's name is Ana"),
+        ("fact", "The user's name is Ana"),
         ("decision", "We decided to use metric units everywhere."),
     ]
     assert {each.quote for each in found} == {said}
