@@ -508,7 +508,7 @@ def _question(proposal: Proposal, folded: bool) -> ChatQuestion:
         ("a", proposal.always and f"always: {proposal.always}"),
         ("p", proposal.for_good and "permanently …"),
         ("o", proposal.outside and "outside the sandbox …"),
-        ("r", "reason"),
+        ("r", "no, because …"),
         ("v", folded and "view all"),
     )
     label = _LABELS[proposal.kind] + (_FOLDED_NOTE if folded else "")

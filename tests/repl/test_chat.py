@@ -292,11 +292,11 @@ def test_decisions(chat: FakeChat) -> None:
         ),
         1,
     ):
-        chat.send("edit\r", shows=r"^  r reason$")
+        chat.send("edit\r", shows=r"^  r no, because …$")
         decided = chat.decides(keys)
         assert tuple(decided[field] for field in DECIDED) == expected
         chat.until(lambda number=number: len(chat.log("finished")) == number)
-        chat.until(lambda: "r reason" not in chat.screen)
+        chat.until(lambda: "r no, because …" not in chat.screen)
         chat.wait_for_screen(r"^›$")
     assert set(chat.prompts) == {"edit"}
 

@@ -77,7 +77,9 @@ def test_what_is_allowed_for_good_is_asked_for_no_more(house: House, tmp_path: P
         chat.wait_for_turn(r"^Once\.")
         chat.send("again\r")
         # What writes a file does more than the rule allows, and none can be offered for it.
-        chat.wait_for_screen(r"echo four > file[\s\S]*y yes  n no  a always[^\n]*\n?[^\n]*r reason")
+        chat.wait_for_screen(
+            r"echo four > file[\s\S]*y yes  n no  a always[^\n]*\n?[^\n]*r no, because …"
+        )
         assert "p permanently" not in chat.screen
         assert "no rule possible" in chat.screen
         chat.send("y", ends=r"^Twice\.")

@@ -36,6 +36,8 @@ _TOKENS = re.compile(
     r"\d[\d.]*k(?= tokens$)|^\d+(?= of \S+ tokens)|^((?:how to work|headings) +)\d+", re.M
 )
 """What depends on the words in which the agent is told how to work, and which day it is."""
+_FILLED = re.compile(r"  +context +(\S+ )?tokens$", re.MULTILINE)
+"""At the end of the footer; the number decides where it begins."""
 _ID = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8}\b")
 
 
@@ -144,6 +146,7 @@ def settled(screen: str) -> str:
     # These stand in columns: what is beside them stays where it is.
     screen = _BESIDE.sub(lambda found: " " * len(found[0]), screen)
     screen = _TOKENS.sub(_without_number, screen)
+    screen = _FILLED.sub(lambda found: f"  context {found[1] or ''}tokens", screen)
     return "\n".join(row.rstrip() for row in screen.split("\n")) + "\n"
 
 
