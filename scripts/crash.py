@@ -30,7 +30,7 @@ from tests.fakes.neo4j import in_thread, jars, use_cached_jars
 
 
 def main() -> int:
-    """The command; its exit code."""
+    """Run the command, and return its exit code."""
     options = _options()
     folder = Path(tempfile.mkdtemp(prefix="ragmem-crash-"))
     started = time.monotonic()
@@ -94,7 +94,7 @@ async def _kill(folder: Path, options: argparse.Namespace, server: Connection | 
 
 
 def _told(times: int) -> Callable[[int], None]:
-    """Counts on a terminal."""
+    """Return a function that shows progress on stderr, if that is a terminal."""
 
     def tell(number: int) -> None:
         if sys.stderr.isatty():
@@ -116,7 +116,7 @@ def _counts(phases: Counter[str]) -> str:
 
 @contextmanager
 def _server(kind: str, folder: Path) -> Iterator[Connection | None]:
-    """A Neo4j of our own, or the one that RAGMEM_TEST_NEO4J_URI names: it is emptied."""
+    """Start a Neo4j, or use the one at RAGMEM_TEST_NEO4J_URI, which will be emptied."""
     if kind == "sqlite":
         yield None
         return

@@ -25,7 +25,7 @@ PRODUCT = ROOT / "ragmem"
 _OUTSIDE_MEMORY = ("store", "memory", "importers", "app", "administration")
 """Packages and modules that may import a store."""
 _PATCHED = ("typer._", "setattr(typer", "sys.modules[")
-# Also what a rule of ruff is called; those stand behind "noqa".
+# Also matches the codes of ruff's rules, which `_NOT_A_CODE` removes.
 _CODE = re.compile(
     r"\b(?:[ABCDE]\d{1,3}|P1?\d|X\d{1,2}[a-z]?)\b|\b[Rr]eliability,?(?: \d|$)|\b[Ii]ssue \d"
 )
@@ -33,7 +33,7 @@ _DOCUMENT = re.compile(r"\b(?:cli|design|house|reliability|requirements|terminal
 _NOT_A_CODE = re.compile(r"noqa: ?[A-Z]+\d+(?:, ?[A-Z]+\d+)*|(?:%[0-9A-F]{2})+")
 
 Figure = tuple[str, int | None, Callable[[], list[str]]]
-"""What it is called, the most that it may be, and what it counts, a line each."""
+"""A figure's name, its maximum (None for no limit), and a function that lists what it counts."""
 
 
 @cache
@@ -56,13 +56,13 @@ def _short(path: Path) -> str:
 
 
 def lines(folder: str) -> list[str]:
-    """Every line of Python in a folder."""
+    """Return all lines of Python in a folder."""
     return [line for path in _files(folder) for line in path.read_text("utf-8").splitlines()]
 
 
 @cache
 def _imports() -> tuple[tuple[str, str], ...]:
-    """Pairs of modules of the product of which the first imports the second, late ones too."""
+    """Return pairs (importer, imported) of the product's modules, including deferred imports."""
     known = {_module(path) for path in _files()}
     pairs = set()
     for path in _files():
@@ -80,13 +80,13 @@ def _imports() -> tuple[tuple[str, str], ...]:
 
 
 def one_importer() -> list[str]:
-    """Modules that a single other one imports: pieces of it rather than rooms."""
+    """Return modules with a single importer: candidates to be merged into that."""
     counts = Counter(target for _, target in _imports())
     return [name for name, count in sorted(counts.items()) if count == 1]
 
 
 def past_memory() -> list[str]:
-    """Imports of a store from outside of memory."""
+    """Return imports of a store by modules outside of memory."""
     return [
         f"{source} > {target}"
         for source, target in _imports()
@@ -95,7 +95,7 @@ def past_memory() -> list[str]:
 
 
 def naming_insights() -> list[str]:
-    """Files of the product, Cypher and SQL among them, that name the record of an insight."""
+    """Return the product's files (Python, Cypher, SQL) that contain the word "insight"."""
     word = re.compile(r"insight", re.IGNORECASE)
     return [
         _short(path)
@@ -105,7 +105,7 @@ def naming_insights() -> list[str]:
 
 
 def matches_over_writes() -> list[str]:
-    """`match` statements with two or more cases that are kinds of writes."""
+    """Return `match` statements with cases for two or more kinds of writes."""
     writes = {
         node.name
         for node in ast.walk(_tree(PRODUCT / "records" / "writes.py"))
@@ -126,7 +126,7 @@ def matches_over_writes() -> list[str]:
 
 
 def hooks() -> list[str]:
-    """Attributes of an object that another module assigns after the object's construction."""
+    """Return assignments to public attributes of an object from outside its class's module."""
     found = []
     for path in _files():
         for node in ast.walk(_tree(path)):
@@ -141,9 +141,9 @@ def hooks() -> list[str]:
 
 @cache
 def _constructed() -> dict[str, set[Path]]:
-    """By public attribute that a constructor sets, the files whose classes have it.
+    """Map each public attribute set in an `__init__` to the files of its classes.
 
-    Fields of structs are left out: such values are made to be filled.
+    Fields of structs are left out, since they are meant to be assigned.
     """
     homes, fields = defaultdict(set), set[str]()
     for path in _files():
@@ -164,7 +164,7 @@ def _constructed() -> dict[str, set[Path]]:
 
 
 def codes() -> list[str]:
-    """Lines with the code of a requirement, or the name of a document that is not here."""
+    """Return lines with a requirement's code, or with the name of a document not in this repo."""
     names = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
@@ -183,7 +183,7 @@ def codes() -> list[str]:
 
 
 def classes_twice() -> list[str]:
-    """Public names of classes that stand for more than one."""
+    """Return public class names that are defined more than once, with their modules."""
     places = defaultdict(list)
     for path in _files():
         for node in _tree(path).body:
@@ -193,7 +193,7 @@ def classes_twice() -> list[str]:
 
 
 def reaching_into_libraries() -> list[str]:
-    """Lines that replace or import a private part of another library."""
+    """Return lines that replace or import private parts of a library."""
     return [
         f"{_short(path)}:{number}: {line.strip()}"
         for path in _files()
@@ -241,25 +241,25 @@ _READING = "And what does greet.py hold?"
 
 @cache
 def _asked(trace: bool) -> dict[str, list[str]]:
-    """What an `ask` entered (with one read_file) or imported (an answer alone).
+    """Return the files entered and modules imported by an `ask`; with `trace` it calls read_file.
 
-    The store is warm, and the background process stays, as after a person's first question.
+    The store is warm and the background process is running, as after a user's first question.
     """
     for _ in range(_TRIES):
         found = _second_question(trace)
-        # On a busy machine an answer that comes late is not waited for.
+        # On a busy machine the background process may answer too late; then `ask` searches itself.
         if "numpy" not in found["modules"]:
             break
     return found
 
 
 def _second_question(trace: bool) -> dict[str, list[str]]:
-    """The same of a home of its own: with each question more is known of earlier ones."""
+    """Return that of the second question in a fresh home: a used one would have more memory."""
     sys.path.insert(0, str(ROOT))
     from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 
     def answered(request: Received) -> Answer:
-        # By what is asked: the background process asks too, in between.
+        # Decided by the prompt, since the background process sends requests, too.
         asked = request.body["messages"][-1]
         if trace and asked["role"] == "user" and _READING in str(asked["content"]):
             return Answer(tools=[Call("read_file", {"path": "greet.py"})])
@@ -295,12 +295,12 @@ def _second_question(trace: bool) -> dict[str, list[str]]:
 
 
 def entered() -> list[str]:
-    """Files that an `ask` with one read_file on a warm store enters."""
+    """Return the files that an `ask` with one read_file call enters on a warm store."""
     return [os.path.relpath(name, ROOT) for name in _asked(True)["entered"]]
 
 
 def imported(prefix: str = "") -> list[str]:
-    """Modules that stand imported when an `ask` has ended."""
+    """Return the modules that are imported at the end of an `ask`."""
     return [name for name in _asked(False)["modules"] if name.startswith(prefix)]
 
 
@@ -330,7 +330,7 @@ def _table(figures: tuple[Figure, ...]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Print all figures, or what one of them counts."""
+    """Print all figures, or list what one of them counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--list", metavar="FIGURE", choices=[name for name, _, _ in FIGURES])
     wanted = parser.parse_args().list

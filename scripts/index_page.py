@@ -1,8 +1,7 @@
-"""What the page of an index shows beside the rest of pyproject.toml: links, and README.md.
+"""A build hook for the package index's page: its project links, and README.md as description.
 
-The links are made of the repository's address: `PACKAGE_SOURCE`, or else the origin of the clone
-that the package is built in. With it links between files of the repository lead there; without
-one there are no links, and the words of those stand alone.
+Links are built from the repository's address: `PACKAGE_SOURCE`, or else the origin of the clone in
+which the package is built. Relative links lead there; without an address they become plain text.
 """
 
 import os
@@ -20,11 +19,11 @@ _PLACE = re.compile(r'((?:src|srcset)=")(?!https?:)')
 _HOST = re.compile(r"(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]+")
 _PATH = re.compile(r"(?:/[\w.~-]+)+")
 _INNER = (".internal", ".intranet", ".corp", ".lan", ".local", ".home.arpa")
-"""How the names of hosts end that nobody else can reach."""
+"""The domains of hosts that are only reachable from inside a network."""
 
 
 class IndexPageHook(MetadataHookInterface):
-    """Gives the package its description and its links."""
+    """Sets the package's description and project links."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         """See `MetadataHookInterface.update`."""
@@ -40,7 +39,10 @@ class IndexPageHook(MetadataHookInterface):
 
 
 def for_the_index(text: str, source: str) -> str:
-    """The page with its links and pictures at the `source`, a repository's address; or without."""
+    """Return the page with links and pictures resolved against the repository's address `source`.
+
+    If that is empty, they are removed; the text of links stays.
+    """
     if not source:
         return _PICTURE.sub("", _LINK.sub(r"\1", text))
     text = _LINK.sub(rf"[\1]({source}/blob/HEAD/\2)", text)
@@ -48,9 +50,9 @@ def for_the_index(text: str, source: str) -> str:
 
 
 def public_address(url: str) -> str:
-    """The page of a repository that is cloned from `url`, without a user or a password in it.
+    """Return the web page of a repository cloned from `url`, without user and password.
 
-    Empty unless that is https at a host with a name and no port: others are nobody else's to see.
+    Empty unless it is https at a named host without a port: other addresses may be private.
     """
     try:
         parts = urlsplit(url)
@@ -68,7 +70,7 @@ def public_address(url: str) -> str:
 
 
 def _origin(root: str) -> str:
-    """The address of this clone's origin; empty where `root` is no clone, or has none."""
+    """Return the URL of the clone's origin; empty if `root` is not a clone, or has no origin."""
     git = ["git", "-C", root]
     try:
         top, url = (
@@ -79,5 +81,5 @@ def _origin(root: str) -> str:
         )
     except (OSError, subprocess.CalledProcessError):
         return ""
-    # Unpacked within somebody else's clone, it is none.
+    # Sources unpacked inside another repository are not a clone.
     return url if os.path.realpath(top) == os.path.realpath(root) else ""

@@ -1,4 +1,4 @@
-"""What is generated of docs/: cog calls these from there, scripts/lint for the man page."""
+"""The generated parts of docs/: cog calls these functions, and scripts/lint makes the man page."""
 
 import re
 import sys
@@ -9,11 +9,11 @@ from ragmem.cli.main import command
 from ragmem.config.file import default_toml
 
 _WIDTH = 78
-"""Columns of a help text, as on a terminal of 80."""
+"""The width of help texts, as on a terminal of 80 columns."""
 
 
 def settings() -> str:
-    """A table of all settings, from the file that `ragmem config init` writes."""
+    """Return a table of all settings, made from the file that `ragmem config init` writes."""
     rows = ["| setting | default | what |", "|---|---|---|"]
     section, notes = "", list[str]()
     for line in default_toml().splitlines():
@@ -32,7 +32,7 @@ def settings() -> str:
 
 
 def command_help() -> str:
-    """What `--help` of each command prints, those of a group under one heading."""
+    """Return the `--help` of each command; the commands of a group share a heading."""
     blocks = dict[str, list[str]]()
     for each in _commands():
         heading = " ".join(each.command_path.split()[:2])
@@ -44,7 +44,7 @@ def command_help() -> str:
 
 
 def man_page() -> str:
-    """The manual page of ragmem, section 1, with every command and what it takes."""
+    """Return the man page of ragmem (section 1), with every command and its options."""
     root, *others = _commands()
     rows = [
         '.TH RAGMEM 1 "" ragmem',
@@ -64,7 +64,7 @@ def man_page() -> str:
 
 
 def _commands(name: str = "ragmem", parent: Any = None) -> Iterator[Any]:
-    """Yield the contexts of a command and of all below it, but of hidden ones."""
+    """Yield the contexts of a command and its subcommands, without hidden ones."""
     each = parent.command.get_command(parent, name) if parent else command()
     if each.hidden:
         return

@@ -44,7 +44,7 @@ _WORD = re.compile(r"\w+")
 
 
 class TextIndex:
-    """BM25 as FTS5 and Lucene compute it."""
+    """A BM25 index, with the formula of FTS5 and Lucene."""
 
     def __init__(self, documents: Sequence[Iterable[str]]) -> None:
         counts = [Counter(document) for document in documents]
@@ -61,7 +61,7 @@ class TextIndex:
         }
 
     def scores(self, asked: Iterable[tuple[str, float]]) -> Scores:
-        """Of every document."""
+        """Return the score of every document for weighted terms."""
         out = np.zeros(self._total)
         for term, weight in asked:
             if term in self._places:
@@ -72,7 +72,7 @@ class TextIndex:
 
 
 class Corpus:
-    """What is searched as one project, with all scores of all its questions."""
+    """Turns that are searched as one project, with the scores of all its questions."""
 
     def __init__(self, turns: Sequence[Turn], questions: Sequence[Question]) -> None:
         self.turns = turns
@@ -99,7 +99,7 @@ class Corpus:
             self.text[name] = [index.scores(asked[name](q)) for q in self.questions]
 
     async def embed(self, embedder: OnnxEmbedder) -> None:
-        """One vector a turn, and those of its passages."""
+        """Compute the questions' cosines: with one vector per turn, and with its best passage."""
         questions = await embedder.embed([q.question for q in self.questions], "query")
         cut = {
             "whole": [[turn_text(turn)] for turn in self.turns],
@@ -118,7 +118,7 @@ class Corpus:
             self.vector[name] = list(best)
 
     def candidates(self, asked: int, text: str, vector: str | None, limit: int) -> list[Candidate]:
-        """What a store would offer: see the contract in ragmem.memory.ranking."""
+        """Return the candidates that a store would offer (see ragmem.memory.ranking)."""
         by_text = self.text[text][asked]
         best = {int(i) for i in _first(by_text, limit) if by_text[i] > 0}
         offered = set(best)
@@ -146,7 +146,7 @@ class Corpus:
 
 
 def _asked(question: Question, *, stop_words: bool) -> list[tuple[str, float]]:
-    """As `ragmem.memory.recall` asks a store: stop words only where there is no vector."""
+    """Return the query terms as `ragmem.memory.recall` does: stop words only without a vector."""
     spans = time_spans(question.question, question.asked_at)
     asked = query_terms(without_time_words(question.question, spans))
     return [(t.term, t.weight) for t in asked if stop_words or t.kind != "stop"]
@@ -169,17 +169,17 @@ def _first(scores: Scores, count: int) -> NDArray[np.int64]:
 
 
 def by_text(name: str) -> Row:
-    """BM25 alone."""
+    """Return a row that ranks by BM25 alone."""
     return lambda corpus, asked: corpus.text[name][asked]
 
 
 def by_vector(name: str) -> Row:
-    """Cosine of the best passage alone."""
+    """Return a row that ranks by cosine alone."""
     return lambda corpus, asked: corpus.vector[name][asked]
 
 
 def reciprocal(text: str, vector: str) -> Row:
-    """Reciprocal rank fusion."""
+    """Return a row that ranks by reciprocal rank fusion of both (k = 60)."""
 
     def row(corpus: Corpus, asked: int) -> Scores:
         out = np.zeros(len(corpus.turns))
@@ -197,7 +197,7 @@ def ranked(
     text: str | None = None,
     vector: str | None = "passages",
 ) -> Row:
-    """The product's ranking of the candidates that a store would offer."""
+    """Return a row that ranks a store's candidates with the product's ranking."""
     text = text or ("terms" if vector else "all terms")
 
     def row(corpus: Corpus, asked: int) -> Scores:
@@ -276,7 +276,7 @@ def _sweep() -> dict[str, Row]:
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What one row finds: of each group of questions the mean recall at each depth."""
+    """A row's result: for each group of questions, the mean recall at each depth."""
 
     name: str
     groups: dict[str, tuple[float, ...]]
@@ -285,7 +285,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def measure(name: str, row: Row, corpora: Sequence[tuple[Corpus, list[LabelledSet]]]) -> Measured:
-    """One row over all questions; its milliseconds are those of ranking alone."""
+    """Run a row over all questions; its milliseconds are those of ranking alone."""
     found: dict[str, list[list[float]]] = defaultdict(list)
     spent = 0.0
     for corpus, sets in corpora:
@@ -343,7 +343,7 @@ async def _corpora(
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure all rows and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--data", type=Path, default=DATA, help="folder of labelled sets")
     parser.add_argument("--history", type=Path, nargs="+", metavar="FILE", help="instead of those")

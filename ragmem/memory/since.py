@@ -64,6 +64,7 @@ _SESSIONS_READ, _TURNS, _READ_CHARS = 8, 6, 20_000
 """The newest sessions that are read, the last turns of each, and the characters of each turn."""
 _LANGUAGES = ("english", "german", "french")
 _MOST_WORDS, _MOST_STATEMENTS, _MOST_TEXTS, _SHORT = 20_000, 4_000, 200, 2
+"""The sizes of the caches, and the length of terms that are dropped if a word has longer ones."""
 _WORDS = Regex(r"\w[\w./-]*\w")
 
 # The patterns below are matched against `plain` text.
@@ -169,7 +170,7 @@ def _words(text: str) -> frozenset[Word]:
     return frozenset(filter(None, map(_forms, _WORDS.findall(flat))))
 
 
-def _held(turn: Turn) -> frozenset[str]:
+def _turn_terms(turn: Turn) -> frozenset[str]:
     """Return the terms of a turn's messages, commands and edits."""
     said = turn.user_message[:_READ_CHARS], turn.assistant_message[:_READ_CHARS]
     return _terms_of(" ".join((*said, *map(subject_of, turn.tool_calls))))
@@ -294,11 +295,11 @@ def _stated(told: Turn | MemoryRecord) -> list[str]:
     return [*said][:_FIRST_STATED] + [*said][_FIRST_STATED:][-_LAST_STATED:]
 
 
-def _said(turn: Turn) -> str:
+def _messages_of(turn: Turn) -> str:
     return f"{turn.user_message[:_READ_CHARS]}\n{turn.assistant_message[:_READ_CHARS]}"
 
 
-def _telling(turn: Turn, wrote: Collection[str]) -> str:
+def _main_statement(turn: Turn, wrote: Collection[str]) -> str:
     """Return the statement of a turn that contains the most words of what it wrote."""
     texts = _stated(turn) or [turn.user_message[:_READ_CHARS]]
     return one_line(
@@ -306,7 +307,7 @@ def _telling(turn: Turn, wrote: Collection[str]) -> str:
     )
 
 
-def _beside(found: str, at: datetime) -> str:
+def _note(found: str, at: datetime) -> str:
     return f"As it was on {at.astimezone():%Y-%m-%d}; said later: “{found}”" if found else ""
 
 
@@ -407,16 +408,16 @@ class Aftermath:
             (turn for turn in turns if turn.status == "completed"), key=lambda turn: turn.timestamp
         )
         self._taken_back = taken_back(self._turns)
-        self._terms = [_held(turn) for turn in self._turns]
+        self._terms = [_turn_terms(turn) for turn in self._turns]
         self._edits = [_edits(turn) for turn in self._turns]
         self._counts = Counter(term for each in self._terms for term in each)
         self._weights: dict[Word, float] = {}
         self._stated: dict[str, list[_Statement]] = {}
-        self._told: list[tuple[datetime, Turn | MemoryRecord, frozenset[str]]] = [
+        self._newest_first: list[tuple[datetime, Turn | MemoryRecord, frozenset[str]]] = [
             *zip((turn.timestamp for turn in self._turns), self._turns, self._terms, strict=True),
             *((said_at(m), m, frozenset(chain(*_words(m.content)))) for m in memories),
         ]
-        self._told.sort(key=lambda each: each[0], reverse=True)
+        self._newest_first.sort(key=lambda each: each[0], reverse=True)
 
     def of_turn(self, turn: Turn) -> str:
         """Return a note with the turn's date and a later statement that revises it, or is about the
@@ -424,8 +425,8 @@ class Aftermath:
         texts, at = _stated(turn), turn.timestamp
         if self.is_taken_back(turn):
             return f"Said on {at.astimezone():%Y-%m-%d}; the user has undone its edits since"
-        since = self._over(turn, _said(turn), _OVERWRITTEN) or self._choice_over(turn)
-        return _beside(since or self.revised(texts, at) or self._on_the_same(turn), at)
+        since = self._overwriting(turn, _messages_of(turn), _OVERWRITTEN) or self._choice_over(turn)
+        return _note(since or self.revised(texts, at) or self._on_the_same(turn), at)
 
     def _on_the_same(self, turn: Turn) -> str:
         """Return a short form of the latest turn of another session that is similar in meaning and
@@ -453,25 +454,24 @@ class Aftermath:
         return next(filter(None, map(self.of_turn, told)), "")
 
     def of_memory(self, memory: MemoryRecord) -> str:
-        """Return such a note for a memory; empty for failures and rules: those hold until they are
-        removed."""
+        """Return such a note for a memory; empty for failures and rules, which stay valid."""
         if memory.kind in ("failure", "rule"):
             return ""
         at, told_in = said_at(memory), {each.turn_id for each in memory.evidence}
         if over := self.overwritten(memory):
-            return _beside(over, at)
+            return _note(over, at)
         # One sentence may name several deadlines.
         parts = CLAUSE.split(memory.content) if memory.kind == "deadline" else []
-        return _beside(self.revised([memory.content, *parts], at, told_in), at)
+        return _note(self.revised([memory.content, *parts], at, told_in), at)
 
     def overwritten(self, memory: MemoryRecord) -> str:
         """Return the statement of the last turn that overwrote what the memory describes in a file;
         empty if none did."""
         told_in = {each.turn_id for each in memory.evidence}
         tellers = [turn for turn in self._turns if turn.turn_id in told_in]
-        return self._over(tellers[-1], memory.content, 1) if tellers else ""
+        return self._overwriting(tellers[-1], memory.content, 1) if tellers else ""
 
-    def _over(self, turn: Turn, said: str, least: float) -> str:
+    def _overwriting(self, turn: Turn, said: str, least: float) -> str:
         """Return the statement of the last turn that overwrote this one's edits; empty if none did.
 
         An edit counts as overwritten if words that it wrote and that `said` contains are removed,
@@ -491,11 +491,12 @@ class Aftermath:
             ):
                 wrote = {path: changes[path] for path, words in taken.items() if words}
                 added = {word for change in wrote.values() for word in change.added}
-                told, last = _file_words(_said(later)), (later, added)
-        return _telling(*last) if last else ""
+                told, last = _file_words(_messages_of(later)), (later, added)
+        return _main_statement(*last) if last else ""
 
     def _choice_over(self, turn: Turn) -> str:
-        """Return `_over` for the turn after one that only gave advice, if its prompt took it up."""
+        """Return the statement that overwrote the next turn's edits, if this turn only gave advice
+        and the next prompt took it up; else an empty string."""
         after = (
             each
             for each in self._turns
@@ -504,16 +505,16 @@ class Aftermath:
         chosen = next(after, None)
         if chosen is None or turn.tool_calls:
             return ""
-        took = _shared(_words(chosen.user_message[:_READ_CHARS]), _held(turn))
-        return self._over(chosen, _said(chosen), _OVERWRITTEN) if took else ""
+        took = _shared(_words(chosen.user_message[:_READ_CHARS]), _turn_terms(turn))
+        return self._overwriting(chosen, _messages_of(chosen), _OVERWRITTEN) if took else ""
 
     def steps_done(self, what: str, at: datetime) -> list[str]:
         """Return, for each clause of an open task, a short form of the first later turn about it,
         or an empty string; a task without telling words is done by any later turn."""
         steps = [words for words in map(_words, CLAUSE.split(what)) if words]
-        return [self._first_about(words, at) for words in steps or [frozenset[Word]()]]
+        return [self._first_turn_about(words, at) for words in steps or [frozenset[Word]()]]
 
-    def _first_about(self, words: frozenset[Word], at: datetime) -> str:
+    def _first_turn_about(self, words: frozenset[Word], at: datetime) -> str:
         """Return a short form of the first later turn about these words; empty if there is none.
 
         A single word counts only in a turn that ran commands or edited files.
@@ -533,7 +534,7 @@ class Aftermath:
         Statements of the turns with the ids `told_in` don't count: the texts come from those.
         """
         told = [_statement(text) for text in texts]
-        for said, later, held in self._told:
+        for said, later, held in self._newest_first:
             if said <= at:
                 break
             # A sentence can't share more words than the whole turn does.
@@ -574,9 +575,9 @@ class Aftermath:
 
     def _weight(self, words: Iterable[Word]) -> float:
         """Return the sum of the words' inverse turn frequencies."""
-        return sum(self._weights.get(word) or self._weighed(word) for word in words)
+        return sum(self._weights.get(word) or self._compute_weight(word) for word in words)
 
-    def _weighed(self, word: Word) -> float:
+    def _compute_weight(self, word: Word) -> float:
         seen = max((self._counts[term] for term in word), default=0)
         found = self._weights[word] = math.log(1 + max(1, len(self._turns)) / max(1, seen))
         return found

@@ -61,7 +61,7 @@ Measured = Drawn | Drains | Memories | NextDays | Graphs | Typing
 
 
 def main() -> int:
-    """Measure, print, and say by the exit code whether all targets are kept."""
+    """Measure and print; the exit code is 0 if all targets are met."""
     parser = arguments()
     options = parser.parse_args()
     if options.measured:
@@ -90,7 +90,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.ArgumentParser:
-    """What can be asked for."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="scripts/bench",
         description=__doc__,
@@ -162,7 +162,7 @@ PARTS: dict[str, Callable[[Path, argparse.Namespace], Iterator[Measured]]] = {
 
 
 def measured(parts: Iterator[Measured]) -> Measured:
-    """All of it; each piece is told when it is there, since the next may take long."""
+    """Join all parts; each is also printed to stderr at once, since the next may take long."""
     found = []
     for part in parts:
         found.append(part)
@@ -174,7 +174,7 @@ def measured(parts: Iterator[Measured]) -> Measured:
 
 
 def show_kept(options: argparse.Namespace) -> int:
-    """Print and draw what earlier runs have measured."""
+    """Print and draw the results of earlier runs."""
     kinds: dict[type[Measured], list[Measured]] = {}
     for file in options.measured:
         part = msgspec.json.decode(file.read_bytes(), type=Measured)
@@ -183,7 +183,7 @@ def show_kept(options: argparse.Namespace) -> int:
 
 
 def show(found: Measured, options: argparse.Namespace, *, again: bool = False) -> int:
-    """Print and draw; the exit code."""
+    """Print and draw results; return the exit code."""
     if options.json:
         print(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
     else:
@@ -197,7 +197,7 @@ def show(found: Measured, options: argparse.Namespace, *, again: bool = False) -
 
 
 def text(found: Measured) -> str:
-    """As tables."""
+    """Return results as tables."""
     match found:
         case Searches():
             return search_table(found)
@@ -224,12 +224,12 @@ def text(found: Measured) -> str:
 
 
 def kept(found: Measured) -> bool:
-    """Whether every target is; of recall, of the peer and of growth there are none."""
+    """Whether every target is met; recall, peer and growth have none."""
     return isinstance(found, Recalls | Peers | Growths) or found.kept
 
 
 def report(results: Sequence[Result], *, as_json: bool) -> int:
-    """Print the results; the exit code."""
+    """Print the results; return the exit code."""
     if as_json:
         print(json.dumps([{**msgspec.to_builtins(r), "met": r.met} for r in results], indent=2))
     else:

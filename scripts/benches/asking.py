@@ -1,6 +1,6 @@
-"""One-shot commands on a memory of a size, each in turn with `python -c pass`.
+"""One-shot commands on a memory of a given size, interleaved with `python -c pass`.
 
-The background process has done its work and stays, as it does after a person's first question;
+The background process has finished its work and keeps running, as after a user's first question;
 "alone" is the same without it.
 """
 
@@ -30,13 +30,13 @@ from ragmem.store.neo4j import Neo4jStore
 
 TURNS = {"sqlite": 1_000, "neo4j": 10_000}
 _PATIENT_S = 120.0
-"""Seconds: a thousand writes at once may take long."""
+"""A timeout in seconds: a thousand writes at once may take long."""
 _PROMPT = "Where did we settle the retry limit of the importer?"
 _ANTHROPIC, _GEMINI = "anthropic/claude-sonnet-5-5", "gemini/gemini-3.8-flash"
 
 
 class Once(Protocol):
-    """Runs a command to its end, and returns what it took."""
+    """A function that runs a command to its end, and returns its time or memory."""
 
     def __call__(self, arguments: list[str], *, cwd: Path, env: dict[str, str]) -> float: ...
 
@@ -51,7 +51,7 @@ class Way(msgspec.Struct, frozen=True):
 
 
 def measure_asking(folder: Path, runs: int, stores: str, turns: int = 0) -> list[Result]:
-    """Each way `runs` times, on each store; `turns` in the memory."""
+    """Measure each command `runs` times on each store, with `turns` turns in the memory."""
     found: list[Result] = []
     for store in stores.split(","):
         place = folder / store
@@ -70,7 +70,7 @@ def measure_asking(folder: Path, runs: int, stores: str, turns: int = 0) -> list
 
 @contextlib.contextmanager
 def _filled(store: str, place: Path, content: Content) -> Iterator[dict[str, str]]:
-    """The memory, while this lasts; the environment in which it is found."""
+    """Provide a filled memory, and yield the environment variables for it."""
     home = place / "home"
     if store == "sqlite":
         asyncio.run(_fill(lambda: open_sqlite(home), content))
@@ -102,7 +102,7 @@ def _model(url: str) -> dict[str, str]:
         "RAGMEM_API_BASE": url,
         "RAGMEM_MODEL": "openai/scripted",
         "RAGMEM_API_KEY": "none",
-        # What is stored was never summed up, and is not now.
+        # The stored turns have no summaries, and must not get any now.
         "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false",
         "RAGMEM_MEMORY__FACTS__EXTRACT": "false",
         "ANTHROPIC_API_KEY": "none",
@@ -167,7 +167,7 @@ def _measured(name: str, ways: list[Way], place: Path, runs: int) -> list[Result
     return found
 
 
-# Of a process that is started by a large one the system tells the large one's size.
+# The system's peak size of a child includes that of its parent, which is therefore a small one.
 _LAUNCHER = """
 import os, subprocess, sys
 process = subprocess.Popen(sys.argv[1:], stdin=-3, stdout=-3, stderr=-3)
@@ -176,13 +176,13 @@ print(os.wait4(process.pid, 0)[2].ru_maxrss)
 
 
 def _resident(arguments: list[str], *, cwd: Path, env: dict[str, str]) -> float:
-    """Largest resident size of a command, in megabytes."""
+    """Return a command's peak resident size in megabytes."""
     launcher = [sys.executable, "-S", "-c", _LAUNCHER, *arguments]
     return int(subprocess.check_output(launcher, cwd=cwd, env=env)) / 1024
 
 
 def _sent(cwd: Path, env: dict[str, str]) -> float:
-    """Milliseconds until a server has the beginning of the request, which it never answers."""
+    """Return the milliseconds until a server receives the first byte of the request."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(60)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"

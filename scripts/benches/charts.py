@@ -1,4 +1,4 @@
-"""Charts drawn as SVG by hand: lines on linear or logarithmic axes, and groups of bars."""
+"""Charts as SVG, without a library: lines on linear or logarithmic axes, and grouped bars."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,18 +23,18 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Chart(msgspec.Struct, frozen=True):
-    """Lines, over the number of turns if nothing else is said."""
+    """A line chart, by default over the number of turns."""
 
     title: str
     unit: str
     lines: Sequence[Line]
     across: str = "turns in the memory"
     linear: bool = False
-    """Both axes, from 0; else both are logarithmic."""
+    """Whether both axes are linear, from 0; otherwise both are logarithmic."""
 
 
 class Bars(msgspec.Struct, frozen=True):
-    """Of each series a bar in each group, from 0 to 1."""
+    """A chart with a bar for each series in each group, from 0 to 1."""
 
     title: str
     unit: str
@@ -47,7 +47,7 @@ class _Axis(msgspec.Struct, frozen=True):
     linear: bool
 
     def share(self, value: float) -> float:
-        """Where on the axis, from 0 to 1."""
+        """Return the position of a value on the axis, from 0 to 1."""
         low, high = self.ticks[0], self.ticks[-1]
         if self.linear:
             return (value - low) / (high - low)
@@ -65,7 +65,7 @@ def _axis(values: Sequence[float], *, linear: bool) -> _Axis:
 
 
 def drawn(chart: Chart) -> str:
-    """The chart as SVG."""
+    """Return the chart as SVG."""
     points = [point for line in chart.lines for point in line.points]
     points = [point for point in points if point[1] > 0 or chart.linear]
     across = _axis([x for x, _ in points], linear=chart.linear)
@@ -89,7 +89,7 @@ def drawn(chart: Chart) -> str:
 
 
 def drawn_bars(bars: Bars) -> str:
-    """The bars as SVG, each with its value where there is room."""
+    """Return the bars as SVG, each with its value if there is room."""
     right, bottom = WIDTH - _RIGHT, HEIGHT - _BOTTOM
     up = _Axis([0, 0.2, 0.4, 0.6, 0.8, 1], linear=True)
     parts = [*_frame(bars.title, bars.unit), *_levels(up)]
@@ -142,7 +142,7 @@ def _levels(up: _Axis) -> list[str]:
 
 
 def _lines(chart: Chart, place: Callable[[float, float], Point]) -> list[str]:
-    """The lines, each with its name at its end; names that would touch are moved apart."""
+    """Return the lines, each with its label at its end; overlapping labels are moved apart."""
     parts = []
     ends = []
     for line, colour in zip(chart.lines, _COLOURS, strict=False):

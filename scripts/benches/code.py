@@ -1,8 +1,8 @@
-"""The code index: how fast it is made, kept and searched, and how much it finds.
+"""The code index: the time to make, update and search it, and its recall.
 
-Each code base is copied, then indexed and asked in processes of their own. Beside what ragmem finds
-stand three plain ways: ripgrep (the scopes with most of the question's words), BM25 over the lines
-of each scope, and the nearest vectors.
+Each code base is copied, then indexed and searched in separate processes. The baselines are ripgrep
+(the scopes with most of the question's words), BM25 over the lines of each scope, and the nearest
+vectors.
 """
 
 import statistics
@@ -30,20 +30,19 @@ DEPTHS = (1, 5, 10, 20)
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What one way of searching finds in one code base."""
+    """The results of one way of searching in one code base."""
 
     base: str
     way: str
     recalls: dict[str, tuple[float, ...]]
-    """By the origin of the questions: the share of the defining scopes among the first 1, 5, 10
-    and 20."""
+    """The recall of the defining scopes at 1, 5, 10 and 20, by the origin of the questions."""
     questions: dict[str, int]
     spread: Spread
-    """Milliseconds of a search, the embedding of the question aside."""
+    """Milliseconds of a search, without embedding the question."""
 
 
 class Codes(msgspec.Struct, frozen=True, tag="code"):
-    """All that one run has measured."""
+    """The results of one run."""
 
     indexed: list[Indexed] = []
     found: list[Found] = []
@@ -51,12 +50,12 @@ class Codes(msgspec.Struct, frozen=True, tag="code"):
 
     @property
     def kept(self) -> bool:
-        """Whether all that is promised is true."""
+        """Whether every target is met."""
         return all(made.kept for made in self.indexed) and all(row.kept for row in self.searched)
 
 
 def measure_code(folder: Path, names: Sequence[str] = ()) -> Iterator[Codes]:
-    """Each code base, or those whose names hold one of these."""
+    """Measure each code base, or those whose name contains one of `names`."""
     for base in BASES.values():
         if names and not any(name.lower() in base.name.lower() for name in names):
             continue
@@ -76,7 +75,7 @@ def measure_code(folder: Path, names: Sequence[str] = ()) -> Iterator[Codes]:
 
 
 async def ask(place: Place, name: str, questions: Sequence[Question]) -> list[Found]:
-    """The questions, in each way."""
+    """Search for the answers to the questions in each way."""
     embedder = OnnxEmbedder()
     rows = await embedder.embed([each.text for each in questions], "query")
     vectors = {q.text: row.astype("<f4").tobytes() for q, row in zip(questions, rows, strict=True)}
@@ -109,7 +108,7 @@ async def ask(place: Place, name: str, questions: Sequence[Question]) -> list[Fo
 def _asked(
     base: str, way: str, questions: Sequence[Question], find: Callable[[Question], list[Hit]]
 ) -> Found:
-    """What one way finds of the answers."""
+    """Return the results of one way of searching."""
     shares: dict[str, list[list[float]]] = defaultdict(list)
     spent = []
     for question in questions:
@@ -127,7 +126,7 @@ def _asked(
             for group, rows in shares.items()
         },
         questions={group: len(rows) for group, rows in shares.items()},
-        # The first reads what a process keeps.
+        # The first search fills the process's caches.
         spread=spread(spent[1:]),
     )
 
@@ -136,7 +135,7 @@ def _asked(
 
 
 def code_table(found: Codes) -> str:
-    """What the indexes cost, how long a search takes; then how much each way finds."""
+    """Return the cost of the indexes, the latency of searches, and the recall of each way."""
     names = [f"among {', '.join(map(str, DEPTHS))}", "questions", "min", "median", "p95"]
     parts = [indexed_table(found.indexed)] if found.indexed else []
     if found.searched:

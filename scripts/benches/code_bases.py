@@ -1,8 +1,8 @@
-"""The code that is searched: got from the package indexes, copied, and asked about.
+"""The code bases to search: downloaded, copied, and with questions about them.
 
-A large Python project and a large Go one, as source archives through pip and go, kept in a folder
-for temporary files; this repository, on which weights were chosen; and 5,000 files, of which is
-promised how fast they are indexed.
+A large Python project and a large Go one, as source archives fetched with pip and go and cached in
+a temporary folder; this repository, on which weights were fitted; and 5,000 files, for which there
+is a target for indexing.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ from ragmem.index.cut import cut
 CACHE = Path(tempfile.gettempdir()) / "ragmem-bench-code"
 OF_DOCSTRINGS, OF_NOTES = 300, 200
 LARGE_FILES = 5_020
-"""Some of them are left out of the index: generated ones, and those that are too large."""
+"""More than 5,000, since the index leaves out generated files and those that are too large."""
 _MOST_BYTES = 1_000_000
 
 
@@ -46,19 +46,19 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     language: str
     get: Callable[[], Path]
-    """Its folder, got if need be."""
+    """Returns its folder, after downloading it if necessary."""
     suffix: str
-    """Of the files that questions are made from."""
+    """The suffix of the files that questions are made from."""
     notes: Sequence[str]
-    """Patterns of its release notes: questions are made of them, and the copy lacks them."""
+    """Patterns of its release notes, which yield questions and are left out of the copy."""
     left_out: Sequence[str] = ()
-    """Patterns of what is not copied besides."""
+    """Patterns of other files that are not copied."""
     asked: bool = True
-    """Whether questions are made from it; without, only speed is measured."""
+    """Whether questions are made from it; otherwise, only speed is measured."""
 
 
 class Release(msgspec.Struct, frozen=True):
-    """A source archive of the package index, known by its hash."""
+    """A source archive of the package index, pinned by its hash."""
 
     name: str
     version: str
@@ -77,7 +77,7 @@ TWISTED = Release(
 
 
 def released(release: Release) -> Path:
-    """The folder of an archive, got if need be."""
+    """Return the folder of an archive, after downloading it if necessary."""
     folder = CACHE / f"{release.name}-{release.version}"
     if folder.exists():
         return folder
@@ -89,7 +89,7 @@ def released(release: Release) -> Path:
         raise CannotMeasure(f"{archive} is not what was released: its SHA-256 is {found}")
     with tempfile.TemporaryDirectory(dir=CACHE) as made:
         with tarfile.open(archive) as opened:
-            # Not as an argument: 3.11.0 to 3.11.3 have none.
+            # Not passed as an argument, which Python 3.11.0 to 3.11.3 don't have.
             opened.extraction_filter = getattr(tarfile, "data_filter", None)
             opened.extractall(made)
         (Path(made) / folder.name).rename(folder)
@@ -101,19 +101,19 @@ def _download(release: Release) -> None:
     wanted = CACHE / f"{release.name}.txt"
     wanted.write_text(f"{release.name}=={release.version} --hash=sha256:{release.sha256}\n")
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    # What it is built with, to ask for its name, comes as wheels.
+    # Only this package as source: pip builds its metadata with tools installed from wheels.
     binary = ["--no-binary", release.name, "--no-deps", "--require-hashes"]
     source = [*binary, "--dest", str(CACHE)]
     _run([*pip, *source, "--requirement", str(wanted)])
 
 
 def large() -> Path:
-    """So many files of Python, of projects whose releases hold their tests too."""
+    """Return a folder with `LARGE_FILES` Python files, from projects that release their tests."""
     return gathered((DJANGO, SYMPY, TWISTED), LARGE_FILES)
 
 
 def gathered(releases: Sequence[Release], count: int) -> Path:
-    """A folder with the first `count` Python files of these, each below its project's name."""
+    """Return a folder with the first `count` Python files of these, by project."""
     folder = CACHE / f"python-{count}"
     if folder.exists():
         return folder
@@ -135,17 +135,17 @@ def gathered(releases: Sequence[Release], count: int) -> Path:
 
 
 def here() -> Path:
-    """This repository."""
+    """Return this repository."""
     return ROOT
 
 
 def django() -> Path:
-    """The source distribution of Django."""
+    """Return the source distribution of Django."""
     return released(DJANGO)
 
 
 def cosmos() -> Path:
-    """The module of cosmos-sdk."""
+    """Return the Go module cosmos-sdk."""
     place = CACHE / "module"
     place.mkdir(exist_ok=True)
     got = _run(
@@ -206,7 +206,7 @@ def _run(command: Sequence[str], **more: object) -> str:
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """A copy to be searched, and what is asked of it."""
+    """A copy of a code base, and questions about it."""
 
     questions: list[Question]
     files: int
@@ -214,7 +214,7 @@ class Copied(msgspec.Struct, frozen=True):
 
 
 def copied(base: Base, folder: Path) -> Copied:
-    """Questions about a code base, and a copy of it without what half of them were made from."""
+    """Return questions about a code base, and a copy without the texts half of them come from."""
     source = base.get()
     files = _listed(source, base)
     code = [path for path in files if path.endswith(base.suffix)] if base.asked else []
@@ -241,7 +241,7 @@ def copied(base: Base, folder: Path) -> Copied:
 
 
 def placed_in(folder: Path, paths: Iterable[str]) -> list[Placed]:
-    """The scopes of these files."""
+    """Return the scopes of these files."""
     return [
         Placed(path, scope)
         for path in paths
@@ -255,7 +255,7 @@ def _scopes(path: str, data: bytes) -> tuple[CutScope, ...]:
 
 
 def _listed(source: Path, base: Base) -> list[str]:
-    """Files of a base that are copied, relative to its folder."""
+    """Return the files of a base to copy, relative to its folder."""
     out = [*base.notes, *base.left_out]
     if (source / ".git").exists():
         listed = _run(["git", "-C", str(source), "ls-files", "-z"]).split("\0")
@@ -267,5 +267,5 @@ def _listed(source: Path, base: Base) -> list[str]:
 
 
 def cleared(folder: Path) -> None:
-    """The copy is taken away."""
+    """Remove the copy."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,9 +1,9 @@
-"""How long a search of the code takes, by the number of scopes.
+"""The latency of code search, by the number of scopes.
 
-The scopes are real ones, of some of the files of the largest code base. Their vectors are made up
-(benches.content), since a hundred thousand can't be computed in minutes: as many, as long, in
-clusters, each question's near that of the scope it was made from. So the times are true, and how
-good the finds are is not asked here.
+The scopes are real, from some of the files of the largest code base. Their vectors are synthetic
+(benches.content), since a hundred thousand can't be computed in minutes: of the same number and
+dimension, in clusters, and each question's close to that of its scope. So the times are realistic,
+but recall can't be measured here.
 """
 
 import hashlib
@@ -41,42 +41,42 @@ SIZES = (1_000, 15_000, 50_000, 100_000)
 QUESTIONS = 100
 ROUNDS = 3
 OF_RIPGREP = 20
-"""Questions of it: it reads all the files for each."""
+"""The number of questions for ripgrep, which reads all files for each."""
 LIMIT = 10
 _ASKED_FILES = 400
 _CHANGES = 5
 BOTH = "ragmem, words and meaning"
 P95_MS, PROMISED_SCOPES = 50.0, 60_000
-"""Promised of 50,000 scopes; what is filled is a little more."""
+"""The target for 50,000 scopes, with some room, since an index gets a few more than `SIZES`."""
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds of one way of searching in one index."""
+    """The milliseconds of one way of searching in one index."""
 
     scopes: int
     files: int
     way: str
     first: float
-    """Of the first one in a process: what it keeps in memory is read."""
+    """The first search in a process, which fills its caches."""
     changed: float | None = None
-    """Of the first one after a file has changed; the median of some."""
+    """The first search after a file has changed; the median of several."""
     spread: Spread
-    """Of the quietest round."""
+    """The searches of the fastest round."""
     cpu: Spread | None = None
-    """Processor time of this process, of the same round: it waits for no others."""
+    """The CPU time of this process in the same round, which other processes don't affect."""
     rss_bytes: int | None = None
-    """The most memory of the process that searches."""
+    """The peak memory of the process that searches."""
 
     @property
     def kept(self) -> bool:
-        """Whether what is promised of a search is true of this one."""
+        """Whether the target is met, if there is one for this search."""
         return self.way != BOTH or self.scopes > PROMISED_SCOPES or self.spread.p95 < P95_MS
 
 
 def measure_latency(
     place: Place, folder: Path, sizes: Sequence[int] = SIZES
 ) -> Iterator[list[Searched]]:
-    """Some of the files of a code base that has an index, so that they hold so many scopes."""
+    """Measure searches in subsets of an indexed code base with the given numbers of scopes."""
     files = _scopes_of_files(place.database)
     for size in sizes:
         part = Place(folder)
@@ -102,7 +102,7 @@ def _scopes_of_files(database: Path) -> dict[str, int]:
 
 
 def chosen(files: dict[str, int], size: int) -> list[str]:
-    """Files of all kinds, until they hold so many scopes; all where they are too few."""
+    """Return files in a fixed random order until they contain `size` scopes, or all of them."""
     taken, held = [], 0
     for path in sorted(files, key=lambda path: hashlib.blake2b(path.encode()).digest()):
         if held >= size:
@@ -116,7 +116,7 @@ def chosen(files: dict[str, int], size: int) -> list[str]:
 
 
 async def fill(place: Place, paths: Sequence[str]) -> list[Question]:
-    """Index the files and make up their vectors; questions about them."""
+    """Index the files with synthetic vectors, and return questions about them."""
     index = place.index(OnnxEmbedder())
     await index.refresh()
     await index.aclose()
@@ -128,7 +128,7 @@ async def fill(place: Place, paths: Sequence[str]) -> list[Question]:
 
 
 def give_vectors(connection: apsw.Connection) -> None:
-    """To each text that waits for one, that of its place in the table."""
+    """Store a synthetic vector, made from its position in the table, for each pending text."""
     held = connection.execute("SELECT coalesce(max(place), 0) FROM to_embed").get
     content = Content(int(held) + 1, 1)
     with transaction(connection):
@@ -141,7 +141,7 @@ def give_vectors(connection: apsw.Connection) -> None:
 
 
 class MadeUp:
-    """An embedder that knows the vectors of the questions, and computes nothing."""
+    """An embedder that only looks up the synthetic vectors of the questions."""
 
     spent = Spent()
 
@@ -160,11 +160,11 @@ class MadeUp:
         """Nothing to do."""
 
     def count_tokens(self, text: str) -> int:
-        """About."""
+        """Return an estimate."""
         return len(text.split())
 
     async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> "Vectors":
-        """Those of the questions."""
+        """Return the vectors of questions."""
         import numpy as np
 
         return np.array([np.frombuffer(self.known[text], "<f4") for text in texts])
@@ -174,7 +174,7 @@ class MadeUp:
 
 
 def _place_of(connection: apsw.Connection, question: Question) -> object:
-    """Of the text that is embedded of a question's answer."""
+    """Return the position of the embedded text of a question's answer."""
     return connection.execute(
         "SELECT t.place FROM scopes AS s JOIN files USING (file) JOIN to_embed AS t"
         " USING (embed_hash) WHERE path = ? AND qualified_name = ? ORDER BY start_line LIMIT 1",
@@ -183,7 +183,7 @@ def _place_of(connection: apsw.Connection, question: Question) -> object:
 
 
 async def ask(place: Place, questions: Sequence[Question]) -> list[Searched]:
-    """As the program does: from the question to scopes with their lines as they are on the disk."""
+    """Measure the product's search, from a question to scopes with their lines from the disk."""
     index = place.index(MadeUp(place.database, questions))
     held = await index.status()
     texts = [question.text for question in questions]
@@ -212,7 +212,7 @@ async def ask(place: Place, questions: Sequence[Question]) -> list[Searched]:
 
 
 async def ask_plainly(place: Place, questions: Sequence[Question]) -> list[Searched]:
-    """The plain ways over the same scopes, without the lines of what is found."""
+    """Measure the baselines on the same scopes, without reading the lines of their hits."""
     known = MadeUp(place.database, questions).known
     texts = [question.text for question in questions]
     with Plain(place.root, place.database, MARK.model_id) as plain:
@@ -248,7 +248,7 @@ async def _awaited(find: Callable[[str], object], text: str) -> object:
 async def _timed(
     search: Callable[[str], Awaitable[object]], texts: Sequence[str], *, rounds: int = ROUNDS
 ) -> tuple[float, Spread, Spread]:
-    """The first one's milliseconds; the spread of the quietest round, and of its processor time."""
+    """Return the first search's milliseconds, and the time and CPU time of the fastest round."""
     found = []
     for _ in range(rounds):
         spent, cpu = [], []
@@ -285,7 +285,7 @@ def _add(file: Path, text: str) -> None:
 
 
 def searched_table(searched: Sequence[Searched]) -> str:
-    """A line for each way in each index."""
+    """Return a row for each way in each index."""
     heads = (
         "a search, ms (vectors made up)|scopes|files|first|changed|min|median|p95|max|processor|p95"
         "|memory|"

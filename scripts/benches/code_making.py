@@ -1,7 +1,6 @@
-"""What an index of a code base costs: to make it, to look at it again, to keep it current.
+"""The cost of a code index: to make it, to check it for changes, and to update it.
 
-Beside it what the disk and the eye cost alone: reading all the files, and ripgrep, which counts
-the lines of each.
+The baselines are reading all the files, and ripgrep counting their lines.
 """
 
 import asyncio
@@ -33,39 +32,39 @@ _ROUNDS = 3
 _SAMPLE_S = 0.05
 _PATIENCE_S = 60.0
 _EMBED_S = 15.0
-"""Where not all vectors are made."""
+"""The time for embedding if not all vectors are made."""
 FIRST_S, RECHECK_S, CHANGE_S, MEMORY_BYTES = 30.0, 2.0, 1.0, 500e6
-"""Promised of 5,000 files."""
+"""The targets for 5,000 files."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a copy and its index are."""
+    """The folder of a copy and its index."""
 
     folder: Path
 
     @property
     def root(self) -> Path:
-        """The copy."""
+        """Return the folder of the copy."""
         return self.folder / "project"
 
     @property
     def home(self) -> Path:
-        """For the commands, which make an index of their own."""
+        """Return RAGMEM_HOME for the commands, which make their own index."""
         return self.folder / "home"
 
     @property
     def database(self) -> Path:
-        """Its index."""
+        """Return the index's database."""
         return database_of(self.folder / "data", "bench")
 
     def index(self, embedder: Embedder) -> CodeIndex:
-        """As the program has it; without a store."""
+        """Return the index as the program opens it, but without a store."""
         project = Project(project_id="bench", path=str(self.root), created_at=utc_now())
         return CodeIndex(project, self.database, embedder=embedder)
 
 
 class Indexed(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index of a code base costs. What an earlier run did not measure is None."""
+    """The cost of an index; None for what an earlier version did not measure."""
 
     name: str
     language: str
@@ -73,40 +72,40 @@ class Indexed(msgspec.Struct, frozen=True, kw_only=True):
     scopes: int
     source_bytes: int
     read_s: float | None = None
-    """The baseline: reading all the files, one after the other; the least of some."""
+    """A baseline: reading all files one after the other; the minimum of several runs."""
     ripgrep_s: float | None = None
-    """Another: `rg -c ''`, in all the cores; the least of some."""
+    """A baseline: `rg -c ''` on all cores; the minimum of several runs."""
     first_s: float
-    """From nothing until all is searchable by words."""
+    """From nothing until everything can be searched by words."""
     recheck_s: float
-    """A look at all files when none has changed; the least of some."""
+    """A refresh when no file has changed; the minimum of several runs."""
     change_s: float
-    """From a file being written until a look and a search find what is new; the least of some."""
+    """From writing a file until a refresh and a search find the change; the minimum of several."""
     new_s: float | None = None
-    """The same with a file that was not there."""
+    """The same with a new file."""
     watched_s: float | None = None
-    """From a file being written until a search finds what is new, told by the system alone."""
+    """From writing a file until a search finds the change, which only the OS has reported."""
     watched_new_s: float | None = None
-    """The same with a file that was not there."""
+    """The same with a new file."""
     command_first_s: float | None = None
     """`ragmem index` from nothing, from the start of its process to its end."""
     command_again_s: float | None = None
-    """The same when nothing has changed; the least of some."""
+    """The same when nothing has changed; the minimum of several runs."""
     embed_s: float | None
-    """All vectors, in the background's threads; None where only some of them were made."""
+    """Making all vectors, with the background's threads; None if only some were made."""
     vectors_rate: float | None = None
-    """A second."""
+    """Vectors per second."""
     embed_rss_bytes: int | None = None
-    """The most memory of all processes together, while vectors are made."""
+    """The peak memory of all processes together while vectors are made."""
     index_bytes: int
     first_rss_bytes: int
-    """The most memory of all processes together, while the index is made."""
+    """The peak memory of all processes together while the index is made."""
     process_rss_bytes: int | None = None
-    """The most of one of them."""
+    """The peak memory of the largest of those processes."""
 
     @property
     def kept(self) -> bool:
-        """Whether what is promised of 5,000 files is true of these."""
+        """Whether the targets for 5,000 files are met."""
         again = max(self.recheck_s, self.command_again_s or 0)
         changed = (self.change_s, self.new_s, self.watched_s, self.watched_new_s)
         return (
@@ -118,7 +117,7 @@ class Indexed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def make(place: Place, base: Base, source_bytes: int) -> Indexed:
-    """Index the copy, change it, and make its vectors; in a process of its own."""
+    """Index the copy, change it, and make its vectors; runs in a separate process."""
     embedder = OnnxEmbedder()
     index = place.index(embedder)
     read_s, ripgrep_s = _least(_read_all, place.root), _least(_counted, place.root)
@@ -160,7 +159,7 @@ async def make(place: Place, base: Base, source_bytes: int) -> Indexed:
 
 
 async def _embedded(index: CodeIndex, limit_s: float | None) -> tuple[float | None, float]:
-    """Seconds of all vectors, where there is time for all; and how many were made in one."""
+    """Return the seconds for all vectors (None if stopped before), and the vectors per second."""
     done = 0
 
     def show(so_far: int, _of: int) -> None:
@@ -173,7 +172,7 @@ async def _embedded(index: CodeIndex, limit_s: float | None) -> tuple[float | No
     return seconds if is_all else None, done / seconds
 
 
-# --- beside it ----------------------------------------------------------------------------
+# --- baselines ----------------------------------------------------------------------------
 
 
 def _least(what: Callable[[Path], object], root: Path) -> float:
@@ -199,7 +198,7 @@ def _counted(root: Path) -> None:
 
 
 def _commands(place: Place) -> list[float]:
-    """Seconds of `ragmem index`: from nothing, then some times when nothing has changed."""
+    """Return the seconds of `ragmem index`: from nothing, then repeatedly without changes."""
     env = clean_environment(place.home, RAGMEM_MEMORY__WORKER="off")
     spent = []
     for _ in range(1 + _ROUNDS):
@@ -213,15 +212,15 @@ def _commands(place: Place) -> list[float]:
     return spent
 
 
-# --- what changes -------------------------------------------------------------------------
+# --- changes ------------------------------------------------------------------------------
 
 
 _Seen = Callable[[str, str, bool], Awaitable[None]]
-"""Waits until a name is found in a file, or no longer."""
+"""Waits until a name is found in a file, or is no longer found."""
 
 
 async def _looked_for(index: CodeIndex, root: Path, suffix: str) -> tuple[float, float]:
-    """Seconds until what is new in a file is found, and in a new one, by who looks for it."""
+    """Return the seconds until a refresh finds a changed file, and a new one."""
 
     async def seen(name: str, path: str, is_there: bool) -> None:
         await index.refresh()
@@ -233,7 +232,7 @@ async def _looked_for(index: CodeIndex, root: Path, suffix: str) -> tuple[float,
 
 
 async def _watched(index: CodeIndex, root: Path, suffix: str) -> tuple[float, float]:
-    """The same while the index follows the files, as it does in a chat."""
+    """Return the same while the index watches the files, as it does in a chat."""
     told: asyncio.Queue[Refreshed] = asyncio.Queue()
 
     async def follow() -> None:
@@ -252,7 +251,7 @@ async def _watched(index: CodeIndex, root: Path, suffix: str) -> tuple[float, fl
 
     following = asyncio.create_task(follow())
     try:
-        # Until it listens a while goes by; the first one is not counted.
+        # The first round is not counted: it takes a while until the watch is set up.
         spent = [await _both(root, suffix, seen) for _ in range(1 + _ROUNDS)][1:]
     except TimeoutError:
         raise CannotMeasure("a change was not told while the files were watched") from None
@@ -264,7 +263,7 @@ async def _watched(index: CodeIndex, root: Path, suffix: str) -> tuple[float, fl
 
 
 async def _both(root: Path, suffix: str, seen: _Seen) -> tuple[float, float]:
-    """Seconds for a file that changes, then for one that comes; both are put back."""
+    """Return the seconds for a changed file and a new one; both are restored afterwards."""
     old = _one_file(root, suffix)
     before = old.read_bytes()
     mark = b"#" if suffix == ".py" else b"//"
@@ -291,7 +290,7 @@ async def _finds(index: CodeIndex, name: str, path: str) -> bool:
 
 
 def _one_file(root: Path, suffix: str) -> Path:
-    """Of some size, if there is one."""
+    """Return a file with this suffix, of some size if there is one."""
     files = sorted(root.rglob(f"*{suffix}"))
     return next((file for file in files if file.stat().st_size > 8_000), files[-1])
 
@@ -300,14 +299,13 @@ def _one_file(root: Path, suffix: str) -> Path:
 
 
 class Memory:
-    """The most resident memory of this process and its children: at both ends, and often between.
-
-    What ends before the first look between is measured all the same.
+    """The peak resident memory of this process and its children, sampled at both ends and often in
+    between, so that a very short run is measured, too.
     """
 
     def __init__(self) -> None:
         self.most_bytes = self.most_of_one_bytes = 0
-        """Of all together, and of the largest."""
+        """The peak of all processes together, and of the largest."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -351,7 +349,7 @@ def _resident(pid: int) -> int:
 
 
 def indexed_table(indexed: Sequence[Indexed]) -> str:
-    """A line for each code base: to make its index; then a line for each to keep it current."""
+    """Return a row per code base for making its index, then one for updating it."""
     heads = (
         "index|files|scopes|MB|reading, s|rg -c '', s|first, s|files/s|largest, MB|all, MB"
         "|on disk, MB|vectors, s|vectors/s|all, MB|"

@@ -1,6 +1,6 @@
-"""Plain ways to find code, to compare with: ripgrep, BM25 over lines, the nearest vectors.
+"""Baselines for code search: ripgrep, BM25 over lines, and the nearest vectors.
 
-They find scopes, as the index has cut them: ripgrep is given that it knows where one begins.
+They find scopes as the index has cut them, an advantage that ripgrep alone would not have.
 """
 
 import bisect
@@ -22,14 +22,14 @@ _WORD = re.compile(r"[A-Za-z_]\w+")
 
 
 class Hit(NamedTuple):
-    """A scope that was found."""
+    """A scope that a search has found."""
 
     path: str
     qualified_name: str
 
 
 class Plain:
-    """The plain ways over the scopes of one index."""
+    """The baselines over the scopes of one index."""
 
     def __init__(self, root: Path, database: Path, model_id: str) -> None:
         self._root, self._model_id = root, model_id
@@ -73,22 +73,22 @@ class Plain:
 
     @property
     def scopes(self) -> int:
-        """How many there are."""
+        """Return the number of scopes."""
         return len(self._hits)
 
     @property
     def files(self) -> int:
-        """Those that have any."""
+        """Return the number of files with scopes."""
         return len(self._by_path)
 
     def by_vector(self, vector: bytes, limit: int) -> list[Hit]:
-        """The nearest."""
+        """Return the scopes with the nearest vectors."""
         scopes, cosines = self._resident.similarities(self._connection, vector, self._model_id)
         best = np.argsort(-cosines, kind="stable")[:limit]
         return [self._hits[scope] for scope in scopes[best].tolist()]
 
     def by_bm25(self, question: str, limit: int) -> list[Hit]:
-        """FTS5's own, over path and lines as one field, any of the words."""
+        """Return scopes with any of the words, by FTS5's BM25 over path and lines as one field."""
         words = " OR ".join(f'"{word}"' for word in _words(question))
         found = self._lines.execute(
             "SELECT rowid FROM lines WHERE lines MATCH ? ORDER BY rank LIMIT ?", (words, limit)
@@ -96,7 +96,7 @@ class Plain:
         return [self._hits[int(str(scope))] for (scope,) in found]
 
     def by_ripgrep(self, question: str, limit: int) -> list[Hit]:
-        """Scopes with most of the words; of equals the shortest."""
+        """Return the scopes with the most words of the question; of equals, the shortest."""
         asked = [part for word in _words(question) for part in ("-e", word)]
         done = subprocess.run(
             [

@@ -1,8 +1,8 @@
-"""Questions about code whose answer is known: made from what its authors said about it.
+"""Questions about code with known answers, made from its authors' descriptions.
 
-From docstrings: the first sentence without the names of the scope that it stands in. From release
-notes: an entry that names one function or class, without that name. Who asks so knows what a
-thing does, and not what it is called.
+From docstrings: the first sentence without the names of its scope. From release notes: an entry
+that names one function or class, without that name. Such questions say what a thing does, but not
+what it is called.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ _CODE = ("function", "method", "class", "type")
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked, and the scope that answers it."""
+    """A question, and the scope that answers it."""
 
     text: str
     path: str
@@ -38,14 +38,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """A scope with the file that it is in."""
+    """A scope with its file."""
 
     path: str
     scope: CutScope
 
 
 def of_docstrings(placed: Sequence[Placed], count: int, seed: str) -> list[Question]:
-    """So many, every second one to be asked of a copy without that docstring."""
+    """Return `count` questions; every second one is for a copy without its docstring."""
     said = Counter(_first_sentence(each.scope.docstring) for each in placed)
     found: list[Question] = []
     for each in _shuffled(_worth_asking(placed), seed):
@@ -63,7 +63,7 @@ def of_docstrings(placed: Sequence[Placed], count: int, seed: str) -> list[Quest
 def of_release_notes(
     entries: Iterable[str], placed: Sequence[Placed], count: int, seed: str
 ) -> list[Question]:
-    """Of the entries that name one scope, and no other, once."""
+    """Return questions from entries that name exactly one scope; one per scope."""
     by_name: dict[str, list[Placed]] = defaultdict(list)
     for each in placed:
         if each.scope.kind in _CODE:
@@ -97,7 +97,7 @@ def _question(text: str, each: Placed, origin: Origin) -> Question:
 
 
 def _shuffled(things: Sequence[T], seed: str) -> list[T]:
-    """In an order that follows from the seed and each thing alone."""
+    """Return the things ordered by a hash of the seed and each thing."""
 
     def key(thing: T) -> bytes:
         said = (
@@ -129,7 +129,7 @@ def _enough(text: str) -> bool:
 
 
 def _without_names(text: str, each: Placed) -> str:
-    """Without the identifiers of the scope and what it is in; nor all the words of its name."""
+    """Remove the identifiers of the scope and its parents, and its name's words if all occur."""
     own = {part.casefold() for part in each.scope.qualified_name.split(".")}
     stem = each.path.rsplit("/", 1)[-1].split(".")[0]
     if len(_SPLIT.findall(stem)) > 1:
@@ -155,7 +155,7 @@ _NOISE = re.compile(r"\(?:(?:ticket|cve|commit):`[^`]*`\)?|#\d+|\(\s*\)|\[\s*\]"
 
 
 def entries_of(text: str) -> Iterator[str]:
-    """The items of its lists, each on one line."""
+    """Yield the list items of release notes, each on one line."""
     item: list[str] = []
     for line in text.splitlines():
         if re.match(r"\s{0,4}[*-] ", line):
@@ -172,7 +172,7 @@ def entries_of(text: str) -> Iterator[str]:
 
 
 def _quoted(entry: str) -> Iterator[tuple[str, str]]:
-    """What stands in an entry as code: as it is written, and as a name."""
+    """Yield the code in an entry: as it is written, and as a name."""
     for match in _ROLE.finditer(entry):
         yield match[0], _bare(match[1])
     for match in _TICKS.finditer(_ROLE.sub("", entry)):
@@ -185,7 +185,7 @@ def _bare(name: str) -> str:
 
 
 def _defined(name: str, by_name: dict[str, list[Placed]]) -> list[Placed]:
-    """The scopes that a name may mean; of a qualified one those that are in what it says."""
+    """Return the scopes that a name may mean; a qualified name must match their parents, too."""
     parts = [part for part in re.split(r"[.#]", name) if part]
     if not parts:
         return []
@@ -201,17 +201,17 @@ def _defined(name: str, by_name: dict[str, list[Placed]]) -> list[Placed]:
 
 
 def _plain(entry: str) -> str:
-    """Without its markup, tickets and links."""
+    """Remove markup, ticket numbers and links."""
     entry = _LINK.sub(r"\1", _NOISE.sub("", entry))
     entry = _ROLE.sub(lambda m: _bare(m[1]).split(".")[-1], entry)
     return re.sub(r"`+|\*+|\[\s*\]|\(\s*\)", "", entry)
 
 
-# --- a copy without what the questions were made from ---------------------------------------
+# --- a copy without the docstrings that questions were made from ----------------------------
 
 
 def without_docstrings(source: str, scopes: Iterable[CutScope]) -> str:
-    """The source with empty lines where these scopes' docstrings stood."""
+    """Return the source with empty lines in place of these scopes' docstrings."""
     lines = source.split("\n")
     for scope in scopes:
         said = {bare for line in scope.docstring.splitlines() if (bare := _letters(line))}
@@ -238,7 +238,7 @@ def _letters(line: str) -> str:
 
 
 def _with_marks(lines: Sequence[str], first: int, last: int) -> tuple[int, int]:
-    """With the lines that open and close the string or comment."""
+    """Extend a range of lines by those that open and close the string or comment."""
     while first > 0 and re.fullmatch(r"\s*[rRuU]?(\"\"\"|'''|/\*\*?)\s*", lines[first - 1]):
         first -= 1
     said = "\n".join(lines[first : last + 1])

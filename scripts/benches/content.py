@@ -1,8 +1,8 @@
-"""Turns with texts and vectors, made up, for a memory of any size; and questions about them.
+"""Synthetic turns with texts and vectors, for a memory of any size, and questions about them.
 
-Words are spread as in texts (the n-th commonest is 1/n as common as the first), vectors
-lie in clusters; questions hold words of a turn that is there, and a vector near its own.
-Each block of turns is made by itself: a process that asks need not hold what was stored.
+Words follow Zipf's law, as in real texts (the n-th most common is 1/n as common as the first), and
+vectors form clusters. A question has words of an existing turn, and a vector close to its own.
+Blocks of turns are generated independently, so a process that asks need not hold all of them.
 """
 
 import random
@@ -45,7 +45,7 @@ _SYLLABLES = ("ba", "co", "di", "fe", "gu", "hal", "in", "jo", "ket", "lo", "mar
 
 
 class Content:
-    """The same texts and vectors for the same turn of the same project, in a memory of any size."""
+    """The content of a memory. A turn's texts and vector are the same in memories of any size."""
 
     def __init__(
         self, turns: int, projects: int, *, top: str = "/home/ana", mark: EmbedderMark = MARK
@@ -64,7 +64,7 @@ class Content:
         self.projects = projects
 
     def _make_block(self, block: int) -> "tuple[list[tuple[int, int]], Floats]":
-        """Where each turn's words begin and how many they are; and each turn's vector."""
+        """Return the start and number of each turn's words, and each turn's vector."""
         import numpy as np
 
         source = np.random.default_rng((7, block))
@@ -76,21 +76,21 @@ class Content:
         return list(zip(starts.tolist(), lengths.tolist(), strict=True)), vectors
 
     def text(self, number: int) -> str:
-        """Of a turn: words of letters, a few of them names as code has them."""
+        """Return a turn's text: words of letters, a few of them like identifiers."""
         start, length = self._block(number // _BLOCK)[0][number % _BLOCK]
         return " ".join(map(_word, self._words[start : start + length].tolist()))
 
     def vector(self, number: int) -> "Floats":
-        """Of a turn; a unit vector."""
+        """Return a turn's unit vector."""
         vector: Floats = self._block(number // _BLOCK)[1][number % _BLOCK]
         return vector
 
     def project_of(self, number: int) -> int:
-        """Sessions go to the projects in turn."""
+        """Return a turn's project; sessions are assigned round robin."""
         return number // _TURNS_OF_A_SESSION % self.projects
 
     def numbers(self, project: int | None = None) -> range | list[int]:
-        """The turns, of one project or all."""
+        """Return the numbers of the turns of one project, or of all."""
         if project is None or self.projects == 1:
             return range(self.turns)
         step = _TURNS_OF_A_SESSION * self.projects
@@ -99,8 +99,8 @@ class Content:
         return [n for start, end in zip(starts, ends, strict=True) for n in range(start, end)]
 
     async def writes(self, project: int | None = None) -> AsyncIterator[list[Write]]:
-        """All of it, or all of one project, in batches: of each what is alike together, since a
-        graph stores that at once."""
+        """Yield the writes of one project or all, in batches sorted by kind, since a graph stores
+        writes of the same kind at once."""
         batch: list[Write] = []
         for number in range(self.projects) if project is None else (project,):
             path = f"{self._top}/p{number}"
@@ -151,7 +151,7 @@ class Content:
         )
 
     def question(self, number: int, *, words: bool, vector: bool, scope: Scope) -> SearchQuery:
-        """About a turn: eight of its words, common and rare, and a vector near its own."""
+        """Return a query about a turn: eight of its words, and a vector close to its own."""
         import numpy as np
 
         chosen = random.Random(number)
@@ -168,7 +168,7 @@ class Content:
         )
 
     def nearest(self, query: SearchQuery, number: int, count: int) -> set[str]:
-        """Ids of the turns of its project that are nearest by exact cosine."""
+        """Return the ids of the turns of its project that are nearest by exact cosine."""
         import numpy as np
 
         own, vectors = self._own(self.project_of(number))

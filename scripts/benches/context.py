@@ -1,8 +1,8 @@
-"""Building the context: in memories of any size, and over a conversation of 1,000 turns.
+"""Building contexts in memories of any size, and over a conversation of 1,000 turns.
 
-A request holds its question's vector, made for real, and the vectors of what is stored
-are as many as in life; the embedder is loaded. Beside it the same without recall
-(`recent`), and the embedding of the question alone.
+Questions are embedded with the real model, which is loaded beforehand, and the memory has as many
+vectors as a real one. The baselines are the same without recall (`recent`), and embedding the
+question alone.
 """
 
 import os
@@ -38,53 +38,53 @@ from tests.recall.labelled import labelled_sets
 SIZES = "1000,10000,100000"
 QUESTIONS, ROUNDS = 40, 4
 TARGETS_MS = {10_000: 60.0, 100_000: 150.0}
-"""p95 on SQLite."""
+"""The targets for the p95 on SQLite, by the number of turns."""
 CONVERSATION = 1_000
 _STEP = 50
 _WINDOW = 128_000
 
 
 class Built(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds of building a context."""
+    """The milliseconds of building a context."""
 
     store: str
     turns: int
     what: str
     spread: Spread
     cpu_ms: float = 0
-    """Processor time of this process for one, a mean: not longer when others work too."""
+    """The mean CPU time of this process for one context, which other processes don't affect."""
     target_ms: float | None = None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A request in a long conversation; the time is the median of the requests since the last."""
+    """A request in a long conversation; its times cover all requests since the previous step."""
 
     store: str
     turn: int
     chars: int
     shared_chars: int
-    """With the request before, from the beginning: what a provider has in its cache."""
+    """The length of the common prefix with the previous request, which a provider has cached."""
     max_chars: int
     build_ms: float
     build_p95_ms: float
 
 
 class Contexts(msgspec.Struct, frozen=True, tag="context"):
-    """All that one run has measured."""
+    """The results of one run."""
 
     built: list[Built] = []
     steps: list[Step] = []
 
     @property
     def kept(self) -> bool:
-        """Whether every target is."""
+        """Whether every target is met."""
         return all(b.target_ms is None or b.spread.p95 < b.target_ms for b in self.built)
 
 
 def measure_context(
     folder: Path, sizes: str, stores: Sequence[str], conversation: int = CONVERSATION
 ) -> Iterator[Contexts]:
-    """Each size on each store, then the conversation on each."""
+    """Measure each size on each store, then the conversation on each."""
     for store in stores:
         for turns in map(int, (sizes or SIZES).split(",")):
             with empty(folder / f"context-{store}", store) as place:
@@ -96,7 +96,7 @@ def measure_context(
 
 @contextmanager
 def empty(folder: Path, store: str) -> Iterator[Place]:
-    """A memory that lasts as long as this."""
+    """Provide an empty memory, and remove it afterwards."""
     if store == "neo4j":
         with server(folder) as running:
             yield Place(connection=running.connection)
@@ -113,7 +113,7 @@ def _content(turns: int) -> Content:
 
 
 async def fill(place: Place, turns: int) -> None:
-    """One project of so many turns."""
+    """Fill the memory with a project of so many turns."""
     os.nice(NICE)
     store, content = await place.open(), _content(turns)
     await store.use_embedder(content.mark)
@@ -136,7 +136,7 @@ _WORKPLACE = Workplace(cwd=_TOP, project=_TOP, instructions=NO_INSTRUCTIONS)
 
 
 async def build_many(place: Place, kind: str, turns: int) -> list[Built]:
-    """Questions at the end of the newest session."""
+    """Measure contexts for questions at the end of the newest session."""
     content = _content(turns)
     async with AsyncExitStack() as stack:
         store, embedder = await stack.enter_async_context(opened_with_embedder(place))
@@ -162,7 +162,7 @@ async def build_many(place: Place, kind: str, turns: int) -> list[Built]:
             cpu = time.process_time()
             for turn in range(ROUNDS):
                 spent = []
-                # Never the same question: nothing comes from a cache.
+                # A different question each time, so that no cache is used.
                 for number in range(turn, ROUNDS * QUESTIONS, ROUNDS):
                     started = time.perf_counter()
                     await way(number * turns // (ROUNDS * QUESTIONS))
@@ -185,7 +185,7 @@ async def build_many(place: Place, kind: str, turns: int) -> list[Built]:
 
 
 async def converse(place: Place, kind: str, turns: int) -> list[Step]:
-    """One conversation of turns from the labelled sets, with vectors and extractive summaries."""
+    """Measure a conversation of turns from the labelled sets, with vectors and summaries."""
     said = cycle([turn for one in labelled_sets() for turn in one.turns])
     steps: list[Step] = []
     async with AsyncExitStack() as stack:
@@ -230,14 +230,14 @@ async def converse(place: Place, kind: str, turns: int) -> list[Step]:
                 )
                 spent = []
             before = request
-            # The person reads: what is pending is done meanwhile.
+            # The background work of a turn is done before the next one, while a user would read.
             await background.drain()
         await memory.aclose()
     return steps
 
 
 def rendered(context: Context) -> str:
-    """The request as one text, in the order in which a provider reads it."""
+    """Return the request as one text, in the order in which a provider reads it."""
     parts = []
     for message in context.messages:
         texts = [p.text for p in message.parts if isinstance(p, TextPart | ToolAnswer)]
@@ -247,13 +247,13 @@ def rendered(context: Context) -> str:
 
 
 def shared(before: str, after: str) -> int:
-    """Characters with which both begin."""
+    """Return the length of the common prefix."""
     least = min(len(before), len(after))
     return next((n for n in range(least) if before[n] != after[n]), least)
 
 
 def context_table(found: Contexts) -> str:
-    """A line for each way in each memory; then one for each step of the conversations."""
+    """Return a row for each way in each memory, then one for each step of the conversations."""
     rows = [["context, ms", "turns", "min", "median", "p95", "max", "processor", "target", ""]]
     for each in found.built:
         s = each.spread

@@ -1,4 +1,4 @@
-"""Storing turns and making their vectors, on two cores."""
+"""Storing and embedding turns, on two cores."""
 
 import os
 import time
@@ -29,43 +29,43 @@ CORES = 2
 TARGET_S = 20.0
 TURNS, WORDS = 600, 100
 LENGTHS = (25, 100, 400, 1600)
-"""Words of a turn; of each as many turns as hold 20,000 words, at most 600."""
+"""The words per turn; for each, as many turns as have 20,000 words together, at most 600."""
 
 
 class Drained(msgspec.Struct, frozen=True, kw_only=True):
-    """What so many turns of so many words take."""
+    """The time for `turns` turns of `words` words each."""
 
     turns: int
     words: int
     store_s: float
     drain_s: float
-    """Until every turn has its vectors; loading the model is part of it."""
+    """The time until every turn has its vectors, including loading the model."""
     bare_s: float
-    """The model alone over the same texts, one passage a turn, nothing stored."""
+    """The baseline: the model alone on the same texts, one passage per turn, nothing stored."""
     cpu_s: float
-    """Processor time of storing and making vectors: what else runs here does not add to it."""
+    """The CPU time of storing and embedding, which other processes don't affect."""
     cores: int
     target_s: float | None = None
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """Return the total time."""
         return self.store_s + self.drain_s
 
 
 class Drains(msgspec.Struct, frozen=True, tag="drain"):
-    """All that one run has measured."""
+    """The results of one run."""
 
     drained: list[Drained] = []
 
     @property
     def kept(self) -> bool:
-        """Whether every target is."""
+        """Whether every target is met."""
         return all(d.target_s is None or d.seconds < d.target_s for d in self.drained)
 
 
 def measure_draining(folder: Path, rounds: int = 2) -> Iterator[Drains]:
-    """The promise first, then by length of the turns; the quickest of some rounds."""
+    """Measure the case with the target, then turns of other lengths; the fastest of `rounds`."""
     asked: list[tuple[int, int, float | None]] = [(TURNS, WORDS, TARGET_S)]
     asked += [(min(TURNS, 20_000 // words), words, None) for words in LENGTHS if words != WORDS]
     for turns, words, target_s in asked:
@@ -78,7 +78,7 @@ def measure_draining(folder: Path, rounds: int = 2) -> Iterator[Drains]:
 
 
 async def drain(place: Place, turns: int, words: int) -> Drained:
-    """In a process that has two cores."""
+    """Store and embed turns in a process restricted to two cores."""
     cores = sorted(os.sched_getaffinity(0))[-CORES:]
     os.sched_setaffinity(0, cores)
     # Threads that numpy or onnxruntime start later inherit it.
@@ -133,7 +133,7 @@ async def drain(place: Place, turns: int, words: int) -> Drained:
 
 
 def _texts(words: int) -> Iterator[tuple[str, str]]:
-    """Turns of so many words, cut from what people and agents said in the labelled sets."""
+    """Yield turns of so many words, cut from the messages of the labelled sets."""
     said = (
         word
         for one in labelled_sets()
@@ -151,7 +151,7 @@ def _texts(words: int) -> Iterator[tuple[str, str]]:
 
 
 def drain_table(found: Drains) -> str:
-    """A line for each length."""
+    """Return a row for each length."""
     heads = "turns, vectors|stored, s|vectors, s|both|processor, s|turns/s|model alone, s|target|"
     rows = [heads.split("|")]
     for each in found.drained:

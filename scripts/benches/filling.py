@@ -1,8 +1,8 @@
-"""A memory of any size, made of plausible sessions: the same texts for the same size.
+"""A generated memory of any size, with plausible sessions; reproducible for each size.
 
-Sessions have 5 to 100 turns, one in a hundred 300; a project has 25 of them in three
-folders, and one project a twentieth of all. A turn has two tool calls, each with a file.
-Lengths of texts are spread as in sessions of coding agents: most short, some long.
+Sessions have 5 to 100 turns, one in a hundred 300. A project has 25 sessions in three folders, and
+one project a twentieth of all. A turn has two tool calls, each with a file. Lengths of texts are
+distributed as in sessions of coding agents: most short, some long.
 """
 
 import json
@@ -28,7 +28,7 @@ from ragmem.records import (
 
 BATCH = 200
 LONG = 300
-"""Turns of a long session; the first is one."""
+"""The turns of a long session; the first session is one."""
 _LENGTHS = (5, 10, 10, 20, 30, 40, 50, 100)
 _SESSIONS_OF_A_PROJECT = 25
 _START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -36,7 +36,7 @@ _SYLLABLES = ("ba", "co", "di", "fe", "gu", "hal", "in", "jo", "ket", "lo", "mar
 
 
 class Filling:
-    """Writes for an empty store, `turns` of them turns; `session_ids` are known as they go by."""
+    """Writes that fill an empty store with `turns` turns; `session_ids` grows while streaming."""
 
     def __init__(self, turns: int, seed: int = 1) -> None:
         self._turns = turns
@@ -49,7 +49,7 @@ class Filling:
         self._project = self.large_project
 
     async def stream(self) -> AsyncIterator[Sequence[Write]]:
-        """Once only."""
+        """Yield the writes in batches; may be called only once."""
         left = self._turns
         yield [RegisterProject(project=self.large_project)]
         batch: list[Write] = []
@@ -157,7 +157,7 @@ class Filling:
         )
 
     def _length(self, mean: int) -> int:
-        """Exponential, so that some texts are many times as long as most."""
+        """Return an exponentially distributed length: a few texts are far longer than most."""
         return min(20 * mean, 1 + int(self._random.expovariate(1 / mean)))
 
     def _cut(self, length: int) -> str:
@@ -168,5 +168,5 @@ class Filling:
 def _words(source: random.Random, count: int) -> Iterator[str]:
     known = ["".join(source.choices(_SYLLABLES, k=source.randint(1, 4))) for _ in range(8000)]
     for _ in range(count):
-        # Few words are used often, as in any text.
+        # A few words are frequent, as in any text.
         yield known[int(len(known) * source.random() ** 3)]

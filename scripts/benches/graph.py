@@ -1,4 +1,4 @@
-"""The page of `ragmem graph`: how long it takes to make and to open, and how it keeps up."""
+"""The page of `ragmem graph`: the time to make and open it, and its frame rate."""
 
 import time
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from ragmem.records import utc_now
 from tests.graph.conftest import ARGUMENTS, chromium
 
 SIZES = "1500,15000,100000"
-"""Turns; about a third more nodes."""
+"""Numbers of turns; there are about a third more nodes."""
 OPEN_MS = 2_000
 FRAMES = 50
 _FRAMES = """() => new Promise((done) => {
@@ -35,7 +35,7 @@ _FRAMES = """() => new Promise((done) => {
 
 
 class Drawn(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page of one memory takes."""
+    """The cost of a memory's page."""
 
     turns: int
     nodes: int
@@ -43,33 +43,33 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     collect_s: float
     page_mb: float
     open_ms: float
-    """Until all of it can be used, from the beginning of the navigation."""
+    """The time from the start of the navigation until the page is usable."""
     shapes: int
-    """On the map as it opens."""
+    """The shapes on the map when it opens."""
     frames: float
-    """A second, while the map is moved as it opens."""
+    """Frames per second while that map is moved."""
     frames_apart: float
     """The same with a shape for each node."""
 
     @property
     def kept(self) -> bool:
-        """Whether it opens and moves as quickly as is promised, of pages that hold all."""
+        """Whether the targets are met; they apply to pages that contain the whole memory."""
         return self.open_ms <= OPEN_MS and min(self.frames, self.frames_apart) >= FRAMES
 
 
 class Graphs(msgspec.Struct, frozen=True, tag="graph"):
-    """All that one run has measured."""
+    """The results of one run."""
 
     drawn: list[Drawn] = []
 
     @property
     def kept(self) -> bool:
-        """Whether every target is."""
+        """Whether every target is met."""
         return all(each.kept for each in self.drawn)
 
 
 def measure_graph(folder: Path, turns: str) -> Iterator[Graphs]:
-    """One memory after the other, in a browser without a graphics card."""
+    """Measure the page of each memory, in a browser without a GPU."""
     if chromium() is None:
         raise CannotMeasure("there is no Chromium here: install the system's package `chromium`")
     for size in map(int, (turns or SIZES).split(",")):
@@ -126,7 +126,7 @@ def _looked(shown: Page, page: Path, drawn: Drawn) -> Drawn:
 
 
 def graph_table(found: Graphs) -> str:
-    """A memory a row."""
+    """Return a row for each memory."""
     head = ["turns", "nodes", "lines", "made, s", "page, MB", "opens, ms", "shapes"]
     rows = [[*head, "frames/s", "all apart", ""]]
     rows += [

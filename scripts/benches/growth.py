@@ -1,9 +1,9 @@
-"""What everything costs, by the number of turns in a memory.
+"""The cost of everything, by the number of turns in a memory.
 
-Each phase runs in a process of its own, whose peak of resident memory is the phase's.
-The baseline of what writes is a bare insert of the same texts (one row, one commit, no
-more), in the same run; the baseline of all else is its own cost in the smallest memory.
-Caches are warm: what is timed is the program, not a cold disk.
+Each phase runs in a separate process, whose peak resident memory is that of the phase. The baseline
+of writes is a bare insert of the same texts (one row, one commit) in the same run; that of
+everything else is its own cost in the smallest memory. Caches are warm, to time the program and not
+the disk.
 """
 
 import asyncio
@@ -43,17 +43,17 @@ WINDOW = 30
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
-    """What a memory of so many turns costs."""
+    """The cost of a memory with `turns` turns."""
 
     store: str
     turns: int
     sessions: int
     fill_turns_per_s: float
-    """Taken in as a stream of PutTurn: from the generator (SQLite), or from SQLite (Neo4j)."""
+    """Storing a stream of PutTurn: from the generator (SQLite), or from SQLite (Neo4j)."""
     read_turns_per_s: float
-    """Read as a stream of PutTurn."""
+    """Reading the turns as a stream of PutTurn."""
     back_turns_per_s: float | None = None
-    """Moved from here into a new SQLite."""
+    """Moving from Neo4j into a new SQLite."""
     size_bytes: int
     fill_rss_bytes: int
     work_rss_bytes: int
@@ -62,23 +62,23 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
     check_ms: float
     info_ms: float
     steps: dict[str, Spread]
-    """By name."""
+    """The milliseconds of each step, by name."""
 
 
 class Growths(msgspec.Struct, frozen=True, tag="growth"):
-    """All that one run has measured."""
+    """The results of one run."""
 
     grown: list[Growth] = []
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a store is; a path or a connection travels to the child process."""
+    """The location of a store, which can be sent to a child process."""
 
     home: Path | None = None
     connection: Connection | None = None
 
     async def open(self) -> Archive:
-        """The store, as a person's long command opens it."""
+        """Open the store as ragmem's long-running commands do."""
         if self.connection is not None:
             return await Neo4jStore.open(self.connection, timeout_s=3600)
         assert self.home is not None
@@ -86,7 +86,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """What is known of a memory that was filled."""
+    """The properties of a filled memory."""
 
     session_ids: list[str]
     long_ids: list[str]
@@ -97,7 +97,7 @@ class Filled(msgspec.Struct, frozen=True):
 
 
 def measure_growth(folder: Path, sizes: str, stores: Sequence[str]) -> Iterator[Growths]:
-    """One store of one size after the other, the small ones first."""
+    """Measure each store at each size, small ones first."""
     for size in sorted(map(int, (sizes or SIZES).split(","))):
         home = folder / f"sqlite-{size}"
         place = Place(home=home)
@@ -111,7 +111,7 @@ def measure_growth(folder: Path, sizes: str, stores: Sequence[str]) -> Iterator[
 
 
 def _neo4j(folder: Path, size: int, source: Place, filled: Filled) -> Growth:
-    """The same memory, moved there and back."""
+    """Measure the same memory in Neo4j, moved there and back."""
     with server(folder / f"neo4j-{size}") as running:
         place = Place(connection=running.connection)
         seconds, rss = in_child(move, source, place)
@@ -128,7 +128,7 @@ def _neo4j(folder: Path, size: int, source: Place, filled: Filled) -> Growth:
 
 
 class Worked(msgspec.Struct, frozen=True):
-    """What was timed in one process."""
+    """The times and peak memory of one process."""
 
     steps: dict[str, Spread]
     read_s: float
@@ -159,7 +159,7 @@ def _grown(store: str, size: int, filled: Filled, worked: Worked, size_bytes: in
 
 
 def in_child(phase: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
-    """The phase's result, from a process that did nothing else."""
+    """Run a phase in a fresh process, and return its result."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(_run, phase, *arguments).result()
@@ -170,7 +170,7 @@ def _run(phase: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
 
 
 async def fill(place: Place, size: int) -> Filled:
-    """Make the memory."""
+    """Fill the memory."""
     filling = Filling(size)
     store = await place.open()
     started = time.perf_counter()
@@ -188,7 +188,7 @@ async def fill(place: Place, size: int) -> Filled:
 
 
 async def move(source: Place, target: Place) -> tuple[float, int]:
-    """Copy all of it, as `store migrate` does; seconds, and the peak of memory."""
+    """Copy everything, as `store migrate` does; return the seconds and the peak memory."""
     from_store, to_store = await source.open(), await target.open()
     started = time.perf_counter()
     await copy(stream_of(from_store), to_store, lambda *_: None)
@@ -199,7 +199,7 @@ async def move(source: Place, target: Place) -> tuple[float, int]:
 
 
 async def work(place: Place, filled: Filled) -> Worked:
-    """Everything that is timed in a memory that is there."""
+    """Time everything in a filled memory."""
     opens = []
     for _ in range(6):
         started = time.perf_counter()
@@ -249,7 +249,7 @@ async def _reads(store: Archive, filled: Filled) -> dict[str, Spread]:
 
 
 async def _appends(store: Archive, filled: Filled, place: Place) -> dict[str, Spread]:
-    """Turns at the end of sessions anywhere in the memory; and bare inserts, in turn with them."""
+    """Time turns appended to sessions all over the memory, interleaved with bare inserts."""
     spent: dict[str, list[float]] = {name: [] for name in (*STEPS, "bare insert")}
     chosen = random.Random(3).choices(filled.session_ids, k=APPENDED + 5)
     async with bare(place) as insert:
@@ -264,7 +264,7 @@ async def _appends(store: Archive, filled: Filled, place: Place) -> dict[str, Sp
 
 @contextlib.asynccontextmanager
 async def bare(place: Place) -> Any:
-    """One row with a text, committed: what the engine alone costs, on the same disk."""
+    """Provide a function that inserts and commits one row: the cost of the engine alone."""
     if place.connection is None:
         import apsw
 
@@ -313,7 +313,7 @@ def _ms(started: float) -> float:
 
 
 def peak_rss(pid: int) -> int:
-    """The most memory that a process has held, in bytes."""
+    """Return the peak resident memory of a process, in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -321,12 +321,12 @@ def peak_rss(pid: int) -> int:
 
 
 def files_size(folder: Path) -> int:
-    """Bytes of all files in it, as they stand on the disk."""
+    """Return the disk space that is allocated to all files in a folder, in bytes."""
     return sum(each.stat().st_blocks * 512 for each in folder.rglob("*") if each.is_file())
 
 
 def growth_table(grown: Sequence[Growth]) -> str:
-    """A column for each memory: medians, and the 95th of 100 behind them."""
+    """Return a column for each memory, with medians and 95th percentiles."""
     rows = [["", *(f"{g.store} {g.turns:,}" for g in grown)]]
     names = dict.fromkeys(name for g in grown for name in g.steps)
     for name in names:

@@ -1,4 +1,4 @@
-"""Memories to measure in: a store with the program's own recall over it, and labelled sessions."""
+"""Memories to measure in: labelled sessions in a store, searched by the product's recall."""
 
 import shutil
 import time
@@ -26,7 +26,7 @@ DEPTHS = (5, 10, 20)
 
 
 def worker(store: Store, embedder: Embedder, *, summarizes: bool = False) -> Worker:
-    """What does the background's work; without a model its summaries are extractive."""
+    """Return a worker for background work; without a model, its summaries are extractive."""
 
     async def opened() -> Store:
         return store
@@ -42,18 +42,18 @@ def worker(store: Store, embedder: Embedder, *, summarizes: bool = False) -> Wor
 
 
 def chosen(names: Sequence[str] = ()) -> list[LabelledSet]:
-    """The labelled sets of these names; all, if none is given."""
+    """Return the labelled sets with these names; all if none are given."""
     return [one for one in labelled_sets() if not names or one.name in names]
 
 
 def labelled_writes(one: LabelledSet) -> Iterator[Write]:
-    """A labelled set as a project of its own."""
+    """Yield the writes of a labelled set as a separate project."""
     started = one.turns[0].started_at
     path = f"/home/ana/{one.name}"
     yield RegisterProject(project=Project(project_id=one.name, path=path, created_at=started))
     known: set[str] = set()
     for turn in one.turns:
-        # Sets use the same names for their sessions.
+        # Different sets use the same names for sessions.
         session_id = f"{one.name}/{turn.session_id}"
         if session_id not in known:
             known.add(session_id)
@@ -72,7 +72,7 @@ def labelled_writes(one: LabelledSet) -> Iterator[Write]:
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The answer to a labelled question: of the evidence, the share among the first 5, 10, 20."""
+    """The answer to a labelled question: the recall of its evidence at 5, 10 and 20."""
 
     labelled: str
     language: str
@@ -82,13 +82,13 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def share(evidence: Sequence[str], ids: Sequence[str]) -> tuple[float, ...]:
-    """Of the evidence, how much is among the first 5, 10 and 20."""
+    """Return the share of the evidence among the first 5, 10 and 20."""
     wanted = set(evidence)
     return tuple(len(wanted & set(ids[:depth])) / len(wanted) for depth in DEPTHS)
 
 
 async def stored(store: Archive, sets: Sequence[LabelledSet], embedder: Embedder) -> float:
-    """Store the sets, vectors and all; seconds."""
+    """Store the sets with their vectors; return the seconds."""
     started = time.perf_counter()
     for one in sets:
         for write in labelled_writes(one):
@@ -100,7 +100,7 @@ async def stored(store: Archive, sets: Sequence[LabelledSet], embedder: Embedder
 async def asked(
     store: Archive, sets: Sequence[LabelledSet], embedder: Embedder | None
 ) -> list[Found]:
-    """Each question, as the program asks it: within its project, at the time it was asked."""
+    """Search for each question as the product does: in its project, at the time it was asked."""
 
     async def opened() -> Store:
         return store
@@ -126,7 +126,7 @@ def _at(moment: datetime) -> datetime:
 
 @asynccontextmanager
 async def opened_with_embedder(place: Place) -> AsyncIterator[tuple[Archive, OnnxEmbedder]]:
-    """A store, and the embedder that is shipped, loaded."""
+    """Open a store, with the default embedder loaded."""
     store, embedder = await place.open(), OnnxEmbedder()
     await embedder.prepare()
     try:
@@ -137,5 +137,5 @@ async def opened_with_embedder(place: Place) -> AsyncIterator[tuple[Archive, Onn
 
 
 def gone(folder: Path) -> None:
-    """Take a memory away."""
+    """Remove a memory."""
     shutil.rmtree(folder, ignore_errors=True)

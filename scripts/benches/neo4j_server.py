@@ -1,4 +1,4 @@
-"""A Neo4j of its own for one measurement: empty, with the settings of `ragmem neo4j up`."""
+"""A separate, empty Neo4j for one measurement, with the settings of `ragmem neo4j up`."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from tests.fakes.neo4j import jars, use_cached_jars
 
 
 class Server(msgspec.Struct, frozen=True):
-    """One that runs."""
+    """A running server."""
 
     connection: Connection
     data: Path
@@ -28,7 +28,7 @@ class Server(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def server(home: Path) -> Iterator[Server]:
-    """Up while this lasts; its data go with it."""
+    """Start a server; stop it and delete its data afterwards."""
     paths = find_paths({"RAGMEM_HOME": str(home)}).make()
     layout = Layout(paths.neo4j_dir)
     layout.make()

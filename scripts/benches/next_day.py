@@ -1,6 +1,7 @@
-"""What a person who is back finds before the model: probes over stories of several days.
+"""What the model sees when a user is back on another day: probes over stories of several days.
 
-Beside it a peer on the same probes: the project's last turns and the best by BM25, as plain text.
+The baseline ("peer") gets the same probes: the project's last turns and the best by BM25, as plain
+text.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ _PEER_LAST, _PEER_FOUND = 3, 5
 
 
 class NextDay(msgspec.Struct, frozen=True, kw_only=True):
-    """What one way of remembering puts before the model, over a half of the stories."""
+    """What one way of remembering shows the model, over one half of the stories."""
 
     name: str
     half: str
@@ -35,23 +36,23 @@ class NextDay(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def held(self) -> float:
-        """The share of what must be there that is."""
+        """Return the share of the required items that are shown."""
         return sum(o.held for o in self.outcomes) / max(1, sum(o.wanted for o in self.outcomes))
 
     @property
     def junk(self) -> float:
-        """Recalled items a request that bear on nothing."""
+        """Return the number of irrelevant recalled items per request."""
         return sum(len(o.junk) for o in self.outcomes) / max(1, len(self.outcomes))
 
 
 class NextDays(msgspec.Struct, frozen=True, tag="next-day"):
-    """All that one run has measured."""
+    """The results of one run."""
 
     measured: list[NextDay] = []
 
     @property
     def kept(self) -> bool:
-        """Whether the product holds what is promised on the half that was kept apart."""
+        """Whether the product meets the targets on the held-out half."""
         own = [one for one in self.measured if one.half == "kept" and one.name != "peer"]
         return all(
             one.held >= TARGET_HELD
@@ -62,7 +63,7 @@ class NextDays(msgspec.Struct, frozen=True, tag="next-day"):
 
 
 def measure_next_day(folder: Path, kinds: Sequence[str]) -> Iterator[NextDays]:
-    """Each store, with what a small model learns and without, and the peer."""
+    """Measure each store, with and without extraction by a small model, and the baseline."""
     halves = [half for half in HALVES if any(stories(DAYS / half))]
     for kind in kinds:
         with _places(folder, kind) as fresh:
@@ -78,12 +79,12 @@ def measure_next_day(folder: Path, kinds: Sequence[str]) -> Iterator[NextDays]:
 
 
 Fresh = Callable[[], AbstractContextManager[Place]]
-"""Gives a memory with nothing in it."""
+"""Provides an empty memory."""
 
 
 @contextmanager
 def _places(folder: Path, kind: str) -> Iterator[Fresh]:
-    """For one story after the other; a graph's server is started once, and emptied for each."""
+    """Yield a provider of empty memories; a Neo4j is started once, and emptied for each story."""
     if kind != "neo4j":
         yield lambda: empty(folder / "next-day", kind)
         return
@@ -118,7 +119,7 @@ async def _ask(place: Place, story: Story, folder: Path, learns: bool, peer: boo
 
 
 async def _peer(story: Story, store: Archive, probe: Probe) -> Outcome:
-    """The last turns of the newest session, and the best by words."""
+    """Return what the baseline shows: the newest session's last turns, and the best by words."""
     sessions = await store.sessions(SessionQuery(limit=50))
     here = [each for each in sessions if Path(each.cwd).name == probe.project]
     turns = []
@@ -136,7 +137,7 @@ async def _peer(story: Story, store: Archive, probe: Probe) -> Outcome:
 
 
 def next_day_table(found: NextDays) -> str:
-    """A row a way of remembering and half, then what was missing of the half that is open."""
+    """Return a row per way and half, then what was missing in the half that is not held out."""
     rows = [["", "probes", "held", "stale", "junk", "characters"]]
     for one in found.measured:
         count = len(one.outcomes)

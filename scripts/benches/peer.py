@@ -1,11 +1,10 @@
-"""Side by side with neo4j-agent-memory: same Neo4j, same embedder, same data.
+"""A comparison with neo4j-agent-memory: same Neo4j, same embedder, same data.
 
-The peer is installed into an environment of its own, beside the folder of the run, and
-never becomes a part of this one. It has no search within a project (its filter by
-metadata is applied behind the nearest neighbours), so each labelled set is searched
-in a graph that holds nothing else; and once all of them together, with the vectors made
-before (what storing takes is told of the former). Its floor of similarity is set to 0,
-its entity extraction is off: both would cost it recall or time.
+The peer is installed into a separate environment next to the folder of the run. It can't search
+within a project (its metadata filter is applied after the nearest neighbours), so each labelled set
+is searched in a graph of its own, and once all of them together, with the vectors made before (the
+storing time is that of the former). Its similarity threshold is 0, and its entity extraction is
+off: both would cost it recall or time.
 """
 
 import json
@@ -29,7 +28,7 @@ from ragmem.store.neo4j import Connection
 from tests.recall.labelled import LabelledSet
 
 PACKAGE = "neo4j-agent-memory==0.8.0"
-"""License Apache-2.0."""
+"""Licensed under Apache-2.0."""
 WAYS = {
     "a message each": "with its tool calls as messages",
     "talk alone": "without its tool calls",
@@ -38,13 +37,13 @@ WAYS = {
 
 
 class Peers(msgspec.Struct, frozen=True, tag="peer"):
-    """All that one run has measured."""
+    """The results of one run."""
 
     peer: str = PACKAGE
     turns: int = 0
     recalled: list[Recalled] = []
     appended: dict[str, tuple[float, float]] = {}
-    """Milliseconds of storing one turn, median and p95, as a conversation does."""
+    """The milliseconds of storing one turn as in a conversation: median and p95."""
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -53,7 +52,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """What the peer's process prints."""
+    """The output of the peer's process."""
 
     store_s: float
     answers: dict[str, list[_Answer]]
@@ -61,7 +60,7 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 def measure_peer(folder: Path, names: Sequence[str] = ()) -> Iterator[Peers]:
-    """Ours, then the peer in each way of giving it turns, on one server."""
+    """Measure ragmem, then the peer with each way of storing turns, on one server."""
     sets = chosen(names)
     python = environment(folder / "peer")
     recalled = [plain(sets)]
@@ -93,7 +92,7 @@ def measure_peer(folder: Path, names: Sequence[str] = ()) -> Iterator[Peers]:
 
 
 async def ask_ours(place: Place, names: Sequence[str]) -> Recalled:
-    """The program's own, on an emptied server."""
+    """Measure ragmem's recall on an emptied server."""
     sets = chosen(names)
     async with opened_with_embedder(place) as (store, embedder):
         seconds = await stored(store, sets, embedder)
@@ -103,7 +102,10 @@ async def ask_ours(place: Place, names: Sequence[str]) -> Recalled:
 
 
 def environment(folder: Path) -> Path:
-    """A virtual environment with the peer; behind it ours, for the embedder. Its python."""
+    """Make a virtual environment with the peer; return its Python.
+
+    Our packages are importable there, too, for the embedder.
+    """
     subprocess.run([sys.executable, "-m", "venv", folder], check=True, stdout=sys.stderr)
     python = folder / "bin" / "python"
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", PACKAGE]
@@ -118,7 +120,7 @@ def environment(folder: Path) -> Path:
 def ask_peer(
     python: Path, folder: Path, connection: Connection, asked_for: dict[str, object]
 ) -> _Said:
-    """In its own process, by its own interface."""
+    """Run the peer in a separate process, through its own API."""
     file = folder / "asked.json"
     server_at = {
         "url": connection.url,
@@ -148,7 +150,7 @@ def _found(sets: Sequence[LabelledSet], said: _Said) -> Iterator[Found]:
 
 
 def peer_table(found: Peers) -> str:
-    """One table of both."""
+    """Return one table of both."""
     rows = [["storing one turn, ms", "median", "p95"]]
     rows += [[name, f"{m:.1f}", f"{p:.1f}"] for name, (m, p) in found.appended.items()]
     table = recall_table(found.recalled, wide=False)

@@ -1,7 +1,7 @@
-"""neo4j-agent-memory in a process of its own: stores the labelled sets and answers for them.
+"""The process of neo4j-agent-memory: stores the labelled sets and searches in them.
 
-Reads what to do from a file, prints JSON: seconds of storing, and for each question
-the ids of the turns found, best first, with the milliseconds that it took.
+Reads its job from a file, and prints JSON: the seconds of storing, and for each question the ids of
+the turns found, best first, with the milliseconds.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from ragmem.records import Turn
 from tests.recall.labelled import LabelledSet, Question, labelled_sets
 
 MESSAGES = 120
-"""That are asked for: enough for 20 turns of several messages."""
+"""The messages to find: enough for 20 turns of several messages."""
 APPENDED = 60
 
 
 class Vectors:
-    """Our embedder by the peer's protocol."""
+    """Our embedder with the peer's interface."""
 
     dimensions = 384
 
@@ -32,12 +32,12 @@ class Vectors:
         self.made: dict[str, list[float]] = {}
 
     async def embed(self, text: str) -> list[float]:
-        """A question, or one message."""
+        """Embed a question or one message."""
         [row] = await self._inner.embed([text], "query")
         return [float(x) for x in row]
 
     async def embed_batch(self, texts: list[str]) -> list[list[float]]:
-        """Many messages."""
+        """Embed many messages."""
         new = [text for text in texts if text not in self.known]
         for text, row in zip(new, await self._inner.embed(new, "passage"), strict=True):
             self.made[text] = [float(x) for x in row]
@@ -45,7 +45,7 @@ class Vectors:
 
 
 def messages(turn: Turn, way: str) -> list[dict[str, Any]]:
-    """What a turn is to the peer."""
+    """Return a turn as the peer's messages."""
     calls = [f"{c.tool_name} {c.arguments}\n{c.result}" for c in turn.tool_calls]
     if way == "a turn each":
         parts = [("user", "\n".join([turn.user_message, turn.assistant_message, *calls]))]
@@ -65,7 +65,7 @@ def messages(turn: Turn, way: str) -> list[dict[str, Any]]:
 
 
 async def store(client: Any, sets: Sequence[LabelledSet], way: str) -> float:
-    """Session by session, in its own batches; seconds."""
+    """Store the sets by session, with the peer's own batches; return the seconds."""
     started = time.perf_counter()
     for one in sets:
         sessions: dict[str, list[Turn]] = {}
@@ -80,7 +80,7 @@ async def store(client: Any, sets: Sequence[LabelledSet], way: str) -> float:
 
 
 async def ask(client: Any, questions: Sequence[Question]) -> list[dict[str, Any]]:
-    """The turns of the messages found, each once."""
+    """Search for each question; return the turns of the messages found, without duplicates."""
     answers = []
     for question in questions:
         started = time.perf_counter()
@@ -93,7 +93,7 @@ async def ask(client: Any, questions: Sequence[Question]) -> list[dict[str, Any]
 
 
 async def append(client: Any, turns: Sequence[Turn], way: str) -> list[float]:
-    """Storing one turn after the other, as a conversation does; milliseconds of each."""
+    """Store turns one by one, as in a conversation; return the milliseconds of each."""
     spent = []
     for turn in turns:
         started = time.perf_counter()
@@ -110,7 +110,7 @@ async def append(client: Any, turns: Sequence[Turn], way: str) -> list[float]:
 
 
 async def main(asked: dict[str, Any], embedder: Vectors) -> dict[str, Any]:
-    """Everything that is asked for."""
+    """Do everything in the job, and return the results."""
     from neo4j_agent_memory import MemoryClient, MemorySettings
     from pydantic import SecretStr
 
@@ -131,7 +131,7 @@ async def main(asked: dict[str, Any], embedder: Vectors) -> dict[str, Any]:
         for group in groups:
             await empty(client)
             seconds += await store(client, group, asked["way"])
-            # Plans are compiled, the model is loaded.
+            # Warm up: compile the query plans, load the model.
             await ask(client, group[0].questions[:1])
             for one in group:
                 answers[one.name] = await ask(client, one.questions)
@@ -140,14 +140,14 @@ async def main(asked: dict[str, Any], embedder: Vectors) -> dict[str, Any]:
 
 
 async def empty(client: Any) -> None:
-    """Nothing of anyone is left."""
+    """Delete everything in the graph."""
     await client.graph.execute_write("MATCH (n) CALL (n) { DETACH DELETE n }")
 
 
 def run(file: Path) -> None:
-    """What the file asks for, printed.
+    """Do the job in the file, and print the results.
 
-    Once each set was stored alone, and that was timed, its vectors are taken again.
+    The vectors from storing each set alone, which is timed, are reused for all sets together.
     """
     asked = json.loads(file.read_text())
     kept = file.with_name(f"vectors of {asked['way']}.json")

@@ -1,4 +1,4 @@
-"""What was measured, drawn."""
+"""Charts of the results."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ Drawn = Searches | Contexts | Recalls | Peers | Codes | Growths
 
 
 def pictures(found: Drawn) -> dict[str, str]:
-    """SVGs by name, of what there is enough of."""
+    """Return the charts as SVG, by name; those with too few results are left out."""
     match found:
         case Searches():
             return _searches(found)
@@ -40,7 +40,7 @@ def pictures(found: Drawn) -> dict[str, str]:
 
 
 def write_pictures(found: Drawn, folder: Path) -> list[Path]:
-    """A file for each picture."""
+    """Write each chart to a file, and return the files."""
     written = []
     for name, drawing in pictures(found).items():
         file = folder / f"{name}.svg"
@@ -171,7 +171,7 @@ def _peers(found: Peers) -> dict[str, str]:
     if len(found.recalled) < 3:
         return {}
     plain, ours, *theirs = found.recalled
-    # As it does best.
+    # The peer's best way.
     best = max(theirs, key=lambda row: row.groups["all"][1])
     return {
         "peer": drawn_bars(
@@ -190,7 +190,7 @@ def _peers(found: Peers) -> dict[str, str]:
 
 
 def _codes(found: Codes) -> dict[str, str]:
-    """Of each code base the share among 10, in the questions whose answer has no docstring."""
+    """Chart the recall at 10 for each code base, for questions whose answer has no docstring."""
     bases = list(dict.fromkeys(each.base for each in found.found))
     ways = list(dict.fromkeys(each.way for each in found.found))
     held = {(each.base, each.way): each.recalls for each in found.found}
@@ -208,7 +208,7 @@ def _codes(found: Codes) -> dict[str, str]:
 
 
 def _code_searches(rows: Sequence[LatencyRow]) -> dict[str, str]:
-    """Of each way the median, by the number of scopes; of ragmem's the 95th of 100 too."""
+    """Chart each way's median by the number of scopes; for ragmem also the 95th percentile."""
     if len({row.scopes for row in rows}) < 2:
         return {}
     lines = []

@@ -1,4 +1,4 @@
-"""Where measurements run: folders, environments, stores."""
+"""The folders, environments and stores of measurements."""
 
 import contextlib
 import os
@@ -20,14 +20,14 @@ _READY_S = 300.0
 
 
 def clean_environment(home: Path, **more: str) -> dict[str, str]:
-    """Nothing of this shell's settings, keys or proxies."""
+    """Return environment variables without this shell's settings, keys and proxies."""
     kept = {k: os.environ[k] for k in ("PATH", "HOME") if k in os.environ}
     return {**kept, "LANG": "C.UTF-8", "TERM": "xterm-256color", "RAGMEM_HOME": str(home), **more}
 
 
 @contextlib.contextmanager
 def staying(place: Path, env: dict[str, str]) -> Iterator[None]:
-    """The background process of the home in this folder, its work done."""
+    """Run the background process of the home in a folder; enter once its work is done."""
     given = {**clean_environment(place / "home"), **env}
     said = place / "work.txt"
     with said.open("wb") as out:
@@ -45,13 +45,13 @@ def staying(place: Path, env: dict[str, str]) -> Iterator[None]:
 
 
 async def open_sqlite(home: Path) -> SQLiteStore:
-    """An embedded store in a folder."""
+    """Open the SQLite store in a folder."""
     paths = find_paths({"RAGMEM_HOME": str(home)}).make()
     return await SQLiteStore.open(paths.database, locks_dir=paths.locks_dir)
 
 
 async def open_neo4j(env: dict[str, str]) -> Neo4jStore:
-    """The graph store on the local server of an environment."""
+    """Open the Neo4j store that the environment variables name."""
     from ragmem.store.neo4j_server import LocalNeo4j
 
     paths = find_paths(env)
@@ -61,7 +61,7 @@ async def open_neo4j(env: dict[str, str]) -> Neo4jStore:
 
 @contextlib.contextmanager
 def local_neo4j() -> Iterator[dict[str, str]]:
-    """The server of scripts/test, up while this lasts; the environment in which it is found."""
+    """Run the Neo4j of scripts/test, and yield the environment variables for it."""
     env = clean_environment(ENVIRONMENT / "home")
     subprocess.run([RAGMEM, "neo4j", "up"], env=env, check=True, stdout=sys.stderr)
     try:

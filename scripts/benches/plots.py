@@ -1,4 +1,4 @@
-"""How cost grows, drawn."""
+"""Charts of the cost by the size of a memory."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,7 @@ from benches.growth import Growth
 
 
 def growth_pictures(grown: Sequence[Growth]) -> dict[str, str]:
-    """An SVG for each store and subject, by name."""
+    """Return an SVG for each store and subject, by name."""
     return {
         f"growth-{store}-{subject}": drawn(chart)
         for store in dict.fromkeys(each.store for each in grown)

@@ -1,7 +1,7 @@
-"""Recall of the labelled evidence, in both stores as the program asks them, beside plain BM25.
+"""Recall of the labelled evidence with both stores, as the product searches them, and plain BM25.
 
-The sets are those of scripts/recall, each a project of its own in one memory. Plain
-BM25 is that of scripts/recall over the words of each turn, its own set and nothing else.
+The sets are those of scripts/recall, each a separate project in one memory. Plain BM25 is that of
+scripts/recall over the words of each turn, within each set alone.
 """
 
 from collections import defaultdict
@@ -23,20 +23,20 @@ PLAIN = "BM25, plain words"
 
 
 class Recalled(msgspec.Struct, frozen=True, kw_only=True):
-    """What one way of searching finds of the evidence."""
+    """The recall of one way of searching."""
 
     name: str
     groups: dict[str, tuple[float, ...]]
-    """Mean recall at 5, 10 and 20 of all questions, of each half, set and language."""
+    """The mean recall at 5, 10 and 20: of all questions, and by half, set and language."""
     questions: dict[str, int]
     spread: Spread | None = None
-    """Milliseconds of a search, the embedding of the question included."""
+    """The milliseconds of a search, including embedding the question."""
     store_s: float | None = None
-    """For all turns, vectors included."""
+    """The seconds for storing all turns with their vectors."""
 
 
 class Recalls(msgspec.Struct, frozen=True, tag="recall"):
-    """All that one run has measured."""
+    """The results of one run."""
 
     turns: int = 0
     recalled: list[Recalled] = []
@@ -45,7 +45,7 @@ class Recalls(msgspec.Struct, frozen=True, tag="recall"):
 def measure_recall(
     folder: Path, stores: Sequence[str], names: Sequence[str] = ()
 ) -> Iterator[Recalls]:
-    """Plain BM25, then each store with its vectors and without."""
+    """Measure plain BM25, then each store with and without vectors."""
     sets = chosen(names)
     turns = sum(len(one.turns) for one in sets)
     yield Recalls(turns, [plain(sets)])
@@ -55,7 +55,7 @@ def measure_recall(
 
 
 async def ask_store(place: Place, kind: str, names: Sequence[str]) -> list[Recalled]:
-    """In a process of its own."""
+    """Measure a store; runs in a separate process."""
     sets = chosen(names)
     async with opened_with_embedder(place) as (store, embedder):
         seconds = await stored(store, sets, embedder)
@@ -68,7 +68,7 @@ async def ask_store(place: Place, kind: str, names: Sequence[str]) -> list[Recal
 
 
 def plain(sets: Sequence[LabelledSet]) -> Recalled:
-    """The baseline: no stems, no context, no vectors."""
+    """Measure the baseline: no stems, no context, no vectors."""
     row = recall.by_text("plain")
     found = []
     for one in sets:
@@ -82,7 +82,7 @@ def plain(sets: Sequence[LabelledSet]) -> Recalled:
 
 
 def summed(name: str, found: Sequence[Found], *, store_s: float | None = None) -> Recalled:
-    """Means by group."""
+    """Return the means by group."""
     groups: dict[str, list[tuple[float, ...]]] = defaultdict(list)
     names: list[Callable[[Found], str]] = [
         lambda _: "all",
@@ -106,7 +106,7 @@ def summed(name: str, found: Sequence[Found], *, store_s: float | None = None) -
 
 
 def recall_table(found: Sequence[Recalled], *, wide: bool = True) -> str:
-    """A line for each way, all questions; then a line for each group."""
+    """Return a row for each way with all questions, then a row for each group."""
     rows = [
         ["recall at 5 / 10 / 20", "all", "held out", "min, ms", "median", "p95", "max", "stored"]
     ]

@@ -1,4 +1,4 @@
-"""Steps of recording, inside one process."""
+"""The steps of recording a turn, timed inside one process."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ STEPS = ("turn begun", "tool call", "turn ended")
 
 
 def new_session(cwd: str, project: Project) -> Session:
-    """A session of now."""
+    """Return a new session."""
     now = utc_now()
     return Session(
         session_id=new_id(),
@@ -42,7 +42,7 @@ def new_session(cwd: str, project: Project) -> Session:
 
 
 def turn(session: Session, number: int) -> tuple[BeginTurn, RecordToolCall, FinishTurn]:
-    """The three writes of a turn with one tool call of 2,000 characters."""
+    """Return the three writes of a turn with one tool call of 2,000 characters."""
     turn_id, now = new_id(), utc_now()
     call = ToolCall(
         tool_call_id=new_id(),
@@ -77,7 +77,7 @@ def turn(session: Session, number: int) -> tuple[BeginTurn, RecordToolCall, Fini
 
 
 async def time_steps(opening: Awaitable[Store], turns: int) -> dict[str, list[float]]:
-    """Milliseconds of each step of recording."""
+    """Return the milliseconds of each step of recording, for each turn."""
     store = await opening
     project = Project(project_id=new_id(), path=str(ROOT), created_at=utc_now())
     session = new_session(str(ROOT), project)
@@ -94,7 +94,7 @@ async def time_steps(opening: Awaitable[Store], turns: int) -> dict[str, list[fl
 
 
 def measure_recording(folder: Path, runs: int, only: list[str]) -> list[Result]:
-    """Each step on each store, `runs` turns."""
+    """Measure each step on each store for `runs` turns."""
     found: list[Result] = []
 
     def measure(kind: str, target: float, spent: dict[str, list[float]]) -> None:

@@ -1,9 +1,9 @@
-"""Memories: what a turn waits for among thousands of them, each beside its baseline in this run.
+"""The latency of a turn among thousands of memories, and the quality of extraction.
 
-The memories are sentences of the labelled sets, with their vectors. Reading all of them anew, as a
-program without a memory of its own does for each question, is the baseline of what is held; a bare
-write that of keeping one. Extraction is that of `tests/memory/facts/labelled.py`, by the patterns
-alone; its baseline keeps every prompt.
+The memories are sentences of the labelled sets, with their vectors. The baseline of what is cached
+is reading all of them again, as a program without a cache does for each question; that of storing
+one is a bare write, in the same run. Extraction uses the patterns alone, on the turns of
+`tests/memory/facts/labelled.py`; its baseline keeps every prompt.
 """
 
 import tempfile
@@ -56,7 +56,7 @@ _PROJECT = Project(project_id="p", path="/home/ana/p0", created_at=utc_now())
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing among many memories, and its baseline, in turns with it."""
+    """An operation among many memories, interleaved with its baseline."""
 
     store: str
     what: str
@@ -66,21 +66,21 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule of the first turn, many turns later."""
+    """Whether a rule from the first turn is still in the request many turns later."""
 
     store: str
     turns: int
     system_messages: int
-    """Different ones: one, when nothing was ever lost or moved."""
+    """The number of different system messages: one, if nothing was ever lost or moved."""
     has_rule: bool
     last: Spread
-    """Milliseconds of the last fifty requests."""
+    """The milliseconds of the last fifty requests."""
     first: Spread
-    """Of the first fifty."""
+    """The milliseconds of the first fifty requests."""
 
 
 class Extracted(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of what is kept is worth it, and how much of what is worth it is kept."""
+    """The precision and recall of extraction."""
 
     name: str
     turns: int
@@ -89,7 +89,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memories(msgspec.Struct, frozen=True, tag="memories"):
-    """All that one run has measured."""
+    """The results of one run."""
 
     count: int = COUNT
     timed: list[Timed] = []
@@ -98,7 +98,7 @@ class Memories(msgspec.Struct, frozen=True, tag="memories"):
 
     @property
     def kept(self) -> bool:
-        """Whether what was promised is."""
+        """Whether every target is met."""
         whole = all(each.system_messages == 1 and each.has_rule for each in self.rules)
         return whole and all(
             each.precision >= _LEAST_PRECISION for each in self.extracted if each.name != _ALL
@@ -109,7 +109,7 @@ _ALL = "every prompt is kept"
 
 
 def measure_memories(folder: Path, stores: Sequence[str], count: int = COUNT) -> Iterator[Memories]:
-    """Each store; then extraction."""
+    """Measure each store, then extraction."""
     for store in stores:
         with empty(folder / f"memories-{store}", store) as place:
             in_child(fill, place, count)
@@ -122,7 +122,7 @@ def measure_memories(folder: Path, stores: Sequence[str], count: int = COUNT) ->
 
 
 def sentences() -> Iterator[str]:
-    """What people and models said, without end; never the same twice."""
+    """Yield different sentences from the labelled sets, endlessly."""
     said = [
         " ".join(text.split())[:_CHARS]
         for one in labelled_sets()
@@ -135,7 +135,7 @@ def sentences() -> Iterator[str]:
 
 
 async def fill(place: Place, count: int) -> None:
-    """One project with so many memories."""
+    """Fill a project with `count` memories."""
     async with opened_with_embedder(place) as (store, embedder):
         await store.apply([RegisterProject(project=_PROJECT)])
         info = embedder.info
@@ -174,8 +174,8 @@ def _one(text: str, row: bytes, embedder: Embedder) -> list[Write]:
 
 
 async def ask(place: Place, kind: str) -> list[Timed]:
-    """What each turn asks, in turns with the baselines."""
-    # What was asked a moment ago is no answer here: the store is asked each time.
+    """Measure what each turn asks for, interleaved with the baselines."""
+    # Without the cache's period of grace, so that each search checks the store.
     known_facts.FRESH_S = 0.0
     async with opened_with_embedder(place) as (store, embedder):
 
@@ -191,7 +191,7 @@ async def ask(place: Place, kind: str) -> list[Timed]:
             await store.memories(MemoryQuery(project_ids=(project_id,), alive_at=utc_now()))
 
         async def look_through() -> None:
-            """As LIKE does: each word of the question in each memory."""
+            """Look for each word of the question in each memory, as LIKE does."""
             words = next(texts).casefold().split()
             query = MemoryQuery(project_ids=(project_id,), alive_at=utc_now())
             held = [one.content.casefold() for one in await store.memories(query)]
@@ -214,7 +214,7 @@ async def ask(place: Place, kind: str) -> list[Timed]:
             await facts.pinned(project_id)
 
         async def told_before() -> None:
-            """Not counted: what is asked after it is."""
+            """Add a memory before each timed run, without being timed itself."""
             await tell()
 
         await pinned()
@@ -254,7 +254,7 @@ async def _timed(
 
 
 async def converse(place: Place, kind: str) -> Kept:
-    """A rule is pinned in the first turn; then many turns, each with its request."""
+    """Pin a rule in the first turn, then build the requests of many turns."""
     said = cycle([turn for one in labelled_sets() for turn in one.turns])
     async with AsyncExitStack() as stack:
         store, embedder = await stack.enter_async_context(opened_with_embedder(place))
@@ -300,7 +300,7 @@ def _memory(store: Archive, embedder: Embedder) -> tuple[Memory, ContextBuilder]
 
 
 async def extract() -> list[Extracted]:
-    """The patterns on the labelled set, beside keeping all of it."""
+    """Measure the patterns on the labelled set, and the baseline that keeps every prompt."""
     labelled = turns()
     with tempfile.TemporaryDirectory() as folder:
         score = await measured(labelled, Path(folder))
@@ -320,7 +320,7 @@ async def extract() -> list[Extracted]:
 
 
 def memories_table(found: Memories) -> str:
-    """A line for each thing, with its baseline; for each rule; for each way of extracting."""
+    """Return a row for each operation with its baseline, each rule, and each way of extracting."""
     head = ["", "min, ms", "median", "max", "baseline", "min", "median", "max"]
     timed = [[f"{found.count:,} memories", *head[1:]]]
     for each in found.timed:

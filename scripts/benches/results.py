@@ -1,4 +1,4 @@
-"""A measurement, and how it is shown."""
+"""Measurements and their display."""
 
 import statistics
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class CannotMeasure(Exception):
-    """The program did not do what was to be timed; says what it did instead."""
+    """The program did not do what should be timed; the message says what it did instead."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement. Times in milliseconds; `target` is for `over` where that is given."""
+    """A measurement in milliseconds; `target` applies to `over` if that is given."""
 
     name: str
     runs: int = 0
@@ -27,14 +27,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     maximum: float | None = None
     over: float | None = None
     processor: float | None = None
-    """Of processes: the median of what each used of one, in milliseconds."""
+    """The median CPU time of a process, in milliseconds."""
     target: float | None = None
     problem: str = ""
-    """Why it could not be measured."""
+    """The reason if it could not be measured."""
 
     @property
     def met(self) -> bool:
-        """Whether it was measured, and keeps the target if there is one."""
+        """Whether it was measured, and meets its target if it has one."""
         value = self.median if self.over is None else self.over
         return value is not None and (self.target is None or value <= self.target)
 
@@ -47,7 +47,7 @@ def result(
     base: float | None = None,
     used: list[float] | None = None,
 ) -> Result:
-    """Minimum, median, p95 and maximum of the samples; `used` is each one's processor time."""
+    """Return the statistics of the samples; `used` has the CPU time of each."""
     found = spread(samples)
     return Result(
         name=name,
@@ -63,7 +63,7 @@ def result(
 
 
 def joined(parts: Sequence[T]) -> T:
-    """What several runs have measured in one: their rows, one after the other."""
+    """Join the results of several runs by concatenating their rows."""
     first, *others = parts
     rows = {
         name: [*held, *(row for part in others for row in getattr(part, name))]
@@ -74,12 +74,12 @@ def joined(parts: Sequence[T]) -> T:
 
 
 def wanted(name: str, only: list[str]) -> bool:
-    """Whether `--only` lets it pass: any of its values is part of the name."""
+    """Whether `--only` selects a name: one of its values is a part of it."""
     return not only or any(part.lower() in name.lower() for part in only)
 
 
 def table(results: list[Result]) -> str:
-    """The results as aligned text."""
+    """Return the results as an aligned table."""
     head = ("runs", "min", "median", "p95", "max", "over", "processor", "target", "")
     rows = [["milliseconds", *head]]
     for r in results:

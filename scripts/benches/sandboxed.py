@@ -1,4 +1,4 @@
-"""What a command costs in the sandbox, beside the same one without."""
+"""The cost of the sandbox for a command."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ TARGET = 15.0
 
 
 def measure_sandbox(folder: Path, runs: int, only: list[str]) -> list[Result]:
-    """A command that does nothing, in turn without and by each mechanism that is here."""
+    """Time a command that does nothing, without a sandbox and with each mechanism available."""
     plain = "command without a sandbox"
     there = [find_mechanism()] if find_mechanism().kind == "bubblewrap" else []
     there += [Mechanism("landlock")] if landlock_version() >= LEAST_ABI else []

@@ -1,8 +1,8 @@
-"""How long a search takes: by words, by vector, by both, in a memory of any size.
+"""The latency of searches by words, by vector and by both, in memories of any size.
 
-Beside it what the engine alone needs for the same words; and for a memory of many
-projects the same questions in a memory that holds one of them and nothing else.
-Filling and asking are processes of their own, so that the memory of each is known.
+The baseline is the engine alone with the same words. The questions about one of many projects are
+also asked in a memory with only that project. Filling and searching run in separate processes, so
+that the memory use of each is known.
 """
 
 import itertools
@@ -31,7 +31,7 @@ TARGETS_MS = {
     ("neo4j", 10_000): 50.0,
     ("neo4j", 100_000): 50.0,
 }
-"""p95 within the one project of a memory of so many turns."""
+"""The targets for the p95 in a memory with one project, by the number of turns."""
 QUESTIONS = 60
 ROUNDS = 5
 SIZES = {
@@ -40,43 +40,43 @@ SIZES = {
 }
 KINDS = {"words": (True, False), "vector": (False, True), "both": (True, True)}
 NICE = 5
-"""Of filling: it takes long, and others work here too."""
+"""The niceness of filling, which takes long."""
 ONE = 7
-"""The project that is asked about alone."""
+"""The project that also gets a memory of its own."""
 
 Asked = Literal["any", "one", "alone"]
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds of one kind of search in one memory."""
+    """The milliseconds of one kind of search in one memory."""
 
     store: str
     turns: int
     projects: int
     kind: str
     asked: Asked = "any"
-    """About turns of any project; of one among many; of the same one in a memory of its own."""
+    """In which project: any; one among many; or that one in a memory of its own."""
     first: float
-    """Of the first one in a process: what it keeps in memory is read."""
+    """The first search in a process, which fills its caches."""
     spread: Spread
     cpu_ms: float = 0
-    """Processor time of this process for one, a mean: not longer when others work too."""
+    """The mean CPU time of this process for one search, which other processes don't affect."""
     recall: float | None = None
-    """Of the 20 nearest by exact cosine, how many are among the answers."""
+    """The share of the 20 nearest turns by exact cosine among the answers."""
 
     @property
     def target_ms(self) -> float | None:
-        """What is promised of the p95, if anything is."""
+        """Return the target for the p95, if there is one."""
         return TARGETS_MS.get((self.store, self.turns)) if self.projects == 1 else None
 
     @property
     def kept(self) -> bool:
-        """Whether that is true."""
+        """Whether the target is met."""
         return self.target_ms is None or self.spread.p95 < self.target_ms
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What a memory costs to fill, to keep, and to search."""
+    """The time, disk space and memory for filling, keeping and searching a memory."""
 
     store: str
     turns: int
@@ -90,19 +90,19 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searches(msgspec.Struct, frozen=True, tag="search"):
-    """All that one run has measured."""
+    """The results of one run."""
 
     searched: list[Searched] = []
     memories: list[Kept] = []
 
     @property
     def kept(self) -> bool:
-        """Whether every target is."""
+        """Whether every target is met."""
         return all(each.kept for each in self.searched)
 
 
 class Size(msgspec.Struct, frozen=True):
-    """A memory to be made; of `alone` only project ONE is stored."""
+    """The size of a memory to fill; with `alone`, only the project `ONE` is stored."""
 
     turns: int
     projects: int
@@ -110,7 +110,7 @@ class Size(msgspec.Struct, frozen=True):
 
 
 def measure_search(folder: Path, sizes: str, stores: Sequence[str]) -> Iterator[Searches]:
-    """Each size, as `turns` or `turns/projects`, on each store."""
+    """Measure each size (`turns` or `turns/projects`, separated by commas) on each store."""
     for store in stores:
         for size in (sizes or SIZES[store]).split(","):
             turns, projects = map(int, f"{size}/1".split("/")[:2])
@@ -120,7 +120,7 @@ def measure_search(folder: Path, sizes: str, stores: Sequence[str]) -> Iterator[
 
 
 def one_memory(folder: Path, store: str, size: Size) -> Searches:
-    """Make it, ask it, and take it away."""
+    """Fill, search and remove a memory."""
     if store == "sqlite":
         place = Place(home=folder)
         filled = in_child(fill, place, size)
@@ -156,7 +156,7 @@ def _kept(
 
 
 async def fill(place: Place, size: Size) -> tuple[float, int]:
-    """Seconds of storing (making the texts aside), and the most memory."""
+    """Fill a memory; return the seconds of storing, without generating, and the peak memory."""
     os.nice(NICE)
     content = Content(size.turns, size.projects)
     store = await place.open()
@@ -171,7 +171,7 @@ async def fill(place: Place, size: Size) -> tuple[float, int]:
 
 
 async def ask(place: Place, kind: str, size: Size) -> tuple[list[Searched], int]:
-    """The questions, and the most memory that answering them took."""
+    """Search for all questions; return the results and the peak memory."""
     content = Content(size.turns, size.projects)
     store = await place.open()
     of_one = list(content.numbers(ONE)) if size.projects > ONE else []
@@ -220,7 +220,7 @@ def _query(content: Content, number: int, *, words: bool, vector: bool) -> Searc
 async def _asked(
     store: Archive, content: Content, numbers: Sequence[int], *, words: bool, vector: bool
 ) -> tuple[float, Spread, float]:
-    """The first one's milliseconds, the spread of the quietest round, and processor time."""
+    """Return the first search's milliseconds, the times of the fastest round, and the CPU time."""
     queries = [_query(content, number, words=words, vector=vector) for number in numbers]
     rounds = []
     cpu = time.process_time()
@@ -247,7 +247,7 @@ async def _recall(store: Archive, content: Content, numbers: Sequence[int]) -> f
 async def _bare_sqlite(
     store: Any, content: Content, asked: Asked, numbers: Sequence[int]
 ) -> Searched:
-    """FTS5 alone: its own BM25 over the same terms of the same index."""
+    """Measure FTS5 alone: its BM25 over the same terms of the same index."""
     spent = []
     for number in numbers:
         project = f"p{content.project_of(number)}"
@@ -282,7 +282,7 @@ _NAMES = {"any": "", "one": ", one project", "alone": ", that project alone"}
 
 
 def search_table(found: Searches) -> str:
-    """A line for each kind in each memory; then one for each memory."""
+    """Return a row for each kind in each memory, then one for each memory."""
     rows = [
         [
             "search, ms",

@@ -1,4 +1,4 @@
-"""Many runs of one thing, as a few numbers."""
+"""Statistics of many runs."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ import msgspec
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Milliseconds of many runs."""
+    """The distribution of many runs, in milliseconds."""
 
     minimum: float
     median: float
@@ -17,12 +17,12 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 def spread(samples: Sequence[float]) -> Spread:
-    """Of some samples, in any order."""
+    """Return the distribution of samples, which may be in any order."""
     ordered = sorted(samples)
     p95 = ordered[min(len(ordered) - 1, round(0.95 * len(ordered)))]
     return Spread(ordered[0], statistics.median(ordered), p95, ordered[-1], len(ordered))
 
 
 def best(spreads: Iterable[Spread]) -> Spread:
-    """The round with the least median: on a shared machine the one that was disturbed least."""
+    """Return the round with the lowest median: the one least disturbed on a shared machine."""
     return min(spreads, key=lambda each: each.median)

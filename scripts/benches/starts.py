@@ -1,4 +1,4 @@
-"""Starts of the program, each against `python -c pass`, in turn with it."""
+"""Start-up times of the program, interleaved with `python -c pass`."""
 
 import asyncio
 import contextlib
@@ -25,11 +25,11 @@ from ragmem.records import CreateSession, Project, RegisterProject, utc_now
 
 SESSIONS = 1000
 _KEY = "ж".encode()
-"""Nothing that a chat prints has it: that it is printed is its echo."""
+"""A key that nothing a chat prints contains, so that its appearance is its echo."""
 
 
 class Start(msgspec.Struct, frozen=True):
-    """A process that is timed from its start; `once` returns milliseconds."""
+    """A process to time from its start; `once` returns milliseconds."""
 
     name: str
     target: float | None
@@ -37,13 +37,13 @@ class Start(msgspec.Struct, frozen=True):
 
 
 def children_ms() -> float:
-    """Milliseconds of a processor that all processes have used which were started and ended."""
+    """Return the CPU milliseconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (used.ru_utime + used.ru_stime) * 1000
 
 
 def timed(arguments: list[str], *, cwd: Path, env: dict[str, str]) -> float:
-    """Milliseconds until a command has ended; it must succeed."""
+    """Return the milliseconds until a command has ended; it must succeed."""
     started = time.perf_counter()
     done = subprocess.run(
         arguments, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
@@ -57,7 +57,10 @@ def timed(arguments: list[str], *, cwd: Path, env: dict[str, str]) -> float:
 def in_a_terminal(
     arguments: list[str], *, cwd: Path, env: dict[str, str], until: Callable[[int], None]
 ) -> float:
-    """Milliseconds until `until(terminal)` returns; the process is ended afterwards."""
+    """Run a command on a pseudo-terminal; return the milliseconds until `until(terminal)` returns.
+
+    The process is stopped afterwards.
+    """
     started = time.perf_counter()
     pid, terminal = pty.fork()
     if pid == 0:
@@ -68,7 +71,7 @@ def in_a_terminal(
         return (time.perf_counter() - started) * 1000
     finally:
         os.kill(pid, signal.SIGTERM)
-        # What it still prints must be read, or it could not end.
+        # The rest of its output must be read, or it would block.
         with contextlib.suppress(OSError):
             while os.read(terminal, 65536):
                 pass
@@ -77,7 +80,7 @@ def in_a_terminal(
 
 
 def wait_for(terminal: int, text: bytes, *, seen: bytes = b"", timeout_s: float = 20) -> bytes:
-    """Read until `text` was printed; what was printed until then."""
+    """Read until `text` has been printed; return the output until then."""
     deadline = time.monotonic() + timeout_s
     while text not in seen:
         if not select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0]:
@@ -90,19 +93,19 @@ def wait_for(terminal: int, text: bytes, *, seen: bytes = b"", timeout_s: float 
 
 
 def first_prompt(terminal: int) -> None:
-    """Until what is typed is kept: the first prompt is there."""
+    """Wait for the first prompt, from which on typed keys are kept."""
     wait_for(terminal, "›".encode())
 
 
 def first_echo(terminal: int) -> None:
-    """Until what was typed at the first prompt shows: the line editor has taken its place."""
+    """Wait for the echo of a key typed at the first prompt, when the line editor has started."""
     first_prompt(terminal)
     os.write(terminal, _KEY)
     wait_for(terminal, _KEY)
 
 
 def starts(folder: Path, base_url: str, full_home: Path) -> list[Start]:
-    """Every measurement of a process."""
+    """Return the processes to measure."""
     server = {
         "RAGMEM_API_BASE": base_url,
         "RAGMEM_MODEL": "openai/scripted",
@@ -136,7 +139,7 @@ def starts(folder: Path, base_url: str, full_home: Path) -> list[Start]:
 
 @contextlib.contextmanager
 def instant_server(folder: Path) -> Iterator[str]:
-    """An OpenAI-compatible server that answers at once; its URL."""
+    """Run an OpenAI-compatible server that answers at once, and yield its URL."""
     script, port = folder / "answers.json", folder / "port"
     script.write_text('[{"text": "Hello."}]')
     server = subprocess.Popen(
@@ -159,7 +162,7 @@ def instant_server(folder: Path) -> Iterator[str]:
 
 
 def measure_starts(folder: Path, runs: int, only: list[str]) -> list[Result]:
-    """Each process `runs` times, in turn with `python -c pass`."""
+    """Measure each process `runs` times, interleaved with `python -c pass`."""
     full_home = folder / "full"
     asyncio.run(fill(full_home, folder))
     bare = [sys.executable, "-c", "pass"]
@@ -201,7 +204,7 @@ def measure_starts(folder: Path, runs: int, only: list[str]) -> list[Result]:
 
 
 async def fill(home: Path, cwd: Path) -> None:
-    """An embedded store with many sessions of one turn each."""
+    """Fill a SQLite store with many sessions of one turn each."""
     store = await open_sqlite(home)
     project = Project(project_id=new_id(), path=str(cwd), created_at=utc_now())
     await store.apply([RegisterProject(project=project)])

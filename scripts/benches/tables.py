@@ -1,4 +1,4 @@
-"""Rows of text, aligned, and what they were measured on."""
+"""Aligned tables, and a description of the machine."""
 
 import os
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from ragmem.records import utc_now
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Names to the left, numbers to the right."""
+    """Return rows as aligned text: names to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for name, *cells in rows:
@@ -18,7 +18,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def machine() -> str:
-    """When and on what: the cores, the memory, and how busy they were at the end."""
+    """Return the date, the machine's cores and memory, and its load at the end."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     load = Path("/proc/loadavg").read_text().split()[0]
     return f"Measured {utc_now():%Y-%m-%d}, {os.cpu_count()} cores, {memory:.0f} GB, load {load}."

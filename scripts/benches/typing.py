@@ -1,4 +1,4 @@
-"""What a person feels who types while an answer streams: keys, the screen, the processor."""
+"""Typing while an answer streams: the latency of keys, the flicker of the screen, the CPU time."""
 
 import os
 import re
@@ -19,10 +19,10 @@ from tests.fakes.llm_server import Answer, LLMServer, model_env
 
 ECHO_TARGET_MS = 16.0
 GROWTH_TARGET = 1.5
-"""So many times as much a character of a long answer may cost as one of a short answer."""
+"""The maximum ratio of the CPU time per character in a long answer to that in a short one."""
 _LINES_PER_S, _STREAMED_S = 200, 20
 _KEYS = "αβγδεζηθικλμνξοπρστυφχψωабвгдежзийклмнопрстуфцчшщ"
-"""No answer has them: that one is printed is its echo."""
+"""Keys that no answer contains, so that their appearance is their echo."""
 _PAUSE_S = 0.07
 _ERASES = re.compile(rb"\x1b\[[0-2]?[JK]")
 _SHORT, _LONG = 25_000, 100_000
@@ -31,29 +31,29 @@ _RULE = "the beds by the wall want water at dawn, and shade later on "
 
 
 class Typing(msgspec.Struct, frozen=True, tag="typing", kw_only=True):
-    """What was measured."""
+    """The results of one run."""
 
     quiet: Spread
-    """Milliseconds from a key to its echo, while nothing goes on."""
+    """The milliseconds from a key to its echo while the chat is idle."""
     streaming: Spread
-    """The same while 200 lines a second stream."""
+    """The same while 200 lines per second are streamed."""
     erased: float
-    """Bytes a second that erase, meanwhile."""
+    """The bytes per second of erase sequences meanwhile."""
     short_ms: float
-    """Of the chat's processor for 10,000 characters of an answer of 25,000."""
+    """The chat's CPU milliseconds per 10,000 characters of an answer of 25,000."""
     long_ms: float
-    """The same of one of 100,000."""
+    """The same for an answer of 100,000 characters."""
 
     @property
     def kept(self) -> bool:
-        """Whether both targets are."""
+        """Whether both targets are met."""
         is_linear = self.long_ms <= GROWTH_TARGET * self.short_ms
         return is_linear and self.streaming.p95 <= ECHO_TARGET_MS
 
 
 def measure_typing(folder: Path) -> Iterator[Typing]:
     """Type in a real chat on a pseudo-terminal, against a model that streams over loopback."""
-    # Each fifth is the last of a paragraph, which is printed for good.
+    # Every fifth line ends a paragraph, whose text is then final.
     lines = [f"{n} {_RULE}\n{'' if n % 5 else chr(10)}" for n in range(_LINES_PER_S * _STREAMED_S)]
     answers = [
         Answer("Ready."),
@@ -99,7 +99,7 @@ def _typed(terminal: int) -> Typing:
 
 
 def _answered(terminal: int) -> float:
-    """Ask, and wait for the answer's end; milliseconds of the chat's processor."""
+    """Ask, and wait for the end of the answer; return the chat's CPU milliseconds."""
     before = _processor_ms(terminal)
     os.write(terminal, b"go\r")
     wait_for(terminal, _DONE, timeout_s=120)
@@ -112,7 +112,7 @@ def _processor_ms(terminal: int) -> float:
 
 
 def _echoes(terminal: int, count: int) -> tuple[list[float], bytes]:
-    """Press keys; milliseconds until each is seen, and all that was printed meanwhile."""
+    """Press keys; return the milliseconds to each echo, and all output meanwhile."""
     samples, printed = list[float](), list[bytes]()
     for number in range(count):
         at = number % len(_KEYS)
@@ -135,7 +135,7 @@ def _read_for(terminal: int, seconds: float) -> bytes:
 
 
 def typing_table(found: Typing) -> str:
-    """As text."""
+    """Return the results as text."""
     rows = [["a key's echo, milliseconds", "keys", "median", "p95", "max", "target of p95"]]
     targets = ("", f"{ECHO_TARGET_MS:g}")
     for name, each, target in zip(

@@ -196,8 +196,7 @@ _FOR_NOW = Regex(
     r"\b(?:write|edit|change|touch|modify|create|read|run) (?:code|files|tests|commands)\b|"
     r"\b[\w/-]+\.[a-z]{1,5}\b(?<!\be\.g)"
 )
-"""A ban with one of these words, or with a file name, is only about the current work: "Don't change
-anything else."""
+"""A ban with one of these words, or with a file name, is only about the current work."""
 _PAST_VERB = (
     r"(?:\w+ed|had|were|was|did|said|saw|spoke|made|wrote|went|got|ran|took|met|found|built|came|"
     r"began|broke|lost|left|kept|told|thought|chose)\b"
@@ -238,8 +237,7 @@ _OWN_TONGUE = Regex(
     rf"(?: always| only| immer| toujours| nur)? (?:in |auf |en )?{_TONGUE}(?! \w)|"
     rf"\bauf {_TONGUE} (?:antworten|sprechen)\b|\breponds toujours en {_TONGUE}"
 )
-"""The language of answers, which is the user's in every project: "Bitte immer auf Deutsch
-antworten."; not "Please always write German comments."""
+"""The user's language in every project: "answer in German", not "write German comments"."""
 _PLEASE = r"(?:please|bitte|s'il (?:te|vous) plait)"
 # Matches "I hate long answers", "Tabs sind mir lieber" and "Les dates en ISO, partout."; must not
 # match "Stick to the plan.", "Only two tests fail." or "Plutôt bien, merci."
@@ -376,8 +374,7 @@ _WIDENS = Regex(
     r"(?:(?:also |auch |aussi )?(?:goes|holds|applies|counts|gilt|vaut|s'applique)\b|"
     r"(?<=same )for\b)"
 )
-"""A sentence on where the previous one holds: "That goes for all my repos."; not "It for sure
-breaks things"."""
+"""Where the previous sentence holds: "That goes for all my repos", not "It for sure breaks"."""
 EVERYWHERE = Regex(
     r"\b(?:everywhere|anywhere|wherever|uberall|partout|en todas partes|"
     r"(?:all|every|any|each|alle[nr]?|jede[smnr]?|tous|toutes|chaque|todos)(?: of)?"

@@ -91,7 +91,7 @@ def _results(sources: Sources, room: int) -> Iterable[LearningPart]:
         yield "tool", about, clip_middle(_safe(text), share)
 
 
-def _known(memories: Sequence[MemoryRecord], counts: Mapping[str, int]) -> str:
+def _known_text(memories: Sequence[MemoryRecord], counts: Mapping[str, int]) -> str:
     named = {subject for memory in memories for subject in memory.subjects}
     most = sorted((-counts.get(s, 0), s) for s in named)[:_MOST_SUBJECTS_COMPARED]
     lines = [f"- {one_line(m.content, _KNOWN_CHARS)}" for m in memories]
@@ -271,10 +271,10 @@ class Extractor:
         session = await store.session(turn.session_id)
         locate = locator(session)
         with self._metrics.time("memories.learn"):
-            drafts = [*_moments(turn), *failures(turn, locate=locate)]
+            drafts = [*_episode_drafts(turn), *failures(turn, locate=locate)]
             drafts += await self._extracted(turn, session, locate)
             beside: list[Write] = [MarkExtracted(turn_ids=(turn.turn_id,))]
-            beside += await self._mended(store, turn, session)
+            beside += await self._expire_repaired(store, turn, session)
             await self._facts.settle(drafts, session.project_id, beside=beside)
             await self._judge(turn, session)
 
@@ -295,7 +295,7 @@ class Extractor:
             return []
         if self._fruitless >= _MOST_FRUITLESS:
             return []
-        known = _known(*await self._facts.about(own[:_JUDGED_CHARS], session.project_id))
+        known = _known_text(*await self._facts.about(own[:_JUDGED_CHARS], session.project_id))
         material = turn_material(turn, sources, known, room=asker.room)
         now = turn.timestamp.astimezone()
         day = f"{now:%A} {now.date().isoformat()}"
@@ -316,7 +316,7 @@ class Extractor:
 
     # --- failures that work again -------------------------------------------------
 
-    async def _mended(self, store: Store, turn: Turn, session: Session) -> list[Write]:
+    async def _expire_repaired(self, store: Store, turn: Turn, session: Session) -> list[Write]:
         """Return writes that expire the failures whose command has worked in this turn."""
         working = succeeded(turn)
         if not working:
@@ -339,7 +339,7 @@ class Extractor:
         if asker is None:
             return
         asked = 0
-        for memory in await self._new(turn, session):
+        for memory in await self._new_memories(turn, session):
             for old in await self._facts.rivals(memory):
                 pair = (memory.memory_id, old.memory_id)
                 if pair in self._judged:
@@ -353,9 +353,8 @@ class Extractor:
                     is_same = relation == "same"
                     await self._facts.supersede(memory, old, says_the_same=is_same)
 
-    async def _new(self, turn: Turn, session: Session) -> list[MemoryRecord]:
-        """Return the current memories extracted from or stored in this turn, and those the user
-        added shortly before it; no failures and rules."""
+    async def _new_memories(self, turn: Turn, session: Session) -> list[MemoryRecord]:
+        """Return memories of this turn or added by the user shortly before; no failures, rules."""
         since = turn.started_at - _SHORTLY
         return [
             memory
@@ -395,7 +394,7 @@ def _note(memory: MemoryRecord) -> str:
     return one_line(redact(clean(f"{day}: {memory.content}")), _JUDGED_CHARS)
 
 
-def _moments(turn: Turn) -> Sequence[Draft]:
+def _episode_drafts(turn: Turn) -> Sequence[Draft]:
     """Return the episodes (decisions, preferences, deadlines …) of a turn as drafts."""
     now = turn.timestamp.astimezone()
     return [

@@ -1,5 +1,4 @@
-"""Facts: memories that outlive their conversations. They are added, searched, edited and removed
-here.
+"""Facts, memories that outlive their conversations: adding, searching, editing, removing them.
 
 A store only keeps memories; which are the same, which supersede others and which are relevant to a
 question is decided here. New memories all go through `settle`: compared with the known ones, under
@@ -97,7 +96,7 @@ class FactLock:
 
 _log = logging.getLogger("ragmem")
 
-_ALREADY = 12
+_KNOWN_LIMIT = 12
 _EMBEDDING_S = 5.0
 """The timeout for embedding a new memory; after it, the worker makes its vector later."""
 _KEY_CHARS = 80
@@ -105,8 +104,7 @@ _VALUE_CHARS = 400
 
 
 FRESH_S = 1.0
-"""How long the cache is used without checking: one turn searches several times. After that, other
-processes may have written."""
+"""How long the cache is used without asking the store: a turn searches several times."""
 
 
 class CachedFacts(msgspec.Struct, frozen=True):
@@ -135,40 +133,39 @@ class FactCache:
     def __init__(self, model_id: str, clock: Callable[[], datetime]) -> None:
         self._model_id = model_id
         self._clock = clock
-        self._held: dict[str | None, CachedFacts] = {}
+        self._cached: dict[str | None, CachedFacts] = {}
 
     async def of(
         self, store: Store, project_id: str | None, *, surely: bool = False
     ) -> CachedFacts:
         """Return the memories of a project and the user; `surely` checks the store in any case."""
-        held = self._held.get(project_id)
+        held = self._cached.get(project_id)
         now = time.monotonic()
         if held is not None and not surely and now - held.read_at < FRESH_S:
             return held
         # Read first, so that the memories read next are at least as new.
         revision = await store.memories_revision()
-        held = self._held.get(project_id)
+        held = self._cached.get(project_id)
         if held is not None and held.revision == revision:
             renewed = msgspec.structs.replace(held, read_at=now)
         else:
             scope = (project_id,) if project_id else ()
             found = await store.memories(MemoryQuery(project_ids=scope, alive_at=self._clock()))
-            renewed = await self._ready(store, held, found, revision, now)
-        if self._held.get(project_id) is held:
-            self._held[project_id] = renewed
+            renewed = await self._index(store, held, found, revision, now)
+        if self._cached.get(project_id) is held:
+            self._cached[project_id] = renewed
         return renewed
 
     async def write(self, store: Store, writes: Sequence[Write]) -> None:
-        """Apply the writes, and update the cache in place, unless others wrote meanwhile: then it
-        is read again when needed."""
+        """Apply the writes, and update the cache, or mark it stale if others wrote meanwhile."""
         before: int | None = None
         with suppress(StoreUnavailable):
-            before = await store.memories_revision() if self._held else None
+            before = await store.memories_revision() if self._cached else None
         await surely(store, writes)
-        self.aged()
+        self.mark_stale()
         puts = [write for write in writes if isinstance(write, PutMemory)]
         ids = {each for put in puts for each in (put.memory.memory_id, *put.supersedes)}
-        standing = {name: one for name, one in self._held.items() if one.revision == before}
+        standing = {name: one for name, one in self._cached.items() if one.revision == before}
         if before is None or not ids or not standing:
             return
         with suppress(StoreUnavailable):
@@ -194,18 +191,18 @@ class FactCache:
         known = [memory for memory in held.memories if memory.memory_id not in ids]
         known += [m for m in found if m.is_current(now) and m.project_id in (None, project_id)]
         known.sort(key=lambda memory: (memory.created_at, memory.memory_id), reverse=True)
-        renewed = await self._ready(store, held, known, held.revision + 1, time.monotonic())
-        if self._held.get(project_id) is held:
-            self._held[project_id] = renewed
+        renewed = await self._index(store, held, known, held.revision + 1, time.monotonic())
+        if self._cached.get(project_id) is held:
+            self._cached[project_id] = renewed
 
-    def aged(self) -> None:
+    def mark_stale(self) -> None:
         """Mark the cache as old, so that the next use checks the store's revision."""
-        self._held = {
+        self._cached = {
             name: msgspec.structs.replace(held, read_at=float("-inf"))
-            for name, held in self._held.items()
+            for name, held in self._cached.items()
         }
 
-    async def _ready(
+    async def _index(
         self,
         store: Store,
         held: CachedFacts | None,
@@ -322,7 +319,7 @@ class Facts:
                 Remembered(action="refused", note=problem) if problem else next(kept)
                 for _, problem in told
             ]
-            out = list(map(settlement.in_the_end, out))
+            out = list(map(settlement.final_outcome, out))
             puts = [redacted(put) for put, _ in settlement.puts]
             rows = [row for _, row in settlement.puts]
             writes = [*puts, *self._vectors.writes([put.memory for put in puts], rows), *beside]
@@ -397,7 +394,7 @@ class Facts:
             with self._metrics.time("facts.search"):
                 found = await self._service.ask(FACTS, asked, list[FactHit], within_s=SEARCH_S)
             if found is not None:
-                self._found(found)
+                self._count_found(found)
                 return found
         from ragmem.memory.facts.ranking import search
 
@@ -406,14 +403,14 @@ class Facts:
             held = await self._cache.of(store, project_id)
             if not held.book.entries:
                 return []
-            near = await self._near(store, held, text, patience_s)
+            near = await self._similarities(store, held, text, patience_s)
             # In a thread: scoring thousands would block the event loop.
             least, now = self._thresholds.fact, self._clock()
             found = await asyncio.to_thread(search, held.book, asked, near, now, least=least)
-        self._found(found)
+        self._count_found(found)
         return found
 
-    def _found(self, found: list[FactHit]) -> None:
+    def _count_found(self, found: list[FactHit]) -> None:
         self._metrics.count("facts.searches")
         self._metrics.count("facts.found", 1 if found else 0)
 
@@ -444,7 +441,7 @@ class Facts:
         self, text: str, project_id: str | None
     ) -> tuple[list[MemoryRecord], dict[str, int]]:
         """Return the memories relevant to a text, and the number of memories about each subject."""
-        hits = await self.search(text, project_id=project_id, limit=_ALREADY)
+        hits = await self.search(text, project_id=project_id, limit=_KNOWN_LIMIT)
         held = await self._cache.of(await self._open_store(), project_id)
         counts = Counter(subject for each in held.memories for subject in each.subjects)
         return [hit.memory for hit in hits], counts
@@ -551,7 +548,7 @@ class Facts:
         """Remove a memory and those that it superseded; return how many were removed."""
         store = await self._open_store()
         count = await store.forget_memories([memory.memory_id])
-        self._cache.aged()
+        self._cache.mark_stale()
         _log.info("%d memories were forgotten on request", count)
         return count
 
@@ -562,7 +559,7 @@ class Facts:
         gone = past_their_time(await store.memories(query), self._clock())
         count = await store.forget_memories(gone) if gone else 0
         if count:
-            self._cache.aged()
+            self._cache.mark_stale()
             _log.info("%d memories past their time were removed", count)
         return count
 
@@ -592,11 +589,10 @@ class Facts:
 
     # --- similarity ---------------------------------------------------------------
 
-    async def _near(
+    async def _similarities(
         self, store: Store, held: CachedFacts, text: str, patience_s: float | None
     ) -> dict[int, float]:
-        """Return the text's cosines with the memories, by position in the book; empty if it can't
-        be embedded."""
+        """Return the text's cosines by position in the book; empty if it can't be compared."""
         if not held.rows:
             return {}
         rows = await self._vectors.rows(store, [text], query=True, patience_s=patience_s)

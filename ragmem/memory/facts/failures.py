@@ -17,11 +17,11 @@ from ragmem.text import Regex, clean, one_line, visible
 _SUBJECT_CHARS = 200
 _REASON_CHARS = 240
 _REMINDER = "This failed on"
-_MOST = 3
+_MAX_FAILURES = 3
 """The maximum number of failures per turn, of which the last are kept."""
 _TTL = "30d"
 """Failures expire, because their causes change."""
-_ASKING = Regex(
+_QUERY_PROGRAMS = Regex(
     r"grep|egrep|fgrep|rg|ag|ack|test|\[\[?|diff|cmp|ls|cat|head|tail|find|fd|which|type|command|"
     r"stat|file|wc|pgrep|ps|kill|pkill|sleep|true|false|echo|printf|read|cd|pwd|env|man|help|less|"
     r"more|sed|awk|curl|ping|lsof|ss|netstat|nc|host|dig|nslookup|mountpoint|id|groups"
@@ -31,7 +31,7 @@ _WORD = re.compile(
     r"""\|[|&]?|&&|[;\n]|(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s|;&'"\\]|&(?!&)|['"\\])+""", re.DOTALL
 )
 """A token of a shell command line: a word with its quotes, or an operator between commands."""
-_BEGIN_ANEW = {";", "||", "\n"}
+_SEQUENCE_OPERATORS = {";", "||", "\n"}
 """The operators after which only the rest decides the exit code of the line."""
 _SHELL = Regex(r"^(?:/\S*/)?(?:ba|da|k|z)?sh: (?:line )?\d+: ")
 """The shell's name and line number before a message, which are useless for a one-line command:
@@ -60,11 +60,11 @@ def failures(turn: Turn, *, locate: Callable[[str], str], with_mended: bool = Fa
     for place, (subject, call) in enumerate(tried):
         if subject:
             before = last.pop(subject, None)
-            instead = _instead(subject, tried[place + 1 :]) if has_failed(call) else ""
+            instead = _working_variant(subject, tried[place + 1 :]) if has_failed(call) else ""
             last[subject] = _draft(turn, call, subject, locate, instead)
             if with_mended and before is not None and not has_failed(call):
                 last[subject] = before
-    return [draft for draft in last.values() if draft is not None][-_MOST:]
+    return [draft for draft in last.values() if draft is not None][-_MAX_FAILURES:]
 
 
 def succeeded(turn: Turn) -> frozenset[str]:
@@ -81,7 +81,7 @@ def subject_of(call: ToolCall) -> str:
     """Return a call's command or edit on one line; empty for calls never stored as failures."""
     if call.tool_name == RUN_COMMAND:
         command = clean(argument(call, "command"))
-        if _asks(command):
+        if _is_query(command):
             return ""
         return one_line(redact(command), _SUBJECT_CHARS).replace("`", "'")
     if call.tool_name in EDITING_TOOLS:
@@ -90,11 +90,11 @@ def subject_of(call: ToolCall) -> str:
     return ""
 
 
-def _asks(command: str) -> bool:
-    """Whether the command line may get its exit code from a program in `_ASKING`."""
+def _is_query(command: str) -> bool:
+    """Whether the command line may get its exit code from a program in `_QUERY_PROGRAMS`."""
     programs = [""]
     for word in _WORD.findall(command):
-        if word in _BEGIN_ANEW:
+        if word in _SEQUENCE_OPERATORS:
             programs = [""]
         elif word == "&&":
             programs.append("")
@@ -102,7 +102,7 @@ def _asks(command: str) -> bool:
             programs[-1] = ""
         elif not programs[-1] and ("=" not in word or word.startswith("=")):
             programs[-1] = word
-    return any(not program or _ASKING.fullmatch(program) for program in programs)
+    return any(not program or _QUERY_PROGRAMS.fullmatch(program) for program in programs)
 
 
 def failed_before(command: str, memories: Iterable[MemoryRecord], cwd: Path) -> MemoryRecord | None:
@@ -147,7 +147,7 @@ def was_tried(call: ToolCall) -> bool:
     return call.success or not _NOT_TRIED.search(call.error or "")
 
 
-def _instead(subject: str, later: Iterable[tuple[str, ToolCall]]) -> str:
+def _working_variant(subject: str, later: Iterable[tuple[str, ToolCall]]) -> str:
     """Return the first later command that is a variant of the failed one and succeeded; or "".
 
     A variant has the same program and all words that are not options, possibly extended.

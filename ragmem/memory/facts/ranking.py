@@ -116,14 +116,14 @@ def names_of(content: str) -> tuple[str, str] | None:
         return None
     for pattern in _ALIASES:
         if match := re.fullmatch(pattern, text):
-            a, b = (_bare(match[name]) for name in "ab")
+            a, b = (_strip_name(match[name]) for name in "ab")
             few = len(a.split()) <= _LONGEST_NAME and len(b.split()) <= _LONGEST_NAME
             if a and b and a != b and few and not (_ME.fullmatch(a) or _ME.fullmatch(b)):
                 return a, b
     return None
 
 
-def _bare(name: str) -> str:
+def _strip_name(name: str) -> str:
     return re.sub(r"^(?:the|a|an|le|la|l'|un|une|user|person|project) ", "", name.strip(" '\"."))
 
 
@@ -190,7 +190,7 @@ def search(
         alive &= about
     words = {
         i: share
-        for i, share in _by_words(book, asked.text, others).items()
+        for i, share in _word_shares(book, asked.text, others).items()
         if not asked.floor or not _is_failure(book, i) or share >= _OF_FAILURE
     }
     near = {
@@ -206,7 +206,7 @@ def search(
     # All others would score zero, or be too dissimilar.
     for i in alive & (about | (bear if asked.floor else words.keys() | near.keys())):
         share, entry = words.get(i, 0.0), book.entries[i]
-        score, why = _scored(entry, floor, share, similarities.get(i), names)
+        score, why = _score(entry, floor, share, similarities.get(i), names)
         bears = i in bear or _is_named(entry, named | others)
         if asked.subjects or (score > 0 and (bears or not asked.floor)):
             scored[i] = (score, why)
@@ -236,7 +236,7 @@ def _is_failure(book: Book, place: int) -> bool:
     return book.entries[place].memory.kind == "failure"
 
 
-def _scored(
+def _score(
     entry: IndexedFact,
     floor: float | None,
     words: float,
@@ -282,7 +282,7 @@ def _named(book: Book, asked: FactQuestion) -> tuple[frozenset[str], frozenset[s
     return frozenset(named), frozenset(others - named)
 
 
-def _by_words(book: Book, text: str, others: Collection[str]) -> dict[int, float]:
+def _word_shares(book: Book, text: str, others: Collection[str]) -> dict[int, float]:
     """Return the weighted share (0 to 1) of the text's words in each memory that has any, by
     position; aliases (`others`) count as words of the text."""
     wanted = [t for t in query_terms(text) if t.kind in _TOPIC]

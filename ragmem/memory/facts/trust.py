@@ -36,8 +36,7 @@ _TRUST = {"tool": 0, "model": 1, "person": 2}
 _NEARLY = 0.85
 """The share of common words among all words, from which two texts count as the same."""
 _MUCH = 0.5
-"""The share of common words in the shorter text, from which two texts of one turn count as the
-same."""
+"""The share of the shorter text's words, from which two texts of one turn count as the same."""
 _NUMBER = Regex(r"\d+")
 _LEAST_WORDS_COMPARED = 3
 _MOST_EVIDENCE = 10
@@ -66,16 +65,16 @@ def compare(
     `similarity` has the raw cosine of each comparable memory with it, by id. The caller must store
     the memory of the outcome, unless it is identical to a known one.
     """
-    alike = [old for old in known if _same_sort(new, old)]
+    alike = [old for old in known if _are_comparable(new, old)]
     text = normal(new.content)
     for old in alike:
         if normal(old.content) == text:
-            return _again(old, new)
+            return _merge_repeated(old, new)
     words = words_of(new.content)
     near = [
         old
         for old in alike
-        if _is_near(new, words, old, similarity.get(old.memory_id), duplicate)
+        if _is_same(new, words, old, similarity.get(old.memory_id), duplicate)
         or _is_moved(new, old)
         or _is_reversed(new, old)
     ]
@@ -210,13 +209,13 @@ def _subjects(memory: MemoryRecord) -> frozenset[str]:
     return frozenset(map(plain, memory.subjects)) or names_in(memory.content)
 
 
-def _same_sort(new: MemoryRecord, old: MemoryRecord) -> bool:
+def _are_comparable(new: MemoryRecord, old: MemoryRecord) -> bool:
     if new.kind in _SINGULAR or old.kind in _SINGULAR:
         return new.kind == old.kind
     return True
 
 
-def _is_near(
+def _is_same(
     new: MemoryRecord,
     words: frozenset[str],
     old: MemoryRecord,
@@ -295,7 +294,7 @@ def _nearly_equal(new: frozenset[str], old: frozenset[str]) -> bool:
     return old <= new or common >= _NEARLY * (len(new) + len(old) - common)
 
 
-def _again(known: MemoryRecord, new: MemoryRecord) -> Remembered:
+def _merge_repeated(known: MemoryRecord, new: MemoryRecord) -> Remembered:
     """Merge a memory with the same words into the known one: subjects, evidence, pin and the like.
 
     The outcome is "updated" if trust, kind, expiry or pin change, and "known" otherwise.
@@ -405,14 +404,16 @@ class Sources:
         """Find a quote: in the user's own words, then in tool results and pasted text, last in
         the answer, which may only repeat those. None if it is nowhere, or too short.
 
-        One of its words may be missing there (see `_nearly`).
+        One of its words may be missing there (see `_variants`).
         """
         wanted = _bounded(quote)
         if len(wanted.split()) < _LEAST_WORDS or len(wanted) < _LEAST_CHARS + 2:
             return None
-        return next(filter(None, (self._standing(each, quote) for each in _nearly(wanted))), None)
+        return next(
+            filter(None, (self._source_of(each, quote) for each in _variants(wanted))), None
+        )
 
-    def _standing(self, wanted: str, quote: str) -> Source | None:
+    def _source_of(self, wanted: str, quote: str) -> Source | None:
         if wanted in self._own:
             found = [sentence for text, sentence in self._sentences if wanted in text]
             return Source("person", found[0] if found else clean(quote))
@@ -480,7 +481,7 @@ def _bounded(text: str) -> str:
     return f" {normal(text)} "
 
 
-def _nearly(wanted: str) -> Iterator[str]:
+def _variants(wanted: str) -> Iterator[str]:
     """Yield a quote, then variants that lack one word, since models add words to what they repeat.
 
     Numbers and words that change the meaning are never left out.
@@ -515,8 +516,7 @@ class Settlement:
     def know(
         self, memories: Sequence[MemoryRecord], rows: Mapping[str, bytes], project_id: str | None
     ) -> None:
-        """Add the current memories of a project and the user, with the vectors of those that have
-        one."""
+        """Add the current memories of a project and the user, with their vectors if any."""
         for memory in memories:
             if memory.is_current(self._now):
                 scope = project_id if memory.project_id else None
@@ -551,7 +551,7 @@ class Settlement:
         action = "added" if gone and not replaced else outcome.action
         return msgspec.structs.replace(outcome, action=action, superseded=tuple(replaced))
 
-    def in_the_end(self, outcome: Remembered) -> Remembered:
+    def final_outcome(self, outcome: Remembered) -> Remembered:
         """Return the final outcome, after all were settled: "known" if a later one replaced it."""
         memory_id = before = outcome.memory.memory_id if outcome.memory else ""
         while memory_id in self._later:
@@ -618,20 +618,20 @@ def vouch(
     sources = Sources(turn)
     source = sources.find(content)
     if source and source.trust == "person":
-        return _theirs(content, source, turn, now)
+        return _quoting_user(content, source, turn, now)
     if is_order:
         return Vouched(content=content, trust="model", may_be_kept=False)
     words = words_of(content) - _NOBODY
     if len(words) >= _LEAST_WORDS and words <= words_of(sources.own):
         # Rephrased, but only with words that the user used.
-        said = _asked(turn, one_line(sources.own, _QUOTE_CHARS))
+        said = _turn_evidence(turn, one_line(sources.own, _QUOTE_CHARS))
         return Vouched(content=content, trust="person", evidence=(said,))
     if source is None or source.trust != "tool":
-        source = _standing_in(sources, words)
+        source = _from_results(sources, words)
     if source:
         read = evidence_of(turn, source, locate=locate)
         return Vouched(content=content, trust="tool", evidence=(read,))
-    return Vouched(content=content, trust="model", evidence=(_asked(turn, ""),))
+    return Vouched(content=content, trust="model", evidence=(_turn_evidence(turn, ""),))
 
 
 def _is_order(content: str) -> bool:
@@ -640,11 +640,11 @@ def _is_order(content: str) -> bool:
     )
 
 
-def _theirs(content: str, source: Source, turn: Turn, now: datetime) -> Vouched:
+def _quoting_user(content: str, source: Source, turn: Turn, now: datetime) -> Vouched:
     """Return a memory that quotes the user; a rule becomes their whole sentence, because a part of
     it may mean the opposite."""
     said = source.quote
-    evidence = (_asked(turn, said),)
+    evidence = (_turn_evidence(turn, said),)
     from ragmem.memory.facts.episodes import episodes
 
     for episode in episodes(said, now):
@@ -661,7 +661,7 @@ def _theirs(content: str, source: Source, turn: Turn, now: datetime) -> Vouched:
     return Vouched(content=content, trust="person", evidence=evidence)
 
 
-def _asked(turn: Turn, quote: str) -> Evidence:
+def _turn_evidence(turn: Turn, quote: str) -> Evidence:
     """Return the turn as evidence, with its pending `remember` call if there is one."""
     asking = [c for c in turn.tool_calls if c.tool_name == REMEMBER and not c.result]
     return Evidence(
@@ -675,28 +675,28 @@ def _asked(turn: Turn, quote: str) -> Evidence:
     )
 
 
-def _standing_in(sources: Sources, words: frozenset[str]) -> Source | None:
+def _from_results(sources: Sources, words: frozenset[str]) -> Source | None:
     """Return the lines of a tool result that contain most of the words, latest call first."""
     if len(words) < _LEAST_WORDS:
         return None
     for call, text in reversed(sources.results):
-        best = max(_shared(text[:_READ_CHARS], words), default=(0, ""))
+        best = max(_matching_lines(text[:_READ_CHARS], words), default=(0, ""))
         if best[0] >= _ALIKE * len(words):
             return Source("tool", one_line(best[1], _QUOTE_CHARS), call)
     return None
 
 
-def _shared(text: str, words: frozenset[str]) -> Iterator[tuple[int, str]]:
+def _matching_lines(text: str, words: frozenset[str]) -> Iterator[tuple[int, str]]:
     lines = [line for line in text.split("\n") if line.strip()]
     # A cheap test first: most lines contain none of the words, and finding terms takes time.
     hints = tuple(word[:_HINT] for word in words)
-    found = [_held(line, words, hints) for line in lines]
+    found = [_words_in_line(line, words, hints) for line in lines]
     for i in range(len(lines)):
         union = frozenset[str]().union(*found[i : i + _LINES])
         if union:
             yield len(union), "\n".join(lines[i : i + _LINES])
 
 
-def _held(line: str, words: frozenset[str], hints: tuple[str, ...]) -> frozenset[str]:
+def _words_in_line(line: str, words: frozenset[str], hints: tuple[str, ...]) -> frozenset[str]:
     flat = plain(line)
     return words & words_of(line) if any(hint in flat for hint in hints) else frozenset()

@@ -355,8 +355,7 @@ def asks_what_failed(text: str) -> bool:
 
 
 def _is_filler(rest: str, text: str) -> bool:
-    """Whether the rest of a `plain` text has only stop words (in the language of `text`) and
-    fillers."""
+    """Whether the `rest` of a prompt has only fillers and stop words, in the language of `text`."""
     language = guess_language(text)
     return all(
         is_stop_word(word, language) or is_stop_word(word, "english")
