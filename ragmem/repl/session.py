@@ -55,7 +55,7 @@ _MAX_SESSIONS = 10_000
 _MAX_ANSWER_CHARS, _MIN_ANSWER_CHARS = 4_000, 400
 """Limits on the characters shown of the last answer; within them, as many as half the screen."""
 _SHORT_TURNS, _ROWS_PER_SHORT_TURN = 4, 7
-"""Maximum number of turns shown in short before the last one: one per this many screen rows."""
+"""Turns shown in short before the last one: at most this many, and one per this many rows."""
 _PAST = TurnQuery(limit=_SHORT_TURNS + 1)
 _MAX_SIMILAR = 3
 _MAX_OPEN = 2
@@ -193,7 +193,7 @@ class ChatSession:
             await self._replace(self._with(tags=tags), self.options)
 
     async def claim(self) -> None:
-        """Make a session that was started by a one-off question a chat."""
+        """Turn a session that was started by a one-off question into a chat."""
         if ASKED in self.session.tags:
             with suppress(RagmemError):
                 await self.tag((), [ASKED])

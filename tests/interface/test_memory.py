@@ -186,7 +186,7 @@ async def test_summaries_by_hand(memory: OpenMemory, spot: Spot) -> None:
     assert (higher.level, higher.turn_count) == (2, 3)
     assert higher.covers == (made.uuid, second.uuid, third.uuid)
     assert await memory.get_level1_summaries_not_summarized(session_id) == []
-    with pytest.raises(UsageError, match="waits"):
+    with pytest.raises(UsageError, match="There are no summaries of level 1"):
         await memory.summarize_summaries(session_id, 1)
     other = await memory.store_turn(session_id, "More", "Yes")
     await memory.store_summary(session_id, await memory.summarize_turn(other))

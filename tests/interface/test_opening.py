@@ -77,14 +77,14 @@ def test_its_types_are_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("", "no address"),
-        ("postgres://localhost/x", "no address"),
-        ("memory.db", "no address"),
-        ("sqlite:", "no address"),
-        ("sqlite://", "names no file"),
-        ("sqlite:///", "names no file"),
-        ("sqlite://memory.db", "names no file"),
-        ("sqlite:///:memory:", "names no file"),
+        ("", "is not a valid store address"),
+        ("postgres://localhost/x", "is not a valid store address"),
+        ("memory.db", "is not a valid store address"),
+        ("sqlite:", "is not a valid store address"),
+        ("sqlite://", "has no file name"),
+        ("sqlite:///", "has no file name"),
+        ("sqlite://memory.db", "has no file name"),
+        ("sqlite:///:memory:", "has no file name"),
         ("bolt://", "not an address"),
         ("bolt://me:secret@localhost", "contains a user name"),
     ],
@@ -125,7 +125,7 @@ async def test_a_server_that_is_not_there(tmp_path: Path) -> None:
 async def test_memory_that_is_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is none to open."""
     monkeypatch.setenv("RAGMEM_MEMORY__ENABLED", "false")
-    with pytest.raises(StoreError, match="switched off"):
+    with pytest.raises(StoreError, match="turned off"):
         async with open_memory(home=tmp_path / "home"):
             raise AssertionError("it was opened")
 
