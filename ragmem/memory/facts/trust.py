@@ -569,7 +569,6 @@ _LINES = 3
 """The number of neighbouring lines of a result that are searched together."""
 _ALIKE = 0.75
 """The share of a memory's words that such lines must contain to count as its source."""
-_LEAST_WORDS = 2
 _HINT = 4
 """The letters at the beginning of an index term that all forms of a word share."""
 _NOBODY = words_of("the user, a person; utilisateur")
