@@ -48,9 +48,9 @@ def run() -> int:
 
         sys.stdout.write(f"ragmem {__version__}\n")
         return 0
-    from ragmem import cli
+    from ragmem.cli import leave_at_once
 
-    cli.leave_at_once()
+    leave_at_once()
     if not sys.warnoptions:
         import warnings
 
