@@ -387,7 +387,7 @@ class CodeQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 _K1 = 1.2
 _B = 0.6
-"""BM25's k1 (saturation of term frequency) and b (normalisation by length)."""
+"""BM25's k1 (saturation of term frequency) and b (normalization by length)."""
 _FIELDS = (3.0, 1.5, 1.5, 1.0)
 """The weights of an occurrence in names, paths, docstring and signature, and body."""
 _CANDIDATES = 100

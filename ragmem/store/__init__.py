@@ -511,7 +511,7 @@ def _fits(text: str, room: int) -> bool:
 
 
 def _cut(text: str, room: int) -> str:
-    """Cut the text after redacting secrets: half of a secret would not be recognised."""
+    """Cut the text after redacting secrets: half of a secret would not be recognized."""
     return text if _fits(text, room) else clip_bytes(redact(text), room)
 
 
