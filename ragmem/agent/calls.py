@@ -259,7 +259,7 @@ class CallRunner:
                 call,
                 f"The same {use.name} call was made {count} times, and each answer was the same, "
                 "so it was not run again. Use the earlier answer, try something else, or tell the "
-                "person what is in the way.",
+                "user what is in the way.",
                 f"not run: the same call was made {count} times",
             )
             return
