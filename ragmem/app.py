@@ -629,7 +629,7 @@ class App:
         if others := await self.memory.attach(session):
             self._notices.append(
                 f"{others} other process{'es are' if others > 1 else ' is'} in this session: "
-                "both are recorded, and their turns don't mix."
+                "all are recorded, and their turns don't mix."
             )
         return calls
 

@@ -148,6 +148,11 @@ FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 60.0
 
 
+def after_tries(fault: Exception, tries: int) -> str:
+    """Return the text of a fault with the number of tries, if there was more than one."""
+    return f"{str(fault).rstrip('.')} (tried {tries} times)." if tries > 1 else str(fault)
+
+
 def wait_s(attempt: int, asked_s: float | None) -> float:
     """Return the seconds until the next try: what the server asked for, else doubling, jittered."""
     from random import uniform

@@ -320,9 +320,7 @@ class TurnRun:
         llm = self._parts.llm
         if tokens and tokens < (llm.info.context_window or tokens + 1):
             llm.info = msgspec.structs.replace(llm.info, context_window=tokens)
-            notice = (
-                f"{llm.info.name} takes at most {tokens:,} tokens, says its provider: less is sent."
-            )
+            notice = f"{llm.info.name} takes at most {tokens:,} tokens, according to its provider."
             self._emit(Notice(level="info", text=notice))
 
     async def _shrunk(self, loop: ToolLoop) -> bool:
@@ -398,7 +396,7 @@ class TurnRun:
             self._warn("The answer reached the model's output limit and may be cut short.")
         elif completion.end_reason != "content_filter" and cut_short(completion.end_reason):
             end = one_line(completion.end_reason, 40)
-            self._warn(f"The provider ended the answer by {end!r}: it may be cut short.")
+            self._warn(f"The provider ended the answer with {end!r}; it may be cut short.")
         if misfit:
             return Ending(
                 subtype="error_during_execution",

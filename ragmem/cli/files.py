@@ -499,7 +499,8 @@ async def _print_related(
     _print_documents(output, found, brief=True)
     if len(paths) > _MAX_FILES:
         told = f"The latest {_MAX_FILES} of {len(paths)} files."
-        out.say(f"{told} `ragmem files PATH` tells of one, without --related all are listed.\n")
+        hint = "`ragmem files PATH` shows any other; without --related, all are listed."
+        out.say(f"{told} {hint}\n")
 
 
 def _print_documents(output: str, found: Sequence[Related], *, brief: bool = False) -> None:

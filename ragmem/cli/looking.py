@@ -96,7 +96,7 @@ async def graph(  # noqa: PLR0913 - one parameter a flag
         out.say("Nothing to show yet.\n")
     for each in found.left_out:
         out.say(f"Left out: {visible(each)}\n")
-    out.say(f"{counted(len(found.nodes), 'node')}, {counted(len(found.edges), 'line')}\n")
+    out.say(f"{counted(len(found.nodes), 'node')}, {counted(len(found.edges), 'edge')}\n")
     write_graph(opened, found, file, output, show=show)
 
 

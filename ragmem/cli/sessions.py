@@ -514,8 +514,8 @@ async def summarize(
     text = await opened.background.summarize(found, model=model or "")
     if problem := opened.background.problem:
         out.say(
-            "note: excerpted from the turns, because no model summarized them: "
-            f"{visible(problem)}\n"
+            "note: excerpted from the turns, because no model summarized them "
+            f"({visible(problem)})\n"
         )
     return lambda: out.write(f"{visible(text)}\n")
 

@@ -493,7 +493,7 @@ def changed(recorded: tuple[str, int] | None, info: EmbedderInfo) -> str:
     if recorded is None or recorded == (info.model_id, info.dimension):
         return ""
     return (
-        f"The memory's vectors were made by {recorded[0]} ({recorded[1]} dimensions), but "
+        f"The memory's embeddings were made by {recorded[0]} ({recorded[1]} dimensions), but "
         f"{info.model_id} ({info.dimension} dimensions) is set: "
         "until `ragmem store reembed` has made new ones, only text search is used."
     )

@@ -34,6 +34,7 @@ from ragmem.errors import (
     PASSING_STATUS,
     EmbedderError,
     EmbedderUnavailable,
+    after_tries,
     chain,
     header_of,
     wait_s,
@@ -321,7 +322,7 @@ class LiteLLMEmbedder:
         vectors = np.array(rows, dtype=np.float32)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not np.isfinite(lengths).all() or not lengths.all():
-            raise EmbedderError(f"{self._model} sent numbers that are not a vector.")
+            raise EmbedderError(f"{self._model} sent numbers that are not an embedding.")
         unit: Vectors = vectors / lengths
         return unit
 
@@ -346,8 +347,8 @@ class LiteLLMEmbedder:
                 raise fault
             asked = fault.retry_after_s
             if number > self._retries or (asked or 0) > LONGEST_WAIT_S:
-                tried = f" (tried {number} times)" if number > 1 else ""
-                raise EmbedderUnavailable(f"{fault}{tried}", hint=fault.hint, retry_after_s=asked)
+                text = after_tries(fault, number)
+                raise EmbedderUnavailable(text, hint=fault.hint, retry_after_s=asked)
             await asyncio.sleep(wait_s(number, asked))
             number += 1
 
@@ -375,17 +376,19 @@ class LiteLLMEmbedder:
             value = msgspec.convert(answer.model_dump(), _Answer)
         except (msgspec.ValidationError, AttributeError):
             raise EmbedderError(
-                f"{self._model} sent something else than vectors.", hint="Is it an embedding model?"
+                f"{self._model} sent no embeddings.", hint="Is it an embedding model?"
             ) from None
         rows = [item.embedding for item in sorted(value.data, key=lambda item: item.index)]
         if len(rows) != len(batch):
-            raise EmbedderError(f"{self._model} sent {len(rows)} vectors for {len(batch)} texts.")
+            raise EmbedderError(
+                f"{self._model} sent {len(rows)} embeddings for {len(batch)} texts."
+            )
         if not self._info.dimension:
             self._info = msgspec.structs.replace(self._info, dimension=len(rows[0]))
         wrong = next((len(row) for row in rows if len(row) != self._info.dimension), None)
         if wrong is not None:
             raise EmbedderError(
-                f"{self._model} sent vectors of {wrong} dimensions, not {self._info.dimension}.",
+                f"{self._model} sent embeddings of {wrong} dimensions, not {self._info.dimension}.",
                 hint="Set memory.embeddings.dimension to that, or to 0.",
             )
         reported = value.usage.prompt_tokens if value.usage else None

@@ -85,9 +85,9 @@ _INTERRUPTED = "[Request interrupted by user"
 _USER_ORIGINS = ("", "human", "user")
 """Origins of the user's own prompts, if an origin is given."""
 _BOOKKEEPING = {
-    "file-history-snapshot": "snapshots of files",
+    "file-history-snapshot": "file snapshots",
     "attachment": "context that the agent added",
-    "system": "notes of the system",
+    "system": "system notices",
 } | dict.fromkeys(
     (
         *("queue-operation", "progress", "last-prompt", "mode", "permission-mode", "agent-name"),
@@ -140,7 +140,7 @@ class ClaudeCodeParser(SessionParser):
             self.facts.cwd = cwd
         self._note_fork(record)
         if record.get("isSidechain") is True:
-            self.leave_out("messages of subagents")
+            self.leave_out("subagent messages")
         elif kind == "user":
             yield from self._user(record, uuid, at)
         elif kind == "assistant":
@@ -170,7 +170,7 @@ class ClaudeCodeParser(SessionParser):
         """End the current turn, but drop a command that the agent itself has answered."""
         if self.turn and self.turn.is_bare and self.turn.prompt.startswith("/"):
             self.turn = None
-            self.leave_out("commands of the agent")
+            self.leave_out("agent commands")
         yield from super().end(over=over)
 
     def _note_fork(self, record: Fields) -> None:
@@ -276,7 +276,7 @@ class ClaudeCodeParser(SessionParser):
         if (turn := self.answered()) is None:
             return
         if text(message, "model") == _SYNTHETIC or record.get("isApiErrorMessage") is True:
-            self.leave_out("notes of the agent in place of an answer")
+            self.leave_out("agent notices in place of an answer")
             if record.get("isApiErrorMessage") is True:
                 turn.status = "failed"
             return
@@ -300,7 +300,7 @@ class ClaudeCodeParser(SessionParser):
             case "tool_use" | "server_tool_use" | "mcp_tool_use":
                 self.call(key, text(block, "id"), text(block, "name"), block.get("input"), at)
             case "redacted_thinking":
-                self.leave_out("thoughts that can't be read")
+                self.leave_out("unreadable reasoning")
             case kind if kind.endswith("_tool_result"):
                 self.answer(text(block, "tool_use_id"), _result_text(block), at)
             case kind:

@@ -34,16 +34,16 @@ UNANSWERED = {"web_search_call": "web_search", "image_generation_call": "image_g
 ANSWERS = {"function_call_output", "custom_tool_call_output", "tool_search_output"}
 RECORDS_LEFT_OUT = {
     "compacted": "summaries of the agent",
-    "inter_agent_communication": "messages of subagents",
+    "inter_agent_communication": "subagent messages",
     "world_state": "context that the agent added",
 }
 ITEMS_LEFT_OUT = {
-    "ghost_snapshot": "snapshots of files",
+    "ghost_snapshot": "file snapshots",
     "compaction": "summaries of the agent",
     "compaction_summary": "summaries of the agent",
     "context_compaction": "summaries of the agent",
     "additional_tools": "context that the agent added",
-    "agent_message": "messages of subagents",
+    "agent_message": "subagent messages",
 }
 _REPEATING = ("_begin", "_end", "_delta", "_request", "_response", "_started")
 """Suffixes of events about parts of what is recorded as an item too."""
@@ -251,7 +251,7 @@ class CodexParser(SessionParser):
         thoughts = [text(fields(each), "text") for each in items(item, "summary")]
         thoughts += [text(fields(each), "text") for each in items(item, "content")]
         if not any(thoughts):
-            self.leave_out("thoughts that can't be read")
+            self.leave_out("unreadable reasoning")
             return
         yield from self._model_acts()
         if self.turn:

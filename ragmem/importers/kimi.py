@@ -93,7 +93,7 @@ class KimiCliParser(MessagesParser):
             if usage := tokens(used, fresh, ("output",), fresh[1]):
                 turn.set_usage(self._step, usage)
         elif kind == "SubagentEvent":
-            self.leave_out("messages of subagents")
+            self.leave_out("subagent messages")
         elif kind in _EVENTS_LEFT_OUT or (not kind):
             self.leave_out("the agent's bookkeeping")
         else:

@@ -227,7 +227,7 @@ _UNTITLED = ("New session - ", "Child session - ")
 _FRESH = ("input", "read", "write")
 _PARTS_LEFT_OUT = dict.fromkeys(
     ("step-start", "step-finish", "retry"), "the agent's bookkeeping"
-) | dict.fromkeys(("snapshot", "patch"), "snapshots of files")
+) | dict.fromkeys(("snapshot", "patch"), "file snapshots")
 _MESSAGES_LEFT_OUT = {
     **dict.fromkeys(("synthetic", "system", "skill"), "context that the agent added"),
     **dict.fromkeys(

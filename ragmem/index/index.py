@@ -211,7 +211,7 @@ class CodeIndex:
                     os.close(lock)
             except RagmemError as error:
                 self._metrics.count("code.mirror_failed")
-                logging.getLogger(LOGGER).warning("The store was not told of code: %s", error)
+                logging.getLogger(LOGGER).warning("The store did not receive the code: %s", error)
                 return False
 
     async def _mirror_marked(self, store: CodeStore) -> bool:
@@ -254,7 +254,7 @@ class CodeIndex:
                 await self.mirror()
             except Exception:
                 # A bug, which must not end the other tasks.
-                logging.getLogger(LOGGER).exception("The store was not told of code")
+                logging.getLogger(LOGGER).exception("The store did not receive the code")
 
     # --- vectors ---------------------------------------------------------------------------
 

@@ -304,7 +304,7 @@ class TurnLinks:
                     refreshed.add(key)
                 except RagmemError as error:
                     # A full disk, say, which must not block all other background work.
-                    logging.getLogger(LOGGER).warning("Turns wait to be linked: %s", error)
+                    logging.getLogger(LOGGER).warning("Turns could not be linked yet: %s", error)
                     self._metrics.count("code.failures")
                     return
             if await index.mirror():

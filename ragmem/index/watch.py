@@ -118,7 +118,7 @@ async def _changes(index: "CodeIndex", root: Path) -> AsyncGenerator[bool, None]
             if not all(map(_is_folder, folders)):
                 continue  # A folder was removed just then.
             if not is_known:
-                text = "The files of %s can't be watched (%s); they are looked at now and then."
+                text = "The files of %s can't be watched (%s); they are checked now and then."
                 logging.getLogger(LOGGER).warning(text, root, one_line(str(error), 200))
             is_known = True
         yield True

@@ -19,6 +19,7 @@ from ragmem.errors import (
     LLMError,
     ProviderUnavailable,
     StreamCut,
+    after_tries,
     wait_s,
 )
 from ragmem.messages import Json, Message, ToolSpec, ToolUse
@@ -235,8 +236,8 @@ async def retried(
             raise fault
         asked = fault.retry_after_s
         if number > retries or (asked or 0) > LONGEST_WAIT_S:
-            tried = f" (tried {number} times)" if number > 1 else ""
-            raise ProviderUnavailable(f"{fault}{tried}", hint=fault.hint, retry_after_s=asked)
+            text = after_tries(fault, number)
+            raise ProviderUnavailable(text, hint=fault.hint, retry_after_s=asked)
         seconds, most = wait_s(number, asked), retries + 1
         yield RetryChunk(reason=fault.brief, attempt=number + 1, most=most, wait_s=seconds)
         await asyncio.sleep(seconds)
@@ -322,7 +323,7 @@ class Assembler:
         uses = tuple(ToolUse(call.id, call.name, "".join(call.arguments)) for call in calls)
         if not self.text.strip() and not uses and self._end_reason != "content_filter":
             raise StreamCut(
-                "The model's answer was empty: the stream was cut or nothing came.",
+                "The model's answer was empty: nothing arrived before the stream ended.",
                 hint="Ask again, or use another model (-m).",
             )
         if not self._end_reason:

@@ -32,7 +32,7 @@ from ragmem.records import (
 )
 
 _HARMLESS = {n for n, tool in OWN_TOOLS.items() if tool.effect in ("read", "memory")} | {UNDO}
-_NOT_RUN = ("nothing was done", "not executed", "nothing was executed")
+_NOT_RUN = ("nothing was done", "not executed", "nothing was executed", "this is plan mode")
 """Phrases in the result of a call that had no effect."""
 
 

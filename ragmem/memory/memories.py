@@ -239,7 +239,7 @@ def facts_of(memory: "Memory") -> "Facts":
     """Return the memory's facts; StoreError with a hint if no facts are kept here."""
     if memory.facts is None:
         raise StoreError(
-            "No facts are kept or recalled here: memory is switched off.",
+            "No facts are kept or recalled here: memory is turned off.",
             hint="`memory.enabled` and `memory.facts.enabled` switch it on; with --ephemeral "
             "nothing is written.",
         )

@@ -506,7 +506,7 @@ class Memory:
     async def _store(self) -> Store:
         if self._open_store is None:
             raise StoreError(
-                "Memory is switched off.",
+                "Memory is turned off.",
                 hint="Set memory.enabled = true, or unset RAGMEM_MEMORY__ENABLED.",
             )
         return await self._open_store()

@@ -305,7 +305,7 @@ def moved_text(located: Located) -> str:
     if not located.moved_from:
         return ""
     return (
-        f"This folder is taken for the project that was at {located.moved_from}: it has the same "
+        f"This folder is treated as the project that was at {located.moved_from}: it has the same "
         f"{'remote' if has_remote(located.project) else 'first commit'}, and that folder no longer "
         "exists. Its memory continues here; `ragmem sessions list --project` shows its sessions."
     )

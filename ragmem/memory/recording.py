@@ -499,7 +499,7 @@ class Tail(_KeptFile):
         except Exception as error:
             # For example a full disk. All it costs: the session can't continue during an outage.
             expected = isinstance(error, OSError | RagmemError)
-            _log.warning("Nothing was kept for an outage: %s", error, exc_info=not expected)
+            _log.warning("Nothing could be kept for an outage: %s", error, exc_info=not expected)
 
     def _load(self) -> tuple[_Kept, ...]:
         """Return the sessions kept; none if there is another database at the address by now."""

@@ -214,10 +214,10 @@ def _models(app: "App") -> list[tuple[str, str]]:
 
 
 THEMES: dict[ThemeName, str] = {
-    "auto": "as the background is",
+    "auto": "matches the background",
     "light": "for a light background",
-    "dark": "for a dark one",
-    "plain": "bold and dim alone",
+    "dark": "for a dark background",
+    "plain": "no colours, only bold and dim",
 }
 """Description of each theme."""
 

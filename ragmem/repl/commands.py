@@ -76,7 +76,7 @@ _KEYS = (
     ("Shift-Tab", "switches the mode: ask, allow edits, or plan (read-only)"),
     ("Ctrl-O", "expands what was shortened: results, reasoning, long prompts"),
     ("Ctrl-G", "edits the prompt in $VISUAL or $EDITOR"),
-    ("Esc", "stops the answer and keeps what came; twice: rewinds to a prompt"),
+    ("Esc", "stops the answer and keeps what has arrived; twice: rewinds to a prompt"),
     ("Ctrl-C", "stops; then clears the prompt; then, pressed twice, leaves"),
     ("Ctrl-D", "leaves"),
 )
@@ -318,7 +318,7 @@ async def _summarize(_: str, chat: ChatSession) -> None:
     chat.output.show(Text(visible(said)))
     if problem := chat.app.background.problem:
         chat.output.note(
-            f"Excerpted from the turns, because no model summarized them: {visible(problem)}"
+            f"Excerpted from the turns, because no model summarized them ({visible(problem)})"
         )
 
 

@@ -363,7 +363,7 @@ def memory_row(text: str) -> Text:
 
 _HERE = {
     "(-m)": "(/model)",
-    "(-c)": '(type "go on")',
+    "(-c)": '(type "continue")',
     "(--max-turns)": "(/config tools.max_iterations)",
 }
 """Replacements for the flags in hints: what does the same in a chat."""

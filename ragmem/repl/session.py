@@ -365,7 +365,9 @@ class ChatSession:
                 found = await asyncio.to_thread(agents_here, environment())
                 *others, last = found or [""]
                 names = f"{', '.join(others)} and {last}" if others else last
-                also = f"\nSessions of {names} are here too: `ragmem import` brings them."
+                also = (
+                    f"\nSessions of {names} are on this machine too: `ragmem import` imports them."
+                )
                 return _WELCOME + (also if found else "")
         return ""
 

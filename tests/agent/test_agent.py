@@ -222,7 +222,7 @@ async def test_an_answer_that_was_ended_is_not_taken_for_a_whole_one(
     agent, _ = await bench.agent([Says("Well, ", finish=end), Says("Yes.", finish="EOS")])
     events = await asked(agent, "go")
     told = [event.text for event in events if isinstance(event, Notice)]
-    assert told == [f"The provider ended the answer by {end!r}: it may be cut short."]
+    assert told == [f"The provider ended the answer with {end!r}; it may be cut short."]
     assert not [event for event in await asked(agent, "on") if isinstance(event, Notice)]
 
 

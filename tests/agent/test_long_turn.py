@@ -126,7 +126,7 @@ async def test_the_window_that_a_refusal_names_holds_for_the_session(bench: Benc
         await agent.send(f"q{number}")
     events = [*await asked(agent, "And " + "this " * 3_000), *await asked(agent, "q5")]
     told = [event.text for event in events if isinstance(event, Notice)]
-    assert told == ["own/model takes at most 8,192 tokens, says its provider: less is sent."]
+    assert told == ["own/model takes at most 8,192 tokens, according to its provider."]
     assert (len(llm.refused), agent.context_window) == (1, 8_192)
     assert (await agent.context("q6")).max_chars == 16_384
 

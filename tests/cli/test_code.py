@@ -323,7 +323,7 @@ def test_of_many_files_the_latest_are_told_of_and_how_many_there_are(tmp_path: P
         made.ok("ask", "Read the beds.")
     assert {each["path"] for each in of(made)} == set(names)
     done = made.ok("files", "--related")
-    assert done.err.startswith("The latest 20 of 25 files. `ragmem files PATH` tells of one,")
+    assert done.err.startswith("The latest 20 of 25 files. `ragmem files PATH` shows any other;")
     assert len(of(made, "--related")) == 20
 
 

@@ -58,7 +58,7 @@ def test_the_page_lies_in_the_own_folder_and_takes_the_place_of_the_one_before(
         file = Path(done.out.strip())
         assert file == ragmem.home / "data" / "graph.html"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        assert done.err == "5 nodes, 3 lines\n"
+        assert done.err == "5 nodes, 3 edges\n"
     page = file.read_text()
     assert "What does hello.py do?" in page
     assert "default-src 'none'" in page

@@ -43,12 +43,12 @@ Claude Code: 3 new sessions, 0 continued, 0 unchanged; 6 new turns with 6 tool c
 Left out:
        6  context that the agent added
        4  the agent's bookkeeping
-       2  messages of subagents
-       2  notes of the system
-       1  thoughts that can't be read
-       1  snapshots of files
-       1  commands of the agent
-       1  notes of the agent in place of an answer
+       2  subagent messages
+       2  system notices
+       1  unreadable reasoning
+       1  file snapshots
+       1  agent commands
+       1  agent notices in place of an answer
 Left out, unknown record types:
        1  garden-gnome\
 """)

@@ -168,7 +168,7 @@ def test_what_can_not_be_done_is_said(empty: Ragmem, typed: str, said: str) -> N
     ("switched_off", "typed", "said"),
     [
         ("memory.enabled", "search hello", "memory.enabled"),
-        ("memory.enabled", "memory list", "memory is switched off"),
+        ("memory.enabled", "memory list", "memory is turned off"),
         ("memory.embeddings.enabled", "store reembed", "memory.embeddings.enabled"),
         ("memory.embeddings.enabled", "index --vectors", "turned off"),
         ("memory.embeddings.enabled", "sessions similar x", "memory.embeddings.enabled"),

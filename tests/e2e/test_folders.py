@@ -172,8 +172,8 @@ def test_a_moved_checkout_says_so_until_a_session_is_begun_there(
     ragmem.ok("ask", "Before", cwd=old)
     old.rename(new)
     said = snapshot(
-        "note: This folder is taken for the project that was at …/old: it has the same remote, and "
-        "that folder no longer exists. Its memory continues here; `ragmem sessions list "
+        "note: This folder is treated as the project that was at …/old: it has the same remote, "
+        "and that folder no longer exists. Its memory continues here; `ragmem sessions list "
         "--project` shows its sessions.\n"
     )
     for asked in (["And", "-c"], ["Then", "-c"], ["After"]):

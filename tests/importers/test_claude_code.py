@@ -30,7 +30,7 @@ user: Now write that into notes.md
 interrupted claude-sonnet-4-20250514 1 (4126, 4090, 40)\
 """)
     assert (read.facts.cwd, read.facts.title) == ("/home/ana/garden", "Which ferns like shade")
-    assert dict(read.tally.left_out) == {"messages of subagents": 2}
+    assert dict(read.tally.left_out) == {"subagent messages": 2}
     first = read.puts[0].turn
     assert first.started_at.isoformat() == "2025-05-26T07:27:40.079000+00:00"
     assert first.finished_at == first.started_at + timedelta(seconds=10)
@@ -69,11 +69,11 @@ failed claude-opus-4-1-20250805 1 (9405, 9400, 70)\
 """)
     assert dict(read.tally.left_out) == snapshot(
         {
-            "snapshots of files": 1,
+            "file snapshots": 1,
             "context that the agent added": 4,
-            "commands of the agent": 1,
-            "notes of the system": 1,
-            "notes of the agent in place of an answer": 1,
+            "agent commands": 1,
+            "system notices": 1,
+            "agent notices in place of an answer": 1,
         }
     )
 
@@ -97,8 +97,8 @@ completed claude-opus-4-7 1 (132, 130, 9)\
         {
             "the agent's bookkeeping": 4,
             "context that the agent added": 2,
-            "thoughts that can't be read": 1,
-            "notes of the system": 1,
+            "unreadable reasoning": 1,
+            "system notices": 1,
         }
     )
 

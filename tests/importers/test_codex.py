@@ -84,7 +84,7 @@ interrupted None None (None, None, None)\
         {
             "context that the agent added": 4,
             "events that repeat what is there": 3,
-            "snapshots of files": 1,
+            "file snapshots": 1,
         }
     )
     assert dict(read.tally.unknown) == {}

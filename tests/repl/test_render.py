@@ -507,7 +507,7 @@ def test_a_hint_names_the_command_of_the_chat() -> None:
     assert "Use another model (/model)." in plain(closing(end))
     hint = "Ask it to continue (-c), or raise the limit (--max-turns)."
     told = plain(closing(finished("error_max_turns", error="The limit was reached.", hint=hint)))
-    here = 'continue (type "go on"), or raise the limit (/config tools.max_iterations).'
+    here = 'continue (type "continue"), or raise the limit (/config tools.max_iterations).'
     assert here in " ".join(told.split())
 
 

@@ -174,7 +174,9 @@ def test_a_theme_is_seen_while_one_moves_holds_at_once_and_is_kept(tmp_path: Pat
     """The file of settings has what Enter picks; Esc leaves all as it was."""
     home = tmp_path / "home"
     with FakeChat(tmp_path, "theme=dark", env={"RAGMEM_HOME": str(home)}) as chat:
-        chat.send("/theme\r", shows=r"^  ▸ ● dark +for a dark one$[\s\S]*^    ● added  ✗ removed")
+        chat.send(
+            "/theme\r", shows=r"^  ▸ ● dark +for a dark background$[\s\S]*^    ● added  ✗ removed"
+        )
         dark, light = (Colors(name, environ=MANY).theme for name in ("dark", "light"))  # type: ignore[arg-type]
         seen = len(chat.raw)
         chat.send(UP, shows=r"^  ▸ light +for a light background$")
@@ -182,7 +184,7 @@ def test_a_theme_is_seen_while_one_moves_holds_at_once_and_is_kept(tmp_path: Pat
         seen = len(chat.raw)
         chat.send(ESC, shows=r"^›$")
         assert not (home / "ragmem.toml").exists()
-        chat.send("/theme\r", shows=r"^  ▸ ● dark +for a dark one$")
+        chat.send("/theme\r", shows=r"^  ▸ ● dark +for a dark background$")
         chat.until(lambda: str(dark.code("green")).encode() in chat.raw[seen:])
         chat.send("light\r", prints=r"^· ui\.theme = light$")
         assert "● added" not in chat.text

@@ -84,7 +84,7 @@ async def test_what_can_be_kept_nowhere_is_said_to_be_lost(
         assert [text.replace(str(home.database.parent), "…") for text in store.take_notices()] == [
             "This turn was not stored: the memory is unavailable, and …/spool/sqlite can't be "
             "written: "
-            "No space left on device. What came before is still kept."
+            "No space left on device. Everything before it is still kept."
         ]
         assert not kept(await store.apply([finished("s", "t2")]))
         assert store.take_notices() == []

@@ -204,6 +204,14 @@ async def test_commands_are_counted_as_what_is_not_taken_back(story: Story) -> N
     assert (rewind.command_count, rewind.other_count, rewind.changes) == (2, 2, ())
 
 
+async def test_a_command_that_plan_mode_refused_does_not_count_as_run(
+    make_desk: Callable[..., Desk],
+) -> None:
+    story = Story(make_desk(mode="plan"))
+    await story.turn(("run_command", {"command": "make all"}))
+    assert rewind_to(story.turns, 0) == Rewind(turn_index=0)
+
+
 async def test_what_failed_was_refused_or_changes_no_file_leaves_nothing_to_be_taken_back(
     make_desk: Callable[..., Desk],
 ) -> None:

@@ -202,12 +202,13 @@ _USUAL_TOKENS = 300
 """Typical output tokens of an answer, for estimating its cost."""
 _LATEST_ANSWERED = TurnQuery(limit=1, statuses=("completed",), with_tool_calls=False)
 _DAY_SPENT = (
-    "Background work has reached its limit for today (${:,.2f}): until tomorrow, summaries are cut "
-    "from the turns, and no facts are learned. memory.summaries.max_cost_usd_per_day sets it."
+    "Background work has reached its limit for today (${:,.2f}): until tomorrow, summaries are "
+    "excerpts of the turns, and no facts are learned. memory.summaries.max_cost_usd_per_day sets "
+    "the limit."
 )
 _UNUSABLE = (
     "Background work could not use what {} answered {} times: {}. That work is done without a "
-    "model. If this goes on, set model.summary to another one."
+    "model. If this continues, set model.summary to another one."
 )
 
 K = TypeVar("K", bound=msgspec.Struct)

@@ -229,7 +229,7 @@ class SpooledStore:
         if creates or not self._loss_reported or (begins and self._loss_reported != "session"):
             self._notices.append(
                 f"This {'turn ' * is_of_turn}was not stored: the memory is unavailable, and "
-                f"{unwritable} What came before is still kept."
+                f"{unwritable} Everything before it is still kept."
             )
         self._loss_reported = "session" if creates and not begins else "more"
 

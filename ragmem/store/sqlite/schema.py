@@ -31,8 +31,8 @@ BACKUPS = "backups"
 """Directory of the copies beside a database."""
 _MARKER = ".initialised"
 _MARKER_TEXT = (
-    "The memory beside this file was set up. Should it be missing or empty one day,\n"
-    "ragmem sees by this file that it was lost, and does not start a new one over it.\n"
+    "The memory next to this file was set up. If it is ever missing or empty, ragmem\n"
+    "knows from this file that it was lost, and does not start a new one over it.\n"
 )
 
 
