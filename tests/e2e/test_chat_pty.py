@@ -25,7 +25,9 @@ def test_who_comes_for_the_first_time_is_told_in_a_sentence_what_this_is(house: 
         assert not re.search(told, chat.text, re.MULTILINE)
     with house.chat("chat") as chat:
         chat.wait_for(told)
-        chat.wait_for(r"Sessions of Codex are here too: `ragmem import` brings\s+them\.")
+        chat.wait_for(
+            r"Sessions of Codex are on this machine too: `ragmem\s+import` imports\s+them\."
+        )
         loaded(chat)
         chat.send("hello\r", ends=r"^Hello\.")
         chat.leave()
