@@ -146,7 +146,7 @@ async def show(
 ) -> None:
     """Show a session with its turns and tool calls."""
     found = await cli.resumed(opened, reference)
-    await _end_what_died(opened, found)
+    await _interrupt_dead_turn(opened, found)
     if output == "json":
         whole = await opened.memory.load_session(found.session_id)
         told = conversation_document(whole.session, whole.turns, reasoning=reasoning)
@@ -157,8 +157,8 @@ async def show(
         out.write(turn_text(turn, width=width, paint=paint, reasoning=reasoning, results=results))
 
 
-async def _end_what_died(opened: "App", session: Session) -> None:
-    """Let a turn whose process was killed be told as interrupted, as the next prompt would."""
+async def _interrupt_dead_turn(opened: "App", session: Session) -> None:
+    """Mark a turn whose process was killed as interrupted, as the next prompt would."""
     turns = opened.memory.turns_back(session.session_id, WITHOUT_CALLS)
     latest = await anext(turns, None)
     await turns.aclose()

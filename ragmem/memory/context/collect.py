@@ -414,7 +414,7 @@ class Collector:
         self, shown: Sequence[Turn], found: Found, request: ContextInput
     ) -> set[str]:
         """Return the ids of the summaries, of any level, that cover nothing but these turns."""
-        from ragmem.memory.summaries import made_of, summary_id
+        from ragmem.memory.summaries import covering_only, summary_id
 
         level1 = {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
         own = {request.session.session_id, *(turn.session_id for turn in shown)}
@@ -425,7 +425,7 @@ class Collector:
         if len(shown) < 2 or not higher:
             return level1
         above = await self._query_store(
-            partial(made_of, ids=higher, below=level1, turn_count=len(shown))
+            partial(covering_only, ids=higher, below=level1, turn_count=len(shown))
         )
         return level1 | (above or set())
 

@@ -140,7 +140,7 @@ async def renewable(store: Store, session_id: str) -> list[tuple[Summary, list[S
     return out
 
 
-async def made_of(
+async def covering_only(
     store: Store, ids: Iterable[str], below: Collection[str], *, turn_count: int
 ) -> set[str]:
     """Return which of these summaries, of level 2 and up, cover nothing but those in `below`.
