@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from ragmem.memory.recall import others_of, sessions_by_id
-from ragmem.memory.turns import field_of, taken_back
+from ragmem.memory.turns import field_of, taken_back, was_refused
 from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS, RUN_COMMAND
 from ragmem.records import (
     REFERENCE_HOWS,
@@ -32,8 +32,6 @@ from ragmem.records import (
 )
 
 _HARMLESS = {n for n, tool in OWN_TOOLS.items() if tool.effect in ("read", "memory")} | {UNDO}
-_NOT_RUN = ("nothing was done", "not executed", "nothing was executed", "this is plan mode")
-"""Phrases in the result of a call that had no effect."""
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +76,7 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
         if turn.turn_index <= turn_index:
             continue
         for call in turn.tool_calls:
-            if call.tool_name in _HARMLESS or _was_not_run(call):
+            if call.tool_name in _HARMLESS or was_refused(call):
                 continue
             edit = _edit(call, turn.turn_index)
             if call.tool_name == RUN_COMMAND:
@@ -107,7 +105,7 @@ def without_output(turn: Turn) -> Turn:
     for call in turn.tool_calls:
         if call.tool_name in (*EDITING_TOOLS, UNDO):
             calls.append(call)
-        elif call.tool_name not in _HARMLESS and not _was_not_run(call):
+        elif call.tool_name not in _HARMLESS and not was_refused(call):
             calls.append(msgspec.structs.replace(call, result=""))
     return msgspec.structs.replace(turn, assistant_message="", tool_calls=tuple(calls))
 
@@ -116,11 +114,6 @@ def preimages_of(turns: Iterable[Turn]) -> set[str]:
     """Return the names of the copies of files made before their edits."""
     calls = (call for turn in turns for call in turn.tool_calls if call.tool_name in EDITING_TOOLS)
     return {name for call in calls if (name := field_of(call.result, "preimage"))}
-
-
-def _was_not_run(call: ToolCall) -> bool:
-    said = (field_of(call.result, "text") or call.error or "").casefold()
-    return not call.success and any(words in said for words in _NOT_RUN)
 
 
 def _edit(call: ToolCall, turn_index: int) -> FileChange | None:

@@ -29,13 +29,7 @@ from ragmem.messages import (
 )
 from ragmem.own_tools import OWN_TOOLS, RUN_COMMAND
 from ragmem.records import FileAccess, Session, ToolCall, Turn, as_shown, without_marks
-from ragmem.text import (
-    clip_middle,
-    fair_share,
-    first_line,
-    plain_or_quoted,
-    set_in,
-)
+from ragmem.text import Regex, clip_middle, fair_share, first_line, plain_or_quoted, set_in
 
 UNKNOWN_EFFECTS = "[interrupted: no result was recorded, and its effects are unknown]"
 ONLY_ASKED = "[interrupted before the user had answered: nothing was done]"
@@ -119,6 +113,21 @@ def subject_of(call: ToolCall) -> str:
 def has_failed(call: ToolCall) -> bool:
     """Whether a finished call failed, including commands with an exit code other than 0."""
     return bool(call.result) and (not call.success or (exit_code(call) or 0) != 0)
+
+
+_STOPPED = ("Stopped by the user", "Stopped by the person", "Stopped as ragmem")
+_REFUSED = Regex(
+    r"^Not executed: |not allowed|This is plan mode|belongs to ragmem|: not run\.$|"
+    r"[Nn]othing was (?:executed|done|changed|written)|There is no tool"
+)
+"""Errors of calls that were denied, invalid or not started."""
+
+
+def was_refused(call: ToolCall) -> bool:
+    """Whether a call had no effect, because it was denied, invalid or not started."""
+    said = call.error or result_text(call)
+    is_refused = _REFUSED.search(said) is not None and not said.startswith(_STOPPED)
+    return is_refused and not call.success
 
 
 def exit_code(call: ToolCall) -> int | None:
