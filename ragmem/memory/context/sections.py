@@ -403,7 +403,7 @@ class Sections:
                 line_of(hit, self._now),
                 hit.memory,
                 score=hit.score,
-                why=hit.why,
+                why=", ".join(hit.why),
                 similarity=hit.similarity,
             )
         return entries.part("Remembered Facts", of=len(chosen))
@@ -441,7 +441,7 @@ class Sections:
                     entry,
                     _label(hit),
                     score=hit.score,
-                    why=hit.why,
+                    why=", ".join(hit.why),
                     record_id=hit.record_id,
                     source=self._where(hit),
                     at=hit.at,

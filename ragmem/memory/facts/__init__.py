@@ -70,8 +70,8 @@ class FactHit(msgspec.Struct, frozen=True, kw_only=True):
     """The sort key; comparable within one search only."""
     similarity: float | None = None
     """The raw cosine similarity; None if it was found by its words or subjects alone."""
-    why: str = ""
-    """How it was found, as text: "its words", "its meaning", "its subject" …"""
+    why: tuple[str, ...] = ()
+    """What it was found by, for display: "its words", "its meaning", "its subject" …"""
     since: str = ""
     """A later statement on the same matter, which may contradict it."""
 

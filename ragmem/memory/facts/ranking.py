@@ -14,6 +14,7 @@ import msgspec
 
 from ragmem.memory.facts import FactHit, FactQuestion
 from ragmem.memory.facts.words import asks_what_failed, is_generic, plain
+from ragmem.memory.recall import BY_MEANING, BY_WORDS
 from ragmem.records import MemoryRecord
 from ragmem.similarity import WORDS_AS_COSINE
 from ragmem.terms import QueryTerm, query_terms, rarity, terms
@@ -202,7 +203,7 @@ def search(
     bar = max(floor or -1.0, _OF_BEST * best)
     bear = {i for i, value in near.items() if value > bar}
     bear |= {i for i, share in words.items() if share >= _OF_WORDS and i not in near}
-    scored: dict[int, tuple[float, str]] = {}
+    scored: dict[int, tuple[float, tuple[str, ...]]] = {}
     # All others would score zero, or be too dissimilar.
     for i in alive & (about | (bear if asked.floor else words.keys() | near.keys())):
         share, entry = words.get(i, 0.0), book.entries[i]
@@ -218,7 +219,7 @@ def search(
         if _OF_PERSON.search(plain(asked.text)):
             latest = [i for i in latest if book.entries[i].memory.project_id is None] or latest
         room = max(0, asked.limit - len(scored))
-        scored |= dict.fromkeys(latest[:room], (0.0, "among the latest"))
+        scored |= dict.fromkeys(latest[:room], (0.0, ("among the latest",)))
     # Positions go from newest to oldest: of two equal scores the newer memory comes first.
     order = sorted(scored, key=lambda i: (-round(scored[i][0], 9), i))
     return [
@@ -242,20 +243,20 @@ def _score(
     words: float,
     similarity: float | None,
     names: tuple[frozenset[str], frozenset[str]],
-) -> tuple[float, str]:
-    """Return a memory's score, and the reasons for it as text."""
+) -> tuple[float, tuple[str, ...]]:
+    """Return a memory's score, and the reasons for it."""
     named, others = names
-    score, reasons = _WORDS * words, ["its words"] if words else []
+    score, reasons = _WORDS * words, [BY_WORDS] if words else []
     near = similarity is not None and (floor is None or similarity > floor)
     if similarity is not None and near:
         score += _MEANING * max(0.0, similarity)
-        reasons.append("its meaning")
+        reasons.append(BY_MEANING)
     subject = bool(entry.subjects & named)
     alias = not subject and bool(entry.subjects & others)
     if subject or alias:
         score += _SUBJECT if subject else _ALIAS
         reasons.append("its subject" if subject else "another name of its subject")
-    return score * _TRUST[entry.memory.trust], ", ".join(reasons)
+    return score * _TRUST[entry.memory.trust], tuple(reasons)
 
 
 def _is_named(entry: IndexedFact, names: frozenset[str]) -> bool:
