@@ -15,6 +15,7 @@ from itertools import chain
 import msgspec
 
 from ragmem.embedder import cosines
+from ragmem.memory.date_words import word_set
 from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.words import (
     CLAUSE,
@@ -107,15 +108,11 @@ _CHANGE = Regex(
 """Words that announce a change: "we switched", "nicht mehr", "finalement"."""
 # A number and the word that it counts: "30 seconds".
 _VALUE = Regex(r"(\d[\d.,:]{0,30})\s?([^\W\d]\w+)")
-_FILLER = frozenset(
-    word
-    for words in (
-        "let make use do get put take need want way thing two three agree agreed ok okay yes fine",
-        "begin begun start started not",
-        "einverstanden gut ja gern gerne hatte ware angefangen begonnen accord oui bon commence",
-        "machen tun nehmen brauchen faire mettre prendre voir",
-    )
-    for word in words.split()
+_FILLER = word_set(
+    """let make use do get put take need want way thing two three agree agreed ok okay yes fine
+    begin begun start started not
+    einverstanden gut ja gern gerne hatte ware angefangen begonnen accord oui bon commence
+    machen tun nehmen brauchen faire mettre prendre voir"""
 )
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 import msgspec
 
 from ragmem.embedder import Thresholds, cosines
+from ragmem.memory.date_words import word_set
 from ragmem.memory.facts import Remembered
 from ragmem.memory.facts.words import (
     PARTICULAR,
@@ -336,29 +337,21 @@ _COVERED = 0.6
 """The share of a memory's words that its source must contain."""
 _LEAST_LESS_ONE = 3
 """A quote with more words than this is accepted if it is found without one of them."""
-_TURNING = frozenset(
-    word
-    for words in (
-        """not no never none nothing neither nor without except unless only but don doesn didn isn
-        aren wasn weren won can couldn shouldn wouldn mustn hasn haven cannot always all every any
-        must may""",
-        """ne pas non jamais aucun aucune rien sans sauf ni que seulement toujours tous chaque doit
-        nicht kein keine nie niemals ohne immer nunca sin siempre mai senza sempre nao nem niet geen
-        nooit altijd""",
-    )
-    for word in words.split()
+_TURNING = word_set(
+    """not no never none nothing neither nor without except unless only but don doesn didn isn
+    aren wasn weren won can couldn shouldn wouldn mustn hasn haven cannot always all every any
+    must may
+    ne pas non jamais aucun aucune rien sans sauf ni que seulement toujours tous chaque doit
+    nicht kein keine nie niemals ohne immer nunca sin siempre mai senza sempre nao nem niet geen
+    nooit altijd"""
 )
 """Words that change what a sentence means: negations, "always", "only", "must" …"""
-_PHRASING = frozenset(
-    word
-    for words in (
-        """user person prefer prefers preference want wants like likes dislike dislikes use uses
-        using project team agent should must always never decided decision agreed deadline due
-        says said called name named rule remember""",
-        """utilisateur personne prefere veut aime utilise projet equipe doit toujours jamais
-        decide echeance appelle nom regle""",
-    )
-    for word in words.split()
+_PHRASING = word_set(
+    """user person prefer prefers preference want wants like likes dislike dislikes use uses
+    using project team agent should must always never decided decision agreed deadline due
+    says said called name named rule remember
+    utilisateur personne prefere veut aime utilise projet equipe doit toujours jamais
+    decide echeance appelle nom regle"""
 )
 """Words that phrase a memory ("The user prefers …"), and need not be in its source."""
 # Matches "Never commit to main" and "Ne commite jamais sur main"; `is_rule` leaves out questions.
