@@ -64,36 +64,6 @@ _PATIENCE_S = 3.0
 _PAUSE_S = 0.03
 
 
-class FactLock:
-    """A lock across processes, backed by a lease in the store."""
-
-    def __init__(self, owner_id: str) -> None:
-        self._owner_id = owner_id
-        self._own = asyncio.Lock()
-
-    @asynccontextmanager
-    async def alone(self, store: Store) -> AsyncIterator[None]:
-        """Hold the lock, so that no other task or process compares or writes memories meanwhile.
-
-        After a few seconds without it, continue anyway: a duplicate costs less than a lost memory,
-        and the next similar memory replaces both.
-        """
-        deadline = time.monotonic() + _PATIENCE_S
-        async with self._own, AsyncExitStack() as stack:
-            while True:
-                lease = leased(store, [LEASE], self._owner_id, seconds=_LEASE_S)
-                try:
-                    mine = await stack.enter_async_context(lease)
-                except StoreUnavailable:
-                    # While the store is unavailable, writes wait in the spool.
-                    break
-                if mine or time.monotonic() > deadline:
-                    break
-                await stack.aclose()
-                await asyncio.sleep(_PAUSE_S)
-            yield
-
-
 _log = logging.getLogger("ragmem")
 
 _KNOWN_LIMIT = 12
@@ -277,7 +247,8 @@ class Facts:
         self._config = config
         self._metrics = metrics or Metrics()
         self._clock = clock
-        self._lock = FactLock(owner_id)
+        self._owner_id = owner_id
+        self._lock = asyncio.Lock()
         self._vectors = ComparableVectors(embedder, self._metrics)
         self._cache = FactCache(self._vectors.model_id, clock)
         self._on_written = on_written
@@ -304,7 +275,7 @@ class Facts:
         store = await self._open_store()
         fresh = [candidate(draft, project_id, now) for draft, problem in told if not problem]
         vectors = await self._rows(store, [memory.content for memory, _ in fresh])
-        async with self._lock.alone(store):
+        async with self._alone(store):
             settlement = Settlement(duplicate=self._thresholds.duplicate, now=now)
             if fresh:
                 # Without the store they are spooled uncompared; a later similar one replaces them.
@@ -331,6 +302,25 @@ class Facts:
                 self._on_written(remembered)
         return out
 
+    @asynccontextmanager
+    async def _alone(self, store: Store) -> AsyncIterator[None]:
+        """Let no other task or process compare or write memories meanwhile.
+
+        After a few seconds without the lease, continue anyway: a duplicate costs less than a lost
+        memory, and the next similar memory replaces both.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        async with self._lock, AsyncExitStack() as stack:
+            # While the store is unavailable, writes wait in the spool.
+            with suppress(StoreUnavailable):
+                while True:
+                    lease = leased(store, [LEASE], self._owner_id, seconds=_LEASE_S)
+                    if await stack.enter_async_context(lease) or time.monotonic() > deadline:
+                        break
+                    await stack.aclose()
+                    await asyncio.sleep(_PAUSE_S)
+            yield
+
     async def _rows(self, store: Store, texts: Sequence[str]) -> list[bytes]:
         return await self._vectors.rows(store, texts, patience_s=_EMBEDDING_S)
 
@@ -351,7 +341,7 @@ class Facts:
         from ragmem.memory.facts.trust import carried_over, in_other_words, may_supersede
 
         store = await self._open_store()
-        async with self._lock.alone(store):
+        async with self._alone(store):
             found = await store.get(MemoryRecord, [new.memory_id, old.memory_id])
             now = self._clock()
             if len(found) < 2 or not all(memory.is_current(now) for memory in found):
@@ -522,7 +512,7 @@ class Facts:
         if note:
             raise UsageError(note)
         store = await self._open_store()
-        async with self._lock.alone(store):
+        async with self._alone(store):
             # Read again, to keep what others have changed since.
             for current in await store.get(MemoryRecord, [memory.memory_id]):
                 edited = changed(
