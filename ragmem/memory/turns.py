@@ -317,18 +317,11 @@ def _format(files: Sequence[FileAccess], show: Callable[[str], str]) -> str:
     for access_type, heading in _GROUPS.items():
         members = [access for access in files if access.access_type == access_type]
         lines += ["", f"**{heading}:**"] if members else []
-        for a in members:
-            by = (
-                f" (via {a.tool_name}, Turn {a.turn_index})"
-                if a.access_type in _SHOWN_WITH_TOOL
-                else ""
-            )
-            lines.append(f"- {plain_or_quoted(show(a.path))}{by}")
+        for each in members:
+            by = f" (via {each.tool_name}, Turn {each.turn_index})"
+            shown_by = by if access_type in ("read", "write") else ""
+            lines.append(f"- {plain_or_quoted(show(each.path))}{shown_by}")
     return "\n".join([*lines, ""])
-
-
-_SHOWN_WITH_TOOL = ("read", "write")
-"""Kinds of access that are listed with their tool and turn."""
 
 
 def with_said(call: ToolCall, words: str) -> ToolCall:

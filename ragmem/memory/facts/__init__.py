@@ -120,7 +120,6 @@ _SUBJECT_CHARS = 60
 _QUOTE_CHARS = 500
 _PERSONAL: frozenset[MemoryKind] = frozenset(["rule", "preference"])
 """The kinds that only the user's own words can establish."""
-_USER_WIDE: frozenset[MemoryKind] = frozenset(["preference"])
 _SELF = Regex(
     "me|i|myself|self|the user|user|the person|person|profile|moi|l'utilisateur|utilisateur|"
     "benutzer|ich|usuario|yo|utente|io"
@@ -263,9 +262,9 @@ def is_of_project(draft: Draft) -> bool:
     """
     if draft.scope is not None:
         return draft.scope == "project"
-    if draft.kind in _USER_WIDE:
-        return False
-    return draft.kind != "fact" or not is_about_person(draft.content, draft.subjects)
+    if draft.kind == "fact":
+        return not is_about_person(draft.content, draft.subjects)
+    return draft.kind != "preference"
 
 
 def is_about_person(content: str, subjects: Sequence[str] = ()) -> bool:

@@ -380,29 +380,27 @@ class Facts:
         if limit < 1:
             return []
         asked = FactQuestion(text, project_id, limit, subjects, floor)
-        if self._service:
-            with self._metrics.time("facts.search"):
+        found = None
+        with self._metrics.time("facts.search"):
+            if self._service:
                 found = await self._service.ask(FACTS, asked, list[FactHit], within_s=SEARCH_S)
-            if found is not None:
-                self._count_found(found)
-                return found
+            if found is None:
+                found = await self._searched(asked, patience_s)
+        self._metrics.count("facts.searches")
+        self._metrics.count("facts.found", 1 if found else 0)
+        return found
+
+    async def _searched(self, asked: FactQuestion, patience_s: float | None) -> list[FactHit]:
         from ragmem.memory.facts.ranking import search
 
         store = await self._open_store()
-        with self._metrics.time("facts.search"):
-            held = await self._cache.of(store, project_id)
-            if not held.book.entries:
-                return []
-            near = await self._similarities(store, held, text, patience_s)
-            # In a thread: scoring thousands would block the event loop.
-            least, now = self._thresholds.fact, self._clock()
-            found = await asyncio.to_thread(search, held.book, asked, near, now, least=least)
-        self._count_found(found)
-        return found
-
-    def _count_found(self, found: list[FactHit]) -> None:
-        self._metrics.count("facts.searches")
-        self._metrics.count("facts.found", 1 if found else 0)
+        held = await self._cache.of(store, asked.project_id)
+        if not held.book.entries:
+            return []
+        near = await self._similarities(store, held, asked.text, patience_s)
+        # In a thread: scoring thousands would block the event loop.
+        least, now = self._thresholds.fact, self._clock()
+        return await asyncio.to_thread(search, held.book, asked, near, now, least=least)
 
     async def recent(self, *, project_id: str | None, limit: int) -> list[MemoryRecord]:
         """Return the latest memories, newest first."""
