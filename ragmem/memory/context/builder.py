@@ -135,8 +135,6 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
     def applied(self, material: Material) -> Material:
         """Apply the limits to material other than its window, which `of` has limited already."""
-        if self == NO_COUNTS:
-            return material
         return msgspec.structs.replace(
             material,
             turns=tuple(self.of(material.turns)),

@@ -13,7 +13,7 @@ from datetime import datetime
 import msgspec
 
 from ragmem.memory.facts import FactHit, FactQuestion
-from ragmem.memory.facts.words import asks_what_failed, is_generic, plain
+from ragmem.memory.facts.words import TOPICAL, asks_what_failed, is_generic, plain
 from ragmem.memory.recall import BY_MEANING, BY_WORDS
 from ragmem.records import MemoryRecord
 from ragmem.similarity import WORDS_AS_COSINE
@@ -24,7 +24,7 @@ _WORDS, _MEANING, _SUBJECT, _ALIAS = 1.0, 1.2, 0.6, 0.5
 """The maximum score of each sign; scores are added up."""
 _TRUST = {"person": 1.0, "model": 0.95, "tool": 0.85}
 """The factor for a memory's source: what the user said ranks before what a file says."""
-_TOPIC = frozenset(["word", "name", "identifier", "part", "number", "stem", "short"])
+_TOPIC = TOPICAL | {"stem", "short"}
 _OF_BEST = 0.6
 """The share of the best similarity that other hits must reach: most questions ask one thing. Fitted
 on the stories of tests/recall/days: it loses hardly any relevant memory, and two thirds of the

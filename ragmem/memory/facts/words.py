@@ -312,8 +312,8 @@ _ASKING = Regex(
     r"[?？]|\b(?:what|who|which|tell|recap|remind|summari[sz]e|list|show|remember|que|quoi|qui|"
     r"quels?|quelles?|rappelle|raconte|resume|was|wer|welche|que|quien|cosa|chi)\b"
 )
-_TELLING = frozenset(["word", "name", "identifier", "part", "number"])
-"""The kinds of query terms that name a topic."""
+TOPICAL = frozenset(["word", "name", "identifier", "part", "number"])
+"""The kinds of query terms that name a topic, and are not ends or stems of other terms."""
 
 
 def is_generic(text: str) -> bool:
@@ -322,7 +322,7 @@ def is_generic(text: str) -> bool:
     if len(flat) > 200 or not _ASKING.search(flat):
         return False
     words = query_terms(flat.replace("-", " "))
-    left = {term.term for term in words if term.kind in _TELLING}
+    left = {term.term for term in words if term.kind in TOPICAL}
     return bool(words) and left <= (ANYTHING | _KNOWING)
 
 
