@@ -462,7 +462,6 @@ def _in_units(match: re.Match[str], now: datetime) -> date | None:
 
 
 def _end_of_unit(ahead: int, match: re.Match[str], now: datetime) -> date | None:
-    """Return the last day of this week, month or year, or of the next one."""
     ahead, today = (1 if match.groupdict().get("next") else ahead), now.date()
     match words.UNITS[match["unit"]]:
         case "week":

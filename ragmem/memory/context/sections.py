@@ -265,14 +265,12 @@ class Sections:
         )
 
     def _thread(self) -> ContextSection:
-        """Return the summary of the session so far."""
         heading, budget = "[Thread Summary]\n", self._of(self._share.thread_summary_percent)
         room = max(0, budget - len(heading))
         text = clip_middle(_labelled(self._material.thread_summary), room)
         return section("Thread Summary", heading + text if text else "", budget=budget)
 
     def _files(self) -> ContextSection:
-        """Return the files that tools accessed recently."""
         accesses, show = self._material.accesses, self._request.place.show_path
         budget = self._of(self._share.recently_accessed_files_percent)
         text, dropped = format_accessed_files(accesses, max_chars=budget, show=show)

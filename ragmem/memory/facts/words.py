@@ -164,7 +164,6 @@ def prose_sentences(text: str) -> list[str]:
 
 
 def _unfenced(text: str) -> Iterator[str]:
-    """Yield the lines outside fenced blocks."""
     fence = ""
     for line in text.split("\n"):
         mark = _FENCE.match(line)
