@@ -257,10 +257,6 @@ class Summarizer:
         if self._llm is not None:
             self.usage.answered(self._llm.info.name)
 
-    def spent(self, session_id: str) -> Spending:
-        """Return the cost of background work on a session, including that of earlier processes."""
-        return self.usage.spent(session_id)
-
     async def consider(self, store: Store, session_ids: Iterable[str]) -> None:
         """Look up which of these sessions must not be sent to another machine."""
         if self._llm is None or self._is_chosen or _runs_here(self._llm.info.name):
@@ -284,7 +280,7 @@ class Summarizer:
             return False
         if _runs_here(info.name):
             return True
-        config, spent = self._config, self.spent(session_id)
+        config, spent = self._config, self.usage.spent(session_id)
         expected = info.cost_usd(estimate_tokens(sent_chars), _USUAL_TOKENS) or 0.0
         if (
             spent.calls >= config.max_calls_per_session
