@@ -435,8 +435,9 @@ def turn_messages(turn: Turn, *, result_limit: int) -> tuple[Message, ...]:
         uses = tuple(ToolUse(call_id(c.tool_call_id), c.tool_name, c.arguments) for c in batch)
         out.append(assistant(batch[0].preamble, uses))
         for c in batch:
-            text = _brief_answer(c, result_limit)
-            out.append(tool(call_id(c.tool_call_id), text, is_error=not c.success))
+            shown_id = call_id(c.tool_call_id)
+            text = clip_recallable(result_text(c), result_limit, shown_id)
+            out.append(tool(shown_id, text, is_error=not c.success))
         if words := "\n\n".join(later[c.tool_call_id] for c in batch if c.tool_call_id in later):
             read = [call for call in calls if call.iteration == iteration + 1]
             out.append(user(with_mentions(words, read, tag)))
@@ -446,11 +447,11 @@ def turn_messages(turn: Turn, *, result_limit: int) -> tuple[Message, ...]:
     return tuple(out)
 
 
-def _brief_answer(call: ToolCall, limit: int) -> str:
-    text = result_text(call)
+def clip_recallable(text: str, limit: int, shown_id: str) -> str:
+    """Return a call's result, clipped in its middle with a hint to recall it if it is too long."""
     if len(text) <= limit:
         return text
-    hint = f"\n[recall_result brings all of it back: id {call_id(call.tool_call_id)}]"
+    hint = f"\n[recall_result brings all of it back: id {shown_id}]"
     return clip_middle(text, max(0, limit - len(hint))) + hint
 
 
