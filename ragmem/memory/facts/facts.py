@@ -143,27 +143,19 @@ class FactCache:
             found = await store.get(MemoryRecord, list(ids))
             if await store.memories_revision() != before + 1:
                 return
+            now = self._clock()
             for project_id, held in standing.items():
-                await self._put_in_place(store, project_id, held, ids, found)
-
-    async def _put_in_place(
-        self,
-        store: Store,
-        project_id: str | None,
-        held: CachedFacts,
-        ids: set[str],
-        found: Sequence[MemoryRecord],
-    ) -> None:
-        if project_id and any(m.project_id not in (None, project_id) for m in found):
-            # Another project: this one may have been joined to it. Read again when needed.
-            return
-        now = self._clock()
-        known = [memory for memory in held.memories if memory.memory_id not in ids]
-        known += [m for m in found if m.is_current(now) and m.project_id in (None, project_id)]
-        known.sort(key=lambda memory: (memory.created_at, memory.memory_id), reverse=True)
-        renewed = await self._index(store, held, known, held.revision + 1, time.monotonic())
-        if self._cached.get(project_id) is held:
-            self._cached[project_id] = renewed
+                own = [m for m in found if m.project_id in (None, project_id)]
+                if project_id and len(own) < len(found):
+                    # Another project: this one may have been joined to it. Read again when needed.
+                    continue
+                known = [memory for memory in held.memories if memory.memory_id not in ids]
+                known += [memory for memory in own if memory.is_current(now)]
+                known.sort(key=lambda memory: (memory.created_at, memory.memory_id), reverse=True)
+                read_at = time.monotonic()
+                renewed = await self._index(store, held, known, held.revision + 1, read_at)
+                if self._cached.get(project_id) is held:
+                    self._cached[project_id] = renewed
 
     def mark_stale(self) -> None:
         """Mark the cache as old, so that the next use checks the store's revision."""
