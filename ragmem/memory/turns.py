@@ -141,6 +141,8 @@ class _StoredResult(msgspec.Struct, frozen=True, omit_defaults=True):
     said_then: str = ""
     """What the user said after the call, while the turn went on."""
     exit_code: object = None
+    taken_back: dict[str, tuple[str, ...]] = {}
+    """The files whose edits the user has undone, by turn id."""
 
 
 def field_of(text: str, name: str) -> str | None:
@@ -203,17 +205,9 @@ def taken_back(turns: Iterable[Turn]) -> dict[str, set[str]]:
     return found
 
 
-class _Undone(msgspec.Struct, frozen=True):
-    taken_back: dict[str, tuple[str, ...]] = {}
-
-
 def _taken_back(call: ToolCall) -> dict[str, tuple[str, ...]]:
-    if not call.is_undo or not call.result:
-        return {}
-    try:
-        return msgspec.json.decode(call.result, type=_Undone).taken_back
-    except msgspec.DecodeError:
-        return {}
+    stored = _stored(call) if call.is_undo and call.result else None
+    return stored.taken_back if stored else {}
 
 
 def _decode(text: str) -> Json:
