@@ -266,7 +266,8 @@ class Facts:
         told = [checked(draft, project_id) for draft in drafts]
         store = await self._open_store()
         fresh = [candidate(draft, project_id, now) for draft, problem in told if not problem]
-        vectors = await self._rows(store, [memory.content for memory, _ in fresh])
+        texts = [memory.content for memory, _ in fresh]
+        vectors = await self._vectors.rows(store, texts, patience_s=_EMBEDDING_S)
         async with self._alone(store):
             settlement = Settlement(duplicate=self._thresholds.duplicate, now=now)
             if fresh:
@@ -313,14 +314,11 @@ class Facts:
                     await asyncio.sleep(_PAUSE_S)
             yield
 
-    async def _rows(self, store: Store, texts: Sequence[str]) -> list[bytes]:
-        return await self._vectors.rows(store, texts, patience_s=_EMBEDDING_S)
-
     async def _put(self, store: Store, memory: MemoryRecord, *gone: str) -> None:
         """Write a memory with its vector; it supersedes those with the ids `gone`."""
         put = redacted(PutMemory(memory=memory, supersedes=gone))
-        vectors = self._vectors.writes([memory], await self._rows(store, [memory.content]))
-        await self._cache.write(store, [put, *vectors])
+        rows = await self._vectors.rows(store, [memory.content], patience_s=_EMBEDDING_S)
+        await self._cache.write(store, [put, *self._vectors.writes([memory], rows)])
 
     async def supersede(
         self, new: MemoryRecord, old: MemoryRecord, *, says_the_same: bool = False
