@@ -44,7 +44,6 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     after: str
     """SHA-256 of what the last edit wrote."""
     edit_count: int = 1
-    first_turn: int = 0
     unbroken: bool = True
     """Whether each edit found what the one before had written; if not, something else wrote too."""
     cut_off: bool = False
@@ -78,7 +77,7 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
         for call in turn.tool_calls:
             if call.tool_name in _HARMLESS or was_refused(call):
                 continue
-            edit = _edit(call, turn.turn_index)
+            edit = _edit(call)
             if call.tool_name == RUN_COMMAND:
                 commands += 1
             elif call.tool_name not in EDITING_TOOLS or (call.success and call.result and not edit):
@@ -88,8 +87,8 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
                 changes[edit.path] = _joined(known, edit) if known else edit
             elif not call.result and (path := field_of(call.arguments, "path")):
                 # If an edit before it is known, the file itself shows whether this one was made.
-                path, at = posixpath.normpath(path), turn.turn_index
-                cut = FileChange(path=path, before=None, after="", first_turn=at, cut_off=True)
+                path = posixpath.normpath(path)
+                cut = FileChange(path=path, before=None, after="", cut_off=True)
                 changes.setdefault(path, cut)
     return Rewind(
         turn_index=turn_index,
@@ -116,7 +115,7 @@ def preimages_of(turns: Iterable[Turn]) -> set[str]:
     return {name for call in calls if (name := field_of(call.result, "preimage"))}
 
 
-def _edit(call: ToolCall, turn_index: int) -> FileChange | None:
+def _edit(call: ToolCall) -> FileChange | None:
     """Return a finished edit as a change; None for a failed one, which left the file unchanged."""
     if not call.success or not call.result:
         return None
@@ -124,7 +123,7 @@ def _edit(call: ToolCall, turn_index: int) -> FileChange | None:
     path, after, before = (field_of(call.result, name) for name in names)
     if path is None or after is None:
         return None
-    return FileChange(path=path, before=before, after=after, first_turn=turn_index)
+    return FileChange(path=path, before=before, after=after)
 
 
 def _joined(known: FileChange, edit: FileChange) -> FileChange:
