@@ -28,7 +28,7 @@ from ragmem.memory.turns import answered, passage, result_text, stored_path
 from ragmem.messages import Json
 from ragmem.own_tools import REMEMBER
 from ragmem.records import MemoryRecord, Session, SessionQuery, ToolCall, utc_now
-from ragmem.text import ago, counted, line_range, one_line, visible
+from ragmem.text import ago, counted, line_range, one_line, relevance, visible
 from ragmem.tools.base import AgentTool, Arguments, Tool, ToolFailure, ToolOutput, arg, number
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ def written_event(done: Remembered) -> MemoryWritten | None:
 
 def fact_entry(hit: FactHit, now: datetime) -> str:
     """Return a found memory on one line, its text preceded by its properties."""
-    return memory_entry(hit.memory, now, f"Relevance: {hit.relevance}")
+    return memory_entry(hit.memory, now, f"Relevance: {relevance(hit.similarity)}")
 
 
 def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:

@@ -23,7 +23,7 @@ from ragmem.memory.turns import (
     result_text,
 )
 from ragmem.records import MemoryRecord, Summary, ToolCall, Turn
-from ragmem.text import ago, clip_middle, fair_share, one_line, set_in
+from ragmem.text import ago, clip_middle, fair_share, one_line, relevance, set_in
 
 if TYPE_CHECKING:
     from ragmem.memory.context.collect import ContextRequest, Material
@@ -590,7 +590,7 @@ def _fact_line(hit: FactHit, now: datetime) -> str:
         dated(memory, now),
         ago(memory.created_at, now),
         told_by(memory),
-        f"Relevance: {hit.relevance}",
+        f"Relevance: {relevance(hit.similarity)}",
     ]
     return f"- [{', '.join(filter(None, about))}] {_with_since(hit)}"
 

@@ -15,7 +15,7 @@ from ragmem.ids import new_id
 from ragmem.memory.facts.words import is_greeting, is_instruction, plain
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, MemoryScope, MemorySource, Trust
 from ragmem.redact import redact
-from ragmem.text import Regex, clean, one_line, relevance
+from ragmem.text import Regex, clean, one_line
 
 Action = Literal["added", "updated", "known", "refused"]
 """The outcome of a draft: stored as new, stored in place of others, already known, or rejected."""
@@ -74,11 +74,6 @@ class FactHit(msgspec.Struct, frozen=True, kw_only=True):
     """What it was found by, for display: "its words", "its meaning", "its subject" …"""
     since: str = ""
     """A later statement on the same matter, which may contradict it."""
-
-    @property
-    def relevance(self) -> str:
-        """The similarity as displayed."""
-        return relevance(self.similarity)
 
     def is_close(self, _: float | None) -> bool:
         """Return True: a search for memories leaves out those that are not close."""
