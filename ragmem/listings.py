@@ -530,7 +530,7 @@ def hit_document(hit: "Hit | FactHit") -> Document:
         if hit.turn:
             content = f"User: {hit.turn.prompt}\nAssistant: {hit.turn.said}"
         own: Document = {"id": hit.record_id, "text": content, "timestamp": hit.at}
-        own["since"] = hit.since or None
+        own |= {"why": ", ".join(hit.why), "since": hit.since or None}
         return document(HIT, hit, hit.turn, **own)
     memory = hit.memory
     evidence = memory.evidence[0] if memory.evidence else None
@@ -542,6 +542,7 @@ def hit_document(hit: "Hit | FactHit") -> Document:
         session_id=(evidence and evidence.session_id) or None,
         turn_index=(evidence and evidence.turn_index) or None,
         text=memory.content,
+        why=", ".join(hit.why),
         since=hit.since or None,
         path=next((each.path for each in memory.evidence if each.path), None),
         timestamp=memory.created_at,

@@ -337,7 +337,7 @@ class OpenMemory:
         Looks at the latest turns within ten times `max_chars`, and returns at most one path
         per 50 characters.
         """
-        return await self._memory.recently_accessed_files(session_id, max_chars=max_chars)
+        return await self._memory.accessed_files(session_id, max_chars=max_chars)
 
     # --- summaries --------------------------------------------------------------
 

@@ -12,13 +12,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
+import msgspec
+
 from ragmem.config import ScopeName
 from ragmem.errors import RagmemError, StoreError
 from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
 from ragmem.index import CodeHit
 from ragmem.memory.context.builder import OUTSIDE, is_outside
-from ragmem.memory.facts import Draft, FactHit, Remembered, dated, told_by
+from ragmem.memory.facts import FactHit, Remembered, dated, told_by
 from ragmem.memory.facts.trust import vouch
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import Hit, Question, scope_of
@@ -26,7 +28,7 @@ from ragmem.memory.turns import answered, passage, result_text, stored_path
 from ragmem.messages import Json
 from ragmem.own_tools import REMEMBER
 from ragmem.records import MemoryRecord, Session, SessionQuery, ToolCall, utc_now
-from ragmem.text import ago, counted, line_range, one_line, visible
+from ragmem.text import ago, counted, line_range, one_line, relevance, visible
 from ragmem.tools.base import AgentTool, Arguments, Tool, ToolFailure, ToolOutput, arg, number
 
 if TYPE_CHECKING:
@@ -204,30 +206,26 @@ class Remember(_OverMemory):
         """Store the memory; raises ToolFailure with the reason if it is refused."""
         session, cwd = self._session, Path(self._session.cwd)
         # In a thread, because it searches long results for the memory's words.
-        vouched = await asyncio.to_thread(
+        draft = await asyncio.to_thread(
             vouch,
             params.content,
             self._memory.running_turn(session.session_id),
             now=utc_now().astimezone(),
             locate=partial(stored_path, cwd=cwd, project=Path(session.project_path or cwd)),
         )
-        if not vouched.may_be_kept:
+        if draft is None:
             raise ToolFailure(
                 "Not remembered: it is an instruction, and the user did not give it in this "
                 "prompt. Only the user sets rules; if they want this one, they can say so in "
                 "their own words, or with `#text` or `ragmem memory add`."
             )
-        draft = Draft(
-            content=vouched.content,
-            kind=vouched.kind,
+        draft = msgspec.structs.replace(
+            draft,
             subjects=params.subjects,
-            trust=vouched.trust,
             source="chat",
             # What the user did not say about themselves stays in this project.
-            scope=None if vouched.trust == "person" else "project",
+            scope=None if draft.trust == "person" else "project",
             ttl=params.ttl,
-            at=vouched.at,
-            evidence=vouched.evidence,
         )
         done = await _from_store(self._facts.remember(draft, session.project_id))
         return _outcome(done)
@@ -263,7 +261,7 @@ def written_event(done: Remembered) -> MemoryWritten | None:
 
 def fact_entry(hit: FactHit, now: datetime) -> str:
     """Return a found memory on one line, its text preceded by its properties."""
-    return memory_entry(hit.memory, now, f"Relevance: {hit.relevance}")
+    return memory_entry(hit.memory, now, f"Relevance: {relevance(hit.similarity)}")
 
 
 def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:
