@@ -48,7 +48,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -59,6 +59,7 @@ from ragmem.ids import new_id
 from ragmem.records import (
     MEMORY_LEVEL,
     REFERENCE_HOWS,
+    AnyRecord,
     Attempts,
     Candidate,
     CodeReference,
@@ -89,6 +90,8 @@ from ragmem.records import (
 )
 from ragmem.redact import redact
 from ragmem.text import clean, clip_bytes
+
+T = TypeVar("T")
 
 AHEAD = timedelta(minutes=5)
 """A time further in the future comes from a wrong clock, and does not count as the newest."""
@@ -330,6 +333,12 @@ def turn_stays(put: Turn, status: str, said: int) -> bool:
     return status == "completed" or said > len(clean(put.user_message))
 
 
+def put_turn(turn: Turn, accesses: Mapping[str, Sequence[FileAccess]]) -> PutTurn:
+    """Return the write of a stored turn, with the accesses of its own calls among these."""
+    calls = [call.tool_call_id for call in turn.tool_calls if call.tool_call_id in accesses]
+    return PutTurn(turn=turn, accesses={each: tuple(accesses[each]) for each in calls})
+
+
 def of_another_turn(tool_call_id: str) -> StoreRefused:
     """Return the error for a tool call whose id is taken by a call of another turn."""
     return StoreRefused(f"The tool call {tool_call_id} belongs to another turn here.")
@@ -355,6 +364,18 @@ def in_use(session_id: str) -> StoreRefused:
         f"Session {session_id} can't be deleted: a process is using it.",
         hint="Close it there first.",
     )
+
+
+def in_order(found: Iterable[AnyRecord], ids: Iterable[str]) -> list[AnyRecord]:
+    """Return the records with these ids that were found, in the order of the ids."""
+    held = {each.uuid: each for each in found}
+    return [held[each] for each in map(clean, ids) if each in held]
+
+
+def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in parts of this size, the last one perhaps smaller."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def join_conditions(*conditions: tuple[object, str]) -> str:

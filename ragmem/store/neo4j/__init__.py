@@ -251,9 +251,7 @@ class Neo4jStore:
         return others
 
     async def heartbeat(self, owner_id: str) -> None:
-        await self._gateway.write(
-            lambda tx: tx.run(STATEMENTS["heartbeat"], ownerId=owner_id, leaseSeconds=LEASE_S)
-        )
+        await self._gateway.run(STATEMENTS["heartbeat"], ownerId=owner_id, leaseSeconds=LEASE_S)
 
     async def detach(self, owner_id: str) -> None:
         async def work(tx: Transaction) -> None:

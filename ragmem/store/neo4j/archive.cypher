@@ -6,26 +6,6 @@ WITH s
 ORDER BY s.sessionId
 RETURN collect(s{.sessionId, .forkedAtIndex, .turnCount, .parentSessionId}) AS found;
 
-// :sessions_by_id
-UNWIND range(0, size($ids) - 1) AS i
-MATCH (s:ConversationSession {sessionId: $ids[i]})
-OPTIONAL MATCH (t:ConversationTurn {uuid: s.lastTurnId})
-CALL (s) {
-  OPTIONAL MATCH (f:ConversationTurn)
-  WHERE s.title = 'New Conversation' AND f.sessionId = s.sessionId
-    AND NOT EXISTS { (f)-[:HAS_TOOL_CALL]->(:ToolCall {origin: 'person'}) }
-  RETURN f
-  ORDER BY f.turnIndex
-  LIMIT 1
-}
-WITH s, t, f, i
-ORDER BY i
-RETURN collect(s{
-  .*, summaryVector: null, summaryEmbedding: null, summaryVectorsDue: null,
-  firstMessage: left(toString(f.userMessage), 16777216),
-  lastMessage: left(toString(t.userMessage), 16777216)
-}) AS found;
-
 // Times as text: the driver takes 0.2 ms for each of its own.
 // :own_turns
 UNWIND range(0, size($spans) - 1) AS i
@@ -56,19 +36,6 @@ MATCH (m:ConversationSummary)
 WITH m
 ORDER BY m.level, m.uuid
 RETURN collect(m.uuid) AS found;
-
-// :summaries_by_id
-UNWIND range(0, size($ids) - 1) AS i
-MATCH (m:ConversationSummary {uuid: $ids[i]})
-CALL (m) {
-  OPTIONAL MATCH (m)-[r:SUMMARIZES]->(covered)
-  WITH r, covered
-  ORDER BY r.order
-  RETURN collect(covered.uuid) AS covers
-}
-WITH i, m, covers
-ORDER BY i
-RETURN collect(m{.*, embedding: null, covers: covers}) AS found;
 
 // :branches
 MATCH (:ConversationSession {sessionId: $sessionId})-[:HAS_BRANCH]->(s:ConversationSession)

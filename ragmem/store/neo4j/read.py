@@ -18,7 +18,7 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store import AHEAD, forked, in_use, join_conditions
+from ragmem.store import AHEAD, forked, in_order, in_use, join_conditions, put_turn
 from ragmem.store.neo4j import code, memories, shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL, index_turns
 from ragmem.store.neo4j.gateway import (
@@ -30,6 +30,7 @@ from ragmem.store.neo4j.gateway import (
     named_statements,
 )
 from ragmem.store.neo4j.writes import Batch, lineage, not_found
+from ragmem.text import clean
 
 _ALL = 2**31 - 1
 _ALL_CHARS = 2**62
@@ -118,14 +119,19 @@ async def summaries(
 ) -> list[Summary]:
     """Return summaries, newest first; with `not_rolled_up`, those that no higher one covers."""
     await _spans(tx, session_id)
-    found = await tx.found(
-        STATEMENTS["summaries"],
+    return await _summaries(
+        tx,
+        "summaries_of_session",
         sessionId=session_id,
         level=level,
         notRolledUp=not_rolled_up,
         limit=_ALL if limit is None else limit,
     )
-    return shapes.records(tx, Summary, found)
+
+
+async def _summaries(tx: Transaction, which: str, **parameters: Value) -> list[Summary]:
+    statement = STATEMENTS["summaries"].replace("/* which */", STATEMENTS[which])
+    return shapes.records(tx, Summary, await tx.found(statement, **parameters))
 
 
 async def raw_history_chars(tx: Transaction, session_id: str) -> int:
@@ -215,8 +221,7 @@ def _span(row: Row) -> Span:
 
 async def sessions_by_id(tx: Transaction, ids: Sequence[str]) -> list[Session]:
     """Return those sessions that exist, in this order."""
-    found = await tx.found(ARCHIVE["sessions_by_id"], ids=ids)
-    return shapes.records(tx, Session, found)
+    return in_order(await _sessions(tx, "s.sessionId IN $ids", limit=len(ids), ids=ids), ids)
 
 
 async def own_turns(tx: Transaction, wanted: Sequence[Span]) -> list[PutTurn]:
@@ -240,25 +245,19 @@ def _to_put_turn(row: Row) -> PutTurn:
         if call_id in orders:
             place = {"turnIndex": turn.turn_index, "order": orders[call_id]}
             accesses.setdefault(call_id, []).append(shapes.to_record(FileAccess, access | place))
-    return PutTurn(
-        turn=turn,
-        accesses={
-            call.tool_call_id: tuple(accesses[call.tool_call_id])
-            for call in turn.tool_calls
-            if call.tool_call_id in accesses
-        },
-    )
+    return put_turn(turn, accesses)
 
 
 async def turns_by_id(tx: Transaction, ids: Sequence[str]) -> list[Turn]:
     """Return those turns that exist, with their tool calls, in this order."""
-    return tx.read.records(shapes.to_turn, await tx.found(RECALL["turns_by_id"], ids=ids))
+    statement = f"WITH $ids AS ids {STATEMENTS['turns']}"
+    found = await tx.found(statement, ids=sorted(set(map(clean, ids))), withToolCalls=True)
+    return in_order(tx.read.records(shapes.to_turn, found), ids)
 
 
 async def summaries_by_id(tx: Transaction, ids: Sequence[str]) -> list[Summary]:
     """Return those summaries that exist, in this order."""
-    found = await tx.found(ARCHIVE["summaries_by_id"], ids=ids)
-    return shapes.records(tx, Summary, found)
+    return in_order(await _summaries(tx, "summaries_by_id", ids=ids), ids)
 
 
 async def summary_ids(tx: Transaction) -> list[str]:

@@ -379,19 +379,6 @@ RETURN collect([
   CASE WHEN $given.withVectors THEN n.vectors END
 ]) AS found;
 
-// :turns_by_id
-UNWIND range(0, size($ids) - 1) AS i
-MATCH (t:ConversationTurn {uuid: $ids[i]})
-CALL (t) {
-  OPTIONAL MATCH (t)-[h:HAS_TOOL_CALL]->(c:ToolCall)
-  WITH h, c
-  ORDER BY h.order, c.uuid
-  RETURN collect(c{.*, bounded(c), order: h.order}) AS calls
-}
-WITH i, t, calls
-ORDER BY i
-RETURN collect(t{.*, bounded(t), embedding: null, memoriesDue: null, calls: calls}) AS found;
-
 // :pending_vectors
 // Of turns and summaries, of sessions' summaries (-2), of memories (-1), which have no session.
 CALL () {

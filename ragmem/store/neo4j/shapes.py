@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
-from types import MappingProxyType, NoneType
+from types import NoneType
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -259,16 +259,14 @@ def cover_rows(summary: Summary) -> list[Properties]:
 # --- nodes and relationships ------------------------------------------------------------
 
 Kind = Literal["text", "texts", "whole", "number", "flag", "time"]
-_TYPES: Mapping[Kind, str] = MappingProxyType(
-    {
-        "text": "STRING",
-        "texts": "LIST<STRING NOT NULL>",
-        "whole": "INTEGER",
-        "number": "INTEGER | FLOAT",
-        "flag": "BOOLEAN",
-        "time": "ZONED DATETIME",
-    }
-)
+_TYPES: dict[Kind, str] = {
+    "text": "STRING",
+    "texts": "LIST<STRING NOT NULL>",
+    "whole": "INTEGER",
+    "number": "INTEGER | FLOAT",
+    "flag": "BOOLEAN",
+    "time": "ZONED DATETIME",
+}
 _KINDS: dict[Any, Kind] = {
     str: "text",
     tuple[str, ...]: "texts",
@@ -468,32 +466,26 @@ TYPES = "properties are of their types"
 async def mistyped(gateway: Gateway) -> list[str]:
     """List the properties of a wrong type."""
     # One read for each shape: the deadline applies to one.
-    return [
-        each
-        for shape in SHAPES
-        for each in await gateway.read(partial(Transaction.found, statement=shape.mistyped))
-    ]
+    return [each for shape in SHAPES for each in await gateway.found(shape.mistyped)]
 
 
 async def bring_into_utc(gateway: Gateway) -> None:
     """Convert times of other zones to UTC, as graphs older than schema 6 may have."""
     for shape in SHAPES:
         if shape.times:
-            await gateway.write(partial(Transaction.run, statement=shape.in_utc))
+            await gateway.run(shape.in_utc)
 
 
-_DEFAULTS: Mapping[Kind, Any] = MappingProxyType(
-    {"text": "", "texts": (), "whole": 0, "number": 0, "flag": False}
-)
+_DEFAULTS: dict[Kind, Any] = {"text": "", "texts": (), "whole": 0, "number": 0, "flag": False}
 """The value of a required property that is unknown."""
-_SAFER_DEFAULTS: Mapping[type, Mapping[str, Any]] = MappingProxyType({
+_SAFER_DEFAULTS: dict[type, dict[str, Any]] = {
     Session: {"cwd": "/", "project_id": "salvaged"},
     Turn: {"status": "interrupted"},
     FileAccess: {"access_type": "read"},
     Summary: {"level": 1},
     # It is unknown who vouches for it.
     MemoryRecord: {"trust": "tool"},
-})  # fmt: skip
+}
 """The same for single fields, where another value is safer."""
 
 
