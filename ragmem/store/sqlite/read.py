@@ -28,7 +28,7 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store import AHEAD, join_conditions, oldest_first
+from ragmem.store import AHEAD, in_order, join_conditions, oldest_first, put_turn
 from ragmem.store.sqlite.connection import Database, Row, record, stored_fields
 
 _LAST = (1 << 63) - 1
@@ -181,26 +181,22 @@ def find_sessions(
     """
     owner = db.access.sees if mine else ""
     given = {"reference": reference, "key": reference.casefold(), "limit": limit, "owner": owner}
-    return list(_sessions(db, where, **given))
+    return _sessions(db, where, **given)
 
 
 def sessions_by_id(db: Database, ids: Sequence[str]) -> list[Session]:
     """Return those sessions that exist, in this order."""
-    found = {
-        each.session_id: each for each in _sessions(db, f"WHERE s.session_id {AMONG_IDS}", ids=ids)
-    }
-    return [found[each] for each in ids if each in found]
+    return in_order(_sessions(db, f"WHERE s.session_id {AMONG_IDS}", ids=ids), ids)
 
 
 def branches(db: Database, session_id: str) -> list[Session]:
     """Return the sessions forked from this one, oldest first."""
     where = "WHERE s.parent_session_id = :id ORDER BY s.started_at, s.session_id"
-    return list(_sessions(db, where, id=session_id))
+    return _sessions(db, where, id=session_id)
 
 
-def _sessions(db: Database, rest: str, **given: object) -> Iterator[Session]:
-    for row in list(db.rows(f"{_SESSION} {rest}", **given)):
-        yield _session_from_row(db, row)
+def _sessions(db: Database, rest: str, **given: object) -> list[Session]:
+    return [_session_from_row(db, row) for row in list(db.rows(f"{_SESSION} {rest}", **given))]
 
 
 def _session_from_row(db: Database, row: Row) -> Session:
@@ -248,17 +244,7 @@ def own_turns(db: Database, spans: Sequence[Span]) -> list[PutTurn]:
     accesses: dict[str, list[FileAccess]] = {}
     for row in _accesses(db, [turn.turn_id for turn in found], "a.path, a.access_type"):
         accesses.setdefault(row["tool_call_id"], []).append(record(FileAccess, row))
-    return [
-        PutTurn(
-            turn=turn,
-            accesses={
-                call.tool_call_id: tuple(accesses[call.tool_call_id])
-                for call in turn.tool_calls
-                if call.tool_call_id in accesses
-            },
-        )
-        for turn in found
-    ]
+    return [put_turn(turn, accesses) for turn in found]
 
 
 def _with_calls(db: Database, rows: Iterable[Row]) -> list[Turn]:
@@ -577,14 +563,6 @@ def projects(db: Database) -> list[Project]:
 def root_of(db: Database, project_id: str | None) -> str | None:
     """Return the project that this one was joined to, else its own id; None for None."""
     return joined_into(db, project_id) or project_id
-
-
-def known_project(db: Database, project_id: str | None) -> str | None:
-    """Return the id if there is such a project, else None."""
-    found: str | None = db.get(
-        "SELECT project_id FROM projects WHERE project_id = :id", id=project_id
-    )
-    return found
 
 
 def joined_into(db: Database, project_id: str | None) -> str | None:

@@ -101,7 +101,12 @@ def exchange(database: Path, new: Path) -> Path:
     for suffix in ("-wal", "-shm", ""):
         if (path := _beside(database, suffix)).exists():
             failpoint("sqlite.exchange")
-            _keep(path, _beside(kept, suffix))
+            other = _beside(kept, suffix)
+            try:
+                other.hardlink_to(path)
+            except OSError:  # the file system has no hard links
+                shutil.copyfile(path, other)
+                other.chmod(0o600)
     # The log goes first: it must not be applied to the new database.
     for suffix in ("-wal", "-shm"):
         _beside(database, suffix).unlink(missing_ok=True)
@@ -109,15 +114,6 @@ def exchange(database: Path, new: Path) -> Path:
     new.rename(database)
     sync_folder(database.parent)
     return kept
-
-
-def _keep(path: Path, kept: Path) -> None:
-    """Keep a file under a second name, by a hard link, or a copy if the file system has none."""
-    try:
-        kept.hardlink_to(path)
-    except OSError:
-        shutil.copyfile(path, kept)
-        kept.chmod(0o600)
 
 
 def size_bytes(database: Path) -> int:
@@ -397,7 +393,7 @@ def open_for_writing(
         db.set_busy_timeout(round(timeout_s * 1000))
         if db.readonly("main"):
             raise unwritable(database, "it is read-only")
-        if _version(db, database) < VERSION or text_index.is_old(db):
+        if version_of(db, database) < VERSION or text_index.is_old(db):
             # One process at a time: switching the journal mode ignores the busy timeout.
             alone = lock(locks_dir / "schema.lock", timeout_s=timeout_s)
             try:
@@ -483,7 +479,7 @@ def open_alone(database: Path, access: Access, *, timeout_s: float) -> Database:
     db.pragma("locking_mode", "exclusive")
     db.pragma("query_only", True)
     leave_untouched(db)
-    if _version(db, database) < VERSION:
+    if version_of(db, database) < VERSION:
         db.close()
         raise unwritable(database, "it must be upgraded first")
     return db
@@ -494,13 +490,8 @@ def leave_untouched(connection: apsw.Connection) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
-def is_current(db: Database, database: Path) -> bool:
-    """Whether its schema is this version's; StoreRefused for what is not ours to use."""
-    return _version(db, database) == VERSION
-
-
-def _version(db: Database, database: Path) -> int:
-    """The schema's version, 0 for a new file; StoreRefused for what is not ours to use."""
+def version_of(db: Database, database: Path) -> int:
+    """Return the schema's version, 0 for a new file; StoreRefused for what is not ours to use."""
     # In one statement: another process may be creating the schema.
     application, version, tables = db.get(
         "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)"
@@ -522,13 +513,13 @@ def _version(db: Database, database: Path) -> int:
 
 
 def _migrate(db: Database, database: Path) -> None:
-    if _version(db, database) == 0:
+    if version_of(db, database) == 0:
         choose_journal(db)
     for number, name, sql in migrations():
         with transaction(db):
             failpoint("sqlite.migrate")
             # Another process may have been first.
-            if _version(db, database) < number:
+            if version_of(db, database) < number:
                 db.execute(sql)
                 if number == _FIRST_WITH_DOCUMENTS:
                     text_index.build(db)
