@@ -15,12 +15,18 @@ import apsw
 import msgspec
 
 from ragmem.index import MEANING, CodeHit
-from ragmem.index.database import column, listed
+from ragmem.index.database import column, listed, rows
 from ragmem.index.names import Named, named_in
-from ragmem.index.rows import length_of
 from ragmem.index.vectors import ScopeVectors
 from ragmem.records import ScopeKind
-from ragmem.similarity import group_z_scores, middle_for_unknown, scale_of, z_scores
+from ragmem.similarity import (
+    group_z_scores,
+    length_of,
+    merged,
+    middle_for_unknown,
+    scale_of,
+    z_scores,
+)
 from ragmem.terms import QueryTerm, guess_language, query_terms, terms
 from ragmem.text import one_line
 
@@ -275,20 +281,19 @@ def loans(
         lenders,
         *TEXTS,
     )
-    called = connection.execute(
-        """
-        SELECT name_key, json_group_array(scope) FROM calls
-        WHERE scope IN (SELECT value FROM json_each(?)) GROUP BY name_key
-        """,
-        (lenders,),
-    ).fetchall()
+    called = rows(
+        connection,
+        "SELECT name_key, json_group_array(scope) FROM calls"
+        " WHERE scope IN (SELECT value FROM json_each(?)) GROUP BY name_key",
+        lenders,
+    )
     lent, told = dict[int, LentScore](), dict[int, LentScore]()
     for name, found in called:
         of_name = "SELECT scope FROM scopes WHERE name_key = ? LIMIT ?"
         defined = column(connection, of_name, name, _MOST_NAMESAKES + 1)
         if len(defined) > _MOST_NAMESAKES:
             continue
-        for lender in msgspec.json.decode(str(found), type=list[int]):
+        for lender in msgspec.json.decode(found, type=list[int]):
             given = told if lender in texts else lent
             loan = LentScore(scores[lender], lender)
             for scope in defined:
@@ -409,25 +414,24 @@ def search(
     connection: apsw.Connection, question: CodeQuestion, resident: ScopeVectors
 ) -> list[CodeHit]:
     """Find the best scopes, without their texts. Runs in the caller's transaction."""
-    counts = connection.execute("SELECT document_count, term_count FROM state").fetchone()
-    if counts is None or not counts[0] or question.limit < 1:
+    count, length = connection.execute("SELECT document_count, term_count FROM state").get
+    if not count or question.limit < 1:
         return []
-    count, length = int(str(counts[0])), float(str(counts[1]))
     query = query_terms(question.text)
     lists = _postings(connection, query, count, length / count)
-    text = _Scores(*_summed_scores(lists))
+    text = _Scores(*merged([(each.scopes, each.scores) for each in lists]))
     near = _Scores(*resident.similarities(connection, question.vector, question.embedder))
     best = {*text.best(_CANDIDATES), *near.best(_CANDIDATES)}
     named = named_in(connection, question.text)
-    rows = _rows(connection, {*best, *_named_to_rank(named, text, near)})
+    hits = _hits(connection, {*best, *_named_to_rank(named, text, near)})
     lent, told = loans(connection, text.of(text.best(_CALLERS)))
-    rows |= _rows(connection, {*best_of(lent, _LENT), *best_of(told, _LENT)} - rows.keys())
-    scores, cosines, shares = text.of(rows), near.of(rows), _shares_held(lists, sorted(rows))
+    hits |= _hits(connection, {*best_of(lent, _LENT), *best_of(told, _LENT)} - hits.keys())
+    scores, cosines, shares = text.of(hits), near.of(hits), _shares_held(lists, sorted(hits))
     candidates = [
         ScopeCandidate(
             scope=scope,
-            path=row.path,
-            kind=row.kind,
+            path=hit.path,
+            kind=hit.kind,
             text=scores.get(scope, 0.0),
             similarity=cosines.get(scope),
             held=shares.get(scope, 0.0),
@@ -436,9 +440,9 @@ def search(
             named=named[scope].surely if scope in named else 0.0,
             meant=scope in named and named[scope].what != "folder",
         )
-        for scope, row in rows.items()
+        for scope, hit in hits.items()
     ]
-    imports = _imports(connection, {row.path for row in rows.values()})
+    imports = _imports(connection, {hit.path for hit in hits.values()})
     ranked = rank(
         candidates,
         question=question.text,
@@ -456,10 +460,10 @@ def search(
     )
     return [
         msgspec.structs.replace(
-            row := rows[one.candidate.scope],
+            hit := hits[one.candidate.scope],
             score=one.score,
             similarity=one.candidate.similarity,
-            why=reasons.why(one, row.qualified_name),
+            why=reasons.why(one, hit.qualified_name),
         )
         for one in found
     ]
@@ -535,20 +539,6 @@ def _places(connection: apsw.Connection, term: str) -> "Numbers":
     return np.fromstring(joined, np.int64, sep=",") if joined else np.empty(0, np.int64)
 
 
-def _summed_scores(lists: Sequence[_Postings]) -> "tuple[Numbers, Floats]":
-    import numpy as np
-
-    if not lists:
-        return np.empty(0, np.int64), np.empty(0)
-    merged = np.concatenate([each.scopes for each in lists])
-    together = np.concatenate([each.scores for each in lists])
-    # Each list is sorted, so that a stable sort merges them.
-    order = np.argsort(merged, kind="stable")
-    merged = merged[order]
-    starts = np.flatnonzero(np.diff(merged, prepend=-1))
-    return merged[starts], np.add.reduceat(together[order], starts)
-
-
 class _Scores:
     """Scopes, sorted by row id, with their scores."""
 
@@ -611,37 +601,38 @@ def _imports(connection: apsw.Connection, paths: Collection[str]) -> dict[str, l
     """Return the imports among these files."""
     found: dict[str, list[str]] = {}
     # If both ends were constrained, SQLite would look up every pair.
-    for path, imported in connection.execute(
+    for path, imported in rows(
+        connection,
         """
         SELECT f.path, i.imported FROM json_each(?) AS chosen
         CROSS JOIN files AS f ON f.path = chosen.value
         CROSS JOIN imports AS i ON i.file = f.file
         """,
-        (listed(sorted(paths)),),
+        listed(sorted(paths)),
     ):
         if imported in paths:
-            found.setdefault(str(path), []).append(str(imported))
+            found.setdefault(path, []).append(imported)
     return found
 
 
 # --- rows and reasons ----------------------------------------------------------------------
 
 
-def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, CodeHit]:
+def _hits(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, CodeHit]:
     """Return these scopes by row id, as hits without scores and reasons."""
-    found = connection.execute(
+    found = rows(
+        connection,
         """
         SELECT s.scope, s.scope_id, s.kind, f.path, s.name, s.qualified_name, s.signature,
             s.docstring, s.start_line, s.end_line
         FROM json_each(?) AS chosen CROSS JOIN scopes AS s ON s.scope = chosen.value
         JOIN files AS f USING (file)
         """,
-        (listed(sorted(scopes)),),
+        listed(sorted(scopes)),
     )
     columns = CodeHit.__struct_fields__[:9]
     return {
-        int(str(scope)): CodeHit(**dict(zip(columns, row, strict=True)), score=0.0)
-        for scope, *row in found
+        scope: CodeHit(**dict(zip(columns, row, strict=True)), score=0.0) for scope, *row in found
     }
 
 
@@ -650,13 +641,11 @@ def _lenders(
 ) -> dict[int, str]:
     """Return by scope the name of its lender, without scopes that have none."""
     chosen = {scope: given[scope].lender for scope in scopes if scope in given}
-    rows = _rows(connection, set(chosen.values()))
-    return {scope: _lender_name(rows[lender]) for scope, lender in chosen.items() if lender in rows}
-
-
-def _lender_name(hit: CodeHit) -> str:
-    """Return how to refer to a lender: a path for prose, else its qualified name."""
-    return hit.path if hit.kind in TEXTS else hit.qualified_name or hit.path
+    names = {
+        lender: hit.path if hit.kind in TEXTS else hit.qualified_name or hit.path
+        for lender, hit in _hits(connection, set(chosen.values())).items()
+    }
+    return {scope: names[lender] for scope, lender in chosen.items() if lender in names}
 
 
 def _importers(imports: Mapping[str, Collection[str]], found: Collection[str]) -> dict[str, str]:

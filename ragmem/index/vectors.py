@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import apsw
 
-from ragmem.index.database import column, listed
+from ragmem.index.database import column, listed, rows
 from ragmem.similarity import Similarities, VectorCache, Version, packed
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def embed_hash(text: str) -> str:
 # --- texts to embed ---------------------------------------------------------------------
 
 
-def want(connection: apsw.Connection, rows: Sequence[tuple[str, str]]) -> None:
+def want(connection: apsw.Connection, wanted: Sequence[tuple[str, str]]) -> None:
     """Store texts by their hashes, and queue those without a vector."""
-    texts = {key: text for key, text in rows if key}
+    texts = {key: text for key, text in wanted if key}
     if not texts:
         return
     known = column(
@@ -61,10 +61,8 @@ def has_texts(connection: apsw.Connection) -> bool:
 
 def waiting(connection: apsw.Connection, limit: int) -> list[tuple[str, str]]:
     """Return hashes and texts without a vector, those added last first."""
-    found = connection.execute(
-        f"SELECT embed_hash, text FROM {_WAITING} ORDER BY place DESC LIMIT ?", (limit,)
-    )
-    return [(str(key), str(text)) for key, text in found]
+    newest = f"SELECT embed_hash, text FROM {_WAITING} ORDER BY place DESC LIMIT ?"
+    return [(key, text) for key, text in rows(connection, newest, limit)]
 
 
 def waiting_count(connection: apsw.Connection) -> int:
@@ -87,10 +85,10 @@ def use_embedder(connection: apsw.Connection, model_id: str, dimension: int) -> 
 
 
 def put(
-    connection: apsw.Connection, mark: tuple[str, int], rows: Sequence[tuple[str, bytes]]
+    connection: apsw.Connection, mark: tuple[str, int], made: Sequence[tuple[str, bytes]]
 ) -> None:
     """Store vectors (float32) by text hash, unless the index has another (model, dimension)."""
-    sound = [(key, vector) for key, vector in rows if key and len(vector) == 4 * mark[1]]
+    sound = [(key, vector) for key, vector in made if key and len(vector) == 4 * mark[1]]
     if not sound or _mark(connection) != mark:
         return
     connection.executemany(
@@ -125,8 +123,7 @@ class _Mark(NamedTuple):
 
 
 def _mark(connection: apsw.Connection) -> _Mark:
-    held = connection.execute("SELECT model_id, dimension FROM state").fetchone()
-    return _Mark("", 0) if held is None else _Mark(str(held[0]), int(str(held[1])))
+    return _Mark(*connection.execute("SELECT model_id, dimension FROM state").get or ("", 0))
 
 
 # --- in memory ------------------------------------------------------------------------------
@@ -182,6 +179,6 @@ def _vectors_after(
     cursor = connection.execute(
         "SELECT place, packed FROM vectors WHERE place > ? ORDER BY place", (place,)
     )
-    while rows := list(islice(cursor, _BATCH)):
-        places, packs = zip(*rows, strict=True)
+    while found := list(islice(cursor, _BATCH)):
+        places, packs = zip(*found, strict=True)
         yield places, packs, places[-1]
