@@ -265,17 +265,15 @@ class TurnBuilder:
         accesses: dict[str, tuple[FileAccess, ...]] = {}
         asking = [message for message in self._messages if message.calls]
         for iteration, message in enumerate(asking):
-            for i, call_id in enumerate(message.calls):
-                preamble = preambles[iteration] if i == 0 else ""
+            preamble = preambles[iteration]
+            for call_id in message.calls:
                 call = msgspec.structs.replace(
                     self._calls[call_id], iteration=iteration, preamble=preamble
                 )
+                preamble = ""
                 calls.append(call)
                 if found := _accesses(call, self._files[call_id]):
                     accesses[call.tool_call_id] = found
-        usage = Usage()
-        for number, each in enumerate(self._usage.values()):
-            usage = usage + each if number else each
         turn = Turn(
             turn_id=self.turn_id,
             session_id=self._session_id,
@@ -286,7 +284,7 @@ class TurnBuilder:
             started_at=self.started_at,
             finished_at=self.last_at,
             model=self.model,
-            usage=usage,
+            usage=sum(self._usage.values(), Usage()),
             tool_calls=tuple(calls),
         )
         return PutTurn(turn=fitted(turn), accesses=accesses)

@@ -96,16 +96,12 @@ def _first_lines(scope: CutScope, room: int) -> str:
         said = " ".join(line.split())
         if room <= 0:
             break
-        if not any(map(str.isalnum, said)) or _without_marks(said) in known:
+        # The marks of a comment or a string don't count.
+        if not any(map(str.isalnum, said)) or said.strip("\"'/*#!;-<> ") in known:
             continue
         found.append(said[:room])
         room -= len(said) + 1
     return " ".join(found)
-
-
-def _without_marks(line: str) -> str:
-    """Strip the marks of a comment or a string from a line."""
-    return line.strip("\"'/*#!;-<> ")
 
 
 # --- the rows of the text index -------------------------------------------------------------

@@ -164,6 +164,7 @@ def rank(
     ]
     of_file = group_z_scores(paths, own, best_of=_BEST_OF_FILE)
     of_imports = _by_imports(paths, own, imports or {})
+    penalties = {"section": weights.section, "block": weights.block, "text": weights.block}
     tests_wanted = _ABOUT_TESTS.search(question) is not None
     ranked = []
     for i, candidate in enumerate(candidates):
@@ -177,7 +178,7 @@ def rank(
             "imports": weights.imports * of_imports.get(candidate.path, 0.0),
             "near": weights.near if candidate.path in near else 0.0,
             "test": 0.0 if tests_wanted or not is_test(candidate.path) else -weights.test,
-            "kind": -_kind_penalty(candidate.kind, weights),
+            "kind": -penalties.get(candidate.kind, 0.0),
             "named": weights.named * candidate.named,
         }
         ranked.append(
@@ -229,12 +230,6 @@ def mixed(ranked: Sequence[RankedScope]) -> list[RankedScope]:
         seen[path] += 1
         first.append(hit)
     return first + later
-
-
-def _kind_penalty(kind: ScopeKind, weights: ScopeWeights) -> float:
-    if kind == "section":
-        return weights.section
-    return weights.block if kind in ("block", "text") else 0.0
 
 
 def _by_imports(

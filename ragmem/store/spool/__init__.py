@@ -308,13 +308,10 @@ class SpooledStore:
             self._hold(self._store.aclose())
             self._store = None
         self._retry_at = time.monotonic() + self._pause_s
-        self._schedule()
-
-    def _schedule(self) -> None:
         self._cancel_timer()
         if not self._closed:
-            delay_s = max(0.0, self._retry_at - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._start_replay)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._pause_s, self._start_replay)
             self._pause_s = min(2 * self._pause_s, self._patience.longest_retry_s)
 
     def _cancel_timer(self) -> None:
