@@ -375,8 +375,6 @@ class _Unreadable(Exception):
 
 
 class _Session:
-    """One session while it is imported."""
-
     def __init__(
         self, importer: Importer, agent: AgentFiles, found: FoundFile, parser: SessionParser
     ) -> None:

@@ -147,8 +147,6 @@ def _derived_id(namespace: str, name: str) -> str:
 
 
 class _Message(msgspec.Struct):
-    """One message of the model."""
-
     key: str | None
     texts: list[str] = []
     calls: list[str] = []

@@ -434,7 +434,6 @@ class Codebase:
         return self.made > before
 
     def _existing_index(self, project: Project) -> "CodeIndex | None":
-        """Return a project's index, if it exists on disk or is open, and the folder exists."""
         from ragmem.index.database import database_of
 
         known = project.project_id in self._indexes

@@ -206,26 +206,26 @@ def cut_files(
     root: int, paths: Sequence[str], *, most: int, stop: threading.Event
 ) -> Iterator[list[FileRow]]:
     """Yield the rows of these files, in batches, in any order; ends early if `stop` is set."""
+    batches = [paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH)]
     if len(paths) > _MOST_INLINE:
         try:
-            yield from _cut_by_children(root, paths, most, stop)
+            yield from _cut_by_children(root, batches, most, stop)
             return
         except OSError:  # No process can be started: cut here, which takes longer.
             pass
-    for start in range(0, len(paths), _BATCH):
+    for batch in batches:
         if not stop.is_set():
-            batch = paths[start : start + _BATCH]
             yield [row_of(root, path, most) for path in batch if not stop.is_set()]
 
 
 def _cut_by_children(
-    root: int, paths: Sequence[str], max_bytes: int, stop: threading.Event
+    root: int, batches: Sequence[Sequence[str]], max_bytes: int, stop: threading.Event
 ) -> Iterator[list[FileRow]]:
     """Cut files in child processes; a batch that kills a child is tried again, file by file."""
     from multiprocessing.connection import wait
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    waiting = deque(paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH))
+    waiting = deque(batches)
     count = min(cores or 1, _MOST_CHILDREN, len(waiting))
     children = [_Child(root, max_bytes) for _ in range(count)]
     try:

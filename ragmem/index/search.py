@@ -7,8 +7,8 @@ scores are standardised (z-scores among the candidates) and added, as in ragmem/
 
 import math
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import apsw
@@ -154,7 +154,6 @@ def rank(
         by_meaning = any(c.similarity is not None for c in candidates)
         weights = DEFAULT_WEIGHTS if by_meaning else WITHOUT_VECTORS
     vector = weights.foreign_vector if foreign else weights.vector
-    by_text, by_lent, by_told = _by_words(candidates, weights)
     similarity = middle_for_unknown([c.similarity for c in candidates])
     by_vector = z_scores(similarity)
     paths = [c.path for c in candidates]
@@ -167,12 +166,13 @@ def rank(
     penalties = {"section": weights.section, "block": weights.block, "text": weights.block}
     tests_wanted = _ABOUT_TESTS.search(question) is not None
     ranked = []
-    for i, candidate in enumerate(candidates):
+    rows = zip(candidates, _by_words(candidates, weights), by_vector, strict=True)
+    for candidate, (text, lent, told), alike in rows:
         parts = {
-            "text": by_text[i],
-            "vector": vector * by_vector[i],
-            "lent": by_lent[i],
-            "told": by_told[i],
+            "text": text,
+            "vector": vector * alike,
+            "lent": lent,
+            "told": told,
             "held": weights.held * max(0.0, candidate.held - weights.much_held),
             "file": weights.file * of_file[candidate.path],
             "imports": weights.imports * of_imports.get(candidate.path, 0.0),
@@ -189,8 +189,8 @@ def rank(
 
 def _by_words(
     candidates: Sequence[ScopeCandidate], weights: ScopeWeights
-) -> tuple[list[float], list[float], list[float]]:
-    """Return the score of each candidate's own words, and what callers and prose add to it.
+) -> Iterator[tuple[float, float, float]]:
+    """Yield the score of each candidate's own words, and what callers and prose add to it.
 
     Callers lift no candidate above the best one, as scored without the additional weight.
     """
@@ -203,15 +203,16 @@ def _by_words(
     share = 1 - weights.own
     both = [weights.own * by_own(o) + share * by_all(t) for o, t in zip(own, told, strict=True)]
     best = max(both)
-    words, from_callers, from_texts = [], [], []
-    for i, score in enumerate(both):
-        called = max(score, min(score + weights.lent * by_lent[i], best)) - score
-        called += share * (by_all(lent[i]) - by_all(own[i]))
-        named = share * (by_all(told[i]) - by_all(lent[i]))
-        words.append(weights.words * (weights.own * by_own(own[i]) + share * by_all(own[i])))
-        from_callers.append(weights.words * called)
-        from_texts.append(weights.words * named + weights.told * by_told[i])
-    return words, from_callers, from_texts
+    for score, o, n, t, z_lent, z_told in zip(both, own, lent, told, by_lent, by_told, strict=True):
+        words = weights.own * by_own(o) + share * by_all(o)
+        called = max(score, min(score + weights.lent * z_lent, best)) - score
+        called += share * (by_all(n) - by_all(o))
+        named = share * (by_all(t) - by_all(n))
+        yield (
+            weights.words * words,
+            weights.words * called,
+            weights.words * named + weights.told * z_told,
+        )
 
 
 def mixed(ranked: Sequence[RankedScope]) -> list[RankedScope]:
@@ -236,16 +237,15 @@ def _by_imports(
     paths: Sequence[str], scores: Sequence[float], imports: Mapping[str, Collection[str]]
 ) -> dict[str, float]:
     """Return by file the best score in files that it imports or that import it, at least 0."""
-    best: dict[str, float] = {}
+    best: defaultdict[str, float] = defaultdict(float)
     for path, score in zip(paths, scores, strict=True):
-        best[path] = max(score, best.get(path, 0.0))
-    scores_by_path: dict[str, float] = {}
+        best[path] = max(score, best[path])
+    found: defaultdict[str, float] = defaultdict(float)
     for path, imported in imports.items():
-        for other in imported:
-            if other != path:
-                scores_by_path[path] = max(scores_by_path.get(path, 0.0), best.get(other, 0.0))
-                scores_by_path[other] = max(scores_by_path.get(other, 0.0), best.get(path, 0.0))
-    return scores_by_path
+        for other in set(imported) - {path}:
+            found[path] = max(found[path], best[other])
+            found[other] = max(found[other], best[path])
+    return found
 
 
 _MOST_NAMESAKES = 3
@@ -508,12 +508,10 @@ def _rarest_terms(
 ) -> list[tuple[QueryTerm, int]]:
     """Return terms with the numbers of scopes that have them, rarest first, up to the limit."""
     left = max(_LEAST_HITS, int(_SHARE_OF_HITS * count))
-    counted = []
-    for term in asked:
-        if held := connection.execute(
-            "SELECT doc FROM text_terms WHERE term = ?", (term.term,)
-        ).get:
-            counted.append((min(int(held), count), term))
+    doc = "SELECT doc FROM text_terms WHERE term = ?"
+    counted = [
+        (min(held, count), term) for term in asked for held in column(connection, doc, term.term)
+    ]
     chosen: list[tuple[QueryTerm, int]] = []
     for held, term in sorted(counted, key=lambda each: (each[0], each[1].term)):
         left -= held
@@ -593,7 +591,6 @@ def _shares_held(lists: Sequence[_Postings], scopes: Sequence[int]) -> dict[int,
 
 
 def _imports(connection: apsw.Connection, paths: Collection[str]) -> dict[str, list[str]]:
-    """Return the imports among these files."""
     found: dict[str, list[str]] = {}
     # If both ends were constrained, SQLite would look up every pair.
     for path, imported in rows(
