@@ -378,6 +378,14 @@ def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
+def grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    """Return the second items by the first, both in the order in which they come."""
+    found: dict[str, list[T]] = {}
+    for key, item in pairs:
+        found.setdefault(key, []).append(item)
+    return found
+
+
 def join_conditions(*conditions: tuple[object, str]) -> str:
     """Join with AND the conditions that are paired with a true value; TRUE if there are none."""
     return " AND ".join(condition for given, condition in conditions if given) or "TRUE"
@@ -397,9 +405,9 @@ def strongest(references: Iterable[CodeReference]) -> dict[str, ReferenceHow]:
 
 def references_of(found: Iterable[tuple[str, str, ReferenceHow]]) -> list[PutReferences]:
     """Group (turn id, scope id, how) by turn, the strongest references first."""
-    held: dict[str, list[CodeReference]] = {}
-    for turn_id, scope_id, how in found:
-        held.setdefault(turn_id, []).append(CodeReference(scope_id=scope_id, how=how))
+    held = grouped(
+        (turn_id, CodeReference(scope_id=scope_id, how=how)) for turn_id, scope_id, how in found
+    )
     return [
         PutReferences(turn_id=turn_id, references=tuple(sorted(references, key=_strength)))
         for turn_id, references in held.items()
@@ -412,10 +420,7 @@ def oldest_first(pairs: Sequence[tuple[str, str | None]]) -> list[str]:
     `pairs` are ids, each with the id of the memory that superseded it, or None. Otherwise the given
     order is kept; a cycle is cut where it was entered.
     """
-    olds: dict[str, list[str]] = {}
-    for memory_id, by in pairs:
-        if by is not None:
-            olds.setdefault(by, []).append(memory_id)
+    olds = grouped((by, memory_id) for memory_id, by in pairs if by is not None)
     done: dict[str, None] = {}
     begun: set[str] = set()
     for first, _ in pairs:
@@ -571,17 +576,8 @@ async def open_archive(
     """
     timeout_s = max(_PATIENCE_S, config.store.timeout_s)
     if kind == "neo4j":
-        from ragmem.store.neo4j import Neo4jStore
-        from ragmem.store.neo4j_server import LocalNeo4j
-
-        connection = LocalNeo4j(paths, config, environ).connection()
-        return await Neo4jStore.open(
-            connection,
-            timeout_s=timeout_s,
-            say=say,
-            owner=home_owner(paths),
-            everyone=True,
-            fills=fills,
+        return await _open_neo4j(
+            config, paths, environ, timeout_s=timeout_s, say=say, everyone=True, fills=fills
         )
     from ragmem.store.sqlite import SQLiteStore, schema
 
@@ -615,15 +611,8 @@ async def open_store(
     """
     timeout_s = config.store.timeout_s
     if config.store.kind == "neo4j":
-        from ragmem.store.neo4j import Neo4jStore
-        from ragmem.store.neo4j_server import LocalNeo4j
-
-        connection = LocalNeo4j(paths, config, environ).connection()
-        owner = home_owner(paths)
-        opened = await Neo4jStore.open(
-            connection, timeout_s=timeout_s, say=say, owner=owner, brief=brief
-        )
-        return opened, ""
+        graph = await _open_neo4j(config, paths, environ, timeout_s=timeout_s, say=say, brief=brief)
+        return graph, ""
     from ragmem.store.sqlite import SQLiteStore, schema
 
     if existing:
@@ -634,6 +623,16 @@ async def open_store(
         database, locks_dir=locks_dir, timeout_s=timeout_s, owner=owner, everyone=True
     )
     return store, store.notice
+
+
+async def _open_neo4j(
+    config: Config, paths: Paths, environ: Mapping[str, str], **given: Any
+) -> Archive:
+    from ragmem.store.neo4j import Neo4jStore
+    from ragmem.store.neo4j_server import LocalNeo4j
+
+    connection = LocalNeo4j(paths, config, environ).connection()
+    return await Neo4jStore.open(connection, owner=home_owner(paths), **given)
 
 
 # --- owners ---------------------------------------------------------------------------

@@ -227,7 +227,6 @@ def _record_answer(db: Database, write: RecordAnswer) -> None:
 
 
 def _finish_turn(db: Database, write: FinishTurn) -> None:
-    """End a turn, unless it is completed."""
     if _status_of_turn(db, write.turn_id, write.session_id) == "completed":
         return
     row = columns(write)
@@ -273,7 +272,6 @@ def _status_of_turn(db: Database, turn_id: str, session_id: str) -> str:
 
 
 def _put_turn(db: Database, write: PutTurn) -> None:
-    """Put a turn at its own index, with its tool calls and their accesses."""
     row = columns(write.turn)
     held = _stored_turn(db, row)
     if held and turn_stays(write.turn, *held):
@@ -405,7 +403,6 @@ def _may_change(db: Database, memory_id: object) -> bool:
 
 
 def _put_profile(db: Database, write: PutProfile) -> None:
-    """Set a key of the profile, or remove it."""
     row = columns(write)
     at = row.pop("at")
     if write.value is None:
@@ -426,7 +423,6 @@ def _put_owner(db: Database, write: PutOwner) -> None:
 
 
 def _mark_extracted(db: Database, write: MarkExtracted) -> None:
-    """Mark turns as looked through for memories."""
     db.query(
         "UPDATE documents SET to_extract = 0 WHERE to_extract AND level = 0"
         f" AND record_id {AMONG_IDS}",
@@ -435,7 +431,6 @@ def _mark_extracted(db: Database, write: MarkExtracted) -> None:
 
 
 def _put_session_record(db: Database, write: Write) -> None:
-    """Write the one record of its kind that a session has."""
     need_session(db, write.record.session_id)
     table, key = TABLES[type(write.record)]
     db.put(table, columns(write.record), key)

@@ -20,7 +20,7 @@ from ragmem.records import (
     ScopeQuery,
     TurnsQuery,
 )
-from ragmem.store import join_conditions, strongest
+from ragmem.store import grouped, join_conditions, strongest
 from ragmem.store.sqlite.connection import Database, Row, columns, record
 from ragmem.store.sqlite.read import FAMILY
 from ragmem.text import clean
@@ -78,13 +78,12 @@ def code_files(db: Database, project_id: str, paths: Sequence[str] = ()) -> list
     which = "project_id = :id"
     if paths:
         which += " AND path IN (SELECT value FROM json_each(:paths))"
-    scopes: dict[str, list[CodeScope]] = {}
-    for row in db.rows(
+    defined = db.rows(
         f"SELECT * FROM code_scopes WHERE {which} AND defined ORDER BY path, start_line, place",
         id=project_id,
         paths=paths,
-    ):
-        scopes.setdefault(row["path"], []).append(record(CodeScope, row))
+    )
+    scopes = grouped((row["path"], record(CodeScope, row)) for row in defined)
     files = f"SELECT * FROM code_files WHERE {which} ORDER BY path"
     return [
         msgspec.structs.replace(file, scopes=tuple(scopes.get(file.path, ())))

@@ -28,7 +28,7 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store import AHEAD, in_order, join_conditions, oldest_first, put_turn
+from ragmem.store import AHEAD, grouped, in_order, join_conditions, oldest_first, put_turn
 from ragmem.store.sqlite.connection import Database, Row, record, stored_fields
 
 _LAST = (1 << 63) - 1
@@ -241,22 +241,22 @@ def own_turns(db: Database, spans: Sequence[Span]) -> list[PutTurn]:
     )
     rows = (db.rows(of_span, **msgspec.structs.asdict(span)) for span in spans)
     found = _with_calls(db, chain.from_iterable(rows))
-    accesses: dict[str, list[FileAccess]] = {}
-    for row in _accesses(db, [turn.turn_id for turn in found], "a.path, a.access_type"):
-        accesses.setdefault(row["tool_call_id"], []).append(record(FileAccess, row))
+    accesses = grouped(
+        (row["tool_call_id"], record(FileAccess, row))
+        for row in _accesses(db, [turn.turn_id for turn in found], "a.path, a.access_type")
+    )
     return [put_turn(turn, accesses) for turn in found]
 
 
 def _with_calls(db: Database, rows: Iterable[Row]) -> list[Turn]:
     found = [record(Turn, row) for row in rows]
-    calls: dict[str, list[ToolCall]] = {}
-    for call in db.records(
+    of_turns = db.records(
         ToolCall,
         f"SELECT {_CALL} FROM tool_calls AS c WHERE turn_id {AMONG_IDS}"
         ' ORDER BY turn_id, "order", tool_call_id',
         ids=[turn.turn_id for turn in found],
-    ):
-        calls.setdefault(call.turn_id, []).append(call)
+    )
+    calls = grouped((call.turn_id, call) for call in of_turns)
     return [
         msgspec.structs.replace(turn, tool_calls=tuple(calls.get(turn.turn_id, ())))
         for turn in found
@@ -469,12 +469,11 @@ def _memories(db: Database, rest: str, **given: object) -> list[MemoryRecord]:
         FROM memories AS m {rest}
     """
     found = db.records(MemoryRecord, statement, owner=db.access.sees, **given)
-    places: dict[str, list[Evidence]] = {}
-    for row in db.rows(
+    evidence = db.rows(
         f"SELECT * FROM evidence WHERE memory_id {AMONG_IDS} ORDER BY memory_id, position",
         ids=[memory.memory_id for memory in found],
-    ):
-        places.setdefault(row["memory_id"], []).append(record(Evidence, row))
+    )
+    places = grouped((row["memory_id"], record(Evidence, row)) for row in evidence)
     return [
         msgspec.structs.replace(memory, evidence=tuple(places.get(memory.memory_id, ())))
         for memory in found

@@ -17,7 +17,7 @@ import apsw
 
 from ragmem.errors import RagmemError, StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
-from ragmem.files import lock, make_private, sync_folder
+from ragmem.files import lock, make_private, replace_private, sync_folder
 from ragmem.ids import new_id
 from ragmem.store import AHEAD
 from ragmem.store.sqlite import text_index
@@ -78,19 +78,6 @@ def prepare(database: Path, locks_dir: Path) -> bool:
         if (path := _beside(database, suffix)).exists():
             _tighten(path)
     return was_set_up
-
-
-def mark_set_up(database: Path) -> None:
-    """Record that the database was set up."""
-    path = marker(database)
-    if path.exists():
-        return
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(handle, _MARKER_TEXT.encode())
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def exchange(database: Path, new: Path) -> Path:
@@ -176,13 +163,6 @@ class Full(StoreUnavailable):
     """The file system is full; what is stored can be read."""
 
     can_be_read = True
-
-
-def never_changes(database: Path) -> bool:
-    """Whether the file system is read-only, and no log holds a part of the database."""
-    log = _beside(database, "-wal")
-    is_read_only = bool(os.statvfs(database.parent).f_flag & os.ST_RDONLY)
-    return is_read_only and not (log.exists() and log.stat().st_size)
 
 
 def unwritable(database: Path, why: str) -> StoreRefused:
@@ -409,7 +389,7 @@ def open_for_writing(
                     identify(db, new_id())
         failpoint("sqlite.mark")
         if not was_set_up:
-            mark_set_up(database)
+            replace_private(marker(database), _MARKER_TEXT.encode(), sync=True)
         # SQL's horizon(): the latest time that is not from a wrong clock.
         db.create_scalar_function("horizon", lambda *_: iso(db.now + AHEAD), 0)
         db.pragma("synchronous", "FULL")
@@ -471,7 +451,9 @@ def open_alone(database: Path, access: Access, *, timeout_s: float) -> Database:
     Others wait until it is closed. StoreRefused if this version can't read it as it is.
     """
     name, flags = str(database), apsw.SQLITE_OPEN_READWRITE
-    if never_changes(database):
+    log = _beside(database, "-wal")
+    is_read_only = bool(os.statvfs(database.parent).f_flag & os.ST_RDONLY)
+    if is_read_only and not (log.exists() and log.stat().st_size):
         name = f"{database.absolute().as_uri()}?immutable=1"
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     db = Database(name, flags, access)

@@ -22,7 +22,6 @@ from ragmem.records import (
     OF_SESSIONS,
     AddSummary,
     CodeFile,
-    CodeScope,
     DropCodeFiles,
     EmbedderMark,
     MemoryRecord,
@@ -47,7 +46,7 @@ from ragmem.records import (
     utc_now,
     write_decoder,
 )
-from ragmem.store import Archive, batches, fitted, turn_stays
+from ragmem.store import Archive, batches, fitted, grouped, turn_stays
 
 BATCH = 200
 """Approximate number of writes in a batch; with its tool calls a turn is some ten records."""
@@ -122,11 +121,13 @@ async def _code_of(
     with_code = await source.code_projects()
     for project_id in dict.fromkeys([*(each.project_id for each in projects), *with_code]):
         failpoint("transfer.read")
-        lost: dict[str, list[CodeScope]] = {}
         # For a joined project this returns the scopes of the whole family.
-        for found in await source.find_scopes(ScopeQuery(project_ids=(project_id,), limit=_ALL)):
-            if found.project_id == project_id and not found.defined:
-                lost.setdefault(found.path, []).append(found.scope)
+        known = await source.find_scopes(ScopeQuery(project_ids=(project_id,), limit=_ALL))
+        lost = grouped(
+            (each.path, each.scope)
+            for each in known
+            if each.project_id == project_id and not each.defined
+        )
         held = await source.code_files(project_id) if project_id in with_code else []
         writes: list[PutCodeFile | DropCodeFiles]
         if after_turns:
@@ -290,9 +291,7 @@ _ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 async def _held_files(target: Archive, writes: Sequence[PutCodeFile]) -> list[CodeFile]:
-    paths: dict[str, list[str]] = {}
-    for write in writes:
-        paths.setdefault(write.file.project_id, []).append(write.file.path)
+    paths = grouped((write.file.project_id, write.file.path) for write in writes)
     return [
         file
         for project_id, those in paths.items()

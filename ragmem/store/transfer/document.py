@@ -160,9 +160,7 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
 async def document_of(store: Archive, session_id: str) -> SessionDocument:
     """Return a session's document; SessionNotFound if there is none."""
     session = await store.session(session_id)
-    turns: list[TurnDocument] = []
-    for span in await _lineage(store, session):
-        turns += [_turn_document(put) for put in await store.own_turns([span])]
+    turns = await store.own_turns(await _lineage(store, session))
     branches = await store.branches(session_id)
     memories = await memories_of(store, session_id)
     people = {session.owner, *(memory.owner for memory in memories)}
@@ -171,7 +169,7 @@ async def document_of(store: Archive, session_id: str) -> SessionDocument:
     }
     return SessionDocument(
         session=session,
-        turns=tuple(turns),
+        turns=tuple(map(_turn_document, turns)),
         summaries=tuple(reversed(await store.summaries(session_id))),
         memories=memories,
         branches=tuple(
