@@ -112,9 +112,20 @@ _LONG = {
 """Properties of turns `t` and tool calls `c` that may be long."""
 
 
-def _bounded(node: re.Match[str]) -> str:
+_MACRO = re.compile(r"\b(bounded|last_seen|leased)\(((?:[^()]|\([^()]*\))*)\)")
+
+
+def _expanded(macro: re.Match[str]) -> str:
+    name, given = macro.groups()
+    if name == "leased":
+        return f"EXISTS {{ MATCH (l:Lease {{key: {given}}}) WHERE l.until > datetime.realtime() }}"
+    if name == "last_seen":
+        return (
+            f"reduce(last = {given}.turnCount, fork IN nodes(path)[0..-1] | "
+            "CASE WHEN fork.forkedAtIndex < last THEN fork.forkedAtIndex ELSE last END)"
+        )
     # The server itself cuts a text that is too long, and appends a mark.
-    texts = {name: f"{node[1]}.{name}" for name in _LONG[node[1]]}
+    texts = {name: f"{given}.{name}" for name in _LONG[given]}
     return ", ".join(
         f"{name}: CASE WHEN {text} IS :: STRING AND size({text}) > {_MOST_CHARS} "
         f"THEN left({text}, {_MOST_CHARS // 4}) + '\\n… [' + size({text}) + "
@@ -127,10 +138,10 @@ def named_statements(file: str) -> dict[str, str]:
     """Read the statements of a file, by the name in the line `// :name` before each.
 
     `bounded(t)` and `bounded(c)` expand to the long texts of a turn and a tool call, cut if
-    necessary.
+    necessary, `leased(key)` to whether that work is leased, and `last_seen(a)` to the index of the
+    last turn that the session at the start of `path` sees of its ancestor `a`.
     """
-    text = (_FOLDER / file).read_text("utf-8")
-    text = re.sub(r"bounded\(([tc])\)", _bounded, text)
+    text = _MACRO.sub(_expanded, (_FOLDER / file).read_text("utf-8"))
     sections = [section.partition("\n") for section in text.split("\n// :")[1:]]
     return {name.split()[0]: body.strip().rstrip(";") for name, _, body in sections}
 

@@ -273,15 +273,11 @@ RETURN collect(s{
 
 // :lineage
 MATCH path = (:ConversationSession {sessionId: $sessionId})<-[:HAS_BRANCH*0..]-(a:ConversationSession)
-RETURN a.sessionId AS sessionId,
-       reduce(last = a.turnCount, fork IN nodes(path)[0..-1] |
-         CASE WHEN fork.forkedAtIndex < last THEN fork.forkedAtIndex ELSE last END) AS last;
+RETURN a.sessionId AS sessionId, last_seen(a) AS last;
 
 // :choose_turns
 MATCH path = (:ConversationSession {sessionId: $sessionId})<-[:HAS_BRANCH*0..]-(a:ConversationSession)
-WITH a.sessionId AS sessionId,
-     reduce(last = a.turnCount, fork IN nodes(path)[0..-1] |
-       CASE WHEN fork.forkedAtIndex < last THEN fork.forkedAtIndex ELSE last END) AS last
+WITH a.sessionId AS sessionId, last_seen(a) AS last
 WITH collect({sessionId: sessionId, last: CASE WHEN $last < last THEN $last ELSE last END}) AS spans
 CALL (spans) {
   UNWIND spans AS span

@@ -168,7 +168,6 @@ class Batch:
         await belonging.link_written(self.tx, writes, self._projects)
 
     async def _put_turns(self, puts: Sequence[PutTurn]) -> None:
-        """Put turns at their own indexes."""
         held = await self._lock_all({put.turn.session_id for put in puts})
         turn_ids = [put.turn.turn_id for put in puts]
         places = await self.tx.found(STATEMENTS["places"], ids=turn_ids)
@@ -269,7 +268,6 @@ class Batch:
     async def _fork_properties(
         self, parent_id: str, forked_at_index: int | None
     ) -> shapes.Properties:
-        """Return the properties that a new fork takes from its parent."""
         # Its whole lineage is locked: a turn of any of them may just be ending.
         for span in await lineage(self.tx, parent_id):
             await self.lock(str(span["sessionId"]))
