@@ -93,12 +93,63 @@ from ragmem.text import clean, clip_bytes
 
 T = TypeVar("T")
 
+MOST_FOUND = 20
 AHEAD = timedelta(minutes=5)
 """A time further in the future comes from a wrong clock, and does not count as the newest."""
 
 
-class RecallStore(Protocol):
-    """Search by words and by meaning, and the work that is still to be done."""
+class Store(CodeStore, Protocol):
+    """Conversations, and everything else that a memory needs; see the module's docstring."""
+
+    async def store_id(self) -> str:
+        """Return the store's own random id; empty where it has none and can't keep one."""
+
+    async def find_sessions(self, reference: str, *, mine: bool = False) -> list[Session]:
+        """Find the newest `MOST_FOUND` sessions by id, the end of it, or their casefolded title.
+
+        With `mine`, only sessions of the owner that the store was opened for.
+        """
+
+    async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
+        """Return file accesses of the newest turns, up to this many characters; newest first."""
+
+    async def find_tool_call(self, session_id: str, reference: str) -> ToolCall | None:
+        """Return the newest call of a session whose id, without dashes, ends with the reference."""
+
+    async def summaries(
+        self,
+        session_id: str,
+        *,
+        level: int | None = None,
+        not_rolled_up: bool = False,
+        limit: int | None = None,
+    ) -> list[Summary]:
+        """Return summaries, newest first; with `not_rolled_up`, those that no higher one covers."""
+
+    async def raw_history_chars(self, session_id: str) -> int:
+        """Count the characters of completed turns that no level-1 summary covers."""
+
+    async def attach(self, session_id: str, owner_id: str) -> list[str]:
+        """Register this process on the session; return the other live owners' ids.
+
+        Turns left `running` by owners that are no longer alive become `interrupted`. An owner is
+        alive while its process is (SQLite: a file lock, freed by the kernel) or while its lease
+        holds (Neo4j: 30 s on the server's clock).
+        """
+
+    async def heartbeat(self, owner_id: str) -> None:
+        """Renew the lease; to be called every 10 s (a no-op where the kernel does it)."""
+
+    async def detach(self, owner_id: str) -> None:
+        """Give up every session of this owner; its running turns become interrupted."""
+
+    async def info(self) -> StoreInfo:
+        """Return the store's kind, location, version and counts."""
+
+    async def aclose(self) -> None:
+        """Release everything; safe to call twice."""
+
+    # --- search by words and by meaning, and the work that is still to be done --------
 
     async def search(self, query: SearchQuery) -> list[Candidate]:
         """Return the best by text, the best by vector, and neighbours of turns, unordered.
@@ -147,9 +198,7 @@ class RecallStore(Protocol):
     async def forget_attempts(self, session_id: str, item: str = "") -> None:
         """Let one item of a session be tried again, or all of them."""
 
-
-class MemoryStore(Protocol):
-    """Memories, the profile, owners."""
+    # --- memories, the profile, owners -------------------------------------------------
 
     async def memories_revision(self) -> int:
         """Return a number that goes up by one with each `apply` that changes memories or vectors.
@@ -157,8 +206,8 @@ class MemoryStore(Protocol):
         So a writer can tell whether others have written too.
         """
 
-    async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
-        """Find memories whose id, without dashes, is or ends with the reference; newest first."""
+    async def find_memories(self, reference: str) -> list[MemoryRecord]:
+        """Find at most `MOST_FOUND` memories by the end of an id without dashes; newest first."""
 
     async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
         """Return all that this memory superseded, directly or through others; newest first."""
@@ -176,60 +225,6 @@ class MemoryStore(Protocol):
 
     async def profile(self) -> Profile:
         """Return the owner's profile; empty before anything was said."""
-
-
-class Store(RecallStore, MemoryStore, CodeStore, Protocol):
-    """Conversations, and everything else that a memory needs; see the module's docstring."""
-
-    async def store_id(self) -> str:
-        """Return the store's own random id; empty where it has none and can't keep one."""
-
-    async def find_sessions(
-        self, reference: str, *, limit: int = 20, mine: bool = False
-    ) -> list[Session]:
-        """Find sessions by their id, the end of it, or their casefolded title.
-
-        With `mine`, only sessions of the owner that the store was opened for.
-        """
-
-    async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
-        """Return file accesses of the newest turns, up to this many characters; newest first."""
-
-    async def find_tool_call(self, session_id: str, reference: str) -> ToolCall | None:
-        """Return the newest call of a session whose id, without dashes, ends with the reference."""
-
-    async def summaries(
-        self,
-        session_id: str,
-        *,
-        level: int | None = None,
-        not_rolled_up: bool = False,
-        limit: int | None = None,
-    ) -> list[Summary]:
-        """Return summaries, newest first; with `not_rolled_up`, those that no higher one covers."""
-
-    async def raw_history_chars(self, session_id: str) -> int:
-        """Count the characters of completed turns that no level-1 summary covers."""
-
-    async def attach(self, session_id: str, owner_id: str) -> list[str]:
-        """Register this process on the session; return the other live owners' ids.
-
-        Turns left `running` by owners that are no longer alive become `interrupted`. An owner is
-        alive while its process is (SQLite: a file lock, freed by the kernel) or while its lease
-        holds (Neo4j: 30 s on the server's clock).
-        """
-
-    async def heartbeat(self, owner_id: str) -> None:
-        """Renew the lease; to be called every 10 s (a no-op where the kernel does it)."""
-
-    async def detach(self, owner_id: str) -> None:
-        """Give up every session of this owner; its running turns become interrupted."""
-
-    async def info(self) -> StoreInfo:
-        """Return the store's kind, location, version and counts."""
-
-    async def aclose(self) -> None:
-        """Release everything; safe to call twice."""
 
 
 class Archive(Store, Protocol):

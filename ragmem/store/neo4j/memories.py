@@ -16,7 +16,7 @@ from ragmem.records import (
     PutOwner,
     PutProfile,
 )
-from ragmem.store import anothers, in_order, join_conditions, oldest_first, stored
+from ragmem.store import MOST_FOUND, anothers, in_order, join_conditions, oldest_first, stored
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.gateway import Row, Transaction, from_text, named_statements
@@ -346,12 +346,12 @@ async def memories_by_id(tx: Transaction, ids: Sequence[str]) -> list[MemoryReco
     return in_order(await _read(tx, STATEMENTS["by_id"], given), ids)
 
 
-async def find_memories(tx: Transaction, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
+async def find_memories(tx: Transaction, reference: str) -> list[MemoryRecord]:
     """Find memories whose id, without dashes, is or ends with the reference; newest first."""
     tail = clean(reference).replace("-", "")
     if not tail:
         return []
-    given: Properties = {"reference": tail, "limit": limit, "owner": tx.sees}
+    given: Properties = {"reference": tail, "limit": MOST_FOUND, "owner": tx.sees}
     return _newest_first(await _read(tx, STATEMENTS["by_reference"], given))
 
 

@@ -18,7 +18,7 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store import AHEAD, forked, in_order, in_use, join_conditions, put_turn
+from ragmem.store import AHEAD, MOST_FOUND, forked, in_order, in_use, join_conditions, put_turn
 from ragmem.store.neo4j import code, memories, shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL, index_turns
 from ragmem.store.neo4j.gateway import (
@@ -66,9 +66,7 @@ async def sessions(tx: Transaction, query: SessionQuery) -> list[Session]:
     return found
 
 
-async def find_sessions(
-    tx: Transaction, reference: str, *, limit: int = 20, mine: bool = False
-) -> list[Session]:
+async def find_sessions(tx: Transaction, reference: str, *, mine: bool = False) -> list[Session]:
     """Find sessions by their id, the end of it, or their casefolded title."""
     if not reference:
         return []
@@ -76,10 +74,8 @@ async def find_sessions(
         (True, "(s.sessionId ENDS WITH $reference OR s.titleFolded = $folded)"),
         (mine and tx.owner, "s.owner = $owner"),
     )
-    folded = shapes.title_key(reference)
-    return await _sessions(
-        tx, conditions, limit=limit, owner=tx.owner, reference=reference, folded=folded
-    )
+    given = {"reference": reference, "folded": shapes.title_key(reference), "owner": tx.owner}
+    return await _sessions(tx, conditions, limit=MOST_FOUND, **given)
 
 
 async def turns(tx: Transaction, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:

@@ -28,7 +28,15 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store import AHEAD, grouped, in_order, join_conditions, oldest_first, put_turn
+from ragmem.store import (
+    AHEAD,
+    MOST_FOUND,
+    grouped,
+    in_order,
+    join_conditions,
+    oldest_first,
+    put_turn,
+)
 from ragmem.store.sqlite.connection import Database, Row, record, stored_fields
 
 _LAST = (1 << 63) - 1
@@ -169,9 +177,7 @@ def sessions(db: Database, query: SessionQuery) -> list[Session]:
     return found
 
 
-def find_sessions(
-    db: Database, reference: str, *, limit: int = 20, mine: bool = False
-) -> list[Session]:
+def find_sessions(db: Database, reference: str, *, mine: bool = False) -> list[Session]:
     """Find sessions by the end of their id, or their title; with `mine` only the owner's own."""
     if not reference:
         return []
@@ -179,9 +185,8 @@ def find_sessions(
         WHERE (substr(s.session_id, -length(:reference)) = :reference OR s.title_key = :key)
         AND (:owner = '' OR s.owner = :owner) {_NEWEST}
     """
-    owner = db.access.sees if mine else ""
-    given = {"reference": reference, "key": reference.casefold(), "limit": limit, "owner": owner}
-    return _sessions(db, where, **given)
+    owner, key = db.access.sees if mine else "", reference.casefold()
+    return _sessions(db, where, reference=reference, key=key, limit=MOST_FOUND, owner=owner)
 
 
 def sessions_by_id(db: Database, ids: Sequence[str]) -> list[Session]:
@@ -442,14 +447,14 @@ def memories_by_id(db: Database, ids: Sequence[str]) -> list[MemoryRecord]:
     )
 
 
-def find_memories(db: Database, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
+def find_memories(db: Database, reference: str) -> list[MemoryRecord]:
     """Find memories whose id is, or ends with, the reference."""
     tail = reference.replace("-", "")
     where = f"""
         WHERE :tail <> '' AND substr(replace(m.memory_id, '-', ''), -length(:tail)) = :tail
-        AND {SEEN} {_NEWEST_MEMORY} LIMIT :limit
+        AND {SEEN} {_NEWEST_MEMORY} LIMIT {MOST_FOUND}
     """
-    return _memories(db, where, tail=tail, limit=limit)
+    return _memories(db, where, tail=tail)
 
 
 def superseded_by(db: Database, memory_id: str) -> list[MemoryRecord]:
