@@ -328,7 +328,8 @@ class SQLiteStore:
             try:
                 went = self._transaction(db, lambda: work(db))
                 then(db)
-                repair.drop_copies(self._database)
+                for backup in schema.daily_copies(self._database):
+                    backup.unlink(missing_ok=True)  # it holds what was just deleted
                 return went, repair.rewrite(db)
             finally:
                 db.pragma("secure_delete", schema.OVERWRITES)

@@ -134,10 +134,6 @@ def find_scopes(db: Database, query: ScopeQuery) -> list[FoundScope]:
     ]
 
 
-_IS_REFERENCED = "EXISTS (SELECT 1 FROM code_references AS r WHERE r.scope = code_scopes.scope)"
-"""Whether a turn refers to the scope."""
-
-
 def put_file(db: Database, write: PutCodeFile) -> None:
     """Replace a file's scopes and imports; unchanged scopes are not written again."""
     file = msgspec.structs.replace(write.file, imports=tuple(dict.fromkeys(write.file.imports)))
@@ -178,8 +174,9 @@ def _undefine(db: Database, scopes: Iterable[int]) -> None:
 
 
 def _delete_unused(db: Database, scope: int) -> None:
-    unknown = f"scope = :scope AND NOT defined AND NOT {_IS_REFERENCED}"
-    db.query(f"DELETE FROM code_scopes WHERE {unknown}", scope=scope)
+    referring = "SELECT 1 FROM code_references AS r WHERE r.scope = code_scopes.scope"
+    unused = f"scope = :scope AND NOT defined AND NOT EXISTS ({referring})"
+    db.query(f"DELETE FROM code_scopes WHERE {unused}", scope=scope)
 
 
 # --- turns ------------------------------------------------------------------------------

@@ -342,16 +342,6 @@ def has_log(database: Path) -> bool:
         return False
 
 
-def choose_journal(connection: apsw.Connection) -> None:
-    """Use a write-ahead log if that is possible, else a rollback journal."""
-    try:
-        connection.pragma("journal_mode", "wal")
-    except _NO_SHARED_MEMORY:
-        if connection.system_errno in _TEMPORARY:
-            raise
-        connection.pragma("journal_mode", "delete")
-
-
 # --- the schema -------------------------------------------------------------------------
 
 
@@ -496,7 +486,12 @@ def version_of(db: Database, database: Path) -> int:
 
 def _migrate(db: Database, database: Path) -> None:
     if version_of(db, database) == 0:
-        choose_journal(db)
+        try:
+            db.pragma("journal_mode", "wal")
+        except _NO_SHARED_MEMORY:
+            if db.system_errno in _TEMPORARY:
+                raise
+            db.pragma("journal_mode", "delete")
     for number, name, sql in migrations():
         with transaction(db):
             failpoint("sqlite.migrate")
