@@ -43,11 +43,6 @@ WITH s
 ORDER BY s.startTime, s.sessionId
 RETURN collect(s.sessionId) AS found;
 
-// :live_owners
-MATCH (o:Process)-[:ATTACHED_TO]->(:ConversationSession {sessionId: $sessionId})
-WHERE o.leaseUntil > datetime.realtime()
-RETURN collect(o.ownerId) AS found;
-
 // :delete_files_of
 MATCH (t:ConversationTurn {sessionId: $sessionId})-[:ACCESSED]->(f:File)
 WITH DISTINCT f
@@ -55,21 +50,6 @@ WHERE NOT EXISTS {
   MATCH (f)<-[:ACCESSED]-(other:ConversationTurn) WHERE other.sessionId <> $sessionId
 } AND f.hash IS NULL AND NOT EXISTS { (f)<-[:IMPORTS]-() }
 DETACH DELETE f;
-
-// :delete_tool_calls_of
-MATCH (:ConversationTurn {sessionId: $sessionId})-[:HAS_TOOL_CALL]->(c:ToolCall)
-DETACH DELETE c
-RETURN count(c) AS gone;
-
-// :delete_turns_of
-MATCH (t:ConversationTurn {sessionId: $sessionId})
-DETACH DELETE t
-RETURN count(t) AS gone;
-
-// :delete_summaries_of
-MATCH (m:ConversationSummary {sessionId: $sessionId})
-DETACH DELETE m
-RETURN count(m) AS gone;
 
 // :delete_entries_of
 MATCH (e:SearchEntry {sessionId: $sessionId})
@@ -88,8 +68,3 @@ RETURN collect(DISTINCT t.uuid) AS found;
 // :records_of
 MATCH (e:SearchEntry {sessionId: $sessionId})
 RETURN [$sessionId] + collect(e.recordId) AS found;
-
-// :delete_session
-MATCH (s:ConversationSession {sessionId: $sessionId})
-DETACH DELETE s
-RETURN count(s) AS gone;

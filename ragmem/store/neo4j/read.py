@@ -273,7 +273,7 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     await Batch(tx).lock(session_id)
     if forks := await branches(tx, session_id):
         raise forked(session_id, forks[0].session_id)
-    if await tx.found(ARCHIVE["live_owners"], sessionId=session_id):
+    if await tx.run(STATEMENTS["other_owners"], sessionId=session_id, ownerId=""):
         raise in_use(session_id)
     await tx.run(ARCHIVE["delete_files_of"], sessionId=session_id)
     ids = await tx.found(ARCHIVE["records_of"], sessionId=session_id)
@@ -284,16 +284,16 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     await tx.run(ARCHIVE["delete_entries_of"], sessionId=session_id)
     covered = await tx.found(ARCHIVE["covered_elsewhere"], sessionId=session_id)
     gone = {"memories": await memories.forget_session(tx, session_id)}
-    for shape in shapes.OF_A_SESSION:
-        found = f"MATCH (n:{shape.label} {{sessionId: $sessionId}}) DETACH DELETE n"
-        await tx.run(found, sessionId=session_id)
-    for kind, statement in (
-        ("tool_calls", "delete_tool_calls_of"),
-        ("turns", "delete_turns_of"),
-        ("summaries", "delete_summaries_of"),
-        ("sessions", "delete_session"),
+    of_session = "{sessionId: $sessionId}"
+    for kind, which in (
+        *((each.label, f"(n:{each.label} {of_session})") for each in shapes.OF_A_SESSION),
+        ("tool_calls", f"(:ConversationTurn {of_session})-[:HAS_TOOL_CALL]->(n:ToolCall)"),
+        ("turns", f"(n:ConversationTurn {of_session})"),
+        ("summaries", f"(n:ConversationSummary {of_session})"),
+        ("sessions", f"(n:ConversationSession {of_session})"),
     ):
-        [row] = await tx.run(ARCHIVE[statement], sessionId=session_id)
+        delete = f"MATCH {which} DETACH DELETE n RETURN count(n) AS gone"
+        [row] = await tx.run(delete, sessionId=session_id)
         gone[kind] = int(row["gone"])
     await code.forget_scopes(tx, scopes)
     # Turns of its parents that this session, a fork, had summarized need a summary again.

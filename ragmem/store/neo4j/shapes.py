@@ -18,7 +18,6 @@ import msgspec
 from ragmem.records import (
     OF_SESSIONS,
     Attempts,
-    BeginTurn,
     CodeScope,
     Evidence,
     FileAccess,
@@ -197,13 +196,6 @@ def turn_properties(turn: Turn) -> Properties:
     }
 
 
-def begun_turn_properties(write: BeginTurn) -> Properties:
-    """Return the properties of a turn that starts; its index is assigned by the store."""
-    found = turn_properties(Turn(**msgspec.structs.asdict(write)))
-    del found["turnIndex"]
-    return found
-
-
 def finished_turn_properties(write: FinishTurn) -> Properties:
     """Return the properties that the end of a turn sets, except the model."""
     found = properties(write, Turn) | _token_count(write.usage) | {"ownerId": None}
@@ -226,34 +218,6 @@ def to_turn(node: Row) -> Turn:
 def tool_call_properties(call: ToolCall) -> Properties:
     """Return a tool call's properties; its order is on the relationship."""
     return properties(call) | {"resultSizeBytes": len(clean(call.result).encode())}
-
-
-def access_properties(access: FileAccess) -> Properties:
-    """Return the properties of one access; turn and order come from its tool call."""
-    return properties(access) | {"path": path_key(access.path)}
-
-
-def summary_row(summary: Summary) -> Properties:
-    """Return the row of a summary for an UNWIND; what it covers are its relationships."""
-    return {
-        "summaryId": summary.summary_id,
-        "sessionId": summary.session_id,
-        "level": summary.level,
-        "properties": properties(summary) | {"charCount": len(clean(summary.text))},
-    }
-
-
-def cover_rows(summary: Summary) -> list[Properties]:
-    """Return the rows of what a summary covers, in order."""
-    return [
-        {
-            "summaryId": summary.summary_id,
-            "id": covered,
-            "level": summary.level,
-            "order": order,
-        }
-        for order, covered in enumerate(summary.covers)
-    ]
 
 
 # --- nodes and relationships ------------------------------------------------------------
@@ -383,9 +347,7 @@ SHAPES = (
         "whole: version termsVersion sequence epoch memoriesRevision dimension",
         called="a mark of the schema",
     ),
-    _shape(
-        "Owner", "ownerId", Owner, called="an owner",
-    ),
+    _shape("Owner", "ownerId", Owner, called="an owner"),
     _shape("Project", "projectId", Project, called="a project"),
     _shape(
         "ConversationSession", "sessionId", Session,
@@ -430,13 +392,8 @@ SHAPES = (
         "Scope", "scopeId", CodeScope, "text: nameKey qualifiedKey tailKey projectId path",
         called="a scope", whole=True, needs="nameKey qualifiedKey tailKey projectId path",
     ),
-    _shape(
-        "Attempt", "item", Attempts,
-        called="a count of attempts",
-    ),
-    _shape(
-        "CodeProject", "projectId", more="text: projectId", called="a project with code",
-    ),
+    _shape("Attempt", "item", Attempts, called="a count of attempts"),
+    _shape("CodeProject", "projectId", more="text: projectId", called="a project with code"),
     _shape("HAS_TURN", "index", more="whole: index"),
     _shape("HAS_TOOL_CALL", "order", more="whole: order"),
     _shape(

@@ -5,6 +5,8 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
+from msgspec.structs import asdict
+
 from ragmem.errors import SessionNotFound
 from ragmem.ids import short_id
 from ragmem.records import (
@@ -299,11 +301,13 @@ class Batch:
 
     async def _begin_turn(self, write: BeginTurn) -> None:
         await self.lock(write.session_id)
+        properties = shapes.turn_properties(Turn(**asdict(write)))
+        del properties["turnIndex"]  # the statement assigns it
         [row] = await self._run(
             "begin_turn",
             sessionId=write.session_id,
             turnId=write.turn_id,
-            properties=shapes.begun_turn_properties(write),
+            properties=properties,
             at=write.started_at,
             horizon=self._horizon,
         )
@@ -312,7 +316,10 @@ class Batch:
     async def _record_tool_call(self, write: RecordToolCall) -> None:
         call = write.call
         # Sorted by path, so that two turns that touch the same files lock them in the same order.
-        accesses = sorted(write.accesses, key=lambda access: access.path)
+        accesses = [
+            shapes.properties(access) | {"path": shapes.path_key(access.path)}
+            for access in sorted(write.accesses, key=lambda access: access.path)
+        ]
         rows = await self._run(
             "record_tool_call",
             sessionId=write.session_id,
@@ -320,7 +327,7 @@ class Batch:
             toolCallId=call.tool_call_id,
             order=call.order,
             properties=shapes.tool_call_properties(call),
-            accesses=[shapes.access_properties(access) for access in accesses],
+            accesses=accesses,
         )
         if not rows:
             raise not_found("turn", call.turn_id)
@@ -382,9 +389,16 @@ class Batch:
             stays = summary.summary_id in made or (known is not None and not known.extractive)
             if not (summary.extractive and stays):
                 kept[summary.summary_id] = summary
-        await self._run(
-            "add_summaries", summaries=[shapes.summary_row(each) for each in kept.values()]
-        )
+        rows: list[shapes.Properties] = [
+            {
+                "summaryId": each.summary_id,
+                "sessionId": each.session_id,
+                "level": each.level,
+                "properties": shapes.properties(each) | {"charCount": each.char_count},
+            }
+            for each in kept.values()
+        ]
+        await self._run("add_summaries", summaries=rows)
         await write_summaries(self.tx, list(kept.values()), projects)
         await self._link_summaries(summaries)
         await self.tx.run(RECALL["summary_is_made"], ids=list(kept))
@@ -397,7 +411,11 @@ class Batch:
         ):
             if not chosen:
                 continue
-            covers = [row for summary in chosen for row in shapes.cover_rows(summary)]
+            covers: list[shapes.Properties] = [
+                {"summaryId": each.summary_id, "id": id_, "level": each.level, "order": order}
+                for each in chosen
+                for order, id_ in enumerate(each.covers)
+            ]
             found = set(await self.tx.found(STATEMENTS[statement], covers=covers))
             for summary in chosen:
                 for each in summary.covers:
