@@ -6,7 +6,7 @@ get through in between. Files that could not be written stay marked.
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
 
 import apsw
@@ -51,6 +51,8 @@ class MirrorBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 def next_batch(connection: apsw.Connection, project_id: str) -> MirrorBatch:
     """Return the next files that the store lacks; empty if there are none."""
+    of_file = f"SELECT {SCOPE_COLUMNS} FROM scopes WHERE file = ?"
+    of_file += " ORDER BY start_line, end_line, scope"
     if marked := rows(
         connection,
         "SELECT file, to_mirror, path, language, hash FROM files WHERE to_mirror"
@@ -63,7 +65,9 @@ def next_batch(connection: apsw.Connection, project_id: str) -> MirrorBatch:
                 path=path,
                 language=language,
                 hash=digest,
-                scopes=tuple(_scopes_of(connection, file)),
+                scopes=tuple(
+                    _without_value(code_scope(row)) for row in rows(connection, of_file, file)
+                ),
                 imports=tuple(imports_of(connection, file)),
             )
             for file, _, path, language, digest in marked
@@ -81,13 +85,6 @@ def mark_mirrored(connection: apsw.Connection, batch: MirrorBatch) -> None:
     connection.executemany("DELETE FROM gone WHERE path = ?", [(path,) for path in batch.gone])
     if batch.marks:
         connection.execute("UPDATE state SET told_file = ?", (batch.marks[-1][0],))
-
-
-def _scopes_of(connection: apsw.Connection, file: int) -> Iterator[CodeScope]:
-    """Yield a file's scopes, in the order of their first lines."""
-    of_file = f"SELECT {SCOPE_COLUMNS} FROM scopes WHERE file = ?"
-    for row in rows(connection, f"{of_file} ORDER BY start_line, end_line, scope", file):
-        yield _without_value(code_scope(row))
 
 
 def _without_value(scope: CodeScope) -> CodeScope:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import apsw
 
@@ -75,7 +75,7 @@ def waiting_count(connection: apsw.Connection) -> int:
 
 def use_embedder(connection: apsw.Connection, model_id: str, dimension: int) -> None:
     """If the embedder has changed, delete all vectors and queue all texts again."""
-    if _mark(connection) == _Mark(model_id, dimension):
+    if _mark(connection) == (model_id, dimension):
         return
     connection.execute("DELETE FROM vectors")
     connection.execute("UPDATE to_embed SET waits = 1 WHERE NOT waits")
@@ -117,13 +117,8 @@ def prune(connection: apsw.Connection) -> None:
     )
 
 
-class _Mark(NamedTuple):
-    model_id: str
-    dimension: int
-
-
-def _mark(connection: apsw.Connection) -> _Mark:
-    return _Mark(*connection.execute("SELECT model_id, dimension FROM state").get or ("", 0))
+def _mark(connection: apsw.Connection) -> tuple[str, int]:
+    return connection.execute("SELECT model_id, dimension FROM state").get or ("", 0)
 
 
 # --- in memory ------------------------------------------------------------------------------
@@ -146,8 +141,8 @@ class ScopeVectors:
         """Return scopes' row ids, sorted, and cosine similarities; none for another model."""
         import numpy as np
 
-        mark = _mark(connection)
-        if not vector or mark.model_id != model_id or len(vector) != 4 * mark.dimension:
+        known, dimension = _mark(connection)
+        if not vector or known != model_id or len(vector) != 4 * dimension:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         born, epoch = connection.execute("SELECT born, epoch FROM state").get
         with self._lock:
@@ -155,7 +150,7 @@ class ScopeVectors:
                 self._scopes, self._places = _places(connection)
                 self._epoch = epoch
             read = partial(_vectors_after, connection)
-            parts = self._cache.similarities("", Version(*mark, born), vector, read)
+            parts = self._cache.similarities("", Version(known, dimension, born), vector, read)
             found = Similarities.joined(list(parts))
             return self._scopes, found.best[np.searchsorted(found.records, self._places)]
 

@@ -253,13 +253,8 @@ async def changed_with(
         limit=max(0, limit),
     )
     return [
-        ChangedTogether(
-            path=other,
-            turn_count=turns,
-            session_count=sessions,
-            last_at=from_text(last),
-        )
-        for other, turns, sessions, last in found
+        ChangedTogether(path=other, turn_count=turns, session_count=sessions, last_at=from_text(at))
+        for other, turns, sessions, at in found
     ]
 
 

@@ -104,11 +104,6 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
     return stream
 
 
-def is_final(write: PutCodeFile) -> bool:
-    """Whether the write puts the file as it is, without scopes that it has lost."""
-    return write.file.hash != ""
-
-
 async def _code_of(
     source: Archive, projects: Sequence[Project], batch: int, *, after_turns: bool
 ) -> AsyncIterator[Sequence[PutCodeFile | DropCodeFiles]]:
@@ -378,10 +373,7 @@ _MOVED: dict[type[Write], _Moved] = {
         lambda ours, theirs: ours.name != theirs.name and theirs.at > ours.at,
     ),
     **{
-        each.put: _Moved(
-            each.table, each.words, "session_id",
-            later=_later_by(each.changed_at),
-        )
+        each.put: _Moved(each.table, each.words, "session_id", later=_later_by(each.changed_at))
         for each in OF_SESSIONS
     },
     PutCodeFile: _Moved("code_files", "file", "path project_id", _held_files),
@@ -572,7 +564,7 @@ async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> C
             ):
                 continue  # not copied: the target has another embedder, or another text
             if isinstance(write, DropCodeFiles) or (
-                isinstance(write, PutCodeFile) and not is_final(write)
+                isinstance(write, PutCodeFile) and not write.file.hash
             ):
                 continue  # no final state, but a step on the way to it
             held = there.get(key_of(write))
