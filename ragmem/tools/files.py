@@ -5,7 +5,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from ragmem.messages import Json
 from ragmem.own_tools import READ_FILE
@@ -146,10 +146,6 @@ class _Editing(AgentTool):
         self._permissions = permissions
         self._seen = seen
         self._preimages = preimages
-
-    def title(self, params: Any) -> str:
-        """Return the file."""
-        return str(params.path)
 
     def _target(self, path: str) -> tuple[Target, str]:
         target = self._permissions.writable(path)

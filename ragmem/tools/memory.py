@@ -196,10 +196,6 @@ class Remember(_OverMemory):
         reason: Annotated[str, arg("Why it will matter in later sessions.", 500)] = ""
         ttl: Annotated[str | None, arg("How long it stays true, such as 1h, 7d or 2w.")] = None
 
-    def title(self, params: Params) -> str:
-        """Return the memory's text."""
-        return params.content
-
     async def run(self, params: Params) -> ToolOutput:
         """Store the memory; raises ToolFailure with the reason if it is refused."""
         session, cwd = self._session, Path(self._session.cwd)
@@ -355,10 +351,6 @@ class RecallResult(AgentTool):
     def __init__(self, find: FindCall) -> None:
         self._find = find
 
-    def title(self, params: Params) -> str:
-        """Return the id."""
-        return params.id
-
     async def run(self, params: Params) -> ToolOutput:
         """Return part of the stored result, with the call that it belongs to and its length."""
         call = await self._find(params.id)
@@ -419,10 +411,6 @@ class BrainSearch(AgentTool):
         self._session = session
         self._scope: ScopeName = scope
         self._show = show
-
-    def title(self, params: Params) -> str:
-        """Return the query."""
-        return params.query
 
     async def run(self, params: Params) -> ToolOutput:
         """Return code and memories in one list, best first, each hit labelled."""

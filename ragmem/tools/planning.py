@@ -122,10 +122,6 @@ class PresentPlan(AgentTool):
         self._memory = memory
         self._session = session
 
-    def title(self, params: Params) -> str:
-        """Return the decision to be made."""
-        return params.decision
-
     def standing(self) -> str:
         """Explain plan mode for the beginning of a turn; empty in other modes."""
         if self._mode.value != "plan":

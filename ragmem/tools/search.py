@@ -353,10 +353,6 @@ class ListDirectory(Looking):
     class Params(Arguments, frozen=True):
         path: Annotated[str, arg("The folder.")] = "."
 
-    def title(self, params: Params) -> str:
-        """Return the folder."""
-        return params.path
-
     async def run(self, params: Params) -> ToolOutput:
         """Return one entry per line."""
         return await self.look(params.path, self._list)

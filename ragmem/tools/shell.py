@@ -29,6 +29,7 @@ from ragmem.text import clean, counted, first_line, one_line, plain
 from ragmem.tools import subprocess_guard
 from ragmem.tools.base import (
     ENDED,
+    RUNNING,
     AgentTool,
     Arguments,
     OutputSoFar,
@@ -37,7 +38,6 @@ from ragmem.tools.base import (
     ToolOutput,
     arg,
     interruptible,
-    teller,
 )
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.workspace import Workspace
@@ -185,7 +185,7 @@ class RunCommand(AgentTool):
             job = await self._commands.jobs.start(command, self._workspace, sandbox)
             return as_result(job, alone if sandbox else "")
         timeout = params.timeout or self._commands.timeout_s
-        output = CommandOutput(self._outputs, teller())
+        output = CommandOutput(self._outputs, RUNNING.get().tell)
         ended: list[Ended] = []
         try:
             await interruptible(
