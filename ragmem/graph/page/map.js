@@ -511,8 +511,7 @@ function hover(where, event) {
 // A node opens its details; a cluster is expanded.
 function choose(item) {
   if (nodes.has(item.id)) return go("map", item.id);
-  if (map.opened.delete(item.id)) return refreshMap();
-  map.opened.add(item.id);
+  if (!map.opened.delete(item.id)) map.opened.add(item.id);
   refreshMap();
 }
 
@@ -568,17 +567,16 @@ function drawMap(view) {
       el("option", { value, selected: value === state.group ? "" : null }, name),
     ),
   );
-  const button = (words, name, does) =>
-    el("button", { type: "button", title: name, "aria-label": name, onclick: does }, words);
+  const tool = (words, name, does) => button({ title: name, "aria-label": name }, does, words);
   view.append(
     map.canvas,
     el(
       "div",
       { class: "tools" },
       el("label", {}, "Show ", group),
-      button("+", "Zoom in (+)", () => zoom(1.5)),
-      button("−", "Zoom out (−)", () => zoom(1 / 1.5)),
-      button("⤢", "Fit the whole map (0)", () => {
+      tool("+", "Zoom in (+)", () => zoom(1.5)),
+      tool("−", "Zoom out (−)", () => zoom(1 / 1.5)),
+      tool("⤢", "Fit the whole map (0)", () => {
         map.moved = false;
         fit();
       }),
