@@ -41,14 +41,7 @@ _END_REASONS = {
 class AnthropicClient(HttpClient):
     """Speaks `POST /messages`; the endpoint's base ends in `/v1`."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._thoughts: wire.Thoughts = {}
-        """Thinking blocks, by the id of the first call after them."""
-
-    @property
-    def _url(self) -> str:
-        return self._endpoint.base_url.rstrip("/") + "/messages"
+    _path = "/messages"
 
     def _headers(self) -> dict[str, str]:
         key = self._endpoint.api_key
@@ -226,9 +219,6 @@ class MessageReader(wire.EventReader):
         event = wire.decoded(_decode, data)
         if event.error:
             raise wire.Refusal(event.error)
-        return self._chunks(event)
-
-    def _chunks(self, event: _Event) -> list[Chunk]:
         match event.type:
             case "message_start" if event.message:
                 self._count(event.message.usage)

@@ -78,6 +78,9 @@ class Endpoint(Peer, frozen=True, kw_only=True):
 class HttpClient(ABC):
     """Implements `ragmem.llm.base.LLM` over HTTP, with the protocol of a subclass."""
 
+    _path = ""
+    """The protocol's path, after the endpoint's base."""
+
     def __init__(
         self, info: ModelInfo, endpoint: Endpoint, *, timeout_s: float = 120.0, retries: int = 3
     ) -> None:
@@ -86,6 +89,7 @@ class HttpClient(ABC):
         self._retries = retries
         self._http: _Requests | None = None
         self._takes_schemas = True
+        self._thoughts: wire.Thoughts = {}
         url = urlsplit(endpoint.base_url)
         secrets = tuple(filter(None, (endpoint.api_key, url.password)))
         name = endpoint.name or url.netloc.rpartition("@")[2]
@@ -95,9 +99,8 @@ class HttpClient(ABC):
     # --- the protocol -----------------------------------------------------------
 
     @property
-    @abstractmethod
     def _url(self) -> str:
-        """The URL of requests."""
+        return self._endpoint.base_url.rstrip("/") + self._path
 
     def _headers(self) -> dict[str, str]:
         """Return the headers for authentication and the protocol's version."""
@@ -332,15 +335,13 @@ https://platform.openai.com/docs/guides/prompt-caching
 class OpenAIClient(HttpClient):
     """Speaks `POST /chat/completions`, which most servers understand."""
 
+    _path = "/chat/completions"
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         # Cleared or changed once this server has refused them.
         self._ask_usage = True
         self._limit_name = "max_tokens"
-
-    @property
-    def _url(self) -> str:
-        return self._endpoint.base_url.rstrip("/") + "/chat/completions"
 
     def _reader(self) -> EventReader:
         return wire.AnswerReader()
@@ -381,14 +382,7 @@ class OpenAIClient(HttpClient):
 class ResponsesClient(HttpClient):
     """Speaks `POST /responses`; the endpoint's base ends in `/v1`."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._thoughts: wire.Thoughts = {}
-        """Reasoning items, by the id of the first call after them."""
-
-    @property
-    def _url(self) -> str:
-        return self._endpoint.base_url.rstrip("/") + "/responses"
+    _path = "/responses"
 
     def _reader(self) -> EventReader:
         return ResponseReader(self._thoughts)
@@ -550,7 +544,7 @@ class ResponseReader(EventReader):
     def _item_added(self, index: int, raw: dict[str, Any]) -> list[Chunk]:
         if raw.get("type") != "function_call":
             return []
-        item = _call_of(raw)
+        item = msgspec.convert(raw, _Call)
         return [self._calls.begin(index, item.call_id or "", item.name or "")]
 
     def _item_done(self, index: int, raw: dict[str, Any]) -> list[Chunk]:
@@ -560,13 +554,9 @@ class ResponseReader(EventReader):
                 self._calls.thinking.append(raw)
             case "function_call":
                 begun = [] if index in self._calls else self._item_added(index, raw)
-                return begun + self._calls.end(index, _call_of(raw).arguments or "")
+                call = msgspec.convert(raw, _Call)
+                return begun + self._calls.end(index, call.arguments or "")
         return []
-
-
-def _call_of(raw: dict[str, Any]) -> _Call:
-    """Parse a call's item; raises ValueError."""
-    return msgspec.convert(raw, _Call)
 
 
 class _Requests:
