@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ragmem import __version__
 from ragmem.config import Config, Paths, environment
 from ragmem.embedder import Embedder, answering, changed, open_embedder, thresholds
 from ragmem.errors import (
@@ -273,17 +274,17 @@ class Background:
         )
 
 
-def configured_embedder(config: Config, paths: Paths, *, version: str) -> Embedder | None:
+def configured_embedder(config: Config, paths: Paths) -> Embedder | None:
     """Return the configured embedder, loaded on first use; None if embeddings are disabled.
 
     The shipped one is not loaded at all if a process of this home has it (`ragmem.service`).
     """
     stays = config.memory.embeddings.idle_s
-    service = Client(paths.embedder_socket, version=version) if stays else None
+    service = Client(paths.embedder_socket, version=__version__) if stays else None
     return open_embedder(config, service)
 
 
-def service_of(config: Config, paths: Paths, memory: str, *, version: str) -> Client | None:
+def service_of(config: Config, paths: Paths, memory: str) -> Client | None:
     """Return a client of the process that searches for others, with the same settings and store.
 
     `memory` names the store. Returns None if no process stays to answer.
@@ -291,7 +292,7 @@ def service_of(config: Config, paths: Paths, memory: str, *, version: str) -> Cl
     if not config.memory.embeddings.idle_s:
         return None
     settings = settings_of(config, memory)
-    return Client(paths.embedder_socket, version=version, settings=settings)
+    return Client(paths.embedder_socket, version=__version__, settings=settings)
 
 
 def settings_of(config: Config, memory: str) -> str:

@@ -158,10 +158,6 @@ class Jobs:
             job.stop.set()
         await wait_for(lambda: not any(job.is_running for job in jobs), _STOP_WAIT_S)
 
-    async def aclose(self) -> None:
-        """Stop all jobs."""
-        await self.stop(*self.running)
-
 
 async def wait_for(condition: Callable[[], bool], longest_s: float) -> None:
     """Wait until the condition is true, or the time is up."""

@@ -657,7 +657,7 @@ async def test_a_job_that_has_begun_is_known_however_soon_the_turn_is_stopped(
     assert call.success
     assert "Job 1: touch begun; sleep 600" in json.loads(call.result)["text"]
     assert [job.number for job in jobs.running] == [1]
-    await jobs.aclose()
+    await jobs.stop(*jobs.running)
 
 
 async def test_a_change_that_is_written_is_known_though_the_turn_is_stopped_just_then(

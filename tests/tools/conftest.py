@@ -141,7 +141,7 @@ def make_desk(tmp_path: Path) -> Callable[..., Desk]:
 async def jobs(tmp_path: Path) -> AsyncIterator[Jobs]:
     held = Jobs(tmp_path / "outputs")
     yield held
-    await held.aclose()
+    await held.stop(*held.running)
 
 
 @pytest.fixture
