@@ -89,6 +89,11 @@ class ToolFailure(Exception):
         """Whether it was denied by something that `--allow` does not override."""
 
 
+def denial(text: str) -> ToolFailure:
+    """Return the failure of a call that is denied by what `--allow` does not override."""
+    return ToolFailure(text, denied=True, final=True)
+
+
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool returns."""
 

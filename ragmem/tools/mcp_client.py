@@ -398,8 +398,10 @@ async def _filtered(read: Any, refused: list[str]) -> AsyncIterator[Any]:
                 result = getattr(getattr(each, "message", None), "result", None)
                 if isinstance(result, dict) and isinstance(result.get("tools"), list):
                     result["tools"] = _valid_tools(result["tools"], refused)
-                if isinstance(result, dict) and isinstance(result.get("content"), list):
-                    _truncate_parts(result["content"])
+                parts = result.get("content") if isinstance(result, dict) else None
+                if isinstance(parts, list) and (left := len(parts) - _MOST_PARTS) > 0:
+                    more = {"type": "text", "text": f"[{left:,} more parts left out]"}
+                    parts[_MOST_PARTS:] = [more]
                 await forward.send(each)
 
     task = asyncio.create_task(pass_on())
@@ -409,13 +411,6 @@ async def _filtered(read: Any, refused: list[str]) -> AsyncIterator[Any]:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         filtered.close()
-
-
-def _truncate_parts(parts: list[Any]) -> None:
-    """Replace all parts beyond the limit with a line that counts them."""
-    left = len(parts) - _MOST_PARTS
-    if left > 0:
-        parts[_MOST_PARTS:] = [{"type": "text", "text": f"[{left:,} more parts left out]"}]
 
 
 def _valid_tools(tools: list[Any], refused: list[str]) -> list[Any]:

@@ -328,9 +328,6 @@ def _date(at: datetime, now: datetime) -> str:
     return f"{at.astimezone(now.tzinfo):%Y-%m-%d}"
 
 
-FindCall = Callable[[str], Awaitable[ToolCall | None]]
-"""Finds a tool call of this session by the end of its id."""
-
 _MOST_CHARS = 20_000
 
 
@@ -348,7 +345,8 @@ class RecallResult(AgentTool):
         offset: Annotated[int, number("Characters to skip.", 0)] = 0
         limit: Annotated[int, number("Characters to return.", 1, _MOST_CHARS)] = _MOST_CHARS
 
-    def __init__(self, find: FindCall) -> None:
+    def __init__(self, find: Callable[[str], Awaitable[ToolCall | None]]) -> None:
+        """`find` returns a tool call of this session, given the end of its id."""
         self._find = find
 
     async def run(self, params: Params) -> ToolOutput:
@@ -374,9 +372,6 @@ class RecallResult(AgentTool):
         )
 
 
-FindHits = Callable[[str, int], Awaitable[Sequence[CodeHit]]]
-"""Finds the scopes that are relevant to a text, best first, up to a limit."""
-
 _MOST_HITS = 30
 _SHOWN_LINES = 8
 _LINE_CHARS = 160
@@ -398,14 +393,17 @@ class BrainSearch(AgentTool):
 
     def __init__(
         self,
-        find: FindHits,
+        find: Callable[[str, int], Awaitable[Sequence[CodeHit]]],
         memory: Memory | None,
         session: Session,
         scope: ScopeName,
         *,
         show: Callable[[str], str],
     ) -> None:
-        """Set the sources; `show` writes a path as the agent does; without `memory`, only code."""
+        """Set the sources; `find` returns the scopes that are relevant to a text, up to a limit.
+
+        `show` writes a path as the agent does; without `memory`, only code is searched.
+        """
         self._find = find
         self._memory = memory
         self._session = session
@@ -462,9 +460,8 @@ class BrainSearch(AgentTool):
         path = self._show(hit.path)
         lines = hit.text.split("\n")
         name = f" {hit.kind} {hit.qualified_name}" if hit.qualified_name else ""
-        why = hit.reasons
         place = f"{path}:{line_range(hit.start_line, hit.end_line)}"
-        head = one_line(f"[code] {place}{name} — {why}", 400)
+        head = one_line(f"[code] {place}{name} — {hit.reasons}", 400)
         if is_outside(path):
             head += f" ({OUTSIDE})"
         rows = [

@@ -37,6 +37,7 @@ from ragmem.tools.base import (
     ToolFailure,
     ToolOutput,
     arg,
+    denial,
     interruptible,
 )
 from ragmem.tools.permissions import Permissions
@@ -214,9 +215,7 @@ class RunCommand(AgentTool):
             return sandbox, ""
         if sandbox.settings.mode == "required":
             why = "commands run only in it" if sandbox.is_on else sandbox.mechanism.why
-            raise ToolFailure(
-                f"sandbox.mode is `required`, and {why}: not run.", denied=True, final=True
-            )
+            raise denial(f"sandbox.mode is `required`, and {why}: not run.")
         return None, outside
 
 
