@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from ragmem.agent import Agent, Options, Shared
     from ragmem.config.address import Address
     from ragmem.index.index import CodeIndex
-    from ragmem.tools.jobs import Job, Jobs
     from ragmem.tools.mcp_client import Servers
     from ragmem.tools.sandbox import Sandbox
+    from ragmem.tools.shell import Job, Jobs
     from ragmem.tools.skills import SkillSet
 
 
@@ -176,7 +176,7 @@ class App:
     @cached_property
     def jobs(self) -> "Jobs":
         """The background commands; created lazily, since most processes start none."""
-        from ragmem.tools.jobs import Jobs
+        from ragmem.tools.shell import Jobs
 
         return Jobs(self.paths.data_dir / "outputs", self._job_ended)
 
@@ -593,7 +593,8 @@ class App:
         if top not in self._skill_sets:
             home = Path(environment().get("HOME") or self.paths.config_dir)
             own = (self.paths.config_dir, home / ".claude")
-            skill_set = self._skill_sets[top] = SkillSet(own, top, self.paths.agreed_file)
+            agreed = self.paths.data_dir / "agreed.json"
+            skill_set = self._skill_sets[top] = SkillSet(own, top, agreed)
             self._notices += [skill_set.problem] if skill_set.problem else []
         return self._skill_sets[top]
 

@@ -36,8 +36,7 @@ from ragmem.messages import ToolUse
 from ragmem.records import Applied, Turn
 from ragmem.store import Room
 from ragmem.tools.base import Decision, Proposal, ToolOutput, Toolset, answer_to
-from ragmem.tools.jobs import Jobs
-from ragmem.tools.shell import Commands
+from ragmem.tools.shell import Commands, Jobs
 from ragmem.tools.workspace import Workspace
 from tests.agent.conftest import Bench, PathParams, Touch, asked, calls, reads, touches, use
 from tests.fakes.patience import held_at, until
