@@ -45,7 +45,6 @@ from ragmem.usage import Metrics, UsageLog
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.extraction import Extractor
-    from ragmem.memory.facts.facts import Facts
     from ragmem.memory.summaries.summarizer import Summarizer
     from ragmem.memory.worker import Worker
 

@@ -70,11 +70,6 @@ class Paths(msgspec.Struct, frozen=True):
         return self.data_dir / "owner"
 
     @property
-    def agreed_file(self) -> Path:
-        """Return the file with the user's decisions on skills and commands of projects."""
-        return self.data_dir / "agreed.json"
-
-    @property
     def prompt_history(self) -> Path:
         """Return the file with the prompts typed in `chat`."""
         return self.data_dir / "history"

@@ -116,17 +116,13 @@ class Conversation:
         was no answer; the message is stored all the same. Cancelling interrupts the turn.
         """
         async with self._busy:
-            prompt = clean(text)
-            reply = await self._agent.send(prompt)
-            self._remember(reply)
+            reply = await self._agent.send(clean(text))
+            last = self._agent.turn
+            if last is not None and last.turn_id == reply.finished.turn_id:
+                self._cache = [*self._cache, redacted(last)][-_CACHED_TURNS:]
         if reply.finished.subtype == "error_during_execution":
             raise LLMError(reply.finished.error, hint=reply.finished.hint)
         return reply
-
-    def _remember(self, reply: Reply) -> None:
-        last = self._agent.turn
-        if last is not None and last.turn_id == reply.finished.turn_id:
-            self._cache = [*self._cache, redacted(last)][-_CACHED_TURNS:]
 
     # --- looking back -----------------------------------------------------------
 
@@ -210,8 +206,9 @@ class Conversation:
         Without a message, the last one is used for recall. The counts only lower what the
         context's budgets allow.
         """
-        session = await self._current_session()
-        owner = self._owner
+        with suppress(StoreError):
+            self._session = await self.session()
+        session, owner = self._session, self._owner
         builder = owner.builder(
             Counts(
                 at_most=owner.config.max_context_messages,
@@ -236,11 +233,6 @@ class Conversation:
             message_count=session.message_count,
             request=request,
         )
-
-    async def _current_session(self) -> Session:
-        with suppress(StoreError):
-            self._session = await self.session()
-        return self._session
 
     # --- moving -----------------------------------------------------------------
 

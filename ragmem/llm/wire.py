@@ -339,7 +339,14 @@ class AnswerReader(EventReader):
         usage = counted(event.usage, _Usage)
         # Zeros mean unknown, as from litellm if a server reports nothing.
         if usage and (usage.prompt_tokens or usage.completion_tokens):
-            self._usage = _usage(usage)
+            details = usage.prompt_tokens_details or _TokenDetails()
+            cached = details.cached_tokens
+            self._usage = UsageChunk(
+                input_tokens=usage.prompt_tokens,
+                output_tokens=usage.completion_tokens,
+                cached_tokens=usage.prompt_cache_hit_tokens if cached is None else cached,
+                written_tokens=details.cache_write_tokens or details.cache_creation_tokens,
+            )
         found: list[Chunk] = []
         for choice in (event.choices or [])[:1]:
             if delta := choice.delta or choice.message:
@@ -402,18 +409,6 @@ class AnswerReader(EventReader):
             return begun
         is_other = (call.id and call.id != begun.id) or (begun.name and begun.name != name)
         return None if is_other else begun
-
-
-def _usage(usage: _Usage) -> UsageChunk:
-    details = usage.prompt_tokens_details
-    cached = details.cached_tokens if details else None
-    written = (details.cache_write_tokens or details.cache_creation_tokens) if details else None
-    return UsageChunk(
-        input_tokens=usage.prompt_tokens,
-        output_tokens=usage.completion_tokens,
-        cached_tokens=cached if cached is not None else usage.prompt_cache_hit_tokens,
-        written_tokens=written,
-    )
 
 
 def _text(arguments: Json) -> str:

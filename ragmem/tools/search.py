@@ -171,8 +171,10 @@ class GrepFiles(Looking):
             with open_file(base):
                 base, name = base.parent, base.name
         filters, selects = _glob_arguments(params.glob)
+        modes = {"count": ["--count"], "files": ["--files-with-matches"]}
+        lines = ["--line-number", "--no-heading", "--max-columns=500", "--max-columns-preview"]
         arguments = [
-            *_mode_arguments(params),
+            *modes.get(params.mode, [*lines, f"--context={params.context}"]),
             *filters,
             *("--null", "--with-filename", "--sort=path", "--crlf"),
             *(f"--regexp={params.pattern}", "--", f"./{name}"),
@@ -283,15 +285,6 @@ class _Page:
             display += f" in {counted(len(self.files), 'file')}"
         files: list[Json] = [{"path": path} for path in self.files]
         return _result(lines, notes, run, display, path=where, files=files)
-
-
-def _mode_arguments(params: GrepFiles.Params) -> list[str]:
-    if params.mode != "lines":
-        return ["--count" if params.mode == "count" else "--files-with-matches"]
-    return [
-        *("--line-number", "--no-heading", f"--context={params.context}"),
-        *("--max-columns=500", "--max-columns-preview"),
-    ]
 
 
 def _glob_arguments(glob: str) -> tuple[list[str], Callable[[str], bool] | None]:
