@@ -75,7 +75,7 @@ function drawPanel() {
       button(closes, () => go(state.view), "×"),
     ),
     el("h2", {}, node.label || "(empty)"),
-    p("about", moment(node.at), ...panelBadges(node)),
+    p("about", moment(node.at), ...BADGES[node.kind](f)),
     p(
       "about",
       ...["map", views[node.kind]]
@@ -88,38 +88,29 @@ function drawPanel() {
   panel.scrollTop = 0;
 }
 
-function panelBadges(node) {
-  const f = node.facts;
-  switch (node.kind) {
-    case "turn":
-      return [
-        badge(f.status === "completed" ? "" : f.status, "bad"),
-        badge(f.model),
-        badge(f["tokens in"] ? `${digits(f["tokens in"])} tokens in, ${digits(f["tokens out"] || 0)} out` : ""),
-        badge(f.cost ? `$${f.cost.toFixed(4)}` : ""),
-      ];
-    case "session":
-      return [
-        badge(count(f.turns, "turn")),
-        badge(f.folder),
-        badge(f.status === "archived" ? "archived" : ""),
-        ...f.tags.map((tag) => badge(tag, "subject")),
-      ];
-    case "memory":
-      return [
-        badge(f.kind),
-        badge(f.trust),
-        badge(f.pinned ? "pinned" : "", "changed"),
-        badge(f.superseded ? "superseded" : "", "bad"),
-      ];
-    case "code":
-      return [badge(f.kind), badge(f.path), badge(`lines ${f.lines}`)];
-    case "summary":
-      return [badge(`level ${f.level}`), badge(count(f.turns, "turn"))];
-    default:
-      return [];
-  }
-}
+const BADGES = {
+  turn: (f) => [
+    badge(f.status === "completed" ? "" : f.status, "bad"),
+    badge(f.model),
+    badge(f["tokens in"] ? `${digits(f["tokens in"])} tokens in, ${digits(f["tokens out"] || 0)} out` : ""),
+    badge(f.cost ? `$${f.cost.toFixed(4)}` : ""),
+  ],
+  session: (f) => [
+    badge(count(f.turns, "turn")),
+    badge(f.folder),
+    badge(f.status === "archived" ? "archived" : ""),
+    ...f.tags.map((tag) => badge(tag, "subject")),
+  ],
+  memory: (f) => [
+    badge(f.kind),
+    badge(f.trust),
+    badge(f.pinned ? "pinned" : "", "changed"),
+    badge(f.superseded ? "superseded" : "", "bad"),
+  ],
+  code: (f) => [badge(f.kind), badge(f.path), badge(`lines ${f.lines}`)],
+  summary: (f) => [badge(`level ${f.level}`), badge(count(f.turns, "turn"))],
+  file: () => [],
+};
 
 function panelWords(node) {
   const f = node.facts;
