@@ -200,7 +200,7 @@ def stats_text(found: Document, *, width: int, today: date, days: "Sequence[Meas
         lines += [*_times(found, width), ""]
     else:
         lines += ["", "Nothing measured yet.", ""]
-    for name, said in _sums(found):
+    for name, said in _sums(found).items():
         lines += hanging(f"{name:<10} ", said, width)
     return "\n".join(lines) + "\n"
 
@@ -273,41 +273,23 @@ def _times(found: Document, width: int) -> list[str]:
     return table(head, rows, width=width).rstrip("\n").split("\n") if rows else []
 
 
-def _sums(found: Document) -> list[tuple[str, str]]:
+def _sums(found: Document) -> dict[str, str]:
     rate, tokens = found["semantic_search_success_rate"], found["tokens"]
     unpriced, failed = found["unpriced_calls"], found["background_calls_failed"]
     spent, most = found["background_cost_usd_today"], found["max_cost_usd_per_day"]
-    return [
-        (
-            "searches",
-            "none" if rate is None else f"{found['searches']:,}, {rate:.0%} with results",
-        ),
-        (
-            "reads",
-            f"{counted(found['file_reads'], 'file')} read, {found['file_reads_again']:,} "
-            "repeatedly although unchanged in the session",
-        ),
-        (
-            "tokens",
-            f"{tokens['input']:,} in, {tokens['cached']:,} of them cached, "
-            f"{tokens['output']:,} out, {tokens['embedded']:,} embedded",
-        ),
-        (
-            "cost",
-            f"${found['cost_usd']:,.4f}"
-            + (f", and {counted(unpriced, 'call')} of unknown price" if unpriced else ""),
-        ),
-        (
-            "background",
-            counted(found["background_calls"], "call")
-            + (f", {failed:,} failed" if failed else "")
-            + f", ${found['background_cost_usd']:,.4f}, {tokens['background_input']:,} tokens in, "
-            f"{tokens['background_output']:,} out"
-            + (f"; ${spent:,.4f} of the daily limit of ${most:,.2f}" if spent else ""),
-        ),
-        (
-            "pending",
-            (waiting_text(found["pending"]) or "nothing")
-            + ("; a process is working on it" if found["background_process"] else ""),
-        ),
-    ]
+    return {
+        "searches": "none" if rate is None else f"{found['searches']:,}, {rate:.0%} with results",
+        "reads": f"{counted(found['file_reads'], 'file')} read, {found['file_reads_again']:,} "
+        "repeatedly although unchanged in the session",
+        "tokens": f"{tokens['input']:,} in, {tokens['cached']:,} of them cached, "
+        f"{tokens['output']:,} out, {tokens['embedded']:,} embedded",
+        "cost": f"${found['cost_usd']:,.4f}"
+        + (f", and {counted(unpriced, 'call')} of unknown price" if unpriced else ""),
+        "background": counted(found["background_calls"], "call")
+        + (f", {failed:,} failed" if failed else "")
+        + f", ${found['background_cost_usd']:,.4f}, {tokens['background_input']:,} tokens in, "
+        f"{tokens['background_output']:,} out"
+        + (f"; ${spent:,.4f} of the daily limit of ${most:,.2f}" if spent else ""),
+        "pending": (waiting_text(found["pending"]) or "nothing")
+        + ("; a process is working on it" if found["background_process"] else ""),
+    }
