@@ -13,6 +13,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -378,8 +380,6 @@ class Warm:
     def __init__(
         self, config: Config, paths: Paths, embedder: Embedder, *, open_store: OpenStore
     ) -> None:
-        self._config = config
-        self._paths = paths
         self._embedder = embedder
         # An open connection to a server blocks nobody, and its embeddings take long to load.
         server = config.store.kind == "neo4j"
@@ -395,17 +395,8 @@ class Warm:
             limits=limits,
             config=config.memory.facts,
         )
-        self._code = {writes: self._codebase(metrics, writes=writes) for writes in (True, False)}
-
-    def _codebase(self, metrics: Metrics, *, writes: bool) -> Codebase:
-        return Codebase(
-            self._config,
-            self._paths,
-            open_store=None,
-            embedder=self._embedder,
-            metrics=metrics,
-            writes=writes,
-        )
+        code = partial(Codebase, config, paths, open_store=None, embedder=embedder)
+        self._code = {writes: code(metrics=metrics, writes=writes) for writes in (True, False)}
 
     @property
     def handlers(self) -> Handlers:
@@ -420,7 +411,8 @@ class Warm:
     async def prepare(self) -> None:
         """Load whatever takes long."""
         await self._embedder.prepare()
-        await asyncio.to_thread(_import_all)
+        await asyncio.to_thread(import_module, "ragmem.memory.facts.ranking")
+        await asyncio.to_thread(import_all)
 
     async def aclose(self) -> None:
         """Close the store and the indexes."""
@@ -450,9 +442,3 @@ class Warm:
     async def _close_code(self) -> None:
         for code in self._code.values():
             await code.aclose()
-
-
-def _import_all() -> None:
-    from ragmem.memory.facts import ranking  # noqa: F401
-
-    import_all()

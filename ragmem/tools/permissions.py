@@ -523,7 +523,7 @@ class Permissions:
             self._rules.allows_command(command) or (unasked and mode == "acceptEdits")
         ):
             return False
-        leaves = f"it runs outside the sandbox; the reason given: {outside}" if outside else ""
+        reason = f"it runs outside the sandbox; the reason given: {outside}" if outside else ""
         is_plain = all(char.isprintable() or char in "\n\t" for char in command)
         hides = "" if is_plain else "the command contains hidden characters"
         within = Proposal(
@@ -531,7 +531,7 @@ class Permissions:
             title=f"{RUN_COMMAND} in the background" if goes_on else RUN_COMMAND,
             kind="command",
             body=command,
-            warnings=tuple(filter(None, [hides, leaves, known])),
+            warnings=tuple(filter(None, [hides, reason, known])),
             always="exactly this command in this session",
             for_good=offers_for_command(command),
         )
@@ -540,13 +540,10 @@ class Permissions:
             always="exactly this command outside the sandbox in this session",
             for_good=offers_for_command(command, OUTSIDE),
         )
-        refusal = "The command was not allowed"
-        if outside:
-            await self._ask(beyond, ("outside", command), refusal)
-            return True
-        if may_leave:
-            within = msgspec.structs.replace(within, outside=beyond)
-        return await self._ask(within, ("command", command), refusal)
+        within = msgspec.structs.replace(within, outside=beyond if may_leave else None)
+        kind, proposal = ("outside", beyond) if outside else ("command", within)
+        leaves = await self._ask(proposal, (kind, command), "The command was not allowed")
+        return leaves or bool(outside)
 
     async def call(self, tool_name: str, arguments: str) -> None:
         """Ask for approval of a call of a server's tool, whose arguments are shown in full."""

@@ -99,8 +99,11 @@ class Preimages:
 
     def remove(self, names: Iterable[str]) -> int:
         """Delete contents for good; returns how many existed."""
-        files = (file for name in names if _NAME.fullmatch(name) for file in self._files(name))
-        return len({file.name.partition(".")[0] for file in files if _unlinked(file)})
+        files = [file for name in names if _NAME.fullmatch(name) for file in self._files(name)]
+        found = [file for file in files if file.exists()]
+        for file in found:
+            file.unlink(missing_ok=True)
+        return len({file.with_suffix("") for file in found})
 
     def look_through(self) -> None:
         """Remove the secrets from contents that earlier versions stored whole; runs once."""
@@ -182,14 +185,6 @@ def _in_order(keys: Sequence[str], values: Mapping[str, Iterable[str]]) -> tuple
     """Return, for each key, the next of its values."""
     left = {key: iter(of_key) for key, of_key in values.items()}
     return tuple(next(left[key]) for key in keys)
-
-
-def _unlinked(file: Path) -> bool:
-    try:
-        file.unlink()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _damaged(sha256: str) -> ValueError:
