@@ -259,7 +259,8 @@ class Agent:
             self._preparing.cancel()
         running = [task for task in (self._task, self._preparing) if task]
         await asyncio.gather(*running, return_exceptions=True)
-        await self._parts.llm.aclose()
+        if self._parts.owns_llm:
+            await self._parts.llm.aclose()
 
 
 def announce(remembered: Remembered, agents: Iterable[Agent]) -> list[str]:

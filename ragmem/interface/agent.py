@@ -1,7 +1,7 @@
 """Conversations with a model: ragmem's agent with an open memory, and any model and tools."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from ragmem.config import SummariesConfig, ToolsConfig, environment
 from ragmem.errors import LLMError, StoreError, UsageError
 from ragmem.interface import checked_arguments, checked_strategy, place_of
 from ragmem.interface.memory import Folder, OpenMemory, Work
-from ragmem.llm.base import LLM, Chunk, Request
+from ragmem.llm.base import LLM
 from ragmem.memory.context.builder import Context, ContextBuilder, Counts
 from ragmem.memory.context.collect import Place, Strategy
 from ragmem.memory.memory import Memory
@@ -467,7 +467,8 @@ class ConversationAgent:
             own = memory_tools(self.recorder, session, self._settings.scope)
             tools += [tool for tool in own if tool.name not in names]
         return Dependencies(
-            llm=_SharedLLM(self.llm),
+            llm=self.llm,
+            owns_llm=False,
             memory=self.recorder,
             toolset=Toolset(tools),
             builder=self.builder(Counts(at_most=self.config.max_context_messages)),
@@ -483,20 +484,3 @@ class ConversationAgent:
     def place(self, session: Session) -> Place:
         """Return the place that a session's model is told, with the caller's instructions only."""
         return place_of(session, Instructions(self.config.instructions, ()))
-
-
-class _SharedLLM:
-    """A shared model, which isn't closed with a conversation."""
-
-    def __init__(self, llm: LLM) -> None:
-        self.info = llm.info
-        self._llm = llm
-
-    def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        return self._llm.stream(request)
-
-    async def prepare(self) -> None:
-        await self._llm.prepare()
-
-    async def aclose(self) -> None:
-        """Do nothing: the owner closes the model."""
