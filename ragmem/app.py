@@ -109,9 +109,7 @@ class App:
         self._patient = patient or self._guest
         self._brief = brief
         self._address = address or addresses.configured(config, paths, environment())
-        self.embedder = None
-        if config.memory.enabled:
-            self.embedder = configured_embedder(config, paths)
+        self.embedder = configured_embedder(config, paths) if config.memory.enabled else None
         service = None
         if brief and self.embedder:
             service = service_of(config, paths, self._address.spool)

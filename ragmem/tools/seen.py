@@ -5,7 +5,6 @@ once, saves a futile call.
 """
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ from ragmem.index.codebase import Codebase
 from ragmem.memory.context.collect import ProjectCode
 from ragmem.memory.memory import Memory
 from ragmem.memory.turns import shown_path, stored_path
+from ragmem.messages import fields_in
 from ragmem.own_tools import EDITING_TOOLS, READ_FILE
 from ragmem.records import Project, Session, ToolCall
 from ragmem.text import plain_or_quoted
@@ -71,11 +71,7 @@ class SeenFiles:
         for call in calls:
             if not call.success or call.tool_name not in {READ_FILE, *EDITING_TOOLS}:
                 continue
-            try:
-                result = json.loads(call.result)
-            except (ValueError, RecursionError):
-                continue
-            match result:
+            match fields_in(call.result):
                 case {
                     "path": str(path),
                     "sha256": str(sha256),

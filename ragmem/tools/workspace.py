@@ -80,9 +80,7 @@ class Workspace:
                 return self.resolve(spelled)
             return self._missing(full, path)
         except (OSError, ValueError) as error:
-            raise ToolFailure(
-                f"{show_name(path)} can't be resolved ({_reason(error)}), so it is refused."
-            ) from None
+            raise _unresolved(path, error) from None
         return self._target(real, full, exists=True)
 
     def contains(self, real: Path) -> bool:
@@ -134,9 +132,7 @@ class Workspace:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise ToolFailure(
-                    f"{show_name(path)} can't be resolved ({_reason(error)}), so it is refused."
-                ) from None
+                raise _unresolved(path, error) from None
         if os.path.islink(folder / missing[-1]):
             raise ToolFailure(f"{show_name(path)} goes through a broken symlink, so it is refused.")
         if {"..", "."} & set(missing):
@@ -176,6 +172,10 @@ def open_folder(real: Path, *, make: bool = False) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _unresolved(path: str, error: Exception) -> ToolFailure:
+    return ToolFailure(f"{show_name(path)} can't be resolved ({_reason(error)}), so it is refused.")
 
 
 def _existing_folder(path: Path) -> Path:
