@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import (
-    AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
     suppress,
@@ -46,7 +45,7 @@ from ragmem.messages import ImagePart, Json, Message, TextPart, ToolAnswer, Tool
 from ragmem.text import clean
 
 if TYPE_CHECKING:
-    from httpcore import Proxy, Response
+    from httpcore import URL, AsyncConnectionPool, Proxy, Response
 
 AFTER_END_S = 2.0
 """How long to wait for the usage after the end of the answer."""
@@ -87,7 +86,7 @@ class HttpClient(ABC):
         self.info = info
         self._timeout_s = timeout_s
         self._retries = retries
-        self._http: _Requests | None = None
+        self._pool: AsyncConnectionPool | None = None
         self._takes_schemas = True
         self._thoughts: wire.Thoughts = {}
         url = urlsplit(endpoint.base_url)
@@ -135,9 +134,9 @@ class HttpClient(ABC):
 
     async def aclose(self) -> None:
         """Close the connections."""
-        http, self._http = self._http, None
-        if http is not None:
-            await http.aclose()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.aclose()
 
     async def _attempt(self, request: Request) -> AsyncGenerator[Chunk, None]:
         load_httpcore()
@@ -146,9 +145,8 @@ class HttpClient(ABC):
         reader = self._reader()
         fault: LLMError | None = None
         try:
-            http = self._client()
             while fault is None:
-                async with self._send(http, request) as response:
+                async with self._send(request) as response:
                     if response.status == 200:
                         async for chunk in self._chunks(response, reader):
                             yield chunk
@@ -175,11 +173,20 @@ class HttpClient(ABC):
             yield chunk
 
     @asynccontextmanager
-    async def _send(self, http: "_Requests", request: Request) -> AsyncGenerator["Response", None]:
+    async def _send(self, request: Request) -> AsyncGenerator["Response", None]:
         """Send a request; all headers must arrive in `timeout_s`, not just each byte in turn."""
         async with AsyncExitStack() as stack:
-            body = {**self._endpoint.extra_body, **self._body(request)}
-            asked = http.post(msgspec.json.encode(body))
+            body = msgspec.json.encode({**self._endpoint.extra_body, **self._body(request)})
+            url, headers = self._url_and_headers()
+            timeouts = dict.fromkeys(("read", "write", "pool"), self._timeout_s)
+            timeouts["connect"] = min(_CONNECT_TIMEOUT_S, self._timeout_s)
+            asked = self._connections().stream(
+                "POST",
+                url,
+                headers=[*headers, (b"Content-Length", b"%d" % len(body))],
+                content=body,
+                extensions={"timeout": timeouts},
+            )
             async with asyncio.timeout(self._timeout_s):
                 response = await stack.enter_async_context(asked)
             yield response
@@ -237,24 +244,48 @@ class HttpClient(ABC):
         seconds = faults.retry_after(_header(response, "retry-after"), body)
         return faults.from_status(self._endpoint, response.status, body, retry_after_s=seconds)
 
-    def _client(self) -> "_Requests":
-        if self._http is None:
-            endpoint = self._endpoint
-            headers = {
-                "User-Agent": "ragmem",
-                "Content-Type": "application/json",
-                "Accept": "text/event-stream, application/json",
-                "Accept-Encoding": "identity",
-                **self._headers(),
-            }
-            self._http = _Requests(
-                self._url,
-                headers,
-                timeout_s=self._timeout_s,
-                uds=endpoint.uds,
-                own_machine=self._own_machine,
+    def _connections(self) -> "AsyncConnectionPool":
+        """Return the connections, which are kept alive for a few seconds.
+
+        Raises ValueError or ImportError if the environment names a proxy that can't be used.
+        """
+        import httpcore
+
+        if self._pool is None:
+            url, uds = urlsplit(self._endpoint.base_url), self._endpoint.uds
+            self._pool = httpcore.AsyncConnectionPool(
+                ssl_context=_certificates() if url.scheme == "https" else None,
+                # The environment's proxy is used, but never for this machine itself.
+                proxy=None if self._own_machine else _proxy(url.scheme, url.hostname or ""),
+                keepalive_expiry=_KEEPALIVE_S,
+                uds=str(uds) if uds else None,
             )
-        return self._http
+        return self._pool
+
+    def _url_and_headers(self) -> "tuple[URL, list[tuple[bytes, bytes]]]":
+        import httpcore
+
+        parts, codec = urlsplit(self._url), "ascii" if self._url.isascii() else "idna"
+        query = f"?{quote(parts.query, safe=_URL_SAFE)}" if parts.query else ""
+        url = httpcore.URL(
+            scheme=parts.scheme.encode(),
+            host=(parts.hostname or "").encode(codec),
+            port=parts.port,
+            target=f"{quote(parts.path or '/', safe=_URL_SAFE)}{query}".encode(),
+        )
+        headers = {
+            "User-Agent": "ragmem",
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream, application/json",
+            "Accept-Encoding": "identity",
+            **self._headers(),
+        }
+        sent = {b"Host": parts.netloc.rpartition("@")[2].encode(codec)}
+        sent |= {name.encode(): value.encode() for name, value in headers.items()}
+        if parts.username is not None:
+            name = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            sent[b"Authorization"] = b"Basic " + b64encode(name.encode())
+        return url, list(sent.items())
 
     def _fault(self, error: Exception) -> LLMError:
         import httpcore
@@ -557,61 +588,6 @@ class ResponseReader(EventReader):
                 call = msgspec.convert(raw, _Call)
                 return begun + self._calls.end(index, call.arguments or "")
         return []
-
-
-class _Requests:
-    """Sends POST requests to one URL, over connections that are kept alive for a few seconds."""
-
-    def __init__(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        *,
-        timeout_s: float,
-        uds: Path | None = None,
-        own_machine: bool = False,
-    ) -> None:
-        """Raises ValueError or ImportError if the environment names a proxy that can't be used."""
-        import httpcore
-
-        parts = urlsplit(url)
-        host, codec = parts.hostname or "", "ascii" if url.isascii() else "idna"
-        query = f"?{quote(parts.query, safe=_URL_SAFE)}" if parts.query else ""
-        self._url = httpcore.URL(
-            scheme=parts.scheme.encode(),
-            host=host.encode(codec),
-            port=parts.port,
-            target=f"{quote(parts.path or '/', safe=_URL_SAFE)}{query}".encode(),
-        )
-        sent = {b"Host": parts.netloc.rpartition("@")[2].encode(codec)}
-        sent |= {name.encode(): value.encode() for name, value in headers.items()}
-        if parts.username is not None:
-            name = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            sent[b"Authorization"] = b"Basic " + b64encode(name.encode())
-        self._headers = list(sent.items())
-        self._timeout = dict.fromkeys(("read", "write", "pool"), timeout_s)
-        self._timeout["connect"] = min(_CONNECT_TIMEOUT_S, timeout_s)
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=_certificates() if parts.scheme == "https" else None,
-            # The environment's proxy is used, but never for this machine itself.
-            proxy=None if own_machine else _proxy(parts.scheme, host),
-            keepalive_expiry=_KEEPALIVE_S,
-            uds=str(uds) if uds else None,
-        )
-
-    def post(self, content: bytes) -> AbstractAsyncContextManager["Response"]:
-        """Send a request; the block has the response, whose headers have arrived."""
-        return self._pool.stream(
-            "POST",
-            self._url,
-            headers=[*self._headers, (b"Content-Length", b"%d" % len(content))],
-            content=content,
-            extensions={"timeout": self._timeout},
-        )
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._pool.aclose()
 
 
 def _is_loopback(host: str) -> bool:
