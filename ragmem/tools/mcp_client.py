@@ -431,16 +431,13 @@ def _valid_tools(tools: list[Any], refused: list[str]) -> list[Any]:
         if schema.get("properties") == []:  # some servers write an empty list if there are none
             schema = {**schema, "properties": {}}
         tool = {**each, "inputSchema": {**schema, "type": "object"}}
-        is_valid = isinstance(schema.get("properties", {}), dict)
-        try:
-            # Validate as strictly as the session will.
+        # Validate as strictly as the session will.
+        with suppress(ValueError):
             parse_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [tool]})
-        except ValueError:
-            is_valid = False
-        if not is_valid:
-            refused.append(f"{one_line(name, 60)!r} (it does not follow the protocol)")
-            continue
-        valid.append(tool)
+            if isinstance(schema.get("properties", {}), dict):
+                valid.append(tool)
+                continue
+        refused.append(f"{one_line(name, 60)!r} (it does not follow the protocol)")
     return valid
 
 

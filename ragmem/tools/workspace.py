@@ -83,10 +83,6 @@ class Workspace:
             raise _unresolved(path, error) from None
         return self._target(real, full, exists=True)
 
-    def contains(self, real: Path) -> bool:
-        """Return whether a real path lies in the workspace."""
-        return any(real.is_relative_to(root) for root in self.roots)
-
     def is_private(self, real: Path) -> bool:
         """Return whether a real path belongs to ragmem itself."""
         return any(real.is_relative_to(folder) for folder in self._private)
@@ -115,7 +111,7 @@ class Workspace:
         return Target(
             real=real,
             exists=exists,
-            inside=self.contains(real),
+            inside=any(map(real.is_relative_to, self.roots)),
             through_link=os.path.normpath(full) != str(real),
         )
 
