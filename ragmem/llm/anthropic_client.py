@@ -210,7 +210,6 @@ class MessageReader(wire.EventReader):
     """Reads Messages events; `message_stop` ends an answer."""
 
     def __init__(self, thoughts: wire.Thoughts) -> None:
-        super().__init__()
         self._calls = wire.CallBlocks(thoughts)
         self._stop_reason = ""
         self._counted = _Usage()

@@ -171,7 +171,6 @@ class ContentReader(wire.EventReader):
     """Reads generateContent events; a candidate's finish reason ends an answer."""
 
     def __init__(self, signatures: wire.Thoughts) -> None:
-        super().__init__()
         self._signatures = signatures
         self._count = 0
 

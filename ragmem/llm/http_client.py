@@ -367,12 +367,9 @@ class OpenAIClient(HttpClient):
     """Speaks `POST /chat/completions`, which most servers understand."""
 
     _path = "/chat/completions"
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        # Cleared or changed once this server has refused them.
-        self._ask_usage = True
-        self._limit_name = "max_tokens"
+    # Cleared or changed once a client's server has refused them.
+    _ask_usage = True
+    _limit_name = "max_tokens"
 
     def _reader(self) -> EventReader:
         return wire.AnswerReader()
@@ -525,10 +522,10 @@ _END_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter
 class ResponseReader(EventReader):
     """Reads Responses events; `response.completed` or `…incomplete` ends an answer."""
 
+    _refused = False
+
     def __init__(self, thoughts: wire.Thoughts) -> None:
-        super().__init__()
         self._calls = wire.CallBlocks(thoughts)
-        self._refused = False
 
     def take(self, data: str) -> list[Chunk]:
         event = wire.decoded(_decode, data)

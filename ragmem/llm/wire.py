@@ -296,10 +296,9 @@ class Refusal(Exception):
 class EventReader(ABC):
     """Turns the events of one answer into chunks, and keeps its usage and end reason."""
 
-    def __init__(self) -> None:
-        self.end_reason = ""
-        """Why the provider stopped; empty before the end."""
-        self._usage: UsageChunk | None = None
+    end_reason = ""
+    """Why the provider stopped; empty before the end."""
+    _usage: UsageChunk | None = None
 
     @abstractmethod
     def take(self, data: str) -> list[Chunk]:
@@ -329,7 +328,6 @@ class AnswerReader(EventReader):
     """Reads chat completions; a choice's finish reason ends an answer."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._calls: list[_Begun] = []
         self._by_key: dict[int | str | None, _Begun] = {}
         """The calls by their indexes and by their ids, as the server sent them."""
