@@ -22,7 +22,7 @@ from ragmem.messages import (
     TextPart,
     ToolUse,
     assistant,
-    named_arguments,
+    fields_in,
     prompt as prompt_text,
     tool,
     user,
@@ -86,7 +86,7 @@ def _stored(call: ToolCall) -> "_StoredResult | None":
 
 def argument(call: ToolCall, *names: str) -> str:
     """Return the first of these arguments that is a text or a command's list of words, else ""."""
-    given = named_arguments(call.arguments)
+    given = fields_in(call.arguments)
     return next(filter(None, (_as_text(given.get(name)) for name in names)), "")
 
 
@@ -147,7 +147,7 @@ class _StoredResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def field_of(text: str, name: str) -> str | None:
     """Return a text field of a call's arguments or result; None if there is none."""
-    value = named_arguments(text).get(name)
+    value = fields_in(text).get(name)
     return value if isinstance(value, str) else None
 
 

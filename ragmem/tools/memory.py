@@ -198,10 +198,6 @@ class Remember(_OverMemory):
         reason: Annotated[str, arg("Why it will matter in later sessions.", 500)] = ""
         ttl: Annotated[str | None, arg("How long it stays true, such as 1h, 7d or 2w.")] = None
 
-    def title(self, params: Params) -> str:
-        """Return the memory's text."""
-        return params.content
-
     async def run(self, params: Params) -> ToolOutput:
         """Store the memory; raises ToolFailure with the reason if it is refused."""
         session, cwd = self._session, Path(self._session.cwd)
@@ -330,9 +326,6 @@ def _date(at: datetime, now: datetime) -> str:
     return f"{at.astimezone(now.tzinfo):%Y-%m-%d}"
 
 
-FindCall = Callable[[str], Awaitable[ToolCall | None]]
-"""Finds a tool call of this session by the end of its id."""
-
 _MOST_CHARS = 20_000
 
 
@@ -350,12 +343,9 @@ class RecallResult(AgentTool):
         offset: Annotated[int, number("Characters to skip.", 0)] = 0
         limit: Annotated[int, number("Characters to return.", 1, _MOST_CHARS)] = _MOST_CHARS
 
-    def __init__(self, find: FindCall) -> None:
+    def __init__(self, find: Callable[[str], Awaitable[ToolCall | None]]) -> None:
+        """`find` returns a tool call of this session, given the end of its id."""
         self._find = find
-
-    def title(self, params: Params) -> str:
-        """Return the id."""
-        return params.id
 
     async def run(self, params: Params) -> ToolOutput:
         """Return part of the stored result, with the call that it belongs to and its length."""
@@ -380,9 +370,6 @@ class RecallResult(AgentTool):
         )
 
 
-FindHits = Callable[[str, int], Awaitable[Sequence[CodeHit]]]
-"""Finds the scopes that are relevant to a text, best first, up to a limit."""
-
 _MOST_HITS = 30
 _SHOWN_LINES = 8
 _LINE_CHARS = 160
@@ -404,23 +391,22 @@ class BrainSearch(AgentTool):
 
     def __init__(
         self,
-        find: FindHits,
+        find: Callable[[str, int], Awaitable[Sequence[CodeHit]]],
         memory: Memory | None,
         session: Session,
         scope: ScopeName,
         *,
         show: Callable[[str], str],
     ) -> None:
-        """Set the sources; `show` writes a path as the agent does; without `memory`, only code."""
+        """Set the sources; `find` returns the scopes that are relevant to a text, up to a limit.
+
+        `show` writes a path as the agent does; without `memory`, only code is searched.
+        """
         self._find = find
         self._memory = memory
         self._session = session
         self._scope: ScopeName = scope
         self._show = show
-
-    def title(self, params: Params) -> str:
-        """Return the query."""
-        return params.query
 
     async def run(self, params: Params) -> ToolOutput:
         """Return code and memories in one list, best first, each hit labelled."""
@@ -472,9 +458,8 @@ class BrainSearch(AgentTool):
         path = self._show(hit.path)
         lines = hit.text.split("\n")
         name = f" {hit.kind} {hit.qualified_name}" if hit.qualified_name else ""
-        why = hit.reasons
         place = f"{path}:{line_range(hit.start_line, hit.end_line)}"
-        head = one_line(f"[code] {place}{name} — {why}", 400)
+        head = one_line(f"[code] {place}{name} — {hit.reasons}", 400)
         if is_outside(path):
             head += f" ({OUTSIDE})"
         rows = [
