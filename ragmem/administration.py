@@ -430,11 +430,8 @@ class Administration:
             finally:
                 await store.aclose()
             kept = schema.exchange(paths.database, folder / "memory.db")
-        message = "Nothing could be read."
-        if lost is not None:
-            message = f"{counted(lost, 'place')} could not be read."
-        if lost == 0:
-            message = "Everything could be read."
+        fates = {None: "Nothing could be read.", 0: "Everything could be read."}
+        message = fates.get(lost, f"{counted(lost or 0, 'place')} could not be read.")
         if backup is not None:
             message += f" Missing records were restored from {backup} where possible."
         newer = schema.newest_backup(paths.database) if lost != 0 or lost_turns else None

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import msgspec
@@ -64,9 +63,9 @@ if TYPE_CHECKING:
     from ragmem.agent import Agent, Options, Shared
     from ragmem.config.address import Address
     from ragmem.index.index import CodeIndex
-    from ragmem.tools.jobs import Job, Jobs
     from ragmem.tools.mcp_client import Servers
     from ragmem.tools.sandbox import Sandbox
+    from ragmem.tools.shell import Job, Jobs
     from ragmem.tools.skills import SkillSet
 
 
@@ -110,12 +109,10 @@ class App:
         self._patient = patient or self._guest
         self._brief = brief
         self._address = address or addresses.configured(config, paths, environment())
-        self.embedder = None
-        if config.memory.enabled:
-            self.embedder = configured_embedder(config, paths, version=__version__)
+        self.embedder = configured_embedder(config, paths) if config.memory.enabled else None
         service = None
         if brief and self.embedder:
-            service = service_of(config, paths, self._address.spool, version=__version__)
+            service = service_of(config, paths, self._address.spool)
         spool = paths.spool_dir / self._address.spool
         tail = Tail(spool.with_name(f"{spool.name}{TAIL_SUFFIX}"), partial(last_store_id, spool))
         self.memory = Memory(
@@ -177,7 +174,7 @@ class App:
     @cached_property
     def jobs(self) -> "Jobs":
         """The background commands; created lazily, since most processes start none."""
-        from ragmem.tools.jobs import Jobs
+        from ragmem.tools.shell import Jobs
 
         return Jobs(self.paths.data_dir / "outputs", self._job_ended)
 
@@ -207,17 +204,12 @@ class App:
             protect_process()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Stop what is running, write what is pending, close the store."""
         for agent in self._agents:
             await agent.aclose()
         if "jobs" in vars(self):
-            await self.jobs.aclose()
+            await self.jobs.stop(*self.jobs.running)
         if self.servers:
             await self.servers.aclose()
         if self._preparing:
@@ -513,13 +505,11 @@ class App:
 
         The scope is relative to `session` if one is given, else to this folder's project.
         """
-        name = scope or self.config.memory.scope
         session = session or await self.start_session()
-        where = scope_of(session, name)
         return await self.memory.search(
             Question(
                 text=text,
-                scope=where,
+                scope=scope_of(session, scope or self.config.memory.scope),
                 session_id=session.session_id,
                 levels=levels,
                 semantic=semantic,
@@ -601,7 +591,8 @@ class App:
         if top not in self._skill_sets:
             home = Path(environment().get("HOME") or self.paths.config_dir)
             own = (self.paths.config_dir, home / ".claude")
-            skill_set = self._skill_sets[top] = SkillSet(own, top, self.paths.agreed_file)
+            agreed = self.paths.data_dir / "agreed.json"
+            skill_set = self._skill_sets[top] = SkillSet(own, top, agreed)
             self._notices += [skill_set.problem] if skill_set.problem else []
         return self._skill_sets[top]
 
@@ -666,7 +657,7 @@ async def answer_others(config: Config, paths: Paths) -> None:
     idle_s = config.memory.embeddings.idle_s
     if not idle_s or not config.memory.enabled or not is_shipped(config):
         return
-    embedder = configured_embedder(_standalone(config), paths, version=__version__)
+    embedder = configured_embedder(_standalone(config), paths)
     assert embedder is not None
     where = addresses.configured(config, paths, environment())
 

@@ -13,10 +13,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from ragmem import __version__
 from ragmem.config import Config, Paths, environment
 from ragmem.embedder import Embedder, answering, changed, open_embedder, thresholds
 from ragmem.errors import (
@@ -44,7 +47,6 @@ from ragmem.usage import Metrics, UsageLog
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.extraction import Extractor
-    from ragmem.memory.facts.facts import Facts
     from ragmem.memory.summaries.summarizer import Summarizer
     from ragmem.memory.worker import Worker
 
@@ -273,17 +275,17 @@ class Background:
         )
 
 
-def configured_embedder(config: Config, paths: Paths, *, version: str) -> Embedder | None:
+def configured_embedder(config: Config, paths: Paths) -> Embedder | None:
     """Return the configured embedder, loaded on first use; None if embeddings are disabled.
 
     The shipped one is not loaded at all if a process of this home has it (`ragmem.service`).
     """
     stays = config.memory.embeddings.idle_s
-    service = Client(paths.embedder_socket, version=version) if stays else None
+    service = Client(paths.embedder_socket, version=__version__) if stays else None
     return open_embedder(config, service)
 
 
-def service_of(config: Config, paths: Paths, memory: str, *, version: str) -> Client | None:
+def service_of(config: Config, paths: Paths, memory: str) -> Client | None:
     """Return a client of the process that searches for others, with the same settings and store.
 
     `memory` names the store. Returns None if no process stays to answer.
@@ -291,7 +293,7 @@ def service_of(config: Config, paths: Paths, memory: str, *, version: str) -> Cl
     if not config.memory.embeddings.idle_s:
         return None
     settings = settings_of(config, memory)
-    return Client(paths.embedder_socket, version=version, settings=settings)
+    return Client(paths.embedder_socket, version=__version__, settings=settings)
 
 
 def settings_of(config: Config, memory: str) -> str:
@@ -378,8 +380,6 @@ class Warm:
     def __init__(
         self, config: Config, paths: Paths, embedder: Embedder, *, open_store: OpenStore
     ) -> None:
-        self._config = config
-        self._paths = paths
         self._embedder = embedder
         # An open connection to a server blocks nobody, and its embeddings take long to load.
         server = config.store.kind == "neo4j"
@@ -395,17 +395,8 @@ class Warm:
             limits=limits,
             config=config.memory.facts,
         )
-        self._code = {writes: self._codebase(metrics, writes=writes) for writes in (True, False)}
-
-    def _codebase(self, metrics: Metrics, *, writes: bool) -> Codebase:
-        return Codebase(
-            self._config,
-            self._paths,
-            open_store=None,
-            embedder=self._embedder,
-            metrics=metrics,
-            writes=writes,
-        )
+        code = partial(Codebase, config, paths, open_store=None, embedder=embedder)
+        self._code = {writes: code(metrics=metrics, writes=writes) for writes in (True, False)}
 
     @property
     def handlers(self) -> Handlers:
@@ -420,7 +411,8 @@ class Warm:
     async def prepare(self) -> None:
         """Load whatever takes long."""
         await self._embedder.prepare()
-        await asyncio.to_thread(_import_all)
+        await asyncio.to_thread(import_module, "ragmem.memory.facts.ranking")
+        await asyncio.to_thread(import_all)
 
     async def aclose(self) -> None:
         """Close the store and the indexes."""
@@ -450,9 +442,3 @@ class Warm:
     async def _close_code(self) -> None:
         for code in self._code.values():
             await code.aclose()
-
-
-def _import_all() -> None:
-    from ragmem.memory.facts import ranking  # noqa: F401
-
-    import_all()

@@ -27,7 +27,7 @@ _INHERITED = {
     "NODE_EXTRA_CA_CERTS", "PKG_CONFIG_PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 }  # fmt: skip
-_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
 _URL_WITH_USER = re.compile(r"//[^/\s]*@")
 _NON_INTERACTIVE = {
     "TERM": "dumb",
@@ -48,7 +48,7 @@ def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str
         name: value
         for name, value in (environment() if environ is None else environ).items()
         if (name in _INHERITED or name.startswith("LC_"))
-        and not _SECRET_NAME.search(name)
+        and not SECRET_NAME.search(name)
         and not _URL_WITH_USER.search(value)
     }
     return kept | _NON_INTERACTIVE

@@ -70,11 +70,6 @@ class Paths(msgspec.Struct, frozen=True):
         return self.data_dir / "owner"
 
     @property
-    def agreed_file(self) -> Path:
-        """Return the file with the user's decisions on skills and commands of projects."""
-        return self.data_dir / "agreed.json"
-
-    @property
     def prompt_history(self) -> Path:
         """Return the file with the prompts typed in `chat`."""
         return self.data_dir / "history"
@@ -89,7 +84,9 @@ class Paths(msgspec.Struct, frozen=True):
         for folder in self.own_folders:
             try:
                 make_private(folder)
-                if folder == self.data_dir and not _is_usable(folder):
+                # What was stored before can be read in a folder that is not writable.
+                is_writable = folder != self.data_dir or os.access(folder, os.W_OK | os.X_OK)
+                if not is_writable and not any(folder.iterdir()):
                     raise OSError("it is not writable")
             except OSError as error:
                 why = error.strerror or str(error)
@@ -125,11 +122,6 @@ class Paths(msgspec.Struct, frozen=True):
     def own_folders(self) -> tuple[Path, ...]:
         """Return all folders, which no tool reads or changes, and which are never indexed."""
         return (self.config_dir, self.data_dir, self.log_dir)
-
-
-def _is_usable(folder: Path) -> bool:
-    """Return whether a folder is writable, or has data from before, which can be read."""
-    return os.access(folder, os.W_OK | os.X_OK) or any(folder.iterdir())
 
 
 NO_HOME = Paths(*(Path(os.devnull, "no-home", name) for name in ("config", "data", "logs")))

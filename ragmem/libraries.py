@@ -46,13 +46,6 @@ def load_httpcore() -> None:
         import httpcore  # noqa: F401
 
 
-def load_httpx() -> None:
-    """Import httpx without its command line (click, rich, pygments) and HTTP/2, for litellm."""
-    load_httpcore()
-    with _hiding("httpx._main"):
-        import httpx  # noqa: F401
-
-
 # Read by litellm while it is imported: DEV mode loads the current folder's `.env`, and tables are
 # fetched from the network unless the packaged ones are chosen. They are not removed from the
 # environment afterwards: a thread that is copying it would fail.
@@ -72,7 +65,10 @@ def load_litellm() -> ModuleType:
     with _loading:
         if (loaded := sys.modules.get("litellm")) and loaded.suppress_debug_info:
             return loaded
-        load_httpx()
+        load_httpcore()
+        # Without its command line (click, rich, pygments).
+        with _hiding("httpx._main"):
+            import httpx  # noqa: F401
         os.environ.update(_SETTINGS)
         _exclude_loopback()
         hush_litellm()

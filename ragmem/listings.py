@@ -335,7 +335,7 @@ def code_text(
         lines += flowing(_facts(each, place, now), width)
         lines += [f"  {clip_to_width(row, width - 2)}" for row in _beginning(each.hit)]
         if each.named:
-            lines += past_lines(each.past, now, indent=2, width=width)
+            lines += past_lines(each.past, now, width=width)
         lines.append("")
     return "\n".join(lines)
 
@@ -367,44 +367,39 @@ def in_sessions(past: "CodePast", now: datetime) -> str:
     return f"in {where}, {'last ' if past.session_count > 1 else ''}{last}"
 
 
-def past_lines(past: "CodePast", now: datetime, *, indent: int, width: int) -> list[str]:
+def past_lines(past: "CodePast", now: datetime, *, width: int) -> list[str]:
     """Return the sessions and what was decided in them, under headings of their own."""
-    margin = " " * indent
+    rows = [
+        (
+            "sessions",
+            [(each.session.session_id, _done(each, now)) for each in past.sessions[:SHOWN]],
+            past.session_count,
+        ),
+        (
+            "decided there",
+            [(m.memory_id, _decided(m, now, past.people)) for m in past.memories[:SHOWN]],
+            len(past.memories),
+        ),
+    ]
     lines = []
-    if past.sessions:
-        lines.append(f"{margin}sessions")
-        lines += _session_lines(past.sessions, past.session_count, indent, width, now)
-    if past.memories:
-        lines.append(f"{margin}decided there")
-        for memory in past.memories[:SHOWN]:
-            lines += hanging(
-                f"{margin}  {short_id(memory.memory_id)}  ",
-                _decided(memory, now, past.people),
-                width,
-            )
-        lines += _more_line(len(past.memories) - SHOWN, indent)
+    for heading, entries, count in rows:
+        lines += [f"  {heading}"] if entries else []
+        for record_id, text in entries:
+            lines += hanging(f"    {short_id(record_id)}  ", text, width)
+        more = count - len(entries)
+        lines += [f"    and {more:,} more"] if entries and more > 0 else []
     return lines
 
 
-def _session_lines(
-    sessions: "Sequence[CodeSession]", count: int, indent: int, width: int, now: datetime
-) -> list[str]:
-    lines = []
-    for each in sessions[:SHOWN]:
-        name = one_line(each.session.called, _TITLE_CHARS)
-        row = " · ".join([name, ", ".join(_actions(each)), ago(each.last_at, now)])
-        lines += hanging(f"{' ' * indent}  {short_id(each.session.session_id)}  ", row, width)
-    return lines + _more_line(count - len(sessions[:SHOWN]), indent)
+def _done(session: "CodeSession", now: datetime) -> str:
+    name = one_line(session.session.called, _TITLE_CHARS)
+    return " · ".join([name, ", ".join(_actions(session)), ago(session.last_at, now)])
 
 
 def _actions(session: "CodeSession") -> list[str]:
     """Describe what was done: editing code implies that its file changed."""
     whole = [how for how in session.hows if how != "changed" or "edited" not in session.hows]
     return ["changed its file" if how == "changed" else how for how in whole]
-
-
-def _more_line(more: int, indent: int) -> list[str]:
-    return [f"{' ' * indent}  and {more:,} more"] if more > 0 else []
 
 
 def _decided(memory: MemoryRecord, now: datetime, people: dict[str, str]) -> str:
@@ -530,7 +525,7 @@ def hit_document(hit: "Hit | FactHit") -> Document:
         if hit.turn:
             content = f"User: {hit.turn.prompt}\nAssistant: {hit.turn.said}"
         own: Document = {"id": hit.record_id, "text": content, "timestamp": hit.at}
-        own["since"] = hit.since or None
+        own |= {"why": ", ".join(hit.why), "since": hit.since or None}
         return document(HIT, hit, hit.turn, **own)
     memory = hit.memory
     evidence = memory.evidence[0] if memory.evidence else None
@@ -542,6 +537,7 @@ def hit_document(hit: "Hit | FactHit") -> Document:
         session_id=(evidence and evidence.session_id) or None,
         turn_index=(evidence and evidence.turn_index) or None,
         text=memory.content,
+        why=", ".join(hit.why),
         since=hit.since or None,
         path=next((each.path for each in memory.evidence if each.path), None),
         timestamp=memory.created_at,

@@ -56,10 +56,10 @@ class ToolUse(msgspec.Struct, frozen=True, tag="tool_use"):
     """The provider's id if it differs: the key of the reasoning before the call."""
 
 
-def named_arguments(arguments: str) -> dict[str, Json]:
-    """Return a call's arguments by name; empty if they aren't a JSON object."""
+def fields_in(text: str) -> dict[str, Json]:
+    """Return a JSON object's fields, such as a call's arguments; empty if it isn't an object."""
     with suppress(ValueError, RecursionError):
-        if isinstance(value := json.loads(arguments), dict):
+        if isinstance(value := json.loads(text), dict):
             return value
     return {}
 

@@ -18,7 +18,7 @@ import msgspec
 from markdown_it import MarkdownIt
 
 from ragmem.memory.turns import Said, blocks_of, has_failed, result_text
-from ragmem.messages import named_arguments
+from ragmem.messages import fields_in
 from ragmem.records import Session, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import clip_middle, counted, duration, fence_of, fenced, one_line, visible
@@ -76,9 +76,13 @@ def anonymous(
     top = session.project_path or session.cwd
     texts = msgspec.json.encode((session, turns)).decode()
     people = {*names, *_HOMES.findall(texts)}
-    for call in (call for turn in turns for call in turn.tool_calls):
-        for written in (call.arguments, call.result):
-            people |= _home_owners(written)
+
+    def look(text: str) -> str:
+        people.update(_HOMES.findall(text))
+        return text
+
+    for turn in turns:
+        _anonymous_turn(turn, look)
     words = {name: "someone" for name in people if _is_name(name)}
     if _is_name(project := top.rpartition("/")[2]):
         words[project] = "project"
@@ -101,18 +105,6 @@ def anonymous(
         cwd=without(session.cwd),
     )
     return renamed, [_anonymous_turn(turn, without) for turn in turns]
-
-
-def _home_owners(written: str) -> set[str]:
-    """Return the owners of the home folders that texts in some JSON name."""
-    found: set[str] = set()
-
-    def look(text: str) -> str:
-        found.update(_HOMES.findall(text))
-        return text
-
-    _each_text(written, look)
-    return found
 
 
 def _each_text(text: str, change: Callable[[str], str]) -> str:
@@ -140,6 +132,7 @@ def _is_name(word: str) -> bool:
 
 
 def _anonymous_turn(turn: Turn, without: Callable[[str], str]) -> Turn:
+    """Return a turn with all its texts replaced, those in JSON one by one."""
     return msgspec.structs.replace(
         turn,
         user_message=without(turn.user_message),
@@ -326,7 +319,7 @@ _DIFFED = ("old", "new", "content")
 
 def _diff_rows(call: ToolCall) -> list[str]:
     """Return the lines that an edit removed and added, according to its arguments."""
-    given = named_arguments(call.arguments)
+    given = fields_in(call.arguments)
     old, new = given.get("old", ""), given.get("new", given.get("content"))
     if not isinstance(old, str) or not isinstance(new, str):
         return []

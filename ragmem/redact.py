@@ -212,9 +212,8 @@ def _in_sentence(mark: Mark, is_one: Callable[[str], bool], found: re.Match[str]
     value = found["value"].rstrip(".,;:)»“”")
     if found["open"] and (closed := _CLOSED.search(found["value"])):
         value = found["value"][: closed.start()]
-    if _NO_VALUE.match(value) or _REFERENCE.match(value) or _NO_PASSWORD.match(value):
-        return found[0]
-    if not is_one(value):
+    is_none = _NO_VALUE.match(value) or _REFERENCE.match(value) or _NO_PASSWORD.match(value)
+    if is_none or not is_one(value):
         return found[0]
     rest = found["value"].removeprefix(value)
     return _replaced(found, "value", f"{mark('assigned secret', value)}{rest}")

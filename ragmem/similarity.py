@@ -1,4 +1,4 @@
-"""Packing and comparing vectors (int8 quantization), and standardizing scores (z-scores).
+"""Packing and comparing vectors (int8 quantization), postings, and z-scores.
 
 A packed vector consists of its numbers, scaled to one byte each, and the reciprocal of the length
 of those (float32): the unpacked vector has length 1, and packs to the same bytes again. The cosine
@@ -10,7 +10,9 @@ import math
 import struct
 import sys
 from array import array
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -285,6 +287,60 @@ class VectorCache:
         while size > self._most_bytes:
             size -= self._areas.pop(next(iter(self._areas))).matrix.size_bytes
 
+
+# --- postings -----------------------------------------------------------------------------
+
+LENGTH_BITS = 8
+_STEPS = 16
+"""The number of encoded lengths per doubling."""
+MOST_OF_A_TERM = 8
+"""The most occurrences of a term that are indexed: BM25 hardly counts more."""
+
+
+def with_length(number: int, length: int) -> int:
+    """Append to a number a text's length, so that a search needn't look it up."""
+    code = min(round(_STEPS * math.log2(length + 1)), (1 << LENGTH_BITS) - 1)
+    return number << LENGTH_BITS | code
+
+
+def length_of(numbers: "Numbers") -> "NDArray[np.float64]":
+    """Decode the lengths from such numbers, within 3 %."""
+    lengths: NDArray[np.float64] = 2.0 ** ((numbers & (1 << LENGTH_BITS) - 1) / _STEPS) - 1
+    return lengths
+
+
+def capped(terms: Sequence[str], most: int = 0) -> list[str]:
+    """Limit the occurrences of each term, and, with `most`, the number of distinct terms."""
+    counted = Counter(terms)
+    if most and len(counted) > most:
+        counted = Counter(dict(counted.most_common(most)))
+    return [term for each, n in counted.items() for term in repeat(each, min(n, MOST_OF_A_TERM))]
+
+
+def merged(
+    lists: "Sequence[tuple[Numbers, NDArray[np.float64]]]",
+) -> "tuple[Numbers, NDArray[np.float64]]":
+    """Merge sorted lists of records with scores; the scores of a record are added."""
+    import numpy as np
+
+    if not lists:
+        return np.empty(0, np.int64), np.empty(0)
+    records, scores = map(np.concatenate, zip(*lists, strict=True))
+    # The lists are sorted, so that a stable sort merges them.
+    order = np.argsort(records, kind="stable")
+    starts, found = runs(records[order])
+    return found, np.add.reduceat(scores[order], starts) if len(found) else np.empty(0)
+
+
+def runs(numbers: "Numbers") -> "tuple[Numbers, Numbers]":
+    """Return where each run of equal numbers begins, and the number."""
+    import numpy as np
+
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    return starts, numbers[starts]
+
+
+# --- judging scores -------------------------------------------------------------------------
 
 WORDS_AS_COSINE = 0.8
 """What is added to the similarity of a record that has all of a question's words, when judging

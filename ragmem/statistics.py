@@ -1,8 +1,9 @@
 """Statistics of usage and of the store, as JSON documents and as text with bar charts."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
 from ragmem.listings import Document, document, table, waiting_text
@@ -199,21 +200,20 @@ def stats_text(found: Document, *, width: int, today: date, days: "Sequence[Meas
         lines += [*_times(found, width), ""]
     else:
         lines += ["", "Nothing measured yet.", ""]
-    for name, said in _sums(found):
+    for name, said in _sums(found).items():
         lines += hanging(f"{name:<10} ", said, width)
     return "\n".join(lines) + "\n"
 
 
 def _days(found: Document, today: date) -> list[tuple[str, int]]:
-    """Return the last days from the first with turns on, with the numbers of turns."""
     turns = {each["day"]: each["turns"] for each in found["days"]}
-    shown = _last_days(today)
-    first = next((i for i, day in enumerate(shown) if turns.get(day)), len(shown))
-    return [(f"{day:%a %d %b}", turns.get(day, 0)) for day in shown[first:]]
+    return [(f"{day:%a %d %b}", turns.get(day, 0)) for day in _last_days(turns, today)]
 
 
-def _last_days(today: date) -> list[date]:
-    return [today - timedelta(days=back) for back in reversed(range(_SHOWN_DAYS))]
+def _last_days(used: Mapping[date, float], today: date) -> list[date]:
+    """Return the last days, from the first with any use on."""
+    days = (today - timedelta(days=back) for back in reversed(range(_SHOWN_DAYS)))
+    return list(dropwhile(lambda day: not used.get(day), days))
 
 
 def stats_parts(text: str) -> Iterator[list[tuple[str, str]]]:
@@ -227,9 +227,8 @@ def stats_parts(text: str) -> Iterator[list[tuple[str, str]]]:
 def _tokens_a_day(days: "Sequence[Measured]", width: int, today: date) -> list[str]:
     """Return a bar chart of the last days' tokens, with the share of background work."""
     used = {each.day: [sum(map(each.count, names)) for names in _USED] for each in days}
-    shown = [(day, *used.get(day, (0, 0))) for day in _last_days(today)]
-    while shown and not sum(shown[0][1:]):
-        shown.pop(0)
+    whole_days = _last_days({day: sum(counts) for day, counts in used.items()}, today)
+    shown = [(day, *used.get(day, (0, 0))) for day in whole_days]
     if not shown:
         return []
     most = max(own + background for _, own, background in shown)
@@ -274,41 +273,23 @@ def _times(found: Document, width: int) -> list[str]:
     return table(head, rows, width=width).rstrip("\n").split("\n") if rows else []
 
 
-def _sums(found: Document) -> list[tuple[str, str]]:
+def _sums(found: Document) -> dict[str, str]:
     rate, tokens = found["semantic_search_success_rate"], found["tokens"]
     unpriced, failed = found["unpriced_calls"], found["background_calls_failed"]
     spent, most = found["background_cost_usd_today"], found["max_cost_usd_per_day"]
-    return [
-        (
-            "searches",
-            "none" if rate is None else f"{found['searches']:,}, {rate:.0%} with results",
-        ),
-        (
-            "reads",
-            f"{counted(found['file_reads'], 'file')} read, {found['file_reads_again']:,} "
-            "repeatedly although unchanged in the session",
-        ),
-        (
-            "tokens",
-            f"{tokens['input']:,} in, {tokens['cached']:,} of them cached, "
-            f"{tokens['output']:,} out, {tokens['embedded']:,} embedded",
-        ),
-        (
-            "cost",
-            f"${found['cost_usd']:,.4f}"
-            + (f", and {counted(unpriced, 'call')} of unknown price" if unpriced else ""),
-        ),
-        (
-            "background",
-            counted(found["background_calls"], "call")
-            + (f", {failed:,} failed" if failed else "")
-            + f", ${found['background_cost_usd']:,.4f}, {tokens['background_input']:,} tokens in, "
-            f"{tokens['background_output']:,} out"
-            + (f"; ${spent:,.4f} of the daily limit of ${most:,.2f}" if spent else ""),
-        ),
-        (
-            "pending",
-            (waiting_text(found["pending"]) or "nothing")
-            + ("; a process is working on it" if found["background_process"] else ""),
-        ),
-    ]
+    return {
+        "searches": "none" if rate is None else f"{found['searches']:,}, {rate:.0%} with results",
+        "reads": f"{counted(found['file_reads'], 'file')} read, {found['file_reads_again']:,} "
+        "repeatedly although unchanged in the session",
+        "tokens": f"{tokens['input']:,} in, {tokens['cached']:,} of them cached, "
+        f"{tokens['output']:,} out, {tokens['embedded']:,} embedded",
+        "cost": f"${found['cost_usd']:,.4f}"
+        + (f", and {counted(unpriced, 'call')} of unknown price" if unpriced else ""),
+        "background": counted(found["background_calls"], "call")
+        + (f", {failed:,} failed" if failed else "")
+        + f", ${found['background_cost_usd']:,.4f}, {tokens['background_input']:,} tokens in, "
+        f"{tokens['background_output']:,} out"
+        + (f"; ${spent:,.4f} of the daily limit of ${most:,.2f}" if spent else ""),
+        "pending": (waiting_text(found["pending"]) or "nothing")
+        + ("; a process is working on it" if found["background_process"] else ""),
+    }

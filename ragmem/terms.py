@@ -113,34 +113,22 @@ _LEAST_SCORE = 2
 _LEAST_RATIO = 1.2
 """The least ratio of the first language's score to the second's."""
 
-# Stop words of one language only, which decide between languages that share their commonest ones.
-_UNAMBIGUOUS: dict[str, frozenset[str]] = {
-    language: words
-    - frozenset().union(*(w for other, w in STOP_WORDS.items() if other != language))
-    for language, words in STOP_WORDS.items()
+_LANGUAGES: dict[str, list[str]] = {
+    word: [language for language, words in STOP_WORDS.items() if word in words]
+    for word in frozenset().union(*STOP_WORDS.values())
 }
-
-
-def _votes() -> dict[str, tuple[tuple[str, float], ...]]:
-    votes: dict[str, tuple[tuple[str, float], ...]] = {}
-    for language, words in STOP_WORDS.items():
-        for word in words:
-            weight = (1.0 if len(word) > 1 else 0.5) + (
-                0.5 if word in _UNAMBIGUOUS[language] else 0.0
-            )
-            votes[word] = (*votes.get(word, ()), (language, weight))
-    return votes
-
-
-_VOTES = _votes()
+"""The languages of each stop word."""
 
 
 def guess_language(text: str) -> str | None:
     """Guess a text's language by the stop words in its prose; None if it is unclear."""
     counts = dict.fromkeys(STOP_WORDS, 0.0)
     for word in _WORD.findall(_prose(text[:_LOOKED_AT])[:_SAMPLE].casefold()):
-        for language, weight in _VOTES.get(word, ()):
-            counts[language] += weight
+        if languages := _LANGUAGES.get(word):
+            # Those of one language decide between languages that share their commonest ones.
+            weight = (1.0 if len(word) > 1 else 0.5) + (0.5 if len(languages) == 1 else 0.0)
+            for language in languages:
+                counts[language] += weight
     first, second = sorted(counts, key=counts.__getitem__, reverse=True)[:2]
     if counts[first] < _LEAST_SCORE or counts[first] < _LEAST_RATIO * counts[second]:
         return None

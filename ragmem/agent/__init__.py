@@ -37,13 +37,12 @@ from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Project, Session, ToolCall, Turn, utc_now
 from ragmem.tools.base import ENDED, Approver, CurrentMode, Tool, Toolset, deny_all
 from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
-from ragmem.tools.jobs import Jobs, ReadJob
 from ragmem.tools.memory import memory_tools, written_event
 from ragmem.tools.permissions import PermissionRules, Permissions
 from ragmem.tools.planning import PresentPlan, UpdateTasks
 from ragmem.tools.search import GlobFiles, GrepFiles, ListDirectory
 from ragmem.tools.seen import ChangedFiles, SeenFiles, SessionCode
-from ragmem.tools.shell import Commands, RunCommand, commands_of
+from ragmem.tools.shell import Commands, Jobs, ReadJob, RunCommand, commands_of
 from ragmem.tools.skills import ReadSkill, SkillSet
 from ragmem.tools.workspace import Workspace
 from ragmem.usage import Metrics
@@ -260,7 +259,8 @@ class Agent:
             self._preparing.cancel()
         running = [task for task in (self._task, self._preparing) if task]
         await asyncio.gather(*running, return_exceptions=True)
-        await self._parts.llm.aclose()
+        if self._parts.owns_llm:
+            await self._parts.llm.aclose()
 
 
 def announce(remembered: Remembered, agents: Iterable[Agent]) -> list[str]:

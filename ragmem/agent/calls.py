@@ -11,7 +11,7 @@ import msgspec
 from ragmem.events import Event, Notice, PermissionDenial, ToolFinished, ToolProgress, ToolStarted
 from ragmem.llm.base import Completion, parse_arguments
 from ragmem.memory.recording import TurnRecording, settled
-from ragmem.memory.turns import ONLY_ASKED, call_id, result_text
+from ragmem.memory.turns import ONLY_ASKED, call_id, clip_recallable, result_text
 from ragmem.messages import (
     ImagePart,
     Message,
@@ -23,7 +23,7 @@ from ragmem.messages import (
     tool,
 )
 from ragmem.records import CallOrigin, ToolCall, utc_now
-from ragmem.text import clean, clip_middle, one_line
+from ragmem.text import clean, one_line
 from ragmem.tools.base import (
     InvalidArguments,
     OutputSoFar,
@@ -499,9 +499,8 @@ class ToolLoop:
         share = room // max(1, len(answers))
         for i, message in enumerate(newest):
             part = message.parts[0]
-            if isinstance(part, ToolAnswer) and len(part.text) > share:
-                hint = f"\n[recall_result brings all of it back: id {part.tool_use_id}]"
-                text = clip_middle(part.text, max(0, share - len(hint))) + hint
+            if isinstance(part, ToolAnswer):
+                text = clip_recallable(part.text, share, part.tool_use_id)
                 newest[i] = tool(part.tool_use_id, text, is_error=part.is_error)
 
 

@@ -103,6 +103,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that an agent works with, as assembled by `create_agent`."""
 
     llm: LLM
+    owns_llm: bool = True
+    """Whether the model is closed with the agent."""
     memory: Memory
     toolset: Toolset
     builder: ContextBuilder

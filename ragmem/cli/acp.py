@@ -26,7 +26,7 @@ from ragmem.errors import EXIT_DONE, AmbiguousSession, RagmemError, SessionNotFo
 from ragmem.files import is_a_path
 from ragmem.ids import short_id
 from ragmem.memory.turns import Said, blocks_of, result_text
-from ragmem.messages import Json, ToolUse, named_arguments
+from ragmem.messages import Json, ToolUse, fields_in
 from ragmem.own_tools import OWN_TOOLS
 from ragmem.records import ToolCall, utc_now
 from ragmem.text import clip_middle, fenced, one_line, reveal, visible
@@ -483,7 +483,7 @@ class EditorSession:
                 await self._note(event.line)
             case events.MessageFinished(tool_uses=uses):
                 for tool_call_id, _, written in uses:
-                    self._arguments[tool_call_id] = named_arguments(written)
+                    self._arguments[tool_call_id] = fields_in(written)
             case events.ToolStarted():
                 arguments = self._arguments.get(event.tool_call_id, {})
                 call = self._call_fields(event.name, event.title, arguments)
@@ -535,9 +535,7 @@ class EditorSession:
         use, title = proposal.use, proposal.title
         if use and title == use.name:
             title = self.agent.title(use)  # the proposal's title is only the tool's name
-        call = self._call_fields(
-            proposal.tool_name, title, named_arguments(use.arguments) if use else {}
-        )
+        call = self._call_fields(proposal.tool_name, title, fields_in(use.arguments) if use else {})
         options = [PermissionOption(option_id="yes", name="Allow", kind="allow_once")]
         if proposal.always:
             always = f"Always: {visible(proposal.always)}"
@@ -600,7 +598,7 @@ class EditorSession:
             title = self.agent.title(use)
         else:  # a tool of an MCP server or of another agent
             title = one_line(f"{use.name} {use.arguments}", 200)
-        told = self._call_fields(use.name, title, named_arguments(use.arguments))
+        told = self._call_fields(use.name, title, fields_in(use.arguments))
         if told["content"] is None or use.name == "write_file":  # the old content is unknown
             told["content"] = [
                 _fenced_block(clip_middle(visible(result_text(call)), _MAX_RESULT_CHARS))

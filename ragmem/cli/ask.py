@@ -30,7 +30,7 @@ from ragmem.events import (
     TurnStarted,
 )
 from ragmem.ids import short_id
-from ragmem.messages import Json, named_arguments
+from ragmem.messages import Json, fields_in
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import ASKED
 from ragmem.text import clip_to_width, duration, one_line, reveal, visible, without_controls
@@ -295,7 +295,7 @@ class VisibleFlow:
 
 def _missing_rules(denial: PermissionDenial, rules: PermissionRules) -> tuple[str, ...]:
     """Return the rules missing to allow a denied call; leaving the sandbox needs its own rule."""
-    given = named_arguments(denial.arguments)
+    given = fields_in(denial.arguments)
     kind = OUTSIDE if given.get(OUTSIDE) else denial.tool_name
     if denial.tool_name != RUN_COMMAND:
         return (kind,)
@@ -305,7 +305,7 @@ def _missing_rules(denial: PermissionDenial, rules: PermissionRules) -> tuple[st
 
 
 def _label(denial: PermissionDenial) -> str:
-    command = named_arguments(denial.arguments).get("command")
+    command = fields_in(denial.arguments).get("command")
     shown = f" `{one_line(str(command), _COMMAND_CHARS)}`" if command else ""
     return visible(denial.tool_name + shown)
 

@@ -569,7 +569,7 @@ def related_text(
             if each.past.memories:
                 lines += hanging("  ", f"{decided} in them; see `ragmem files PATH`", width)
         else:
-            lines += listings.past_lines(each.past, now, indent=2, width=width)
+            lines += listings.past_lines(each.past, now, width=width)
         lines.append("")
     return "\n".join(lines)
 

@@ -400,13 +400,6 @@ _NOT_SETTINGS = {
     "RAGMEM_TEST_NEO4J_URI",
     "RAGMEM_TEST_NEO4J_PASSWORD",
 }
-# Permissions are never taken from the environment.
-_NEVER_FROM_ENV = {
-    ("ui", "permission_mode"),
-    ("permissions", "allow"),
-    ("permissions", "deny"),
-    ("permissions", "projects"),
-}
 
 
 def find_paths(environ: Mapping[str, str] = os.environ) -> Paths:
@@ -607,7 +600,7 @@ def from_environment(
             continue
         full = _SHORT_NAMES.get(variable, variable)
         path = tuple(full.removeprefix("RAGMEM_").lower().split("__"))
-        if path in _NEVER_FROM_ENV or path[0] == "sandbox":
+        if path[0] in ("permissions", "sandbox") or path == ("ui", "permission_mode"):
             raise ConfigError(
                 f"{variable}: permissions can't be set in the environment.",
                 hint="Use the settings file, or flags such as --allow for a single run.",
@@ -648,9 +641,9 @@ def is_address(base: str) -> bool:
         return False
 
 
-def how_to_set(dotted: str, value: str, environ: Mapping[str, str] = os.environ) -> str:
+def how_to_set(dotted: str, value: str) -> str:
     """Tell the user how to give a setting this value; a variable overrides the file."""
-    if (variable := named_in(dotted, environ)) != dotted:
+    if (variable := named_in(dotted)) != dotted:
         return f"{variable} is set in the environment: unset it, or set it to {value}."
     return f"`ragmem config set {dotted} {value}` turns it on."
 

@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,7 +22,6 @@ _FORMS = "Examples: sqlite:///home/me/memory.db, bolt://localhost:7687, neo4j+s:
 class Address(msgspec.Struct, frozen=True, kw_only=True):
     """The address of one store, and what belongs to it alone in this home."""
 
-    kind: Literal["sqlite", "neo4j"]
     database: Path
     """The SQLite file."""
     locks_dir: Path
@@ -38,15 +36,13 @@ def configured(
     config: Config, paths: Paths, environ: Mapping[str, str], *, kind: str = ""
 ) -> Address:
     """Return the address of the configured store, or of the store of that kind."""
-    here = Address(
-        kind="sqlite", database=paths.database, locks_dir=paths.locks_dir, spool="sqlite"
-    )
+    here = Address(database=paths.database, locks_dir=paths.locks_dir, spool="sqlite")
     if (kind or config.store.kind) == "sqlite":
         return here
     url = config.store.url or environ.get("NEO4J_URI") or ""
     older = ("neo4j", f"neo4j-{_digest(url)}") if url else ("neo4j",)
     spool = _spool_of_graph(url, _database_of(config, environ))
-    return msgspec.structs.replace(here, kind="neo4j", spool=spool, older_spools=older)
+    return msgspec.structs.replace(here, spool=spool, older_spools=older)
 
 
 def _database_of(config: Config, environ: Mapping[str, str]) -> str:
@@ -101,7 +97,6 @@ def named(url: str, paths: Paths, *, database: str = "") -> Address:
     """
     if settings_of(url)[("store", "kind")] == "neo4j":
         return Address(
-            kind="neo4j",
             database=paths.database,
             locks_dir=paths.locks_dir,
             spool=_spool_of_graph(url, database),
@@ -110,7 +105,6 @@ def named(url: str, paths: Paths, *, database: str = "") -> Address:
     file = _database(url)
     default = file == Path(os.path.realpath(paths.database))
     return Address(
-        kind="sqlite",
         database=file,
         locks_dir=_locks_of(file, paths),
         spool="sqlite" if default else f"sqlite-{_digest(str(file))}",

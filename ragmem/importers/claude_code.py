@@ -136,8 +136,7 @@ class ClaudeCodeParser(SessionParser):
             if title := self._titles.get(uuid):
                 self._name("summary", title)
         at, _ = self.time(record)
-        if cwd := self.facts.cwd or text(record, "cwd"):
-            self.facts.cwd = cwd
+        self.facts.cwd = self.facts.cwd or text(record, "cwd")
         self._note_fork(record)
         if record.get("isSidechain") is True:
             self.leave_out("subagent messages")
@@ -159,7 +158,9 @@ class ClaudeCodeParser(SessionParser):
 
     def finish(self) -> Iterator[PutTurn]:
         """End the last turn with the file; it is complete if nothing more is expected of it."""
-        self.facts.cwd = self.facts.cwd or _folder_of(self._folder)
+        if not self.facts.cwd and self._folder.startswith("-"):
+            # A guess: the name of the folder with the file is made from it.
+            self.facts.cwd = self._folder.replace("-", "/")
         yield from self._add_overdue()
         # Prompts still waiting in a session that is over will get no record.
         for prompt in self._queue.left() if self.is_quiet else ():
@@ -340,8 +341,3 @@ def _without_reminders(words: str) -> str:
             return "".join([*left, words])
         left.append(before)
         words = after
-
-
-def _folder_of(name: str) -> str:
-    """Guess a session's folder from the name of the folder with its file."""
-    return name.replace("-", "/") if name.startswith("-") else ""

@@ -178,7 +178,8 @@ class CodexParser(SessionParser):
         elif kind in CALLS or kind in UNANSWERED:
             yield from self._call(kind, item, at)
         elif kind in ANSWERS:
-            self._answer(item, at)
+            words, failed = output_of(item)
+            self.answer(text(item, "call_id"), words, at, failed=failed)
         elif kind in ITEMS_LEFT_OUT:
             self.leave_out(ITEMS_LEFT_OUT[kind])
         elif "record_type" in item:
@@ -248,8 +249,8 @@ class CodexParser(SessionParser):
             turn.model = self._model
 
     def _reasoning(self, item: Fields) -> Iterator[PutTurn]:
-        thoughts = [text(fields(each), "text") for each in items(item, "summary")]
-        thoughts += [text(fields(each), "text") for each in items(item, "content")]
+        given = (*items(item, "summary"), *items(item, "content"))
+        thoughts = [text(fields(each), "text") for each in given]
         if not any(thoughts):
             self.leave_out("unreadable reasoning")
             return
@@ -266,10 +267,6 @@ class CodexParser(SessionParser):
         call_id = self.call(None, text(item, "call_id") or text(item, "id"), name, given, at)
         if kind in UNANSWERED:
             self.answer(call_id, "", at, failed=text(item, "status") == "failed")
-
-    def _answer(self, item: Fields, at: datetime) -> None:
-        words, failed = output_of(item)
-        self.answer(text(item, "call_id"), words, at, failed=failed)
 
     def _event(self, event: Fields, at: datetime) -> Iterator[PutTurn]:
         kind = text(event, "type")

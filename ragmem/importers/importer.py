@@ -103,12 +103,6 @@ def _is_of_kimi(file: Path) -> bool:
     return file.name == "wire.jsonl" or not file.with_suffix("").exists()
 
 
-def _is_of_vibe(file: Path) -> bool:
-    return file.name == "messages.jsonl" or (
-        file.suffix == ".json" and file.name.startswith("session_")
-    )
-
-
 def _is_of_opencode(file: Path) -> bool:
     """Whether it is a database, or the JSON file of a session from versions without one."""
     if file.suffix == ".db":
@@ -162,7 +156,7 @@ AGENTS: dict[AgentName, AgentFiles] = {
             "mistral-vibe",
             ("VIBE_HOME", "~/.vibe", "logs/session"),
             messages.MistralVibeParser,
-            _is_of_vibe,
+            lambda file: file.name == "messages.jsonl" or file.match("session_*.json"),
         ),
     )
 }
@@ -375,8 +369,6 @@ class _Unreadable(Exception):
 
 
 class _Session:
-    """One session while it is imported."""
-
     def __init__(
         self, importer: Importer, agent: AgentFiles, found: FoundFile, parser: SessionParser
     ) -> None:

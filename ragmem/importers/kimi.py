@@ -177,7 +177,11 @@ class KimiCodeParser(MessagesParser):
             case "turn.cancel" if self.turn and record.get("target") != "queued":
                 self.turn.status = "interrupted"
             case "turn.ended":
-                self._ended(text(record, "reason"))
+                reason = text(record, "reason")
+                if reason == "completed":
+                    self.complete()
+                elif self.turn and reason in ("cancelled", "failed", "blocked"):
+                    self.turn.status = "interrupted" if reason == "cancelled" else "failed"
             case "context.apply_compaction":
                 self.leave_out("summaries of the agent")
             case _ if kind.split(".")[0] in _KNOWN_PREFIXES:
@@ -248,12 +252,6 @@ class KimiCodeParser(MessagesParser):
         fresh = ("inputOther", "inputCacheRead", "inputCacheCreation")
         if usage := tokens(fields(record, "usage"), fresh, ("output",), fresh[1]):
             self.turn.set_usage(self._step, usage)
-
-    def _ended(self, reason: str) -> None:
-        if reason == "completed":
-            self.complete()
-        elif self.turn and reason in ("cancelled", "failed", "blocked"):
-            self.turn.status = "interrupted" if reason == "cancelled" else "failed"
 
 
 def _in_old_form(message: Fields) -> Fields:

@@ -264,7 +264,10 @@ class OpencodeParser(SessionParser):
             case "assistant":
                 self._answered(info, parts, at)
             case "idle":
-                self._went_idle(text(info, "outcome"))
+                self.leave_out("the agent's bookkeeping")
+                outcome = text(info, "outcome")
+                if self.turn and outcome in ("failed", "interrupted"):
+                    self.turn.status = "failed" if outcome == "failed" else "interrupted"
             case kind if kind in _MESSAGES_LEFT_OUT:
                 self.leave_out(_MESSAGES_LEFT_OUT[kind])
             case kind:
@@ -314,11 +317,6 @@ class OpencodeParser(SessionParser):
         elif text(info, "finish") not in ("", "tool-calls", "unknown"):
             self.complete()
 
-    def _went_idle(self, outcome: str) -> None:
-        self.leave_out("the agent's bookkeeping")
-        if self.turn and outcome in ("failed", "interrupted"):
-            self.turn.status = "failed" if outcome == "failed" else "interrupted"
-
     def _call(self, key: str, part: Fields, at: datetime) -> None:
         state = fields(part, "state")
         times = fields(state, "time")
@@ -367,11 +365,9 @@ def _of_database(found: FoundFile, tally: Tally) -> Iterator[Fields]:
             for row in database.rows(f"SELECT * FROM {table} WHERE id = ?", found.session)
         }
         # The table whose row was changed last counts, or version 2's if that can't be told.
-        by_age = sorted(
-            sessions.values(), key=lambda row: _time_of(row["time_updated"], found.file)
-        )
-        for session in by_age[-1:]:
-            yield {"session": session}
+        if sessions:
+            changed = {_time_of(row["time_updated"], found.file): row for row in sessions.values()}
+            yield {"session": changed[max(changed)]}
         both = [read[table](database, found.session, tally) for table in sessions]
         yield from chain(*_merged(*map(_turns, both))) if len(both) > 1 else chain(*both)
 

@@ -147,8 +147,6 @@ def _derived_id(namespace: str, name: str) -> str:
 
 
 class _Message(msgspec.Struct):
-    """One message of the model."""
-
     key: str | None
     texts: list[str] = []
     calls: list[str] = []
@@ -257,25 +255,24 @@ class TurnBuilder:
 
     def build(self, *, over: bool) -> PutTurn:
         """Return the turn, without an index; `over`: no further records can belong to it."""
-        said, preambles = self._said()
         for words, call_id in self._meanwhile:
             if held := self._calls.get(call_id):
                 self._calls[call_id] = with_said(held, words)
         calls: list[ToolCall] = []
         accesses: dict[str, tuple[FileAccess, ...]] = {}
-        asking = [message for message in self._messages if message.calls]
-        for iteration, message in enumerate(asking):
-            for i, call_id in enumerate(message.calls):
-                preamble = preambles[iteration] if i == 0 else ""
+        iteration, waiting = 0, list[str]()
+        for message in self._messages:
+            waiting += message.texts
+            for call_id in message.calls:
                 call = msgspec.structs.replace(
-                    self._calls[call_id], iteration=iteration, preamble=preamble
+                    self._calls[call_id], iteration=iteration, preamble="\n\n".join(waiting)
                 )
+                waiting = []  # the first call has what was said before all of them
                 calls.append(call)
                 if found := _accesses(call, self._files[call_id]):
                     accesses[call.tool_call_id] = found
-        usage = Usage()
-        for number, each in enumerate(self._usage.values()):
-            usage = usage + each if number else each
+            iteration += bool(message.calls)
+        said = "\n\n".join(waiting)
         turn = Turn(
             turn_id=self.turn_id,
             session_id=self._session_id,
@@ -286,7 +283,7 @@ class TurnBuilder:
             started_at=self.started_at,
             finished_at=self.last_at,
             model=self.model,
-            usage=usage,
+            usage=sum(self._usage.values(), Usage()),
             tool_calls=tuple(calls),
         )
         return PutTurn(turn=fitted(turn), accesses=accesses)
@@ -299,17 +296,6 @@ class TurnBuilder:
         answered = all(call.result for call in calls)
         whole = bool(said) or self.status == "completed"
         return "completed" if ended and answered and whole else "interrupted"
-
-    def _said(self) -> tuple[str, list[str]]:
-        """Return the answer, and the texts before the calls of each message that has calls."""
-        preambles: list[str] = []
-        waiting: list[str] = []
-        for message in self._messages:
-            waiting += message.texts
-            if message.calls:
-                preambles.append("\n\n".join(waiting))
-                waiting = []
-        return "\n\n".join(waiting), preambles
 
     def _message(self, key: str | None, at: datetime) -> None:
         """Select the message with this key; without keys a new one begins after each result."""

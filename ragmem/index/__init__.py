@@ -3,6 +3,8 @@
 This module defines the values that the parts of the index exchange and return.
 """
 
+import re
+
 import msgspec
 
 from ragmem.records import ScopeKind
@@ -13,6 +15,8 @@ HOLDERS = ("class", "type", "section")
 
 MEANING = "meaning"
 """The entry in `CodeHit.why` of a scope that was found by its vector."""
+NUMBERED = re.compile(r"#\d+$")
+"""Matches the number behind a qualified name that occurs more than once in its file."""
 _OWN = ("name: ", "file: ", "folder: ", "words: ")
 
 

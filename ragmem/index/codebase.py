@@ -366,18 +366,14 @@ class Codebase:
         except TimeoutError:
             self._metrics.count("code.late")
             hits, late = [], _LATE.format(within_s)
-        so_far = await self._files_so_far(project)
+        index = self._known_index_of(project)
+        so_far = await index.files_so_far() if self._may_refresh(index) else None
         if late and so_far is not None:
             late = _UNFINISHED
         asked = PromptWords.of(prompt)
         rare = rare_words(hits)
         found = tuple(passage_of(hit) for hit in hits if bears(hit, asked, self._floor, rare))
         return ProjectCode(passages=found, left_out=late, files_so_far=so_far)
-
-    async def _files_so_far(self, project: Project) -> int | None:
-        """Return the number of files indexed so far during the first refresh; None after it."""
-        index = self._known_index_of(project)
-        return await index.files_so_far() if self._may_refresh(index) else None
 
     # --- links with turns ---------------------------------------------------------
 
@@ -438,7 +434,6 @@ class Codebase:
         return self.made > before
 
     def _existing_index(self, project: Project) -> "CodeIndex | None":
-        """Return a project's index, if it exists on disk or is open, and the folder exists."""
         from ragmem.index.database import database_of
 
         known = project.project_id in self._indexes

@@ -227,12 +227,19 @@ def _run_job(database: Path, job: Callable[[apsw.Connection], T]) -> T:
 def raise_epoch(connection: apsw.Connection) -> int:
     """Invalidate processes' caches, in the caller's transaction; return the new epoch."""
     connection.execute("UPDATE state SET epoch = epoch + 1")
-    return int(str(connection.execute("SELECT epoch FROM state").get))
+    return int(connection.execute("SELECT epoch FROM state").get)
 
 
-def column(connection: apsw.Connection, query: str, *bound: object) -> list[Any]:
+def rows(
+    connection: apsw.Connection, query: str, *bound: object, **named: object
+) -> list[tuple[Any, ...]]:
+    """Return a query's rows."""
+    return connection.execute(query, named or bound).fetchall()
+
+
+def column(connection: apsw.Connection, query: str, *bound: object, **named: object) -> list[Any]:
     """Return the first column of a query's rows."""
-    return [row[0] for row in connection.execute(query, bound)]
+    return [row[0] for row in rows(connection, query, *bound, **named)]
 
 
 def listed(values: Iterable[int | str]) -> str:

@@ -27,7 +27,7 @@ import msgspec
 from ragmem.children import MADE_FOLDERS, FileList, find_ripgrep
 from ragmem.errors import RagmemError, UsageError
 from ragmem.index import CodeHit, CutScope
-from ragmem.index.database import listed
+from ragmem.index.database import listed, rows
 from ragmem.redact import reaches_over_lines, redact_lines
 from ragmem.text import is_latin_1, visible
 
@@ -289,12 +289,13 @@ class FileStamp(NamedTuple):
 
 def hashes_of(connection: apsw.Connection, hits: Sequence[CodeHit]) -> dict[str, str]:
     """Return by scope id the hash that the scope's file had when it was indexed."""
-    rows = connection.execute(
+    found = rows(
+        connection,
         "SELECT s.scope_id, f.hash FROM scopes AS s JOIN files AS f USING (file)"
         " WHERE s.scope_id IN (SELECT value FROM json_each(?))",
-        (listed(hit.scope_id for hit in hits),),
+        listed(hit.scope_id for hit in hits),
     )
-    return {str(scope_id): str(hashed) for scope_id, hashed in rows}
+    return dict(found)
 
 
 def with_texts(
@@ -434,12 +435,11 @@ class Resolver:
         here = posixpath.dirname(path)
         # Also its own folder, if that is not a package: scripts, and tests, import their siblings.
         beside = here and f"{here}/__init__.py" not in self._paths
-        for root in (*_SOURCE_FOLDERS, *([f"{here}/"] if beside else [])):
-            for name in _python_files(parts, whole=False):
-                if root + name in self._paths:
-                    yield root + name
-                    return
-        if len(parts) > 1:
+        roots = (*_SOURCE_FOLDERS, *([f"{here}/"] if beside else []))
+        names = list(_python_files(parts, whole=False))
+        found = list(self._first(root + name for root in roots for name in names))
+        yield from found
+        if len(parts) > 1 and not found:
             yield from self._nearest_ending(path, _python_files(parts, whole=False))
 
     def _nearest_ending(self, path: str, tails: Iterable[str]) -> Iterator[str]:
@@ -447,8 +447,7 @@ class Resolver:
         for tail in tails:
             if "/" not in tail:
                 continue
-            found = self._ending(tail)
-            if found:
+            if found := self._ending(tail):
                 yield min(found, key=lambda each: _distance(path, each))
                 return
 
@@ -500,22 +499,17 @@ class Resolver:
     def _rust(self, path: str, written: str) -> Iterator[str]:
         first, *parts = [part for part in written.split("::") if part] or [""]
         if first == "crate":
-            bases = [self._crate_source(path)]
+            base = self._crate_source(path)
         elif first in ("self", "super"):
-            module = _rust_module(path)
+            base = _rust_module(path)
             if first == "super":
-                module = posixpath.dirname(module)
+                base = posixpath.dirname(base)
             while parts and parts[0] == "super":
-                module, parts = posixpath.dirname(module), parts[1:]
-            bases = [module]
+                base, parts = posixpath.dirname(base), parts[1:]
         else:
             return
-        for base in bases:
-            for end in range(len(parts), 0, -1):
-                stem = posixpath.join(base, *parts[:end])
-                for found in self._first((f"{stem}.rs", f"{stem}/mod.rs")):
-                    yield found
-                    return
+        stems = (posixpath.join(base, *parts[:end]) for end in range(len(parts), 0, -1))
+        yield from self._first(f"{stem}{end}" for stem in stems for end in (".rs", "/mod.rs"))
 
     def _crate_source(self, path: str) -> str:
         folder = posixpath.dirname(path)
@@ -545,9 +539,7 @@ class Resolver:
         if near in self._paths:
             yield str(near)
             return
-        tail = written.removeprefix("./")
-        found = self._ending(tail)
-        if found:
+        if found := self._ending(written.removeprefix("./")):
             yield min(found, key=lambda each: _distance(path, each))
 
 
@@ -591,11 +583,7 @@ def _joined(path: str, written: str) -> str | None:
 def _distance(path: str, other: str) -> tuple[int, int, str]:
     """Return a sort key for how far apart two files are in the tree."""
     one, two = path.split("/"), other.split("/")
-    common = 0
-    for left, right in zip(one, two, strict=False):
-        if left != right:
-            break
-        common += 1
+    common = len(posixpath.commonpath([path, other]).split("/")) if one[0] == two[0] else 0
     return len(one) + len(two) - 2 * common, len(two), other
 
 
@@ -604,7 +592,5 @@ def stems_of(paths: Iterable[str]) -> set[str]:
     found = set()
     for path in paths:
         folder, name = posixpath.split(path)
-        stem = name.split(".")[0]
-        found.add(stem)
-        found.add(posixpath.basename(folder))
-    return {each for each in found if each}
+        found |= {name.split(".")[0], posixpath.basename(folder)}
+    return found - {""}

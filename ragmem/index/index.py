@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 import msgspec
@@ -18,7 +18,7 @@ from ragmem.embedder import Embedder
 from ragmem.errors import EmbedderError, RagmemError, StoreUnavailable, UsageError
 from ragmem.files import make_private, refusal, take
 from ragmem.index import CodeHit, IndexStatus, Refreshed, mirror, vectors
-from ragmem.index.database import column, is_watched, read, refused, transaction, write
+from ragmem.index.database import column, is_watched, read, refused, rows, transaction, write
 from ragmem.index.files import hashes_of, with_texts
 from ragmem.index.mirror import SCOPE_COLUMNS, code_scope
 from ragmem.index.names import innermost
@@ -35,10 +35,6 @@ from ragmem.records import (
 )
 from ragmem.text import visible
 from ragmem.usage import Metrics
-
-if TYPE_CHECKING:
-    from ragmem.index.vectors import ScopeVectors
-
 
 T = TypeVar("T")
 
@@ -92,7 +88,7 @@ class CodeIndex:
         self._settings = settings
         self._metrics = metrics or Metrics()
         self._private = tuple(Path(os.path.realpath(path)) for path in (database.parent, *private))
-        self._scope_vectors: ScopeVectors | None = None
+        self._scope_vectors = vectors.ScopeVectors()
         self._refresh_lock = asyncio.Lock()
         self._open_store = open_store
         self._mirror_lock = asyncio.Lock()
@@ -284,7 +280,7 @@ class CodeIndex:
                     (key, row.astype("<f4").tobytes())
                     for (key, _), row in zip(texts, made, strict=True)
                 ]
-                await self._write(partial(vectors.put, mark=mark, rows=rows))
+                await self._write(partial(vectors.put, mark=mark, made=rows))
                 done += len(rows)
                 if show is not None:
                     show(done, max(of, done))
@@ -321,12 +317,9 @@ class CodeIndex:
             limit=limit,
             near=frozenset(near),
         )
-        if self._scope_vectors is None:
-            self._scope_vectors = vectors.ScopeVectors()
-        resident = self._scope_vectors
 
         def found(connection: apsw.Connection) -> tuple[list[CodeHit], dict[str, str]]:
-            hits = search.search(connection, question, resident)
+            hits = search.search(connection, question, self._scope_vectors)
             return hits, hashes_of(connection, hits)
 
         with self._metrics.time("code.search"):
@@ -483,15 +476,11 @@ def _scopes_at(
     connection: apsw.Connection, path: str, lines: Sequence[tuple[int, int]]
 ) -> list[CodeScope]:
     """Return the innermost scopes that intersect these 1-based inclusive ranges, in file order."""
-    scopes = [
-        code_scope(row)
-        for row in connection.execute(
-            f"SELECT {SCOPE_COLUMNS} FROM scopes"
-            " WHERE file = (SELECT file FROM files WHERE path = ?)"
-            " ORDER BY start_line, end_line DESC, scope",
-            (path,),
-        )
-    ]
+    of_file = (
+        f"SELECT {SCOPE_COLUMNS} FROM scopes WHERE file = (SELECT file FROM files WHERE path = ?)"
+        " ORDER BY start_line, end_line DESC, scope"
+    )
+    scopes = list(map(code_scope, rows(connection, of_file, path)))
     touched = {each.scope_id for first, last in lines for each in innermost(scopes, first, last)}
     return [scope for scope in scopes if scope.scope_id in touched]
 
@@ -504,14 +493,16 @@ def _scopes_named(
     found: dict[str, list[FoundScope]] = {}
     for name in dict.fromkeys(names):
         wanted = name.strip().casefold()
-        rows = connection.execute(
+        of_name = rows(
+            connection,
             f"SELECT f.path, {columns} FROM scopes AS s JOIN files AS f USING (file)"
             " WHERE s.name_key = ? AND s.name_key != '' ORDER BY f.path, s.start_line LIMIT ?",
-            (wanted.rpartition(".")[2], _MOST_ROWS_OF_A_NAME),
+            wanted.rpartition(".")[2],
+            _MOST_ROWS_OF_A_NAME,
         )
         scopes = [
-            FoundScope(project_id=project_id, path=str(path), defined=True, scope=scope)
-            for path, scope in ((path, code_scope(row)) for path, *row in rows)
+            FoundScope(project_id=project_id, path=path, defined=True, scope=scope)
+            for path, scope in ((path, code_scope(row)) for path, *row in of_name)
             if "." not in wanted or f".{scope.qualified_name.casefold()}".endswith(f".{wanted}")
         ]
         if 0 < len(scopes) <= _MOST_NAMESAKES:
@@ -520,20 +511,18 @@ def _scopes_named(
 
 
 def _status(connection: apsw.Connection) -> IndexStatus:
-    from ragmem.index import vectors
-    from ragmem.index.scan import counts
-
     files, scopes, left_out = counts(connection)
-    languages = connection.execute(
+    languages = rows(
+        connection,
         "SELECT language, count(*) FROM files WHERE left_out = '' GROUP BY language"
-        " ORDER BY count(*) DESC, language"
+        " ORDER BY count(*) DESC, language",
     )
     return IndexStatus(
         path="",
         files=files,
         scopes=scopes,
-        languages={str(name): int(str(count)) for name, count in languages},
+        languages=dict(languages),
         left_out=left_out,
         without_vectors=vectors.waiting_count(connection),
-        refreshed_at=str(connection.execute("SELECT refreshed_at FROM state").get),
+        refreshed_at=connection.execute("SELECT refreshed_at FROM state").get,
     )

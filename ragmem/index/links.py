@@ -141,14 +141,13 @@ def places_of(turn: Turn) -> list[TouchedLines]:
 
 def searched_scopes(calls: Iterable[ToolCall]) -> list[str]:
     """Return the ids of scopes that calls of `brain_search` found."""
-    found = [
+    found = (
         item.scope_id
         for call in calls
         if call.success and call.tool_name == "brain_search" and (result := _result(call))
         for item in result.files
-        if item.scope_id
-    ]
-    return list(dict.fromkeys(found))
+    )
+    return list(dict.fromkeys(filter(None, found)))
 
 
 async def _named(turn: Turn, scopes: "CodeIndex") -> dict[str, None]:
@@ -246,16 +245,13 @@ class TurnLinks:
     ) -> frozenset[str]:
         """Link turns; return the keys of those leased or without an index. Raises StoreError."""
         others = {item.key for item in items if item.session_id in self._unindexed}
-        to_link = [item for item in items if item.key not in others]
+        to_link = {item.key: item.record_id for item in items if item.key not in others}
         if not to_link:
             return frozenset(others)
         refreshed = set[str]()
-        async with leased(
-            store, [i.key for i in to_link], owner_id, seconds=_LEASE_S
-        ) as leased_keys:
-            for turn in await store.get(
-                Turn, [i.record_id for i in to_link if i.key in leased_keys]
-            ):
+        async with leased(store, list(to_link), owner_id, seconds=_LEASE_S) as leased_keys:
+            ids = [record_id for key, record_id in to_link.items() if key in leased_keys]
+            for turn in await store.get(Turn, ids):
                 with suppress(SessionNotFound):
                     session = await store.session(turn.session_id)
                     await self._link_if_indexed(store, turn, session, refreshed)
@@ -403,7 +399,13 @@ async def _deleted_scopes(
             break
         query = ScopeQuery(project_ids=(project_id,), name=name, defined=False, limit=most)
         went |= {each.scope.scope_id: each for each in await store.find_scopes(query)}
-    return [FoundCode(hit=_hit_of(each), defined=False, named=True) for each in went.values()]
+    found = []
+    for each in went.values():
+        scope = msgspec.structs.asdict(each.scope)
+        del scope["hash"]
+        hit = CodeHit(**scope, path=each.path, score=0.0, why=(f"name: {each.scope.name}",))
+        found.append(FoundCode(hit=hit, defined=False, named=True))
+    return found
 
 
 async def _with_history(
@@ -419,9 +421,3 @@ async def _with_history(
     return [
         msgspec.structs.replace(each, past=pasts.get(each.hit.scope_id, NO_PAST)) for each in found
     ]
-
-
-def _hit_of(found: FoundScope) -> CodeHit:
-    scope = msgspec.structs.asdict(found.scope)
-    del scope["hash"]
-    return CodeHit(**scope, path=found.path, score=0.0, why=(f"name: {found.scope.name}",))

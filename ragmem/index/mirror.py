@@ -6,13 +6,13 @@ get through in between. Files that could not be written stay marked.
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
 
 import apsw
 import msgspec
 
-from ragmem.index.database import column, raise_epoch
+from ragmem.index.database import column, raise_epoch, rows
 from ragmem.records import CodeFile, CodeScope
 
 _NAMESPACE = bytes.fromhex("9b0f6b2e9d355c2a8f0e6c1d7a4e2f10")
@@ -51,25 +51,28 @@ class MirrorBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 def next_batch(connection: apsw.Connection, project_id: str) -> MirrorBatch:
     """Return the next files that the store lacks; empty if there are none."""
-    rows = connection.execute(
+    of_file = f"SELECT {SCOPE_COLUMNS} FROM scopes WHERE file = ?"
+    of_file += " ORDER BY start_line, end_line, scope"
+    if marked := rows(
+        connection,
         "SELECT file, to_mirror, path, language, hash FROM files WHERE to_mirror"
         " ORDER BY file LIMIT ?",
-        (_FILES_AT_ONCE,),
-    ).fetchall()
-    if rows:
+        _FILES_AT_ONCE,
+    ):
         files = tuple(
             CodeFile(
                 project_id=project_id,
-                path=str(path),
-                language=str(language),
-                hash=str(digest),
-                scopes=tuple(_scopes_of(connection, int(str(file)))),
-                imports=tuple(imports_of(connection, int(str(file)))),
+                path=path,
+                language=language,
+                hash=digest,
+                scopes=tuple(
+                    _without_value(code_scope(row)) for row in rows(connection, of_file, file)
+                ),
+                imports=tuple(imports_of(connection, file)),
             )
-            for file, _, path, language, digest in rows
+            for file, _, path, language, digest in marked
         )
-        marks = tuple((int(str(file)), int(str(mark))) for file, mark, *_ in rows)
-        return MirrorBatch(files=files, marks=marks)
+        return MirrorBatch(files=files, marks=tuple((file, mark) for file, mark, *_ in marked))
     gone = column(connection, "SELECT path FROM gone ORDER BY path LIMIT 100")
     return MirrorBatch(gone=tuple(gone))
 
@@ -82,15 +85,6 @@ def mark_mirrored(connection: apsw.Connection, batch: MirrorBatch) -> None:
     connection.executemany("DELETE FROM gone WHERE path = ?", [(path,) for path in batch.gone])
     if batch.marks:
         connection.execute("UPDATE state SET told_file = ?", (batch.marks[-1][0],))
-
-
-def _scopes_of(connection: apsw.Connection, file: int) -> Iterator[CodeScope]:
-    """Yield a file's scopes, in the order of their first lines."""
-    for row in connection.execute(
-        f"SELECT {SCOPE_COLUMNS} FROM scopes WHERE file = ? ORDER BY start_line, end_line, scope",
-        (file,),
-    ):
-        yield _without_value(code_scope(row))
 
 
 def _without_value(scope: CodeScope) -> CodeScope:
@@ -119,11 +113,11 @@ def last_mirrored(connection: apsw.Connection) -> tuple[str, str]:
 
     If the store has a different hash, it was emptied, restored or replaced.
     """
-    found = connection.execute(
+    path, content = connection.execute(
         "SELECT path, hash FROM files WHERE left_out = '' AND NOT to_mirror"
         " ORDER BY file = (SELECT told_file FROM state) DESC LIMIT 1"
-    ).fetchone()
-    return ("", "") if found is None else (str(found[0]), str(found[1]))
+    ).get or ("", "")
+    return path, content
 
 
 def forget_store(connection: apsw.Connection) -> None:
@@ -138,7 +132,7 @@ def seed(connection: apsw.Connection, stored: Sequence[CodeFile]) -> None:
 
     Runs in the caller's transaction.
     """
-    here = dict(connection.execute("SELECT path, hash FROM files WHERE left_out = ''"))
+    here = dict(rows(connection, "SELECT path, hash FROM files WHERE left_out = ''"))
     new = here.keys() - {file.path for file in stored}
     renamed = {here[path]: path for path in new}
     wanted: dict[int, str] = {}
@@ -146,14 +140,12 @@ def seed(connection: apsw.Connection, stored: Sequence[CodeFile]) -> None:
         path = file.path
         if path not in here:
             connection.execute("INSERT OR IGNORE INTO gone (path) VALUES (?)", (path,))
-            path = str(renamed.pop(file.hash, ""))
+            path = renamed.pop(file.hash, "")
         ids = {(scope.kind, scope.qualified_name): scope.scope_id for scope in file.scopes}
-        for row, kind, name in connection.execute(
-            "SELECT scope, kind, qualified_name FROM scopes JOIN files USING (file) WHERE path = ?",
-            (path,),
-        ):
+        of_path = "SELECT scope, kind, qualified_name FROM scopes JOIN files USING (file)"
+        for row, kind, name in rows(connection, f"{of_path} WHERE path = ?", path):
             if scope_id := ids.get((kind, name)):
-                wanted[int(str(row))] = scope_id
+                wanted[row] = scope_id
     _give_ids(connection, wanted)
     connection.execute("UPDATE state SET seeded = 1")
 
@@ -162,7 +154,7 @@ def _give_ids(connection: apsw.Connection, wanted: dict[int, str]) -> None:
     """Assign these ids to these scopes; a scope that has one of them already gets another."""
     taken = set(wanted.values())
     changes: list[tuple[str, int]] = []
-    for scope, scope_id in connection.execute("SELECT scope, scope_id FROM scopes"):
+    for scope, scope_id in rows(connection, "SELECT scope, scope_id FROM scopes"):
         kept = _uuid5(f"another {scope_id}") if scope_id in taken else scope_id
         if (new := wanted.get(scope, kept)) != scope_id:
             changes.append((new, scope))

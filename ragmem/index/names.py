@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple, TypeVar
 
 import apsw
 
-from ragmem.index.database import column, listed
+from ragmem.index import NUMBERED
+from ragmem.index.database import column, listed, rows
 from ragmem.records import CodeScope
 
 MOST_NAMES = 200
@@ -41,8 +42,6 @@ _EXTENSIONS = re.compile(
     "|sql|html|s?css|vue|svelte|lua|swift|kt|scala|exs?|proto|cfg|ini|xml|gradle|tf|ps1|r|jl|p[lm]",
     re.IGNORECASE,
 )
-_NUMBERED = re.compile(r"#\d+$")
-"""Matches the number behind a qualified name that occurs more than once in its file."""
 
 
 class Mention(NamedTuple):
@@ -89,7 +88,7 @@ def names_in(text: str, *, alone: bool = False) -> list[str]:
 
 def is_named(name: str, qualified_name: str, names: Collection[str]) -> bool:
     """Return whether a casefolded name is a scope's, or one qualified name ends the other."""
-    own, whole = name.casefold(), _NUMBERED.sub("", qualified_name).casefold()
+    own, whole = name.casefold(), NUMBERED.sub("", qualified_name).casefold()
     return bool(own) and any(
         asked in (own, whole) or whole.endswith(f".{asked}") or asked.endswith(f".{whole}")
         for asked in names
@@ -255,26 +254,24 @@ def _by_name(
     """Yield the scopes of a name; with `sure_only`, since it may be a place, only certain ones."""
     parts = mention.parts
     name = parts[-1]
-    rows = connection.execute(
+    found = rows(
+        connection,
         """
         SELECT s.scope, s.name, s.qualified_name, f.path FROM scopes AS s JOIN files AS f
         USING (file) WHERE s.name_key = :key AND s.kind NOT IN ('section', 'block', 'text')
         ORDER BY substr('.' || s.qualified_name, -length(:own)) = :own DESC LIMIT :most
         """,
-        {
-            "key": name.casefold(),
-            "own": "." + ".".join(parts[-2:]),
-            "most": _MOST_NAMESAKES + 1,
-        },
-    ).fetchall()
-    share = min(1.0, _FEW / max(1, len(rows)))
-    for scope, own, qualified, path in rows:
-        surely = share * (_NAME_CONFIDENCE if str(own) == name else _CASELESS_CONFIDENCE)
+        key=name.casefold(),
+        own="." + ".".join(parts[-2:]),
+        most=_MOST_NAMESAKES + 1,
+    )
+    share = min(1.0, _FEW / max(1, len(found)))
+    for scope, own, qualified, path in found:
+        surely = share * (_NAME_CONFIDENCE if own == name else _CASELESS_CONFIDENCE)
         if len(parts) > 1:
-            surely = _qualified_confidence(parts, str(qualified), str(path), surely)
-        if surely < 1 and (sure_only or len(rows) > _MOST_NAMESAKES):
-            continue
-        yield int(str(scope)), Named("name", mention.text, surely)
+            surely = _qualified_confidence(parts, qualified, path, surely)
+        if surely == 1 or not (sure_only or len(found) > _MOST_NAMESAKES):
+            yield scope, Named("name", mention.text, surely)
 
 
 def _qualified_confidence(parts: Sequence[str], qualified: str, path: str, surely: float) -> float:
@@ -293,18 +290,19 @@ def _qualified_confidence(parts: Sequence[str], qualified: str, path: str, surel
     return surely if length > 1 else surely / 2
 
 
-def _members(connection: apsw.Connection, scope: int) -> Iterator[int]:
-    """Yield the members of a class or type, also those in other files of its folder."""
-    row = connection.execute(
-        "SELECT s.qualified_name, f.path, s.kind FROM scopes AS s JOIN files AS f USING (file)"
+def _members(connection: apsw.Connection, scope: int) -> list[int]:
+    """Return the members of a class or type, also those in other files of its folder."""
+    found = connection.execute(
+        "SELECT s.qualified_name, f.path FROM scopes AS s JOIN files AS f USING (file)"
         " WHERE scope = ? AND s.kind IN ('class', 'type')",
         (scope,),
-    ).fetchone()
-    if row is None:
-        return
-    name, path = str(row[0]), str(row[1])
+    ).get
+    if found is None:
+        return []
+    name, path = found
     folder = path.rpartition("/")[0]
-    for (found,) in connection.execute(
+    return column(
+        connection,
         """
         SELECT s.scope FROM files AS f JOIN scopes AS s USING (file)
         WHERE (f.path = :path OR (f.path > :folder AND f.path < :end
@@ -312,15 +310,12 @@ def _members(connection: apsw.Connection, scope: int) -> Iterator[int]:
             AND substr(s.qualified_name, 1, length(:name)) = :name
         LIMIT :most
         """,
-        {
-            "path": path,
-            "folder": f"{folder}/" if folder else "",
-            "end": f"{folder}0" if folder else "\U0010ffff",
-            "name": f"{name}.",
-            "most": _MOST_IN_A_PLACE,
-        },
-    ):
-        yield int(str(found))
+        path=path,
+        folder=f"{folder}/" if folder else "",
+        end=f"{folder}0" if folder else "\U0010ffff",
+        name=f"{name}.",
+        most=_MOST_IN_A_PLACE,
+    )
 
 
 # --- by place ----------------------------------------------------------------------------
@@ -335,18 +330,13 @@ def _by_place(connection: apsw.Connection, mention: Mention) -> Iterator[tuple[i
     surely = _PLACE_CONFIDENCE if is_path else _LOW_CONFIDENCE
     if what == "file":
         surely *= min(1.0, _FEW / len(files))
-    at = [
-        scope
-        for file in (files if mention.lines else ())
-        for scope in _at_lines(connection, file.file, mention.lines or (0, 0))
-    ]
-    for scope in at:
-        yield (
-            scope,
-            Named(
-                "file", _with_lines(mention), 1.0 if len(files) == 1 else surely + _PLACE_CONFIDENCE
-            ),
-        )
+    at: list[int] = []
+    if mention.lines:
+        first, last = mention.lines
+        text = f"{mention.text}:{first}" + (f"-{last}" if last > first else "")
+        sure = 1.0 if len(files) == 1 else surely + _PLACE_CONFIDENCE
+        at = [scope for each in files for scope in _at_lines(connection, each.file, first, last)]
+        yield from ((scope, Named("file", text, sure)) for scope in at)
     inside = column(
         connection,
         "SELECT scope FROM scopes WHERE file IN (SELECT value FROM json_each(?))"
@@ -359,19 +349,13 @@ def _by_place(connection: apsw.Connection, mention: Mention) -> Iterator[tuple[i
             yield scope, Named(what, mention.text, surely, place < _ALWAYS_RANKED)
 
 
-def _with_lines(mention: Mention) -> str:
-    first, last = mention.lines or (0, 0)
-    return f"{mention.text}:{first}" + (f"-{last}" if last > first else "")
-
-
-def _at_lines(connection: apsw.Connection, file: int, lines: tuple[int, int]) -> list[int]:
-    rows = connection.execute(
+def _at_lines(connection: apsw.Connection, file: int, first: int, last: int) -> list[int]:
+    of_file = (
         "SELECT scope, start_line, end_line FROM scopes WHERE file = ?"
-        " ORDER BY start_line, end_line DESC, scope",
-        (file,),
+        " ORDER BY start_line, end_line DESC, scope"
     )
-    spans = [_Span(int(str(scope)), int(str(a)), int(str(z))) for scope, a, z in rows]
-    return list(dict.fromkeys(each.scope for each in innermost(spans, *lines)))
+    spans = [_Span(*each) for each in rows(connection, of_file, file)]
+    return list(dict.fromkeys(each.scope for each in innermost(spans, first, last)))
 
 
 class _Span(NamedTuple):
@@ -393,16 +377,15 @@ def _files(
     path, last = mention.place.strip("/"), mention.place.rpartition("/")[2]
     endings = list(_endings(path, whole=mention.text.startswith(("/", "\\", "~"))))
     if last:
-        ending_so = _listed(
-            connection, "substr('/' || path, -length(:said) - 1) = '/' || :said", last
-        )
+        ending = "substr('/' || path, -length(:said) - 1) = '/' || :said"
+        ending_so = _listed(connection, ending, last)
         for place in endings:
             if found := [f for f in ending_so if f"/{f.path}".endswith(f"/{place}")]:
-                whole = [file for file in found if file.path == place]
-                return whole or _if_few(found), "file"
+                return _whole([f for f in found if f.path == place], found), "file"
     if "." not in last:
+        within = "instr('/' || path, '/' || :said || '/') > 0"
         for place in endings[:_MOST_ENDINGS]:
-            if found := _in_folder(connection, place):
+            if found := _below(_listed(connection, within, place), place):
                 return found, "folder"
     return [], "file"
 
@@ -421,16 +404,9 @@ def _modules(
 ) -> tuple[list[_NamedFile], Literal["file", "folder"]]:
     """Return the files of a module's name, whatever their suffix; else those in its folder."""
     begun = _listed(connection, "instr('/' || path, '/' || :said) > 0", module)
-    ends = [f for f in begun if f"/{f.path}".rpartition(".")[0].endswith(f"/{module}")]
-    whole = [file for file in ends if file.path.rpartition(".")[0] == module]
-    if ends:
-        return whole or _if_few(ends), "file"
+    if ends := [f for f in begun if f"/{f.path}".rpartition(".")[0].endswith(f"/{module}")]:
+        return _whole([f for f in ends if f.path.rpartition(".")[0] == module], ends), "file"
     return _below(begun, module), "folder"
-
-
-def _in_folder(connection: apsw.Connection, folder: str) -> list[_NamedFile]:
-    within = _listed(connection, "instr('/' || path, '/' || :said || '/') > 0", folder)
-    return _below(within, folder)
 
 
 def _below(files: Sequence[_NamedFile], folder: str) -> list[_NamedFile]:
@@ -439,14 +415,12 @@ def _below(files: Sequence[_NamedFile], folder: str) -> list[_NamedFile]:
     return [file for file in found if file.path.startswith(f"{folder}/")] or found
 
 
-def _if_few(files: list[_NamedFile]) -> list[_NamedFile]:
-    return files if len(files) <= _MOST_NAMESAKES else []
+def _whole(whole: list[_NamedFile], ends: list[_NamedFile]) -> list[_NamedFile]:
+    """Return the files whose whole path was given, else those that end so, if they are few."""
+    return whole or (ends if len(ends) <= _MOST_NAMESAKES else [])
 
 
 def _listed(connection: apsw.Connection, where: str, said: str) -> list[_NamedFile]:
     """Return the indexed files that satisfy a condition on `:said`, by path."""
-    rows = connection.execute(
-        f"SELECT file, path FROM files WHERE left_out = '' AND {where} ORDER BY path",
-        {"said": said},
-    )
-    return [_NamedFile(int(str(file)), str(path)) for file, path in rows]
+    which = f"SELECT file, path FROM files WHERE left_out = '' AND {where} ORDER BY path"
+    return [_NamedFile(*each) for each in rows(connection, which, said=said)]

@@ -5,39 +5,26 @@ that none outlives the parent, however that ends. It has its own process session
 a terminal reaches only the parent. A file that crashes a parser or never ends loses only itself.
 """
 
-import math
 import os
 import re
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import islice, repeat
-from typing import TYPE_CHECKING, TypeVar
+from itertools import islice
 
 import msgspec
 
-from ragmem.index import CutScope
+from ragmem.index import NUMBERED, CutScope
 from ragmem.index.files import NotRead, Unread, is_binary, read, without_secrets
 from ragmem.redact import know, known
+from ragmem.similarity import capped
 from ragmem.terms import STOP_WORDS, terms
 from ragmem.text import clean
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    D = TypeVar("D", int, NDArray[np.int64])
-
-
-LENGTH_BITS = 8
-_STEPS = 16
-"""The number of encoded lengths per doubling."""
-_MOST_OF_A_TERM = 8
-"""The most occurrences of a term that count in one field."""
 _MOST_TERMS = 400
 """The most distinct terms of a scope's lines, the commonest: more is a table of data."""
 _BODY_CHARS = 60_000
@@ -47,13 +34,11 @@ _PATH_PARTS = 3
 """The most components at the end of a path that are indexed as one term: `store/base.py`."""
 
 _STOP_WORDS = STOP_WORDS["english"]
-_NUMBERED = re.compile(r"#\d+$")
-"""Matches the number behind a qualified name that occurs more than once in its file."""
 
 
 def _names(scope: CutScope) -> list[str]:
     """Return the qualified name's terms, those of the name itself twice: its class is context."""
-    return terms(_NUMBERED.sub("", scope.qualified_name), language="english") + terms(
+    return terms(NUMBERED.sub("", scope.qualified_name), language="english") + terms(
         scope.name, language="english"
     )
 
@@ -67,14 +52,6 @@ def _paths(path: str, language: str) -> list[str]:
 
 def _content_terms(text: str) -> list[str]:
     return [term for term in terms(text, language="english") if term not in _STOP_WORDS]
-
-
-def _capped(found: list[str], most: int = 0) -> list[str]:
-    """Limit the occurrences of each term, and, with `most`, the number of distinct terms."""
-    counted = Counter(found)
-    if most and len(counted) > most:
-        counted = Counter(dict(counted.most_common(most)))
-    return [term for each, n in counted.items() for term in repeat(each, min(n, _MOST_OF_A_TERM))]
 
 
 # --- what is embedded -------------------------------------------------------------------
@@ -91,7 +68,7 @@ def embedded(path: str, scope: CutScope) -> str:
 
     It is empty for a block of imports.
     """
-    name = _NUMBERED.sub("", scope.qualified_name)
+    name = NUMBERED.sub("", scope.qualified_name)
     if scope.kind == "block" and name == "imports":
         return ""
     words = _in_words(name)
@@ -119,31 +96,15 @@ def _first_lines(scope: CutScope, room: int) -> str:
         said = " ".join(line.split())
         if room <= 0:
             break
-        if not any(map(str.isalnum, said)) or _without_marks(said) in known:
+        # The marks of a comment or a string don't count.
+        if not any(map(str.isalnum, said)) or said.strip("\"'/*#!;-<> ") in known:
             continue
         found.append(said[:room])
         room -= len(said) + 1
     return " ".join(found)
 
 
-def _without_marks(line: str) -> str:
-    """Strip the marks of a comment or a string from a line."""
-    return line.strip("\"'/*#!;-<> ")
-
-
 # --- the rows of the text index -------------------------------------------------------------
-
-
-def numbered(sequence: int, length: int) -> int:
-    """Return the row id of a scope, with its length encoded so that searches needn't look it up."""
-    code = min(round(_STEPS * math.log2(length + 1)), (1 << LENGTH_BITS) - 1)
-    return sequence << LENGTH_BITS | code
-
-
-def length_of(scopes: "NDArray[np.int64]") -> "NDArray[np.float64]":
-    """Decode the numbers of terms from row ids, within 3 %."""
-    lengths: NDArray[np.float64] = 2.0 ** ((scopes & (1 << LENGTH_BITS) - 1) / _STEPS) - 1
-    return lengths
 
 
 class ScopeRow(msgspec.Struct, frozen=True, array_like=True):
@@ -213,8 +174,8 @@ def scope_row(path: str, language: str, scope: CutScope) -> ScopeRow:
     """Return a scope with its terms, joined with spaces, and its text to embed."""
     from ragmem.index.vectors import embed_hash
 
-    about = _capped(_content_terms(f"{scope.docstring}\n{scope.signature}"[:_ABOUT_CHARS]))
-    body = _capped(_content_terms(scope.text[:_BODY_CHARS]), _MOST_TERMS)
+    about = capped(_content_terms(f"{scope.docstring}\n{scope.signature}"[:_ABOUT_CHARS]))
+    body = capped(_content_terms(scope.text[:_BODY_CHARS]), _MOST_TERMS)
     to_embed = clean(embedded(path, scope))
     said = {name: clean(getattr(scope, name)) for name in _TEXTS}
     return ScopeRow(
@@ -245,26 +206,26 @@ def cut_files(
     root: int, paths: Sequence[str], *, most: int, stop: threading.Event
 ) -> Iterator[list[FileRow]]:
     """Yield the rows of these files, in batches, in any order; ends early if `stop` is set."""
+    batches = [paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH)]
     if len(paths) > _MOST_INLINE:
         try:
-            yield from _cut_by_children(root, paths, most, stop)
+            yield from _cut_by_children(root, batches, most, stop)
             return
         except OSError:  # No process can be started: cut here, which takes longer.
             pass
-    for start in range(0, len(paths), _BATCH):
+    for batch in batches:
         if not stop.is_set():
-            batch = paths[start : start + _BATCH]
             yield [row_of(root, path, most) for path in batch if not stop.is_set()]
 
 
 def _cut_by_children(
-    root: int, paths: Sequence[str], max_bytes: int, stop: threading.Event
+    root: int, batches: Sequence[Sequence[str]], max_bytes: int, stop: threading.Event
 ) -> Iterator[list[FileRow]]:
     """Cut files in child processes; a batch that kills a child is tried again, file by file."""
     from multiprocessing.connection import wait
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    waiting = deque(paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH))
+    waiting = deque(batches)
     count = min(cores or 1, _MOST_CHILDREN, len(waiting))
     children = [_Child(root, max_bytes) for _ in range(count)]
     try:

@@ -18,7 +18,7 @@ import msgspec
 
 from ragmem.config import CodeConfig
 from ragmem.index import Refreshed, vectors
-from ragmem.index.database import column, raise_epoch, transaction
+from ragmem.index.database import column, raise_epoch, rows, transaction
 from ragmem.index.files import (
     Content,
     FileStamp,
@@ -30,8 +30,9 @@ from ragmem.index.files import (
     stems_of,
 )
 from ragmem.index.mirror import imports_of, new_scope_id
-from ragmem.index.rows import FileRow, cut_files, numbered
+from ragmem.index.rows import FileRow, cut_files
 from ragmem.records import utc_now
+from ragmem.similarity import with_length
 
 
 class ScopeWriter:
@@ -51,7 +52,7 @@ class ScopeWriter:
         """Run the block in a transaction, in a new epoch, and update the counts at its end."""
         with transaction(self._connection):
             self._epoch = raise_epoch(self._connection)
-            self._sequence = int(str(self._connection.execute("SELECT sequence FROM state").get))
+            self._sequence = self._connection.execute("SELECT sequence FROM state").get
             self._documents = self._terms = 0
             yield
             self._connection.execute(
@@ -67,7 +68,7 @@ class ScopeWriter:
             self.remove(row.path)
         if row.unread is not None:
             return
-        found = self._connection.execute(
+        file: int = self._connection.execute(
             "INSERT INTO files (path, size, mtime_ns, seen_ns, hash, language, line_count,"
             " left_out, written, resolved, to_mirror)"
             " VALUES (:path, :size, :mtime_ns, :seen_ns, :hash, :language, :line_count,"
@@ -86,24 +87,19 @@ class ScopeWriter:
         ).get
         if row.left_out:
             return
-        file = int(str(found))
         self._insert(file, row, self._drop_scopes(file))
         self.changed.append(row.path)
         self._connection.execute("DELETE FROM gone WHERE path = ?", (row.path,))
 
     def remove(self, path: str) -> None:
         """Delete a file and its scopes from the index."""
-        found = self._connection.execute(
-            "SELECT file, left_out FROM files WHERE path = ?", (path,)
-        ).fetchone()
-        if found is None:
-            return
-        file = int(str(found[0]))
-        self._drop_scopes(file)
-        self._connection.execute("DELETE FROM imports WHERE file = ?", (file,))
-        self._connection.execute("DELETE FROM files WHERE file = ?", (file,))
-        if not found[1]:
-            self._note_removed(path)
+        of_path = "SELECT file, left_out FROM files WHERE path = ?"
+        for file, left_out in rows(self._connection, of_path, path):
+            self._drop_scopes(file)
+            self._connection.execute("DELETE FROM imports WHERE file = ?", (file,))
+            self._connection.execute("DELETE FROM files WHERE file = ?", (file,))
+            if not left_out:
+                self._note_removed(path)
 
     def rename(self, path: str, new: str) -> None:
         """Move a file's scopes, with their ids, to a new path, and mark it to be cut again."""
@@ -118,22 +114,20 @@ class ScopeWriter:
 
     def _drop_scopes(self, file: int) -> dict[tuple[str, str], str]:
         """Delete a file's scopes; return their ids by kind and qualified name."""
-        old = self._connection.execute(
-            "SELECT scope, term_count, kind, qualified_name, scope_id FROM scopes WHERE file = ?",
-            (file,),
-        ).fetchall()
-        keys = [(each[0],) for each in old]
+        columns = "scope, term_count, kind, qualified_name, scope_id"
+        old = rows(self._connection, f"SELECT {columns} FROM scopes WHERE file = ?", file)
+        keys = [each[:1] for each in old]
         for place in ("texts WHERE rowid", "calls WHERE scope", "scopes WHERE scope"):
             self._connection.executemany(f"DELETE FROM {place} = ?", keys)
         self._documents -= len(old)
-        self._terms -= sum(int(str(terms)) for _, terms, *_ in old)
-        return {(str(kind), str(name)): str(scope_id) for _, _, kind, name, scope_id in old}
+        self._terms -= sum(terms for _, terms, *_ in old)
+        return {(kind, name): scope_id for _, _, kind, name, scope_id in old}
 
     def _insert(self, file: int, row: FileRow, kept: dict[tuple[str, str], str]) -> None:
         execute, many = self._connection.execute, self._connection.executemany
         for each in row.scopes:
             self._sequence += 1
-            scope, cut = numbered(self._sequence, each.length), each.scope
+            scope, cut = with_length(self._sequence, each.length), each.scope
             key = (cut.kind, cut.qualified_name)
             scope_id = kept.pop(key, "") or new_scope_id(
                 self._connection, self._project_id, row.path, *key
@@ -199,12 +193,11 @@ def counts(connection: apsw.Connection) -> tuple[int, int, dict[str, int]]:
     """Return the numbers of files and scopes, and by reason, most first, of files left out."""
     files = connection.execute("SELECT count(*) FROM files WHERE left_out = ''").get
     scopes, listed = connection.execute("SELECT document_count, left_out FROM state").get
-    left_out: Counter[str] = Counter(msgspec.json.decode(str(listed), type=dict[str, int]))
-    for why, count in connection.execute(
-        "SELECT left_out, count(*) FROM files WHERE left_out != '' GROUP BY left_out"
-    ):
-        left_out[str(why)] += int(str(count))
-    return int(str(files)), int(str(scopes)), dict(left_out.most_common())
+    left_out = Counter(msgspec.json.decode(listed, type=dict[str, int]))
+    by_reason = "SELECT left_out, count(*) FROM files WHERE left_out != '' GROUP BY left_out"
+    for why, count in rows(connection, by_reason):
+        left_out[why] += count
+    return files, scopes, dict(left_out.most_common())
 
 
 class _Refresh:
@@ -232,9 +225,8 @@ class _Refresh:
 
     def run(self) -> ScopeWriter:
         """List the files, and cut and write those that changed."""
-        columns = "SELECT path, size, mtime_ns, seen_ns, hash, left_out FROM files"
-        rows = self._connection.execute(columns)
-        seen = {str(path): FileStamp(*rest) for path, *rest in rows}
+        stamps = "SELECT path, size, mtime_ns, seen_ns, hash, left_out FROM files"
+        seen = {path: FileStamp(*rest) for path, *rest in rows(self._connection, stamps)}
         self._list_files(seen)
         self._check_stop()
         to_cut, touched = self._changed_files(seen)
@@ -341,11 +333,11 @@ class _Refresh:
         done = 0
         if paths:
             self._show(0, len(paths))
-        for rows in cut_files(self._root, paths, most=self._max_bytes, stop=self._stop):
+        for cut in cut_files(self._root, paths, most=self._max_bytes, stop=self._stop):
             with self._writer.transaction():
-                for row in rows:
+                for row in cut:
                     self._writer.put(row)
-            done += len(rows)
+            done += len(cut)
             self._show(done, len(paths))
         self._check_stop()
 
@@ -368,18 +360,16 @@ class _Refresh:
 
     def _resolve(self, came_or_went: Set[str]) -> None:
         """Resolve imports of files that changed, or that may import an added or removed file."""
-        rows = self._connection.execute(
+        importing = (
             "SELECT file, path, language, written, resolved FROM files"
             " WHERE left_out = '' AND written != '[]'"
             + ("" if came_or_went else " AND NOT resolved")
         )
         stems = stems_of(came_or_went)
         concerned = [
-            (int(str(file)), str(path), str(language), str(written))
-            for file, path, language, written, resolved in rows
-            if not resolved
-            or len(stems) > _MANY_STEMS
-            or any(stem in str(written) for stem in stems)
+            (file, path, language, written)
+            for file, path, language, written, resolved in rows(self._connection, importing)
+            if not resolved or len(stems) > _MANY_STEMS or any(stem in written for stem in stems)
         ]
         self._connection.execute(
             "DELETE FROM imports WHERE file IN (SELECT file FROM files"

@@ -7,20 +7,26 @@ scores are standardised (z-scores among the candidates) and added, as in ragmem/
 
 import math
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import apsw
 import msgspec
 
 from ragmem.index import MEANING, CodeHit
-from ragmem.index.database import column, listed
+from ragmem.index.database import column, listed, rows
 from ragmem.index.names import Named, named_in
-from ragmem.index.rows import length_of
 from ragmem.index.vectors import ScopeVectors
 from ragmem.records import ScopeKind
-from ragmem.similarity import group_z_scores, middle_for_unknown, scale_of, z_scores
+from ragmem.similarity import (
+    group_z_scores,
+    length_of,
+    merged,
+    middle_for_unknown,
+    scale_of,
+    z_scores,
+)
 from ragmem.terms import QueryTerm, guess_language, query_terms, terms
 from ragmem.text import one_line
 
@@ -148,7 +154,6 @@ def rank(
         by_meaning = any(c.similarity is not None for c in candidates)
         weights = DEFAULT_WEIGHTS if by_meaning else WITHOUT_VECTORS
     vector = weights.foreign_vector if foreign else weights.vector
-    by_text, by_lent, by_told = _by_words(candidates, weights)
     similarity = middle_for_unknown([c.similarity for c in candidates])
     by_vector = z_scores(similarity)
     paths = [c.path for c in candidates]
@@ -158,20 +163,22 @@ def rank(
     ]
     of_file = group_z_scores(paths, own, best_of=_BEST_OF_FILE)
     of_imports = _by_imports(paths, own, imports or {})
+    penalties = {"section": weights.section, "block": weights.block, "text": weights.block}
     tests_wanted = _ABOUT_TESTS.search(question) is not None
     ranked = []
-    for i, candidate in enumerate(candidates):
+    rows = zip(candidates, _by_words(candidates, weights), by_vector, strict=True)
+    for candidate, (text, lent, told), alike in rows:
         parts = {
-            "text": by_text[i],
-            "vector": vector * by_vector[i],
-            "lent": by_lent[i],
-            "told": by_told[i],
+            "text": text,
+            "vector": vector * alike,
+            "lent": lent,
+            "told": told,
             "held": weights.held * max(0.0, candidate.held - weights.much_held),
             "file": weights.file * of_file[candidate.path],
             "imports": weights.imports * of_imports.get(candidate.path, 0.0),
             "near": weights.near if candidate.path in near else 0.0,
             "test": 0.0 if tests_wanted or not is_test(candidate.path) else -weights.test,
-            "kind": -_kind_penalty(candidate.kind, weights),
+            "kind": -penalties.get(candidate.kind, 0.0),
             "named": weights.named * candidate.named,
         }
         ranked.append(
@@ -182,8 +189,8 @@ def rank(
 
 def _by_words(
     candidates: Sequence[ScopeCandidate], weights: ScopeWeights
-) -> tuple[list[float], list[float], list[float]]:
-    """Return the score of each candidate's own words, and what callers and prose add to it.
+) -> Iterator[tuple[float, float, float]]:
+    """Yield the score of each candidate's own words, and what callers and prose add to it.
 
     Callers lift no candidate above the best one, as scored without the additional weight.
     """
@@ -196,15 +203,16 @@ def _by_words(
     share = 1 - weights.own
     both = [weights.own * by_own(o) + share * by_all(t) for o, t in zip(own, told, strict=True)]
     best = max(both)
-    words, from_callers, from_texts = [], [], []
-    for i, score in enumerate(both):
-        called = max(score, min(score + weights.lent * by_lent[i], best)) - score
-        called += share * (by_all(lent[i]) - by_all(own[i]))
-        named = share * (by_all(told[i]) - by_all(lent[i]))
-        words.append(weights.words * (weights.own * by_own(own[i]) + share * by_all(own[i])))
-        from_callers.append(weights.words * called)
-        from_texts.append(weights.words * named + weights.told * by_told[i])
-    return words, from_callers, from_texts
+    for score, o, n, t, z_lent, z_told in zip(both, own, lent, told, by_lent, by_told, strict=True):
+        words = weights.own * by_own(o) + share * by_all(o)
+        called = max(score, min(score + weights.lent * z_lent, best)) - score
+        called += share * (by_all(n) - by_all(o))
+        named = share * (by_all(t) - by_all(n))
+        yield (
+            weights.words * words,
+            weights.words * called,
+            weights.words * named + weights.told * z_told,
+        )
 
 
 def mixed(ranked: Sequence[RankedScope]) -> list[RankedScope]:
@@ -225,26 +233,19 @@ def mixed(ranked: Sequence[RankedScope]) -> list[RankedScope]:
     return first + later
 
 
-def _kind_penalty(kind: ScopeKind, weights: ScopeWeights) -> float:
-    if kind == "section":
-        return weights.section
-    return weights.block if kind in ("block", "text") else 0.0
-
-
 def _by_imports(
     paths: Sequence[str], scores: Sequence[float], imports: Mapping[str, Collection[str]]
 ) -> dict[str, float]:
     """Return by file the best score in files that it imports or that import it, at least 0."""
-    best: dict[str, float] = {}
+    best: defaultdict[str, float] = defaultdict(float)
     for path, score in zip(paths, scores, strict=True):
-        best[path] = max(score, best.get(path, 0.0))
-    scores_by_path: dict[str, float] = {}
+        best[path] = max(score, best[path])
+    found: defaultdict[str, float] = defaultdict(float)
     for path, imported in imports.items():
-        for other in imported:
-            if other != path:
-                scores_by_path[path] = max(scores_by_path.get(path, 0.0), best.get(other, 0.0))
-                scores_by_path[other] = max(scores_by_path.get(other, 0.0), best.get(path, 0.0))
-    return scores_by_path
+        for other in set(imported) - {path}:
+            found[path] = max(found[path], best[other])
+            found[other] = max(found[other], best[path])
+    return found
 
 
 _MOST_NAMESAKES = 3
@@ -275,20 +276,19 @@ def loans(
         lenders,
         *TEXTS,
     )
-    called = connection.execute(
-        """
-        SELECT name_key, json_group_array(scope) FROM calls
-        WHERE scope IN (SELECT value FROM json_each(?)) GROUP BY name_key
-        """,
-        (lenders,),
-    ).fetchall()
+    called = rows(
+        connection,
+        "SELECT name_key, json_group_array(scope) FROM calls"
+        " WHERE scope IN (SELECT value FROM json_each(?)) GROUP BY name_key",
+        lenders,
+    )
     lent, told = dict[int, LentScore](), dict[int, LentScore]()
     for name, found in called:
         of_name = "SELECT scope FROM scopes WHERE name_key = ? LIMIT ?"
         defined = column(connection, of_name, name, _MOST_NAMESAKES + 1)
         if len(defined) > _MOST_NAMESAKES:
             continue
-        for lender in msgspec.json.decode(str(found), type=list[int]):
+        for lender in msgspec.json.decode(found, type=list[int]):
             given = told if lender in texts else lent
             loan = LentScore(scores[lender], lender)
             for scope in defined:
@@ -409,25 +409,24 @@ def search(
     connection: apsw.Connection, question: CodeQuestion, resident: ScopeVectors
 ) -> list[CodeHit]:
     """Find the best scopes, without their texts. Runs in the caller's transaction."""
-    counts = connection.execute("SELECT document_count, term_count FROM state").fetchone()
-    if counts is None or not counts[0] or question.limit < 1:
+    count, length = connection.execute("SELECT document_count, term_count FROM state").get
+    if not count or question.limit < 1:
         return []
-    count, length = int(str(counts[0])), float(str(counts[1]))
     query = query_terms(question.text)
     lists = _postings(connection, query, count, length / count)
-    text = _Scores(*_summed_scores(lists))
+    text = _Scores(*merged([(each.scopes, each.scores) for each in lists]))
     near = _Scores(*resident.similarities(connection, question.vector, question.embedder))
     best = {*text.best(_CANDIDATES), *near.best(_CANDIDATES)}
     named = named_in(connection, question.text)
-    rows = _rows(connection, {*best, *_named_to_rank(named, text, near)})
+    hits = _hits(connection, {*best, *_named_to_rank(named, text, near)})
     lent, told = loans(connection, text.of(text.best(_CALLERS)))
-    rows |= _rows(connection, {*best_of(lent, _LENT), *best_of(told, _LENT)} - rows.keys())
-    scores, cosines, shares = text.of(rows), near.of(rows), _shares_held(lists, sorted(rows))
+    hits |= _hits(connection, {*best_of(lent, _LENT), *best_of(told, _LENT)} - hits.keys())
+    scores, cosines, shares = text.of(hits), near.of(hits), _shares_held(lists, sorted(hits))
     candidates = [
         ScopeCandidate(
             scope=scope,
-            path=row.path,
-            kind=row.kind,
+            path=hit.path,
+            kind=hit.kind,
             text=scores.get(scope, 0.0),
             similarity=cosines.get(scope),
             held=shares.get(scope, 0.0),
@@ -436,9 +435,9 @@ def search(
             named=named[scope].surely if scope in named else 0.0,
             meant=scope in named and named[scope].what != "folder",
         )
-        for scope, row in rows.items()
+        for scope, hit in hits.items()
     ]
-    imports = _imports(connection, {row.path for row in rows.values()})
+    imports = _imports(connection, {hit.path for hit in hits.values()})
     ranked = rank(
         candidates,
         question=question.text,
@@ -456,10 +455,10 @@ def search(
     )
     return [
         msgspec.structs.replace(
-            row := rows[one.candidate.scope],
+            hit := hits[one.candidate.scope],
             score=one.score,
             similarity=one.candidate.similarity,
-            why=reasons.why(one, row.qualified_name),
+            why=reasons.why(one, hit.qualified_name),
         )
         for one in found
     ]
@@ -509,12 +508,10 @@ def _rarest_terms(
 ) -> list[tuple[QueryTerm, int]]:
     """Return terms with the numbers of scopes that have them, rarest first, up to the limit."""
     left = max(_LEAST_HITS, int(_SHARE_OF_HITS * count))
-    counted = []
-    for term in asked:
-        if held := connection.execute(
-            "SELECT doc FROM text_terms WHERE term = ?", (term.term,)
-        ).get:
-            counted.append((min(int(held), count), term))
+    doc = "SELECT doc FROM text_terms WHERE term = ?"
+    counted = [
+        (min(held, count), term) for term in asked for held in column(connection, doc, term.term)
+    ]
     chosen: list[tuple[QueryTerm, int]] = []
     for held, term in sorted(counted, key=lambda each: (each[0], each[1].term)):
         left -= held
@@ -533,20 +530,6 @@ def _places(connection: apsw.Connection, term: str) -> "Numbers":
         (1 << _COLUMN_BITS, term),
     ).get
     return np.fromstring(joined, np.int64, sep=",") if joined else np.empty(0, np.int64)
-
-
-def _summed_scores(lists: Sequence[_Postings]) -> "tuple[Numbers, Floats]":
-    import numpy as np
-
-    if not lists:
-        return np.empty(0, np.int64), np.empty(0)
-    merged = np.concatenate([each.scopes for each in lists])
-    together = np.concatenate([each.scores for each in lists])
-    # Each list is sorted, so that a stable sort merges them.
-    order = np.argsort(merged, kind="stable")
-    merged = merged[order]
-    starts = np.flatnonzero(np.diff(merged, prepend=-1))
-    return merged[starts], np.add.reduceat(together[order], starts)
 
 
 class _Scores:
@@ -608,40 +591,40 @@ def _shares_held(lists: Sequence[_Postings], scopes: Sequence[int]) -> dict[int,
 
 
 def _imports(connection: apsw.Connection, paths: Collection[str]) -> dict[str, list[str]]:
-    """Return the imports among these files."""
     found: dict[str, list[str]] = {}
     # If both ends were constrained, SQLite would look up every pair.
-    for path, imported in connection.execute(
+    for path, imported in rows(
+        connection,
         """
         SELECT f.path, i.imported FROM json_each(?) AS chosen
         CROSS JOIN files AS f ON f.path = chosen.value
         CROSS JOIN imports AS i ON i.file = f.file
         """,
-        (listed(sorted(paths)),),
+        listed(sorted(paths)),
     ):
         if imported in paths:
-            found.setdefault(str(path), []).append(str(imported))
+            found.setdefault(path, []).append(imported)
     return found
 
 
 # --- rows and reasons ----------------------------------------------------------------------
 
 
-def _rows(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, CodeHit]:
+def _hits(connection: apsw.Connection, scopes: Collection[int]) -> dict[int, CodeHit]:
     """Return these scopes by row id, as hits without scores and reasons."""
-    found = connection.execute(
+    found = rows(
+        connection,
         """
         SELECT s.scope, s.scope_id, s.kind, f.path, s.name, s.qualified_name, s.signature,
             s.docstring, s.start_line, s.end_line
         FROM json_each(?) AS chosen CROSS JOIN scopes AS s ON s.scope = chosen.value
         JOIN files AS f USING (file)
         """,
-        (listed(sorted(scopes)),),
+        listed(sorted(scopes)),
     )
     columns = CodeHit.__struct_fields__[:9]
     return {
-        int(str(scope)): CodeHit(**dict(zip(columns, row, strict=True)), score=0.0)
-        for scope, *row in found
+        scope: CodeHit(**dict(zip(columns, row, strict=True)), score=0.0) for scope, *row in found
     }
 
 
@@ -650,13 +633,11 @@ def _lenders(
 ) -> dict[int, str]:
     """Return by scope the name of its lender, without scopes that have none."""
     chosen = {scope: given[scope].lender for scope in scopes if scope in given}
-    rows = _rows(connection, set(chosen.values()))
-    return {scope: _lender_name(rows[lender]) for scope, lender in chosen.items() if lender in rows}
-
-
-def _lender_name(hit: CodeHit) -> str:
-    """Return how to refer to a lender: a path for prose, else its qualified name."""
-    return hit.path if hit.kind in TEXTS else hit.qualified_name or hit.path
+    names = {
+        lender: hit.path if hit.kind in TEXTS else hit.qualified_name or hit.path
+        for lender, hit in _hits(connection, set(chosen.values())).items()
+    }
+    return {scope: names[lender] for scope, lender in chosen.items() if lender in names}
 
 
 def _importers(imports: Mapping[str, Collection[str]], found: Collection[str]) -> dict[str, str]:

@@ -9,11 +9,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import apsw
 
-from ragmem.index.database import column, listed
+from ragmem.index.database import column, listed, rows
 from ragmem.similarity import Similarities, VectorCache, Version, packed
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ def embed_hash(text: str) -> str:
 # --- texts to embed ---------------------------------------------------------------------
 
 
-def want(connection: apsw.Connection, rows: Sequence[tuple[str, str]]) -> None:
+def want(connection: apsw.Connection, wanted: Sequence[tuple[str, str]]) -> None:
     """Store texts by their hashes, and queue those without a vector."""
-    texts = {key: text for key, text in rows if key}
+    texts = {key: text for key, text in wanted if key}
     if not texts:
         return
     known = column(
@@ -61,10 +61,8 @@ def has_texts(connection: apsw.Connection) -> bool:
 
 def waiting(connection: apsw.Connection, limit: int) -> list[tuple[str, str]]:
     """Return hashes and texts without a vector, those added last first."""
-    found = connection.execute(
-        f"SELECT embed_hash, text FROM {_WAITING} ORDER BY place DESC LIMIT ?", (limit,)
-    )
-    return [(str(key), str(text)) for key, text in found]
+    newest = f"SELECT embed_hash, text FROM {_WAITING} ORDER BY place DESC LIMIT ?"
+    return [(key, text) for key, text in rows(connection, newest, limit)]
 
 
 def waiting_count(connection: apsw.Connection) -> int:
@@ -77,7 +75,7 @@ def waiting_count(connection: apsw.Connection) -> int:
 
 def use_embedder(connection: apsw.Connection, model_id: str, dimension: int) -> None:
     """If the embedder has changed, delete all vectors and queue all texts again."""
-    if _mark(connection) == _Mark(model_id, dimension):
+    if _mark(connection) == (model_id, dimension):
         return
     connection.execute("DELETE FROM vectors")
     connection.execute("UPDATE to_embed SET waits = 1 WHERE NOT waits")
@@ -87,10 +85,10 @@ def use_embedder(connection: apsw.Connection, model_id: str, dimension: int) -> 
 
 
 def put(
-    connection: apsw.Connection, mark: tuple[str, int], rows: Sequence[tuple[str, bytes]]
+    connection: apsw.Connection, mark: tuple[str, int], made: Sequence[tuple[str, bytes]]
 ) -> None:
     """Store vectors (float32) by text hash, unless the index has another (model, dimension)."""
-    sound = [(key, vector) for key, vector in rows if key and len(vector) == 4 * mark[1]]
+    sound = [(key, vector) for key, vector in made if key and len(vector) == 4 * mark[1]]
     if not sound or _mark(connection) != mark:
         return
     connection.executemany(
@@ -119,14 +117,8 @@ def prune(connection: apsw.Connection) -> None:
     )
 
 
-class _Mark(NamedTuple):
-    model_id: str
-    dimension: int
-
-
-def _mark(connection: apsw.Connection) -> _Mark:
-    held = connection.execute("SELECT model_id, dimension FROM state").fetchone()
-    return _Mark("", 0) if held is None else _Mark(str(held[0]), int(str(held[1])))
+def _mark(connection: apsw.Connection) -> tuple[str, int]:
+    return connection.execute("SELECT model_id, dimension FROM state").get or ("", 0)
 
 
 # --- in memory ------------------------------------------------------------------------------
@@ -149,8 +141,8 @@ class ScopeVectors:
         """Return scopes' row ids, sorted, and cosine similarities; none for another model."""
         import numpy as np
 
-        mark = _mark(connection)
-        if not vector or mark.model_id != model_id or len(vector) != 4 * mark.dimension:
+        known, dimension = _mark(connection)
+        if not vector or known != model_id or len(vector) != 4 * dimension:
             return np.empty(0, np.int64), np.empty(0, np.float32)
         born, epoch = connection.execute("SELECT born, epoch FROM state").get
         with self._lock:
@@ -158,7 +150,7 @@ class ScopeVectors:
                 self._scopes, self._places = _places(connection)
                 self._epoch = epoch
             read = partial(_vectors_after, connection)
-            parts = self._cache.similarities("", Version(*mark, born), vector, read)
+            parts = self._cache.similarities("", Version(known, dimension, born), vector, read)
             found = Similarities.joined(list(parts))
             return self._scopes, found.best[np.searchsorted(found.records, self._places)]
 
@@ -182,6 +174,6 @@ def _vectors_after(
     cursor = connection.execute(
         "SELECT place, packed FROM vectors WHERE place > ? ORDER BY place", (place,)
     )
-    while rows := list(islice(cursor, _BATCH)):
-        places, packs = zip(*rows, strict=True)
+    while found := list(islice(cursor, _BATCH)):
+        places, packs = zip(*found, strict=True)
         yield places, packs, places[-1]

@@ -4,7 +4,6 @@ This module checks the values that a program passes, and converts them to record
 """
 
 import inspect
-import json
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
@@ -23,6 +22,7 @@ from ragmem.memory.context.collect import STRATEGIES, Place, Strategy
 from ragmem.memory.projects import Instructions, find_instructions
 from ragmem.memory.recall import scope_of
 from ragmem.memory.turns import extract_accessed_files, shown_path
+from ragmem.messages import fields_in
 from ragmem.records import (
     EVERYTHING,
     BeginTurn,
@@ -163,21 +163,13 @@ def _arguments(value: object) -> str:
 def _result(value: object) -> str:
     """Return a result as a JSON object with a field `text`, which the model was shown."""
     if isinstance(value, str):
-        known = _decoded(value)
-        if isinstance(known, dict) and isinstance(known.get("text"), str):
+        if isinstance(fields_in(value).get("text"), str):
             return clean(value)
         return _json({"text": clean(value)})
     if isinstance(value, Mapping) and isinstance(value.get("text"), str):
         return _json(dict(value))
     shown = {"text": _json(value)}
     return _json(shown | dict(value) if isinstance(value, Mapping) else shown)
-
-
-def _decoded(value: str) -> object:
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _json(value: object) -> str:

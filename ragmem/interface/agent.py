@@ -1,11 +1,10 @@
 """Conversations with a model: ragmem's agent with an open memory, and any model and tools."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import msgspec
@@ -16,7 +15,7 @@ from ragmem.config import SummariesConfig, ToolsConfig, environment
 from ragmem.errors import LLMError, StoreError, UsageError
 from ragmem.interface import checked_arguments, checked_strategy, place_of
 from ragmem.interface.memory import Folder, OpenMemory, Work
-from ragmem.llm.base import LLM, Chunk, Request
+from ragmem.llm.base import LLM
 from ragmem.memory.context.builder import Context, ContextBuilder, Counts
 from ragmem.memory.context.collect import Place, Strategy
 from ragmem.memory.memory import Memory
@@ -117,17 +116,13 @@ class Conversation:
         was no answer; the message is stored all the same. Cancelling interrupts the turn.
         """
         async with self._busy:
-            prompt = clean(text)
-            reply = await self._agent.send(prompt)
-            self._remember(reply)
+            reply = await self._agent.send(clean(text))
+            last = self._agent.turn
+            if last is not None and last.turn_id == reply.finished.turn_id:
+                self._cache = [*self._cache, redacted(last)][-_CACHED_TURNS:]
         if reply.finished.subtype == "error_during_execution":
             raise LLMError(reply.finished.error, hint=reply.finished.hint)
         return reply
-
-    def _remember(self, reply: Reply) -> None:
-        last = self._agent.turn
-        if last is not None and last.turn_id == reply.finished.turn_id:
-            self._cache = [*self._cache, redacted(last)][-_CACHED_TURNS:]
 
     # --- looking back -----------------------------------------------------------
 
@@ -211,8 +206,9 @@ class Conversation:
         Without a message, the last one is used for recall. The counts only lower what the
         context's budgets allow.
         """
-        session = await self._current_session()
-        owner = self._owner
+        with suppress(StoreError):
+            self._session = await self.session()
+        session, owner = self._session, self._owner
         builder = owner.builder(
             Counts(
                 at_most=owner.config.max_context_messages,
@@ -237,11 +233,6 @@ class Conversation:
             message_count=session.message_count,
             request=request,
         )
-
-    async def _current_session(self) -> Session:
-        with suppress(StoreError):
-            self._session = await self.session()
-        return self._session
 
     # --- moving -----------------------------------------------------------------
 
@@ -379,12 +370,7 @@ class ConversationAgent:
         """Return the agent itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close the agent."""
         await self.aclose()
 
@@ -481,7 +467,8 @@ class ConversationAgent:
             own = memory_tools(self.recorder, session, self._settings.scope)
             tools += [tool for tool in own if tool.name not in names]
         return Dependencies(
-            llm=_SharedLLM(self.llm),
+            llm=self.llm,
+            owns_llm=False,
             memory=self.recorder,
             toolset=Toolset(tools),
             builder=self.builder(Counts(at_most=self.config.max_context_messages)),
@@ -497,20 +484,3 @@ class ConversationAgent:
     def place(self, session: Session) -> Place:
         """Return the place that a session's model is told, with the caller's instructions only."""
         return place_of(session, Instructions(self.config.instructions, ()))
-
-
-class _SharedLLM:
-    """A shared model, which isn't closed with a conversation."""
-
-    def __init__(self, llm: LLM) -> None:
-        self.info = llm.info
-        self._llm = llm
-
-    def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        return self._llm.stream(request)
-
-    async def prepare(self) -> None:
-        await self._llm.prepare()
-
-    async def aclose(self) -> None:
-        """Do nothing: the owner closes the model."""

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -197,12 +196,7 @@ class OpenMemory:
         self._notices += [self._vectors_notice] if self._vectors_notice else []
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         """Stop all work; pending work is left to the next process that opens the memory."""
         async with AsyncExitStack() as stack:
             if self._llm:
@@ -337,7 +331,7 @@ class OpenMemory:
         Looks at the latest turns within ten times `max_chars`, and returns at most one path
         per 50 characters.
         """
-        return await self._memory.recently_accessed_files(session_id, max_chars=max_chars)
+        return await self._memory.accessed_files(session_id, max_chars=max_chars)
 
     # --- summaries --------------------------------------------------------------
 
@@ -522,7 +516,6 @@ class OpenMemory:
         config = self.app.config
         if not config.model.main:
             return _ANY_MODEL
-        from ragmem.config import environment
         from ragmem.llm.models import choose_model
 
         return choose_model(config, environment()).info

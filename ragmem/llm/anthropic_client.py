@@ -41,14 +41,7 @@ _END_REASONS = {
 class AnthropicClient(HttpClient):
     """Speaks `POST /messages`; the endpoint's base ends in `/v1`."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._thoughts: wire.Thoughts = {}
-        """Thinking blocks, by the id of the first call after them."""
-
-    @property
-    def _url(self) -> str:
-        return self._endpoint.base_url.rstrip("/") + "/messages"
+    _path = "/messages"
 
     def _headers(self) -> dict[str, str]:
         key = self._endpoint.api_key
@@ -217,7 +210,6 @@ class MessageReader(wire.EventReader):
     """Reads Messages events; `message_stop` ends an answer."""
 
     def __init__(self, thoughts: wire.Thoughts) -> None:
-        super().__init__()
         self._calls = wire.CallBlocks(thoughts)
         self._stop_reason = ""
         self._counted = _Usage()
@@ -226,9 +218,6 @@ class MessageReader(wire.EventReader):
         event = wire.decoded(_decode, data)
         if event.error:
             raise wire.Refusal(event.error)
-        return self._chunks(event)
-
-    def _chunks(self, event: _Event) -> list[Chunk]:
         match event.type:
             case "message_start" if event.message:
                 self._count(event.message.usage)

@@ -44,11 +44,6 @@ _INVALID_CALL = {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"}
 class GeminiClient(HttpClient):
     """Speaks `:streamGenerateContent`; the endpoint's base ends in `/v1beta`."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._signatures: wire.Thoughts = {}
-        """Thought signatures, by the id of the call after them."""
-
     @property
     def _url(self) -> str:
         model = self._endpoint.model.removeprefix("models/")
@@ -60,7 +55,7 @@ class GeminiClient(HttpClient):
         return {"x-goog-api-key": key} if key else {}
 
     def _reader(self) -> wire.EventReader:
-        return ContentReader(self._signatures)
+        return ContentReader(self._thoughts)
 
     def _body(self, request: Request) -> dict[str, Json]:
         body: dict[str, Json] = {"contents": self._contents(request.messages)}
@@ -118,7 +113,7 @@ class GeminiClient(HttpClient):
                 call = {"name": wire.tool_name(part.name), "args": wire.arguments_of(part)}
                 # Of parallel calls only the first has a signature.
                 unsigned = _NO_SIGNATURE if is_first else ""
-                signature = wire.thought_before(self._signatures, part) or unsigned
+                signature = wire.thought_before(self._thoughts, part) or unsigned
                 signed = {"thoughtSignature": signature} if signature else {}
                 return [{"functionCall": call, **signed}]
             case ToolAnswer(use_id, text, is_error):
@@ -176,7 +171,6 @@ class ContentReader(wire.EventReader):
     """Reads generateContent events; a candidate's finish reason ends an answer."""
 
     def __init__(self, signatures: wire.Thoughts) -> None:
-        super().__init__()
         self._signatures = signatures
         self._count = 0
 

@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import (
-    AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
     suppress,
@@ -46,7 +45,7 @@ from ragmem.messages import ImagePart, Json, Message, TextPart, ToolAnswer, Tool
 from ragmem.text import clean
 
 if TYPE_CHECKING:
-    from httpcore import Proxy, Response
+    from httpcore import URL, AsyncConnectionPool, Proxy, Response
 
 AFTER_END_S = 2.0
 """How long to wait for the usage after the end of the answer."""
@@ -78,14 +77,18 @@ class Endpoint(Peer, frozen=True, kw_only=True):
 class HttpClient(ABC):
     """Implements `ragmem.llm.base.LLM` over HTTP, with the protocol of a subclass."""
 
+    _path = ""
+    """The protocol's path, after the endpoint's base."""
+
     def __init__(
         self, info: ModelInfo, endpoint: Endpoint, *, timeout_s: float = 120.0, retries: int = 3
     ) -> None:
         self.info = info
         self._timeout_s = timeout_s
         self._retries = retries
-        self._http: _Requests | None = None
+        self._pool: AsyncConnectionPool | None = None
         self._takes_schemas = True
+        self._thoughts: wire.Thoughts = {}
         url = urlsplit(endpoint.base_url)
         secrets = tuple(filter(None, (endpoint.api_key, url.password)))
         name = endpoint.name or url.netloc.rpartition("@")[2]
@@ -95,9 +98,8 @@ class HttpClient(ABC):
     # --- the protocol -----------------------------------------------------------
 
     @property
-    @abstractmethod
     def _url(self) -> str:
-        """The URL of requests."""
+        return self._endpoint.base_url.rstrip("/") + self._path
 
     def _headers(self) -> dict[str, str]:
         """Return the headers for authentication and the protocol's version."""
@@ -132,9 +134,9 @@ class HttpClient(ABC):
 
     async def aclose(self) -> None:
         """Close the connections."""
-        http, self._http = self._http, None
-        if http is not None:
-            await http.aclose()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.aclose()
 
     async def _attempt(self, request: Request) -> AsyncGenerator[Chunk, None]:
         load_httpcore()
@@ -143,9 +145,8 @@ class HttpClient(ABC):
         reader = self._reader()
         fault: LLMError | None = None
         try:
-            http = self._client()
             while fault is None:
-                async with self._send(http, request) as response:
+                async with self._send(request) as response:
                     if response.status == 200:
                         async for chunk in self._chunks(response, reader):
                             yield chunk
@@ -172,11 +173,20 @@ class HttpClient(ABC):
             yield chunk
 
     @asynccontextmanager
-    async def _send(self, http: "_Requests", request: Request) -> AsyncGenerator["Response", None]:
+    async def _send(self, request: Request) -> AsyncGenerator["Response", None]:
         """Send a request; all headers must arrive in `timeout_s`, not just each byte in turn."""
         async with AsyncExitStack() as stack:
-            body = {**self._endpoint.extra_body, **self._body(request)}
-            asked = http.post(msgspec.json.encode(body))
+            body = msgspec.json.encode({**self._endpoint.extra_body, **self._body(request)})
+            url, headers = self._url_and_headers()
+            timeouts = dict.fromkeys(("read", "write", "pool"), self._timeout_s)
+            timeouts["connect"] = min(_CONNECT_TIMEOUT_S, self._timeout_s)
+            asked = self._connections().stream(
+                "POST",
+                url,
+                headers=[*headers, (b"Content-Length", b"%d" % len(body))],
+                content=body,
+                extensions={"timeout": timeouts},
+            )
             async with asyncio.timeout(self._timeout_s):
                 response = await stack.enter_async_context(asked)
             yield response
@@ -234,24 +244,48 @@ class HttpClient(ABC):
         seconds = faults.retry_after(_header(response, "retry-after"), body)
         return faults.from_status(self._endpoint, response.status, body, retry_after_s=seconds)
 
-    def _client(self) -> "_Requests":
-        if self._http is None:
-            endpoint = self._endpoint
-            headers = {
-                "User-Agent": "ragmem",
-                "Content-Type": "application/json",
-                "Accept": "text/event-stream, application/json",
-                "Accept-Encoding": "identity",
-                **self._headers(),
-            }
-            self._http = _Requests(
-                self._url,
-                headers,
-                timeout_s=self._timeout_s,
-                uds=endpoint.uds,
-                own_machine=self._own_machine,
+    def _connections(self) -> "AsyncConnectionPool":
+        """Return the connections, which are kept alive for a few seconds.
+
+        Raises ValueError or ImportError if the environment names a proxy that can't be used.
+        """
+        import httpcore
+
+        if self._pool is None:
+            url, uds = urlsplit(self._endpoint.base_url), self._endpoint.uds
+            self._pool = httpcore.AsyncConnectionPool(
+                ssl_context=_certificates() if url.scheme == "https" else None,
+                # The environment's proxy is used, but never for this machine itself.
+                proxy=None if self._own_machine else _proxy(url.scheme, url.hostname or ""),
+                keepalive_expiry=_KEEPALIVE_S,
+                uds=str(uds) if uds else None,
             )
-        return self._http
+        return self._pool
+
+    def _url_and_headers(self) -> "tuple[URL, list[tuple[bytes, bytes]]]":
+        import httpcore
+
+        parts, codec = urlsplit(self._url), "ascii" if self._url.isascii() else "idna"
+        query = f"?{quote(parts.query, safe=_URL_SAFE)}" if parts.query else ""
+        url = httpcore.URL(
+            scheme=parts.scheme.encode(),
+            host=(parts.hostname or "").encode(codec),
+            port=parts.port,
+            target=f"{quote(parts.path or '/', safe=_URL_SAFE)}{query}".encode(),
+        )
+        headers = {
+            "User-Agent": "ragmem",
+            "Content-Type": "application/json",
+            "Accept": "text/event-stream, application/json",
+            "Accept-Encoding": "identity",
+            **self._headers(),
+        }
+        sent = {b"Host": parts.netloc.rpartition("@")[2].encode(codec)}
+        sent |= {name.encode(): value.encode() for name, value in headers.items()}
+        if parts.username is not None:
+            name = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            sent[b"Authorization"] = b"Basic " + b64encode(name.encode())
+        return url, list(sent.items())
 
     def _fault(self, error: Exception) -> LLMError:
         import httpcore
@@ -332,15 +366,10 @@ https://platform.openai.com/docs/guides/prompt-caching
 class OpenAIClient(HttpClient):
     """Speaks `POST /chat/completions`, which most servers understand."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        # Cleared or changed once this server has refused them.
-        self._ask_usage = True
-        self._limit_name = "max_tokens"
-
-    @property
-    def _url(self) -> str:
-        return self._endpoint.base_url.rstrip("/") + "/chat/completions"
+    _path = "/chat/completions"
+    # Cleared or changed once a client's server has refused them.
+    _ask_usage = True
+    _limit_name = "max_tokens"
 
     def _reader(self) -> EventReader:
         return wire.AnswerReader()
@@ -381,14 +410,7 @@ class OpenAIClient(HttpClient):
 class ResponsesClient(HttpClient):
     """Speaks `POST /responses`; the endpoint's base ends in `/v1`."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._thoughts: wire.Thoughts = {}
-        """Reasoning items, by the id of the first call after them."""
-
-    @property
-    def _url(self) -> str:
-        return self._endpoint.base_url.rstrip("/") + "/responses"
+    _path = "/responses"
 
     def _reader(self) -> EventReader:
         return ResponseReader(self._thoughts)
@@ -500,10 +522,10 @@ _END_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter
 class ResponseReader(EventReader):
     """Reads Responses events; `response.completed` or `…incomplete` ends an answer."""
 
+    _refused = False
+
     def __init__(self, thoughts: wire.Thoughts) -> None:
-        super().__init__()
         self._calls = wire.CallBlocks(thoughts)
-        self._refused = False
 
     def take(self, data: str) -> list[Chunk]:
         event = wire.decoded(_decode, data)
@@ -550,7 +572,7 @@ class ResponseReader(EventReader):
     def _item_added(self, index: int, raw: dict[str, Any]) -> list[Chunk]:
         if raw.get("type") != "function_call":
             return []
-        item = _call_of(raw)
+        item = msgspec.convert(raw, _Call)
         return [self._calls.begin(index, item.call_id or "", item.name or "")]
 
     def _item_done(self, index: int, raw: dict[str, Any]) -> list[Chunk]:
@@ -560,68 +582,9 @@ class ResponseReader(EventReader):
                 self._calls.thinking.append(raw)
             case "function_call":
                 begun = [] if index in self._calls else self._item_added(index, raw)
-                return begun + self._calls.end(index, _call_of(raw).arguments or "")
+                call = msgspec.convert(raw, _Call)
+                return begun + self._calls.end(index, call.arguments or "")
         return []
-
-
-def _call_of(raw: dict[str, Any]) -> _Call:
-    """Parse a call's item; raises ValueError."""
-    return msgspec.convert(raw, _Call)
-
-
-class _Requests:
-    """Sends POST requests to one URL, over connections that are kept alive for a few seconds."""
-
-    def __init__(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        *,
-        timeout_s: float,
-        uds: Path | None = None,
-        own_machine: bool = False,
-    ) -> None:
-        """Raises ValueError or ImportError if the environment names a proxy that can't be used."""
-        import httpcore
-
-        parts = urlsplit(url)
-        host, codec = parts.hostname or "", "ascii" if url.isascii() else "idna"
-        query = f"?{quote(parts.query, safe=_URL_SAFE)}" if parts.query else ""
-        self._url = httpcore.URL(
-            scheme=parts.scheme.encode(),
-            host=host.encode(codec),
-            port=parts.port,
-            target=f"{quote(parts.path or '/', safe=_URL_SAFE)}{query}".encode(),
-        )
-        sent = {b"Host": parts.netloc.rpartition("@")[2].encode(codec)}
-        sent |= {name.encode(): value.encode() for name, value in headers.items()}
-        if parts.username is not None:
-            name = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            sent[b"Authorization"] = b"Basic " + b64encode(name.encode())
-        self._headers = list(sent.items())
-        self._timeout = dict.fromkeys(("read", "write", "pool"), timeout_s)
-        self._timeout["connect"] = min(_CONNECT_TIMEOUT_S, timeout_s)
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=_certificates() if parts.scheme == "https" else None,
-            # The environment's proxy is used, but never for this machine itself.
-            proxy=None if own_machine else _proxy(parts.scheme, host),
-            keepalive_expiry=_KEEPALIVE_S,
-            uds=str(uds) if uds else None,
-        )
-
-    def post(self, content: bytes) -> AbstractAsyncContextManager["Response"]:
-        """Send a request; the block has the response, whose headers have arrived."""
-        return self._pool.stream(
-            "POST",
-            self._url,
-            headers=[*self._headers, (b"Content-Length", b"%d" % len(content))],
-            content=content,
-            extensions={"timeout": self._timeout},
-        )
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._pool.aclose()
 
 
 def _is_loopback(host: str) -> bool:

@@ -484,34 +484,22 @@ def _without_credentials(url: str) -> str:
     return re.sub(r"^((?:[\w+.-]+:)?//)?[^/?#]*@", r"\1", url)
 
 
-def _last_resort_notice(name: str) -> str:
-    first, *others = (p.key_variables[0] for p in PROVIDERS if p.main)
-    return (
-        f"No provider's key was found, so {name}, a small model on this machine, answers. It can't "
-        "use tools: it knows what is remembered and the files that you name (@path). For one that "
-        f"can search, edit and run commands, export {first}=… (or {', '.join(others)}) or start "
-        "Ollama, and start again; `ragmem models` lists what can be used."
-    )
-
-
 def _no_model(said: str = "There is no model to answer with") -> NoModel:
-    if not _local_model_runs():
-        how = "the small local model: `ragmem doctor` shows the command that installs it"
-        return NoModel(f"{said}.", hint=_setup_hint(how))
     from ragmem.llm.local import HOW
 
-    said = f"{said}: the weights of the small local model are missing."
-    return NoWeights(said, hint=_setup_hint(f"these weights: {HOW}"))
-
-
-def _setup_hint(for_local: str) -> str:
+    kind, what = NoModel, f"{said}."
+    how = "the small local model: `ragmem doctor` shows the command that installs it"
+    if _local_model_runs():
+        kind, what = NoWeights, f"{said}: the weights of the small local model are missing."
+        how = f"these weights: {HOW}"
     keys = ", ".join(v for p in PROVIDERS for v in p.key_variables[:1])
-    return (
-        "Any one of these will do:\n"
+    return kind(
+        what,
+        hint="Any one of these will do:\n"
         f"- a provider's key in the environment: {keys}\n"
         "- Ollama running on this machine, with a model pulled\n"
         "- a server of your own: RAGMEM_API_BASE=http://… with RAGMEM_MODEL=openai/<name>\n"
-        f"- {for_local}"
+        f"- {how}",
     )
 
 
@@ -519,7 +507,14 @@ def about(choice: ModelChoice, usage: UsageLog) -> list[str]:
     """Return notices to show before a model's use: what it can't do, and once, who is billed."""
     said = []
     if choice.why == _LAST_RESORT:
-        said.append(_last_resort_notice(choice.name))
+        first, *others = (p.key_variables[0] for p in PROVIDERS if p.main)
+        said.append(
+            f"No provider's key was found, so {choice.name}, a small model on this machine, "
+            "answers. It can't use tools: it knows what is remembered and the files that you name "
+            f"(@path). For one that can search, edit and run commands, export {first}=… (or "
+            f"{', '.join(others)}) or start Ollama, and start again; `ragmem models` lists what "
+            "can be used."
+        )
     elif not choice.info.supports_tools:
         said.append(
             f"{choice.name} can't use tools: it answers from memory and from the files that "

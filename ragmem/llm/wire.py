@@ -139,7 +139,8 @@ def rules_of(messages: Sequence[Message]) -> str:
 
 
 Thoughts = dict[str, Json]
-"""Reasoning before tool calls, in the provider's format, by the provider's ids of the calls.
+"""Reasoning before tool calls, in the provider's format, by the provider's id of the first call
+after it.
 
 It is sent back with the calls, to the same provider, in this process, and is never stored.
 """
@@ -295,10 +296,9 @@ class Refusal(Exception):
 class EventReader(ABC):
     """Turns the events of one answer into chunks, and keeps its usage and end reason."""
 
-    def __init__(self) -> None:
-        self.end_reason = ""
-        """Why the provider stopped; empty before the end."""
-        self._usage: UsageChunk | None = None
+    end_reason = ""
+    """Why the provider stopped; empty before the end."""
+    _usage: UsageChunk | None = None
 
     @abstractmethod
     def take(self, data: str) -> list[Chunk]:
@@ -316,23 +316,35 @@ class EventReader(ABC):
         return [*found, EndChunk(self.end_reason)] if self.end_reason else found
 
 
+class _Begun(msgspec.Struct):
+    """A call of which a part has arrived, with its id and name as the server sent them."""
+
+    slot: int
+    id: str
+    name: str
+
+
 class AnswerReader(EventReader):
     """Reads chat completions; a choice's finish reason ends an answer."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._slots: dict[int | str, int] = {}
-        """The position of each call, by its index and by its id as the server sent them."""
-        self._ids: list[str] = []
-        self._sent: list[tuple[str, str]] = []
-        """The id and name of each call, as the server sent them."""
+        self._calls: list[_Begun] = []
+        self._by_key: dict[int | str | None, _Begun] = {}
+        """The calls by their indexes and by their ids, as the server sent them."""
 
     def feed(self, event: WireChunk) -> list[Chunk]:
         """Return the chunks of one event; usage and end come in `closing`."""
         usage = counted(event.usage, _Usage)
         # Zeros mean unknown, as from litellm if a server reports nothing.
         if usage and (usage.prompt_tokens or usage.completion_tokens):
-            self._usage = _usage(usage)
+            details = usage.prompt_tokens_details or _TokenDetails()
+            cached = details.cached_tokens
+            self._usage = UsageChunk(
+                input_tokens=usage.prompt_tokens,
+                output_tokens=usage.completion_tokens,
+                cached_tokens=usage.prompt_cache_hit_tokens if cached is None else cached,
+                written_tokens=details.cache_write_tokens or details.cache_creation_tokens,
+            )
         found: list[Chunk] = []
         for choice in (event.choices or [])[:1]:
             if delta := choice.delta or choice.message:
@@ -375,45 +387,26 @@ class AnswerReader(EventReader):
         """
         function = call.function or _Function()
         name, arguments = function.name or "", _text(function.arguments)
-        slot = self._slot(call, name)
-        if slot is not None:
-            sent_id, sent_name = self._sent[slot]
-            self._sent[slot] = sent_id, sent_name or name
-            return ToolChunk(slot, "", name, arguments)
-        slot = len(self._ids)
-        for key in (call.index, call.id):
-            if key is not None:
-                self._slots[key] = slot
-        unique = call.id if call.id and call.id not in self._ids else f"call_{new_id()}"
-        self._ids.append(unique)
-        self._sent.append((call.id or "", name))
-        return ToolChunk(slot, unique, name, arguments)
+        if begun := self._begun(call, name):
+            begun.name = begun.name or name
+            return ToolChunk(begun.slot, "", name, arguments)
+        given_id = call.id or ""
+        is_taken = any(each.id == given_id for each in self._calls)
+        begun = _Begun(len(self._calls), given_id, name)
+        self._calls.append(begun)
+        self._by_key |= {key: begun for key in (call.index, call.id) if key is not None}
+        unique = given_id if given_id and not is_taken else f"call_{new_id()}"
+        return ToolChunk(begun.slot, unique, name, arguments)
 
-    def _slot(self, call: _Call, name: str) -> int | None:
-        """Return the position of the call that a delta belongs to; None for a new call."""
-        if call.index is not None:
-            slot = self._slots.get(call.index)
-        elif call.id:
-            slot = self._slots.get(call.id)
-        else:
-            return None if name or not self._ids else len(self._ids) - 1
-        if slot is None or not name:
-            return slot
-        sent_id, sent_name = self._sent[slot]
-        is_other = (call.id and call.id != sent_id) or (sent_name and sent_name != name)
-        return None if is_other else slot
-
-
-def _usage(usage: _Usage) -> UsageChunk:
-    details = usage.prompt_tokens_details
-    cached = details.cached_tokens if details else None
-    written = (details.cache_write_tokens or details.cache_creation_tokens) if details else None
-    return UsageChunk(
-        input_tokens=usage.prompt_tokens,
-        output_tokens=usage.completion_tokens,
-        cached_tokens=cached if cached is not None else usage.prompt_cache_hit_tokens,
-        written_tokens=written,
-    )
+    def _begun(self, call: _Call, name: str) -> _Begun | None:
+        """Return the call that a delta belongs to; None for a new one."""
+        if call.index is None and not call.id:
+            return self._calls[-1] if self._calls and not name else None
+        begun = self._by_key.get(call.id if call.index is None else call.index)
+        if begun is None or not name:
+            return begun
+        is_other = (call.id and call.id != begun.id) or (begun.name and begun.name != name)
+        return None if is_other else begun
 
 
 def _text(arguments: Json) -> str:

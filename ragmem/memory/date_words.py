@@ -17,6 +17,11 @@ def _phrases(words: str) -> tuple[str, ...]:
     return tuple(word.replace("_", " ") for word in words.split())
 
 
+def word_set(words: str) -> frozenset[str]:
+    """Return the words of a text, in which an underscore stands for a space."""
+    return frozenset(_phrases(words))
+
+
 def _numbered(rows: str, first: int) -> dict[str, int]:
     return {
         word.replace("_", " "): number
@@ -50,10 +55,8 @@ saturday sat samedi samstag sonnabend sabado sabato zaterdag
 sunday sun dimanche sonntag domingo domenica zondag""",
     0,
 )
-SHY = frozenset(
-    _phrases(
-        "dec fri jan jun mai mar march marco mars marz may mei mon nov oct sat sep sun thu wed",
-    )
+SHY = word_set(
+    "dec fri jan jun mai mar march marco mars marz may mei mon nov oct sat sep sun thu wed"
 )
 """Words that often mean something else, and count only after a preposition."""
 
@@ -166,31 +169,27 @@ LAST = (
 NEXT = r"next|prochain|prochaine|nachste[nrsm]?|proximo|proxima|prossim[oa]|volgende"
 END = r"end|fin|ende|final|fine|fim|eind"
 
-ANYTHING = frozenset(
-    word
-    for words in (
-        """happen happens happened happening work works worked working go going went say said saying
-        talk talked talking discuss discussed speak spoke spoken change changed changes tell show
-        finish finished achieve achieved accomplish accomplished get got stuff thing things anything
-        everything something remind remember recall recap summary summarize summarise session
-        sessions conversation conversations chat day week month""",
-        """passe passer passait parle parler parlions dit disait dire discute discuter travaille
-        travailler change resume resumer rappelle rappeler montre montrer raconte chose choses
-        journee jour semaine mois""",
-        """passiert passierte geschah geschehen gemacht machten gearbeitet arbeiteten besprochen
-        gesprochen geredet gesagt sagten getan erledigt geandert zeig zeige zusammenfassung sachen
-        sitzung sitzungen gesprach lief gelaufen los tag woche monat""",
-        """paso pasaba pasado ocurrio sucedio hicimos hiciste hice hecho hablamos hablado dijimos
-        dije dicho trabajamos trabajado cambio cambiamos cambiado resumen cosas sesion sesiones
-        conversacion dia semana""",
-        """successo accaduto fatto facemmo detto parlato lavorato discusso cambiato riassunto cose
-        sessione sessioni conversazione giorno settimana mese""",
-        """aconteceu acontecido passou fizemos fizeste fiz feito dissemos disse dito falamos falado
-        trabalhamos trabalhado mudou mudamos resumo coisas sessao sessoes conversa dia""",
-        """gebeurd gebeurde gedaan deden gezegd gepraat gesproken gewerkt besproken veranderd
-        samenvatting dingen sessie sessies gesprek dag maand""",
-    )
-    for word in words.split()
+ANYTHING = word_set(
+    """happen happens happened happening work works worked working go going went say said saying
+    talk talked talking discuss discussed speak spoke spoken change changed changes tell show
+    finish finished achieve achieved accomplish accomplished get got stuff thing things anything
+    everything something remind remember recall recap summary summarize summarise session
+    sessions conversation conversations chat day week month
+    passe passer passait parle parler parlions dit disait dire discute discuter travaille
+    travailler change resume resumer rappelle rappeler montre montrer raconte chose choses
+    journee jour semaine mois
+    passiert passierte geschah geschehen gemacht machten gearbeitet arbeiteten besprochen
+    gesprochen geredet gesagt sagten getan erledigt geandert zeig zeige zusammenfassung sachen
+    sitzung sitzungen gesprach lief gelaufen los tag woche monat
+    paso pasaba pasado ocurrio sucedio hicimos hiciste hice hecho hablamos hablado dijimos
+    dije dicho trabajamos trabajado cambio cambiamos cambiado resumen cosas sesion sesiones
+    conversacion dia semana
+    successo accaduto fatto facemmo detto parlato lavorato discusso cambiato riassunto cose
+    sessione sessioni conversazione giorno settimana mese
+    aconteceu acontecido passou fizemos fizeste fiz feito dissemos disse dito falamos falado
+    trabalhamos trabalhado mudou mudamos resumo coisas sessao sessoes conversa dia
+    gebeurd gebeurde gedaan deden gezegd gepraat gesproken gewerkt besproken veranderd
+    samenvatting dingen sessie sessies gesprek dag maand"""
 )
 """Words of a question about anything that happened, as index terms."""
 

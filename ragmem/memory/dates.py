@@ -17,6 +17,7 @@ import msgspec
 
 from ragmem.memory import date_words as words
 from ragmem.memory.date_words import any_of
+from ragmem.memory.facts.words import TOPICAL
 from ragmem.memory.recall import TimeSpan
 from ragmem.terms import guess_language, query_terms
 from ragmem.text import Regex
@@ -98,7 +99,7 @@ def names_only_time(question: str, spans: Sequence[TimeSpan]) -> bool:
     if not spans:
         return False
     left = query_terms(_without(question, spans))
-    return {term.term for term in left if term.kind in _WHOLE} <= words.ANYTHING
+    return {term.term for term in left if term.kind in TOPICAL} <= words.ANYTHING
 
 
 def prepare() -> None:
@@ -108,8 +109,6 @@ def prepare() -> None:
 
 _DIGIT = Regex(r"\d")
 _WORD = Regex(r"[^\W\d_]+")
-_WHOLE = frozenset(["word", "name", "identifier", "part", "number"])
-"""Kinds of terms that carry a topic, and are not ends or stems of other terms."""
 
 
 def _without(question: str, spans: Sequence[TimeSpan]) -> str:
@@ -463,7 +462,6 @@ def _in_units(match: re.Match[str], now: datetime) -> date | None:
 
 
 def _end_of_unit(ahead: int, match: re.Match[str], now: datetime) -> date | None:
-    """Return the last day of this week, month or year, or of the next one."""
     ahead, today = (1 if match.groupdict().get("next") else ahead), now.date()
     match words.UNITS[match["unit"]]:
         case "week":

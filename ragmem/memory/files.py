@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from ragmem.memory.recall import others_of, sessions_by_id
-from ragmem.memory.turns import field_of, taken_back
+from ragmem.memory.turns import field_of, taken_back, was_refused
 from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS, RUN_COMMAND
 from ragmem.records import (
     REFERENCE_HOWS,
@@ -32,8 +32,6 @@ from ragmem.records import (
 )
 
 _HARMLESS = {n for n, tool in OWN_TOOLS.items() if tool.effect in ("read", "memory")} | {UNDO}
-_NOT_RUN = ("nothing was done", "not executed", "nothing was executed", "this is plan mode")
-"""Phrases in the result of a call that had no effect."""
 
 
 class FileChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +44,6 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     after: str
     """SHA-256 of what the last edit wrote."""
     edit_count: int = 1
-    first_turn: int = 0
     unbroken: bool = True
     """Whether each edit found what the one before had written; if not, something else wrote too."""
     cut_off: bool = False
@@ -78,9 +75,9 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
         if turn.turn_index <= turn_index:
             continue
         for call in turn.tool_calls:
-            if call.tool_name in _HARMLESS or _was_not_run(call):
+            if call.tool_name in _HARMLESS or was_refused(call):
                 continue
-            edit = _edit(call, turn.turn_index)
+            edit = _edit(call)
             if call.tool_name == RUN_COMMAND:
                 commands += 1
             elif call.tool_name not in EDITING_TOOLS or (call.success and call.result and not edit):
@@ -90,8 +87,8 @@ def rewind_to(turns: Iterable[Turn], turn_index: int) -> Rewind:
                 changes[edit.path] = _joined(known, edit) if known else edit
             elif not call.result and (path := field_of(call.arguments, "path")):
                 # If an edit before it is known, the file itself shows whether this one was made.
-                path, at = posixpath.normpath(path), turn.turn_index
-                cut = FileChange(path=path, before=None, after="", first_turn=at, cut_off=True)
+                path = posixpath.normpath(path)
+                cut = FileChange(path=path, before=None, after="", cut_off=True)
                 changes.setdefault(path, cut)
     return Rewind(
         turn_index=turn_index,
@@ -107,7 +104,7 @@ def without_output(turn: Turn) -> Turn:
     for call in turn.tool_calls:
         if call.tool_name in (*EDITING_TOOLS, UNDO):
             calls.append(call)
-        elif call.tool_name not in _HARMLESS and not _was_not_run(call):
+        elif call.tool_name not in _HARMLESS and not was_refused(call):
             calls.append(msgspec.structs.replace(call, result=""))
     return msgspec.structs.replace(turn, assistant_message="", tool_calls=tuple(calls))
 
@@ -118,12 +115,7 @@ def preimages_of(turns: Iterable[Turn]) -> set[str]:
     return {name for call in calls if (name := field_of(call.result, "preimage"))}
 
 
-def _was_not_run(call: ToolCall) -> bool:
-    said = (field_of(call.result, "text") or call.error or "").casefold()
-    return not call.success and any(words in said for words in _NOT_RUN)
-
-
-def _edit(call: ToolCall, turn_index: int) -> FileChange | None:
+def _edit(call: ToolCall) -> FileChange | None:
     """Return a finished edit as a change; None for a failed one, which left the file unchanged."""
     if not call.success or not call.result:
         return None
@@ -131,7 +123,7 @@ def _edit(call: ToolCall, turn_index: int) -> FileChange | None:
     path, after, before = (field_of(call.result, name) for name in names)
     if path is None or after is None:
         return None
-    return FileChange(path=path, before=before, after=after, first_turn=turn_index)
+    return FileChange(path=path, before=before, after=after)
 
 
 def _joined(known: FileChange, edit: FileChange) -> FileChange:

@@ -7,7 +7,8 @@ and their control and other invisible characters escaped.
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import Any, Literal, get_args
+from itertools import islice
+from typing import Any, Literal
 
 import msgspec
 
@@ -31,7 +32,6 @@ from ragmem.store import Store
 from ragmem.text import counted, one_line, visible
 
 NodeKind = Literal["session", "turn", "file", "code", "memory", "summary"]
-NODE_KINDS: tuple[NodeKind, ...] = get_args(NodeKind)
 MOST_NODES = 20_000
 _SESSIONS = 5_000
 """Limit of the newest sessions that get a node."""
@@ -245,6 +245,7 @@ class _Collecting:
             said = (call.arguments, result_text(call), call.error or "")
             limited += [(text, most // 3) for text in said]
         asked, answered, *said_by_calls = _clipped(limited)
+        texts = iter(said_by_calls)
         facts: dict[str, Any] = {
             "index": turn.turn_index,
             "status": turn.status,
@@ -254,10 +255,7 @@ class _Collecting:
             "tokens in": usage.input_tokens,
             "tokens out": usage.output_tokens,
             "cost": usage.cost_usd,
-            "calls": [
-                _call(call, *said_by_calls[3 * place : 3 * place + 3])
-                for place, call in enumerate(calls)
-            ],
+            "calls": [_call(call, *islice(texts, 3)) for call in calls],
             "failed": sum(map(has_failed, turn.tool_calls)) + (turn.status == "failed"),
         }
         if request := self._sent.get(turn.turn_id):

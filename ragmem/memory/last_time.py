@@ -176,16 +176,14 @@ def recap(
     undone = {
         turn_id: set(map(locate, paths)) for turn_id, paths in taken_back((*turns, *later)).items()
     }
-    changed: dict[str, str] = {}
-    wrote: set[str] = set()
-    for turn in turns:
-        for call in turn.tool_calls:
-            for access in extract_accessed_files(call, locate=locate):
-                is_gone = call.is_undo or access.path in undone.get(turn.turn_id, ())
-                if access.access_type == "write" and not is_gone:
-                    changed.pop(access.path, None)
-                    changed[access.path] = turn.turn_id
-                    wrote.add(turn.turn_id)
+    writes = [
+        (access.path, turn.turn_id)
+        for turn in turns
+        for call in turn.tool_calls
+        for access in extract_accessed_files(call, locate=locate)
+        if access.access_type == "write" and not call.is_undo
+        if access.path not in undone.get(turn.turn_id, ())
+    ]
     substantial = [t for t in turns if not is_greeting(t.user_message) and not t.is_own_command]
     substantial = [turn for turn in substantial if says_something(turn)] or substantial[-1:]
     last = substantial[-1] if substantial else None
@@ -196,24 +194,19 @@ def recap(
         for draft in failures(msgspec.structs.replace(turn, tool_calls=calls), locate=locate)
     ]
     after = Aftermath([*turns, *later], known, meant=meant)
-    rewritten = wrote.difference(changed.values())
+    rewritten = {turn_id for _, turn_id in writes}.difference(dict(writes).values())
     before = {
         _outcome(each, after, past) + _CHANGED_SINCE * (each.turn_id in rewritten): each.turn_id
         for each in substantial[-2 : -2 - (_MOST_BEFORE if later else _MOST) : -1]
     }
     outcome = {_outcome(last, after, past): last.turn_id} if last else {}
-    settled = {
-        one_line(f"{_REVISITED if after.of_memory(each) else ''}{each.content}", _LINE_CHARS): (
-            each.memory_id
-        )
-        for each in decided[:_MOST]
-    }
+    settled = {_marked(each, after): each.memory_id for each in decided[:_MOST]}
     return SessionRecap(
         session=session,
         about=session.summary or "" if session.turn_count > len(turns) else "",
         outcome="".join(outcome),
         before=tuple(before),
-        changed=tuple(changed)[::-1],
+        changed=tuple(dict.fromkeys(path for path, _ in reversed(writes))),
         failed=tuple(one_line(each.content, _LINE_CHARS) for each in failed[::-1]),
         decided=tuple(settled),
         open=tuple(_open(turns, after, is_newest=not later)),
@@ -231,6 +224,11 @@ def says_something(turn: Turn) -> bool:
 def is_small_talk(turn: Turn) -> bool:
     """Whether a turn is a greeting, thanks or a goodbye without a result."""
     return is_greeting(turn.user_message) and not says_something(turn)
+
+
+def _marked(memory: MemoryRecord, after: Aftermath) -> str:
+    """Return a memory's text, with a note if it may no longer hold."""
+    return one_line(f"{_REVISITED * bool(after.of_memory(memory))}{memory.content}", _LINE_CHARS)
 
 
 def _outcome(turn: Turn, after: Aftermath, past: Mapping[str, Replaced]) -> str:
@@ -449,8 +447,7 @@ def _recaps(
     meant: Alike,
 ) -> list[SessionRecap]:
     found, told = [], set[str]()
-    known = [memory for memories in learned for memory in memories]
-    turns = _turns_of(read)
+    known, turns = list(chain(*learned)), _turns_of(read)
     for (session, own), memories in zip(read, learned, strict=True):
         # A memory from several sessions belongs to the newest.
         current = [memory for memory in memories[::-1] if memory.memory_id not in told]
@@ -480,10 +477,7 @@ def _due(memories: Iterable[MemoryRecord], turns: Iterable[Turn], now: datetime)
     if not found:
         return []
     after = Aftermath(turns, known)
-    return [
-        one_line(f"{_REVISITED if after.of_memory(each) else ''}{each.content}", _LINE_CHARS)
-        for each in found[:_MOST]
-    ]
+    return [_marked(each, after) for each in found[:_MOST]]
 
 
 def _with_changes(found: SessionRecap, at: datetime) -> SessionRecap:

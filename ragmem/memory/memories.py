@@ -17,7 +17,7 @@ from ragmem.ids import short_id
 from ragmem.logs import log_deletion
 from ragmem.memory.facts import Draft, FactHit, Remembered, told_by
 from ragmem.memory.projects import Located, locate, normalize_cwd, registrations
-from ragmem.memory.recall import NOBODY, Hit, others_of, sessions_by_id
+from ragmem.memory.recall import BY_MEANING, NOBODY, Hit, others_of, sessions_by_id
 from ragmem.records import (
     DEFAULT_TITLE,
     Evidence,
@@ -398,7 +398,7 @@ async def search_memories(
         found = [
             replace(hit, similarity=None, why=why)
             for hit in found
-            if (why := ", ".join(each for each in hit.why.split(", ") if each != "its meaning"))
+            if (why := tuple(each for each in hit.why if each != BY_MEANING))
         ]
     found = found[:limit]
     since = await said_since(await open_store(), [hit.memory for hit in found]) if found else {}
@@ -474,7 +474,7 @@ def merged(hits: Sequence[Hit], memories: Sequence[FactHit], limit: int) -> list
 def memory_facts(hit: FactHit, now: datetime) -> list[str]:
     """Return a memory's id, kind, source, age and why it was found, for display."""
     about = f"Memory {summed_up(hit.memory, now)}".split(" · ")
-    return [*about, f"found by {one_line(hit.why, 120)}"] if hit.why else about
+    return [*about, f"found by {one_line(', '.join(hit.why), 120)}"] if hit.why else about
 
 
 def memory_rows(hit: FactHit, width: int) -> list[str]:

@@ -19,7 +19,6 @@ from ragmem.errors import StoreError
 from ragmem.ids import new_id
 from ragmem.memory.context.builder import Context, ContextBuilder
 from ragmem.memory.context.collect import (
-    FILES_CHARS,
     Collector,
     ContextInput,
     FindCode,
@@ -463,17 +462,13 @@ class Memory:
         replaced = await replaced_in(store, {hit.session_id for hit in hits})
         return [hit.judged(replaced) for hit in hits]
 
-    async def recently_accessed_files(
-        self, session_id: str, *, max_chars: int = FILES_CHARS
+    async def accessed_files(
+        self, session_id: str, *, max_chars: int = _EVERY_FILE_CHARS
     ) -> list[FileAccess]:
         """Return the latest access to each file, latest first, one path per 50 of `max_chars`."""
         store = await self._store()
         await store.session(session_id)
         return await accesses_of(store, session_id, max_chars=max_chars)
-
-    async def accessed_files(self, session_id: str) -> list[FileAccess]:
-        """Return all files of a session, one entry a path, latest first."""
-        return await self.recently_accessed_files(session_id, max_chars=_EVERY_FILE_CHARS)
 
     async def find_tool_call(self, session: Session, reference: str) -> ToolCall | None:
         """Find a finished call by the end of its id, newest turn first; None if there is none."""

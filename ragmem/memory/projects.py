@@ -69,9 +69,7 @@ def real_folder(stored: str, cwd: Path) -> Path:
     return Path(stored)
 
 
-def locate(
-    cwd: Path, known: Sequence[Project], *, now: datetime, home: Path | None = None
-) -> Located:
+def locate(cwd: Path, known: Sequence[Project], *, now: datetime) -> Located:
     """Return the project of a normalized `cwd`.
 
     A new folder is taken for a known project that has moved only if the old folder is gone, and
@@ -80,11 +78,10 @@ def locate(
     A worktree belongs to its repository's project, so that all checkouts share one memory, unless
     the user has split it off.
     """
-    home = home or _home()
-    root = _project_root(cwd, {project.path for project in known}, home)
+    root = _project_root(cwd, {project.path for project in known})
     found = _located_at(root, known, now)
     main = main_checkout(root)
-    if main is None or main == home or found.project.joined_into:
+    if main is None or main == _home() or found.project.joined_into:
         return found
     whole = _located_at(main, known, now)
     if found.is_new:
@@ -228,18 +225,18 @@ def _decoded(stored: str) -> bytes:
 
 def _home() -> Path | None:
     try:
-        return Path.home()
+        return normalize_cwd(Path.home())
     except RuntimeError:  # HOME is not set, and the user has no entry in the password database.
         return None
 
 
 def folder_of_git(cwd: Path) -> Path:
     """Return the checkout that a folder is in, as `locate` finds it; outside of one, the folder."""
-    return _project_root(cwd, (), _home())
+    return _project_root(cwd, ())
 
 
-def _project_root(cwd: Path, known: Collection[str], home: Path | None) -> Path:
-    home = normalize_cwd(home) if home else None
+def _project_root(cwd: Path, known: Collection[str]) -> Path:
+    home = _home()
     candidates = [p for p in (cwd, *cwd.parents) if p != home and p != Path(p.anchor)]
     for folder in candidates:
         if os.path.lexists(folder / ".git"):

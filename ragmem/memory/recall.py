@@ -134,6 +134,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     question: Question
     ranked: tuple[Ranked, ...] = ()
     spans: tuple[TimeSpan, ...] = ()
+    by_time: bool = False
+    """Whether the question names a time and nothing else, and these are the turns of that time."""
     nearest: float | None = None
     """The highest cosine among turns and summaries in scope that have a vector; None if too few
     turns have one to tell, or the question has no terms."""
@@ -146,12 +148,8 @@ class Replaced(msgspec.Struct, frozen=True):
     """The statement that replaced it, as it is today."""
 
 
-BY_WORDS = "its words"
-"""In `Hit.why`: it shares a word with the question."""
-BY_TIME = "its time"
-"""In `Hit.why`: it was said at the time that the question names."""
-_BY_SESSION = "its session"
-"""The whole of `Hit.why` if it was found only because others of its session were."""
+BY_WORDS, BY_MEANING, _BY_TIME, _BY_SESSION = "its words", "its meaning", "its time", "its session"
+"""Reasons in `Hit.why`; the last is the only one if others of its session were found."""
 _QUOTED_CHARS = 500
 _FAR = 0.5
 """Share of the floor below which a hit is unrelated to the question."""
@@ -177,7 +175,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     who: str = ""
     """Name of the session's owner; empty for the user's own sessions."""
     at: datetime
-    why: str = ""
+    why: tuple[str, ...] = ()
     """What it was found by, for display."""
     since: str = ""
     """What replaced a decision in it, for display."""
@@ -208,7 +206,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
         The similarity is left out: it is only one part of the score that hits are ordered by.
         """
-        found = f"found by {self.why}" if self.why else ""
+        found = f"found by {', '.join(self.why)}" if self.why else ""
         what = (self._what, self.where(title_chars=40), ago(self.at, now), found)
         return [each for each in what if each]
 
@@ -228,11 +226,11 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     def is_close(self, floor: float | None) -> bool:
         """Whether it has a word of the question, its time, or a similarity above `floor`."""
         alike = self.similarity is not None and floor is not None and self.similarity > floor
-        return alike or BY_WORDS in self.why or self.why == BY_TIME
+        return alike or BY_WORDS in self.why or self.why == (_BY_TIME,)
 
     def is_further(self, floor: float | None) -> bool:
         """Whether it is related though not close, and not by its session alone."""
-        return comes_near(self.similarity, floor) and self.why != _BY_SESSION
+        return comes_near(self.similarity, floor) and self.why != (_BY_SESSION,)
 
     def repeats(self, shown: Collection[str]) -> bool:
         """Whether it is a summary, and all of the turns it covers are among `shown`."""
@@ -400,7 +398,7 @@ class Recall:
         floor = found.question.min_similarity
         if floor is None and self._embedder is not None:
             floor = self._embedder.info.thresholds.history
-        return _is_of_time(found.ranked) or any(_is_above(e.candidate, floor) for e in found.ranked)
+        return found.by_time or any(_is_above(each.candidate, floor) for each in found.ranked)
 
     async def _searched(self, question: Question) -> Found:
         from ragmem.memory.dates import names_only_time, time_spans, without_time_words
@@ -422,7 +420,7 @@ class Recall:
             with self._metrics.time("recall.search"):
                 said = of_time(await store.search(all_of_it), spans)
             if said:
-                return Found(question=question, ranked=said, spans=spans)
+                return Found(question=question, ranked=said, spans=spans, by_time=True)
         plain = without_time_words(text, spans)
         vector = b""
         if question.semantic and self._vectors.model_id and plain.strip():
@@ -478,10 +476,8 @@ class Recall:
         from ragmem.memory.last_time import is_small_talk
         from ragmem.terms import summary_terms, turn_terms
 
-        # In a search by time all turns count the same, except greetings and the like.
-        of_time = _is_of_time(ranked)
         limit = found.question.max_results
-        best = ranked[: limit + (_SPARE_OF_TIME if of_time else _SPARE)]
+        best = ranked[: limit + (_SPARE_OF_TIME if found.by_time else _SPARE)]
         candidates = [one.candidate for one in best]
         turns, above = await asyncio.gather(
             store.get(Turn, [c.record_id for c in candidates if c.level == TURN_LEVEL]),
@@ -496,7 +492,8 @@ class Recall:
         summary_words = {each.summary_id: frozenset(summary_terms(each)) for each in above}
         best = _relevant(best, words | summary_words, found)
         behind = {turn.turn_id for turn in turns if only_asks(turn)}
-        if of_time:
+        if found.by_time:
+            # All turns of that time count the same, except greetings and the like.
             behind |= {turn for turn, own in words.items() if len(own) < _SUBSTANTIAL_TERMS}
         best = demoted(best, words, behind=behind) if len(best) > 1 else best
         # Records may have been deleted since they were found.
@@ -542,11 +539,6 @@ def _says_the_same(one: frozenset[str], other: frozenset[str]) -> bool:
     return common >= _ALIKE * (len(one) + len(other) - common)
 
 
-def _is_of_time(ranked: Sequence[Ranked]) -> bool:
-    """Whether they come from a search by time alone."""
-    return bool(ranked) and "order" in dict(ranked[0].parts)
-
-
 def _is_above(one: Candidate, floor: float | None) -> bool:
     return floor is None or one.text > 0 or (one.similarity or -1.0) > floor
 
@@ -562,7 +554,7 @@ def _relevant(
 ) -> list[Ranked]:
     """Return the candidates above the question's floor, by meaning and the words they share."""
     floor = found.question.min_similarity
-    if floor is None:
+    if floor is None or found.by_time:
         return list(ranked)
     text = _shortened(found.question.text)
     asked = text
@@ -577,8 +569,7 @@ def _relevant(
     near_enough = [
         one
         for one, near, share in zip(ranked, nears, shares, strict=True)
-        if "order" in dict(one.parts)
-        or (_is_relevant(one.candidate, share, floor, bar) and (near is None or near >= least))
+        if _is_relevant(one.candidate, share, floor, bar) and (near is None or near >= least)
     ]
     if len(near_enough) >= _OF_BEFORE or not asks_of_before(text):
         return near_enough
@@ -669,11 +660,11 @@ def _hit(
     if found.text > 0:
         why.append(BY_WORDS)
     if found.similarity is not None and parts.get("vector", 0.0) > 0:
-        why.append("its meaning")
+        why.append(BY_MEANING)
     if parts.get("before", 0.0) > 0 and not why:
         why.append("what was said before it")
     if spans and parts.get("time", 0.0) > 0:
-        why.append(BY_TIME)
+        why.append(_BY_TIME)
     title = session.title if session else DEFAULT_TITLE
     return Hit(
         type="turn" if isinstance(record, Turn) else "summary",
@@ -685,5 +676,5 @@ def _hit(
         session_title="" if title == DEFAULT_TITLE else title,
         who=people.get(session.owner, "") if session else "",
         at=found.at,
-        why=", ".join(why) or "its session",
+        why=tuple(why) or (_BY_SESSION,),
     )

@@ -365,7 +365,6 @@ class _KeptFile:
 
     @contextmanager
     def _alone(self, timeout_s: float) -> Iterator[int]:
-        """Lock the file; yield its descriptor."""
         handle = lock(self._file, timeout_s=timeout_s)
         try:
             yield handle
@@ -408,7 +407,6 @@ class RequestLog(_KeptFile):
         replace_private(self._file, msgspec.json.Encoder().encode_lines(lines), sync=False)
 
     def _lines(self) -> Iterator[SentRequest]:
-        """Yield the requests in the file, skipping damaged lines."""
         data = b""
         with suppress(OSError):
             data = self._file.read_bytes()

@@ -15,6 +15,7 @@ from itertools import chain
 import msgspec
 
 from ragmem.embedder import cosines
+from ragmem.memory.date_words import word_set
 from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.words import (
     CLAUSE,
@@ -107,21 +108,19 @@ _CHANGE = Regex(
 """Words that announce a change: "we switched", "nicht mehr", "finalement"."""
 # A number and the word that it counts: "30 seconds".
 _VALUE = Regex(r"(\d[\d.,:]{0,30})\s?([^\W\d]\w+)")
-_FILLER = frozenset(
-    word
-    for words in (
-        "let make use do get put take need want way thing two three agree agreed ok okay yes fine",
-        "begin begun start started not",
-        "einverstanden gut ja gern gerne hatte ware angefangen begonnen accord oui bon commence",
-        "machen tun nehmen brauchen faire mettre prendre voir",
-    )
-    for word in words.split()
+_FILLER = word_set(
+    """let make use do get put take need want way thing two three agree agreed ok okay yes fine
+    begin begun start started not
+    einverstanden gut ja gern gerne hatte ware angefangen begonnen accord oui bon commence
+    machen tun nehmen brauchen faire mettre prendre voir"""
 )
 
 
-def said_at(memory: MemoryRecord) -> datetime:
-    """Return when the memory was last stated: the time of its newest evidence."""
-    return max((each.at for each in memory.evidence), default=memory.created_at)
+def said_at(told: Turn | MemoryRecord) -> datetime:
+    """Return when a turn ended, or a memory was last stated: the time of its newest evidence."""
+    if isinstance(told, Turn):
+        return told.timestamp
+    return max((each.at for each in told.evidence), default=told.created_at)
 
 
 def states_undone(sentence: str) -> bool:
@@ -170,10 +169,12 @@ def _words(text: str) -> frozenset[Word]:
     return frozenset(filter(None, map(_forms, _WORDS.findall(flat))))
 
 
-def _turn_terms(turn: Turn) -> frozenset[str]:
-    """Return the terms of a turn's messages, commands and edits."""
-    said = turn.user_message[:_READ_CHARS], turn.assistant_message[:_READ_CHARS]
-    return _terms_of(" ".join((*said, *map(subject_of, turn.tool_calls))))
+def _told_terms(told: Turn | MemoryRecord) -> frozenset[str]:
+    """Return the terms of a memory, or of a turn's messages, commands and edits."""
+    if isinstance(told, MemoryRecord):
+        return frozenset(chain(*_words(told.content)))
+    said = told.user_message[:_READ_CHARS], told.assistant_message[:_READ_CHARS]
+    return _terms_of(" ".join((*said, *map(subject_of, told.tool_calls))))
 
 
 @lru_cache(maxsize=_MOST_TEXTS)
@@ -408,16 +409,13 @@ class Aftermath:
             (turn for turn in turns if turn.status == "completed"), key=lambda turn: turn.timestamp
         )
         self._taken_back = taken_back(self._turns)
-        self._terms = [_turn_terms(turn) for turn in self._turns]
-        self._edits = [_edits(turn) for turn in self._turns]
-        self._counts = Counter(term for each in self._terms for term in each)
+        self._edits = {turn.turn_id: _edits(turn) for turn in self._turns}
+        told: list[Turn | MemoryRecord] = [*self._turns, *memories]
+        self._newest_first = sorted(told, key=said_at, reverse=True)
+        self._terms = {_id(each): _told_terms(each) for each in told}
+        self._counts = Counter(term for turn in self._turns for term in self._terms[turn.turn_id])
         self._weights: dict[Word, float] = {}
         self._stated: dict[str, list[_Statement]] = {}
-        self._newest_first: list[tuple[datetime, Turn | MemoryRecord, frozenset[str]]] = [
-            *zip((turn.timestamp for turn in self._turns), self._turns, self._terms, strict=True),
-            *((said_at(m), m, frozenset(chain(*_words(m.content)))) for m in memories),
-        ]
-        self._newest_first.sort(key=lambda each: each[0], reverse=True)
 
     def of_turn(self, turn: Turn) -> str:
         """Return a note with the turn's date and a later statement that revises it, or is about the
@@ -480,9 +478,10 @@ class Aftermath:
         wrote = {path: _written(tuple(edits)) for path, edits in _edits(turn).items()}
         told = _file_words(said) if wrote else frozenset[str]()
         last: tuple[Turn, set[str]] | None = None
-        for later, edits in zip(self._turns, self._edits, strict=True):
+        for later in self._turns:
             if later.timestamp <= turn.timestamp or later.turn_id == turn.turn_id:
                 continue
+            edits = self._edits[later.turn_id]
             changes = {p: _written(tuple(edits[p])) for p in wrote.keys() & edits.keys()}
             taken = {path: change.taken(wrote[path]) for path, change in changes.items()}
             if any(
@@ -505,7 +504,7 @@ class Aftermath:
         chosen = next(after, None)
         if chosen is None or turn.tool_calls:
             return ""
-        took = _shared(_words(chosen.user_message[:_READ_CHARS]), _turn_terms(turn))
+        took = _shared(_words(chosen.user_message[:_READ_CHARS]), _told_terms(turn))
         return self._overwriting(chosen, _messages_of(chosen), _OVERWRITTEN) if took else ""
 
     def steps_done(self, what: str, at: datetime) -> list[str]:
@@ -519,9 +518,10 @@ class Aftermath:
 
         A single word counts only in a turn that ran commands or edited files.
         """
-        for turn, held in zip(self._turns, self._terms, strict=True):
+        for turn in self._turns:
             if turn.timestamp <= at:
                 continue
+            held = self._terms[turn.turn_id]
             did = any(map(subject_of, turn.tool_calls))
             least = _DONE if did else _SAID_DONE
             if len(_shared(words, held)) >= least * len(words) and (did or len(words) != 1):
@@ -534,10 +534,11 @@ class Aftermath:
         Statements of the turns with the ids `told_in` don't count: the texts come from those.
         """
         told = [_statement(text) for text in texts]
-        for said, later, held in self._newest_first:
-            if said <= at:
+        for later in self._newest_first:
+            if said_at(later) <= at:
                 break
             # A sentence can't share more words than the whole turn does.
+            held = self._terms[_id(later)]
             left = [each for each in told if self._share(each.words, held) >= _REVALUED]
             if not left or _id(later) in told_in:
                 continue
@@ -555,19 +556,15 @@ class Aftermath:
     def _takes_back(self, later: _Statement, told: _Statement) -> bool:
         if told.terms.isdisjoint(later.terms):
             return False
-        revalued = (
-            _revalued(told.values, later.values) and len(_shared(told.words, later.terms)) > 1
-        )
-        if told.dates and later.dates:
-            revalued = revalued or told.dates.isdisjoint(later.dates)
-        if not (later.is_change or revalued):
+        shared = _shared(told.words, later.terms)
+        has_other_day = told.dates and later.dates and told.dates.isdisjoint(later.dates)
+        revalued = has_other_day or (len(shared) > 1 and _revalued(told.values, later.values))
+        if later.text == told.text or not (later.is_change or revalued):
             return False
         least = _REVALUED if revalued else _REVISED
-        shared = _shared(told.words, later.terms)
         # Sentences about different matters often share one word.
         telling = revalued or len(shared) > 1 or len(told.words) == 1
-        is_held = self._weight(shared) >= least * (self._weight(told.words) or 1)
-        return telling and is_held and later.text != told.text
+        return telling and self._weight(shared) >= least * (self._weight(told.words) or 1)
 
     def _share(self, words: Collection[Word], held: Collection[str]) -> float:
         """Return the share of the words, by weight, that are among the terms `held`."""

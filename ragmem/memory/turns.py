@@ -22,20 +22,14 @@ from ragmem.messages import (
     TextPart,
     ToolUse,
     assistant,
-    named_arguments,
+    fields_in,
     prompt as prompt_text,
     tool,
     user,
 )
 from ragmem.own_tools import OWN_TOOLS, RUN_COMMAND
 from ragmem.records import FileAccess, Session, ToolCall, Turn, as_shown, without_marks
-from ragmem.text import (
-    clip_middle,
-    fair_share,
-    first_line,
-    plain_or_quoted,
-    set_in,
-)
+from ragmem.text import Regex, clip_middle, fair_share, first_line, plain_or_quoted, set_in
 
 UNKNOWN_EFFECTS = "[interrupted: no result was recorded, and its effects are unknown]"
 ONLY_ASKED = "[interrupted before the user had answered: nothing was done]"
@@ -92,7 +86,7 @@ def _stored(call: ToolCall) -> "_StoredResult | None":
 
 def argument(call: ToolCall, *names: str) -> str:
     """Return the first of these arguments that is a text or a command's list of words, else ""."""
-    given = named_arguments(call.arguments)
+    given = fields_in(call.arguments)
     return next(filter(None, (_as_text(given.get(name)) for name in names)), "")
 
 
@@ -121,6 +115,21 @@ def has_failed(call: ToolCall) -> bool:
     return bool(call.result) and (not call.success or (exit_code(call) or 0) != 0)
 
 
+_STOPPED = ("Stopped by the user", "Stopped by the person", "Stopped as ragmem")
+_REFUSED = Regex(
+    r"^Not executed: |not allowed|This is plan mode|belongs to ragmem|: not run\.$|"
+    r"[Nn]othing was (?:executed|done|changed|written)|There is no tool"
+)
+"""Errors of calls that were denied, invalid or not started."""
+
+
+def was_refused(call: ToolCall) -> bool:
+    """Whether a call had no effect, because it was denied, invalid or not started."""
+    said = call.error or result_text(call)
+    is_refused = _REFUSED.search(said) is not None and not said.startswith(_STOPPED)
+    return is_refused and not call.success
+
+
 def exit_code(call: ToolCall) -> int | None:
     """Return a command's exit code, if it has one."""
     code = stored.exit_code if (stored := _stored(call)) else None
@@ -132,11 +141,13 @@ class _StoredResult(msgspec.Struct, frozen=True, omit_defaults=True):
     said_then: str = ""
     """What the user said after the call, while the turn went on."""
     exit_code: object = None
+    taken_back: dict[str, tuple[str, ...]] = {}
+    """The files whose edits the user has undone, by turn id."""
 
 
 def field_of(text: str, name: str) -> str | None:
     """Return a text field of a call's arguments or result; None if there is none."""
-    value = named_arguments(text).get(name)
+    value = fields_in(text).get(name)
     return value if isinstance(value, str) else None
 
 
@@ -194,17 +205,9 @@ def taken_back(turns: Iterable[Turn]) -> dict[str, set[str]]:
     return found
 
 
-class _Undone(msgspec.Struct, frozen=True):
-    taken_back: dict[str, tuple[str, ...]] = {}
-
-
 def _taken_back(call: ToolCall) -> dict[str, tuple[str, ...]]:
-    if not call.is_undo or not call.result:
-        return {}
-    try:
-        return msgspec.json.decode(call.result, type=_Undone).taken_back
-    except msgspec.DecodeError:
-        return {}
+    stored = _stored(call) if call.is_undo and call.result else None
+    return stored.taken_back if stored else {}
 
 
 def _decode(text: str) -> Json:
@@ -308,18 +311,11 @@ def _format(files: Sequence[FileAccess], show: Callable[[str], str]) -> str:
     for access_type, heading in _GROUPS.items():
         members = [access for access in files if access.access_type == access_type]
         lines += ["", f"**{heading}:**"] if members else []
-        for a in members:
-            by = (
-                f" (via {a.tool_name}, Turn {a.turn_index})"
-                if a.access_type in _SHOWN_WITH_TOOL
-                else ""
-            )
-            lines.append(f"- {plain_or_quoted(show(a.path))}{by}")
+        for each in members:
+            by = f" (via {each.tool_name}, Turn {each.turn_index})"
+            shown_by = by if access_type in ("read", "write") else ""
+            lines.append(f"- {plain_or_quoted(show(each.path))}{shown_by}")
     return "\n".join([*lines, ""])
-
-
-_SHOWN_WITH_TOOL = ("read", "write")
-"""Kinds of access that are listed with their tool and turn."""
 
 
 def with_said(call: ToolCall, words: str) -> ToolCall:
@@ -433,8 +429,9 @@ def turn_messages(turn: Turn, *, result_limit: int) -> tuple[Message, ...]:
         uses = tuple(ToolUse(call_id(c.tool_call_id), c.tool_name, c.arguments) for c in batch)
         out.append(assistant(batch[0].preamble, uses))
         for c in batch:
-            text = _brief_answer(c, result_limit)
-            out.append(tool(call_id(c.tool_call_id), text, is_error=not c.success))
+            shown_id = call_id(c.tool_call_id)
+            text = clip_recallable(result_text(c), result_limit, shown_id)
+            out.append(tool(shown_id, text, is_error=not c.success))
         if words := "\n\n".join(later[c.tool_call_id] for c in batch if c.tool_call_id in later):
             read = [call for call in calls if call.iteration == iteration + 1]
             out.append(user(with_mentions(words, read, tag)))
@@ -444,11 +441,11 @@ def turn_messages(turn: Turn, *, result_limit: int) -> tuple[Message, ...]:
     return tuple(out)
 
 
-def _brief_answer(call: ToolCall, limit: int) -> str:
-    text = result_text(call)
+def clip_recallable(text: str, limit: int, shown_id: str) -> str:
+    """Return a call's result, clipped in its middle with a hint to recall it if it is too long."""
     if len(text) <= limit:
         return text
-    hint = f"\n[recall_result brings all of it back: id {call_id(call.tool_call_id)}]"
+    hint = f"\n[recall_result brings all of it back: id {shown_id}]"
     return clip_middle(text, max(0, limit - len(hint))) + hint
 
 

@@ -78,6 +78,7 @@ class Embedding:
     """Makes vectors in batches; pauses for `rest_s` seconds if the embedder keeps failing."""
 
     def __init__(self, embedder: Embedder, metrics: Metrics, *, rest_s: float) -> None:
+        self.vectors = ComparableVectors(embedder, metrics)
         self._embedder = embedder
         self._rest_s = rest_s
         self._metrics = metrics
@@ -90,10 +91,6 @@ class Embedding:
     def rests(self) -> bool:
         """Whether the embedder is paused."""
         return time.monotonic() < self._again_at
-
-    async def is_for(self, store: Store) -> bool:
-        """Whether the store's vectors are this embedder's; a store without any gets this one."""
-        return await ComparableVectors(self._embedder, self._metrics).is_for(store, mark=True)
 
     async def embed(
         self, store: Store, items: Sequence[Pending]
@@ -431,7 +428,7 @@ class Worker:
     # --- vectors ------------------------------------------------------------------
 
     async def _embed(self, store: Store, embedding: Embedding) -> bool:
-        if not await embedding.is_for(store):
+        if not await embedding.vectors.is_for(store, mark=True):
             return False
         items = await self._fresh(store, "vectors", limit=embedding.batch)
         if not items:

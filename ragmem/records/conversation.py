@@ -7,7 +7,7 @@ as long as its path, name and kind do, and follows its file when that is renamed
 import re
 from collections.abc import Collection
 from datetime import UTC, datetime
-from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -213,23 +213,12 @@ class Usage(Record, frozen=True, kw_only=True):
 
     def __add__(self, other: "Usage") -> "Usage":
         """Add each field; what is None in both stays None."""
-        return Usage(
-            input_tokens=_sum(self.input_tokens, other.input_tokens),
-            output_tokens=_sum(self.output_tokens, other.output_tokens),
-            cached_tokens=_sum(self.cached_tokens, other.cached_tokens),
-            cost_usd=_sum(self.cost_usd, other.cost_usd),
-            model_calls=self.model_calls + other.model_calls,
-            api_ms=self.api_ms + other.api_ms,
-        )
-
-
-_Number = TypeVar("_Number", int, float)
-
-
-def _sum(one: _Number | None, other: _Number | None) -> _Number | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one + other
+        sums: dict[str, Any] = {}
+        for name in self.__struct_fields__:
+            both = (getattr(self, name), getattr(other, name))
+            known = [each for each in both if each is not None]
+            sums[name] = sum(known) if known else None
+        return Usage(**sums)
 
 
 _MARKED = re.compile(

@@ -48,7 +48,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -59,6 +59,7 @@ from ragmem.ids import new_id
 from ragmem.records import (
     MEMORY_LEVEL,
     REFERENCE_HOWS,
+    AnyRecord,
     Attempts,
     Candidate,
     CodeReference,
@@ -90,12 +91,65 @@ from ragmem.records import (
 from ragmem.redact import redact
 from ragmem.text import clean, clip_bytes
 
+T = TypeVar("T")
+
+MOST_FOUND = 20
 AHEAD = timedelta(minutes=5)
 """A time further in the future comes from a wrong clock, and does not count as the newest."""
 
 
-class RecallStore(Protocol):
-    """Search by words and by meaning, and the work that is still to be done."""
+class Store(CodeStore, Protocol):
+    """Conversations, and everything else that a memory needs; see the module's docstring."""
+
+    async def store_id(self) -> str:
+        """Return the store's own random id; empty where it has none and can't keep one."""
+
+    async def find_sessions(self, reference: str, *, mine: bool = False) -> list[Session]:
+        """Find the newest `MOST_FOUND` sessions by id, the end of it, or their casefolded title.
+
+        With `mine`, only sessions of the owner that the store was opened for.
+        """
+
+    async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
+        """Return file accesses of the newest turns, up to this many characters; newest first."""
+
+    async def find_tool_call(self, session_id: str, reference: str) -> ToolCall | None:
+        """Return the newest call of a session whose id, without dashes, ends with the reference."""
+
+    async def summaries(
+        self,
+        session_id: str,
+        *,
+        level: int | None = None,
+        not_rolled_up: bool = False,
+        limit: int | None = None,
+    ) -> list[Summary]:
+        """Return summaries, newest first; with `not_rolled_up`, those that no higher one covers."""
+
+    async def raw_history_chars(self, session_id: str) -> int:
+        """Count the characters of completed turns that no level-1 summary covers."""
+
+    async def attach(self, session_id: str, owner_id: str) -> list[str]:
+        """Register this process on the session; return the other live owners' ids.
+
+        Turns left `running` by owners that are no longer alive become `interrupted`. An owner is
+        alive while its process is (SQLite: a file lock, freed by the kernel) or while its lease
+        holds (Neo4j: 30 s on the server's clock).
+        """
+
+    async def heartbeat(self, owner_id: str) -> None:
+        """Renew the lease; to be called every 10 s (a no-op where the kernel does it)."""
+
+    async def detach(self, owner_id: str) -> None:
+        """Give up every session of this owner; its running turns become interrupted."""
+
+    async def info(self) -> StoreInfo:
+        """Return the store's kind, location, version and counts."""
+
+    async def aclose(self) -> None:
+        """Release everything; safe to call twice."""
+
+    # --- search by words and by meaning, and the work that is still to be done --------
 
     async def search(self, query: SearchQuery) -> list[Candidate]:
         """Return the best by text, the best by vector, and neighbours of turns, unordered.
@@ -144,9 +198,7 @@ class RecallStore(Protocol):
     async def forget_attempts(self, session_id: str, item: str = "") -> None:
         """Let one item of a session be tried again, or all of them."""
 
-
-class MemoryStore(Protocol):
-    """Memories, the profile, owners."""
+    # --- memories, the profile, owners -------------------------------------------------
 
     async def memories_revision(self) -> int:
         """Return a number that goes up by one with each `apply` that changes memories or vectors.
@@ -154,8 +206,8 @@ class MemoryStore(Protocol):
         So a writer can tell whether others have written too.
         """
 
-    async def find_memories(self, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
-        """Find memories whose id, without dashes, is or ends with the reference; newest first."""
+    async def find_memories(self, reference: str) -> list[MemoryRecord]:
+        """Find at most `MOST_FOUND` memories by the end of an id without dashes; newest first."""
 
     async def superseded_by(self, memory_id: str) -> list[MemoryRecord]:
         """Return all that this memory superseded, directly or through others; newest first."""
@@ -173,60 +225,6 @@ class MemoryStore(Protocol):
 
     async def profile(self) -> Profile:
         """Return the owner's profile; empty before anything was said."""
-
-
-class Store(RecallStore, MemoryStore, CodeStore, Protocol):
-    """Conversations, and everything else that a memory needs; see the module's docstring."""
-
-    async def store_id(self) -> str:
-        """Return the store's own random id; empty where it has none and can't keep one."""
-
-    async def find_sessions(
-        self, reference: str, *, limit: int = 20, mine: bool = False
-    ) -> list[Session]:
-        """Find sessions by their id, the end of it, or their casefolded title.
-
-        With `mine`, only sessions of the owner that the store was opened for.
-        """
-
-    async def file_accesses(self, session_id: str, *, max_turn_chars: int) -> list[FileAccess]:
-        """Return file accesses of the newest turns, up to this many characters; newest first."""
-
-    async def find_tool_call(self, session_id: str, reference: str) -> ToolCall | None:
-        """Return the newest call of a session whose id, without dashes, ends with the reference."""
-
-    async def summaries(
-        self,
-        session_id: str,
-        *,
-        level: int | None = None,
-        not_rolled_up: bool = False,
-        limit: int | None = None,
-    ) -> list[Summary]:
-        """Return summaries, newest first; with `not_rolled_up`, those that no higher one covers."""
-
-    async def raw_history_chars(self, session_id: str) -> int:
-        """Count the characters of completed turns that no level-1 summary covers."""
-
-    async def attach(self, session_id: str, owner_id: str) -> list[str]:
-        """Register this process on the session; return the other live owners' ids.
-
-        Turns left `running` by owners that are no longer alive become `interrupted`. An owner is
-        alive while its process is (SQLite: a file lock, freed by the kernel) or while its lease
-        holds (Neo4j: 30 s on the server's clock).
-        """
-
-    async def heartbeat(self, owner_id: str) -> None:
-        """Renew the lease; to be called every 10 s (a no-op where the kernel does it)."""
-
-    async def detach(self, owner_id: str) -> None:
-        """Give up every session of this owner; its running turns become interrupted."""
-
-    async def info(self) -> StoreInfo:
-        """Return the store's kind, location, version and counts."""
-
-    async def aclose(self) -> None:
-        """Release everything; safe to call twice."""
 
 
 class Archive(Store, Protocol):
@@ -330,6 +328,12 @@ def turn_stays(put: Turn, status: str, said: int) -> bool:
     return status == "completed" or said > len(clean(put.user_message))
 
 
+def put_turn(turn: Turn, accesses: Mapping[str, Sequence[FileAccess]]) -> PutTurn:
+    """Return the write of a stored turn, with the accesses of its own calls among these."""
+    calls = [call.tool_call_id for call in turn.tool_calls if call.tool_call_id in accesses]
+    return PutTurn(turn=turn, accesses={each: tuple(accesses[each]) for each in calls})
+
+
 def of_another_turn(tool_call_id: str) -> StoreRefused:
     """Return the error for a tool call whose id is taken by a call of another turn."""
     return StoreRefused(f"The tool call {tool_call_id} belongs to another turn here.")
@@ -357,6 +361,26 @@ def in_use(session_id: str) -> StoreRefused:
     )
 
 
+def in_order(found: Iterable[AnyRecord], ids: Iterable[str]) -> list[AnyRecord]:
+    """Return the records with these ids that were found, in the order of the ids."""
+    held = {each.uuid: each for each in found}
+    return [held[each] for each in map(clean, ids) if each in held]
+
+
+def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in parts of this size, the last one perhaps smaller."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    """Return the second items by the first, both in the order in which they come."""
+    found: dict[str, list[T]] = {}
+    for key, item in pairs:
+        found.setdefault(key, []).append(item)
+    return found
+
+
 def join_conditions(*conditions: tuple[object, str]) -> str:
     """Join with AND the conditions that are paired with a true value; TRUE if there are none."""
     return " AND ".join(condition for given, condition in conditions if given) or "TRUE"
@@ -376,9 +400,9 @@ def strongest(references: Iterable[CodeReference]) -> dict[str, ReferenceHow]:
 
 def references_of(found: Iterable[tuple[str, str, ReferenceHow]]) -> list[PutReferences]:
     """Group (turn id, scope id, how) by turn, the strongest references first."""
-    held: dict[str, list[CodeReference]] = {}
-    for turn_id, scope_id, how in found:
-        held.setdefault(turn_id, []).append(CodeReference(scope_id=scope_id, how=how))
+    held = grouped(
+        (turn_id, CodeReference(scope_id=scope_id, how=how)) for turn_id, scope_id, how in found
+    )
     return [
         PutReferences(turn_id=turn_id, references=tuple(sorted(references, key=_strength)))
         for turn_id, references in held.items()
@@ -391,10 +415,7 @@ def oldest_first(pairs: Sequence[tuple[str, str | None]]) -> list[str]:
     `pairs` are ids, each with the id of the memory that superseded it, or None. Otherwise the given
     order is kept; a cycle is cut where it was entered.
     """
-    olds: dict[str, list[str]] = {}
-    for memory_id, by in pairs:
-        if by is not None:
-            olds.setdefault(by, []).append(memory_id)
+    olds = grouped((by, memory_id) for memory_id, by in pairs if by is not None)
     done: dict[str, None] = {}
     begun: set[str] = set()
     for first, _ in pairs:
@@ -550,17 +571,8 @@ async def open_archive(
     """
     timeout_s = max(_PATIENCE_S, config.store.timeout_s)
     if kind == "neo4j":
-        from ragmem.store.neo4j import Neo4jStore
-        from ragmem.store.neo4j_server import LocalNeo4j
-
-        connection = LocalNeo4j(paths, config, environ).connection()
-        return await Neo4jStore.open(
-            connection,
-            timeout_s=timeout_s,
-            say=say,
-            owner=home_owner(paths),
-            everyone=True,
-            fills=fills,
+        return await _open_neo4j(
+            config, paths, environ, timeout_s=timeout_s, say=say, everyone=True, fills=fills
         )
     from ragmem.store.sqlite import SQLiteStore, schema
 
@@ -594,15 +606,8 @@ async def open_store(
     """
     timeout_s = config.store.timeout_s
     if config.store.kind == "neo4j":
-        from ragmem.store.neo4j import Neo4jStore
-        from ragmem.store.neo4j_server import LocalNeo4j
-
-        connection = LocalNeo4j(paths, config, environ).connection()
-        owner = home_owner(paths)
-        opened = await Neo4jStore.open(
-            connection, timeout_s=timeout_s, say=say, owner=owner, brief=brief
-        )
-        return opened, ""
+        graph = await _open_neo4j(config, paths, environ, timeout_s=timeout_s, say=say, brief=brief)
+        return graph, ""
     from ragmem.store.sqlite import SQLiteStore, schema
 
     if existing:
@@ -613,6 +618,16 @@ async def open_store(
         database, locks_dir=locks_dir, timeout_s=timeout_s, owner=owner, everyone=True
     )
     return store, store.notice
+
+
+async def _open_neo4j(
+    config: Config, paths: Paths, environ: Mapping[str, str], **given: Any
+) -> Archive:
+    from ragmem.store.neo4j import Neo4jStore
+    from ragmem.store.neo4j_server import LocalNeo4j
+
+    connection = LocalNeo4j(paths, config, environ).connection()
+    return await Neo4jStore.open(connection, owner=home_owner(paths), **given)
 
 
 # --- owners ---------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import datetime
@@ -23,10 +23,9 @@ from ragmem.events import MemoryWritten
 from ragmem.failpoints import failpoint
 from ragmem.llm.base import parse_arguments
 from ragmem.messages import ImagePart, Json, ToolSpec, ToolUse
-from ragmem.own_tools import OWN_TOOLS, Effect as Effect
+from ragmem.own_tools import OWN_TOOLS, READ_FILE, RUN_COMMAND, Effect as Effect
 from ragmem.records import utc_now
 from ragmem.text import clean, counted, in_words, one_line
-from ragmem.tools.arguments import in_own_words, left_out, own_name, signature
 
 T = TypeVar("T")
 
@@ -90,6 +89,11 @@ class ToolFailure(Exception):
         """Whether it was denied by something that `--allow` does not override."""
 
 
+def denial(text: str) -> ToolFailure:
+    """Return the failure of a call that is denied by what `--allow` does not override."""
+    return ToolFailure(text, denied=True, final=True)
+
+
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool returns."""
 
@@ -143,14 +147,18 @@ async def note_nothing(_: bool) -> None:
     """Record nothing: used where calls are not recorded."""
 
 
-_running: ContextVar[ToolUse | None] = ContextVar("running", default=None)
-_on_output: ContextVar[Tell] = ContextVar("on_output", default=lambda _: None)
-_note_approval: ContextVar[ApprovalNote] = ContextVar("note_approval", default=note_nothing)
+class RunningCall(msgspec.Struct, frozen=True):
+    """The call that runs in this context."""
+
+    use: ToolUse | None = None
+    """None outside any call."""
+    tell: Tell = lambda _: None
+    """Receives what the call prints."""
+    note_approval: ApprovalNote = note_nothing
 
 
-def teller() -> Tell:
-    """Return the callback that receives what the running call prints."""
-    return _on_output.get()
+_NO_CALL = RunningCall()
+RUNNING: ContextVar[RunningCall] = ContextVar("running", default=_NO_CALL)
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,7 +180,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """Sets of rules (`ragmem.tools.permissions`) of which one can be saved, narrowest first."""
     outside: "Proposal | None" = None
     """The same command outside the sandbox, if the user may choose that instead."""
-    use: ToolUse | None = msgspec.field(default_factory=lambda: _running.get())
+    use: ToolUse | None = msgspec.field(default_factory=lambda: RUNNING.get().use)
     """The call that asks: the one running when the proposal is made; None outside any call."""
 
     @property
@@ -216,7 +224,7 @@ class Unanswered(asyncio.CancelledError):
 
 async def answer_to(proposal: Proposal, approver: Approver) -> Decision:
     """Ask the user; raise Unanswered when cancelled, ToolFailure where asking is impossible."""
-    note_approval = _note_approval.get()
+    note_approval = RUNNING.get().note_approval
     try:
         await note_approval(True)
         decision = await approver(proposal)
@@ -266,6 +274,10 @@ class AgentTool:
         if "name" in vars(cls):
             cls.effect = OWN_TOOLS[cls.name].effect
 
+    def title(self, params: Any) -> str:
+        """Describe the call to the user by its first argument."""
+        return str(getattr(params, params.__struct_fields__[0]))
+
 
 class InvalidArguments(ValueError):
     """Arguments that are not strict JSON, or do not match the tool's schema."""
@@ -305,7 +317,10 @@ class Toolset:
     def specs(self) -> tuple[ToolSpec, ...]:
         """Return the specifications of all tools, as the model gets them."""
         self._others = {tool.name: tool for tool in self._more()}
-        return tuple(_spec(tool) for tool in (*self._tools.values(), *self._others.values()))
+        return tuple(
+            ToolSpec(tool.name, tool.description, _schema(tool))
+            for tool in (*self._tools.values(), *self._others.values())
+        )
 
     def _tool(self, name: str) -> Tool | None:
         return self._tools.get(name) or self._others.get(name)
@@ -326,13 +341,14 @@ class Toolset:
 
     def own(self, use: ToolUse) -> ToolUse:
         """Translate another agent's names for a tool and its arguments into ragmem's own."""
-        tool = self._tool(use.name) or self._tools.get(own_name(use.name))
+        own_name = _OWN_NAMES.get(use.name.casefold(), "")
+        tool = self._tool(use.name) or self._tools.get(own_name)
         if tool is None or hasattr(tool, "parameters"):
             return use
         use = msgspec.structs.replace(use, name=tool.name)
         with suppress(ValueError, RecursionError):
             given = parse_arguments(use.arguments or "{}")
-            if (own := in_own_words(given, _parameters(tool.Params))) != given:
+            if (own := in_own_words(given, _schema(tool))) != given:
                 return msgspec.structs.replace(use, arguments=json.dumps(own))
         return use
 
@@ -353,55 +369,45 @@ class Toolset:
     ) -> ToolOutcome:
         """Execute a call; failures are outcomes. `tell` receives what is printed meanwhile."""
         started_at, started = utc_now(), time.perf_counter()
+        running = RUNNING.set(RunningCall(use, tell, note_approval))
+        try:
+            output = await self._output(use)
+            outcome = {name: getattr(output, name) for name in ToolOutput.__struct_fields__}
+        except ToolFailure as failure:
+            text = clean(failure.text)
+            outcome = {"text": text, "display": one_line(failure.shown or text, 300)}
+            outcome |= {"success": False, "error": text}
+            outcome |= {"denied": failure.denied, "final": failure.final}
+        finally:
+            RUNNING.reset(running)
+        duration_ms = round((time.perf_counter() - started) * 1000)
+        return ToolOutcome(**outcome, started_at=started_at, duration_ms=duration_ms)
 
-        def outcome(text: str, display: str, **fields: Any) -> ToolOutcome:
-            return ToolOutcome(
-                text=text,
-                display=display,
-                started_at=started_at,
-                duration_ms=round((time.perf_counter() - started) * 1000),
-                **fields,
-            )
-
-        def failed(text: str, shown: str = "", **fields: bool) -> ToolOutcome:
-            text = clean(text)
-            display = one_line(shown or text, 300)
-            return outcome(text, display, success=False, error=text, **fields)
-
+    async def _output(self, use: ToolUse) -> ToolOutput:
+        """Execute a call; raises nothing but ToolFailure, except on cancellation."""
         tool = self._tool(use.name)
         if tool is None:
             names = ", ".join((*self._tools, *self._others)) or "none"
             text = f"There is no tool {one_line(use.name, 80)!r}. Available tools: {names}."
             if "__" in use.name and "wait_for_servers" in self._others:
                 text += " MCP servers are still starting: wait_for_servers waits for their tools."
-            return failed(text)
-        running, on_output = _running.set(use), _on_output.set(tell)
-        noting = _note_approval.set(note_approval)
+            raise ToolFailure(text)
         try:
             params, note = self._parse(use)
             failpoint("tool.run")
             output = await tool.run(params)
             failpoint("tool.ran")
-            return outcome(
-                clean(output.text + note),
-                clean(output.display),
-                data=output.data,
-                written=output.written,
-                image=output.image,
-            )
+            text, display = clean(output.text + note), clean(output.display)
+            return msgspec.structs.replace(output, text=text, display=display)
         except InvalidArguments as error:
             again = f"Nothing was executed; call {use.name} again with valid arguments."
-            return failed(f"{error}. {again}", error.shown)
-        except ToolFailure as failure:
-            return failed(failure.text, failure.shown, denied=failure.denied, final=failure.final)
+            raise ToolFailure(f"{error}. {again}", shown=error.shown) from None
+        except ToolFailure:
+            raise
         except Exception as error:
             # A bug in the tool must not end the turn: report it to the model and log it.
             _log.exception("%s failed", use.name)
-            return failed(f"{use.name} failed: {type(error).__name__}: {error}")
-        finally:
-            _running.reset(running)
-            _on_output.reset(on_output)
-            _note_approval.reset(noting)
+            raise ToolFailure(f"{use.name} failed: {type(error).__name__}: {error}") from None
 
     def _parse(self, use: ToolUse) -> tuple[Any, str]:
         """Return the tool's `Params` (raw values if unknown), and a note on ignored arguments."""
@@ -412,10 +418,14 @@ class Toolset:
         tool = self._tool(use.name)
         if tool is None or hasattr(tool, "parameters"):
             return value, ""
-        schema = _parameters(tool.Params)
-        usage = f"{use.name} takes {signature(schema) or 'no arguments'}"
+        schema = _schema(tool)
+        usage = f"{use.name} takes {_signature(schema) or 'no arguments'}"
         value = in_own_words(value, schema)
-        ignored = left_out(value, schema, tool.effect)
+        # For a tool that changes something, an unknown argument could be essential, such as another
+        # folder.
+        is_harmless = tool.effect in ("read", "memory")
+        unknown = [name for name in value if name not in schema["properties"]]
+        ignored = [name for name in unknown if is_harmless or name in _EXPLANATIONS]
         for name in ignored:
             del value[name]
         try:
@@ -427,9 +437,8 @@ class Toolset:
         return params, f"\n\n[Unknown arguments were ignored: {names}. {usage}]" * bool(ignored)
 
 
-def _spec(tool: Tool) -> ToolSpec:
-    schema = getattr(tool, "parameters", None) or _parameters(tool.Params)
-    return ToolSpec(tool.name, tool.description, schema)
+def _schema(tool: Tool) -> dict[str, Json]:
+    return getattr(tool, "parameters", None) or _parameters(tool.Params)
 
 
 @cache
@@ -467,3 +476,87 @@ def _inline_references(schema: Any, components: dict[str, Any]) -> Any:
         for key, each in schema.items()
         if not isinstance(each, _SCHEMA_NOISE.get(key, ()))
     }
+
+
+# --- calls that deviate from a tool's own form, where their meaning is plain -----------------
+
+# Models are trained with the tools of other agents. Their names for tools and arguments, numbers
+# given as text, and a single text in place of a list are accepted; what a tool does is never
+# guessed.
+
+_TOOLS = {
+    READ_FILE: "read view",
+    "list_directory": "ls list list_dir list_files",
+    "glob_files": "glob file_search",
+    "grep_files": "grep grep_search search_files search_file_content",
+    "write_file": "write write_to_file",
+    "edit_file": "edit replace replace_in_file",
+    RUN_COMMAND: "bash shell exec_command execute_command run_shell_command run_terminal_cmd",
+}
+"""By own tool, the names of equivalent tools of other agents."""
+_OWN_NAMES = {other: own for own, others in _TOOLS.items() for other in others.split()}
+_ARGUMENTS = {
+    "path": "file_path filepath filename file absolute_path target_file dir_path directory dir",
+    "content": "contents file_text text",
+    "old": "old_string old_str old_text",
+    "new": "new_string new_str new_text",
+    "command": "cmd",
+    "pattern": "query regex",
+    "query": "pattern",
+    "glob": "include",
+    "background": "run_in_background is_background",
+}
+"""By own argument, the names of equivalent arguments of other agents."""
+_EXPLANATIONS = {"description", "explanation", "instruction", "justification"}
+"""Arguments in which a model explains its call; they do not affect what is done."""
+
+
+def in_own_words(given: Mapping[str, Json], schema: Mapping[str, Any]) -> dict[str, Json]:
+    """Return arguments under their own names, without optional nulls; lists as lists."""
+    known = schema["properties"]
+    own = {
+        other: name
+        for name in known.keys() - given.keys()
+        if (other := next((o for o in _ARGUMENTS.get(name, "").split() if o in given), ""))
+        and other not in known
+    }
+    named = {own.get(name, name): value for name, value in given.items()}
+    required = schema.get("required", ())
+    return {
+        name: _as_list(value, known.get(name, {}))
+        for name, value in named.items()
+        if value is not None or name in required or name not in known
+    }
+
+
+def _as_list(value: Json, schema: Mapping[str, Any]) -> Json:
+    """Turn a text into a list where the schema wants one: parsed as JSON, else as its only item."""
+    if schema.get("type") != "array" or not isinstance(value, str):
+        return value
+    with suppress(ValueError, RecursionError):
+        if isinstance(listed := json.loads(value), list):
+            return listed
+    return [value]
+
+
+def _signature(schema: Mapping[str, Any]) -> str:
+    """Return a tool's arguments on one line, with their types: `path: string, limit?: integer`."""
+    required = schema.get("required", ())
+    return ", ".join(
+        f"{name}{'' if name in required else '?'}: {_kind(each)}"
+        for name, each in schema["properties"].items()
+    )
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    match schema:
+        case {"enum": choices}:
+            return "|".join(map(str, choices))
+        case {"anyOf": kinds}:
+            return "|".join(map(_kind, kinds))
+        case {"items": items}:
+            return f"[{_kind(items)}]"
+        case {"properties": _}:
+            return f"{{{_signature(schema)}}}"
+        case _:
+            return str(schema.get("type", "any"))

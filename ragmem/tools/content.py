@@ -97,16 +97,6 @@ class NumberedLines(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
-def binary_kind(head: bytes) -> str | None:
-    """Return the kind of a binary file, judged by its first bytes; None for text."""
-    for magic, kind in _MAGIC:
-        if head.startswith(magic):
-            return kind
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return None
-    return "binary" if b"\0" in head[:_SNIFFED_BYTES] else None
-
-
 def decode(data: bytes) -> Text:
     """Decode bytes losslessly: `encode` restores the same bytes, whatever they are.
 
@@ -140,7 +130,10 @@ def load(fd: int, shown: str) -> bytes:
 
 def refuse_binary(head: bytes, size: int, shown: str) -> None:
     """Raise ToolFailure, which names the kind of file, if it is binary."""
-    if kind := binary_kind(head):
+    kind = next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
+    if b"\0" in head and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        kind = kind or "binary"
+    if kind:
         raise ToolFailure(
             f"{shown} is {kind}, {size:,} bytes; only text can be read or edited. "
             "Inspect it with a command, such as `file` or `xxd -l 256`."
@@ -199,6 +192,11 @@ def window(
 def count_lines(text: str) -> int:
     """Count lines as an editor does: a last line without a line end counts."""
     return text.count("\n") + (1 if text and not text.endswith("\n") else 0)
+
+
+def sha256_of(data: bytes) -> str:
+    """Return the SHA-256 of a content, by which tools recognize and store it."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def read_span(fd: int, start: int, length: int) -> bytes:
@@ -276,7 +274,7 @@ def read_image(fd: int, shown: str) -> ToolOutput | None:
             f"{shown} is a {kind}, larger than the {MAX_IMAGE_BYTES:,} bytes that can be sent to a "
             "model. Make it smaller, then mention it again."
         )
-    sha256 = hashlib.sha256(data).hexdigest()
+    sha256 = sha256_of(data)
     return ToolOutput(
         text=f"[{shown} is a {kind}, {len(data):,} bytes, SHA-256 {sha256}. A model that can see "
         "images gets it in the turn whose prompt mentions it as @path.]",

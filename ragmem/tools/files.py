@@ -1,11 +1,10 @@
 """Tools that read, create, write and edit files."""
 
 import asyncio
-import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from ragmem.messages import Json
 from ragmem.own_tools import READ_FILE
@@ -20,7 +19,7 @@ from ragmem.tools.base import (
     interruptible,
     number,
 )
-from ragmem.tools.content import Text, decode, load, read_image, region, window
+from ragmem.tools.content import Text, decode, load, read_image, region, sha256_of, window
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.replacing import NoMatch, common, listed, replace_indented, replace_text
 from ragmem.tools.seen import SeenFiles
@@ -118,7 +117,7 @@ def _read(target: Target, shown: str, params: ReadFile.Params) -> ToolOutput:
     if data is None:
         notes.append("too large to edit with these tools")
     else:
-        stored |= {"lines": total, "sha256": _hash(data)}
+        stored |= {"lines": total, "sha256": sha256_of(data)}
     return ToolOutput(
         text="\n".join([page.body] * bool(page.body) + bracketed(notes)),
         display=counted(count, "line") + of,
@@ -147,10 +146,6 @@ class _Editing(AgentTool):
         self._seen = seen
         self._preimages = preimages
 
-    def title(self, params: Any) -> str:
-        """Return the file."""
-        return str(params.path)
-
     def _target(self, path: str) -> tuple[Target, str]:
         target = self._permissions.writable(path)
         return target, self._workspace.record_path(target.real)
@@ -168,7 +163,7 @@ class _Editing(AgentTool):
                 return load(fd, shown)
 
         data = await interruptible(read)
-        if _hash(data) != before:
+        if sha256_of(data) != before:
             raise workspace.stale(shown)
         return data
 
@@ -196,7 +191,7 @@ class _Editing(AgentTool):
                     raise _exists(shown) from None
                 return None
             kept = Preimages(self._preimages).keep(old)
-            workspace.replace(target.real, new, expected_sha256=_hash(old), shown=shown)
+            workspace.replace(target.real, new, expected_sha256=sha256_of(old), shown=shown)
             return kept
 
         written: list[str | None] = []
@@ -206,7 +201,7 @@ class _Editing(AgentTool):
             # What was written must be reported; the caller handles the end of the turn.
             if not written:
                 raise
-        kept, sha256 = written[0], _hash(new)
+        kept, sha256 = written[0], sha256_of(new)
         self._seen.note(shown, sha256)
         stored: dict[str, Json] = {"path": shown, "sha256": sha256, "preimage": kept}
         how = counted(added, "line")
@@ -339,10 +334,6 @@ def _exists(shown: str) -> ToolFailure:
     return ToolFailure(
         f"{shown} already exists. Read it, then use edit_file or write_file to change it."
     )
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 _MAX_COMPARED = 4_000_000

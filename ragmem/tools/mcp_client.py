@@ -398,8 +398,10 @@ async def _filtered(read: Any, refused: list[str]) -> AsyncIterator[Any]:
                 result = getattr(getattr(each, "message", None), "result", None)
                 if isinstance(result, dict) and isinstance(result.get("tools"), list):
                     result["tools"] = _valid_tools(result["tools"], refused)
-                if isinstance(result, dict) and isinstance(result.get("content"), list):
-                    _truncate_parts(result["content"])
+                parts = result.get("content") if isinstance(result, dict) else None
+                if isinstance(parts, list) and (left := len(parts) - _MOST_PARTS) > 0:
+                    more = {"type": "text", "text": f"[{left:,} more parts left out]"}
+                    parts[_MOST_PARTS:] = [more]
                 await forward.send(each)
 
     task = asyncio.create_task(pass_on())
@@ -409,13 +411,6 @@ async def _filtered(read: Any, refused: list[str]) -> AsyncIterator[Any]:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         filtered.close()
-
-
-def _truncate_parts(parts: list[Any]) -> None:
-    """Replace all parts beyond the limit with a line that counts them."""
-    left = len(parts) - _MOST_PARTS
-    if left > 0:
-        parts[_MOST_PARTS:] = [{"type": "text", "text": f"[{left:,} more parts left out]"}]
 
 
 def _valid_tools(tools: list[Any], refused: list[str]) -> list[Any]:
@@ -436,16 +431,13 @@ def _valid_tools(tools: list[Any], refused: list[str]) -> list[Any]:
         if schema.get("properties") == []:  # some servers write an empty list if there are none
             schema = {**schema, "properties": {}}
         tool = {**each, "inputSchema": {**schema, "type": "object"}}
-        is_valid = isinstance(schema.get("properties", {}), dict)
-        try:
-            # Validate as strictly as the session will.
+        # Validate as strictly as the session will.
+        with suppress(ValueError):
             parse_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": [tool]})
-        except ValueError:
-            is_valid = False
-        if not is_valid:
-            refused.append(f"{one_line(name, 60)!r} (it does not follow the protocol)")
-            continue
-        valid.append(tool)
+            if isinstance(schema.get("properties", {}), dict):
+                valid.append(tool)
+                continue
+        refused.append(f"{one_line(name, 60)!r} (it does not follow the protocol)")
     return valid
 
 

@@ -12,13 +12,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
+import msgspec
+
 from ragmem.config import ScopeName
 from ragmem.errors import RagmemError, StoreError
 from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
 from ragmem.index import CodeHit
 from ragmem.memory.context.builder import OUTSIDE, is_outside
-from ragmem.memory.facts import Draft, FactHit, Remembered, dated, told_by
+from ragmem.memory.facts import FactHit, Remembered, dated, told_by
 from ragmem.memory.facts.trust import vouch
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import Hit, Question, scope_of
@@ -26,7 +28,7 @@ from ragmem.memory.turns import answered, passage, result_text, stored_path
 from ragmem.messages import Json
 from ragmem.own_tools import REMEMBER
 from ragmem.records import MemoryRecord, Session, SessionQuery, ToolCall, utc_now
-from ragmem.text import ago, counted, line_range, one_line, visible
+from ragmem.text import ago, counted, line_range, one_line, relevance, visible
 from ragmem.tools.base import AgentTool, Arguments, Tool, ToolFailure, ToolOutput, arg, number
 
 if TYPE_CHECKING:
@@ -196,38 +198,30 @@ class Remember(_OverMemory):
         reason: Annotated[str, arg("Why it will matter in later sessions.", 500)] = ""
         ttl: Annotated[str | None, arg("How long it stays true, such as 1h, 7d or 2w.")] = None
 
-    def title(self, params: Params) -> str:
-        """Return the memory's text."""
-        return params.content
-
     async def run(self, params: Params) -> ToolOutput:
         """Store the memory; raises ToolFailure with the reason if it is refused."""
         session, cwd = self._session, Path(self._session.cwd)
         # In a thread, because it searches long results for the memory's words.
-        vouched = await asyncio.to_thread(
+        draft = await asyncio.to_thread(
             vouch,
             params.content,
             self._memory.running_turn(session.session_id),
             now=utc_now().astimezone(),
             locate=partial(stored_path, cwd=cwd, project=Path(session.project_path or cwd)),
         )
-        if not vouched.may_be_kept:
+        if draft is None:
             raise ToolFailure(
                 "Not remembered: it is an instruction, and the user did not give it in this "
                 "prompt. Only the user sets rules; if they want this one, they can say so in "
                 "their own words, or with `#text` or `ragmem memory add`."
             )
-        draft = Draft(
-            content=vouched.content,
-            kind=vouched.kind,
+        draft = msgspec.structs.replace(
+            draft,
             subjects=params.subjects,
-            trust=vouched.trust,
             source="chat",
             # What the user did not say about themselves stays in this project.
-            scope=None if vouched.trust == "person" else "project",
+            scope=None if draft.trust == "person" else "project",
             ttl=params.ttl,
-            at=vouched.at,
-            evidence=vouched.evidence,
         )
         done = await _from_store(self._facts.remember(draft, session.project_id))
         return _outcome(done)
@@ -263,7 +257,7 @@ def written_event(done: Remembered) -> MemoryWritten | None:
 
 def fact_entry(hit: FactHit, now: datetime) -> str:
     """Return a found memory on one line, its text preceded by its properties."""
-    return memory_entry(hit.memory, now, f"Relevance: {hit.relevance}")
+    return memory_entry(hit.memory, now, f"Relevance: {relevance(hit.similarity)}")
 
 
 def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:
@@ -332,9 +326,6 @@ def _date(at: datetime, now: datetime) -> str:
     return f"{at.astimezone(now.tzinfo):%Y-%m-%d}"
 
 
-FindCall = Callable[[str], Awaitable[ToolCall | None]]
-"""Finds a tool call of this session by the end of its id."""
-
 _MOST_CHARS = 20_000
 
 
@@ -352,12 +343,9 @@ class RecallResult(AgentTool):
         offset: Annotated[int, number("Characters to skip.", 0)] = 0
         limit: Annotated[int, number("Characters to return.", 1, _MOST_CHARS)] = _MOST_CHARS
 
-    def __init__(self, find: FindCall) -> None:
+    def __init__(self, find: Callable[[str], Awaitable[ToolCall | None]]) -> None:
+        """`find` returns a tool call of this session, given the end of its id."""
         self._find = find
-
-    def title(self, params: Params) -> str:
-        """Return the id."""
-        return params.id
 
     async def run(self, params: Params) -> ToolOutput:
         """Return part of the stored result, with the call that it belongs to and its length."""
@@ -382,9 +370,6 @@ class RecallResult(AgentTool):
         )
 
 
-FindHits = Callable[[str, int], Awaitable[Sequence[CodeHit]]]
-"""Finds the scopes that are relevant to a text, best first, up to a limit."""
-
 _MOST_HITS = 30
 _SHOWN_LINES = 8
 _LINE_CHARS = 160
@@ -406,23 +391,22 @@ class BrainSearch(AgentTool):
 
     def __init__(
         self,
-        find: FindHits,
+        find: Callable[[str, int], Awaitable[Sequence[CodeHit]]],
         memory: Memory | None,
         session: Session,
         scope: ScopeName,
         *,
         show: Callable[[str], str],
     ) -> None:
-        """Set the sources; `show` writes a path as the agent does; without `memory`, only code."""
+        """Set the sources; `find` returns the scopes that are relevant to a text, up to a limit.
+
+        `show` writes a path as the agent does; without `memory`, only code is searched.
+        """
         self._find = find
         self._memory = memory
         self._session = session
         self._scope: ScopeName = scope
         self._show = show
-
-    def title(self, params: Params) -> str:
-        """Return the query."""
-        return params.query
 
     async def run(self, params: Params) -> ToolOutput:
         """Return code and memories in one list, best first, each hit labelled."""
@@ -474,9 +458,8 @@ class BrainSearch(AgentTool):
         path = self._show(hit.path)
         lines = hit.text.split("\n")
         name = f" {hit.kind} {hit.qualified_name}" if hit.qualified_name else ""
-        why = hit.reasons
         place = f"{path}:{line_range(hit.start_line, hit.end_line)}"
-        head = one_line(f"[code] {place}{name} — {why}", 400)
+        head = one_line(f"[code] {place}{name} — {hit.reasons}", 400)
         if is_outside(path):
             head += f" ({OUTSIDE})"
         rows = [

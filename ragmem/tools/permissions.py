@@ -29,6 +29,7 @@ from ragmem.tools.base import (
     Proposal,
     ToolFailure,
     answer_to,
+    denial,
     deny_all,
 )
 from ragmem.tools.bash import (
@@ -320,12 +321,10 @@ class PermissionRules:
                     if rule.covers_path(names):
                         return text
         except TooMuch:
-            raise ToolFailure(
+            raise denial(
                 f"The user's rule {next(iter(rules))} forbids reading some files, and this "
                 "command may name more files than can be checked against it, so nothing was run. "
-                "Use a shorter command, or no wildcards (* ? [ ]) over large folders.",
-                denied=True,
-                final=True,
+                "Use a shorter command, or no wildcards (* ? [ ]) over large folders."
             ) from None
         return ""
 
@@ -453,7 +452,7 @@ class Permissions:
         target = self._workspace.resolve(path)
         self._refuse_private(target.real)
         if not target.inside:
-            raise _denied(
+            raise denial(
                 f"{show_name(str(target.real))} is outside the working directory and can't be "
                 "written. The user can add its folder with --add-dir."
             )
@@ -524,7 +523,7 @@ class Permissions:
             self._rules.allows_command(command) or (unasked and mode == "acceptEdits")
         ):
             return False
-        leaves = f"it runs outside the sandbox; the reason given: {outside}" if outside else ""
+        reason = f"it runs outside the sandbox; the reason given: {outside}" if outside else ""
         is_plain = all(char.isprintable() or char in "\n\t" for char in command)
         hides = "" if is_plain else "the command contains hidden characters"
         within = Proposal(
@@ -532,7 +531,7 @@ class Permissions:
             title=f"{RUN_COMMAND} in the background" if goes_on else RUN_COMMAND,
             kind="command",
             body=command,
-            warnings=tuple(filter(None, [hides, leaves, known])),
+            warnings=tuple(filter(None, [hides, reason, known])),
             always="exactly this command in this session",
             for_good=offers_for_command(command),
         )
@@ -541,13 +540,10 @@ class Permissions:
             always="exactly this command outside the sandbox in this session",
             for_good=offers_for_command(command, OUTSIDE),
         )
-        refusal = "The command was not allowed"
-        if outside:
-            await self._ask(beyond, ("outside", command), refusal)
-            return True
-        if may_leave:
-            within = msgspec.structs.replace(within, outside=beyond)
-        return await self._ask(within, ("command", command), refusal)
+        within = msgspec.structs.replace(within, outside=beyond if may_leave else None)
+        kind, proposal = ("outside", beyond) if outside else ("command", within)
+        leaves = await self._ask(proposal, (kind, command), "The command was not allowed")
+        return leaves or bool(outside)
 
     async def call(self, tool_name: str, arguments: str) -> None:
         """Ask for approval of a call of a server's tool, whose arguments are shown in full."""
@@ -571,11 +567,11 @@ class Permissions:
 
     def _refuse_in_plan(self, instead: str) -> None:
         if self._current.value == "plan":
-            raise _denied(f"This is plan mode: {instead}.")
+            raise denial(f"This is plan mode: {instead}.")
 
     def _refuse_private(self, real: Path) -> None:
         if self._workspace.is_private(real):
-            raise _denied(f"{show_name(str(real))} belongs to ragmem itself, so it is refused.")
+            raise denial(f"{show_name(str(real))} belongs to ragmem itself, so it is refused.")
 
     async def _ask(self, proposal: Proposal, what: tuple[str, str], refusal: str) -> bool:
         """Return whether the proposal's `outside` was chosen; raises ToolFailure when denied.
@@ -607,13 +603,9 @@ def _link_warning(given: str, target: Target) -> tuple[str, ...]:
 
 def _refuse_denied(rule: str) -> None:
     if rule:
-        raise _denied(
+        raise denial(
             f"The user's rule {rule} denies this, and nothing was done. Only they can change it."
         )
-
-
-def _denied(text: str) -> ToolFailure:
-    return ToolFailure(text, denied=True, final=True)
 
 
 # --- rules that can be offered -------------------------------------------------------

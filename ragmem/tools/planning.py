@@ -22,6 +22,7 @@ from ragmem.tools.base import (
     ToolOutput,
     answer_to,
     arg,
+    denial,
 )
 from ragmem.tools.memory import written_event
 
@@ -122,10 +123,6 @@ class PresentPlan(AgentTool):
         self._memory = memory
         self._session = session
 
-    def title(self, params: Params) -> str:
-        """Return the decision to be made."""
-        return params.decision
-
     def standing(self) -> str:
         """Explain plan mode for the beginning of a turn; empty in other modes."""
         if self._mode.value != "plan":
@@ -149,7 +146,7 @@ class PresentPlan(AgentTool):
                 else f"The user rejected the plan{why}. Nothing was done. Don't present it again "
                 "until they say what they want."
             )
-            raise ToolFailure(message, denied=True, final=True)
+            raise denial(message)
         self._mode.value = decision.mode or "default"
         written = await self._remember(params.decision)
         return ToolOutput(

@@ -6,7 +6,6 @@ of each, in `<sha256>.parts`: the secrets themselves are taken from the current 
 restored. Nothing here is deleted by age.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -24,7 +23,7 @@ from ragmem.memory.files import FileChange
 from ragmem.redact import parted, redact
 from ragmem.tools import workspace
 from ragmem.tools.base import ToolFailure, interruptible
-from ragmem.tools.content import MAX_TEXT_BYTES, Encoding, Text, decode, read_span
+from ragmem.tools.content import MAX_TEXT_BYTES, Encoding, Text, decode, read_span, sha256_of
 from ragmem.tools.workspace import Workspace, open_file, open_folder, plain_failures
 
 _NAME = re.compile("[0-9a-f]{64}")
@@ -57,7 +56,7 @@ class Preimages:
 
     def keep(self, content: bytes) -> str:
         """Store a content durably, without its secrets; returns its SHA-256, which `load` takes."""
-        name = _hash(content)
+        name = sha256_of(content)
         text = decode(content)
         clear, parts = self._files(name)
         if redact(text.text) == text.text and not parts.exists():
@@ -75,14 +74,14 @@ class Preimages:
         """
         if not _NAME.fullmatch(sha256):
             raise ValueError(f"{sha256!r} is not the name of a pre-image.")
-        if now is not None and _hash(now) == sha256:
+        if now is not None and sha256_of(now) == sha256:
             return now
         clear, parts = self._files(sha256)
         try:
             content = clear.read_bytes()
         except FileNotFoundError:
             return _with_secrets(sha256, parts.read_bytes(), now)
-        if _hash(content) != sha256:
+        if sha256_of(content) != sha256:
             raise _damaged(sha256)
         return content
 
@@ -100,8 +99,11 @@ class Preimages:
 
     def remove(self, names: Iterable[str]) -> int:
         """Delete contents for good; returns how many existed."""
-        files = (self._files(name) for name in names if _NAME.fullmatch(name))
-        return sum(any([_unlinked(clear), _unlinked(parts)]) for clear, parts in files)
+        files = [file for name in names if _NAME.fullmatch(name) for file in self._files(name)]
+        found = [file for file in files if file.exists()]
+        for file in found:
+            file.unlink(missing_ok=True)
+        return len({file.with_suffix("") for file in found})
 
     def look_through(self) -> None:
         """Remove the secrets from contents that earlier versions stored whole; runs once."""
@@ -109,7 +111,7 @@ class Preimages:
         if done.exists() or not self._folder.is_dir():
             return
         for file in self._folder.glob("??/*"):
-            if _NAME.fullmatch(file.name) and _hash(content := file.read_bytes()) == file.name:
+            if _NAME.fullmatch(file.name) and sha256_of(content := file.read_bytes()) == file.name:
                 self.keep(content)
         replace_private(done, b"", sync=False)
 
@@ -149,7 +151,7 @@ def _with_secrets(sha256: str, data: bytes, now: bytes | None) -> bytes:
             content = parts.filled(secrets)
         except ValueError:
             continue
-        if _hash(content) == sha256:
+        if sha256_of(content) == sha256:
             return content
     kinds = ", ".join(sorted(set(parts.kinds)))
     raise ToolFailure(
@@ -183,18 +185,6 @@ def _in_order(keys: Sequence[str], values: Mapping[str, Iterable[str]]) -> tuple
     """Return, for each key, the next of its values."""
     left = {key: iter(of_key) for key, of_key in values.items()}
     return tuple(next(left[key]) for key in keys)
-
-
-def _unlinked(file: Path) -> bool:
-    try:
-        file.unlink()
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _damaged(sha256: str) -> ValueError:
@@ -314,7 +304,7 @@ class Restorer:
                 except FileExistsError:
                     raise workspace.stale(path) from None
             else:
-                workspace.replace(real, wanted, expected_sha256=_hash(now), shown=path)
+                workspace.replace(real, wanted, expected_sha256=sha256_of(now), shown=path)
         return Restored(path=path, outcome="restored", kept=kept)
 
 
@@ -322,7 +312,7 @@ def _doubt(change: FileChange, now: bytes | None) -> str:
     """Return why to ask the user; empty if only this session has written the file."""
     if now is None:
         return "it no longer exists"
-    if _hash(now) != change.after:
+    if sha256_of(now) != change.after:
         return "it has changed since this session's last edit"
     if not change.unbroken:
         return "others also changed it between this session's edits"

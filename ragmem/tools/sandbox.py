@@ -124,11 +124,6 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 
-def knows_processor() -> bool:
-    """Return whether a system call filter exists for this machine."""
-    return platform.machine() in _ARCHITECTURES and struct.calcsize("P") == 8
-
-
 def call_filter(*, inet: bool, shares: bool) -> int:
     """Return a descriptor of a file with the filter, in the form for the kernel and bubblewrap.
 
@@ -294,7 +289,8 @@ def find_mechanism(not_in: tuple[Path, ...] = ()) -> Mechanism:
         program = Path("/usr/bin/sandbox-exec")
         why = _failure_of(program, "-p", profile(nothing))
         return Mechanism("" if why else "sandbox-exec", program, why)
-    if sys.platform != "linux" or not knows_processor():
+    has_filter = platform.machine() in _ARCHITECTURES and struct.calcsize("P") == 8
+    if sys.platform != "linux" or not has_filter:
         return Mechanism("", why="this system has no sandbox")
     bubblewrap, why = find_program("bwrap", not_in), "bubblewrap is not installed"
     if bubblewrap:
@@ -469,7 +465,11 @@ class Sandbox:
             denied = {path for path in denied if not any(map(path.is_relative_to, write))}
         return Confinement(
             write=tuple(dict.fromkeys(write)),
-            kept=tuple(_within({real for path in kept for real in _existing([path])}, write)),
+            kept=tuple(
+                path
+                for path in sorted(set(_existing(kept)))
+                if any(map(path.is_relative_to, write))
+            ),
             hidden=tuple(
                 _hidden(self._private, [*self.settings.deny_read, *map(str, denied)], write)
             ),
@@ -569,10 +569,6 @@ def _existing(paths: Iterable[Path | str]) -> Iterator[Path]:
         full = os.path.expanduser(path)
         if os.path.lexists(full) and os.access(full, os.R_OK):
             yield Path(os.path.realpath(full))
-
-
-def _within(paths: Iterable[Path], folders: Sequence[Path]) -> Iterator[Path]:
-    return (path for path in sorted(paths) if any(map(path.is_relative_to, folders)))
 
 
 def _hidden(

@@ -171,8 +171,10 @@ class GrepFiles(Looking):
             with open_file(base):
                 base, name = base.parent, base.name
         filters, selects = _glob_arguments(params.glob)
+        modes = {"count": ["--count"], "files": ["--files-with-matches"]}
+        lines = ["--line-number", "--no-heading", "--max-columns=500", "--max-columns-preview"]
         arguments = [
-            *_mode_arguments(params),
+            *modes.get(params.mode, [*lines, f"--context={params.context}"]),
             *filters,
             *("--null", "--with-filename", "--sort=path", "--crlf"),
             *(f"--regexp={params.pattern}", "--", f"./{name}"),
@@ -285,15 +287,6 @@ class _Page:
         return _result(lines, notes, run, display, path=where, files=files)
 
 
-def _mode_arguments(params: GrepFiles.Params) -> list[str]:
-    if params.mode != "lines":
-        return ["--count" if params.mode == "count" else "--files-with-matches"]
-    return [
-        *("--line-number", "--no-heading", f"--context={params.context}"),
-        *("--max-columns=500", "--max-columns-preview"),
-    ]
-
-
 def _glob_arguments(glob: str) -> tuple[list[str], Callable[[str], bool] | None]:
     """Return ripgrep's arguments for a file filter, and a predicate for what they can't express.
 
@@ -352,10 +345,6 @@ class ListDirectory(Looking):
 
     class Params(Arguments, frozen=True):
         path: Annotated[str, arg("The folder.")] = "."
-
-    def title(self, params: Params) -> str:
-        """Return the folder."""
-        return params.path
 
     async def run(self, params: Params) -> ToolOutput:
         """Return one entry per line."""

@@ -5,8 +5,6 @@ once, saves a futile call.
 """
 
 import asyncio
-import hashlib
-import json
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -21,11 +19,12 @@ from ragmem.index.codebase import Codebase
 from ragmem.memory.context.collect import ProjectCode
 from ragmem.memory.memory import Memory
 from ragmem.memory.turns import shown_path, stored_path
+from ragmem.messages import fields_in
 from ragmem.own_tools import EDITING_TOOLS, READ_FILE
 from ragmem.records import Project, Session, ToolCall
 from ragmem.text import plain_or_quoted
 from ragmem.tools.base import Tool, ToolFailure
-from ragmem.tools.content import MAX_TEXT_BYTES, read_span
+from ragmem.tools.content import MAX_TEXT_BYTES, read_span, sha256_of
 from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.workspace import Workspace, identity, open_file
 from ragmem.usage import Metrics
@@ -72,11 +71,7 @@ class SeenFiles:
         for call in calls:
             if not call.success or call.tool_name not in {READ_FILE, *EDITING_TOOLS}:
                 continue
-            try:
-                result = json.loads(call.result)
-            except (ValueError, RecursionError):
-                continue
-            match result:
+            match fields_in(call.result):
                 case {
                     "path": str(path),
                     "sha256": str(sha256),
@@ -145,7 +140,7 @@ class ChangedFiles:
                 data = read_span(fd, 0, MAX_TEXT_BYTES + 1)
         except (ToolFailure, OSError):
             return None
-        sha256 = hashlib.sha256(data).hexdigest()
+        sha256 = sha256_of(data)
         self._hashes.pop(path, None)
         if abs(read_ns - max(stat.st_mtime_ns, stat.st_ctime_ns)) >= _RACY_NS:
             self._hashes[path] = (identity(stat), sha256)

@@ -1,11 +1,9 @@
-"""Run shell commands: approved, supervised by a guard process, with bounded output."""
+"""Run shell commands that were approved, and those in the background, such as servers and watchers.
+
+Jobs in the background end with the process that started them.
+"""
 
 import asyncio
-import os
-import select
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -15,57 +13,184 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from ragmem.children import child_environment
 from ragmem.config import ToolsConfig
 from ragmem.errors import StoreError
-from ragmem.files import make_private
-from ragmem.ids import new_id
 from ragmem.memory.memory import Memory
 from ragmem.messages import Json
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Session
-from ragmem.redact import first_of, last_of, redact
-from ragmem.text import clean, counted, first_line, one_line, plain
-from ragmem.tools import subprocess_guard
+from ragmem.redact import ends_of, last_of
+from ragmem.text import clean, counted, duration, first_line, one_line
 from ragmem.tools.base import (
     ENDED,
+    RUNNING,
     AgentTool,
     Arguments,
-    OutputSoFar,
-    Tell,
     ToolFailure,
     ToolOutput,
     arg,
+    denial,
     interruptible,
-    teller,
+    number,
 )
+from ragmem.tools.guarded import MAX_SHOWN_CHARS, CommandOutput, Ended, run_guarded
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.workspace import Workspace
 
 if TYPE_CHECKING:
-    from ragmem.tools.jobs import Jobs
-    from ragmem.tools.sandbox import Confined, Sandbox
+    from ragmem.tools.sandbox import Sandbox
 
 MAX_TIMEOUT_S = 600
-MAX_SHOWN_CHARS = 30_000
-MAX_SPILLED_BYTES = 50_000_000
-"""How much of a command's output is kept in a file."""
-MAX_KEPT_BYTES = 1_000_000_000
-"""Limit for the files of all commands together; the oldest are deleted."""
-MAX_OUTPUT_BYTES = 500_000_000
-"""A command that writes more is stopped, since it would never end."""
 MAX_COMMAND_BYTES = 100_000
-_MEMORY_BYTES = 512 * 1024
-_BUFFER_BYTES = 256 * 1024
-"""Output is searched for secrets in blocks of this size."""
-_LONGEST_KEY = 16 * 1024
-_DRAIN_S = 0.2
 _HINT_CHARS = 1000
-_STOP_S = 2.0
 _TREE = ", with everything it had started"
-_TICK_MS = 50
-_REPORT_EVERY_S = 0.1
-_REPORT_BYTES = 4096
+_PATIENCE_S = 1.0
+MOST_RUNNING = 8
+_FIRST_LOOK_S = 1.0
+"""How long a new job is watched: what fails immediately has failed by then, and is reported."""
+_LONGEST_WAIT_S = 120
+_SHOWN_CHARS = 20_000
+_TICK_S = 0.05
+_STOP_WAIT_S = 4.0
+_TITLE_CHARS = 80
+_DISPLAYED = 5
+
+
+class Job:
+    """A background command and its output."""
+
+    def __init__(self, number: int, command: str, outputs: Path) -> None:
+        self.number = number
+        self.command = command
+        self.output = CommandOutput(outputs, lambda _: None)
+        self.ended: Ended | None = None
+        self.problem = ""
+        """Why it could not be started."""
+        self.is_alone = False
+        """Whether it has a network of its own, so that its ports are not reachable from outside."""
+        self.stop = threading.Event()
+        self.thread: threading.Thread
+        self._started_at = time.monotonic()
+        self._ended_at: float | None = None
+        self._read_to = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._ended_at is None
+
+    @property
+    def title(self) -> str:
+        """Return its number and command, on one line."""
+        return f"job {self.number}: {one_line(self.command, _TITLE_CHARS)}"
+
+    @property
+    def state(self) -> str:
+        """Return whether it runs or how it ended, its duration, and the number of lines written."""
+        lasted = duration(round(((self._ended_at or time.monotonic()) - self._started_at) * 1000))
+        if self.is_running:
+            how = f"running for {lasted}"
+        elif self.ended is None:
+            how = f"could not be started: {self.problem}"
+        elif self.ended.status is None or self.ended.reason != "exit":
+            how = f"stopped after {lasted}"
+        elif self.ended.status < 0:
+            how = f"killed by signal {-self.ended.status} after {lasted}"
+        else:
+            how = f"ended with exit code {self.ended.status} after {lasted}"
+        return f"{how}, {counted(self.output.lines, 'line')}"
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return its exit code; None while it runs, or if it was stopped."""
+        return self.ended.status if self.ended and self.ended.reason == "exit" else None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether it has written anything that the agent has not read."""
+        return self.output.total > self._read_to
+
+    def news(self) -> str:
+        """Return the output since the last call; if it is long, only its beginning and end."""
+        text, self._read_to = self.output.since(self._read_to)
+        return ends_of(text, _SHOWN_CHARS)
+
+    def tail(self) -> str:
+        """Return the end of the whole output."""
+        return last_of(self.output.since(0)[0], _SHOWN_CHARS)
+
+    def run(self, workspace: Workspace, sandbox: "Sandbox | None") -> None:
+        """Run it to its end; called in a thread of its own."""
+        try:
+            self.ended = run_guarded(
+                self.command, workspace, float("inf"), self.output, self.stop, sandbox
+            )
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+        finally:
+            self._ended_at = time.monotonic()
+
+
+class Jobs:
+    """The background commands that this process has started."""
+
+    def __init__(self, outputs: Path, on_ended: Callable[[Job], None] = lambda _: None) -> None:
+        self.all: list[Job] = []
+        self._outputs = outputs
+        self._on_ended = on_ended
+
+    @property
+    def running(self) -> list[Job]:
+        """Return the jobs that have not ended."""
+        return [job for job in self.all if job.is_running]
+
+    def find(self, number: int) -> Job | None:
+        """Return the job with that number."""
+        return self.all[number - 1] if 0 < number <= len(self.all) else None
+
+    async def start(
+        self, command: str, workspace: Workspace, sandbox: "Sandbox | None" = None
+    ) -> Job:
+        """Start a job and watch it for a second, so that immediate failures are seen.
+
+        Raises ToolFailure if too many are running. A cancellation only cuts the watching short,
+        since the job has started; the caller handles it.
+        """
+        if len(self.running) >= MOST_RUNNING:
+            raise ToolFailure(
+                f"{MOST_RUNNING} commands are already running in the background. "
+                "Stop one with read_job."
+            )
+        job = Job(len(self.all) + 1, command, self._outputs)
+        job.is_alone = bool(sandbox and sandbox.keeps_ports)
+        self.all.append(job)
+        loop = asyncio.get_running_loop()
+
+        def work() -> None:
+            job.run(workspace, sandbox)
+            # The event loop may be closed by now: a process that is exiting needs no notification.
+            with suppress(RuntimeError):
+                if not job.stop.is_set():
+                    loop.call_soon_threadsafe(self._on_ended, job)
+
+        job.thread = threading.Thread(target=work, name=job.title, daemon=True)
+        job.thread.start()
+        with suppress(asyncio.CancelledError):
+            await wait_for(lambda: not job.is_running, _FIRST_LOOK_S)
+        return job
+
+    async def stop(self, *jobs: Job) -> None:
+        """Stop jobs, with all the processes that they have started."""
+        for job in jobs:
+            job.stop.set()
+        await wait_for(lambda: not any(job.is_running for job in jobs), _STOP_WAIT_S)
+
+
+async def wait_for(condition: Callable[[], bool], longest_s: float) -> None:
+    """Wait until the condition is true, or the time is up."""
+    deadline = time.monotonic() + longest_s
+    while not condition() and time.monotonic() < deadline:  # noqa: ASYNC110 - threads write it
+        await asyncio.sleep(_TICK_S)
 
 
 class RunCommandParams(Arguments, frozen=True):
@@ -105,7 +230,7 @@ class Commands(msgspec.Struct, frozen=True):
     """Returns what is remembered of a command about to be run again, on one line; else empty."""
     sandbox: "Callable[[], Sandbox | None]" = lambda: None
     """Returns the sandbox to use, if the settings want one; called by the first command."""
-    jobs: "Jobs | None" = None
+    jobs: Jobs | None = None
     """Where background commands are started; None if that is not supported."""
 
     def of_person(self) -> "Commands":
@@ -180,12 +305,10 @@ class RunCommand(AgentTool):
         if params.background:
             if self._commands.jobs is None:
                 raise ToolFailure("Commands can't run in the background here.")
-            from ragmem.tools.jobs import as_result
-
             job = await self._commands.jobs.start(command, self._workspace, sandbox)
             return as_result(job, alone if sandbox else "")
         timeout = params.timeout or self._commands.timeout_s
-        output = CommandOutput(self._outputs, teller())
+        output = CommandOutput(self._outputs, RUNNING.get().tell)
         ended: list[Ended] = []
         try:
             await interruptible(
@@ -214,334 +337,77 @@ class RunCommand(AgentTool):
             return sandbox, ""
         if sandbox.settings.mode == "required":
             why = "commands run only in it" if sandbox.is_on else sandbox.mechanism.why
-            raise ToolFailure(
-                f"sandbox.mode is `required`, and {why}: not run.", denied=True, final=True
-            )
+            raise denial(f"sandbox.mode is `required`, and {why}: not run.")
         return None, outside
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """How a command ended."""
+class ReadJob(AgentTool):
+    """Report a background command's state, and its output since the last report."""
 
-    reason: str
-    """`exit`, `timeout`, `endless`, `stopped` or `held` (its guard was stopped by a signal)."""
-    status: int | None
-    """Exit code, or the negative signal number; None if the guard itself was lost."""
-    leftovers: int
-    """How many processes were still running in the background when the shell ended."""
-    left: tuple[str, ...] | None
-    """Processes that could not be killed; None if the system does not list processes."""
-    touched: tuple[str, ...] = ()
-    """Files that can run by themselves and were created or changed meanwhile."""
+    name = "read_job"
+    description = (
+        "Read the state and the new output of a command that was started with `background`, or "
+        "stop it."
+    )
+    may_repeat = True
+    """The same call gives a different result each time."""
 
+    class Params(Arguments, frozen=True):
+        job: Annotated[int, number("The job's number.", 1)]
+        wait: Annotated[
+            float,
+            number(
+                "Wait up to this many seconds for output or its end.",
+                0,
+                _LONGEST_WAIT_S,
+            ),
+        ] = 0
+        stop: Annotated[bool, arg("Stop it.")] = False
 
-class CommandOutput:
-    """A command's output: its start and end in memory, most of it in a file."""
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
 
-    def __init__(self, folder: Path, tell: Tell) -> None:
-        self.total = 0
-        self.lines = 0
-        self._tell = tell
-        self._reported, self._reported_at = 0, float("-inf")
-        self.file: Path | None = None
-        self.problem = ""
-        self._folder = folder
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._fd = -1
-        self._spilled = 0
-        self._buffer = b""
-        self._lock = threading.Lock()
+    def title(self, params: Params) -> str:
+        """Return the command, and whether it is to be stopped."""
+        job = self._jobs.find(params.job)
+        return f"{'stop ' if params.stop else ''}{job.title if job else params.job}"
 
-    def since(self, start: int) -> tuple[str, int]:
-        """Return the output from a byte offset, as a terminal would show it, and the offset of its
-        end.
+    def standing(self) -> str:
+        """List the running jobs, for the beginning of a turn."""
+        running = [f"{job.title} ({job.state})" for job in self._jobs.running]
+        return f"In the background: {'; '.join(running)}. See read_job." if running else ""
 
-        If it is too long for memory, its beginning is left out.
-        """
-        with self._lock:
-            kept = bytes(self._head + self._tail) if self._is_whole else bytes(self._tail)
-            wanted = self.total - start
-            text = plain(kept[max(0, len(kept) - wanted) :].decode("utf-8", "replace"))
-            missed = wanted - len(kept)
-            return (f"[{missed:,} bytes left out]\n{text}" if missed > 0 else text), self.total
-
-    @property
-    def _is_whole(self) -> bool:
-        return self.total <= len(self._head) + len(self._tail)
-
-    def feed(self, data: bytes) -> None:
-        """Append output."""
-        with self._lock:
-            self.total += len(data)
-            self.lines += data.count(b"\n")
-            room = _MEMORY_BYTES - len(self._head)
-            self._head += data[:room]
-            if more := data[room:]:
-                self._spill(more)
-                self._tail += more
-                del self._tail[:-_MEMORY_BYTES]
-
-    def tell(self) -> None:
-        """Report the last lines if there are new ones, no more often than anyone can read."""
-        now = time.monotonic()
-        if self.total == self._reported or now - self._reported_at < _REPORT_EVERY_S:
-            return
-        self._reported, self._reported_at = self.total, now
-        end = bytes(self._tail[-_REPORT_BYTES:])
-        if len(end) < _REPORT_BYTES:
-            end = bytes(self._head[len(end) - _REPORT_BYTES :]) + end
-        # The first line is probably incomplete, and so may be an escape sequence in it.
-        first = end.find(b"\n") + 1 if len(end) < self.total else 0
-        self._tell(OutputSoFar(plain(end[first:].decode("utf-8", "replace")), self.lines))
-
-    def text(self) -> str:
-        """Return what a terminal would have shown, with the middle cut to the model's limit."""
-        with self._lock:
-            if self._is_whole:
-                start = end = plain((self._head + self._tail).decode("utf-8", "replace"))
-                if len(start) <= MAX_SHOWN_CHARS:
-                    return start
-            else:
-                start = plain(self._head.decode("utf-8", "replace"))
-                end = plain(self._tail.decode("utf-8", "replace"))
-            self._spill(b"")
-        half = MAX_SHOWN_CHARS // 2
-        left_out = f"{self.total:,} bytes in all; the middle is left out. {self._file_note()}"
-        return f"{first_of(start, half)}\n… [{left_out}] …\n{last_of(end, half)}"
-
-    def close(self) -> None:
-        """Write what is still buffered, and close the file."""
-        with self._lock:
-            if self._fd >= 0:
-                self._write(self._buffer)
-                self._buffer = b""
-            self._close()
-
-    def _close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def _file_note(self) -> str:
-        if self.file is None:
-            return f"The rest could not be kept: {self.problem}."
-        whole = "The whole output" if self._spilled >= self.total else "Its first part"
-        return f"{whole} is in {self.file}: read it with read_file or grep_files"
-
-    def _open(self) -> None:
-        try:
-            make_private(self._folder)
-            _make_room(self._folder)
-            file = self._folder / f"command-{new_id()}.txt"
-            self._fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            self.file = file
-        except OSError as error:
-            self.problem = error.strerror or str(error)
-
-    def _spill(self, data: bytes) -> None:
-        """Write to the file, which starts with what is in memory."""
-        if self.file is None and not self.problem:
-            self._open()
-            data = bytes(self._head) + data
-        data = data[: max(0, MAX_SPILLED_BYTES - self._spilled)]
-        if self._fd < 0 or not data:
-            return
-        self._spilled += len(data)
-        self._buffer += data
-        if len(self._buffer) >= _BUFFER_BYTES:
-            end = _safe_cut(self._buffer)
-            self._write(self._buffer[:end])
-            self._buffer = self._buffer[end:]
-
-    def _write(self, data: bytes) -> None:
-        """Write to the file, with secrets redacted."""
-        text = redact(data.decode("utf-8", "surrogateescape"))
-        try:
-            view = memoryview(text.encode("utf-8", "surrogateescape"))
-            while view:
-                view = view[os.write(self._fd, view) :]
-        except OSError as error:
-            # A full disk costs the rest of the file, not the command's result.
-            self.problem = error.strerror or str(error)
-            self._buffer = b""
-            self._close()
+    async def run(self, params: Params) -> ToolOutput:
+        """Return the job's state and its new output; raises ToolFailure if there is no such job."""
+        job = self._jobs.find(params.job)
+        if job is None:
+            numbers = ", ".join(str(each.number) for each in self._jobs.all) or "none"
+            raise ToolFailure(f"There is no job {params.job}. Jobs: {numbers}.")
+        if params.stop and job.is_running:
+            await self._jobs.stop(job)
+        else:
+            await wait_for(lambda: job.has_news or not job.is_running, params.wait)
+        return as_result(job)
 
 
-def _make_room(folder: Path) -> None:
-    """Delete the oldest outputs while there are too many; turns keep their starts and ends."""
-    kept = []
-    for file in folder.glob("command-*.txt"):
-        with suppress(FileNotFoundError):  # another process deletes them too
-            kept.append((file.name, file.stat().st_size, file))
-    over = sum(size for _, size, _ in kept) + MAX_SPILLED_BYTES - MAX_KEPT_BYTES
-    # Their names begin with the time.
-    for _, size, file in sorted(kept):
-        if over <= 0:
-            return
-        file.unlink(missing_ok=True)
-        over -= size
+def as_result(job: Job, alone: str = "") -> ToolOutput:
+    """Return a job's state and its new output as a result.
 
-
-def _safe_cut(data: bytes) -> int:
-    """Return an offset unlikely to split a secret: after a line, and not within a private key."""
-    end = data.rfind(b"\n") + 1 or len(data)
-    key = data.rfind(b"-----BEGIN ", max(0, end - _LONGEST_KEY), end)
-    if key > 0 and b"-----END " not in data[key:end]:
-        end = data.rfind(b"\n", 0, key) + 1 or key
-    return end
-
-
-def run_guarded(
-    command: str,
-    workspace: Workspace,
-    timeout_s: float,
-    output: CommandOutput,
-    stop: threading.Event,
-    sandbox: "Sandbox | None" = None,
-) -> Ended:
-    """Run a command, in the sandbox if one is given; blocks until it ends or is stopped."""
-    from ragmem.tools.sandbox import Confined, changed, remove_new_commondirs, states
-
-    argv = ["/bin/bash", "--noprofile", "--norc", "-c", command, "bash"]
-    if sandbox is None:
-        return _guarded(Confined(argv), workspace.cwd, timeout_s, output, stop)
-    before = states(workspace.roots)
-    removed = set[Path]()
-
-    def look() -> None:
-        # Immediately rather than at the end, since the user's own git runs meanwhile.
-        removed.update(remove_new_commondirs(workspace.roots, before))
-
-    with sandbox.confining(argv, workspace.roots) as start:
-        ended = _guarded(start, workspace.cwd, timeout_s, output, stop, look)
-    look()
-    touched = {*changed(before, states(workspace.roots)), *removed}
-    return msgspec.structs.replace(ended, touched=tuple(map(str, sorted(touched))))
-
-
-def _guarded(
-    start: "Confined",
-    cwd: Path,
-    timeout_s: float,
-    output: CommandOutput,
-    stop: threading.Event,
-    look: Callable[[], None] = lambda: None,
-) -> Ended:
-    """Run a command under the guard; `look` is called at intervals meanwhile."""
-    ours, theirs = socket.socketpair()
-    supervisor, mark = str(Path(subprocess_guard.__file__)), subprocess_guard.new_mark()
-    with ours:
-        with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", supervisor, str(mark), start.by_guard, *start.argv],
-                stdin=theirs.fileno(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                cwd=cwd,
-                env=child_environment() | start.environ,
-                pass_fds=start.descriptors,
-                start_new_session=True,
-                bufsize=0,
-            )
-        assert process.stdout is not None
-        guard, started = process.pid, subprocess_guard.started_at(process.pid)
-
-        def find() -> list[int]:
-            return subprocess_guard.processes_of(guard, started, mark) or []
-
-        try:
-            reason = _pump(process.stdout.fileno(), ours, guard, timeout_s, output, stop, look)
-            if reason != "exit":
-                ours.shutdown(socket.SHUT_WR)
-            answer = _guard_answer(ours, guard)
-            if not answer:
-                # The guard was killed, stopped or is slow: everything below it can still be found.
-                subprocess_guard.end_all(find)
-            _drain(process.stdout.fileno(), output)
-        finally:
-            # Whatever went wrong above: closing the socket makes the guard end everything that
-            # still runs.
-            ours.close()
-            process.stdout.close()
-            _reap_guard(process)
-            left = subprocess_guard.end_all(find)
-            output.close()
-    status, leftovers = map(int, answer.split()) if answer else (None, 0)
-    named = tuple(f"{pid} ({one_line(subprocess_guard.name_of(pid), 40)})" for pid in left)
-    is_seen = subprocess_guard.processes_of(guard, started, mark) is not None
-    return Ended(reason, status, leftovers, named if is_seen else None)
-
-
-def _reap_guard(guard: "subprocess.Popen[bytes]") -> None:
-    """Wait for the guard to exit, but kill one that can't."""
-    deadline = time.monotonic() + _STOP_S
-    while guard.poll() is None and not subprocess_guard.is_stopped(guard.pid):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.005)
-    if guard.returncode is None:
-        guard.kill()
-        guard.wait()
-
-
-def _pump(
-    pipe: int,
-    line: socket.socket,
-    guard: int,
-    timeout_s: float,
-    output: CommandOutput,
-    stop: threading.Event,
-    look: Callable[[], None],
-) -> str:
-    """Read output until the guard answers, the time is up or the user stops the command."""
-    deadline = time.monotonic() + timeout_s
-    poll = select.poll()
-    poll.register(pipe, select.POLLIN)
-    poll.register(line, select.POLLIN)
-    while not stop.is_set():
-        output.tell()
-        look()
-        ready = {fd for fd, _ in poll.poll(_TICK_MS)}
-        if pipe in ready:
-            data = os.read(pipe, 65536)
-            output.feed(data)
-            if not data:
-                poll.unregister(pipe)
-            if output.total > MAX_OUTPUT_BYTES and timeout_s < float("inf"):
-                return "endless"
-        elif line.fileno() in ready:
-            return "exit"
-        if subprocess_guard.is_stopped(guard):
-            return "held"
-        if time.monotonic() > deadline:
-            return "timeout"
-    return "stopped"
-
-
-def _guard_answer(line: socket.socket, guard: int) -> bytes:
-    line.settimeout(_TICK_MS / 1000)
-    deadline = time.monotonic() + _STOP_S
-    while time.monotonic() < deadline and not subprocess_guard.is_stopped(guard):
-        try:
-            return line.recv(64)
-        except TimeoutError:
-            continue
-        except OSError:
-            break
-    return b""
-
-
-def _drain(pipe: int, output: CommandOutput) -> None:
-    """Read what is left in the pipe, without waiting for other processes that hold it."""
-    deadline = time.monotonic() + _DRAIN_S
-    poll = select.poll()
-    poll.register(pipe, select.POLLIN)
-    while (left := deadline - time.monotonic()) > 0 and poll.poll(left * 1000):
-        data = os.read(pipe, 65536)
-        if not data:
-            return
-        output.feed(data)
+    `alone` is the notice that its ports can't be reached from outside; empty if they can.
+    """
+    new = job.news().rstrip("\n")
+    head = f"{job.title[0].upper()}{job.title[1:]}\n{job.state}"
+    end = "\n".join(new.split("\n")[-_DISPLAYED:])
+    data: dict[str, Json] = {"job": job.number}
+    if job.exit_code is not None:
+        data["exit_code"] = job.exit_code
+    if job.output.file is not None:
+        data["output_file"] = str(job.output.file)
+    text, display = f"{head}\n{new or '(no new output)'}", f"{job.state}\n{end}".rstrip()
+    if alone:
+        way = "To make it reachable, start it again and say so in `outside_sandbox`."
+        text, display = f"{text}\n[{alone} {way}]", f"{display}\n{alone}"
+    return ToolOutput(text=text, display=display, data=data)
 
 
 def _unstopped(ended: Ended) -> str:
@@ -600,15 +466,12 @@ def _report(
     return ToolOutput(text=f"{result}\n{shown}", display=f"{result}\n{body}".rstrip(), data=data)
 
 
-_PATIENCE_S = 1.0
-
-
 def commands_of(
     memory: Memory,
     session: Session,
     timeout_s: float,
     sandbox: "Callable[[], Sandbox | None]" = lambda: None,
-    jobs: "Jobs | None" = None,
+    jobs: Jobs | None = None,
 ) -> Commands:
     """Return how commands are run: with a reminder if one has failed before in this project."""
 

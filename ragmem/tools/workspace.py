@@ -7,7 +7,6 @@ refused, not followed.
 
 import errno
 import fcntl
-import hashlib
 import os
 import re
 import stat
@@ -22,8 +21,8 @@ import msgspec
 from ragmem.errors import UsageError
 from ragmem.failpoints import failpoint
 from ragmem.text import Regex, spelled
-from ragmem.tools.base import ToolFailure
-from ragmem.tools.content import MAX_TEXT_BYTES, read_span
+from ragmem.tools.base import ToolFailure, denial
+from ragmem.tools.content import MAX_TEXT_BYTES, read_span, sha256_of
 
 _O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
 _FOLDER_FLAGS = _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -81,14 +80,8 @@ class Workspace:
                 return self.resolve(spelled)
             return self._missing(full, path)
         except (OSError, ValueError) as error:
-            raise ToolFailure(
-                f"{show_name(path)} can't be resolved ({_reason(error)}), so it is refused."
-            ) from None
+            raise _unresolved(path, error) from None
         return self._target(real, full, exists=True)
-
-    def contains(self, real: Path) -> bool:
-        """Return whether a real path lies in the workspace."""
-        return any(real.is_relative_to(root) for root in self.roots)
 
     def is_private(self, real: Path) -> bool:
         """Return whether a real path belongs to ragmem itself."""
@@ -112,15 +105,13 @@ class Workspace:
         if real.is_relative_to(_PROC) or (
             virtual and not any(root.is_relative_to(virtual) for root in self.roots)
         ):
-            raise ToolFailure(
-                f"{show_name(str(real))} is refused: /proc, /sys and /dev contain no real files.",
-                denied=True,
-                final=True,
+            raise denial(
+                f"{show_name(str(real))} is refused: /proc, /sys and /dev contain no real files."
             )
         return Target(
             real=real,
             exists=exists,
-            inside=self.contains(real),
+            inside=any(map(real.is_relative_to, self.roots)),
             through_link=os.path.normpath(full) != str(real),
         )
 
@@ -137,9 +128,7 @@ class Workspace:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise ToolFailure(
-                    f"{show_name(path)} can't be resolved ({_reason(error)}), so it is refused."
-                ) from None
+                raise _unresolved(path, error) from None
         if os.path.islink(folder / missing[-1]):
             raise ToolFailure(f"{show_name(path)} goes through a broken symlink, so it is refused.")
         if {"..", "."} & set(missing):
@@ -179,6 +168,10 @@ def open_folder(real: Path, *, make: bool = False) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _unresolved(path: str, error: Exception) -> ToolFailure:
+    return ToolFailure(f"{show_name(path)} can't be resolved ({_reason(error)}), so it is refused.")
 
 
 def _existing_folder(path: Path) -> Path:
@@ -301,7 +294,7 @@ def replace(real: Path, data: bytes, *, expected_sha256: str, shown: str) -> Non
     """
     with open_file(real) as before, open_folder(real.parent) as folder:
         old = read_span(before, 0, MAX_TEXT_BYTES + 1)
-        if hashlib.sha256(old).hexdigest() != expected_sha256:
+        if sha256_of(old) != expected_sha256:
             raise stale(shown)
         status = os.fstat(before)
         # A file that can't be written (mode, read-only mount, running program) must not be
@@ -441,7 +434,7 @@ def _draft_name(name: str, file: int) -> str:
         fcntl.flock(file, fcntl.LOCK_EX)
     except OSError:
         return _temporary_name()
-    return f".ragmem-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
+    return f".ragmem-{sha256_of(os.fsencode(name))[:16]}"
 
 
 def _unlink(name: str, folder: int) -> None:

@@ -36,8 +36,7 @@ from ragmem.messages import ToolUse
 from ragmem.records import Applied, Turn
 from ragmem.store import Room
 from ragmem.tools.base import Decision, Proposal, ToolOutput, Toolset, answer_to
-from ragmem.tools.jobs import Jobs
-from ragmem.tools.shell import Commands
+from ragmem.tools.shell import Commands, Jobs
 from ragmem.tools.workspace import Workspace
 from tests.agent.conftest import Bench, PathParams, Touch, asked, calls, reads, touches, use
 from tests.fakes.patience import held_at, until
@@ -657,7 +656,7 @@ async def test_a_job_that_has_begun_is_known_however_soon_the_turn_is_stopped(
     assert call.success
     assert "Job 1: touch begun; sleep 600" in json.loads(call.result)["text"]
     assert [job.number for job in jobs.running] == [1]
-    await jobs.aclose()
+    await jobs.stop(*jobs.running)
 
 
 async def test_a_change_that_is_written_is_known_though_the_turn_is_stopped_just_then(

@@ -58,7 +58,7 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
         "ragmem.store.sqlite.SQLiteStore.search",
         "ragmem.store.sqlite.SQLiteStore.turns",
         "ragmem.store.sqlite.SQLiteStore.sessions",
-        "ragmem.store.sqlite.SQLiteStore.memories",
+        "ragmem.store.sqlite.SQLiteStore.profile",
         "ragmem.memory.recall.Recall.hits",
         "ragmem.memory.context.sections.Sections._recalled",
         "ragmem.index.index.CodeIndex.search",

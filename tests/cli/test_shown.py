@@ -106,7 +106,7 @@ def hits() -> tuple[Hit, FactHit]:
     hit = Hit(
         type="turn", turn=turn, score=1, session_id=turn.session_id, session_title="x", at=NOW
     )
-    return hit, FactHit(memory=memory, score=1, why="its words" + EVIL)
+    return hit, FactHit(memory=memory, score=1, why=("its words" + EVIL,))
 
 
 def test_finds_on_a_terminal() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 from msgspec.structs import replace
 
-from ragmem.index.rows import length_of, numbered, scope_row
+from ragmem.index.rows import scope_row
 from tests.index.cuts import function
 
 VALIDATE = replace(
@@ -88,13 +88,3 @@ def test_any_text_gives_words(path: str, name: str, docstring: str, text: str) -
     found = scope_row(path, "markdown", scope)
     assert found.length == len(found.about.split()) + len(found.body.split())
     assert found == scope_row(path, "markdown", scope)
-
-
-@given(st.integers(0, 1 << 40), st.integers(0, 10_000))
-def test_a_row_bears_its_length(sequence: int, length: int) -> None:
-    import numpy as np
-
-    here = numbered(sequence, length)
-    assert here < numbered(sequence + 1, 0)
-    read = float(length_of(np.array([here], np.int64))[0])
-    assert abs(read - length) <= max(0.5, 0.03 * length)

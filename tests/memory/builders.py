@@ -164,7 +164,7 @@ def turn_hit(turn: Turn, score: float = 1.0, **fields: Any) -> Hit:
         "similarity": 0.923,
         "session_id": SESSION_ID,
         "at": T0,
-        "why": "words and meaning",
+        "why": ("words and meaning",),
     }
     return Hit(**(defaults | fields))
 
@@ -196,7 +196,7 @@ def a_memory(number: int, content: str, **fields: Any) -> MemoryRecord:
 
 def fact_hit(memory: MemoryRecord, **fields: Any) -> FactHit:
     """A memory as it was found."""
-    return FactHit(**({"memory": memory, "score": 0.5, "similarity": 0.71, "why": "x"} | fields))
+    return FactHit(**({"memory": memory, "score": 0.5, "similarity": 0.71, "why": ("x",)} | fields))
 
 
 VALIDATE = '''\

@@ -44,7 +44,8 @@ from .working import Chat, a_memory, a_worker
 
 def since(turn: Turn) -> Turn:
     """The same a day later."""
-    return msgspec.structs.replace(turn, started_at=T0 + timedelta(days=1))
+    at = T0 + timedelta(days=1)
+    return msgspec.structs.replace(turn, turn_id=f"later-{turn.turn_id}", started_at=at)
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ async def test_all_files_of_a_long_session_are_known_beside_the_latest(chat: Cha
         await chat.told("Read them.", *reads, answer="It is read. " * 3_000)
     session_id = chat.session.session_id
     assert len(await chat.memory.accessed_files(session_id)) == 150
-    latest = await chat.memory.recently_accessed_files(session_id)
+    latest = await chat.memory.accessed_files(session_id, max_chars=5_000)
     assert {each.turn_index for each in latest} == {3}
 
 
@@ -170,7 +170,7 @@ async def test_files_of_a_session(chat: Chat) -> None:
     for number in range(5):
         await chat.told("one more", a_call(2 + number, arguments=f'{{"path": "{number}.py"}}'))
     await chat.told("again", a_call(7, arguments='{"path": "read.py"}'))
-    files = await chat.memory.recently_accessed_files(chat.session.session_id)
+    files = await chat.memory.accessed_files(chat.session.session_id, max_chars=5_000)
     assert [(f.path, f.access_type, f.turn_index) for f in files] == [
         ("read.py", "read", 7),
         *((f"{number}.py", "read", number + 2) for number in (4, 3, 2, 1, 0)),
@@ -191,7 +191,7 @@ async def test_files_looked_back_for(chat: Chat) -> None:
     ):
         calls = [a_call(length, arguments=f'{{"path": "{path}"}}')] if path else []
         await chat.told("x" * length, *calls)
-    files = await chat.memory.recently_accessed_files(chat.session.session_id)
+    files = await chat.memory.accessed_files(chat.session.session_id, max_chars=5_000)
     assert [f.path for f in files] == ["new.py", "reached.py"]
 
 

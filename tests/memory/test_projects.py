@@ -71,12 +71,15 @@ def test_known_ancestor_else_the_folder_itself(tmp_path: Path) -> None:
     assert locate(inner, [], now=NOW).project.path == str(inner)
 
 
-def test_home_is_never_a_project_of_its_folders(tmp_path: Path) -> None:
+def test_home_is_never_a_project_of_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A home folder under version control, or the root, claims nothing below it."""
     home = checkout(tmp_path / "home")
     work = home / "work"
     work.mkdir()
-    found = locate(work, [known(home), known("/", project_id="root")], now=NOW, home=home)
+    monkeypatch.setenv("HOME", str(home))
+    found = locate(work, [known(home), known("/", project_id="root")], now=NOW)
     assert found.project.path == str(work)
 
 

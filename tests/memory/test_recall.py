@@ -172,7 +172,7 @@ async def test_words_alone(past: Past) -> None:
     assert embedder.seen == []
     assert (hit.record_id, hit.similarity, hit.relevance) == (ids[0], None, "text match")
     assert (hit.session_id, hit.session_title) == (session.session_id, "Animals")
-    assert (hit.at, hit.why) == (START, "its words")
+    assert (hit.at, hit.why) == (START, ("its words",))
 
 
 async def test_the_floor_is_strict_and_words_pass_it_where_they_are_no_accident(past: Past) -> None:
@@ -264,7 +264,7 @@ async def test_meaning_without_a_shared_word(past: Past) -> None:
     await past.embed(Fixed(canine=(1.0, 0.0), dog=(0.9, 0.435)))
     got = await past.hits("canine", min_similarity=0.7)
     assert {hit.record_id for hit in got} == {wanted, above.summary.summary_id}
-    assert {hit.why for hit in got if hit.turn} == {"its meaning"}
+    assert {hit.why for hit in got if hit.turn} == {("its meaning",)}
 
 
 async def test_stop_words_are_no_match(past: Past) -> None:
@@ -302,7 +302,7 @@ async def test_a_time_and_nothing_else(past: Past) -> None:
         for floor in (None, 0.9):
             got = await past.hits(asked, max_results=9, min_similarity=floor)
             assert [hit.record_id for hit in got] == expected, asked
-            assert {hit.why for hit in got} == {"its time"}
+            assert {hit.why for hit in got} == {("its time",)}
             assert all(hit.is_close(0.9) for hit in got)
         few = await past.found(asked, max_results=2, scope=scope_of(first, "project"))
         assert few == expected[:2]
@@ -369,7 +369,7 @@ async def test_fillers_and_nothing_else(past: Past, asked: str) -> None:
         await past.embed(Fixed(how=(1.0, 0.0), near=(0.9, 0.435)))
         by_meaning = await past.hits(asked, min_similarity=0.5)
         assert {hit.record_id for hit in by_meaning} == {near, alike, newest}
-        assert not any("words" in hit.why for hit in by_meaning)
+        assert not any("its words" in hit.why for hit in by_meaning)
 
 
 # --- when something fails ------------------------------------------------------------

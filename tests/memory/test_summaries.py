@@ -456,7 +456,7 @@ async def test_after_three_tries_the_turn_itself_speaks(error: Step) -> None:
     assert llm.left == 0
     assert len(naps) == (0 if error == Says("not JSON") else 2)
     assert naps == sorted(naps)
-    assert summarizer.spent("s").failed_calls == 3
+    assert summarizer.usage.spent("s").failed_calls == 3
     assert summarizer.problem
     assert summarizer.uses_model("s") is not isinstance(error, ProviderUnavailable)
 

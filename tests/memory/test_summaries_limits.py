@@ -30,7 +30,7 @@ async def test_what_it_costs_is_counted() -> None:
     usage = UsageChunk(input_tokens=1_000, output_tokens=100)
     summarizer, _ = a_summarizer(Says("no", usage=usage), Says(GOOD, usage=usage), info=PRICED)
     await summarizer.summarize_turn(TURN)
-    spent = summarizer.spent("s")
+    spent = summarizer.usage.spent("s")
     assert spent == Spending(
         calls=2,
         failed_calls=1,
@@ -38,7 +38,7 @@ async def test_what_it_costs_is_counted() -> None:
         output_tokens=200,
         cost_usd=pytest.approx(0.0028),
     )
-    assert summarizer.spent("another") == Spending()
+    assert summarizer.usage.spent("another") == Spending()
     # How long it took is measured, too.
     assert summarizer.usage.metrics.timings["summaries.turn"].count == 1
 
@@ -48,7 +48,7 @@ async def test_tokens_that_nobody_reports_are_estimated() -> None:
     summarizer, llm = a_summarizer(Says(GOOD, usage=None), info=PRICED)
     await summarizer.summarize_turn(TURN)
     sent = sum(m.char_count for m in llm.requests[0].messages)
-    spent = summarizer.spent("s")
+    spent = summarizer.usage.spent("s")
     assert (spent.input_tokens, spent.output_tokens) == (-(-sent // 4), -(-len(GOOD) // 4))
     assert spent.cost_usd > 0
 
@@ -84,12 +84,12 @@ async def test_a_model_of_ones_own_costs_nothing() -> None:
     own, _ = a_summarizer(*[Says(GOOD)] * 3, config=config, info=ModelInfo(name="ollama/qwen3:8b"))
     for _ in range(3):
         assert not (await own.summarize_turn(TURN)).extractive
-    assert (own.spent("s").calls, own.spent("s").cost_usd) == (3, 0.0)
-    assert own.spent("s").unpriced_calls == 0
+    assert (own.usage.spent("s").calls, own.usage.spent("s").cost_usd) == (3, 0.0)
+    assert own.usage.spent("s").unpriced_calls == 0
     other, _ = a_summarizer(Says(GOOD), config=config, info=ModelInfo(name="openai/mine"))
     made = [await other.summarize_turn(TURN) for _ in range(2)]
     assert [m.extractive for m in made] == [False, True]
-    assert other.spent("s").unpriced_calls == 1
+    assert other.usage.spent("s").unpriced_calls == 1
 
 
 @pytest.mark.parametrize(("window", "asks"), [(1_200, False), (4_000, True), (None, True)])
@@ -127,7 +127,7 @@ async def test_a_model_that_fails_in_each_process(
     llm = ScriptedLLM([answer], repeat=True)
     for _ in range(4):
         last = await one_process(store, llm, config, tmp_path)
-    assert len(llm.requests) == last.spent(session_id).calls == 8
+    assert len(llm.requests) == last.usage.spent(session_id).calls == 8
     assert len(await store.summaries(session_id, level=1)) == 3
 
 
@@ -142,9 +142,9 @@ async def test_the_cost_is_that_of_all_processes(store: Store, tmp_path: Path) -
         llm = ScriptedLLM(script, info=PRICEY, repeat=True)
         last = await one_process(store, llm, config, tmp_path)
         asked += len(llm.requests)
-    spent = last.spent(session_id)
+    spent = last.usage.spent(session_id)
     assert 0.01 < spent.cost_usd <= 0.03
-    assert spent.calls + last.spent(another).calls == asked
+    assert spent.calls + last.usage.spent(another).calls == asked
 
 
 async def test_a_day_may_cost_so_much_over_all_sessions(store: Store, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ async def test_a_day_may_cost_so_much_over_all_sessions(store: Store, tmp_path: 
     llm = ScriptedLLM([Says(DIGEST.text, usage=USAGE)], info=PRICEY, repeat=True)
     for _ in range(3):
         last = await one_process(store, llm, config, tmp_path)
-    assert 0.01 < sum(last.spent(each).cost_usd for each in sessions) <= 0.03
+    assert 0.01 < sum(last.usage.spent(each).cost_usd for each in sessions) <= 0.03
     made = [s for each in sessions for s in await store.summaries(each, level=1)]
     assert len(made) == 10
     assert {s.extractive for s in made} == {True, False}

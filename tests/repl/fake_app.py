@@ -49,8 +49,8 @@ from ragmem.records import (
     Usage,
 )
 from ragmem.tools.base import Approver, Proposal
-from ragmem.tools.jobs import Jobs
 from ragmem.tools.sandbox import Mechanism, Sandbox
+from ragmem.tools.shell import Jobs
 from ragmem.tools.skills import SkillSet
 
 LONG_AGO = datetime(2024, 1, 2, 3, 4, tzinfo=UTC)

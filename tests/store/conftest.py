@@ -14,6 +14,7 @@ from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.neo4j import PATIENCE_S, empty_neo4j, in_thread, open_empty_neo4j_store
+from tests.fakes.tcp_proxy import TcpProxy
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -122,6 +123,14 @@ open_store = opens("sqlite", "neo4j")
 async def store(open_store: OpenStore) -> Store:
     """An empty store."""
     return await open_store()
+
+
+@pytest.fixture
+async def proxy(neo4j_server: Connection) -> AsyncIterator[TcpProxy]:
+    """Between a store and an empty database."""
+    await empty_neo4j(neo4j_server)
+    async with TcpProxy(neo4j_server.url) as proxy:
+        yield proxy
 
 
 def _is_brief(request: pytest.FixtureRequest) -> bool:

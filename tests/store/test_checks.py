@@ -141,5 +141,5 @@ async def test_damage_of_the_file_is_said_alone(tmp_path: Path, database: Path) 
 
 def test_every_finding_has_its_test() -> None:
     """No kind of damage is only believed to be found."""
-    promises = {what for what, _ in repair.PROMISES}
+    promises = set(repair.PROMISES)
     assert {what for what, _ in DAMAGE} == promises | {repair.WORDS}

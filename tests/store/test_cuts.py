@@ -23,7 +23,7 @@ from ragmem.store import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting
 from ragmem.store.spool.files import count_waiting
-from tests.fakes.neo4j import PATIENCE_S, empty_neo4j
+from tests.fakes.neo4j import PATIENCE_S
 from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.code_samples import code_seen
 from tests.store.conftest import mostly
@@ -58,14 +58,6 @@ CUTS: list[Cut] = [
     "before_run", "after_run", "before_commit", "in_commit", "after_commit", "in_answer",
     "half_close", "deadlock",
 ]  # fmt: skip
-
-
-@pytest.fixture
-async def proxy(neo4j_server: Connection) -> AsyncIterator[TcpProxy]:
-    """Between a store and an empty database."""
-    await empty_neo4j(neo4j_server)
-    async with TcpProxy(neo4j_server.url) as proxy:
-        yield proxy
 
 
 @pytest.fixture

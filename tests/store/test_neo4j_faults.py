@@ -33,14 +33,6 @@ SHORT_S = 3.0
 
 
 @pytest.fixture
-async def proxy(neo4j_server: Connection) -> AsyncIterator[TcpProxy]:
-    """Between a store and an empty database."""
-    await empty_neo4j(neo4j_server)
-    async with TcpProxy(neo4j_server.url) as proxy:
-        yield proxy
-
-
-@pytest.fixture
 async def store(neo4j_server: Connection, proxy: TcpProxy) -> AsyncIterator[Neo4jStore]:
     """A store that reaches its server through the proxy."""
     store = await Neo4jStore.open(through(neo4j_server, proxy), timeout_s=PATIENCE_S)

@@ -255,7 +255,7 @@ async def test_an_old_database_that_can_not_be_brought_up_to_date_is_not_read_as
 ) -> None:
     """The reason is told, and it opens as soon as there is none."""
     database = old_database(tmp_path / "home", version)
-    schema.mark_set_up(database)
+    schema.marker(database).touch()
     before = schema_of(database)
     locks = tmp_path / "home" / "locks"
     arm(f"sqlite.migrate:{action}")

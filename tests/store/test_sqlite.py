@@ -490,9 +490,9 @@ def test_who_looks_while_another_makes_it_sees_one_moment(tmp_path: Path) -> Non
 
     connection = Database(str(database), apsw.SQLITE_OPEN_READWRITE, access)
     connection.trace_v2(apsw.SQLITE_TRACE_STMT, between)
-    assert schema._version(connection, database) == 0
+    assert schema.version_of(connection, database) == 0
     makes.join(60)
     connection.trace_v2(0)
-    assert schema._version(connection, database) == schema.VERSION
+    assert schema.version_of(connection, database) == schema.VERSION
     connection.close()
     assert any("user_version" in each for each in statements)

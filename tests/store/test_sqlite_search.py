@@ -48,7 +48,7 @@ def test_the_version_of_terms_is_known() -> None:
 def test_a_documents_number_says_its_level_and_length(level: int) -> None:
     import numpy as np
 
-    from ragmem.store.sqlite.text_index import length_of
+    from ragmem.similarity import length_of
 
     for length in (0, 1, 17, 300, 60_000, 10**9):
         number = document_number(123_456, level, length)

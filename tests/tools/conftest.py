@@ -16,11 +16,10 @@ from ragmem.config import PermissionMode
 from ragmem.messages import ToolUse
 from ragmem.records import ToolCall, utc_now
 from ragmem.tools.base import Decision, Proposal, ToolOutcome
-from ragmem.tools.jobs import Jobs
 from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.sandbox import Sandbox
 from ragmem.tools.seen import SeenFiles
-from ragmem.tools.shell import Commands
+from ragmem.tools.shell import Commands, Jobs
 from ragmem.tools.workspace import Workspace
 
 LOOKING = {
@@ -141,7 +140,7 @@ def make_desk(tmp_path: Path) -> Callable[..., Desk]:
 async def jobs(tmp_path: Path) -> AsyncIterator[Jobs]:
     held = Jobs(tmp_path / "outputs")
     yield held
-    await held.aclose()
+    await held.stop(*held.running)
 
 
 @pytest.fixture
@@ -176,13 +175,13 @@ import asyncio, json, sys
 from pathlib import Path
 from ragmem.messages import ToolUse
 from ragmem.redact import protect_process
-from ragmem.tools import content, shell
+from ragmem.tools import content, guarded
 from ragmem.agent import standard_toolset
 from ragmem.tools.workspace import Workspace
 
 # To read and write all that may be takes seconds.
 content.MAX_TEXT_BYTES, content.MAX_SCAN_BYTES = 2_000_000, 24_000_000
-shell.MAX_OUTPUT_BYTES, shell.MAX_SPILLED_BYTES = 16_000_000, 12_000_000
+guarded.MAX_OUTPUT_BYTES, guarded.MAX_SPILLED_BYTES = 16_000_000, 12_000_000
 
 def most_mb():
     # Not ru_maxrss: that begins with what the parent held when it forked.

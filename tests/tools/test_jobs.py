@@ -6,7 +6,7 @@ import pytest
 
 from ragmem.redact import know, redact
 from ragmem.tools import subprocess_guard
-from ragmem.tools.jobs import MOST_RUNNING, Job, Jobs, wait_for
+from ragmem.tools.shell import MOST_RUNNING, Job, Jobs, wait_for
 from ragmem.tools.workspace import Workspace
 
 
@@ -38,7 +38,7 @@ async def test_a_server_goes_on_is_read_and_is_stopped(make_desk, jobs: Jobs) ->
 async def test_what_fails_at_once_is_told_with_the_beginning(
     make_desk, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragmem.tools.jobs._FIRST_LOOK_S", 20.0)
+    monkeypatch.setattr("ragmem.tools.shell._FIRST_LOOK_S", 20.0)
     begun = await make_desk(jobs=jobs).do(
         "run_command", command="echo no port >&2; exit 3", background=True
     )

@@ -17,6 +17,7 @@ from ragmem.own_tools import OWN_TOOLS
 from ragmem.records import ToolCall, Turn, utc_now
 from ragmem.tools.rewind import Preimages, Restored, Restorer
 from ragmem.tools.workspace import Workspace
+from tests.memory.builders import a_call
 from tests.tools.conftest import Desk, recorded
 
 
@@ -210,6 +211,24 @@ async def test_a_command_that_plan_mode_refused_does_not_count_as_run(
     story = Story(make_desk(mode="plan"))
     await story.turn(("run_command", {"command": "make all"}))
     assert rewind_to(story.turns, 0) == Rewind(turn_index=0)
+
+
+@pytest.mark.parametrize(
+    ("error", "count"),
+    [
+        ("sandbox.mode is `required`, and commands run only in it: not run.", 0),
+        ("There is no tool 'run_command'. Available tools: none.", 0),
+        ("Stopped by the user.\nrm: not allowed", 1),
+        ("Stopped by the user.\nmake: nothing was done", 1),
+    ],
+)
+def test_a_command_counts_as_run_unless_it_was_refused(
+    story: Story, error: str, count: int
+) -> None:
+    """What a stopped one printed is no refusal."""
+    result = json.dumps({"text": error})
+    story.add(a_call(tool_name="run_command", result=result, success=False, error=error))
+    assert rewind_to(story.turns, 0).command_count == count
 
 
 async def test_what_failed_was_refused_or_changes_no_file_leaves_nothing_to_be_taken_back(

@@ -19,7 +19,6 @@ from ragmem.config import Paths, SandboxConfig, load_config
 from ragmem.errors import ConfigError
 from ragmem.messages import ToolUse
 from ragmem.tools.base import Decision
-from ragmem.tools.jobs import Jobs
 from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.sandbox import (
     LEAST_ABI,
@@ -30,6 +29,7 @@ from ragmem.tools.sandbox import (
     landlock_version,
     profile,
 )
+from ragmem.tools.shell import Jobs
 from tests.tools.escapes import GUARD, REACHED, WAYS
 
 _REPOSITORY = Path(__file__).parents[2]

@@ -227,10 +227,10 @@ async def test_a_long_line_beside_a_progress_bar_takes_linear_time(shell):
 def test_the_outputs_that_are_kept_have_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ragmem.tools.shell import _make_room
+    from ragmem.tools.guarded import _make_room
 
-    monkeypatch.setattr("ragmem.tools.shell.MAX_SPILLED_BYTES", 100)
-    monkeypatch.setattr("ragmem.tools.shell.MAX_KEPT_BYTES", 300)
+    monkeypatch.setattr("ragmem.tools.guarded.MAX_SPILLED_BYTES", 100)
+    monkeypatch.setattr("ragmem.tools.guarded.MAX_KEPT_BYTES", 300)
     for name in "abcd":
         (tmp_path / f"command-{name}.txt").write_text(name * 100)
     (tmp_path / "other.txt").write_text("x" * 1000)

@@ -12,8 +12,7 @@ import ragmem.tools
 from ragmem.agent import standard_toolset
 from ragmem.messages import ToolUse
 from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS
-from ragmem.tools.arguments import in_own_words
-from ragmem.tools.base import AgentTool, Toolset
+from ragmem.tools.base import AgentTool, Toolset, in_own_words
 from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.planning import UpdateTasks
 from ragmem.tools.workspace import Workspace

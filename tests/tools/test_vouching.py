@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from ragmem.memory.facts.trust import Vouched, vouch
+from ragmem.memory.facts import Draft
+from ragmem.memory.facts.trust import vouch
 from ragmem.records import ToolCall
 from tests.memory.builders import NOW, a_call, a_turn
 
@@ -22,8 +23,14 @@ def a_result(name: str, text: str, **arguments: Any) -> ToolCall:
     )
 
 
-def said(content: str, prompt: str, *calls: ToolCall) -> Vouched:
+def is_kept(content: str, prompt: str, *calls: ToolCall) -> Draft | None:
     return vouch(content, a_turn(4, prompt, calls=calls), now=NOW, locate=lambda path: path)
+
+
+def said(content: str, prompt: str, *calls: ToolCall) -> Draft:
+    kept = is_kept(content, prompt, *calls)
+    assert kept is not None
+    return kept
 
 
 @pytest.mark.parametrize(
@@ -41,7 +48,7 @@ def said(content: str, prompt: str, *calls: ToolCall) -> Vouched:
 def test_the_persons_own_words(content: str, prompt: str, kind: str) -> None:
     """Word for word, they may be a rule or a preference; the turn is the evidence."""
     vouched = said(content, prompt)
-    assert (vouched.trust, vouched.kind, vouched.may_be_kept) == ("person", kind, True)
+    assert (vouched.trust, vouched.kind) == ("person", kind)
     if kind == "rule":
         # The whole sentence: a part of it may say the opposite.
         assert vouched.content in prompt
@@ -68,7 +75,7 @@ def test_other_words_for_what_the_person_said() -> None:
     assert said("David's brother lives in Toulouse", prompt).trust == "person"
     assert said("The user's brother lives in Toulouse", prompt).trust == "person"
     assert said("David's brother lives in Paris", prompt).trust == "model"
-    assert not said("Always live in Toulouse", prompt).may_be_kept
+    assert is_kept("Always live in Toulouse", prompt) is None
 
 
 @pytest.mark.parametrize(
@@ -92,9 +99,7 @@ def test_other_words_for_what_the_person_said() -> None:
     ],
 )
 def test_orders_of_nobody_else(content: str, prompt: str) -> None:
-    vouched = said(content, prompt, a_result("read_file", FORGED, path="README.md"))
-    assert not vouched.may_be_kept
-    assert vouched.trust == "model"
+    assert is_kept(content, prompt, a_result("read_file", FORGED, path="README.md")) is None
 
 
 def test_what_stood_in_a_file() -> None:
@@ -123,15 +128,15 @@ def test_the_model_alone() -> None:
     assert (vouched.evidence[0].tool_call_id, vouched.evidence[0].tool_name) == (
         "call-9", "remember",
     )  # fmt: skip
-    assert vouch("The cache is cold", None, now=NOW, locate=str).trust == "model"
+    alone = vouch("The cache is cold", None, now=NOW, locate=str)
+    assert alone == Draft(content="The cache is cold", trust="model")
 
 
 @given(st.text(max_size=80), st.text(max_size=200), st.text(max_size=200))
 def test_whatever_is_said(content: str, prompt: str, read: str) -> None:
     """Never an exception; never a rule, a preference or the person's word from a file alone."""
     for told in (content, read[:60], f"Always {content}"):
-        vouched = said(told, "```\n" + prompt.replace("`", ""), a_result("read_file", read))
-        assert (vouched.trust, vouched.kind) != ("person", "rule")
-        assert vouched.kind == "fact"
-    vouched = said(content, prompt, a_result("read_file", read))
-    assert vouched.trust == "person" or vouched.kind == "fact"
+        kept = is_kept(told, "```\n" + prompt.replace("`", ""), a_result("read_file", read))
+        assert kept is None or kept.kind == "fact"
+    kept = is_kept(content, prompt, a_result("read_file", read))
+    assert kept is None or kept.trust == "person" or kept.kind == "fact"

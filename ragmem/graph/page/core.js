@@ -75,6 +75,13 @@ function el(tag, attributes = {}, ...children) {
   return made;
 }
 
+const p = (classes, ...children) => el("p", { class: classes }, ...children);
+const small = (...children) => el("small", {}, ...children);
+
+function button(attributes, onclick, ...children) {
+  return el("button", { type: "button", ...attributes, onclick }, ...children);
+}
+
 function svg(tag, attributes, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -100,32 +107,17 @@ function glyph(kind) {
 
 // A button that opens a node.
 function opener(node, words = node.label) {
-  return el(
-    "button",
-    {
-      class: "link",
-      type: "button",
-      title: KINDS[node.kind][0],
-      "data-id": node.id,
-      onclick: () => go(state.view, node.id),
-    },
-    glyph(node.kind),
-    el("span", {}, words || "(empty)"),
-  );
+  const attributes = { class: "link", title: KINDS[node.kind][0], "data-id": node.id };
+  const text = el("span", {}, words || "(empty)");
+  return button(attributes, () => go(state.view, node.id), glyph(node.kind), text);
 }
 
-function count(number, name, names = `${name}s`) {
-  return `${number.toLocaleString("en")} ${number === 1 ? name : names}`;
-}
+const digits = (number) => number.toLocaleString("en");
+const count = (number, name, names = `${name}s`) => `${digits(number)} ${number === 1 ? name : names}`;
 
-const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
-const MINUTE = new Intl.DateTimeFormat("en-GB", {
-  day: "numeric",
-  month: "short",
-  year: "numeric",
-  hour: "2-digit",
-  minute: "2-digit",
-});
+const DATE = { day: "numeric", month: "short", year: "numeric" };
+const DAY = new Intl.DateTimeFormat("en-GB", DATE);
+const MINUTE = new Intl.DateTimeFormat("en-GB", { ...DATE, hour: "2-digit", minute: "2-digit" });
 const moment = (at) => (at ? MINUTE.format(new Date(at)) : "");
 const dayOf = (time) => {
   const at = new Date(time);
@@ -136,13 +128,13 @@ const dayOf = (time) => {
 function rows(list, make, step = 100) {
   const holder = el("div", { class: "rows" });
   let shown = 0;
-  const more = el("button", { type: "button", class: "more", onclick: show });
+  const more = button({ class: "more" }, show);
   function show() {
     more.remove();
     for (const each of list.slice(shown, shown + step)) holder.append(make(each));
     shown += step;
     if (shown < list.length) {
-      more.textContent = `Show more (${(list.length - shown).toLocaleString("en")} left)`;
+      more.textContent = `Show more (${digits(list.length - shown)} left)`;
       holder.append(more);
     }
   }
@@ -173,22 +165,8 @@ function haystack(node) {
   if (text === undefined) {
     const f = node.facts;
     const calls = (f.calls || []).map((call) => `${call.tool} ${call.arguments}`);
-    const parts = [
-      node.label,
-      node.id,
-      f.asked,
-      f.answered,
-      f.content,
-      f.text,
-      f.summary,
-      f.path,
-      f.signature,
-      f.docstring,
-      ...(f.tags || []),
-      ...(f.subjects || []),
-      ...(f.topics || []),
-      ...calls,
-    ];
+    const texts = [f.asked, f.answered, f.content, f.text, f.summary, f.path, f.signature, f.docstring];
+    const parts = [node.label, node.id, texts, f.tags, f.subjects, f.topics, calls].flat();
     haystacks.set(node.id, (text = parts.filter(Boolean).join("\n").toLocaleLowerCase()));
   }
   return text;

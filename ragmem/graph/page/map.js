@@ -181,17 +181,18 @@ function settle() {
     .force("y", layout.forceY(0).strength(0.042 * tall))
     .alphaDecay(many ? 0.12 : 0.025)
     .stop();
-  let ended = performance.now() + FIRST_MS;
-  do map.simulation.tick();
-  while (performance.now() < ended && map.simulation.alpha() > 0.02);
+  function tick(ms) {
+    const ended = performance.now() + ms;
+    do map.simulation.tick();
+    while (performance.now() < ended && map.simulation.alpha() > 0.02);
+  }
+  tick(FIRST_MS);
   fit();
   // The remaining steps, a few in each frame; with reduced motion only the result is shown.
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches || many;
   const whole = performance.now() + (many ? 1500 : 6000);
   function step() {
-    ended = performance.now() + 12;
-    do map.simulation.tick();
-    while (performance.now() < ended && map.simulation.alpha() > 0.02);
+    tick(12);
     const done = map.simulation.alpha() <= 0.02 || performance.now() > whole;
     if (!map.moved && (done || !still)) fit();
     else if (done || !still) render();
@@ -203,10 +204,10 @@ function settle() {
 
 function fit() {
   if (!map.items.length) return render();
-  const xs = map.items.map((item) => item.x).sort((a, b) => a - b);
-  const ys = map.items.map((item) => item.y).sort((a, b) => a - b);
   const cut = Math.floor(map.items.length / 200);
-  const [left, right, top, bottom] = [xs[cut], xs[xs.length - 1 - cut], ys[cut], ys[ys.length - 1 - cut]];
+  const extent = (places) => [places.sort((a, b) => a - b)[cut], places.at(-1 - cut)];
+  const [left, right] = extent(map.items.map((item) => item.x));
+  const [top, bottom] = extent(map.items.map((item) => item.y));
   const { clientWidth: width, clientHeight: height } = map.canvas;
   // There are buttons above, and a line of text below.
   const [above, below, beside] = [56, 40, 30];
@@ -261,19 +262,24 @@ function standingOut() {
   return new Set([...state.found].map((id) => map.placeOf.get(id)).filter(Boolean));
 }
 
+// Empty a canvas of a size in CSS pixels; return its context.
+function cleared(canvas, width, height) {
+  const sharp = Math.min(2, devicePixelRatio || 1);
+  const size = [Math.round(width * sharp), Math.round(height * sharp)];
+  if (canvas.width !== size[0] || canvas.height !== size[1]) [canvas.width, canvas.height] = size;
+  const c = canvas.getContext("2d");
+  c.setTransform(sharp, 0, 0, sharp, 0, 0);
+  c.clearRect(0, 0, width, height);
+  return c;
+}
+
 // Redraw everything onto the back canvas, with a margin, and show it.
 function render() {
   clearTimeout(map.rest);
   const { clientWidth: width, clientHeight: height } = map.canvas;
   if (!width) return;
-  const sharp = Math.min(2, devicePixelRatio || 1);
   const [mx, my] = [width * MARGIN, height * MARGIN];
-  const back = (map.back ||= document.createElement("canvas"));
-  const size = [Math.round((width + 2 * mx) * sharp), Math.round((height + 2 * my) * sharp)];
-  if (back.width !== size[0] || back.height !== size[1]) [back.width, back.height] = size;
-  const c = back.getContext("2d");
-  c.setTransform(sharp, 0, 0, sharp, 0, 0);
-  c.clearRect(0, 0, width + 2 * mx, height + 2 * my);
+  const c = cleared((map.back ||= document.createElement("canvas")), width + 2 * mx, height + 2 * my);
   c.translate(mx, my);
   const out = standingOut();
   const seen = map.items.filter((item) => {
@@ -383,16 +389,10 @@ const short = (words, most) => (words.length > most ? `${words.slice(0, most - 1
 
 // Show the last drawing at its current position.
 function paint() {
-  const canvas = map.canvas;
-  const { clientWidth: width, clientHeight: height } = canvas;
-  const sharp = Math.min(2, devicePixelRatio || 1);
-  const size = [Math.round(width * sharp), Math.round(height * sharp)];
-  if (canvas.width !== size[0] || canvas.height !== size[1]) [canvas.width, canvas.height] = size;
-  const c = canvas.getContext("2d");
+  const { clientWidth: width, clientHeight: height } = map.canvas;
+  const c = cleared(map.canvas, width, height);
   const { x, y, k, mx, my } = map.drawn;
   const grown = map.k / k;
-  c.setTransform(sharp, 0, 0, sharp, 0, 0);
-  c.clearRect(0, 0, width, height);
   c.drawImage(
     map.back,
     map.x - (x + mx) * grown,
@@ -435,12 +435,6 @@ function pan(dx, dy) {
   map.x += dx;
   map.y += dy;
   moved();
-}
-
-function centre(item) {
-  map.k = Math.max(map.k, 1);
-  map.x = map.canvas.clientWidth / 2 - item.x * map.k;
-  map.y = map.canvas.clientHeight / 2 - item.y * map.k;
 }
 
 // The item at a point of the canvas; a fingertip hits a wider area than the mouse.
@@ -511,8 +505,7 @@ function hover(where, event) {
 // A node opens its details; a cluster is expanded.
 function choose(item) {
   if (nodes.has(item.id)) return go("map", item.id);
-  if (map.opened.delete(item.id)) return refreshMap();
-  map.opened.add(item.id);
+  if (!map.opened.delete(item.id)) map.opened.add(item.id);
   refreshMap();
 }
 
@@ -568,17 +561,16 @@ function drawMap(view) {
       el("option", { value, selected: value === state.group ? "" : null }, name),
     ),
   );
-  const button = (words, name, does) =>
-    el("button", { type: "button", title: name, "aria-label": name, onclick: does }, words);
+  const tool = (words, name, does) => button({ title: name, "aria-label": name }, does, words);
   view.append(
     map.canvas,
     el(
       "div",
       { class: "tools" },
       el("label", {}, "Show ", group),
-      button("+", "Zoom in (+)", () => zoom(1.5)),
-      button("−", "Zoom out (−)", () => zoom(1 / 1.5)),
-      button("⤢", "Fit the whole map (0)", () => {
+      tool("+", "Zoom in (+)", () => zoom(1.5)),
+      tool("−", "Zoom out (−)", () => zoom(1 / 1.5)),
+      tool("⤢", "Fit the whole map (0)", () => {
         map.moved = false;
         fit();
       }),
@@ -603,17 +595,19 @@ function drawMap(view) {
 
 function showChosen() {
   const id = state.selected;
-  if (id && nodes.has(id)) {
-    const cluster = clusterOf(nodes.get(id));
-    if (cluster && cluster[0] !== id && !map.opened.has(cluster[0]) && map.placeOf.get(id)) {
-      map.opened.add(cluster[0]);
-      refreshMap();
-    }
-    const item = map.placeOf.get(id);
-    if (item) {
-      const [x, y] = [item.x * map.k + map.x, item.y * map.k + map.y];
-      const inside = x > 30 && y > 30 && x < map.canvas.clientWidth - 30 && y < map.canvas.clientHeight - 30;
-      if (!inside) centre(item);
+  const cluster = nodes.has(id) && clusterOf(nodes.get(id));
+  if (cluster && cluster[0] !== id && !map.opened.has(cluster[0]) && map.placeOf.get(id)) {
+    map.opened.add(cluster[0]);
+    refreshMap();
+  }
+  const item = map.placeOf.get(id);
+  const { clientWidth: width, clientHeight: height } = map.canvas;
+  if (item) {
+    const [x, y] = [item.x * map.k + map.x, item.y * map.k + map.y];
+    if (x <= 30 || y <= 30 || x >= width - 30 || y >= height - 30) {
+      map.k = Math.max(map.k, 1);
+      map.x = width / 2 - item.x * map.k;
+      map.y = height / 2 - item.y * map.k;
     }
   }
   render();

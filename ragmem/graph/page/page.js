@@ -66,34 +66,21 @@ function drawPanel() {
     code: "stories",
     memory: "memories",
   };
+  const closes = { class: "close", "aria-label": "Close (Esc)", title: "Close (Esc)" };
   panel.append(
-    el(
-      "p",
-      { class: "kind" },
+    p(
+      "kind",
       glyph(node.kind),
       KINDS[node.kind][0].replace("Memories", "Memory").replace("Summaries", "Summary").replace(/s$/, ""),
-      el(
-        "button",
-        {
-          type: "button",
-          class: "close",
-          "aria-label": "Close (Esc)",
-          title: "Close (Esc)",
-          onclick: () => go(state.view),
-        },
-        "×",
-      ),
+      button(closes, () => go(state.view), "×"),
     ),
     el("h2", {}, node.label || "(empty)"),
-    el("p", { class: "about" }, moment(node.at), ...panelBadges(node)),
-    el(
-      "p",
-      { class: "about" },
+    p("about", moment(node.at), ...BADGES[node.kind](f)),
+    p(
+      "about",
       ...["map", views[node.kind]]
         .filter((view) => view !== state.view && !(view === "requests" && !f.request))
-        .map((view) =>
-          el("button", { type: "button", onclick: () => go(view, node.id) }, `See in ${VIEWS[view][0]}`),
-        ),
+        .map((view) => button({}, () => go(view, node.id), `See in ${VIEWS[view][0]}`)),
     ),
     ...panelWords(node),
     ...panelLinks(node),
@@ -101,42 +88,29 @@ function drawPanel() {
   panel.scrollTop = 0;
 }
 
-function panelBadges(node) {
-  const f = node.facts;
-  switch (node.kind) {
-    case "turn":
-      return [
-        badge(f.status === "completed" ? "" : f.status, "bad"),
-        badge(f.model),
-        badge(
-          f["tokens in"]
-            ? `${f["tokens in"].toLocaleString("en")} tokens in, ${(f["tokens out"] || 0).toLocaleString("en")} out`
-            : "",
-        ),
-        badge(f.cost ? `$${f.cost.toFixed(4)}` : ""),
-      ];
-    case "session":
-      return [
-        badge(count(f.turns, "turn")),
-        badge(f.folder),
-        badge(f.status === "archived" ? "archived" : ""),
-        ...f.tags.map((tag) => badge(tag, "subject")),
-      ];
-    case "memory":
-      return [
-        badge(f.kind),
-        badge(f.trust),
-        badge(f.pinned ? "pinned" : "", "changed"),
-        badge(f.superseded ? "superseded" : "", "bad"),
-      ];
-    case "code":
-      return [badge(f.kind), badge(f.path), badge(`lines ${f.lines}`)];
-    case "summary":
-      return [badge(`level ${f.level}`), badge(count(f.turns, "turn"))];
-    default:
-      return [];
-  }
-}
+const BADGES = {
+  turn: (f) => [
+    badge(f.status === "completed" ? "" : f.status, "bad"),
+    badge(f.model),
+    badge(f["tokens in"] ? `${digits(f["tokens in"])} tokens in, ${digits(f["tokens out"] || 0)} out` : ""),
+    badge(f.cost ? `$${f.cost.toFixed(4)}` : ""),
+  ],
+  session: (f) => [
+    badge(count(f.turns, "turn")),
+    badge(f.folder),
+    badge(f.status === "archived" ? "archived" : ""),
+    ...f.tags.map((tag) => badge(tag, "subject")),
+  ],
+  memory: (f) => [
+    badge(f.kind),
+    badge(f.trust),
+    badge(f.pinned ? "pinned" : "", "changed"),
+    badge(f.superseded ? "superseded" : "", "bad"),
+  ],
+  code: (f) => [badge(f.kind), badge(f.path), badge(`lines ${f.lines}`)],
+  summary: (f) => [badge(`level ${f.level}`), badge(count(f.turns, "turn"))],
+  file: () => [],
+};
 
 function panelWords(node) {
   const f = node.facts;
@@ -157,21 +131,12 @@ function panelWords(node) {
 }
 
 function callDetails(call) {
-  return branch(
-    "call",
-    [
-      el("span", { class: call.failed ? "failed" : "well" }, call.failed ? "✗ " : "● "),
-      el("b", {}, call.tool),
-      " ",
-      short(call.arguments, 120),
-    ],
-    () =>
-      [
-        words(call.arguments, "words code"),
-        call.error ? words(call.error, "words code failed") : null,
-        words(call.result, "words code"),
-      ].filter(Boolean),
-  );
+  const sign = el("span", { class: call.failed ? "failed" : "well" }, call.failed ? "✗ " : "● ");
+  return branch("call", [sign, el("b", {}, call.tool), " ", short(call.arguments, 120)], () => [
+    words(call.arguments, "words code"),
+    words(call.error, "words code failed"),
+    words(call.result, "words code"),
+  ]);
 }
 
 function panelLinks(node) {
@@ -194,16 +159,12 @@ function panelLinks(node) {
       "forked from ←": "Forks",
     };
     const list = ids.map((id) => nodes.get(id)).sort((a, b) => a.time - b.time);
+    const name = names[kind] || kind[0].toUpperCase() + kind.slice(1);
     return el(
       "section",
       { class: "links" },
-      el(
-        "h3",
-        {},
-        names[kind] || kind[0].toUpperCase() + kind.slice(1),
-        el("small", {}, ` ${list.length.toLocaleString("en")}`),
-      ),
-      rows(list, (each) => el("p", { class: "line" }, opener(each)), 25),
+      el("h3", {}, name, small(` ${digits(list.length)}`)),
+      rows(list, (each) => p("line", opener(each)), 25),
     );
   });
 }
@@ -221,92 +182,47 @@ function drawFound() {
     .map((id) => nodes.get(id))
     .sort((a, b) => b.time - a.time)
     .slice(0, 40);
-  for (const hit of hits)
-    list.append(el("p", { class: "line" }, opener(hit), el("small", {}, moment(hit.at))));
-  if (!hits.length) list.append(el("p", { class: "nothing" }, "No matches."));
+  list.append(...hits.map(turnLine));
+  if (!hits.length) list.append(p("nothing", "No matches."));
 }
 
 let typing = 0;
 
 function typed() {
   clearTimeout(typing);
-  typing = setTimeout(() => {
-    refilter();
-  }, 120);
+  typing = setTimeout(refilter, 120);
 }
 
 function drawFilters() {
   const counts = {};
   for (const node of data.nodes) counts[node.kind] = (counts[node.kind] || 0) + 1;
-  const kinds = Object.entries(KINDS).map(([kind, [name]]) =>
-    el(
-      "button",
-      {
-        type: "button",
-        class: "chip",
-        "data-kind": kind,
-        "aria-pressed": "true",
-        title: `Show or hide: ${name}`,
-        onclick: (event) => {
-          state.kinds.has(kind) ? state.kinds.delete(kind) : state.kinds.add(kind);
-          event.currentTarget.setAttribute("aria-pressed", String(state.kinds.has(kind)));
-          refilter();
-        },
-      },
-      glyph(kind),
-      name,
-      el("small", {}, (counts[kind] || 0).toLocaleString("en")),
-    ),
-  );
+  const kinds = Object.entries(KINDS).map(([kind, [name]]) => {
+    const toggle = (event) => {
+      state.kinds.has(kind) ? state.kinds.delete(kind) : state.kinds.add(kind);
+      event.currentTarget.setAttribute("aria-pressed", String(state.kinds.has(kind)));
+      refilter();
+    };
+    const title = `Show or hide: ${name}`;
+    const attributes = { class: "chip", "data-kind": kind, "aria-pressed": "true", title };
+    return button(attributes, toggle, glyph(kind), name, small(digits(counts[kind] || 0)));
+  });
+  const onchange = (set) => (event) => {
+    set(event.target.value);
+    refilter();
+  };
   const date = (name, set) =>
-    el("input", {
-      type: "date",
-      "aria-label": name,
-      title: name,
-      onchange: (event) => {
-        set(event.target.value);
-        refilter();
-      },
-    });
-  by("filters").append(
-    ...kinds,
-    el(
-      "label",
-      {},
-      "from ",
-      date("From this day", (value) => (state.from = value ? new Date(`${value}T00:00`).getTime() : 0)),
-    ),
-    el(
-      "label",
-      {},
-      "to ",
-      date(
-        "To this day",
-        (value) => (state.to = value ? new Date(`${value}T00:00`).getTime() + 864e5 : Infinity),
-      ),
-    ),
-    el(
-      "label",
-      {},
-      "memories by ",
-      el(
-        "select",
-        {
-          id: "trust",
-          onchange: (event) => {
-            state.trust = event.target.value;
-            refilter();
-          },
-        },
-        ...[
-          ["", "anyone"],
-          ["person", "you"],
-          ["model", "the model"],
-          ["tool", "files and tools"],
-        ].map(([value, name]) => el("option", { value }, name)),
-      ),
-    ),
+    el("input", { type: "date", "aria-label": name, title: name, onchange: onchange(set) });
+  const midnight = (day) => new Date(`${day}T00:00`).getTime();
+  const since = date("From this day", (day) => (state.from = day ? midnight(day) : 0));
+  const until = date("To this day", (day) => (state.to = day ? midnight(day) + 864e5 : Infinity));
+  const people = { "": "anyone", person: "you", model: "the model", tool: "files and tools" };
+  const trust = el(
+    "select",
+    { id: "trust", onchange: onchange((value) => (state.trust = value)) },
+    ...Object.entries(people).map(([value, name]) => el("option", { value }, name)),
   );
+  const labels = { "from ": since, "to ": until, "memories by ": trust };
+  by("filters").append(...kinds, ...Object.entries(labels).map((each) => el("label", {}, ...each)));
 }
 
 function refilter() {
@@ -362,13 +278,7 @@ function begin() {
     `${hasNodes ? `${count(data.nodes.length, "node")}, ${count(data.edges.length, "line")}, ` : ""}${data.store}, made ${moment(data.made_at)}`;
   for (const [view, [name]] of Object.entries(VIEWS)) {
     if (!hasNodes && view !== "numbers") continue;
-    by("tabs").append(
-      el(
-        "button",
-        { type: "button", role: "tab", "data-view": view, onclick: () => go(view, state.selected) },
-        name,
-      ),
-    );
+    by("tabs").append(button({ role: "tab", "data-view": view }, () => go(view, state.selected), name));
   }
   if (hasNodes) drawFilters();
   else {

@@ -7,6 +7,8 @@ import re
 from bisect import bisect_right
 from typing import NamedTuple
 
+import msgspec
+
 from ragmem.index import Cut
 from ragmem.index.cut.parser import (
     COMMON,
@@ -102,17 +104,11 @@ def comment_text(text: str) -> str:
         return ""
     lines = []
     for line in text[:_LONGEST_COMMENT].split("\n"):
-        bare = _CLOSE.sub("", line)
-        bare = bare[_matched(bare) :].rstrip()
+        bare = _MARKS.sub("", _CLOSE.sub("", line)).rstrip()
         if (bare and _RULER.match(bare)) or _TOOL_DIRECTIVE.match(bare):
             continue
         lines.append(bare)
     return plain_text(_XML.sub("", "\n".join(lines)))
-
-
-def _matched(line: str) -> int:
-    found = _MARKS.match(line)
-    return found.end() if found else 0
 
 
 def plain_text(text: str) -> str:
@@ -164,6 +160,8 @@ _ATTRIBUTE = re.compile(r"(?:@(?!interface\b)[\w.]+(?:\([^()]*\))?|#?\[[^\[\]]*\
 _BRACKETS = re.compile(r"(?<=[(\[]) | (?=[)\]])")
 _LAST_COMMA = re.compile(r",(?=[)\]])")
 _ENDS = " \t{:=;,"
+_MODIFIED = {"function", "class", "interface", "type", "exported", "constant", "outer"}
+"""The roles of definitions before which the grammar leaves words such as `public`."""
 
 
 def signature_of(source: SourceText, definition: Definition, comment: str) -> str:
@@ -171,15 +169,7 @@ def signature_of(source: SourceText, definition: Definition, comment: str) -> st
     start = definition.header
     end = definition.body if definition.body > start else definition.end
     text = source.between(start, min(end, start + 4 * LONGEST_SIGNATURE))
-    if definition.role in (
-        "function",
-        "class",
-        "interface",
-        "type",
-        "exported",
-        "constant",
-        "outer",
-    ):
+    if definition.role in _MODIFIED:
         text = _modifiers(source, definition) + text
     while (attribute := _ATTRIBUTE.match(text)) and attribute.end():
         text = text[attribute.end() :]
@@ -303,22 +293,23 @@ _KINDS: dict[str, ScopeKind] = {
     "exported": "constant",
     "constant": "constant",
 }
+_CONTAINERS = {
+    "class": "class", "interface": "class", "impl": "class", "module": "top",
+    "function": "function", "inline": "function",
+}  # fmt: skip
 
 
-class _OpenDefinition:
+class _OpenDefinition(msgspec.Struct):
     """A definition that may contain the ones that follow."""
 
-    __slots__ = ("definition", "last_row", "path", "piece", "within")
-
-    def __init__(self, definition: Definition, piece: Piece | None, path: str, within: str) -> None:
-        self.definition = definition
-        self.piece = piece
-        self.path = path
-        """The prefix of the qualified names of definitions in it."""
-        self.within = within
-        """The kind of container that it is: `top`, `class`, `suite`, `function` or `leaf`."""
-        self.last_row = definition.first
-        """The last row of the scopes in it so far."""
+    definition: Definition
+    piece: Piece | None
+    path: str
+    """The prefix of the qualified names of definitions in it."""
+    within: str
+    """The kind of container that it is: `top`, `class`, `suite`, `function` or `leaf`."""
+    last_row: int
+    """The last row of the scopes in it so far."""
 
 
 class _Cutter:
@@ -356,9 +347,8 @@ class _Cutter:
             return
         if one.role == "namespace":
             within = outer.within if outer else "top"
-            self._open.append(
-                _OpenDefinition(one, outer.piece if outer else None, _joined(path, name), within)
-            )
+            piece = outer.piece if outer else None
+            self._open.append(_OpenDefinition(one, piece, _joined(path, name), within, one.first))
             return
         said = above(
             self.source,
@@ -387,7 +377,7 @@ class _Cutter:
         self._last_row = max(self._last_row, piece.last)
         for each in self._open:
             each.last_row = max(each.last_row, piece.last)
-        self._open.append(_OpenDefinition(one, piece, path, _within(one)))
+        self._open.append(_OpenDefinition(one, piece, path, _within(one), one.first))
 
     def _is_worth(
         self, one: Definition, outer: _OpenDefinition | None, is_documented: bool
@@ -436,8 +426,9 @@ def code_pieces(source: SourceText, language: str, found: ParsedFile) -> list[Pi
     """Return the scopes of a parsed file; every line that isn't blank is in at least one."""
     if language == "python":
         for one in found.definitions:
-            if one.role == "constant" and _CAMEL.match(one.name) and _is_alias(source, one):
-                one.role = "type"
+            if one.role == "constant" and _CAMEL.match(one.name):
+                text = source.between(one.start, min(one.end, one.start + 200))
+                one.role = "type" if _ALIASED.match(text) else "constant"
     cutter = _Cutter(source, language, found)
     for one in found.definitions:
         cutter.take(one)
@@ -451,10 +442,6 @@ def code_pieces(source: SourceText, language: str, found: ParsedFile) -> list[Pi
         if first.docstring and first.name:  # with a docstring it is more than imports
             first.name = first.qualified = ""
     return cutter.pieces + blocks
-
-
-def _is_alias(source: SourceText, one: Definition) -> bool:
-    return _ALIASED.match(source.between(one.start, min(one.end, one.start + 200))) is not None
 
 
 def _kind_of(one: Definition, language: str) -> ScopeKind | None:
@@ -473,13 +460,9 @@ def _scope_kind(one: Definition, outer: _OpenDefinition | None, owner: str) -> S
 
 
 def _within(one: Definition) -> str:
-    if one.role in ("class", "interface", "impl"):
-        return "class"
-    if one.role == "module":
-        return "top"
     if one.role == "tested":
         return "suite" if one.tester in _SUITES else "function"
-    return "function" if one.role in ("function", "inline") else "leaf"
+    return _CONTAINERS.get(one.role, "leaf")
 
 
 def _names_of(one: Definition, language: str) -> tuple[str, str]:

@@ -406,17 +406,14 @@ def _is_hopeless(root: "tree_sitter.Node") -> bool:
 def _parsed_file(
     source: SourceText, matches: "list[tuple[int, dict[str, list[tree_sitter.Node]]]]"
 ) -> ParsedFile:
-    between = source.between
     defined: dict[int, Definition] = {}
     calls: dict[int, str] = {}
     found = ParsedFile([], [], [], [], {})
     for _, nodes in matches:
         if "call" in nodes:
             node = nodes["call"][0]
-            start = node.start_byte
-            if "made" in nodes and _text(source, nodes["made"][0]) != "new":
-                continue
-            calls[start] = between(start, node.end_byte)
+            if "made" not in nodes or _text(source, nodes["made"][0]) == "new":
+                calls[node.start_byte] = _text(source, node)
         elif "name" in nodes:
             _define(source, nodes, defined)
         elif "above" in nodes:
@@ -474,11 +471,10 @@ def _set_aside(
             node = nodes[kind][0]
             found.aside.append((node.start_point[0], _last_row(node)))
     if "module" in nodes:
-        node = nodes["module"][0]
-        found.imports.append((f"required {by}" if by else "module", _text(source, node)))
+        kind = f"required {by}" if by else "module"
+        found.imports.append((kind, _text(source, nodes["module"][0])))
     elif "import" in nodes:
-        node = nodes["import"][0]
-        found.imports.append(("import", _text(source, node)))
+        found.imports.append(("import", _text(source, nodes["import"][0])))
 
 
 def _text(source: SourceText, node: "tree_sitter.Node") -> str:
@@ -524,11 +520,8 @@ def _module_names(language: str, kind: str, text: str) -> Iterator[str]:
         words = text.removeprefix("import").strip(" \t\n;").split()
         yield "".join(words[1:] if words[:1] == ["static"] else words)
     elif language in ("c", "cpp"):
-        yield _beside(text.strip('" \t\n'))
-
-
-def _beside(path: str) -> str:
-    return path if path.startswith((".", "/")) else f"./{path}"
+        path = text.strip('" \t\n')
+        yield path if path.startswith((".", "/")) else f"./{path}"
 
 
 def _python(text: str) -> Iterator[str]:

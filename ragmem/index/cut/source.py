@@ -226,11 +226,11 @@ def section_pieces(source: SourceText, language: str) -> list[Piece]:
     start = _front_matter(source) if language == "markdown" else 0
     pieces = []
     if start and (rows := trimmed(source, 0, start)):
-        pieces.append(_section(source, "block", *rows))
+        pieces.append(_piece(source, "block", *rows))
     headings = _higher_headings(_FINDERS[language](source, start))
     edge = headings[0].row if headings else len(source.lines)
     if rows := trimmed(source, start, edge):
-        pieces.append(_section(source, "text", *rows))
+        pieces.append(_piece(source, "text", *rows))
     path: list[_Heading] = []
     for place, heading in enumerate(headings):
         behind = headings[place + 1].row if place + 1 < len(headings) else len(source.lines)
@@ -240,7 +240,7 @@ def section_pieces(source: SourceText, language: str) -> list[Piece]:
         while path and path[-1].level >= heading.level:
             path.pop()
         path.append(heading)
-        piece = _section(source, "section", *rows)
+        piece = _piece(source, "section", *rows)
         piece.name = heading.name
         piece.qualified = ".".join(one.name for one in path if one.name)
         if not any(char.isalnum() for char in piece.signature):
@@ -249,12 +249,12 @@ def section_pieces(source: SourceText, language: str) -> list[Piece]:
     return pieces
 
 
-def _section(source: SourceText, kind: str, start: int, end: int) -> Piece:
-    piece = Piece("section" if kind == "section" else "block", start, end - 1)
-    if kind == "text":
-        piece.kind = "text"
-    piece.signature = first_words(source, start, end)
-    piece.calls = mentions(source, start, end)
+def _piece(
+    source: SourceText, kind: ScopeKind, start: int, end: int, *, is_prose: bool = True
+) -> Piece:
+    piece = Piece(kind, start, end - 1, signature=first_words(source, start, end))
+    if is_prose:
+        piece.calls = mentions(source, start, end)
     return piece
 
 
@@ -277,10 +277,8 @@ def _front_matter(source: SourceText) -> int:
     lines = source.lines
     if not lines or lines[0].rstrip() not in ("---", "+++"):
         return 0
-    for row in range(1, min(len(lines), 300)):
-        if lines[row].rstrip() == lines[0].rstrip():
-            return row + 1
-    return 0
+    ends = [line.rstrip() for line in lines[1:300]]
+    return ends.index(lines[0].rstrip()) + 2 if lines[0].rstrip() in ends else 0
 
 
 def _markdown(source: SourceText, start: int) -> list[_Heading]:
@@ -300,16 +298,12 @@ def _markdown(source: SourceText, start: int) -> list[_Heading]:
         elif (under := _SETEXT.match(line)) and row > start:
             # Only a single line counts: a longer paragraph above a rule is no heading here.
             above = lines[row - 1]
-            if not _NO_PARAGRAPH.match(above) and (
-                row - 1 == start or source.is_blank(row - 2) or _ends_heading(headings, row - 2)
-            ):
+            before = [heading.row for heading in headings[-1:]]
+            is_first = row - 1 == start or source.is_blank(row - 2)
+            if not _NO_PARAGRAPH.match(above) and (is_first or before in ([row - 2], [row - 3])):
                 level = 1 if under[1][0] == "=" else 2
                 headings.append(_Heading(row - 1, level, _plain(above)))
     return headings
-
-
-def _ends_heading(headings: list[_Heading], row: int) -> bool:
-    return bool(headings) and headings[-1].row in (row, row - 1)
 
 
 def _rst(source: SourceText, start: int) -> list[_Heading]:
@@ -346,11 +340,7 @@ def text_pieces(source: SourceText, language: str) -> list[Piece]:
     """Cut a file by its lines, into at most 40 pieces."""
     count = len(source.lines)
     size = max(_WINDOW, -(-count * 3 // (2 * _MOST_WINDOWS)))
-    pieces = []
-    for start, end in windows(source, 0, count, size):
-        piece = Piece("text", start, end - 1)
-        piece.signature = first_words(source, start, end)
-        if language in _PROSE:
-            piece.calls = mentions(source, start, end)
-        pieces.append(piece)
-    return pieces
+    return [
+        _piece(source, "text", start, end, is_prose=language in _PROSE)
+        for start, end in windows(source, 0, count, size)
+    ]

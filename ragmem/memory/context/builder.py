@@ -16,9 +16,9 @@ from ragmem.memory.context.sections import (
     ContextItem,
     ContextSection,
     Entries,
-    Part,
     Sections,
     pinned_part,
+    section,
     turn_item,
 )
 from ragmem.memory.projects import read_branch
@@ -135,8 +135,6 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
     def applied(self, material: Material) -> Material:
         """Apply the limits to material other than its window, which `of` has limited already."""
-        if self == NO_COUNTS:
-            return material
         return msgspec.structs.replace(
             material,
             turns=tuple(self.of(material.turns)),
@@ -235,16 +233,16 @@ class ContextBuilder:
         pinned, left_out = pinned_part(material.pinned, budget=self._pinned_chars, now=request.now)
         place, prompt = request.place, request.prompt
         instructions = self._instructions_part(place)
-        skills = Part(name="Skills", text=place.skills if self._native else "")
+        skills = section("Skills", place.skills if self._native else "")
         candidates = (self._system_part(place), skills, instructions, pinned)
         rules_parts = [part for part in candidates if part.text]
-        taken = window.char_count + sum(len(part.text) for part in rules_parts if part.budget)
+        taken = window.char_count + sum(part.chars for part in rules_parts if part.budget)
         block_parts = self._fitting_parts(request, material, pinned, room=self.max_chars - taken)
         texts = [part.text.strip("\n") for part in block_parts]
         block = self._block(texts, request, material.code.files_so_far)
         rules = clean("\n\n".join(part.text for part in rules_parts))
         mentioned = self._mentioned(request, used=len(rules) + window.char_count + len(block))
-        shown = [part.section for part in rules_parts]
+        shown = [*rules_parts]
         if window.turns:
             shown.append(
                 ContextSection(
@@ -255,11 +253,11 @@ class ContextBuilder:
                     dropped=material.older_count,
                 )
             )
-        shown += [part.section for part in block_parts]
+        shown += block_parts
         if mentioned.items:
-            chars = len(mentioned.text) - len(prompt)
-            shown.append(msgspec.structs.replace(mentioned.section, chars=chars))
-        shown.append(ContextSection(name="Prompt", chars=len(prompt), budget=0))
+            chars = mentioned.chars - len(prompt)
+            shown.append(msgspec.structs.replace(mentioned, chars=chars))
+        shown.append(ContextSection(name="Prompt", chars=len(prompt)))
         clipped = _CLIPPED.format(instructions) if instructions.dropped else ""
         turns = window.turns if self._native else material.turns
         return Context(
@@ -275,7 +273,7 @@ class ContextBuilder:
 
     # --- the system message ---------------------------------------------------------
 
-    def _system_part(self, place: Place) -> Part:
+    def _system_part(self, place: Place) -> ContextSection:
         branch = read_branch(place.project)
         text = prompt_text("system" if self._native else "system_small").format(
             cwd=quoted(str(place.cwd)),
@@ -285,17 +283,17 @@ class ContextBuilder:
         )
         tools = (("system_memory", place.memory_tools), ("system_code", place.code_tool))
         tool_texts = [prompt_text(name) for name, is_there in tools if self._native and is_there]
-        return Part(name="System", text="\n\n".join([text, *tool_texts]))
+        return section("System", "\n\n".join([text, *tool_texts]))
 
-    def _instructions_part(self, place: Place) -> Part:
+    def _instructions_part(self, place: Place) -> ContextSection:
         budget = self.chars(self._config.context.instructions_percent)
         rules = place.instructions.text
         tag = f"instructions-{mark_for(rules)}"
         heading, end = f"The project's instructions:\n\n<{tag}>\n", f"\n</{tag}>"
         room = max(0, budget - len(heading) - len(end))
-        return Part(
-            name="Instructions",
-            text=heading + clip_middle(rules, room) + end if rules and room else "",
+        return section(
+            "Instructions",
+            heading + clip_middle(rules, room) + end if rules and room else "",
             budget=budget,
             items=tuple(
                 ContextItem(label=str(file), chars=len(rules), why="found in the project")
@@ -324,10 +322,10 @@ class ContextBuilder:
         return (framed([*texts, *notes], tag) if texts else "\n\n".join(notes)) + "\n\n"
 
     def _fitting_parts(
-        self, request: ContextRequest, material: Material, pinned: Part, *, room: int
-    ) -> list[Part]:
+        self, request: ContextRequest, material: Material, pinned: ContextSection, *, room: int
+    ) -> list[ContextSection]:
         """Return the recalled sections, scaled down in a few steps until they fit into `room`."""
-        squeeze, parts = 1.0, list[Part]()
+        squeeze, parts = 1.0, list[ContextSection]()
         for _ in range(_SQUEEZES + 1):
             of = partial(self.chars, squeeze=squeeze)
             made = Sections(
@@ -340,12 +338,12 @@ class ContextBuilder:
             )
             code = self._code_part(request, material, of)
             parts = [part for part in made.parts(pinned, code) if part.text]
-            if not parts or sum(len(part.text) for part in parts) <= room:
+            if not parts or sum(part.chars for part in parts) <= room:
                 break
-            squeeze *= max(0, room) / sum(max(part.budget, len(part.text)) for part in parts)
+            squeeze *= max(0, room) / sum(max(part.budget, part.chars) for part in parts)
         return parts
 
-    def _code_part(self, request: ContextRequest, material: Material, of: Chars) -> Part:
+    def _code_part(self, request: ContextRequest, material: Material, of: Chars) -> ContextSection:
         passages = material.code.passages if request.strategy != "recent" else ()
         mentions = request.mentions if passages else ()
         clipped = [clip_result(c, max(400, self.max_chars // 2 // len(mentions))) for c in mentions]
@@ -360,7 +358,7 @@ class ContextBuilder:
 
     # --- the conversation -----------------------------------------------------------
 
-    def _mentioned(self, request: ContextRequest, used: int) -> Part:
+    def _mentioned(self, request: ContextRequest, used: int) -> ContextSection:
         prompt, calls = request.prompt, request.mentions
         left = self.max_chars - used - len(prompt)
         if self._native:
@@ -370,9 +368,9 @@ class ContextBuilder:
         else:
             budget = max(_LEAST_MENTIONED, min(left, self.chars(_PASSAGES_PERCENT)))
             text = with_passages(prompt, calls, request.tag, max_chars=budget)
-        return Part(
-            name="Mentioned Files",
-            text=text,
+        return section(
+            "Mentioned Files",
+            text,
             budget=budget,
             items=tuple(
                 ContextItem(label=c.arguments, chars=len(c.result), why="named in the prompt")
@@ -433,7 +431,7 @@ def code_part(
     budget: int,
     show: Callable[[str], str],
     brief: bool = False,
-) -> Part:
+) -> ContextSection:
     """Return the best passages, without lines shown already; long ones clipped in the middle."""
     shown = Entries(budget, CODE_HEADING)
     shown_lines: dict[str, set[int]] = {}

@@ -234,7 +234,6 @@ class Collector:
         self._metrics = metrics
         self._last: dict[str, Material] = {}
         self._last_pinned: dict[str, tuple[MemoryRecord, ...]] = {}
-        self._has_facts = False
         self._why_away = ""
         """Why the last query to the store failed; empty if it did not."""
         self._missing: tuple[str, ...] = ()
@@ -366,7 +365,6 @@ class Collector:
         return await self._open_store()
 
     def _is_unrelated(self, found: Found | None) -> bool:
-        """Whether the prompt is unrelated to anything stored."""
         if found is None or found.nearest is None or self._fitted is None:
             return False
         text, is_far = found.question.text, found.nearest < _NEAR_NOTHING * self._fitted
@@ -508,7 +506,6 @@ class Collector:
     # --- code ---------------------------------------------------------------------
 
     async def _code(self, request: ContextInput) -> ProjectCode:
-        """Search the project's code for the prompt."""
         if request.find_code is None or request.strategy == "recent":
             return ProjectCode()
         try:
@@ -525,16 +522,17 @@ class Collector:
         self, request: ContextInput
     ) -> tuple[Profile, list[MemoryRecord], list[FactHit]]:
         """Return profile, preferences and facts for the strategy; also read the pinned memories."""
-        facts, with_person = self._facts, request.strategy != "relevant"
+        facts = self._facts
         if facts is None:
             return Profile(), [], []
+        if request.strategy == "relevant":
+            return Profile(), [], await self._memories(facts, request)
         profile, found = await asyncio.gather(
-            self._result_or_none(facts.profile()) if with_person else _nothing(),
-            self._memories(facts, request),
+            self._result_or_none(facts.profile()), self._memories(facts, request)
         )
-        liked = None
-        if self._has_facts and with_person:
-            liked = await self._result_or_none(facts.preferences(request.session.project_id))
+        liked, project_id = None, request.session.project_id
+        if project_id in self._last_pinned:
+            liked = await self._result_or_none(facts.preferences(project_id))
         return profile or Profile(), liked or [], found
 
     async def _memories(self, facts: "Facts", request: ContextInput) -> list[FactHit]:
@@ -543,24 +541,15 @@ class Collector:
         Those last read stay there, so that no rule is missing while the store is unavailable.
         """
         project_id = request.session.project_id
-        if not self._has_facts:
-            # If there are no memories at all, don't even load what a search needs.
-            any_at_all = partial(facts.recent, project_id=project_id, limit=1)
-            found_any = await self._read(any_at_all, project_id)
-            self._has_facts = bool(found_any)
-            if found_any == []:
-                self._last_pinned[project_id] = ()
-        if not self._has_facts:
-            return []
-        # One after the other, since the second uses what the first has read.
+        # One after the other, since the others use what the first has read.
         pinned = await self._read(partial(facts.pinned, project_id), project_id)
-        if pinned is not None:
-            self._last_pinned[project_id] = tuple(pinned)
-        if (
-            request.strategy == "recent"
-            or pinned is None
-            or names_nothing(request.question, request.now)
-        ):
+        if pinned is None:
+            return []
+        self._last_pinned[project_id] = tuple(pinned)
+        if request.strategy == "recent" or names_nothing(request.question, request.now):
+            return []
+        if not await self._result_or_none(facts.current(project_id)):
+            # There are no memories: don't even load what a search needs.
             return []
         patience_s = self._config.embeddings.timeout_s
         found = await self._result_or_none(
@@ -649,7 +638,3 @@ def _outdated(hit: Hit, tops: Iterable[Path]) -> tuple[tuple[str, ...], dict[str
                 if changed[access.path]:
                     calls[call.tool_call_id] = access.path
     return tuple(path for path, is_so in changed.items() if is_so), calls
-
-
-async def _nothing() -> None:
-    return None

@@ -23,7 +23,7 @@ from ragmem.memory.turns import (
     result_text,
 )
 from ragmem.records import MemoryRecord, Summary, ToolCall, Turn
-from ragmem.text import ago, clip_middle, fair_share, one_line, set_in
+from ragmem.text import ago, clip_middle, fair_share, one_line, relevance, set_in
 
 if TYPE_CHECKING:
     from ragmem.memory.context.collect import ContextRequest, Material
@@ -90,33 +90,20 @@ class ContextSection(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     chars: int
-    budget: int
-    items: tuple[ContextItem, ...] = ()
-    dropped: int = 0
-    """Items that did not fit into the budget."""
-
-
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A section with its text; if that is empty, the request has no such section."""
-
-    name: str
-    text: str
     budget: int = 0
     items: tuple[ContextItem, ...] = ()
     dropped: int = 0
-
-    @property
-    def section(self) -> ContextSection:
-        return ContextSection(
-            name=self.name,
-            chars=len(self.text),
-            budget=self.budget,
-            items=self.items,
-            dropped=self.dropped,
-        )
+    """Items that did not fit into the budget."""
+    text: str = ""
+    """Empty for sections that are left out, and for those that are messages."""
 
 
-NO_PART = Part(name="", text="")
+def section(name: str, text: str, **fields: Any) -> ContextSection:
+    """Create a section with a text; if that is empty, the request has no such section."""
+    return ContextSection(name=name, text=text, chars=len(text), **fields)
+
+
+NO_SECTION = section("", "")
 
 
 class Entries:
@@ -149,23 +136,21 @@ class Entries:
             **item,
         )
 
-    def part(self, name: str, text: str = "", *, of: int) -> Part:
+    def part(self, name: str, text: str = "", *, of: int) -> ContextSection:
         """Return the section of `of` items, as lines or as `text`; it is empty if none fits."""
-        return Part(
-            name=name,
-            text=(text or "\n".join([self._heading, *self.texts])) if self.texts else "",
+        return section(
+            name,
+            (text or "\n".join([self._heading, *self.texts])) if self.texts else "",
             budget=self._budget,
             items=tuple(self.items),
             dropped=of - len(self.texts),
         )
 
 
-def turn_item(turn: Turn, chars: int | None = None) -> ContextItem:
-    """Return the item of a turn in the window, with its number of characters there."""
+def turn_item(turn: Turn, chars: int) -> ContextItem:
+    """Return the item of a turn of the conversation, with its characters in the request."""
     label = f"Turn {turn.turn_index}: {one_line(turn.asked, 60)}"
-    return ContextItem(
-        label=label, chars=turn.char_count if chars is None else chars, why="among the latest turns"
-    )
+    return ContextItem(label=label, chars=chars, why="among the latest turns")
 
 
 class Sections:
@@ -193,13 +178,13 @@ class Sections:
         self._shown = turns if request.strategy != "relevant" else ()
         """The turns of the conversation that the request includes anyway."""
 
-    def parts(self, pinned: Part, code: Part) -> list[Part]:
+    def parts(self, pinned: ContextSection, code: ContextSection) -> list[ContextSection]:
         """Return the sections in order, including the project's `code`.
 
         `pinned` is elsewhere in the request, and is not repeated.
         """
         strategy, changed = self._request.strategy, self._request.changed
-        last = Part(name="Changed Files", text=changed if self._native else "")
+        last = section("Changed Files", changed if self._native else "")
         if self._material.at_hand:
             return [self._history(), code, last]
         profile, liked, thread = self._profile(), self._preferences(), self._thread()
@@ -216,7 +201,7 @@ class Sections:
 
     # --- the conversation ---------------------------------------------------------
 
-    def _history(self) -> Part:
+    def _history(self) -> ContextSection:
         """Return the conversation as this process remembers it, when the store is unavailable."""
         from ragmem.memory.context.history import build_history_context, digests_of, messages_of
 
@@ -230,9 +215,9 @@ class Sections:
             max_chars=max(0, budget - len(heading)),
         )
         text = heading + text if material.turns else ""
-        return Part(name="Conversation History", text=text, budget=budget)
+        return section("Conversation History", text, budget=budget)
 
-    def _recent(self, told: Set[str]) -> list[Part]:
+    def _recent(self, told: Set[str]) -> list[ContextSection]:
         """Return the latest turns as text, for a model without tool calls, and earlier prompts.
 
         `told` has the ids of turns that are shown elsewhere.
@@ -245,16 +230,16 @@ class Sections:
         budget = self._of(recent.turns_percent, small=30)
         text, count = recent_text(turns, limit=recent.turns, max_chars=budget)
         shown = turns[len(turns) - count :]
-        part = Part(
-            name="Recent Conversation (Raw)",
-            text=text,
+        part = section(
+            "Recent Conversation (Raw)",
+            text,
             budget=budget,
-            items=tuple(turn_item(turn) for turn in shown),
+            items=tuple(turn_item(turn, turn.char_count) for turn in shown),
             dropped=shown[0].turn_index - 1 if shown else 0,
         )
         return [part, self._last_query(queries)]
 
-    def _queries(self, budget: int, told: Set[str]) -> Part:
+    def _queries(self, budget: int, told: Set[str]) -> ContextSection:
         """Return the prompts of the turns just before the window."""
         entries = Entries(budget, "## Last User Queries")
         older = [turn for turn in self._material.older if turn.turn_id not in told]
@@ -267,33 +252,31 @@ class Sections:
         count = self._material.older_count - len(self._material.older) + len(older)
         return entries.part("Last User Queries", of=count)
 
-    def _last_query(self, budget: int) -> Part:
+    def _last_query(self, budget: int) -> ContextSection:
         """Repeat the last prompt in a sentence: without it a small model confuses who asked."""
         before, after, turns = 'You were asked before: "', '"', self._material.turns
         room = budget - len(before) - len(after)
         asked = one_line(turns[-1].asked, room) if turns and room > 0 else ""
-        return Part(
-            name="Last User Queries",
-            text=f"{before}{asked}{after}" if asked else "",
+        return section(
+            "Last User Queries",
+            f"{before}{asked}{after}" if asked else "",
             budget=budget,
             items=(ContextItem(label=asked[:80], chars=len(asked), why="asked last"),),
         )
 
-    def _thread(self) -> Part:
-        """Return the summary of the session so far."""
+    def _thread(self) -> ContextSection:
         heading, budget = "[Thread Summary]\n", self._of(self._share.thread_summary_percent)
         room = max(0, budget - len(heading))
         text = clip_middle(_labelled(self._material.thread_summary), room)
-        return Part(name="Thread Summary", text=heading + text if text else "", budget=budget)
+        return section("Thread Summary", heading + text if text else "", budget=budget)
 
-    def _files(self) -> Part:
-        """Return the files that tools accessed recently."""
+    def _files(self) -> ContextSection:
         accesses, show = self._material.accesses, self._request.place.show_path
         budget = self._of(self._share.recently_accessed_files_percent)
         text, dropped = format_accessed_files(accesses, max_chars=budget, show=show)
-        return Part(
-            name="Recently Accessed Files",
-            text=text,
+        return section(
+            "Recently Accessed Files",
+            text,
             budget=budget,
             items=tuple(
                 ContextItem(
@@ -308,7 +291,7 @@ class Sections:
 
     # --- other sessions -------------------------------------------------------------
 
-    def _last_time(self, elsewhere: Iterable[Part]) -> Part:
+    def _last_time(self, elsewhere: Iterable[ContextSection]) -> ContextSection:
         """Return the recaps of the newest sessions, without what the parts `elsewhere` show."""
         recaps, shown = self._material.last_time, _ids(elsewhere)
         entries = Entries(self._of(self._share.last_time_percent, small=10), "## Last Time")
@@ -345,7 +328,7 @@ class Sections:
         words = _words(memory.content)
         return memory.is_current(self._now) and not (words.strip() and words in self._said)
 
-    def _profile(self) -> Part:
+    def _profile(self) -> ContextSection:
         """Return what the user said about themselves, as pairs on one line; whole pairs only."""
         values, heading = self._material.profile.values, "[User Profile]\n"
         entries = Entries(self._of(self._share.user_profile_percent, small=5), heading)
@@ -354,7 +337,7 @@ class Sections:
             entries.add(pair, pair[:80], joint=2 if entries.texts else 0, why="in the profile")
         return entries.part("User Profile", heading + "; ".join(entries.texts), of=len(values))
 
-    def _preferences(self) -> Part:
+    def _preferences(self) -> ContextSection:
         """Return the user's preferences, a line each, without those that a rule states verbatim.
 
         Those that don't fit may still be recalled as facts.
@@ -370,7 +353,7 @@ class Sections:
             entries.add_memory(line, memory, why="a preference of the user")
         return entries.part("Preferences", of=len(self._material.preferences))
 
-    def _facts(self, turns: Part, told: Iterable[ContextItem]) -> Part:
+    def _facts(self, turns: ContextSection, told: Iterable[ContextItem]) -> ContextSection:
         """Return the best facts that are current and not shown elsewhere, a line each.
 
         Left out are facts that a recalled turn, from which they were learned and which still holds,
@@ -403,24 +386,27 @@ class Sections:
                 line_of(hit, self._now),
                 hit.memory,
                 score=hit.score,
-                why=hit.why,
+                why=", ".join(hit.why),
                 similarity=hit.similarity,
             )
         return entries.part("Remembered Facts", of=len(chosen))
 
     # --- turns and summaries ----------------------------------------------------------
 
-    def _recalled(self) -> list[Part]:
+    def _recalled(self) -> list[ContextSection]:
         """Return the hits, then the level-1 summaries that nothing else shown includes."""
         shown = frozenset(turn.turn_id for turn in self._shown)
         if self._request.strategy != "hybrid":
-            return [*self._relevant(choose(self._material.hits, shown, most=self._most)), NO_PART]
+            return [
+                *self._relevant(choose(self._material.hits, shown, most=self._most)),
+                NO_SECTION,
+            ]
         listed = shown.union(item.record_id for item in self._level1(shown).items)
         relevant = list(self._relevant(choose(self._material.hits, listed, most=self._most)))
         # A turn replaces its summary.
         return [*relevant, self._level1(shown | _ids(relevant))]
 
-    def _relevant(self, hits: Sequence[Hit]) -> Iterator[Part]:
+    def _relevant(self, hits: Sequence[Hit]) -> Iterator[ContextSection]:
         """Yield the sections of turns and of summaries, within one budget."""
         every, budget = hits, self._of(self._share.relevant_percent)
         room = budget - _heading_chars(hits)
@@ -441,7 +427,7 @@ class Sections:
                     entry,
                     _label(hit),
                     score=hit.score,
-                    why=hit.why,
+                    why=", ".join(hit.why),
                     record_id=hit.record_id,
                     source=self._where(hit),
                     at=hit.at,
@@ -526,7 +512,7 @@ class Sections:
         label = f"Result of {one_line(call.tool_name, 60)} {one_line(call.arguments, 60)}{then}: "
         return label + passage(_compact(result_text(call)), question, max(0, room - len(label)))
 
-    def _level1(self, shown: Collection[str]) -> Part:
+    def _level1(self, shown: Collection[str]) -> ContextSection:
         """Return level-1 summaries that no higher one covers, nor turns shown; newest first."""
         heading = "## Recent Level 1 Summaries (Not Yet Summarized to Level 2)\n"
         entries = Entries(self._of(self._share.summaries_percent), heading)
@@ -551,7 +537,7 @@ class Sections:
         )
 
 
-def _ids(parts: Iterable[Part]) -> frozenset[str]:
+def _ids(parts: Iterable[ContextSection]) -> frozenset[str]:
     return frozenset(item.record_id for part in parts for item in part.items)
 
 
@@ -559,7 +545,9 @@ def _heading_chars(hits: Iterable[Hit]) -> int:
     return sum(len(RELEVANT[kind][1]) + 1 for kind in {hit.type for hit in hits})
 
 
-def pinned_part(pinned: Iterable[MemoryRecord], *, budget: int, now: datetime) -> tuple[Part, str]:
+def pinned_part(
+    pinned: Iterable[MemoryRecord], *, budget: int, now: datetime
+) -> tuple[ContextSection, str]:
     """Return the user's rules and pinned memories, oldest first, and a notice if some don't fit.
 
     Only what the user said goes into the system message. The text depends on nothing but the
@@ -602,7 +590,7 @@ def _fact_line(hit: FactHit, now: datetime) -> str:
         dated(memory, now),
         ago(memory.created_at, now),
         told_by(memory),
-        f"Relevance: {hit.relevance}",
+        f"Relevance: {relevance(hit.similarity)}",
     ]
     return f"- [{', '.join(filter(None, about))}] {_with_since(hit)}"
 

@@ -15,7 +15,7 @@ from ragmem.ids import new_id
 from ragmem.memory.facts.words import is_greeting, is_instruction, plain
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, MemoryScope, MemorySource, Trust
 from ragmem.redact import redact
-from ragmem.text import Regex, clean, one_line, relevance
+from ragmem.text import Regex, clean, one_line
 
 Action = Literal["added", "updated", "known", "refused"]
 """The outcome of a draft: stored as new, stored in place of others, already known, or rejected."""
@@ -70,15 +70,10 @@ class FactHit(msgspec.Struct, frozen=True, kw_only=True):
     """The sort key; comparable within one search only."""
     similarity: float | None = None
     """The raw cosine similarity; None if it was found by its words or subjects alone."""
-    why: str = ""
-    """How it was found, as text: "its words", "its meaning", "its subject" …"""
+    why: tuple[str, ...] = ()
+    """What it was found by, for display: "its words", "its meaning", "its subject" …"""
     since: str = ""
     """A later statement on the same matter, which may contradict it."""
-
-    @property
-    def relevance(self) -> str:
-        """The similarity as displayed."""
-        return relevance(self.similarity)
 
     def is_close(self, _: float | None) -> bool:
         """Return True: a search for memories leaves out those that are not close."""
@@ -120,7 +115,6 @@ _SUBJECT_CHARS = 60
 _QUOTE_CHARS = 500
 _PERSONAL: frozenset[MemoryKind] = frozenset(["rule", "preference"])
 """The kinds that only the user's own words can establish."""
-_USER_WIDE: frozenset[MemoryKind] = frozenset(["preference"])
 _SELF = Regex(
     "me|i|myself|self|the user|user|the person|person|profile|moi|l'utilisateur|utilisateur|"
     "benutzer|ich|usuario|yo|utente|io"
@@ -263,9 +257,9 @@ def is_of_project(draft: Draft) -> bool:
     """
     if draft.scope is not None:
         return draft.scope == "project"
-    if draft.kind in _USER_WIDE:
-        return False
-    return draft.kind != "fact" or not is_about_person(draft.content, draft.subjects)
+    if draft.kind == "fact":
+        return not is_about_person(draft.content, draft.subjects)
+    return draft.kind != "preference"
 
 
 def is_about_person(content: str, subjects: Sequence[str] = ()) -> bool:

@@ -395,7 +395,6 @@ def _note(memory: MemoryRecord) -> str:
 
 
 def _episode_drafts(turn: Turn) -> Sequence[Draft]:
-    """Return the episodes (decisions, preferences, deadlines …) of a turn as drafts."""
     now = turn.timestamp.astimezone()
     return [
         Draft(

@@ -64,36 +64,6 @@ _PATIENCE_S = 3.0
 _PAUSE_S = 0.03
 
 
-class FactLock:
-    """A lock across processes, backed by a lease in the store."""
-
-    def __init__(self, owner_id: str) -> None:
-        self._owner_id = owner_id
-        self._own = asyncio.Lock()
-
-    @asynccontextmanager
-    async def alone(self, store: Store) -> AsyncIterator[None]:
-        """Hold the lock, so that no other task or process compares or writes memories meanwhile.
-
-        After a few seconds without it, continue anyway: a duplicate costs less than a lost memory,
-        and the next similar memory replaces both.
-        """
-        deadline = time.monotonic() + _PATIENCE_S
-        async with self._own, AsyncExitStack() as stack:
-            while True:
-                lease = leased(store, [LEASE], self._owner_id, seconds=_LEASE_S)
-                try:
-                    mine = await stack.enter_async_context(lease)
-                except StoreUnavailable:
-                    # While the store is unavailable, writes wait in the spool.
-                    break
-                if mine or time.monotonic() > deadline:
-                    break
-                await stack.aclose()
-                await asyncio.sleep(_PAUSE_S)
-            yield
-
-
 _log = logging.getLogger("ragmem")
 
 _KNOWN_LIMIT = 12
@@ -173,27 +143,19 @@ class FactCache:
             found = await store.get(MemoryRecord, list(ids))
             if await store.memories_revision() != before + 1:
                 return
+            now = self._clock()
             for project_id, held in standing.items():
-                await self._put_in_place(store, project_id, held, ids, found)
-
-    async def _put_in_place(
-        self,
-        store: Store,
-        project_id: str | None,
-        held: CachedFacts,
-        ids: set[str],
-        found: Sequence[MemoryRecord],
-    ) -> None:
-        if project_id and any(m.project_id not in (None, project_id) for m in found):
-            # Another project: this one may have been joined to it. Read again when needed.
-            return
-        now = self._clock()
-        known = [memory for memory in held.memories if memory.memory_id not in ids]
-        known += [m for m in found if m.is_current(now) and m.project_id in (None, project_id)]
-        known.sort(key=lambda memory: (memory.created_at, memory.memory_id), reverse=True)
-        renewed = await self._index(store, held, known, held.revision + 1, time.monotonic())
-        if self._cached.get(project_id) is held:
-            self._cached[project_id] = renewed
+                own = [m for m in found if m.project_id in (None, project_id)]
+                if project_id and len(own) < len(found):
+                    # Another project: this one may have been joined to it. Read again when needed.
+                    continue
+                known = [memory for memory in held.memories if memory.memory_id not in ids]
+                known += [memory for memory in own if memory.is_current(now)]
+                known.sort(key=lambda memory: (memory.created_at, memory.memory_id), reverse=True)
+                read_at = time.monotonic()
+                renewed = await self._index(store, held, known, held.revision + 1, read_at)
+                if self._cached.get(project_id) is held:
+                    self._cached[project_id] = renewed
 
     def mark_stale(self) -> None:
         """Mark the cache as old, so that the next use checks the store's revision."""
@@ -277,7 +239,8 @@ class Facts:
         self._config = config
         self._metrics = metrics or Metrics()
         self._clock = clock
-        self._lock = FactLock(owner_id)
+        self._owner_id = owner_id
+        self._lock = asyncio.Lock()
         self._vectors = ComparableVectors(embedder, self._metrics)
         self._cache = FactCache(self._vectors.model_id, clock)
         self._on_written = on_written
@@ -303,8 +266,9 @@ class Facts:
         told = [checked(draft, project_id) for draft in drafts]
         store = await self._open_store()
         fresh = [candidate(draft, project_id, now) for draft, problem in told if not problem]
-        vectors = await self._rows(store, [memory.content for memory, _ in fresh])
-        async with self._lock.alone(store):
+        texts = [memory.content for memory, _ in fresh]
+        vectors = await self._vectors.rows(store, texts, patience_s=_EMBEDDING_S)
+        async with self._alone(store):
             settlement = Settlement(duplicate=self._thresholds.duplicate, now=now)
             if fresh:
                 # Without the store they are spooled uncompared; a later similar one replaces them.
@@ -331,14 +295,30 @@ class Facts:
                 self._on_written(remembered)
         return out
 
-    async def _rows(self, store: Store, texts: Sequence[str]) -> list[bytes]:
-        return await self._vectors.rows(store, texts, patience_s=_EMBEDDING_S)
+    @asynccontextmanager
+    async def _alone(self, store: Store) -> AsyncIterator[None]:
+        """Let no other task or process compare or write memories meanwhile.
+
+        After a few seconds without the lease, continue anyway: a duplicate costs less than a lost
+        memory, and the next similar memory replaces both.
+        """
+        deadline = time.monotonic() + _PATIENCE_S
+        async with self._lock, AsyncExitStack() as stack:
+            # While the store is unavailable, writes wait in the spool.
+            with suppress(StoreUnavailable):
+                while True:
+                    lease = leased(store, [LEASE], self._owner_id, seconds=_LEASE_S)
+                    if await stack.enter_async_context(lease) or time.monotonic() > deadline:
+                        break
+                    await stack.aclose()
+                    await asyncio.sleep(_PAUSE_S)
+            yield
 
     async def _put(self, store: Store, memory: MemoryRecord, *gone: str) -> None:
         """Write a memory with its vector; it supersedes those with the ids `gone`."""
         put = redacted(PutMemory(memory=memory, supersedes=gone))
-        vectors = self._vectors.writes([memory], await self._rows(store, [memory.content]))
-        await self._cache.write(store, [put, *vectors])
+        rows = await self._vectors.rows(store, [memory.content], patience_s=_EMBEDDING_S)
+        await self._cache.write(store, [put, *self._vectors.writes([memory], rows)])
 
     async def supersede(
         self, new: MemoryRecord, old: MemoryRecord, *, says_the_same: bool = False
@@ -351,7 +331,7 @@ class Facts:
         from ragmem.memory.facts.trust import carried_over, in_other_words, may_supersede
 
         store = await self._open_store()
-        async with self._lock.alone(store):
+        async with self._alone(store):
             found = await store.get(MemoryRecord, [new.memory_id, old.memory_id])
             now = self._clock()
             if len(found) < 2 or not all(memory.is_current(now) for memory in found):
@@ -390,29 +370,27 @@ class Facts:
         if limit < 1:
             return []
         asked = FactQuestion(text, project_id, limit, subjects, floor)
-        if self._service:
-            with self._metrics.time("facts.search"):
+        found = None
+        with self._metrics.time("facts.search"):
+            if self._service:
                 found = await self._service.ask(FACTS, asked, list[FactHit], within_s=SEARCH_S)
-            if found is not None:
-                self._count_found(found)
-                return found
+            if found is None:
+                found = await self._searched(asked, patience_s)
+        self._metrics.count("facts.searches")
+        self._metrics.count("facts.found", 1 if found else 0)
+        return found
+
+    async def _searched(self, asked: FactQuestion, patience_s: float | None) -> list[FactHit]:
         from ragmem.memory.facts.ranking import search
 
         store = await self._open_store()
-        with self._metrics.time("facts.search"):
-            held = await self._cache.of(store, project_id)
-            if not held.book.entries:
-                return []
-            near = await self._similarities(store, held, text, patience_s)
-            # In a thread: scoring thousands would block the event loop.
-            least, now = self._thresholds.fact, self._clock()
-            found = await asyncio.to_thread(search, held.book, asked, near, now, least=least)
-        self._count_found(found)
-        return found
-
-    def _count_found(self, found: list[FactHit]) -> None:
-        self._metrics.count("facts.searches")
-        self._metrics.count("facts.found", 1 if found else 0)
+        held = await self._cache.of(store, asked.project_id)
+        if not held.book.entries:
+            return []
+        near = await self._similarities(store, held, asked.text, patience_s)
+        # In a thread: scoring thousands would block the event loop.
+        least, now = self._thresholds.fact, self._clock()
+        return await asyncio.to_thread(search, held.book, asked, near, now, least=least)
 
     async def recent(self, *, project_id: str | None, limit: int) -> list[MemoryRecord]:
         """Return the latest memories, newest first."""
@@ -522,7 +500,7 @@ class Facts:
         if note:
             raise UsageError(note)
         store = await self._open_store()
-        async with self._lock.alone(store):
+        async with self._alone(store):
             # Read again, to keep what others have changed since.
             for current in await store.get(MemoryRecord, [memory.memory_id]):
                 edited = changed(

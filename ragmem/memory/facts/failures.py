@@ -8,7 +8,7 @@ from ragmem.ids import short_id
 from ragmem.memory.facts import Draft
 from ragmem.memory.facts.trust import Source, evidence_of, failed_command
 from ragmem.memory.facts.words import is_instruction
-from ragmem.memory.turns import argument, exit_code, has_failed, result_text
+from ragmem.memory.turns import argument, exit_code, has_failed, result_text, was_refused
 from ragmem.own_tools import EDITING_TOOLS, RUN_COMMAND
 from ragmem.records import MemoryRecord, ToolCall, Turn
 from ragmem.redact import redact
@@ -43,13 +43,11 @@ _TELLING = Regex(
 )
 # "3 failed, 10 passed", "test result: FAILED. 1 passed".
 _TALLY = Regex(r"\W*(?:test result: )?(?:FAILED\W+)?\d+ (?:failed|errors?|passed)", re.IGNORECASE)
-_NOT_TRIED = Regex(
-    "^Not executed: |not allowed|This is plan mode|belongs to ragmem|: not run\\.$"
-    "|[Nn]othing was (?:executed|done|changed|written)|There is no tool"
-    "|[rR]ead it|was not read|interrupted|Stopped by the (?:user|person)"
+_TELLS_NOTHING = Regex(
+    "[rR]ead it|was not read|interrupted|Stopped by the (?:user|person)"
     "|Stopped as ragmem (?:exited|was ended)"
 )
-"""Errors of calls that were refused, invalid or not started, from which nothing is learned."""
+"""Errors of calls that were stopped, or first had to read a file."""
 
 
 def failures(turn: Turn, *, locate: Callable[[str], str], with_mended: bool = False) -> list[Draft]:
@@ -143,8 +141,8 @@ def beginning(subject: str) -> str:
 
 
 def was_tried(call: ToolCall) -> bool:
-    """Whether a call was started: it was neither refused, nor invalid, nor stopped by the user."""
-    return call.success or not _NOT_TRIED.search(call.error or "")
+    """Whether something is learned from a call: it was neither refused nor stopped by the user."""
+    return call.success or not (was_refused(call) or _TELLS_NOTHING.search(call.error or ""))
 
 
 def _working_variant(subject: str, later: Iterable[tuple[str, ToolCall]]) -> str:

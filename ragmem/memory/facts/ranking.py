@@ -13,7 +13,8 @@ from datetime import datetime
 import msgspec
 
 from ragmem.memory.facts import FactHit, FactQuestion
-from ragmem.memory.facts.words import asks_what_failed, is_generic, plain
+from ragmem.memory.facts.words import TOPICAL, asks_what_failed, is_generic, plain
+from ragmem.memory.recall import BY_MEANING, BY_WORDS
 from ragmem.records import MemoryRecord
 from ragmem.similarity import WORDS_AS_COSINE
 from ragmem.terms import QueryTerm, query_terms, rarity, terms
@@ -23,7 +24,7 @@ _WORDS, _MEANING, _SUBJECT, _ALIAS = 1.0, 1.2, 0.6, 0.5
 """The maximum score of each sign; scores are added up."""
 _TRUST = {"person": 1.0, "model": 0.95, "tool": 0.85}
 """The factor for a memory's source: what the user said ranks before what a file says."""
-_TOPIC = frozenset(["word", "name", "identifier", "part", "number", "stem", "short"])
+_TOPIC = TOPICAL | {"stem", "short"}
 _OF_BEST = 0.6
 """The share of the best similarity that other hits must reach: most questions ask one thing. Fitted
 on the stories of tests/recall/days: it loses hardly any relevant memory, and two thirds of the
@@ -184,7 +185,7 @@ def search(
     """
     floor = least if asked.floor else None
     alive = {i for i, e in enumerate(book.entries) if e.memory.is_current(now)}
-    names = named, others = _named(book, asked)
+    named, others = _named(book, asked)
     about = {i for name in named | others for i in book.subjects.get(name, ())}
     if asked.subjects:
         alive &= about
@@ -198,64 +199,55 @@ def search(
         for i, similarity in similarities.items()
         if i in alive
     }
-    best = max(near.values(), default=-1.0)
-    bar = max(floor or -1.0, _OF_BEST * best)
+    bar = max(floor or -1.0, _OF_BEST * max(near.values(), default=-1.0))
     bear = {i for i, value in near.items() if value > bar}
     bear |= {i for i, share in words.items() if share >= _OF_WORDS and i not in near}
-    scored: dict[int, tuple[float, str]] = {}
+    hits: dict[int, FactHit] = {}
     # All others would score zero, or be too dissimilar.
     for i in alive & (about | (bear if asked.floor else words.keys() | near.keys())):
-        share, entry = words.get(i, 0.0), book.entries[i]
-        score, why = _score(entry, floor, share, similarities.get(i), names)
-        bears = i in bear or _is_named(entry, named | others)
-        if asked.subjects or (score > 0 and (bears or not asked.floor)):
-            scored[i] = (score, why)
+        entry = book.entries[i]
+        hit = _hit(entry, floor, words.get(i, 0.0), similarities.get(i), named, others)
+        bears = not asked.floor or i in bear or _is_named(entry, named | others)
+        if asked.subjects or (hit.score > 0 and bears):
+            hits[i] = hit
     of_failures = asks_what_failed(asked.text)
     if of_failures or is_generic(asked.text):
-        latest = [
-            i for i in sorted(alive) if i not in scored and _is_failure(book, i) == of_failures
-        ]
+        latest = [i for i in sorted(alive - hits.keys()) if _is_failure(book, i) == of_failures]
         if _OF_PERSON.search(plain(asked.text)):
             latest = [i for i in latest if book.entries[i].memory.project_id is None] or latest
-        room = max(0, asked.limit - len(scored))
-        scored |= dict.fromkeys(latest[:room], (0.0, "among the latest"))
+        for i in latest[: max(0, asked.limit - len(hits))]:
+            memory, similarity = book.entries[i].memory, similarities.get(i)
+            why = ("among the latest",)
+            hits[i] = FactHit(memory=memory, score=0.0, similarity=similarity, why=why)
     # Positions go from newest to oldest: of two equal scores the newer memory comes first.
-    order = sorted(scored, key=lambda i: (-round(scored[i][0], 9), i))
-    return [
-        FactHit(
-            memory=book.entries[i].memory,
-            score=scored[i][0],
-            similarity=similarities.get(i),
-            why=scored[i][1],
-        )
-        for i in order[: asked.limit]
-    ]
+    order = sorted(hits, key=lambda i: (-round(hits[i].score, 9), i))
+    return [hits[i] for i in order[: asked.limit]]
 
 
 def _is_failure(book: Book, place: int) -> bool:
     return book.entries[place].memory.kind == "failure"
 
 
-def _score(
+def _hit(
     entry: IndexedFact,
     floor: float | None,
     words: float,
     similarity: float | None,
-    names: tuple[frozenset[str], frozenset[str]],
-) -> tuple[float, str]:
-    """Return a memory's score, and the reasons for it as text."""
-    named, others = names
-    score, reasons = _WORDS * words, ["its words"] if words else []
-    near = similarity is not None and (floor is None or similarity > floor)
-    if similarity is not None and near:
+    named: frozenset[str],
+    others: frozenset[str],
+) -> FactHit:
+    score, reasons = _WORDS * words, [BY_WORDS] if words else []
+    if similarity is not None and (floor is None or similarity > floor):
         score += _MEANING * max(0.0, similarity)
-        reasons.append("its meaning")
-    subject = bool(entry.subjects & named)
-    alias = not subject and bool(entry.subjects & others)
-    if subject or alias:
-        score += _SUBJECT if subject else _ALIAS
-        reasons.append("its subject" if subject else "another name of its subject")
-    return score * _TRUST[entry.memory.trust], ", ".join(reasons)
+        reasons.append(BY_MEANING)
+    if entry.subjects & named:
+        score += _SUBJECT
+        reasons.append("its subject")
+    elif entry.subjects & others:
+        score += _ALIAS
+        reasons.append("another name of its subject")
+    score *= _TRUST[entry.memory.trust]
+    return FactHit(memory=entry.memory, score=score, similarity=similarity, why=tuple(reasons))
 
 
 def _is_named(entry: IndexedFact, names: frozenset[str]) -> bool:

@@ -7,7 +7,8 @@ from functools import lru_cache
 import msgspec
 
 from ragmem.embedder import Thresholds, cosines
-from ragmem.memory.facts import Remembered
+from ragmem.memory.date_words import word_set
+from ragmem.memory.facts import Draft, Remembered
 from ragmem.memory.facts.words import (
     PARTICULAR,
     WHEN,
@@ -65,7 +66,7 @@ def compare(
     `similarity` has the raw cosine of each comparable memory with it, by id. The caller must store
     the memory of the outcome, unless it is identical to a known one.
     """
-    alike = [old for old in known if _are_comparable(new, old)]
+    alike = [old for old in known if new.kind == old.kind or not {new.kind, old.kind} & _SINGULAR]
     text = normal(new.content)
     for old in alike:
         if normal(old.content) == text:
@@ -209,12 +210,6 @@ def _subjects(memory: MemoryRecord) -> frozenset[str]:
     return frozenset(map(plain, memory.subjects)) or names_in(memory.content)
 
 
-def _are_comparable(new: MemoryRecord, old: MemoryRecord) -> bool:
-    if new.kind in _SINGULAR or old.kind in _SINGULAR:
-        return new.kind == old.kind
-    return True
-
-
 def _is_same(
     new: MemoryRecord,
     words: frozenset[str],
@@ -336,29 +331,21 @@ _COVERED = 0.6
 """The share of a memory's words that its source must contain."""
 _LEAST_LESS_ONE = 3
 """A quote with more words than this is accepted if it is found without one of them."""
-_TURNING = frozenset(
-    word
-    for words in (
-        """not no never none nothing neither nor without except unless only but don doesn didn isn
-        aren wasn weren won can couldn shouldn wouldn mustn hasn haven cannot always all every any
-        must may""",
-        """ne pas non jamais aucun aucune rien sans sauf ni que seulement toujours tous chaque doit
-        nicht kein keine nie niemals ohne immer nunca sin siempre mai senza sempre nao nem niet geen
-        nooit altijd""",
-    )
-    for word in words.split()
+_TURNING = word_set(
+    """not no never none nothing neither nor without except unless only but don doesn didn isn
+    aren wasn weren won can couldn shouldn wouldn mustn hasn haven cannot always all every any
+    must may
+    ne pas non jamais aucun aucune rien sans sauf ni que seulement toujours tous chaque doit
+    nicht kein keine nie niemals ohne immer nunca sin siempre mai senza sempre nao nem niet geen
+    nooit altijd"""
 )
 """Words that change what a sentence means: negations, "always", "only", "must" …"""
-_PHRASING = frozenset(
-    word
-    for words in (
-        """user person prefer prefers preference want wants like likes dislike dislikes use uses
-        using project team agent should must always never decided decision agreed deadline due
-        says said called name named rule remember""",
-        """utilisateur personne prefere veut aime utilise projet equipe doit toujours jamais
-        decide echeance appelle nom regle""",
-    )
-    for word in words.split()
+_PHRASING = word_set(
+    """user person prefer prefers preference want wants like likes dislike dislikes use uses
+    using project team agent should must always never decided decision agreed deadline due
+    says said called name named rule remember
+    utilisateur personne prefere veut aime utilise projet equipe doit toujours jamais
+    decide echeance appelle nom regle"""
 )
 """Words that phrase a memory ("The user prefers …"), and need not be in its source."""
 # Matches "Never commit to main" and "Ne commite jamais sur main"; `is_rule` leaves out questions.
@@ -494,6 +481,16 @@ def _variants(wanted: str) -> Iterator[str]:
                 yield f" {' '.join((*words[:at], *words[at + 1 :]))} "
 
 
+class _Settled(msgspec.Struct):
+    """A memory to be written."""
+
+    memory: MemoryRecord
+    is_new: bool
+    """Whether it is not stored yet, in any form."""
+    replaced: list[MemoryRecord] = []
+    """The stored memories that it replaces."""
+
+
 class Settlement:
     """Compares new memories with the current ones, and collects the resulting writes."""
 
@@ -502,16 +499,20 @@ class Settlement:
         self._now = now
         self._known: dict[str | None, dict[str, MemoryRecord]] = {}
         self._rows: dict[str, bytes] = {}
-        self._puts: dict[str, PutMemory] = {}
-        self._replaced: dict[str, list[MemoryRecord]] = {}
-        """The memories, known before, that each new one replaces, by its id."""
+        self._settled: dict[str, _Settled] = {}
         self._later: dict[str, str] = {}
         """The id of the memory that replaced each one, by id."""
 
     @property
     def puts(self) -> list[tuple[PutMemory, bytes]]:
         """The writes in order, each with the memory's vector (empty if it has none)."""
-        return [(put, self._rows.get(memory_id, b"")) for memory_id, put in self._puts.items()]
+        return [
+            (
+                PutMemory(memory=one.memory, supersedes=tuple(m.memory_id for m in one.replaced)),
+                self._rows.get(memory_id, b""),
+            )
+            for memory_id, one in self._settled.items()
+        ]
 
     def know(
         self, memories: Sequence[MemoryRecord], rows: Mapping[str, bytes], project_id: str | None
@@ -531,24 +532,22 @@ class Settlement:
         put = outcome.memory
         if put is None or current.get(put.memory_id) == put:
             return outcome
-        if put.memory_id == memory.memory_id and row:
+        is_new = put.memory_id == memory.memory_id
+        if is_new and row:
             self._rows[put.memory_id] = row
-        gone = tuple(one.memory_id for one in outcome.superseded)
-        for memory_id in gone:
-            current.pop(memory_id, None)
-            self._later[memory_id] = put.memory_id
-        current[put.memory_id] = put
-        earlier = self._puts.pop(put.memory_id, None)
-        # A memory from this same batch was never stored, so it is not reported as superseded.
         replaced = list[MemoryRecord]()
         for one in outcome.superseded:
-            is_new = self._puts.pop(one.memory_id, None) and one.memory_id in self._replaced
-            replaced += self._replaced[one.memory_id] if is_new else [one]
-        if put.memory_id == memory.memory_id:
-            self._replaced[put.memory_id] = replaced
-        supersedes = (*(earlier.supersedes if earlier else ()), *(m.memory_id for m in replaced))
-        self._puts[put.memory_id] = PutMemory(memory=put, supersedes=supersedes)
-        action = "added" if gone and not replaced else outcome.action
+            del current[one.memory_id]
+            self._later[one.memory_id] = put.memory_id
+            # A memory from this same batch was never stored, so it is not reported as superseded.
+            gone = self._settled.pop(one.memory_id, None)
+            replaced += gone.replaced if gone and gone.is_new else [one]
+        current[put.memory_id] = put
+        settled = self._settled.pop(put.memory_id, None) or _Settled(put, is_new)
+        settled.memory = put
+        settled.replaced += replaced
+        self._settled[put.memory_id] = settled
+        action = "added" if outcome.superseded and not replaced else outcome.action
         return msgspec.structs.replace(outcome, action=action, superseded=tuple(replaced))
 
     def final_outcome(self, outcome: Remembered) -> Remembered:
@@ -558,7 +557,7 @@ class Settlement:
             memory_id = self._later[memory_id]
         if memory_id == before:
             return outcome
-        memory = self._puts[memory_id].memory
+        memory = self._settled[memory_id].memory
         return Remembered(action="known", memory=memory, note=outcome.note)
 
 
@@ -589,48 +588,34 @@ _COMMAND = Regex(
 """An order at the beginning of a sentence: "Please run …", "Ignore …"."""
 
 
-class Vouched(msgspec.Struct, frozen=True, kw_only=True):
-    """A memory that a model wants to store, with its source, kind and evidence."""
-
-    content: str
-    """The model's wording; for a rule and other episodes, the user's."""
-    trust: Trust
-    kind: MemoryKind = "fact"
-    evidence: tuple[Evidence, ...] = ()
-    at: datetime | None = None
-    """When a deadline is due; None for other kinds."""
-    may_be_kept: bool = True
-    """False for an order that the user did not give."""
-
-
 def vouch(
     content: str, turn: Turn | None, *, now: datetime, locate: Callable[[str], str]
-) -> Vouched:
-    """Find out who vouches for what a model wants to remember: user, tool result or model alone.
+) -> Draft | None:
+    """Return what a model wants to remember with who vouches for it: user, tool result or model.
 
+    A rule and other episodes are in the user's words; None for an order that the user did not give.
     `turn` is the running turn, `now` its time in the user's time zone. `locate` turns a tool's path
     into its stored form.
     """
-    is_order = _is_order(content)
-    if turn is None:
-        return Vouched(content=content, trust="model", may_be_kept=not is_order)
-    sources = Sources(turn)
-    source = sources.find(content)
-    if source and source.trust == "person":
-        return _quoting_user(content, source, turn, now)
-    if is_order:
-        return Vouched(content=content, trust="model", may_be_kept=False)
+    sources = Sources(turn) if turn else None
+    source = sources.find(content) if sources else None
+    if turn and source and source.trust == "person":
+        return _quoting_user(content, source.quote, turn, now)
+    if _is_order(content):
+        return None
+    if turn is None or sources is None:
+        return Draft(content=content, trust="model")
     words = words_of(content) - _NOBODY
     if len(words) >= _LEAST_WORDS and words <= words_of(sources.own):
         # Rephrased, but only with words that the user used.
         said = _turn_evidence(turn, one_line(sources.own, _QUOTE_CHARS))
-        return Vouched(content=content, trust="person", evidence=(said,))
+        return Draft(content=content, evidence=(said,))
     if source is None or source.trust != "tool":
         source = _from_results(sources, words)
     if source:
         read = evidence_of(turn, source, locate=locate)
-        return Vouched(content=content, trust="tool", evidence=(read,))
-    return Vouched(content=content, trust="model", evidence=(_turn_evidence(turn, ""),))
+        return Draft(content=content, trust="tool", evidence=(read,))
+    return Draft(content=content, trust="model", evidence=(_turn_evidence(turn, ""),))
 
 
 def _is_order(content: str) -> bool:
@@ -639,39 +624,28 @@ def _is_order(content: str) -> bool:
     )
 
 
-def _quoting_user(content: str, source: Source, turn: Turn, now: datetime) -> Vouched:
+def _quoting_user(content: str, said: str, turn: Turn, now: datetime) -> Draft:
     """Return a memory that quotes the user; a rule becomes their whole sentence, because a part of
     it may mean the opposite."""
-    said = source.quote
-    evidence = (_turn_evidence(turn, said),)
     from ragmem.memory.facts.episodes import episodes
 
+    draft = Draft(content=content, evidence=(_turn_evidence(turn, said),))
     for episode in episodes(said, now):
         if episode.kind != "fact":
-            return Vouched(
-                content=episode.content,
-                trust="person",
-                kind=episode.kind,
-                evidence=evidence,
-                at=episode.at,
+            return msgspec.structs.replace(
+                draft, content=episode.content, kind=episode.kind, at=episode.at
             )
-    if is_rule(said):
-        return Vouched(content=said, trust="person", kind="rule", evidence=evidence)
-    return Vouched(content=content, trust="person", evidence=evidence)
+    return msgspec.structs.replace(draft, content=said, kind="rule") if is_rule(said) else draft
 
 
 def _turn_evidence(turn: Turn, quote: str) -> Evidence:
     """Return the turn as evidence, with its pending `remember` call if there is one."""
+    said = evidence_of(turn, Source("person", one_line(quote, _QUOTE_CHARS)), locate=str)
     asking = [c for c in turn.tool_calls if c.tool_name == REMEMBER and not c.result]
-    return Evidence(
-        session_id=turn.session_id,
-        turn_id=turn.turn_id,
-        turn_index=turn.turn_index,
-        tool_call_id=asking[-1].tool_call_id if asking else "",
-        tool_name=REMEMBER if asking else "",
-        quote=one_line(quote, _QUOTE_CHARS),
-        at=turn.started_at,
-    )
+    if not asking:
+        return said
+    call_id = asking[-1].tool_call_id
+    return msgspec.structs.replace(said, tool_call_id=call_id, tool_name=REMEMBER)
 
 
 def _from_results(sources: Sources, words: frozenset[str]) -> Source | None:

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from ragmem.memory.date_words import ANYTHING, MONTHS, WEEKDAYS, any_of
+from ragmem.memory.date_words import ANYTHING, MONTHS, WEEKDAYS, any_of, word_set
 from ragmem.redact import redact
 from ragmem.terms import guess_language, is_stop_word, query_terms
 from ragmem.text import IN_SENTENCE, Regex, clean, one_line
@@ -164,7 +164,6 @@ def prose_sentences(text: str) -> list[str]:
 
 
 def _unfenced(text: str) -> Iterator[str]:
-    """Yield the lines outside fenced blocks."""
     fence = ""
     for line in text.split("\n"):
         mark = _FENCE.match(line)
@@ -281,47 +280,39 @@ _WENT_WRONG = Regex(
     r"\b(?:(?:go|goes|gone|going|went) wrong|fail(?:s|ed|ing|ures?)?|broken?|breaks|schief\w*|"
     r"fehlgeschlagen|gescheitert|nicht geklappt|echou\w+|echecs?|mal passe\w*|pas marche)\b"
 )
-_FILLER = frozenset(
-    word
-    for words in (
-        """let lets us our please now today again yesterday session sessions time work working
-        works task tasks thing things do did done doing does go going start started stop
-        stopped left leave off up open still back want need last previous where what whats
-        which next step steps ok okay so and then well hello hi hey morning good tell me about
-        with on in of the to it this that we you i remaining remain pending missing talk
-        talked talking discuss discussed decide decided finish finished change changed before
-        earlier project here everything anything something continue""",
-        """weiter bitte jetzt heute gestern noch mal los wir uns machen mach gemacht tun arbeit
-        arbeiten sitzung letzte letzten letztes offen dran stand dinge schritt nachste
-        nachster nachsten nachstes hallo moin servus guten morgen kommt geht steht fehlt bleibt ist
-        was wo haben waren sind als an""",
-        """il te vous plait maintenant aujourd hui hier qu est ce que encore travail faire fait
-        faisions seance derniere fois prochaine etape bonjour reste on nous ou en etions
-        sommes suite est restes""",
-    )
-    for word in words.split()
+_FILLER = word_set(
+    """let lets us our please now today again yesterday session sessions time work working
+    works task tasks thing things do did done doing does go going start started stop
+    stopped left leave off up open still back want need last previous where what whats
+    which next step steps ok okay so and then well hello hi hey morning good tell me about
+    with on in of the to it this that we you i remaining remain pending missing talk
+    talked talking discuss discussed decide decided finish finished change changed before
+    earlier project here everything anything something continue
+    weiter bitte jetzt heute gestern noch mal los wir uns machen mach gemacht tun arbeit
+    arbeiten sitzung letzte letzten letztes offen dran stand dinge schritt nachste
+    nachster nachsten nachstes hallo moin servus guten morgen kommt geht steht fehlt bleibt ist
+    was wo haben waren sind als an
+    il te vous plait maintenant aujourd hui hier qu est ce que encore travail faire fait
+    faisions seance derniere fois prochaine etape bonjour reste on nous ou en etions
+    sommes suite est restes"""
 )
 _LETTERS = Regex(r"[^\W\d_]{2,}")
-_KNOWING = frozenset(
-    word
-    for words in (
-        """know knows known learn learned learnt store stored memory memories fact facts note notes
-        information info person user name before previous previously past earlier last time latest
-        recent recently already people""",
-        """sais sait savez savoir connais connait souviens souvient souvenir retenu memorise
-        memoire avant precedemment derniere fois dernier appris fait faits""",
-        """weisst wissen kennst erinnerst uber mich mir vorher zuletzt letztes mal
-        sabes conoces recuerdas antes
-        sai conosci ricordi prima weet""",
-    )
-    for word in words.split()
+_KNOWING = word_set(
+    """know knows known learn learned learnt store stored memory memories fact facts note notes
+    information info person user name before previous previously past earlier last time latest
+    recent recently already people
+    sais sait savez savoir connais connait souviens souvient souvenir retenu memorise
+    memoire avant precedemment derniere fois dernier appris fait faits
+    weisst wissen kennst erinnerst uber mich mir vorher zuletzt letztes mal
+    sabes conoces recuerdas antes
+    sai conosci ricordi prima weet"""
 )
 _ASKING = Regex(
     r"[?？]|\b(?:what|who|which|tell|recap|remind|summari[sz]e|list|show|remember|que|quoi|qui|"
     r"quels?|quelles?|rappelle|raconte|resume|was|wer|welche|que|quien|cosa|chi)\b"
 )
-_TELLING = frozenset(["word", "name", "identifier", "part", "number"])
-"""The kinds of query terms that name a topic."""
+TOPICAL = frozenset(["word", "name", "identifier", "part", "number"])
+"""The kinds of query terms that name a topic, and are not ends or stems of other terms."""
 
 
 def is_generic(text: str) -> bool:
@@ -330,7 +321,7 @@ def is_generic(text: str) -> bool:
     if len(flat) > 200 or not _ASKING.search(flat):
         return False
     words = query_terms(flat.replace("-", " "))
-    left = {term.term for term in words if term.kind in _TELLING}
+    left = {term.term for term in words if term.kind in TOPICAL}
     return bool(words) and left <= (ANYTHING | _KNOWING)
 
 

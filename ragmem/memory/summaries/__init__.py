@@ -195,7 +195,6 @@ def summaries_records(summaries: Sequence[Summary]) -> str:
 
 
 def _entry(text: str, findings: Sequence[str]) -> str:
-    """Return a text, then each finding on its own line."""
     lines = [f"Summary: {set_in(text)}", *(f"- {set_in(finding)}" for finding in findings)]
     return "\n".join(lines)
 
@@ -464,7 +463,6 @@ def _interleaved(groups: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _actions(turn: Turn) -> list[str]:
-    """Return the files changed, then the last commands with their results."""
     changed = dict.fromkeys(
         main_argument(call)
         for call in turn.tool_calls

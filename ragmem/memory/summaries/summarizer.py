@@ -81,27 +81,19 @@ def given_up_text(found: Sequence[Attempts]) -> str:
     )
 
 
-class Tries:
+class Tries(msgspec.Struct):
     """Attempts at one question. Without a store, other processes don't count them."""
 
-    def __init__(
-        self,
-        kept: Store | None,
-        known: Attempts,
-        *,
-        pause_s: float,
-        clock: Callable[[], datetime],
-        sleep: Sleep,
-    ) -> None:
-        self.kept = kept
-        """The store in which failed attempts are kept."""
-        self.known = known
-        self._pauses = [timedelta(seconds=each * pause_s) for each in PAUSES]
-        self._clock = clock
-        self._sleep = sleep
-        self._is_kept = False
-        self.made = 0
-        """The number of failed attempts, by this process and others."""
+    kept: Store | None
+    """The store in which failed attempts are kept."""
+    known: Attempts
+    pause_s: float
+    clock: Callable[[], datetime]
+    sleep: Sleep
+    made: int = 0
+    """The number of failed attempts, by this process and others."""
+    is_kept: bool = False
+    """Whether the store has failed attempts at this question, with any model."""
 
     @property
     def are_over(self) -> bool:
@@ -111,7 +103,7 @@ class Tries:
     async def begin(self) -> None:
         """Load earlier attempts with this model, and wait for the rest of their pause."""
         for known in await self.kept.attempts(self.known.item) if self.kept else ():
-            self._is_kept = True
+            self.is_kept = True
             if known.model == self.known.model:
                 self.known, self.made = known, known.count
         if not self.are_over:
@@ -121,25 +113,28 @@ class Tries:
         """Count an unusable answer."""
         self.made += 1
         if self.kept:
-            self._is_kept = True
+            self.is_kept = True
             self.known = msgspec.structs.replace(
                 self.known,
                 count=self.known.count + 1,
-                not_before=self._clock() + self._pauses[self.known.count],
+                not_before=self.clock() + self._pause(PAUSES[self.known.count]),
                 problem=redact(one_line(problem, PROBLEM_CHARS)),
             )
             await self.kept.keep_attempts(self.known)
 
     async def answered(self) -> None:
         """Forget earlier failed attempts after a usable answer."""
-        if self.kept and self._is_kept:
+        if self.kept and self.is_kept:
             await self.kept.forget_attempts(self.known.session_id, self.known.item)
 
     async def pause(self) -> None:
         """Wait for the rest of the pause, never more than the longest, whatever the clock says."""
-        left = min(self.known.not_before - self._clock(), max(self._pauses))
+        left = min(self.known.not_before - self.clock(), self._pause(max(PAUSES)))
         if left > timedelta():
-            await self._sleep(left.total_seconds())
+            await self.sleep(left.total_seconds())
+
+    def _pause(self, times: int) -> timedelta:
+        return timedelta(seconds=times * self.pause_s)
 
 
 _CALL_TIMEOUT_S = 120.0
@@ -262,10 +257,6 @@ class Summarizer:
         if self._llm is not None:
             self.usage.answered(self._llm.info.name)
 
-    def spent(self, session_id: str) -> Spending:
-        """Return the cost of background work on a session, including that of earlier processes."""
-        return self.usage.spent(session_id)
-
     async def consider(self, store: Store, session_ids: Iterable[str]) -> None:
         """Look up which of these sessions must not be sent to another machine."""
         if self._llm is None or self._is_chosen or _runs_here(self._llm.info.name):
@@ -289,7 +280,7 @@ class Summarizer:
             return False
         if _runs_here(info.name):
             return True
-        config, spent = self._config, self.spent(session_id)
+        config, spent = self._config, self.usage.spent(session_id)
         expected = info.cost_usd(estimate_tokens(sent_chars), _USUAL_TOKENS) or 0.0
         if (
             spent.calls >= config.max_calls_per_session
@@ -466,7 +457,7 @@ class Summarizer:
         kept = await self._open_attempts() if item and self._open_attempts else None
         now, pause_s = self._clock(), self._config.retry_pause_s
         none = Attempts(item=item, session_id=session_id, model=model, count=0, not_before=now)
-        tries = Tries(kept, none, pause_s=pause_s, clock=self._clock, sleep=self._sleep)
+        tries = Tries(kept, none, pause_s, self._clock, self._sleep)
         await tries.begin()
         problem = tries.known.problem
         while not tries.are_over:

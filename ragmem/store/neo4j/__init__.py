@@ -27,14 +27,9 @@ from ragmem.records import (
     AnyRecord,
     Applied,
     Candidate,
-    CodeFile,
-    EmbedderMark,
-    Finding,
-    FoundScope,
     MemoryRecord,
     PutReferences,
     PutVectors,
-    ScopeQuery,
     SearchQuery,
     Session,
     StoreInfo,
@@ -83,6 +78,15 @@ def _writes(work: Work[P, T]) -> Method[P, T]:
 
     async def method(store: "Neo4jStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await store._gateway.write(lambda tx: work(tx, *args, **kwargs))
+
+    return method
+
+
+def _asks(work: Callable[Concatenate[Gateway, P], Awaitable[T]]) -> Method[P, T]:
+    """Return a method that runs the function, which takes several transactions."""
+
+    async def method(store: "Neo4jStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await work(store._gateway, *args, **kwargs)
 
     return method
 
@@ -185,9 +189,7 @@ class Neo4jStore:
     async def search(self, query: SearchQuery) -> list[Candidate]:
         return await self._searcher.search(query)
 
-    async def use_embedder(self, mark: EmbedderMark) -> None:
-        await vectors.use_embedder(self._gateway, mark)
-
+    use_embedder = _asks(vectors.use_embedder)
     embedder = _reads(vectors.embedder)
     pending = _reads(vectors.pending)
     count_pending = _reads(vectors.count_pending)
@@ -212,12 +214,8 @@ class Neo4jStore:
 
     # --- code ---------------------------------------------------------------------
 
-    async def code_files(self, project_id: str, paths: Sequence[str] = ()) -> list[CodeFile]:
-        return await code.code_files(self._gateway, project_id, paths)
-
-    async def find_scopes(self, query: ScopeQuery) -> list[FoundScope]:
-        return await code.find_scopes(self._gateway, query)
-
+    code_files = _asks(code.code_files)
+    find_scopes = _asks(code.find_scopes)
     code_turns = _reads(code.code_turns)
     changed_with = _reads(code.changed_with)
     code_projects = _reads(code.code_projects)
@@ -228,9 +226,7 @@ class Neo4jStore:
     own_turns = _reads(read.own_turns)
     branches = _reads(read.branches)
     delete_session = _writes(read.delete_session)
-
-    async def check(self) -> list[Finding]:
-        return await repair.check(self._gateway)
+    check = _asks(repair.check)
 
     # --- processes ----------------------------------------------------------------
 
@@ -251,9 +247,7 @@ class Neo4jStore:
         return others
 
     async def heartbeat(self, owner_id: str) -> None:
-        await self._gateway.write(
-            lambda tx: tx.run(STATEMENTS["heartbeat"], ownerId=owner_id, leaseSeconds=LEASE_S)
-        )
+        await self._gateway.run(STATEMENTS["heartbeat"], ownerId=owner_id, leaseSeconds=LEASE_S)
 
     async def detach(self, owner_id: str) -> None:
         async def work(tx: Transaction) -> None:

@@ -6,26 +6,6 @@ WITH s
 ORDER BY s.sessionId
 RETURN collect(s{.sessionId, .forkedAtIndex, .turnCount, .parentSessionId}) AS found;
 
-// :sessions_by_id
-UNWIND range(0, size($ids) - 1) AS i
-MATCH (s:ConversationSession {sessionId: $ids[i]})
-OPTIONAL MATCH (t:ConversationTurn {uuid: s.lastTurnId})
-CALL (s) {
-  OPTIONAL MATCH (f:ConversationTurn)
-  WHERE s.title = 'New Conversation' AND f.sessionId = s.sessionId
-    AND NOT EXISTS { (f)-[:HAS_TOOL_CALL]->(:ToolCall {origin: 'person'}) }
-  RETURN f
-  ORDER BY f.turnIndex
-  LIMIT 1
-}
-WITH s, t, f, i
-ORDER BY i
-RETURN collect(s{
-  .*, summaryVector: null, summaryEmbedding: null, summaryVectorsDue: null,
-  firstMessage: left(toString(f.userMessage), 16777216),
-  lastMessage: left(toString(t.userMessage), 16777216)
-}) AS found;
-
 // Times as text: the driver takes 0.2 ms for each of its own.
 // :own_turns
 UNWIND range(0, size($spans) - 1) AS i
@@ -57,29 +37,11 @@ WITH m
 ORDER BY m.level, m.uuid
 RETURN collect(m.uuid) AS found;
 
-// :summaries_by_id
-UNWIND range(0, size($ids) - 1) AS i
-MATCH (m:ConversationSummary {uuid: $ids[i]})
-CALL (m) {
-  OPTIONAL MATCH (m)-[r:SUMMARIZES]->(covered)
-  WITH r, covered
-  ORDER BY r.order
-  RETURN collect(covered.uuid) AS covers
-}
-WITH i, m, covers
-ORDER BY i
-RETURN collect(m{.*, embedding: null, covers: covers}) AS found;
-
 // :branches
 MATCH (:ConversationSession {sessionId: $sessionId})-[:HAS_BRANCH]->(s:ConversationSession)
 WITH s
 ORDER BY s.startTime, s.sessionId
 RETURN collect(s.sessionId) AS found;
-
-// :live_owners
-MATCH (o:Process)-[:ATTACHED_TO]->(:ConversationSession {sessionId: $sessionId})
-WHERE o.leaseUntil > datetime.realtime()
-RETURN collect(o.ownerId) AS found;
 
 // :delete_files_of
 MATCH (t:ConversationTurn {sessionId: $sessionId})-[:ACCESSED]->(f:File)
@@ -88,21 +50,6 @@ WHERE NOT EXISTS {
   MATCH (f)<-[:ACCESSED]-(other:ConversationTurn) WHERE other.sessionId <> $sessionId
 } AND f.hash IS NULL AND NOT EXISTS { (f)<-[:IMPORTS]-() }
 DETACH DELETE f;
-
-// :delete_tool_calls_of
-MATCH (:ConversationTurn {sessionId: $sessionId})-[:HAS_TOOL_CALL]->(c:ToolCall)
-DETACH DELETE c
-RETURN count(c) AS gone;
-
-// :delete_turns_of
-MATCH (t:ConversationTurn {sessionId: $sessionId})
-DETACH DELETE t
-RETURN count(t) AS gone;
-
-// :delete_summaries_of
-MATCH (m:ConversationSummary {sessionId: $sessionId})
-DETACH DELETE m
-RETURN count(m) AS gone;
 
 // :delete_entries_of
 MATCH (e:SearchEntry {sessionId: $sessionId})
@@ -121,8 +68,3 @@ RETURN collect(DISTINCT t.uuid) AS found;
 // :records_of
 MATCH (e:SearchEntry {sessionId: $sessionId})
 RETURN [$sessionId] + collect(e.recordId) AS found;
-
-// :delete_session
-MATCH (s:ConversationSession {sessionId: $sessionId})
-DETACH DELETE s
-RETURN count(s) AS gone;

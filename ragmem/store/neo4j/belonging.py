@@ -10,7 +10,6 @@ touched, what was known in the project before the join, and what was learned onl
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from ragmem.failpoints import failpoint
@@ -26,6 +25,7 @@ from ragmem.records import (
     RegisterProject,
     Write,
 )
+from ragmem.store import batches
 from ragmem.store.neo4j import code, memories
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL, of_another_project
 from ragmem.store.neo4j.gateway import Gateway, Row, Transaction, Value, named_statements
@@ -184,15 +184,11 @@ def _touched(session_id: str, accesses: Sequence[FileAccess]) -> list[tuple[str,
 
 async def link_all(gateway: Gateway) -> None:
     """Link everything to its parents, in batches, since before schema 8 nothing was linked."""
-    await gateway.write(partial(Transaction.run, statement=_MAKE_PROJECTS))
+    await gateway.run(_MAKE_PROJECTS)
     for each in BELONGINGS:
-        statement = each.wrong("elementId(n)")
-        wrong = await gateway.read(partial(Transaction.found, statement=statement))
-        which = f"MATCH (n:{each.label}) WHERE elementId(n) = id"
-        for start in range(0, len(wrong), _AT_ONCE):
-            ids = wrong[start : start + _AT_ONCE]
-            link = partial(Transaction.run, statement=each.link(which), ids=ids, anew=True)
-            await gateway.write(link)
+        link = each.link(f"MATCH (n:{each.label}) WHERE elementId(n) = id")
+        for ids in batches(await gateway.found(each.wrong("elementId(n)")), _AT_ONCE):
+            await gateway.run(link, ids=ids, anew=True)
 
 
 STATEMENTS = named_statements("joining.cypher")
@@ -239,10 +235,8 @@ async def split(
 
 async def _split_entries(tx: Transaction, project_id: str, session_ids: Sequence[str]) -> None:
     found = await tx.found(STATEMENTS["entries_to_split"], ids=session_ids, projectId=project_id)
-    for start in range(0, len(found), _ENTRIES_AT_ONCE):
-        rows: list[Row] = await tx.found(
-            STATEMENTS["entries_as_they_are"], ids=found[start : start + _ENTRIES_AT_ONCE]
-        )
+    for part in batches(found, _ENTRIES_AT_ONCE):
+        rows: list[Row] = await tx.found(STATEMENTS["entries_as_they_are"], ids=part)
         entries = [of_another_project(row, project_id) for row in rows]
         await tx.run(STATEMENTS["split_entries"], entries=entries)
 

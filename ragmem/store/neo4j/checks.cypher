@@ -15,8 +15,7 @@ RETURN collect(s.sessionId) AS found;
 
 // :completed_turns_are_counted
 MATCH path = (s:ConversationSession)<-[:HAS_BRANCH*0..]-(a:ConversationSession)
-WITH s, a, reduce(last = a.turnCount, fork IN nodes(path)[0..-1] |
-  CASE WHEN fork.forkedAtIndex < last THEN fork.forkedAtIndex ELSE last END) AS last
+WITH s, a, last_seen(a) AS last
 CALL (a, last) {
   MATCH (t:ConversationTurn)
   WHERE t.sessionId = a.sessionId AND t.turnIndex <= last AND t.status = 'completed'

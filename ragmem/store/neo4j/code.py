@@ -20,7 +20,7 @@ from ragmem.records import (
     ScopeQuery,
     TurnsQuery,
 )
-from ragmem.store import join_conditions, strongest
+from ragmem.store import batches, join_conditions, strongest
 from ragmem.store.neo4j.gateway import Gateway, Transaction, Value, from_text, named_statements
 from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES
 from ragmem.store.neo4j.shapes import Properties, path_key, title_key
@@ -37,40 +37,11 @@ def tail_key(name: str) -> str:
     return title_key(qualified_key(name).rpartition(".")[2])
 
 
-def scope_row(scope: CodeScope) -> list[Value]:
-    """Return a scope in the form that `put_scopes` takes."""
-    return [
-        *msgspec.structs.astuple(scope),
-        title_key(scope.name),
-        qualified_key(scope.qualified_name),
-        tail_key(scope.qualified_name),
-    ]
-
-
 def to_scope(text: str) -> CodeScope:
     """Return the scope of its fields, in order and separated by NUL."""
     held: dict[str, Any] = dict(zip(CodeScope.__struct_fields__, text.split("\0"), strict=True))
     held |= {name: int(held[name]) for name in ("start_line", "end_line")}
     return CodeScope(**held)
-
-
-def to_file(project_id: str, columns: tuple[str, str, str, list[str], list[str]]) -> CodeFile:
-    """Return the file of a row of `code_files`."""
-    path, language, digest, scopes, imports = columns
-    return CodeFile(
-        project_id=project_id,
-        path=path,
-        language=language,
-        hash=digest,
-        scopes=tuple(map(to_scope, scopes)),
-        imports=tuple(imports),
-    )
-
-
-def to_found(columns: tuple[str, str, bool, str]) -> FoundScope:
-    """Return the scope of a row of `find_scopes`."""
-    project_id, path, defined, text = columns
-    return FoundScope(project_id=project_id, path=path, defined=defined, scope=to_scope(text))
 
 
 STATEMENTS = named_statements("code.cypher")
@@ -87,7 +58,9 @@ async def put_files(tx: Transaction, puts: Sequence[CodeFile]) -> None:
     owners = {clean(scope.scope_id): key for key, file in last.items() for scope in file.scopes}
     # Sorted by path, as tool calls lock the files that they touch.
     files = [_file_row(key, last[key], owners) for key in sorted(last)]
-    places: list[Properties] = [_without(row, "scopes") for row in files]
+    places: list[Properties] = [
+        {name: value for name, value in row.items() if name != "scopes"} for row in files
+    ]
     # The slowest statement first: it does not lock the files yet, which others wait for.
     await tx.run(STATEMENTS["put_scopes"], files=files)
     await tx.run(STATEMENTS["put_files"], files=places)
@@ -118,13 +91,17 @@ def _file_row(
         "hash": file.hash,
         "scopeIds": list(own),
         "orders": [order for order, _ in own.values()],
-        "scopes": [scope_row(scope) for _, scope in own.values()],
+        "scopes": [
+            [
+                *msgspec.structs.astuple(scope),
+                title_key(scope.name),
+                qualified_key(scope.qualified_name),
+                tail_key(scope.qualified_name),
+            ]
+            for _, scope in own.values()
+        ],
         "imports": list(dict.fromkeys(map(path_key, file.imports))),
     }
-
-
-def _without(row: Properties, name: str) -> Properties:
-    return {key: value for key, value in row.items() if key != name}
 
 
 async def drop_files(tx: Transaction, writes: Sequence[DropCodeFiles]) -> None:
@@ -199,38 +176,46 @@ async def code_files(
     files: list[CodeFile] = []
     if paths:
         keys = sorted(set(map(path_key, paths)))
-        for start in range(0, len(keys), _FILES_AT_ONCE):
-            part: Properties = {"paths": keys[start : start + _FILES_AT_ONCE]}
-            files += await _files(gateway, "files_of_paths", project_id, part)
+        for part in batches(keys, _FILES_AT_ONCE):
+            files += await _files(gateway, "files_of_paths", project_id, paths=part)
         return files
     after = ""
     while True:
-        page: Properties = {"after": after, "limit": _FILES_AT_ONCE}
-        found = await _files(gateway, "files_after", project_id, page)
+        found = await _files(gateway, "files_after", project_id, after=after, limit=_FILES_AT_ONCE)
         files += found
         if len(found) < _FILES_AT_ONCE:
             return files
         after = found[-1].path
 
 
-async def _files(
-    gateway: Gateway, which: str, project_id: str, given: Properties
-) -> list[CodeFile]:
+async def _files(gateway: Gateway, which: str, project_id: str, **given: Value) -> list[CodeFile]:
     statement = STATEMENTS["code_files"].replace("/* which */", STATEMENTS[which])
     [[found]] = await gateway.read(lambda tx: tx.values(statement, projectId=project_id, **given))
-    return [to_file(clean(project_id), columns) for columns in found]
+    return [
+        CodeFile(
+            project_id=clean(project_id),
+            path=path,
+            language=language,
+            hash=digest,
+            scopes=tuple(map(to_scope, scopes)),
+            imports=tuple(imports),
+        )
+        for path, language, digest, scopes, imports in found
+    ]
 
 
 async def find_scopes(gateway: Gateway, query: ScopeQuery) -> list[FoundScope]:
     """Find the scopes that match, including those no file defines any more; in several reads."""
     ids = await gateway.read(lambda tx: _scope_ids(tx, query))
     found: list[FoundScope] = []
-    for start in range(0, len(ids), _SCOPES_AT_ONCE):
-        part = ids[start : start + _SCOPES_AT_ONCE]
+    for part in batches(ids, _SCOPES_AT_ONCE):
         [[rows]] = await gateway.read(
             partial(Transaction.values, statement=STATEMENTS["scopes_by_id"], ids=part)
         )
-        found += map(to_found, rows)
+        found += [
+            FoundScope(project_id=project_id, path=path, defined=defined, scope=to_scope(text))
+            for project_id, path, defined, text in rows
+        ]
     return found
 
 
@@ -268,13 +253,8 @@ async def changed_with(
         limit=max(0, limit),
     )
     return [
-        ChangedTogether(
-            path=other,
-            turn_count=turns,
-            session_count=sessions,
-            last_at=from_text(last),
-        )
-        for other, turns, sessions, last in found
+        ChangedTogether(path=other, turn_count=turns, session_count=sessions, last_at=from_text(at))
+        for other, turns, sessions, at in found
     ]
 
 

@@ -9,12 +9,7 @@ import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from ragmem.records import (
-    Summary,
-    ToolCall,
-    Turn,
-    utc_now,
-)
+from ragmem.records import Summary, ToolCall, Turn, utc_now
 from ragmem.store.neo4j.gateway import Row, Transaction, named_statements
 from ragmem.store.neo4j.shapes import Properties, salvaged
 from ragmem.text import clean
@@ -57,10 +52,9 @@ def entry(
 
 def of_another_project(row: Row, project_id: str) -> Properties:
     """Return the properties of an entry moved to this project; `row`: its id, project, terms."""
-    kinds, before = (SUMMARIES, TURNS), row["projectId"]
     text = str(row["terms"])
-    for kind in kinds:
-        text = text.replace(f" {mark(kind, before)}", f" {mark(kind, project_id)}")
+    for kind in (SUMMARIES, TURNS):
+        text = text.replace(f" {mark(kind, row['projectId'])}", f" {mark(kind, project_id)}")
     return {"recordId": row["recordId"], **_of_project(project_id, text)}
 
 
@@ -83,11 +77,6 @@ def summary_entry(summary: Summary, project_id: str) -> Properties:
 
 
 # --- in the transaction -----------------------------------------------------------
-
-
-async def write_turns(tx: Transaction, entries: Sequence[Properties]) -> None:
-    """Write entries of turns that end now and have none yet."""
-    await tx.run(STATEMENTS["write_turn_entries"], entries=entries)
 
 
 async def write_summaries(
@@ -129,18 +118,18 @@ async def turn_terms(turn: Turn) -> list[str]:
     return await asyncio.to_thread(terms.turn_terms, turn)
 
 
-async def turn_entries(tx: Transaction, turn_ids: Sequence[str]) -> list[Properties]:
+async def turn_entries(tx: Transaction, ids: Sequence[str]) -> list[Properties]:
     """Return the entries that the ended ones among these turns should have."""
-    found = await tx.found(STATEMENTS["turn_sources"], ids=turn_ids)
+    found = await tx.found(STATEMENTS["turn_sources"], ids=ids)
     return [
         entry(row["uuid"], row["sessionId"], row["projectId"], await turn_terms(_turn_source(row)))
         for row in found
     ]
 
 
-async def summary_entries(tx: Transaction, summary_ids: Sequence[str]) -> list[Properties]:
+async def summary_entries(tx: Transaction, ids: Sequence[str]) -> list[Properties]:
     """Return the entries that these summaries should have."""
-    found = await tx.found(STATEMENTS["summary_sources"], ids=summary_ids)
+    found = await tx.found(STATEMENTS["summary_sources"], ids=ids)
     at = utc_now()
     return [
         summary_entry(
@@ -161,19 +150,15 @@ def _turn_source(row: Row) -> Turn:
 
 
 async def _drop_outdated(tx: Transaction, entries: Sequence[Properties]) -> None:
+    """Drop the vectors of entries with other words, which are pending then; caches are invalid."""
     changed = await tx.found(
         STATEMENTS["entries_that_changed"],
         entries=[{name: each[name] for name in ("recordId", "termsHash")} for each in entries],
     )
     if changed:
-        await drop_vectors(tx, changed)
-
-
-async def drop_vectors(tx: Transaction, record_ids: Sequence[str]) -> None:
-    """Drop the vectors of these records, which are pending then, and invalidate caches."""
-    await tx.run(STATEMENTS["lock_vectors"])
-    await tx.run(STATEMENTS["drop_vectors"], ids=record_ids)
-    await tx.run(STATEMENTS["count_epoch"])
+        await tx.run(STATEMENTS["lock_vectors"])
+        await tx.run(STATEMENTS["drop_vectors"], ids=changed)
+        await tx.run(STATEMENTS["count_epoch"])
 
 
 async def lock_vectors(tx: Transaction) -> tuple[str | None, int, int]:

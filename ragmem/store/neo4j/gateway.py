@@ -112,9 +112,20 @@ _LONG = {
 """Properties of turns `t` and tool calls `c` that may be long."""
 
 
-def _bounded(node: re.Match[str]) -> str:
+_MACRO = re.compile(r"\b(bounded|last_seen|leased)\(((?:[^()]|\([^()]*\))*)\)")
+
+
+def _expanded(macro: re.Match[str]) -> str:
+    name, given = macro.groups()
+    if name == "leased":
+        return f"EXISTS {{ MATCH (l:Lease {{key: {given}}}) WHERE l.until > datetime.realtime() }}"
+    if name == "last_seen":
+        return (
+            f"reduce(last = {given}.turnCount, fork IN nodes(path)[0..-1] | "
+            "CASE WHEN fork.forkedAtIndex < last THEN fork.forkedAtIndex ELSE last END)"
+        )
     # The server itself cuts a text that is too long, and appends a mark.
-    texts = {name: f"{node[1]}.{name}" for name in _LONG[node[1]]}
+    texts = {name: f"{given}.{name}" for name in _LONG[given]}
     return ", ".join(
         f"{name}: CASE WHEN {text} IS :: STRING AND size({text}) > {_MOST_CHARS} "
         f"THEN left({text}, {_MOST_CHARS // 4}) + '\\n… [' + size({text}) + "
@@ -127,10 +138,10 @@ def named_statements(file: str) -> dict[str, str]:
     """Read the statements of a file, by the name in the line `// :name` before each.
 
     `bounded(t)` and `bounded(c)` expand to the long texts of a turn and a tool call, cut if
-    necessary.
+    necessary, `leased(key)` to whether that work is leased, and `last_seen(a)` to the index of the
+    last turn that the session at the start of `path` sees of its ancestor `a`.
     """
-    text = (_FOLDER / file).read_text("utf-8")
-    text = re.sub(r"bounded\(([tc])\)", _bounded, text)
+    text = _MACRO.sub(_expanded, (_FOLDER / file).read_text("utf-8"))
     sections = [section.partition("\n") for section in text.split("\n// :")[1:]]
     return {name.split()[0]: body.strip().rstrip(";") for name, _, body in sections}
 
@@ -243,19 +254,14 @@ class Transaction:
         return found
 
 
-def keep_driver_off_the_terminal() -> None:
-    """Send the driver's log to ragmem's own log only, never to stderr: errors are raised."""
-    log = logging.getLogger("neo4j")
-    if not log.handlers:
-        log.addHandler(logging.NullHandler())
-
-
 def driver_of(connection: Connection, timeout_s: float) -> "AsyncDriver":
     """Return a driver, which connects on its first transaction; StoreRefused for a bad URL."""
     from neo4j import AsyncGraphDatabase, NotificationMinimumSeverity
     from neo4j.exceptions import ConfigurationError
 
-    keep_driver_off_the_terminal()
+    log = logging.getLogger("neo4j")
+    if not log.handlers:  # never to stderr: errors are raised
+        log.addHandler(logging.NullHandler())
     try:
         return AsyncGraphDatabase.driver(
             connection.url,
@@ -324,7 +330,7 @@ class Gateway:
             failpoint("neo4j.read")
             return await work(Transaction(session, self))
 
-        return await self._bounded(lambda: self._attempts(READ_ACCESS, once, patient))
+        return await self._bounded(self._attempts(READ_ACCESS, once, patient))
 
     async def write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `work` in a write transaction: all or nothing. It may run more than once."""
@@ -341,7 +347,15 @@ class Gateway:
             failpoint("neo4j.committed")
             return result
 
-        return await self._bounded(lambda: self._attempts(WRITE_ACCESS, once, True))
+        return await self._bounded(self._attempts(WRITE_ACCESS, once, True))
+
+    async def found(self, statement: str, **parameters: Value) -> list[Any]:
+        """Return the list `found` from a statement that reads, and has that one column."""
+        return await self.read(lambda tx: tx.found(statement, **parameters))
+
+    async def run(self, statement: str, **parameters: Value) -> list[Row]:
+        """Run a statement that writes, in a transaction of its own."""
+        return await self.write(lambda tx: tx.run(statement, **parameters))
 
     async def aclose(self) -> None:
         """Close every connection, without waiting for a server that does not answer."""
@@ -366,7 +380,10 @@ class Gateway:
                     return await once(session)
             except (DriverError, Neo4jError) as error:
                 worth_it = error.is_retryable() or isinstance(error, IncompleteCommit)
-                worth_it = (worth_it or _was_ended(error)) and not _is_too_large(error)
+                worth_it = worth_it or _was_ended(error)
+                # Too large: it alone needs more memory than the server allows for one.
+                if "db.memory.transaction.max" in str(error):
+                    worth_it = False
                 if not patient and isinstance(error, ServiceUnavailable):
                     worth_it = False
                 if not worth_it or loop.time() + 2 * pause_s > deadline:
@@ -383,21 +400,20 @@ class Gateway:
             bookmark_manager=self._bookmarks,
         )
 
-    async def _bounded(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _bounded(self, work: Coroutine[Any, Any, T]) -> T:
         from neo4j.exceptions import DriverError, Neo4jError
 
         try:
-            return await within(self._timeout_s, work())
+            return await within(self._timeout_s, work)
         except TimeoutError:
             raise StoreUnavailable(
                 f"Neo4j at {self.location} did not answer within {self._timeout_s:g} s.",
                 hint="Is it busy, or is something else listening there? `ragmem doctor` checks.",
             ) from None
         except (DriverError, Neo4jError, OSError) as error:
-            translated = translate(error, self.location, is_local=self._connection.is_local)
-            if translated is None:
-                raise
-            raise translated from None
+            if plain := translate(error, self.location, is_local=self._connection.is_local):
+                raise plain from None
+            raise
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
@@ -492,11 +508,6 @@ def _was_ended(error: Exception) -> bool:
     """Whether somebody has terminated the transaction, which may be run again."""
     code = getattr(error, "code", None) or ""
     return code.endswith((".Terminated", ".LockClientStopped"))
-
-
-def _is_too_large(error: Exception) -> bool:
-    """Whether the transaction alone needs more memory than the server allows for one."""
-    return "db.memory.transaction.max" in str(error)
 
 
 def _native(value: Any) -> Any:

@@ -16,7 +16,7 @@ from ragmem.records import (
     PutOwner,
     PutProfile,
 )
-from ragmem.store import anothers, join_conditions, oldest_first, stored
+from ragmem.store import MOST_FOUND, anothers, in_order, join_conditions, oldest_first, stored
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.gateway import Row, Transaction, from_text, named_statements
@@ -32,24 +32,6 @@ class _Loose(msgspec.Struct, frozen=True):
 
     position: int
     evidence: Evidence
-
-
-def memory_row(memory: MemoryRecord) -> Properties:
-    """Return the row of a memory without its evidence, for an UNWIND."""
-    found = shapes.properties(memory) | {"scope": memory.scope}
-    apart = ("projectId", "joinedFrom", "supersededBy", "validUntil")
-    return {
-        "memoryId": found.pop("uuid"),
-        **{name: found.pop(name) for name in apart},
-        "owner": found.pop("owner") or None,
-        "properties": found,
-    }
-
-
-def evidence_row(memory_id: str, position: int, evidence: Evidence) -> Properties:
-    """Return the row of a relationship from a turn to a memory."""
-    found = shapes.properties(evidence) | {"position": position}
-    return {"memoryId": memory_id, "turnId": evidence.turn_id, "properties": found}
 
 
 def loose_text(position: int, evidence: Evidence) -> str:
@@ -149,8 +131,12 @@ async def _put(tx: Transaction, puts: Sequence[PutMemory], homes_of_turns: dict[
             )
             olds += put.supersedes
     await tx.run(STATEMENTS["forget_evidence"], ids=ids)
-    rows = [
-        evidence_row(put.memory.memory_id, position, each)
+    rows: list[Properties] = [
+        {
+            "memoryId": put.memory.memory_id,
+            "turnId": each.turn_id,
+            "properties": shapes.properties(each) | {"position": position},
+        }
         for put in puts
         for position, each in enumerate(put.memory.evidence)
         if clean(each.turn_id) in homes_of_turns
@@ -160,7 +146,7 @@ async def _put(tx: Transaction, puts: Sequence[PutMemory], homes_of_turns: dict[
 
 
 def _row(memory: MemoryRecord, homes_of_turns: dict[str, str]) -> Properties:
-    """Like `memory_row`, with evidence that has no turn here, and the sessions of all of it."""
+    """Return a memory's row, with evidence that has no turn here, and the sessions of all of it."""
     loose = [
         loose_text(position, each)
         for position, each in enumerate(memory.evidence)
@@ -170,8 +156,13 @@ def _row(memory: MemoryRecord, homes_of_turns: dict[str, str]) -> Properties:
         clean(each.session_id) or homes_of_turns.get(clean(each.turn_id), "")
         for each in memory.evidence
     )
+    found = shapes.properties(memory) | {"scope": memory.scope}
+    apart = ("projectId", "joinedFrom", "supersededBy", "validUntil")
     return {
-        **memory_row(memory),
+        "memoryId": found.pop("uuid"),
+        **{name: found.pop(name) for name in apart},
+        "owner": found.pop("owner") or None,
+        "properties": found,
         "evidence": loose,
         "sessionIds": list(dict.fromkeys(each for each in sessions if each)),
     }
@@ -352,16 +343,15 @@ async def memories(tx: Transaction, query: MemoryQuery) -> list[MemoryRecord]:
 async def memories_by_id(tx: Transaction, ids: Sequence[str]) -> list[MemoryRecord]:
     """Return those memories that exist, superseded ones too, in this order."""
     given: Properties = {"ids": sorted(set(ids)), "owner": tx.sees}
-    held = {each.memory_id: each for each in await _read(tx, STATEMENTS["by_id"], given)}
-    return [held[each] for each in ids if each in held]
+    return in_order(await _read(tx, STATEMENTS["by_id"], given), ids)
 
 
-async def find_memories(tx: Transaction, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
+async def find_memories(tx: Transaction, reference: str) -> list[MemoryRecord]:
     """Find memories whose id, without dashes, is or ends with the reference; newest first."""
     tail = clean(reference).replace("-", "")
     if not tail:
         return []
-    given: Properties = {"reference": tail, "limit": limit, "owner": tx.sees}
+    given: Properties = {"reference": tail, "limit": MOST_FOUND, "owner": tx.sees}
     return _newest_first(await _read(tx, STATEMENTS["by_reference"], given))
 
 

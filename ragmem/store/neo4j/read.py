@@ -18,7 +18,7 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store import AHEAD, forked, in_use, join_conditions
+from ragmem.store import AHEAD, MOST_FOUND, forked, in_order, in_use, join_conditions, put_turn
 from ragmem.store.neo4j import code, memories, shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL, index_turns
 from ragmem.store.neo4j.gateway import (
@@ -30,6 +30,7 @@ from ragmem.store.neo4j.gateway import (
     named_statements,
 )
 from ragmem.store.neo4j.writes import Batch, lineage, not_found
+from ragmem.text import clean
 
 _ALL = 2**31 - 1
 _ALL_CHARS = 2**62
@@ -65,9 +66,7 @@ async def sessions(tx: Transaction, query: SessionQuery) -> list[Session]:
     return found
 
 
-async def find_sessions(
-    tx: Transaction, reference: str, *, limit: int = 20, mine: bool = False
-) -> list[Session]:
+async def find_sessions(tx: Transaction, reference: str, *, mine: bool = False) -> list[Session]:
     """Find sessions by their id, the end of it, or their casefolded title."""
     if not reference:
         return []
@@ -75,10 +74,8 @@ async def find_sessions(
         (True, "(s.sessionId ENDS WITH $reference OR s.titleFolded = $folded)"),
         (mine and tx.owner, "s.owner = $owner"),
     )
-    folded = shapes.title_key(reference)
-    return await _sessions(
-        tx, conditions, limit=limit, owner=tx.owner, reference=reference, folded=folded
-    )
+    given = {"reference": reference, "folded": shapes.title_key(reference), "owner": tx.owner}
+    return await _sessions(tx, conditions, limit=MOST_FOUND, **given)
 
 
 async def turns(tx: Transaction, session_id: str, query: TurnQuery = ALL_TURNS) -> list[Turn]:
@@ -118,14 +115,19 @@ async def summaries(
 ) -> list[Summary]:
     """Return summaries, newest first; with `not_rolled_up`, those that no higher one covers."""
     await _spans(tx, session_id)
-    found = await tx.found(
-        STATEMENTS["summaries"],
+    return await _summaries(
+        tx,
+        "summaries_of_session",
         sessionId=session_id,
         level=level,
         notRolledUp=not_rolled_up,
         limit=_ALL if limit is None else limit,
     )
-    return shapes.records(tx, Summary, found)
+
+
+async def _summaries(tx: Transaction, which: str, **parameters: Value) -> list[Summary]:
+    statement = STATEMENTS["summaries"].replace("/* which */", STATEMENTS[which])
+    return shapes.records(tx, Summary, await tx.found(statement, **parameters))
 
 
 async def raw_history_chars(tx: Transaction, session_id: str) -> int:
@@ -215,8 +217,7 @@ def _span(row: Row) -> Span:
 
 async def sessions_by_id(tx: Transaction, ids: Sequence[str]) -> list[Session]:
     """Return those sessions that exist, in this order."""
-    found = await tx.found(ARCHIVE["sessions_by_id"], ids=ids)
-    return shapes.records(tx, Session, found)
+    return in_order(await _sessions(tx, "s.sessionId IN $ids", limit=len(ids), ids=ids), ids)
 
 
 async def own_turns(tx: Transaction, wanted: Sequence[Span]) -> list[PutTurn]:
@@ -240,25 +241,19 @@ def _to_put_turn(row: Row) -> PutTurn:
         if call_id in orders:
             place = {"turnIndex": turn.turn_index, "order": orders[call_id]}
             accesses.setdefault(call_id, []).append(shapes.to_record(FileAccess, access | place))
-    return PutTurn(
-        turn=turn,
-        accesses={
-            call.tool_call_id: tuple(accesses[call.tool_call_id])
-            for call in turn.tool_calls
-            if call.tool_call_id in accesses
-        },
-    )
+    return put_turn(turn, accesses)
 
 
 async def turns_by_id(tx: Transaction, ids: Sequence[str]) -> list[Turn]:
     """Return those turns that exist, with their tool calls, in this order."""
-    return tx.read.records(shapes.to_turn, await tx.found(RECALL["turns_by_id"], ids=ids))
+    statement = f"WITH $ids AS ids {STATEMENTS['turns']}"
+    found = await tx.found(statement, ids=sorted(set(map(clean, ids))), withToolCalls=True)
+    return in_order(tx.read.records(shapes.to_turn, found), ids)
 
 
 async def summaries_by_id(tx: Transaction, ids: Sequence[str]) -> list[Summary]:
     """Return those summaries that exist, in this order."""
-    found = await tx.found(ARCHIVE["summaries_by_id"], ids=ids)
-    return shapes.records(tx, Summary, found)
+    return in_order(await _summaries(tx, "summaries_by_id", ids=ids), ids)
 
 
 async def summary_ids(tx: Transaction) -> list[str]:
@@ -278,7 +273,7 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     await Batch(tx).lock(session_id)
     if forks := await branches(tx, session_id):
         raise forked(session_id, forks[0].session_id)
-    if await tx.found(ARCHIVE["live_owners"], sessionId=session_id):
+    if await tx.run(STATEMENTS["other_owners"], sessionId=session_id, ownerId=""):
         raise in_use(session_id)
     await tx.run(ARCHIVE["delete_files_of"], sessionId=session_id)
     ids = await tx.found(ARCHIVE["records_of"], sessionId=session_id)
@@ -289,16 +284,16 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     await tx.run(ARCHIVE["delete_entries_of"], sessionId=session_id)
     covered = await tx.found(ARCHIVE["covered_elsewhere"], sessionId=session_id)
     gone = {"memories": await memories.forget_session(tx, session_id)}
-    for shape in shapes.OF_A_SESSION:
-        found = f"MATCH (n:{shape.label} {{sessionId: $sessionId}}) DETACH DELETE n"
-        await tx.run(found, sessionId=session_id)
-    for kind, statement in (
-        ("tool_calls", "delete_tool_calls_of"),
-        ("turns", "delete_turns_of"),
-        ("summaries", "delete_summaries_of"),
-        ("sessions", "delete_session"),
+    of_session = "{sessionId: $sessionId}"
+    for kind, which in (
+        *((each.label, f"(n:{each.label} {of_session})") for each in shapes.OF_A_SESSION),
+        ("tool_calls", f"(:ConversationTurn {of_session})-[:HAS_TOOL_CALL]->(n:ToolCall)"),
+        ("turns", f"(n:ConversationTurn {of_session})"),
+        ("summaries", f"(n:ConversationSummary {of_session})"),
+        ("sessions", f"(n:ConversationSession {of_session})"),
     ):
-        [row] = await tx.run(ARCHIVE[statement], sessionId=session_id)
+        delete = f"MATCH {which} DETACH DELETE n RETURN count(n) AS gone"
+        [row] = await tx.run(delete, sessionId=session_id)
         gone[kind] = int(row["gone"])
     await code.forget_scopes(tx, scopes)
     # Turns of its parents that this session, a fork, had summarized need a summary again.

@@ -203,9 +203,7 @@ CALL () {
   MATCH path =
     (:ConversationSession {sessionId: id})<-[:HAS_BRANCH*0..]-(a:ConversationSession)
   RETURN collect([
-    a.sessionId, a.projectId, length(path) = 0,
-    reduce(last = a.turnCount, fork IN nodes(path)[0..-1] |
-      CASE WHEN fork.forkedAtIndex < last THEN fork.forkedAtIndex ELSE last END)
+    a.sessionId, a.projectId, length(path) = 0, last_seen(a)
   ]) AS spans
 }
 RETURN v.embedder AS embedder, v.dimension AS dimension, coalesce(v.epoch, 0) AS epoch,
@@ -239,9 +237,7 @@ CALL (text) {
   ORDER BY score DESC
   LIMIT $limit
 }
-RETURN collect([
-  e.recordId, e.level, e.sessionId, e.turnIndex, toString(e.at), e.number, score
-]) AS found;
+RETURN collect([e.recordId, score]) AS found;
 
 // :in_time_everywhere
 // Newest first, by an index, as in the next two; a running turn has no entry.
@@ -379,28 +375,12 @@ RETURN collect([
   CASE WHEN $given.withVectors THEN n.vectors END
 ]) AS found;
 
-// :turns_by_id
-UNWIND range(0, size($ids) - 1) AS i
-MATCH (t:ConversationTurn {uuid: $ids[i]})
-CALL (t) {
-  OPTIONAL MATCH (t)-[h:HAS_TOOL_CALL]->(c:ToolCall)
-  WITH h, c
-  ORDER BY h.order, c.uuid
-  RETURN collect(c{.*, bounded(c), order: h.order}) AS calls
-}
-WITH i, t, calls
-ORDER BY i
-RETURN collect(t{.*, bounded(t), embedding: null, memoriesDue: null, calls: calls}) AS found;
-
 // :pending_vectors
 // Of turns and summaries, of sessions' summaries (-2), of memories (-1), which have no session.
 CALL () {
   MATCH (e:SearchEntry)
   WHERE e.vectorsDue IS NOT NULL
-    AND NOT EXISTS {
-      MATCH (l:Lease {key: 'vectors:' + toString(e.level) + ':' + e.recordId})
-      WHERE l.until > datetime.realtime()
-    }
+    AND NOT leased('vectors:' + toString(e.level) + ':' + e.recordId)
   RETURN e.vectorsDue AS due, e.turnIndex AS place, e.sessionId AS session, e.recordId AS id,
          e.level AS level
   ORDER BY due DESC, place DESC, id DESC
@@ -408,9 +388,7 @@ CALL () {
   UNION ALL
   MATCH (e:ConversationSession)
   WHERE e.summaryVectorsDue IS NOT NULL
-    AND NOT EXISTS {
-      MATCH (l:Lease {key: 'vectors:-2:' + e.sessionId}) WHERE l.until > datetime.realtime()
-    }
+    AND NOT leased('vectors:-2:' + e.sessionId)
   RETURN e.summaryVectorsDue AS due, -1 AS place, e.sessionId AS session, e.sessionId AS id,
          -2 AS level
   ORDER BY due DESC, id DESC
@@ -419,9 +397,7 @@ CALL () {
   MATCH (m:Memory)
   WHERE m.vectorsDue IS NOT NULL
     AND ($owner = '' OR m.scope = 'project' OR m.owner = $owner)
-    AND NOT EXISTS {
-      MATCH (l:Lease {key: 'vectors:-1:' + m.uuid}) WHERE l.until > datetime.realtime()
-    }
+    AND NOT leased('vectors:-1:' + m.uuid)
   RETURN m.vectorsDue AS due, -1 AS place, '' AS session, m.uuid AS id, -1 AS level
   ORDER BY due DESC, id DESC
   LIMIT $limit
@@ -437,9 +413,7 @@ WHERE e.summaryDue IS NOT NULL
   AND NOT EXISTS {
     MATCH (s:ConversationSession {sessionId: e.sessionId}) WHERE 'unsummarized' IN s.tags
   }
-  AND NOT EXISTS {
-    MATCH (l:Lease {key: 'level1:0:' + e.recordId}) WHERE l.until > datetime.realtime()
-  }
+  AND NOT leased('level1:0:' + e.recordId)
 WITH e
 ORDER BY e.summaryDue DESC, e.turnIndex DESC, e.recordId DESC
 LIMIT $limit
@@ -456,10 +430,7 @@ CALL (e) {
   RETURN level
 }
 WITH e, level
-WHERE NOT EXISTS {
-  MATCH (l:Lease {key: 'roll_up:' + toString(level) + ':' + e.sessionId})
-  WHERE l.until > datetime.realtime()
-}
+WHERE NOT leased('roll_up:' + toString(level) + ':' + e.sessionId)
 WITH e, level
 ORDER BY e.lastActivity DESC, e.sessionId DESC, level
 LIMIT $limit
@@ -469,9 +440,7 @@ RETURN collect([e.sessionId, e.sessionId, level]) AS found;
 MATCH (e:ConversationSession)
 WHERE e.lastActivity IS NOT NULL AND e.messageCount > coalesce(e.summarizedCount, 0)
   AND NOT 'unsummarized' IN coalesce(e.tags, [])
-  AND NOT EXISTS {
-    MATCH (l:Lease {key: 'thread:0:' + e.sessionId}) WHERE l.until > datetime.realtime()
-  }
+  AND NOT leased('thread:0:' + e.sessionId)
 WITH e
 ORDER BY e.lastActivity DESC, e.sessionId DESC
 LIMIT $limit
@@ -487,9 +456,7 @@ WHERE e.memoriesDue IS NOT NULL
     MATCH (s:ConversationSession {sessionId: e.sessionId})
     WHERE coalesce(s.owner, $owner) = $owner
   })
-  AND NOT EXISTS {
-    MATCH (l:Lease {key: 'memories:0:' + e.uuid}) WHERE l.until > datetime.realtime()
-  }
+  AND NOT leased('memories:0:' + e.uuid)
 WITH e
 ORDER BY e.memoriesDue, e.turnIndex, e.uuid
 LIMIT $limit
@@ -507,9 +474,7 @@ UNWIND [root] + others AS id
 CALL (id) {
   MATCH (e:SearchEntry)
   WHERE e.projectId = id AND e.referencesDue IS NOT NULL
-    AND NOT EXISTS {
-      MATCH (l:Lease {key: 'references:0:' + e.recordId}) WHERE l.until > datetime.realtime()
-    }
+    AND NOT leased('references:0:' + e.recordId)
   RETURN e
   ORDER BY e.projectId DESC, e.referencesDue DESC, e.turnIndex DESC, e.recordId DESC
   LIMIT $limit

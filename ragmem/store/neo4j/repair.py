@@ -1,6 +1,6 @@
 """Checks a graph's guarantees; reads out a graph that breaks them, for `salvage.py`."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -10,6 +10,7 @@ import msgspec
 
 from ragmem.errors import StoreRefused
 from ragmem.records import Finding
+from ragmem.store import batches
 from ragmem.store.neo4j import belonging, memories, schema, shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL, summary_entries, turn_entries
 from ragmem.store.neo4j.gateway import (
@@ -18,16 +19,13 @@ from ragmem.store.neo4j.gateway import (
     Gateway,
     Row,
     Transaction,
-    Value,
     named_statements,
 )
-from ragmem.store.neo4j.shapes import Properties
 
 WORDS = "what is found by words is what is said"
 _PAGE_OF_ENTRIES = 200
 _ALL_UP_TO = 5_000
 """Up to this many turns or summaries the words of all are compared; of more, every sixteenth's."""
-Expected = Callable[[Transaction, Sequence[str]], Awaitable[list[Properties]]]
 
 
 async def _wrong_words(gateway: Gateway) -> list[str]:
@@ -36,20 +34,12 @@ async def _wrong_words(gateway: Gateway) -> list[str]:
         ("turn_entry_ids", turn_entries),
         ("summary_entry_ids", summary_entries),
     ):
-        ids = await gateway.read(partial(Transaction.found, statement=RECALL[name]))
+        ids = await gateway.found(RECALL[name])
         if len(ids) > _ALL_UP_TO:
             ids = ids[::16]
-        for start in range(0, len(ids), _PAGE_OF_ENTRIES):
-            part = ids[start : start + _PAGE_OF_ENTRIES]
-
-            async def compare(
-                tx: Transaction, part: Sequence[str] = part, expected: Expected = expected
-            ) -> list[str]:
-                entries = await expected(tx, part)
-                other: list[str] = await tx.found(RECALL["entries_of_other_words"], entries=entries)
-                return other
-
-            found += await gateway.read(compare)
+        for part in batches(ids, _PAGE_OF_ENTRIES):
+            entries = await gateway.read(partial(expected, ids=part))
+            found += await gateway.found(RECALL["entries_of_other_words"], entries=entries)
     return found
 
 
@@ -107,7 +97,7 @@ async def check(gateway: Gateway, *, derived: bool = True) -> list[Finding]:
     if not found[shapes.TYPES]:
         for promise, statement in (PROMISES | (DERIVED if derived else {})).items():
             # One read each: the deadline is for one, and together they would be no snapshot.
-            found[promise] = await gateway.read(partial(Transaction.found, statement=statement))
+            found[promise] = await gateway.found(statement)
         found["what stands on a memory can be read"] = await gateway.read(memories.unreadable)
         found[WORDS] = await _wrong_words(gateway) if derived else []
     return [
@@ -150,10 +140,10 @@ class Repair:
 
     async def graph(self) -> AsyncIterator[Sequence[Row]]:
         """Yield every node and relationship of ragmem's, unchecked, in batches."""
-        ids, read = await self._found("node_ids", labels=LABELS), 0
+        ids, read = await self._gateway.found(_GRAPH["node_ids"], labels=LABELS), 0
         for name in ("nodes", "relationships"):
-            for start in range(0, len(ids), _PAGE):
-                rows = await self._found(name, ids=ids[start : start + _PAGE])
+            for part in batches(ids, _PAGE):
+                rows = await self._gateway.found(_GRAPH[name], ids=part)
                 encoded = (msgspec.json.encode(row, order="sorted") for row in rows)
                 read += sum(int.from_bytes(sha256(row).digest()) for row in encoded)
                 yield rows
@@ -161,7 +151,7 @@ class Repair:
 
     async def refuse_while_used(self) -> None:
         """Raise StoreRefused while a process works in a session: its writes would be lost."""
-        if await self._found("live_processes"):
+        if await self._gateway.found(_GRAPH["live_processes"]):
             raise StoreRefused(
                 "The graph can't be repaired while a process is using one of its sessions.",
                 hint="Close the chats that use it, and run this again; one that was killed counts "
@@ -183,25 +173,20 @@ class Repair:
                 raise StoreRefused(
                     "The graph was changed while it was being read.", hint="Run this again."
                 )
-            begin = partial(Transaction.run, statement=_GRAPH["begin"], kept=str(kept))
-            await self._gateway.write(partial(begin, storeId=self.store_id or None))
+            await self._gateway.run(_GRAPH["begin"], kept=str(kept), storeId=self.store_id or None)
         empty = partial(
             Transaction.found, statement=_GRAPH["empty"], labels=LABELS, limit=_WIPED_AT_ONCE
         )
         while await self._gateway.write(empty):
             pass
         if self.store_id:
-            await self._gateway.write(partial(schema.set_store_id, store_id=self.store_id))
+            await schema.set_store_id(self._gateway, self.store_id)
 
     async def end(self, due: Sequence[str] = ()) -> None:
         """Release the graph for use; mark these turns as to be looked through for memories."""
-        note = partial(Transaction.run, statement=STATEMENTS["memories_due"], ids=due)
-        await self._gateway.write(note)
-        await self._gateway.write(partial(Transaction.run, statement=_GRAPH["end"]))
+        await self._gateway.run(STATEMENTS["memories_due"], ids=due)
+        await self._gateway.run(_GRAPH["end"])
 
     async def aclose(self) -> None:
         """Close the connections to the server."""
         await self._gateway.aclose()
-
-    async def _found(self, name: str, **parameters: Value) -> list[Any]:
-        return await self._gateway.read(lambda tx: tx.found(_GRAPH[name], **parameters))

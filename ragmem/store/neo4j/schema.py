@@ -3,10 +3,9 @@
 import asyncio
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -14,15 +13,10 @@ import msgspec
 from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.ids import new_id
+from ragmem.store import batches
 from ragmem.store.neo4j import belonging, vectors
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL, index_summaries, index_turns
-from ragmem.store.neo4j.gateway import (
-    STATEMENTS,
-    Gateway,
-    Transaction,
-    Value,
-    listed_statements,
-)
+from ragmem.store.neo4j.gateway import STATEMENTS, Gateway, Transaction, listed_statements
 from ragmem.store.neo4j.memories import STATEMENTS as MEMORIES, assign_owner
 from ragmem.store.neo4j.shapes import OF_A_SESSION, bring_into_utc
 
@@ -60,7 +54,7 @@ class Server(msgspec.Struct, frozen=True):
     """Version of the terms of all entries; also 0 while another embedder's vectors are left."""
     dimension: int = 0
     """Dimension of its vectors."""
-    vector_indexes: Mapping[str, int] = MappingProxyType({})
+    vector_indexes: dict[str, int] = {}
     """The dimension of each index, by name."""
     found_whole: str = ""
     """`fingerprint` the schema that was last found complete."""
@@ -94,8 +88,7 @@ async def prepare(
         gateway = gateway.patient(MAKING_S)
     if "attempt_item" in statements:
         # Two processes may have counted attempts at one item before the constraint existed.
-        double = partial(Transaction.run, statement=STATEMENTS["drop_double_attempts"])
-        await gateway.write(double)
+        await gateway.run(STATEMENTS["drop_double_attempts"])
     for name, statement in statements.items():
         await _create(gateway, name, statement)
     for name in statements.keys() - _constraints():  # their indexes are complete from the start
@@ -113,15 +106,14 @@ async def prepare(
         await gateway.write(_mark_complete)
     if not (server.store_id or await store_id(gateway)):
         with suppress(StoreRefused):
-            await gateway.write(partial(set_store_id, store_id=new_id()))
+            await set_store_id(gateway, new_id())
     lacks_vectors = vectors.lacks_indexes(server.dimension, server.vector_indexes)
     if lacks_vectors:
         await vectors.keep_indexes(gateway)
     whole = fingerprint(server.dimension)
     if not statements and not lacks_vectors and server.found_whole != whole:
-        found = partial(Transaction.run, statement=STATEMENTS["set_found_whole"], whole=whole)
         with suppress(StoreRefused):
-            await gateway.write(found)
+            await gateway.run(STATEMENTS["set_found_whole"], whole=whole)
     return server
 
 
@@ -140,9 +132,9 @@ async def store_id(gateway: Gateway) -> str:
     return str(found["storeId"] or "") if found else ""
 
 
-async def set_store_id(tx: Transaction, store_id: str) -> None:
+async def set_store_id(gateway: Gateway, store_id: str) -> None:
     """Give the graph this id, if it has none."""
-    await tx.run(STATEMENTS["set_store_id"], storeId=store_id)
+    await gateway.run(STATEMENTS["set_store_id"], storeId=store_id)
 
 
 def _progress(server: Server, location: str) -> str:
@@ -156,10 +148,8 @@ def _progress(server: Server, location: str) -> str:
 
 async def _mark_summaries(gateway: Gateway) -> None:
     """Mark sessions' summaries as pending for vectors, which was not done before schema 4."""
-    ids = await gateway.read(partial(Transaction.found, statement=MEMORIES["sessions_to_embed"]))
-    for start in range(0, len(ids), _NOTED_AT_ONCE):
-        note = partial(Transaction.run, statement=MEMORIES["note_vectors_due"])
-        await gateway.write(partial(note, ids=ids[start : start + _NOTED_AT_ONCE]))
+    for ids in batches(await gateway.found(MEMORIES["sessions_to_embed"]), _NOTED_AT_ONCE):
+        await gateway.run(MEMORIES["note_vectors_due"], ids=ids)
 
 
 async def _mark_complete(tx: Transaction) -> None:
@@ -177,10 +167,6 @@ async def fill(gateway: Gateway) -> bool:
     """
     from ragmem.terms import TERMS_VERSION, WITHOUT_PREAMBLES
 
-    versions: dict[str, Value] = {
-        "version": TERMS_VERSION,
-        "withoutPreambles": WITHOUT_PREAMBLES,
-    }
     state = await gateway.read(lambda tx: tx.first_row(RECALL["terms_version"]))
     if state is not None and state["version"] >= TERMS_VERSION:
         if state["dropping"]:
@@ -190,10 +176,11 @@ async def fill(gateway: Gateway) -> bool:
         ("turns_to_index", partial(index_turns, keep_vectors=True)),
         ("summaries_to_index", index_summaries),
     ):
-        listed = partial(Transaction.found, statement=RECALL[name])
-        ids = await gateway.read(partial(listed, **versions))
-        for start in range(0, len(ids), _AT_ONCE):
-            await gateway.write(partial(index, ids=ids[start : start + _AT_ONCE]))
+        ids = await gateway.found(
+            RECALL[name], version=TERMS_VERSION, withoutPreambles=WITHOUT_PREAMBLES
+        )
+        for part in batches(ids, _AT_ONCE):
+            await gateway.write(partial(index, ids=part))
     return True
 
 
@@ -211,12 +198,16 @@ async def look(gateway: Gateway, *, skip_check: bool = False) -> Server:
         return msgspec.structs.replace(
             server, names=frozenset(_wanted()), vector_indexes=dimensions
         )
+    # A constraint's index exists before the constraint, and stays without it if its creation was
+    # cut off: only SHOW CONSTRAINTS is reliable.
+    listed = "SHOW CONSTRAINTS YIELD name RETURN collect(name) AS found"
     constraints, indexes = await asyncio.gather(
-        gateway.read(_made_constraints, patient=False), _indexes(gateway)
+        gateway.read(partial(Transaction.found, statement=listed), patient=False),
+        _indexes(gateway),
     )
     return msgspec.structs.replace(
         server,
-        names=frozenset(constraints | (indexes.keys() - _constraints())),
+        names=frozenset({*constraints, *(indexes.keys() - _constraints())}),
         vector_indexes={name: size for name, size in indexes.items() if size},
     )
 
@@ -238,18 +229,14 @@ def _wanted() -> dict[str, str]:
         f" FOR (n:{each.label}) REQUIRE n.{each.key} IS UNIQUE"
         for each in OF_A_SESSION
     ]
-    listed = [*listed_statements("schema.cypher"), *of_sessions]
-    return {_name(statement): statement for statement in listed}
+    return {
+        statement.partition(" IF NOT EXISTS")[0].split()[-1]: statement
+        for statement in (*listed_statements("schema.cypher"), *of_sessions)
+    }
 
 
 def _constraints() -> set[str]:
     return {name for name, made in _wanted().items() if made.startswith("CREATE CONSTRAINT")}
-
-
-async def _made_constraints(tx: Transaction) -> set[str]:
-    # A constraint's index exists before the constraint, and stays without it if its creation was
-    # cut off: only SHOW CONSTRAINTS is reliable.
-    return {row["name"] for row in await tx.run("SHOW CONSTRAINTS YIELD name RETURN name")}
 
 
 async def _server(tx: Transaction) -> Server:
@@ -320,7 +307,7 @@ async def _create(gateway: Gateway, name: str, statement: str) -> None:
             # left behind by a creation that was cut off.
             if "IndexWithNameAlreadyExists" not in str(error):
                 raise
-            await gateway.write(lambda tx: tx.run(f"DROP INDEX {name} IF EXISTS"))
+            await gateway.run(f"DROP INDEX {name} IF EXISTS")
             await gateway.write(work)
     except StoreRefused as error:
         if "AlreadyExists" not in str(error):
@@ -339,7 +326,3 @@ async def _wait_for(gateway: Gateway, name: str) -> None:
         except StoreRefused as error:
             if "ProcedureTimedOut" not in str(error):
                 raise
-
-
-def _name(statement: str) -> str:
-    return statement.partition(" IF NOT EXISTS")[0].split()[-1]

@@ -26,6 +26,7 @@ from ragmem.records import (
     WeightedTerm,
 )
 from ragmem.similarity import Matrix, Similarities, VectorCache, Version, best_of, best_of_both
+from ragmem.store import batches
 from ragmem.store.neo4j.entries import STATEMENTS, SUMMARIES, TURNS, level_mark, mark, session_mark
 from ragmem.store.neo4j.gateway import Gateway, Transaction, from_text
 from ragmem.store.neo4j.shapes import Properties
@@ -71,12 +72,10 @@ class Commonness(msgspec.Struct, frozen=True):
             return list(terms)
         if self.documents >= _LARGE:
             rarest = sorted(terms, key=lambda each: self.counts[each.term])
-            common = {each.term for each in rarest[_LEAST_TERMS:] if self._is_common(each.term)}
+            least = _COMMON * self.sampled
+            common = {t.term for t in rarest[_LEAST_TERMS:] if self.counts[t.term] > least}
             terms = [each for each in terms if each.term not in common]
         return [WeightedTerm(each.term, each.weight * self._factor(each.term)) for each in terms]
-
-    def _is_common(self, term: str) -> bool:
-        return self.counts[term] > _COMMON * self.sampled
 
     def _factor(self, term: str) -> float:
         # A term that is not in the sample occurs in less than one of its turns: half is a guess.
@@ -132,12 +131,13 @@ async def newest(
         "sessions": list(lasts),
     }
     found: list[list[Any]] = []
-    if projects is None:
-        found += await tx.found(STATEMENTS["in_time_everywhere"], **bounds)
-    if projects:
-        found += await tx.found(STATEMENTS["in_time_of_projects"], **bounds)
-    if lasts:
-        found += await tx.found(STATEMENTS["in_time_of_sessions"], **bounds)
+    for name, is_asked in (
+        ("in_time_everywhere", projects is None),
+        ("in_time_of_projects", projects),
+        ("in_time_of_sessions", lasts),
+    ):
+        if is_asked:
+            found += await tx.found(STATEMENTS[name], **bounds)
     found.sort(key=lambda each: -each[2])
     return [(name, number) for name, number, _ in found[:LOOKED_THROUGH]]
 
@@ -155,7 +155,7 @@ class Area(NamedTuple):
     """Entries in the whole store."""
 
 
-class Entry(msgspec.Struct):
+class Entry(NamedTuple):
     """A record that was found, or is the neighbour of one."""
 
     record_id: str
@@ -164,41 +164,8 @@ class Entry(msgspec.Struct):
     turn_index: int
     at: str
     number: int | None
-    text: float = 0.0
-
-
-async def around(
-    tx: Transaction,
-    area: Area,
-    hits: Mapping[str, Entry],
-    near: Sequence[int],
-    timely: Mapping[str, Entry | None],
-    is_partial: bool,
-) -> tuple[list[Entry], dict[int, bytes]]:
-    """Return the hits by words and by vector, their neighbours, and turns of intervals.
-
-    Also returns their vectors by number, if `is_partial`: some may not have been compared yet.
-    `near` are numbers; `timely` are ids with what is known of them, without neighbours.
-    """
-    [[found]] = await tx.values(
-        STATEMENTS["around"],
-        given={
-            "ids": list(hits),
-            "timely": list(timely),
-            "numbers": near,
-            "everywhere": area.everywhere,
-            "projects": area.projects,
-            "lasts": area.lasts,
-            "withVectors": is_partial,
-        },
-    )
-    entries = {name: each for name, each in timely.items() if each} | dict(hits)
-    packs = {}
-    for *columns, pack in found:
-        entry = entries.setdefault(columns[0], Entry(*columns))
-        if pack and entry.number is not None:
-            packs[entry.number] = pack
-    return list(entries.values()), packs
+    vectors: bytes | None
+    """Its packed vectors, if some may not have been compared yet."""
 
 
 _INDEX_FACTOR = 2
@@ -250,71 +217,49 @@ class Searcher:
         terms: Sequence[WeightedTerm],
         asks_indexes: bool,
     ) -> list[Candidate]:
+        import numpy as np
+
         area, version = await _area(tx, query)
         if not area.everywhere and not area.projects and not area.lasts:
             return []
         near, is_partial = await self._by_vector(tx, query, area, version)
-        entries = await self._by_words(tx, query, area, terms)
+        commonness = await self._commonness(tx, area) if terms else {}
+        texts = _texts(query, area, terms, commonness)
+        hits = await _search_text(tx, texts, query.limit) if texts else {}
         levels = level_of(near.records)
         near = near._replace(records=number_of(near.records))
         numbers = [*best_of_both(near.records, near.best, levels, query.levels, query.limit)]
         if is_partial and version and asks_indexes:
             numbers += await _by_index(tx, query, area, version)
-        timely = await self._by_interval(tx, query, area, terms, near)
-        if not entries and not numbers and not timely:
+        timely = await _by_interval(tx, query, area, terms, commonness, near)
+        if not hits and not numbers and not timely:
             return []
-        found, packs = await around(tx, area, entries, numbers, timely, is_partial)
-        similarities = _similarities_of(near, filter(None, (each.number for each in found)))
-        if version and (late := {each: packs[each] for each in packs.keys() - similarities.keys()}):
+        [[rows]] = await tx.values(
+            STATEMENTS["around"],
+            given={
+                "ids": list(hits),
+                "timely": list(timely),
+                "numbers": numbers,
+                "everywhere": area.everywhere,
+                "projects": area.projects,
+                "lasts": area.lasts,
+                "withVectors": is_partial,
+            },
+        )
+        entries = [Entry(*row) for row in rows]
+        compared = np.fromiter((each.number or 0 for each in entries), np.int64)
+        similarities = near.those(np.isin(near.records, compared)).told
+        late = {
+            each.number: each.vectors
+            for each in entries
+            if each.number and each.vectors and each.number not in similarities
+        }
+        if version and late:
             matrix = Matrix(version.dimension)
             matrix.add([*late], [*late.values()])
             similarities |= matrix.similarities(query.vector).told
-        wanted = [each for each in found if each.level != TURN_LEVEL or _wants_turns(query)]
-        return tx.read.records(partial(_candidate, similarities), wanted)
-
-    async def _by_words(
-        self, tx: Transaction, query: SearchQuery, area: Area, terms: Sequence[WeightedTerm]
-    ) -> dict[str, Entry]:
-        """Return the best by text."""
-        commonness = await self._commonness(tx, area) if terms else {}
-        texts = _texts(query, area, terms, commonness)
-        return await _search_text(tx, texts, query.limit) if texts else {}
-
-    async def _by_interval(
-        self,
-        tx: Transaction,
-        query: SearchQuery,
-        area: Area,
-        terms: Sequence[WeightedTerm],
-        near: Similarities,
-    ) -> dict[str, Entry | None]:
-        """Return turns of the intervals, by id; those found by text with what is known of them."""
-        import numpy as np
-
-        chosen: dict[str, Entry | None] = {}
-        if not _wants_turns(query) or not query.intervals:
-            return chosen
-        commonness = await self._commonness(tx, area) if terms else {}
-        of_turns = msgspec.structs.replace(query, levels=(TURN_LEVEL,), limit=LOOKED_THROUGH)
-        texts = _texts(of_turns, area, terms, commonness)
-        for interval in query.intervals:
-            latest = await newest(
-                tx, interval, None if area.everywhere else area.projects, area.lasts
-            )
-            names = {number: name for name, number in latest if number is not None}
-            places = np.flatnonzero(np.isin(near.records, np.fromiter(names, np.int64)))
-            interval_near = best_of(near.records, near.best, places, query.of_interval)
-            chosen |= dict.fromkeys(name for name, _ in latest[: query.of_interval])
-            chosen |= dict.fromkeys(names[each] for each in interval_near)
-            if not texts:
-                continue
-            # The interval's best by text, if they are among the best of all.
-            interval_text = await _search_text(tx, texts, query.of_interval, interval)
-            for name, entry in interval_text.items():
-                known = chosen.get(name)
-                if known is None or known.text < entry.text:
-                    chosen[name] = entry
-        return chosen
+        wanted = [each for each in entries if each.level != TURN_LEVEL or _wants_turns(query)]
+        return tx.read.records(partial(_candidate, similarities, timely | hits), wanted)
 
     async def _commonness(self, tx: Transaction, area: Area) -> Mapping[str, Commonness]:
         """Return how common words are in each of the first few projects."""
@@ -392,17 +337,46 @@ class Searcher:
 
 async def _search_text(
     tx: Transaction, texts: Sequence[Properties], limit: int, interval: Interval | None = None
-) -> dict[str, Entry]:
-    """Return the best results of these full-text queries, of an interval or of all, by id."""
+) -> dict[str, float]:
+    """Return the best scores in these full-text queries, of an interval or of all, by id."""
     start, end = (interval.start_at, interval.end_at) if interval else (None, None)
     [[rows]] = await tx.values(
         STATEMENTS["search_text"], texts=texts, limit=limit, start=start, end=end
     )
-    found: dict[str, Entry] = {}
-    for *columns, score in rows:
-        entry = found.setdefault(columns[0], Entry(*columns))
-        entry.text = max(entry.text, score)
+    found: dict[str, float] = {}
+    for record_id, score in rows:
+        found[record_id] = max(score, found.get(record_id, 0.0))
     return found
+
+
+async def _by_interval(
+    tx: Transaction,
+    query: SearchQuery,
+    area: Area,
+    terms: Sequence[WeightedTerm],
+    commonness: Mapping[str, Commonness],
+    near: Similarities,
+) -> dict[str, float]:
+    """Return turns of the intervals with their scores by text: by id, 0 if they have none."""
+    import numpy as np
+
+    chosen: dict[str, float] = {}
+    if not _wants_turns(query) or not query.intervals:
+        return chosen
+    of_turns = msgspec.structs.replace(query, levels=(TURN_LEVEL,), limit=LOOKED_THROUGH)
+    texts = _texts(of_turns, area, terms, commonness)
+    for interval in query.intervals:
+        latest = await newest(tx, interval, None if area.everywhere else area.projects, area.lasts)
+        names = {number: name for name, number in latest if number is not None}
+        places = np.flatnonzero(np.isin(near.records, np.fromiter(names, np.int64)))
+        interval_near = best_of(near.records, near.best, places, query.of_interval)
+        others = [name for name, _ in latest[: query.of_interval]]
+        others += [names[each] for each in interval_near]
+        chosen = dict.fromkeys(others, 0.0) | chosen
+        if texts:
+            # The interval's best by text, if they are among the best of all.
+            chosen |= await _search_text(tx, texts, query.of_interval, interval)
+    return chosen
 
 
 def _wants_turns(query: SearchQuery) -> bool:
@@ -464,16 +438,15 @@ def _texts(
         if area.everywhere:
             texts.append(_text(query, _words(terms, mark(kind)), needed))
         many = max(1, _MOST_CLAUSES // len(terms))
-        for start in range(0, len(area.projects), many):
+        for projects in batches(area.projects, many):
             words = []
-            for project_id in area.projects[start : start + many]:
+            for project_id in projects:
                 known = commonness.get(project_id)
                 weighted = known.weighted(terms) if known else terms
                 words += _words(weighted, mark(kind, project_id))
             texts.append(_text(query, words, needed))
         sessions = [s for s in area.lasts if kind == TURNS or s in area.own]
-        for start in range(0, len(sessions), _MOST_CLAUSES):
-            part = sessions[start : start + _MOST_CLAUSES]
+        for part in batches(sessions, _MOST_CLAUSES):
             which = needed + _any_of(session_mark(kind, each) for each in part)
             text = _text(query, _words(terms, mark(kind)), which)
             # All hits in these few turns: those that a fork doesn't share are left out later.
@@ -528,20 +501,15 @@ async def _by_index(tx: Transaction, query: SearchQuery, area: Area, version: Ve
     return [number for [number] in found]
 
 
-def _similarities_of(near: Similarities, numbers: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """Return the similarities of those of these records whose vectors are in memory, by number."""
-    import numpy as np
-
-    return near.those(np.isin(near.records, np.fromiter(numbers, np.int64))).told
-
-
-def _candidate(similarities: Mapping[int, dict[str, Any]], entry: Entry) -> Candidate:
+def _candidate(
+    similarities: Mapping[int, dict[str, Any]], scores: Mapping[str, float], entry: Entry
+) -> Candidate:
     return Candidate(
         record_id=entry.record_id,
         level=entry.level,
         session_id=entry.session_id,
         turn_index=max(0, entry.turn_index),
         at=from_text(entry.at),
-        text=entry.text,
+        text=scores.get(entry.record_id, 0.0),
         **similarities.get(entry.number or 0, {}),
     )

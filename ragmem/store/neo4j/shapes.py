@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
-from types import MappingProxyType, NoneType
+from types import NoneType
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -18,7 +18,6 @@ import msgspec
 from ragmem.records import (
     OF_SESSIONS,
     Attempts,
-    BeginTurn,
     CodeScope,
     Evidence,
     FileAccess,
@@ -197,13 +196,6 @@ def turn_properties(turn: Turn) -> Properties:
     }
 
 
-def begun_turn_properties(write: BeginTurn) -> Properties:
-    """Return the properties of a turn that starts; its index is assigned by the store."""
-    found = turn_properties(Turn(**msgspec.structs.asdict(write)))
-    del found["turnIndex"]
-    return found
-
-
 def finished_turn_properties(write: FinishTurn) -> Properties:
     """Return the properties that the end of a turn sets, except the model."""
     found = properties(write, Turn) | _token_count(write.usage) | {"ownerId": None}
@@ -228,47 +220,17 @@ def tool_call_properties(call: ToolCall) -> Properties:
     return properties(call) | {"resultSizeBytes": len(clean(call.result).encode())}
 
 
-def access_properties(access: FileAccess) -> Properties:
-    """Return the properties of one access; turn and order come from its tool call."""
-    return properties(access) | {"path": path_key(access.path)}
-
-
-def summary_row(summary: Summary) -> Properties:
-    """Return the row of a summary for an UNWIND; what it covers are its relationships."""
-    return {
-        "summaryId": summary.summary_id,
-        "sessionId": summary.session_id,
-        "level": summary.level,
-        "properties": properties(summary) | {"charCount": len(clean(summary.text))},
-    }
-
-
-def cover_rows(summary: Summary) -> list[Properties]:
-    """Return the rows of what a summary covers, in order."""
-    return [
-        {
-            "summaryId": summary.summary_id,
-            "id": covered,
-            "level": summary.level,
-            "order": order,
-        }
-        for order, covered in enumerate(summary.covers)
-    ]
-
-
 # --- nodes and relationships ------------------------------------------------------------
 
 Kind = Literal["text", "texts", "whole", "number", "flag", "time"]
-_TYPES: Mapping[Kind, str] = MappingProxyType(
-    {
-        "text": "STRING",
-        "texts": "LIST<STRING NOT NULL>",
-        "whole": "INTEGER",
-        "number": "INTEGER | FLOAT",
-        "flag": "BOOLEAN",
-        "time": "ZONED DATETIME",
-    }
-)
+_TYPES: dict[Kind, str] = {
+    "text": "STRING",
+    "texts": "LIST<STRING NOT NULL>",
+    "whole": "INTEGER",
+    "number": "INTEGER | FLOAT",
+    "flag": "BOOLEAN",
+    "time": "ZONED DATETIME",
+}
 _KINDS: dict[Any, Kind] = {
     str: "text",
     tuple[str, ...]: "texts",
@@ -385,9 +347,7 @@ SHAPES = (
         "whole: version termsVersion sequence epoch memoriesRevision dimension",
         called="a mark of the schema",
     ),
-    _shape(
-        "Owner", "ownerId", Owner, called="an owner",
-    ),
+    _shape("Owner", "ownerId", Owner, called="an owner"),
     _shape("Project", "projectId", Project, called="a project"),
     _shape(
         "ConversationSession", "sessionId", Session,
@@ -432,13 +392,8 @@ SHAPES = (
         "Scope", "scopeId", CodeScope, "text: nameKey qualifiedKey tailKey projectId path",
         called="a scope", whole=True, needs="nameKey qualifiedKey tailKey projectId path",
     ),
-    _shape(
-        "Attempt", "item", Attempts,
-        called="a count of attempts",
-    ),
-    _shape(
-        "CodeProject", "projectId", more="text: projectId", called="a project with code",
-    ),
+    _shape("Attempt", "item", Attempts, called="a count of attempts"),
+    _shape("CodeProject", "projectId", more="text: projectId", called="a project with code"),
     _shape("HAS_TURN", "index", more="whole: index"),
     _shape("HAS_TOOL_CALL", "order", more="whole: order"),
     _shape(
@@ -468,32 +423,26 @@ TYPES = "properties are of their types"
 async def mistyped(gateway: Gateway) -> list[str]:
     """List the properties of a wrong type."""
     # One read for each shape: the deadline applies to one.
-    return [
-        each
-        for shape in SHAPES
-        for each in await gateway.read(partial(Transaction.found, statement=shape.mistyped))
-    ]
+    return [each for shape in SHAPES for each in await gateway.found(shape.mistyped)]
 
 
 async def bring_into_utc(gateway: Gateway) -> None:
     """Convert times of other zones to UTC, as graphs older than schema 6 may have."""
     for shape in SHAPES:
         if shape.times:
-            await gateway.write(partial(Transaction.run, statement=shape.in_utc))
+            await gateway.run(shape.in_utc)
 
 
-_DEFAULTS: Mapping[Kind, Any] = MappingProxyType(
-    {"text": "", "texts": (), "whole": 0, "number": 0, "flag": False}
-)
+_DEFAULTS: dict[Kind, Any] = {"text": "", "texts": (), "whole": 0, "number": 0, "flag": False}
 """The value of a required property that is unknown."""
-_SAFER_DEFAULTS: Mapping[type, Mapping[str, Any]] = MappingProxyType({
+_SAFER_DEFAULTS: dict[type, dict[str, Any]] = {
     Session: {"cwd": "/", "project_id": "salvaged"},
     Turn: {"status": "interrupted"},
     FileAccess: {"access_type": "read"},
     Summary: {"level": 1},
     # It is unknown who vouches for it.
     MemoryRecord: {"trust": "tool"},
-})  # fmt: skip
+}
 """The same for single fields, where another value is safer."""
 
 

@@ -273,15 +273,11 @@ RETURN collect(s{
 
 // :lineage
 MATCH path = (:ConversationSession {sessionId: $sessionId})<-[:HAS_BRANCH*0..]-(a:ConversationSession)
-RETURN a.sessionId AS sessionId,
-       reduce(last = a.turnCount, fork IN nodes(path)[0..-1] |
-         CASE WHEN fork.forkedAtIndex < last THEN fork.forkedAtIndex ELSE last END) AS last;
+RETURN a.sessionId AS sessionId, last_seen(a) AS last;
 
 // :choose_turns
 MATCH path = (:ConversationSession {sessionId: $sessionId})<-[:HAS_BRANCH*0..]-(a:ConversationSession)
-WITH a.sessionId AS sessionId,
-     reduce(last = a.turnCount, fork IN nodes(path)[0..-1] |
-       CASE WHEN fork.forkedAtIndex < last THEN fork.forkedAtIndex ELSE last END) AS last
+WITH a.sessionId AS sessionId, last_seen(a) AS last
 WITH collect({sessionId: sessionId, last: CASE WHEN $last < last THEN $last ELSE last END}) AS spans
 CALL (spans) {
   UNWIND spans AS span
@@ -305,7 +301,7 @@ MATCH (t:ConversationTurn {uuid: id})
 OPTIONAL MATCH (t)-[h:HAS_TOOL_CALL]->(c:ToolCall)
 WHERE $withToolCalls
 WITH t, h, c
-ORDER BY h.order
+ORDER BY h.order, c.uuid
 WITH t, collect(CASE WHEN c IS NULL THEN null ELSE c{.*, bounded(c), order: h.order} END) AS calls
 ORDER BY t.turnIndex
 RETURN collect(t{.*, bounded(t), embedding: null, memoriesDue: null, calls: calls}) AS found;
@@ -326,13 +322,20 @@ RETURN c{.*, bounded(c), order: h.order} AS call, t.uuid AS turnId
 ORDER BY t.turnIndex DESC
 LIMIT 1;
 
-// :summaries
+// :summaries_of_session
 MATCH (s:ConversationSession {sessionId: $sessionId})-[:HAS_SUMMARY]->(m:ConversationSummary)
 WHERE ($level IS NULL OR m.level = $level)
   AND (NOT $notRolledUp OR NOT EXISTS { (m)<-[:SUMMARIZES]-(:ConversationSummary {sessionId: $sessionId}) })
 WITH m
 ORDER BY m.timestamp DESC, m.uuid DESC
 LIMIT $limit
+
+// :summaries_by_id
+UNWIND $ids AS id
+MATCH (m:ConversationSummary {uuid: id})
+
+// :summaries
+/* which */
 OPTIONAL MATCH (m)-[r:SUMMARIZES]->(covered)
 WITH m, r, covered
 ORDER BY r.order

@@ -8,7 +8,6 @@ the server's own vector index, approximately.
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ragmem.errors import StoreError
@@ -86,14 +85,12 @@ async def page_of(
     return Page(records, packs, oldest, max(sequences, default=after))
 
 
-EMBEDDED: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "turn_embedding": ("ConversationTurn", "embedding"),
-        "summary_embedding": ("ConversationSummary", "embedding"),
-        "memory_embedding": ("Memory", "embedding"),
-        "session_embedding": ("ConversationSession", "summaryEmbedding"),
-    }
-)
+EMBEDDED = {
+    "turn_embedding": ("ConversationTurn", "embedding"),
+    "summary_embedding": ("ConversationSummary", "embedding"),
+    "memory_embedding": ("Memory", "embedding"),
+    "session_embedding": ("ConversationSession", "summaryEmbedding"),
+}
 """Label and property of each vector index, by its name."""
 _LARGEST = 4096
 """The largest dimension that a server can index."""
@@ -135,8 +132,8 @@ async def _create_index(gateway: Gateway, name: str, label: str, key: str, dimen
         f"OPTIONS {{indexConfig: {{`vector.dimensions`: {dimension}, "
         "`vector.similarity_function`: 'cosine'}}"
     )
-    await gateway.write(lambda tx: tx.run(f"DROP INDEX {name} IF EXISTS"))
-    await gateway.write(lambda tx: tx.run(made))
+    await gateway.run(f"DROP INDEX {name} IF EXISTS")
+    await gateway.run(made)
 
 
 # --- stored vectors, and pending work ---------------------------------------------------
@@ -260,7 +257,7 @@ async def finish_dropping(gateway: Gateway) -> None:
         drop = partial(Transaction.found, statement=statement, limit=_DROPPED_AT_ONCE)
         while await gateway.write(drop):
             pass
-    await gateway.write(lambda tx: tx.run(STATEMENTS["all_dropped"]))
+    await gateway.run(STATEMENTS["all_dropped"])
 
 
 async def pending(tx: Transaction, work: Work, *, limit: int) -> list[Pending]:

@@ -3,8 +3,9 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
-from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import asdict
 
 from ragmem.errors import SessionNotFound
 from ragmem.ids import short_id
@@ -35,56 +36,19 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store import AHEAD, misplaced, of_another_turn, stored, turn_stays
-from ragmem.store.neo4j import belonging, code, entries as entries_of, memories, shapes
-from ragmem.store.neo4j.entries import entry, index_turns, turn_terms, write_turns
+from ragmem.store.neo4j import belonging, code, memories, shapes
+from ragmem.store.neo4j.entries import (
+    STATEMENTS as RECALL,
+    entry,
+    index_turns,
+    turn_terms,
+    write_summaries,
+)
 from ragmem.store.neo4j.gateway import STATEMENTS, Row, Transaction, Value, to_text
 from ragmem.store.neo4j.vectors import put_vectors
 from ragmem.text import clean
 
 _CHANGEABLE = ("summary", "summarizedCount", "status", "updatedAt")
-
-
-async def put_sessions(tx: Transaction, sessions: Sequence[Session]) -> None:
-    """Put sessions with their own times; of existing ones, keep what was changed later here.
-
-    The caller must hold locks on the existing ones.
-    """
-    ids = [clean(each.session_id) for each in sessions]
-    before = await memories.summaries_before(tx, ids)
-    await tx.run(STATEMENTS["put_sessions"], sessions=[_session_row(each) for each in sessions])
-    await memories.note_summaries(tx, ids, before)
-
-
-async def put_turns(
-    tx: Transaction,
-    puts: Sequence[PutTurn],
-    held: Mapping[str, Row],
-) -> None:
-    """Put turns at their own indexes; `held` are the rows of their sessions, which are locked."""
-    known = await tx.found(STATEMENTS["places"], ids=[put.turn.turn_id for put in puts])
-    known_ids = {row["uuid"] for row in known}
-    puts = _changing(puts, {row["uuid"]: row for row in known}, held)
-    if not puts:
-        return
-    calls = [_call_row(call) for put in puts for call in put.turn.tool_calls]
-    ids = [[call.tool_call_id, call.turn_id] for put in puts for call in put.turn.tool_calls]
-    if taken := await tx.found(STATEMENTS["calls_of_others"], ids=ids):
-        raise of_another_turn(taken[0])
-    await tx.run(STATEMENTS["put_turns"], turns=[_turn_row(put.turn) for put in puts])
-    await tx.run(STATEMENTS["put_tool_calls"], calls=calls)
-    accesses = [row for put in puts for row in _access_rows(put, held)]
-    # Sorted by path, so that two writers of the same files lock them in the same order.
-    accesses.sort(key=lambda row: (str(row["projectId"]), str(row["path"])))
-    await tx.run(STATEMENTS["put_accesses"], accesses=accesses)
-    await tx.run(STATEMENTS["count_turns"], lasts=[_place(put.turn) for put in puts])
-    ended = [_place(put.turn) for put in puts if put.turn.status == "completed"]
-    await tx.run(STATEMENTS["count_completed"], completed=ended)
-    # Turns that existed may have tool calls that are in none of these puts.
-    new = [put.turn for put in puts if clean(put.turn.turn_id) not in known_ids]
-    found = [stored(turn) for turn in new if turn.status != "running"]
-    await write_turns(tx, [await _entry(turn, held) for turn in found])
-    if others := [each for put in puts if (each := clean(put.turn.turn_id)) in known_ids]:
-        await index_turns(tx, others)
 
 
 def _changing(
@@ -144,11 +108,6 @@ def _call_row(call: ToolCall) -> shapes.Properties:
         "order": call.order,
         **_with_times_apart(shapes.tool_call_properties(call)),
     }
-
-
-async def _entry(turn: Turn, held: Mapping[str, Row]) -> shapes.Properties:
-    project_id = held[turn.session_id]["projectId"]
-    return entry(turn.turn_id, turn.session_id, project_id, await turn_terms(turn))
 
 
 def _access_rows(put: PutTurn, held: Mapping[str, Row]) -> list[shapes.Properties]:
@@ -212,7 +171,41 @@ class Batch:
 
     async def _put_turns(self, puts: Sequence[PutTurn]) -> None:
         held = await self._lock_all({put.turn.session_id for put in puts})
-        await put_turns(self.tx, puts, held)
+        turn_ids = [put.turn.turn_id for put in puts]
+        places = await self.tx.found(STATEMENTS["places"], ids=turn_ids)
+        known = {row["uuid"]: row for row in places}
+        puts = _changing(puts, known, held)
+        if not puts:
+            return
+        turns = [put.turn for put in puts]
+        calls = [call for turn in turns for call in turn.tool_calls]
+        ids = [[call.tool_call_id, call.turn_id] for call in calls]
+        if taken := await self.tx.found(STATEMENTS["calls_of_others"], ids=ids):
+            raise of_another_turn(taken[0])
+        await self._run("put_turns", turns=list(map(_turn_row, turns)))
+        await self._run("put_tool_calls", calls=list(map(_call_row, calls)))
+        accesses = [row for put in puts for row in _access_rows(put, held)]
+        # Sorted by path, so that two writers of the same files lock them in the same order.
+        accesses.sort(key=lambda row: (str(row["projectId"]), str(row["path"])))
+        await self._run("put_accesses", accesses=accesses)
+        await self._run("count_turns", lasts=list(map(_place, turns)))
+        ended = [_place(turn) for turn in turns if turn.status == "completed"]
+        await self._run("count_completed", completed=ended)
+        # Turns that existed may have tool calls that are in none of these puts.
+        new = [turn for turn in map(stored, turns) if turn.turn_id not in known]
+        entries = [
+            entry(
+                turn.turn_id,
+                turn.session_id,
+                held[turn.session_id]["projectId"],
+                await turn_terms(turn),
+            )
+            for turn in new
+            if turn.status != "running"
+        ]
+        await self.tx.run(RECALL["write_turn_entries"], entries=entries)
+        if others := [each for turn in turns if (each := clean(turn.turn_id)) in known]:
+            await index_turns(self.tx, others)
 
     async def _put_of_sessions(self, puts: Sequence[Write]) -> None:
         """Put records of a kind that a session has one of: the last one for each session."""
@@ -277,7 +270,6 @@ class Batch:
     async def _fork_properties(
         self, parent_id: str, forked_at_index: int | None
     ) -> shapes.Properties:
-        """Return the properties that a new fork takes from its parent."""
         # Its whole lineage is locked: a turn of any of them may just be ending.
         for span in await lineage(self.tx, parent_id):
             await self.lock(str(span["sessionId"]))
@@ -309,11 +301,13 @@ class Batch:
 
     async def _begin_turn(self, write: BeginTurn) -> None:
         await self.lock(write.session_id)
+        properties = shapes.turn_properties(Turn(**asdict(write)))
+        del properties["turnIndex"]  # the statement assigns it
         [row] = await self._run(
             "begin_turn",
             sessionId=write.session_id,
             turnId=write.turn_id,
-            properties=shapes.begun_turn_properties(write),
+            properties=properties,
             at=write.started_at,
             horizon=self._horizon,
         )
@@ -322,7 +316,10 @@ class Batch:
     async def _record_tool_call(self, write: RecordToolCall) -> None:
         call = write.call
         # Sorted by path, so that two turns that touch the same files lock them in the same order.
-        accesses = sorted(write.accesses, key=lambda access: access.path)
+        accesses = [
+            shapes.properties(access) | {"path": shapes.path_key(access.path)}
+            for access in sorted(write.accesses, key=lambda access: access.path)
+        ]
         rows = await self._run(
             "record_tool_call",
             sessionId=write.session_id,
@@ -330,13 +327,13 @@ class Batch:
             toolCallId=call.tool_call_id,
             order=call.order,
             properties=shapes.tool_call_properties(call),
-            accesses=[shapes.access_properties(access) for access in accesses],
+            accesses=accesses,
         )
         if not rows:
             raise not_found("turn", call.turn_id)
         if rows[0]["status"] != "running":
             # It came late, after the turn was interrupted for it.
-            await entries_of.index_turns(self.tx, [call.turn_id])
+            await index_turns(self.tx, [call.turn_id])
 
     async def _record_answer(self, write: RecordAnswer) -> None:
         text = clean(write.assistant_message)
@@ -364,18 +361,19 @@ class Batch:
         )
         if not rows:
             raise not_found("turn", write.turn_id)
-        [row] = rows
-        if row["before"] == "completed":
-            return
-        await entries_of.index_turns(self.tx, [write.turn_id])
+        if rows[0]["before"] != "completed":
+            await index_turns(self.tx, [write.turn_id])
 
     async def _put_sessions(self, puts: Sequence[PutSession]) -> None:
+        """Put sessions with their own times; of existing ones, keep what was changed later here."""
         for put in puts:
             if put.session.parent_session_id is not None:
                 await self._create_session(put)
-        sessions = [put.session for put in puts]
-        await self.lock_existing({session.session_id for session in sessions})
-        await put_sessions(self.tx, sessions)
+        ids = [clean(put.session.session_id) for put in puts]
+        await self.lock_existing(set(ids))
+        before = await memories.summaries_before(self.tx, ids)
+        await self._run("put_sessions", sessions=[_session_row(put.session) for put in puts])
+        await memories.note_summaries(self.tx, ids, before)
 
     async def _add_summaries(self, writes: Sequence[AddSummary]) -> None:
         summaries = [write.summary for write in writes]
@@ -383,8 +381,7 @@ class Batch:
         projects = {session_id: row["projectId"] for session_id, row in held.items()}
         made = []
         if stand_ins := [summary.summary_id for summary in summaries if summary.extractive]:
-            statement = entries_of.STATEMENTS["summaries_that_stay"]
-            made = await self.tx.found(statement, ids=stand_ins)
+            made = await self.tx.found(RECALL["summaries_that_stay"], ids=stand_ins)
         # The last one of each id, but an extractive one never replaces a model's.
         kept: dict[str, Summary] = {}
         for summary in map(stored, summaries):
@@ -392,13 +389,20 @@ class Batch:
             stays = summary.summary_id in made or (known is not None and not known.extractive)
             if not (summary.extractive and stays):
                 kept[summary.summary_id] = summary
-        await self._run(
-            "add_summaries", summaries=[shapes.summary_row(each) for each in kept.values()]
-        )
-        await entries_of.write_summaries(self.tx, list(kept.values()), projects)
+        rows: list[shapes.Properties] = [
+            {
+                "summaryId": each.summary_id,
+                "sessionId": each.session_id,
+                "level": each.level,
+                "properties": shapes.properties(each) | {"charCount": each.char_count},
+            }
+            for each in kept.values()
+        ]
+        await self._run("add_summaries", summaries=rows)
+        await write_summaries(self.tx, list(kept.values()), projects)
         await self._link_summaries(summaries)
-        await self.tx.run(entries_of.STATEMENTS["summary_is_made"], ids=list(kept))
-        await self.tx.run(entries_of.STATEMENTS["note_roll_ups"], ids=sorted(held))
+        await self.tx.run(RECALL["summary_is_made"], ids=list(kept))
+        await self.tx.run(RECALL["note_roll_ups"], ids=sorted(held))
 
     async def _link_summaries(self, summaries: Sequence[Summary]) -> None:
         for kind, statement, chosen in (
@@ -407,7 +411,11 @@ class Batch:
         ):
             if not chosen:
                 continue
-            covers = [row for summary in chosen for row in shapes.cover_rows(summary)]
+            covers: list[shapes.Properties] = [
+                {"summaryId": each.summary_id, "id": id_, "level": each.level, "order": order}
+                for each in chosen
+                for order, id_ in enumerate(each.covers)
+            ]
             found = set(await self.tx.found(STATEMENTS[statement], covers=covers))
             for summary in chosen:
                 for each in summary.covers:
@@ -429,35 +437,29 @@ class Batch:
         return held
 
 
-_ONE_BY_ONE: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = MappingProxyType(
-    {
-        RegisterProject: Batch._register_project,
-        CreateSession: Batch._create_session,
-        UpdateSession: Batch._update_session,
-        BeginTurn: Batch._begin_turn,
-        RecordToolCall: Batch._record_tool_call,
-        RecordAnswer: Batch._record_answer,
-        FinishTurn: Batch._finish_turn,
-    }
-)
-_BATCHED: Mapping[type[Any], Callable[[Batch, Any], Awaitable[None]]] = MappingProxyType(
-    {
-        AddSummary: Batch._add_summaries,
-        PutSession: Batch._put_sessions,
-        PutTurn: Batch._put_turns,
-        PutVectors: lambda batch, writes: put_vectors(batch.tx, writes),
-        PutMemory: lambda batch, puts: memories.put_memories(batch.tx, puts, batch.lock_existing),
-        PutProfile: lambda batch, writes: memories.put_profile(batch.tx, writes),
-        PutOwner: lambda batch, writes: memories.put_owners(batch.tx, writes),
-        **{each.put: Batch._put_of_sessions for each in OF_SESSIONS},
-        MarkExtracted: Batch._mark_extracted,
-        PutCodeFile: lambda batch, puts: code.put_files(batch.tx, [put.file for put in puts]),
-        DropCodeFiles: lambda batch, drops: code.drop_files(batch.tx, drops),
-        PutReferences: lambda batch, writes: code.put_references(
-            batch.tx, writes, batch.lock_existing
-        ),
-    }
-)
+_ONE_BY_ONE: dict[type[Any], Callable[[Batch, Any], Awaitable[None]]] = {
+    RegisterProject: Batch._register_project,
+    CreateSession: Batch._create_session,
+    UpdateSession: Batch._update_session,
+    BeginTurn: Batch._begin_turn,
+    RecordToolCall: Batch._record_tool_call,
+    RecordAnswer: Batch._record_answer,
+    FinishTurn: Batch._finish_turn,
+}
+_BATCHED: dict[type[Any], Callable[[Batch, Any], Awaitable[None]]] = {
+    AddSummary: Batch._add_summaries,
+    PutSession: Batch._put_sessions,
+    PutTurn: Batch._put_turns,
+    PutVectors: lambda batch, writes: put_vectors(batch.tx, writes),
+    PutMemory: lambda batch, puts: memories.put_memories(batch.tx, puts, batch.lock_existing),
+    PutProfile: lambda batch, writes: memories.put_profile(batch.tx, writes),
+    PutOwner: lambda batch, writes: memories.put_owners(batch.tx, writes),
+    **{each.put: Batch._put_of_sessions for each in OF_SESSIONS},
+    MarkExtracted: Batch._mark_extracted,
+    PutCodeFile: lambda batch, puts: code.put_files(batch.tx, [put.file for put in puts]),
+    DropCodeFiles: lambda batch, drops: code.drop_files(batch.tx, drops),
+    PutReferences: lambda batch, writes: code.put_references(batch.tx, writes, batch.lock_existing),
+}
 """Kinds that come in large numbers: adjacent writes of one kind run as one."""
 
 

@@ -14,12 +14,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from xml.etree import ElementTree
 
 import msgspec
 
+from ragmem.children import SECRET_NAME
 from ragmem.errors import StoreRefused, StoreUnavailable
 from ragmem.files import make_private, replace_private
 from ragmem.text import counted
@@ -148,19 +150,13 @@ class Layout:
         return "\n".join(_last_lines(log.read_text("utf-8", "replace")) for log in logs)
 
 
-# Variables with one of these in their names are removed from a child's environment.
-_SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH")
 _POLL_S = 0.05
 _SHOWN_LINES = 12
 
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without what looks like a secret."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if not any(mark in name.upper() for mark in _SECRET)
-    }
+    return {name: value for name, value in environ.items() if not SECRET_NAME.search(name)}
 
 
 def start_detached(command: Sequence[str], environ: Mapping[str, str], log: Path) -> int:
@@ -227,7 +223,9 @@ def started_at(pid: int) -> str:
 
     Together with the pid this identifies a process for good, even across reboots.
     """
-    _reap(pid)
+    # A child of this process remains a zombie until it is waited for.
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
     try:
         # After the name, which may contain anything in parentheses; state is field 3, start 22.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -235,7 +233,9 @@ def started_at(pid: int) -> str:
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():
             return ""
-        return _started_at_by_ps(pid)
+        command = ["ps", "-o", "lstart=", "-p", str(pid)]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        return " ".join(found.stdout.split())
     except ProcessLookupError:
         return ""
     return "" if fields[0] in "ZX" else f"{boot}:{fields[19]}"
@@ -251,21 +251,6 @@ async def stop(pid: int, start: str, *, timeout_s: float) -> None:
             if started_at(pid) != start:
                 return
             await asyncio.sleep(_POLL_S)
-
-
-def _reap(pid: int) -> None:
-    # A child of this process remains a zombie until it is waited for.
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return
-
-
-def _started_at_by_ps(pid: int) -> str:
-    found = subprocess.run(
-        ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
-    )
-    return " ".join(found.stdout.split())
 
 
 IMAGE = "neo4j:5.26-community"

@@ -131,7 +131,8 @@ class SpooledStore:
         self._timer: asyncio.TimerHandle | None = None
         self._replaying: asyncio.Task[None] | None = None
         self._others_replayed = False
-        self._outage_reported = self._spooling_reported = False
+        self._reported: Literal["", "outage", "spooling"] = ""
+        """What the user was last told of an outage: that there is one, or that writes are kept."""
         self._loss_reported: Literal["", "session", "more"] = ""
         """The last loss reported: `session`, whose turn is still to come, or `more`."""
         self._has_losses = False
@@ -308,13 +309,10 @@ class SpooledStore:
             self._hold(self._store.aclose())
             self._store = None
         self._retry_at = time.monotonic() + self._pause_s
-        self._schedule()
-
-    def _schedule(self) -> None:
         self._cancel_timer()
         if not self._closed:
-            delay_s = max(0.0, self._retry_at - time.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._start_replay)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._pause_s, self._start_replay)
             self._pause_s = min(2 * self._pause_s, self._patience.longest_retry_s)
 
     def _cancel_timer(self) -> None:
@@ -324,8 +322,8 @@ class SpooledStore:
 
     def _mark_back(self, count: int, left: int) -> None:
         self._away, self._retry_at, self._pause_s = None, 0.0, self._patience.retry_s
-        if self._outage_reported:
-            self._outage_reported = False
+        if self._reported:
+            self._reported = ""
             waited = f" {_writes(count)} that waited {_are(count)} now stored." if count else ""
             self._notices.append(f"Memory is back.{waited}")
         elif left:
@@ -341,18 +339,18 @@ class SpooledStore:
     def take_notices(self) -> list[str]:
         """Return what to tell the user, each once: memory is unavailable, it is back."""
         busy = self._waiting or self._in_flight or self._opening or self._replaying
-        if self._outage_reported and self._store is not None and not (busy or self.why_away()):
+        if self._reported and self._store is not None and not (busy or self.why_away()):
             # It was only slow, and nothing had to be spooled.
-            self._outage_reported = False
+            self._reported = ""
             self._notices.append("Memory is back.")
         notices, self._notices = self._notices, []
-        anew = not self._outage_reported and self.why_away()
+        anew = "" if self._reported else self.why_away()
         if anew:
-            self._outage_reported, self._spooling_reported = True, False
+            self._reported = "outage"
             notices.append(f"Memory is unavailable: {anew}")
-        if self._outage_reported and self._waiting and not self._spooling_reported:
+        if self._reported == "outage" and self._waiting:
             # Often nothing is spooled yet at that time, and without recording nothing ever will be.
-            self._spooling_reported, kept = True, "Meanwhile, everything is kept on this disk."
+            self._reported, kept = "spooling", "Meanwhile, everything is kept on this disk."
             notices.append(f"{notices.pop()} {kept}" if anew else kept)
         return notices
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -88,6 +88,7 @@ class SQLiteStore:
         self._timeout_s = timeout_s
         self._damage: StoreDamaged | None = None
         self._inode = 0
+        self._vectors = VectorCache()
         self.notice = ""
         """What to tell the user about how the database was opened."""
         self._writer = self._thread(
@@ -131,7 +132,9 @@ class SQLiteStore:
                     raise
                 # Nothing can be written; what is stored can be read if its schema is current.
                 store._inode = await store._read(
-                    lambda db: schema.is_current(db, database) and database.stat().st_ino
+                    lambda db: (
+                        schema.version_of(db, database) == schema.VERSION and database.stat().st_ino
+                    )
                 )
                 if not store._inode:
                     raise
@@ -260,11 +263,6 @@ class SQLiteStore:
 
         await self._reader.run(job)
 
-    @cached_property
-    def _vectors(self) -> VectorCache:
-        """Vectors cached by searches."""
-        return VectorCache()
-
     # --- threads and transactions -------------------------------------------------
 
     def _thread(self, connect: Callable[[], Database], timeout_s: float) -> ConnectionThread:
@@ -330,7 +328,8 @@ class SQLiteStore:
             try:
                 went = self._transaction(db, lambda: work(db))
                 then(db)
-                repair.drop_copies(self._database)
+                for backup in schema.daily_copies(self._database):
+                    backup.unlink(missing_ok=True)  # it holds what was just deleted
                 return went, repair.rewrite(db)
             finally:
                 db.pragma("secure_delete", schema.OVERWRITES)
@@ -339,15 +338,12 @@ class SQLiteStore:
 
     def _transaction(self, db: Database, work: Callable[[], T]) -> T:
         """Do all of the work or none; it is durable on return."""
-        self._check_it_is_there()
+        # SQLite would go on writing to a deleted file, and acknowledge it.
+        if schema.inode_of(self._database) != self._inode:
+            raise schema.lost(self._database, "was replaced while in use")
         with schema.transaction(db):
             failpoint("sqlite.begun")
             result = work()
             failpoint("sqlite.commit")
         failpoint("sqlite.committed")
         return result
-
-    def _check_it_is_there(self) -> None:
-        # SQLite would go on writing to a deleted file, and acknowledge it.
-        if schema.inode_of(self._database) != self._inode:
-            raise schema.lost(self._database, "was replaced while in use")

@@ -57,7 +57,6 @@ from ragmem.store.sqlite.read import (
     TABLES,
     branches,
     joined_into,
-    known_project,
     need_session,
     no_session,
     root_of,
@@ -108,11 +107,6 @@ def _create_session(db: Database, write: CreateSession) -> None:
     vectors.summary_written(db, row["session_id"], vectors.summary_of(db, row["session_id"]))
 
 
-_KEPT_COLUMNS = (
-    *("started_at", "owner", "project_id", "turn_count", "parent_session_id", "forked_at_index"),
-)
-
-
 def _put_session(db: Database, write: PutSession) -> None:
     """Put a session with its own times; of an existing one, keep what was changed later here."""
     row = _session_row(db, write.session)
@@ -121,8 +115,14 @@ def _put_session(db: Database, write: PutSession) -> None:
         "SELECT last_activity_at FROM sessions WHERE session_id = :id", id=row["session_id"]
     )
     row["last_activity_at"] = max(row["last_activity_at"], held or "")
-    where = "WHERE excluded.updated_at >= updated_at"
-    db.put("sessions", row, "session_id", keep=_KEPT_COLUMNS, where=where)
+    kept = ("started_at", "owner", "project_id", "turn_count")
+    db.put(
+        "sessions",
+        row,
+        "session_id",
+        keep=(*kept, "parent_session_id", "forked_at_index"),
+        where="WHERE excluded.updated_at >= updated_at",
+    )
     vectors.summary_written(db, row["session_id"], before)
 
 
@@ -227,7 +227,6 @@ def _record_answer(db: Database, write: RecordAnswer) -> None:
 
 
 def _finish_turn(db: Database, write: FinishTurn) -> None:
-    """End a turn, unless it is completed."""
     if _status_of_turn(db, write.turn_id, write.session_id) == "completed":
         return
     row = columns(write)
@@ -273,7 +272,6 @@ def _status_of_turn(db: Database, turn_id: str, session_id: str) -> str:
 
 
 def _put_turn(db: Database, write: PutTurn) -> None:
-    """Put a turn at its own index, with its tool calls and their accesses."""
     row = columns(write.turn)
     held = _stored_turn(db, row)
     if held and turn_stays(write.turn, *held):
@@ -356,7 +354,8 @@ def _put_memory(db: Database, write: PutMemory) -> None:
     """
     row = columns(write.memory)
     memory_id = row["memory_id"]
-    joined_from = known_project(db, row.pop("joined_from"))
+    known = "SELECT project_id FROM projects WHERE project_id = :id"
+    joined_from = db.get(known, id=row.pop("joined_from"))
     row["project_id"] = joined_from or row["project_id"]
     if not _may_change(db, memory_id):
         raise anothers(memory_id)
@@ -404,7 +403,6 @@ def _may_change(db: Database, memory_id: object) -> bool:
 
 
 def _put_profile(db: Database, write: PutProfile) -> None:
-    """Set a key of the profile, or remove it."""
     row = columns(write)
     at = row.pop("at")
     if write.value is None:
@@ -425,7 +423,6 @@ def _put_owner(db: Database, write: PutOwner) -> None:
 
 
 def _mark_extracted(db: Database, write: MarkExtracted) -> None:
-    """Mark turns as looked through for memories."""
     db.query(
         "UPDATE documents SET to_extract = 0 WHERE to_extract AND level = 0"
         f" AND record_id {AMONG_IDS}",
@@ -434,7 +431,6 @@ def _mark_extracted(db: Database, write: MarkExtracted) -> None:
 
 
 def _put_session_record(db: Database, write: Write) -> None:
-    """Write the one record of its kind that a session has."""
     need_session(db, write.record.session_id)
     table, key = TABLES[type(write.record)]
     db.put(table, columns(write.record), key)
@@ -508,19 +504,15 @@ def _forget_memories_of(db: Database, session_id: str) -> int:
         SELECT memory_id FROM evidence WHERE session_id = :id
         EXCEPT SELECT memory_id FROM evidence WHERE session_id <> :id
     """
-    gone = db.column(only, id=session_id)
+    gone = set(db.column(only, id=session_id))
     for memory_id in gone:
-        _unlink(db, memory_id, set(gone))
+        by = _successor(db, memory_id, lambda each: each not in gone)
+        olds = "SELECT memory_id FROM memories WHERE superseded_by = :id"
+        for old in db.column(olds, id=memory_id):
+            _set_successor(db, old, by)
     _remove(db, gone)
     db.query("DELETE FROM evidence WHERE session_id = :id", id=session_id)
     return len(gone)
-
-
-def _unlink(db: Database, memory_id: str, gone: set[str]) -> None:
-    """Let what this memory superseded be superseded by its nearest successor that stays."""
-    by = _successor(db, memory_id, lambda each: each not in gone)
-    for old in db.column("SELECT memory_id FROM memories WHERE superseded_by = :id", id=memory_id):
-        _set_successor(db, old, by)
 
 
 def _successor(db: Database, by: str | None, matches: Callable[[str], bool]) -> str | None:
@@ -545,7 +537,7 @@ def _set_successor(db: Database, memory_id: str, by: str | None) -> None:
     vectors.mark_memory(db, memory_id)
 
 
-def _remove(db: Database, gone: list[str]) -> None:
+def _remove(db: Database, gone: Iterable[str]) -> None:
     for memory_id in gone:
         failpoint("sqlite.delete")
         vectors.remove_small(db, MEMORY_LEVEL, memory_id)
@@ -587,12 +579,10 @@ def register_project(db: Database, write: RegisterProject) -> None:
     is_free = held is None or (write.chosen and held == project_id)
     if project_id == into or not is_free:
         return
-    for table, column, condition in (
-        ("projects", "joined_into", "project_id = :id OR joined_into = :id"),
-        ("sessions", "project_id", "project_id = :id"),
-    ):
-        moved = f"UPDATE {table} SET {column} = :into WHERE {condition}"
-        db.query(moved, id=project_id, into=into)
+    moved = {"id": project_id, "into": into}
+    joined = "UPDATE projects SET joined_into = :into WHERE project_id = :id OR joined_into = :id"
+    db.query(joined, **moved)
+    db.query("UPDATE sessions SET project_id = :into WHERE project_id = :id", **moved)
 
 
 def _split(db: Database, project_id: str, root: str) -> None:

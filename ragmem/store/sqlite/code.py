@@ -20,7 +20,7 @@ from ragmem.records import (
     ScopeQuery,
     TurnsQuery,
 )
-from ragmem.store import join_conditions, strongest
+from ragmem.store import grouped, join_conditions, strongest
 from ragmem.store.sqlite.connection import Database, Row, columns, record
 from ragmem.store.sqlite.read import FAMILY
 from ragmem.text import clean
@@ -78,13 +78,12 @@ def code_files(db: Database, project_id: str, paths: Sequence[str] = ()) -> list
     which = "project_id = :id"
     if paths:
         which += " AND path IN (SELECT value FROM json_each(:paths))"
-    scopes: dict[str, list[CodeScope]] = {}
-    for row in db.rows(
+    defined = db.rows(
         f"SELECT * FROM code_scopes WHERE {which} AND defined ORDER BY path, start_line, place",
         id=project_id,
         paths=paths,
-    ):
-        scopes.setdefault(row["path"], []).append(record(CodeScope, row))
+    )
+    scopes = grouped((row["path"], record(CodeScope, row)) for row in defined)
     files = f"SELECT * FROM code_files WHERE {which} ORDER BY path"
     return [
         msgspec.structs.replace(file, scopes=tuple(scopes.get(file.path, ())))
@@ -135,10 +134,6 @@ def find_scopes(db: Database, query: ScopeQuery) -> list[FoundScope]:
     ]
 
 
-_IS_REFERENCED = "EXISTS (SELECT 1 FROM code_references AS r WHERE r.scope = code_scopes.scope)"
-"""Whether a turn refers to the scope."""
-
-
 def put_file(db: Database, write: PutCodeFile) -> None:
     """Replace a file's scopes and imports; unchanged scopes are not written again."""
     file = msgspec.structs.replace(write.file, imports=tuple(dict.fromkeys(write.file.imports)))
@@ -179,8 +174,9 @@ def _undefine(db: Database, scopes: Iterable[int]) -> None:
 
 
 def _delete_unused(db: Database, scope: int) -> None:
-    unknown = f"scope = :scope AND NOT defined AND NOT {_IS_REFERENCED}"
-    db.query(f"DELETE FROM code_scopes WHERE {unknown}", scope=scope)
+    referring = "SELECT 1 FROM code_references AS r WHERE r.scope = code_scopes.scope"
+    unused = f"scope = :scope AND NOT defined AND NOT EXISTS ({referring})"
+    db.query(f"DELETE FROM code_scopes WHERE {unused}", scope=scope)
 
 
 # --- turns ------------------------------------------------------------------------------

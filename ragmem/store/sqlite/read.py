@@ -28,7 +28,15 @@ from ragmem.records import (
     Turn,
     TurnQuery,
 )
-from ragmem.store import AHEAD, join_conditions, oldest_first
+from ragmem.store import (
+    AHEAD,
+    MOST_FOUND,
+    grouped,
+    in_order,
+    join_conditions,
+    oldest_first,
+    put_turn,
+)
 from ragmem.store.sqlite.connection import Database, Row, record, stored_fields
 
 _LAST = (1 << 63) - 1
@@ -169,9 +177,7 @@ def sessions(db: Database, query: SessionQuery) -> list[Session]:
     return found
 
 
-def find_sessions(
-    db: Database, reference: str, *, limit: int = 20, mine: bool = False
-) -> list[Session]:
+def find_sessions(db: Database, reference: str, *, mine: bool = False) -> list[Session]:
     """Find sessions by the end of their id, or their title; with `mine` only the owner's own."""
     if not reference:
         return []
@@ -179,28 +185,23 @@ def find_sessions(
         WHERE (substr(s.session_id, -length(:reference)) = :reference OR s.title_key = :key)
         AND (:owner = '' OR s.owner = :owner) {_NEWEST}
     """
-    owner = db.access.sees if mine else ""
-    given = {"reference": reference, "key": reference.casefold(), "limit": limit, "owner": owner}
-    return list(_sessions(db, where, **given))
+    owner, key = db.access.sees if mine else "", reference.casefold()
+    return _sessions(db, where, reference=reference, key=key, limit=MOST_FOUND, owner=owner)
 
 
 def sessions_by_id(db: Database, ids: Sequence[str]) -> list[Session]:
     """Return those sessions that exist, in this order."""
-    found = {
-        each.session_id: each for each in _sessions(db, f"WHERE s.session_id {AMONG_IDS}", ids=ids)
-    }
-    return [found[each] for each in ids if each in found]
+    return in_order(_sessions(db, f"WHERE s.session_id {AMONG_IDS}", ids=ids), ids)
 
 
 def branches(db: Database, session_id: str) -> list[Session]:
     """Return the sessions forked from this one, oldest first."""
     where = "WHERE s.parent_session_id = :id ORDER BY s.started_at, s.session_id"
-    return list(_sessions(db, where, id=session_id))
+    return _sessions(db, where, id=session_id)
 
 
-def _sessions(db: Database, rest: str, **given: object) -> Iterator[Session]:
-    for row in list(db.rows(f"{_SESSION} {rest}", **given)):
-        yield _session_from_row(db, row)
+def _sessions(db: Database, rest: str, **given: object) -> list[Session]:
+    return [_session_from_row(db, row) for row in list(db.rows(f"{_SESSION} {rest}", **given))]
 
 
 def _session_from_row(db: Database, row: Row) -> Session:
@@ -245,32 +246,22 @@ def own_turns(db: Database, spans: Sequence[Span]) -> list[PutTurn]:
     )
     rows = (db.rows(of_span, **msgspec.structs.asdict(span)) for span in spans)
     found = _with_calls(db, chain.from_iterable(rows))
-    accesses: dict[str, list[FileAccess]] = {}
-    for row in _accesses(db, [turn.turn_id for turn in found], "a.path, a.access_type"):
-        accesses.setdefault(row["tool_call_id"], []).append(record(FileAccess, row))
-    return [
-        PutTurn(
-            turn=turn,
-            accesses={
-                call.tool_call_id: tuple(accesses[call.tool_call_id])
-                for call in turn.tool_calls
-                if call.tool_call_id in accesses
-            },
-        )
-        for turn in found
-    ]
+    accesses = grouped(
+        (row["tool_call_id"], record(FileAccess, row))
+        for row in _accesses(db, [turn.turn_id for turn in found], "a.path, a.access_type")
+    )
+    return [put_turn(turn, accesses) for turn in found]
 
 
 def _with_calls(db: Database, rows: Iterable[Row]) -> list[Turn]:
     found = [record(Turn, row) for row in rows]
-    calls: dict[str, list[ToolCall]] = {}
-    for call in db.records(
+    of_turns = db.records(
         ToolCall,
         f"SELECT {_CALL} FROM tool_calls AS c WHERE turn_id {AMONG_IDS}"
         ' ORDER BY turn_id, "order", tool_call_id',
         ids=[turn.turn_id for turn in found],
-    ):
-        calls.setdefault(call.turn_id, []).append(call)
+    )
+    calls = grouped((call.turn_id, call) for call in of_turns)
     return [
         msgspec.structs.replace(turn, tool_calls=tuple(calls.get(turn.turn_id, ())))
         for turn in found
@@ -456,14 +447,14 @@ def memories_by_id(db: Database, ids: Sequence[str]) -> list[MemoryRecord]:
     )
 
 
-def find_memories(db: Database, reference: str, *, limit: int = 20) -> list[MemoryRecord]:
+def find_memories(db: Database, reference: str) -> list[MemoryRecord]:
     """Find memories whose id is, or ends with, the reference."""
     tail = reference.replace("-", "")
     where = f"""
         WHERE :tail <> '' AND substr(replace(m.memory_id, '-', ''), -length(:tail)) = :tail
-        AND {SEEN} {_NEWEST_MEMORY} LIMIT :limit
+        AND {SEEN} {_NEWEST_MEMORY} LIMIT {MOST_FOUND}
     """
-    return _memories(db, where, tail=tail, limit=limit)
+    return _memories(db, where, tail=tail)
 
 
 def superseded_by(db: Database, memory_id: str) -> list[MemoryRecord]:
@@ -483,12 +474,11 @@ def _memories(db: Database, rest: str, **given: object) -> list[MemoryRecord]:
         FROM memories AS m {rest}
     """
     found = db.records(MemoryRecord, statement, owner=db.access.sees, **given)
-    places: dict[str, list[Evidence]] = {}
-    for row in db.rows(
+    evidence = db.rows(
         f"SELECT * FROM evidence WHERE memory_id {AMONG_IDS} ORDER BY memory_id, position",
         ids=[memory.memory_id for memory in found],
-    ):
-        places.setdefault(row["memory_id"], []).append(record(Evidence, row))
+    )
+    places = grouped((row["memory_id"], record(Evidence, row)) for row in evidence)
     return [
         msgspec.structs.replace(memory, evidence=tuple(places.get(memory.memory_id, ())))
         for memory in found
@@ -577,14 +567,6 @@ def projects(db: Database) -> list[Project]:
 def root_of(db: Database, project_id: str | None) -> str | None:
     """Return the project that this one was joined to, else its own id; None for None."""
     return joined_into(db, project_id) or project_id
-
-
-def known_project(db: Database, project_id: str | None) -> str | None:
-    """Return the id if there is such a project, else None."""
-    found: str | None = db.get(
-        "SELECT project_id FROM projects WHERE project_id = :id", id=project_id
-    )
-    return found
 
 
 def joined_into(db: Database, project_id: str | None) -> str | None:

@@ -41,11 +41,11 @@ def check(db: Database) -> list[Finding]:
     said = db.column("PRAGMA integrity_check(10)")
     if said != ["ok"]:
         return [Finding("the file is whole", str(line)) for line in said]
-    found = [(promise, db.column(query)) for promise, query in PROMISES]
-    found.append((WORDS, _wrong_words(db)))
+    found = {promise: db.column(query) for promise, query in PROMISES.items()}
+    found[WORDS] = _wrong_words(db)
     return [
         Finding(promise, ", ".join(map(str, broken[:_SHOWN])), len(broken))
-        for promise, broken in found
+        for promise, broken in found.items()
         if broken
     ]
 
@@ -71,11 +71,9 @@ def _wrong_words(db: Database) -> list[str]:
 
 
 # Each query returns the ids of what breaks the guarantee.
-PROMISES = (
-    ("what is referred to exists", 'SELECT "table" FROM pragma_foreign_key_check'),
-    (
-        "turns are counted from 1 without gaps",
-        """
+PROMISES = {
+    "what is referred to exists": 'SELECT "table" FROM pragma_foreign_key_check',
+    "turns are counted from 1 without gaps": """
         SELECT s.session_id FROM sessions AS s LEFT JOIN turns AS t USING (session_id)
         GROUP BY s.session_id
         HAVING count(t.turn_id) <> s.turn_count - coalesce(s.forked_at_index, 0)
@@ -83,38 +81,26 @@ PROMISES = (
         OR coalesce(min(t.turn_index), coalesce(s.forked_at_index, 0) + 1)
             <> coalesce(s.forked_at_index, 0) + 1
         """,
-    ),
-    (
-        "completed turns are counted",
-        """
+    "completed turns are counted": """
         SELECT s.session_id FROM sessions AS s LEFT JOIN turns AS t USING (session_id)
         GROUP BY s.session_id
         HAVING count(t.turn_id) FILTER (WHERE t.status = 'completed') <> s.completed_count
         """,
-    ),
-    (
-        "a fork shares turns that exist",
-        """
+    "a fork shares turns that exist": """
         SELECT s.session_id FROM sessions AS s JOIN sessions AS p
         ON p.session_id = s.parent_session_id WHERE s.forked_at_index > p.turn_count
         """,
+    "a turn that has ended says when": (
+        "SELECT turn_id FROM turns WHERE status <> 'running' AND finished_at IS NULL"
     ),
-    (
-        "a turn that has ended says when",
-        "SELECT turn_id FROM turns WHERE status <> 'running' AND finished_at IS NULL",
+    "a turn that runs has not ended": (
+        "SELECT turn_id FROM turns WHERE status = 'running' AND finished_at IS NOT NULL"
     ),
-    (
-        "a turn that runs has not ended",
-        "SELECT turn_id FROM turns WHERE status = 'running' AND finished_at IS NOT NULL",
-    ),
-    (
-        "characters of turns are counted",
+    "characters of turns are counted": (
         "SELECT turn_id FROM turns"
-        " WHERE char_count <> length(user_message) + length(assistant_message)",
+        " WHERE char_count <> length(user_message) + length(assistant_message)"
     ),
-    (
-        "a summary says what it digests",
-        """
+    "a summary says what it digests": """
         SELECT summary_id FROM summaries AS s WHERE NOT EXISTS (
             SELECT 1 FROM summarized_turns AS l WHERE l.summary_id = s.summary_id AND s.level = 1
         ) AND NOT EXISTS (
@@ -122,10 +108,7 @@ PROMISES = (
             WHERE l.summary_id = s.summary_id AND s.level > 1
         )
         """,
-    ),
-    (
-        "what has ended can be found",
-        """
+    "what has ended can be found": """
         SELECT turn_id FROM turns WHERE status <> 'running'
         AND turn_id NOT IN (SELECT record_id FROM documents WHERE level = 0)
         UNION ALL SELECT summary_id FROM summaries
@@ -133,10 +116,7 @@ PROMISES = (
         UNION ALL SELECT record_id FROM documents
         WHERE document NOT IN (SELECT id FROM texts_docsize)
         """,
-    ),
-    (
-        "what is found is there",
-        """
+    "what is found is there": """
         SELECT record_id FROM documents WHERE level = 0
         AND record_id NOT IN (SELECT turn_id FROM turns WHERE status <> 'running')
         UNION ALL SELECT record_id FROM documents WHERE level > 0
@@ -144,18 +124,12 @@ PROMISES = (
         UNION ALL SELECT id FROM texts_docsize
         WHERE id NOT IN (SELECT document FROM documents)
         """,
-    ),
-    (
-        "what can be found is counted",
-        """
+    "what can be found is counted": """
         SELECT project_id FROM project_numbers LEFT JOIN documents AS d USING (number)
         GROUP BY number HAVING count(d.document) <> document_count
         OR coalesce(sum(d.term_count), 0) <> project_numbers.term_count
         """,
-    ),
-    (
-        "vectors are of what is complete",
-        """
+    "vectors are of what is complete": """
         SELECT place FROM vectors WHERE document NOT IN (
             SELECT document FROM documents WHERE level > 0
             OR record_id IN (SELECT turn_id FROM turns WHERE status = 'completed')
@@ -165,10 +139,7 @@ PROMISES = (
             OR (level = -2 AND record_id IN (SELECT session_id FROM sessions WHERE summary <> ''))
         )
         """,
-    ),
-    (
-        "what is to be done is marked",
-        f"""
+    "what is to be done is marked": f"""
         SELECT record_id FROM documents LEFT JOIN turns ON turn_id = record_id
         WHERE to_embed <> (
             (level > 0 OR turns.status = 'completed')
@@ -183,23 +154,16 @@ PROMISES = (
         UNION ALL SELECT session_id FROM sessions
         WHERE to_embed <> {vectors.SESSION_TO_EMBED}
         """,
-    ),
-    (
-        "a scope is defined by a file that is known",
-        """
+    "a scope is defined by a file that is known": """
         SELECT scope_id FROM code_scopes AS s WHERE defined AND NOT EXISTS (
             SELECT 1 FROM code_files AS f WHERE f.project_id = s.project_id AND f.path = s.path
         )
         """,
-    ),
-    (
-        "a scope is defined or referred to",
-        """
+    "a scope is defined or referred to": """
         SELECT scope_id FROM code_scopes AS s WHERE NOT defined
         AND NOT EXISTS (SELECT 1 FROM code_references AS r WHERE r.scope = s.scope)
         """,
-    ),
-)
+}
 
 
 # --- rebuilding a damaged database ------------------------------------------------------
@@ -522,12 +486,6 @@ _INTERVAL = timedelta(days=1)
 _FREE_FACTOR = 3
 """The free space must be this many times the size of the database."""
 _WAIT_S = 5.0
-
-
-def drop_copies(database: Path) -> None:
-    """Delete all daily copies, since they hold what was just deleted."""
-    for backup in schema.daily_copies(database):
-        backup.unlink(missing_ok=True)
 
 
 def keep_copy(database: Path, locks_dir: Path, now: datetime) -> bool:

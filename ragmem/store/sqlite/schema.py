@@ -17,7 +17,7 @@ import apsw
 
 from ragmem.errors import RagmemError, StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
-from ragmem.files import lock, make_private, sync_folder
+from ragmem.files import lock, make_private, replace_private, sync_folder
 from ragmem.ids import new_id
 from ragmem.store import AHEAD
 from ragmem.store.sqlite import text_index
@@ -80,19 +80,6 @@ def prepare(database: Path, locks_dir: Path) -> bool:
     return was_set_up
 
 
-def mark_set_up(database: Path) -> None:
-    """Record that the database was set up."""
-    path = marker(database)
-    if path.exists():
-        return
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(handle, _MARKER_TEXT.encode())
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def exchange(database: Path, new: Path) -> Path:
     """Put another database in place of a damaged one, which is kept byte for byte."""
     now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
@@ -101,7 +88,12 @@ def exchange(database: Path, new: Path) -> Path:
     for suffix in ("-wal", "-shm", ""):
         if (path := _beside(database, suffix)).exists():
             failpoint("sqlite.exchange")
-            _keep(path, _beside(kept, suffix))
+            other = _beside(kept, suffix)
+            try:
+                other.hardlink_to(path)
+            except OSError:  # the file system has no hard links
+                shutil.copyfile(path, other)
+                other.chmod(0o600)
     # The log goes first: it must not be applied to the new database.
     for suffix in ("-wal", "-shm"):
         _beside(database, suffix).unlink(missing_ok=True)
@@ -109,15 +101,6 @@ def exchange(database: Path, new: Path) -> Path:
     new.rename(database)
     sync_folder(database.parent)
     return kept
-
-
-def _keep(path: Path, kept: Path) -> None:
-    """Keep a file under a second name, by a hard link, or a copy if the file system has none."""
-    try:
-        kept.hardlink_to(path)
-    except OSError:
-        shutil.copyfile(path, kept)
-        kept.chmod(0o600)
 
 
 def size_bytes(database: Path) -> int:
@@ -180,13 +163,6 @@ class Full(StoreUnavailable):
     """The file system is full; what is stored can be read."""
 
     can_be_read = True
-
-
-def never_changes(database: Path) -> bool:
-    """Whether the file system is read-only, and no log holds a part of the database."""
-    log = _beside(database, "-wal")
-    is_read_only = bool(os.statvfs(database.parent).f_flag & os.ST_RDONLY)
-    return is_read_only and not (log.exists() and log.stat().st_size)
 
 
 def unwritable(database: Path, why: str) -> StoreRefused:
@@ -366,16 +342,6 @@ def has_log(database: Path) -> bool:
         return False
 
 
-def choose_journal(connection: apsw.Connection) -> None:
-    """Use a write-ahead log if that is possible, else a rollback journal."""
-    try:
-        connection.pragma("journal_mode", "wal")
-    except _NO_SHARED_MEMORY:
-        if connection.system_errno in _TEMPORARY:
-            raise
-        connection.pragma("journal_mode", "delete")
-
-
 # --- the schema -------------------------------------------------------------------------
 
 
@@ -397,7 +363,7 @@ def open_for_writing(
         db.set_busy_timeout(round(timeout_s * 1000))
         if db.readonly("main"):
             raise unwritable(database, "it is read-only")
-        if _version(db, database) < VERSION or text_index.is_old(db):
+        if version_of(db, database) < VERSION or text_index.is_old(db):
             # One process at a time: switching the journal mode ignores the busy timeout.
             alone = lock(locks_dir / "schema.lock", timeout_s=timeout_s)
             try:
@@ -413,7 +379,7 @@ def open_for_writing(
                     identify(db, new_id())
         failpoint("sqlite.mark")
         if not was_set_up:
-            mark_set_up(database)
+            replace_private(marker(database), _MARKER_TEXT.encode(), sync=True)
         # SQL's horizon(): the latest time that is not from a wrong clock.
         db.create_scalar_function("horizon", lambda *_: iso(db.now + AHEAD), 0)
         db.pragma("synchronous", "FULL")
@@ -475,7 +441,9 @@ def open_alone(database: Path, access: Access, *, timeout_s: float) -> Database:
     Others wait until it is closed. StoreRefused if this version can't read it as it is.
     """
     name, flags = str(database), apsw.SQLITE_OPEN_READWRITE
-    if never_changes(database):
+    log = _beside(database, "-wal")
+    is_read_only = bool(os.statvfs(database.parent).f_flag & os.ST_RDONLY)
+    if is_read_only and not (log.exists() and log.stat().st_size):
         name = f"{database.absolute().as_uri()}?immutable=1"
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     db = Database(name, flags, access)
@@ -483,7 +451,7 @@ def open_alone(database: Path, access: Access, *, timeout_s: float) -> Database:
     db.pragma("locking_mode", "exclusive")
     db.pragma("query_only", True)
     leave_untouched(db)
-    if _version(db, database) < VERSION:
+    if version_of(db, database) < VERSION:
         db.close()
         raise unwritable(database, "it must be upgraded first")
     return db
@@ -494,13 +462,8 @@ def leave_untouched(connection: apsw.Connection) -> None:
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
-def is_current(db: Database, database: Path) -> bool:
-    """Whether its schema is this version's; StoreRefused for what is not ours to use."""
-    return _version(db, database) == VERSION
-
-
-def _version(db: Database, database: Path) -> int:
-    """The schema's version, 0 for a new file; StoreRefused for what is not ours to use."""
+def version_of(db: Database, database: Path) -> int:
+    """Return the schema's version, 0 for a new file; StoreRefused for what is not ours to use."""
     # In one statement: another process may be creating the schema.
     application, version, tables = db.get(
         "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)"
@@ -522,13 +485,18 @@ def _version(db: Database, database: Path) -> int:
 
 
 def _migrate(db: Database, database: Path) -> None:
-    if _version(db, database) == 0:
-        choose_journal(db)
+    if version_of(db, database) == 0:
+        try:
+            db.pragma("journal_mode", "wal")
+        except _NO_SHARED_MEMORY:
+            if db.system_errno in _TEMPORARY:
+                raise
+            db.pragma("journal_mode", "delete")
     for number, name, sql in migrations():
         with transaction(db):
             failpoint("sqlite.migrate")
             # Another process may have been first.
-            if _version(db, database) < number:
+            if version_of(db, database) < number:
                 db.execute(sql)
                 if number == _FIRST_WITH_DOCUMENTS:
                     text_index.build(db)

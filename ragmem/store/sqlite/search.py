@@ -23,11 +23,19 @@ from ragmem.records import (
     SearchQuery,
     WeightedTerm,
 )
-from ragmem.similarity import Similarities, VectorCache, best_of, best_of_both
+from ragmem.similarity import (
+    Similarities,
+    VectorCache,
+    best_of,
+    best_of_both,
+    length_of,
+    merged,
+    runs,
+)
 from ragmem.store.sqlite import vectors
 from ragmem.store.sqlite.connection import Database
 from ragmem.store.sqlite.read import FAMILY, lineage
-from ragmem.store.sqlite.text_index import HIGHEST, length_of, level_of
+from ragmem.store.sqlite.text_index import HIGHEST, level_of
 from ragmem.text import clean
 
 if TYPE_CHECKING:
@@ -183,29 +191,19 @@ def _of_interval(db: Database, interval: Interval, area: _Area) -> "Numbers":
 
 def _by_text(db: Database, terms: Sequence[WeightedTerm], area: _Area) -> "tuple[Numbers, Floats]":
     """Return the documents that contain any of the terms, and their BM25."""
-    import numpy as np
-
     weights: dict[str, float] = {}
     for term in terms:
         text = clean(term.term)
         # No term contains a space or the separator; a text that does would match other terms.
         if text and not set(text) & {" ", "|"} and term.weight > 0:
             weights[text] = weights.get(text, 0.0) + term.weight
-    documents: list[Numbers] = []
-    scores: list[Floats] = []
+    lists: list[tuple[Numbers, Floats]] = []
     for term_text in _rare(db, weights, area):
         held, counts = _postings(db, term_text, area)
         idf = math.log(1 + (area.document_count - len(held) + 0.5) / (len(held) + 0.5))
         shape = K1 * (1 - B + B * length_of(held) / max(1.0, area.mean_length))
-        documents.append(held)
-        scores.append(weights[term_text] * idf * counts * (K1 + 1) / (counts + shape))
-    if not documents:
-        return np.empty(0, np.int64), np.empty(0)
-    merged, together = np.concatenate(documents), np.concatenate(scores)
-    # The lists are sorted, so that a stable sort merges them.
-    order = np.argsort(merged, kind="stable")
-    starts, found = _runs(merged[order])
-    return found, np.add.reduceat(together[order], starts) if len(found) else np.empty(0)
+        lists.append((held, weights[term_text] * idf * counts * (K1 + 1) / (counts + shape)))
+    return merged(lists)
 
 
 def _rare(db: Database, terms: Iterable[str], area: _Area) -> list[str]:
@@ -253,16 +251,8 @@ def _postings(db: Database, term: str, area: _Area) -> "tuple[Numbers, Numbers]"
             held = np.fromstring(joined, np.int64, sep=",")
             lists.append(held if part is None else held[np.isin(held, part)])
     held = np.concatenate(lists)
-    starts, documents = _runs(held)
+    starts, documents = runs(held)
     return documents, np.diff(starts, append=len(held))
-
-
-def _runs(held: "Numbers") -> "tuple[Numbers, Numbers]":
-    """Return where each run of equal values begins, and its value."""
-    import numpy as np
-
-    starts = np.flatnonzero(np.diff(held, prepend=-1))
-    return starts, held[starts]
 
 
 # --- by vectors -----------------------------------------------------------------------

@@ -7,13 +7,13 @@ search reads of the index is all that it needs to compute BM25.
 """
 
 import hashlib
-import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ragmem.records import Summary, Turn
+from ragmem.similarity import LENGTH_BITS, MOST_OF_A_TERM, capped, with_length
+from ragmem.store import batches
 from ragmem.store.sqlite import vectors
 from ragmem.store.sqlite.connection import Database, Row, columns
 from ragmem.store.sqlite.read import AMONG_IDS, summaries_by_id, turns_by_id
@@ -26,15 +26,11 @@ if TYPE_CHECKING:
 
 TERMS = 4
 """Equal to `TERMS_VERSION`, by a test: importing that takes a quarter of a database's opening."""
-_LEVEL_BITS, _LENGTH_BITS = 3, 8
+_LEVEL_BITS = 3
 HIGHEST = (1 << _LEVEL_BITS) - 1
 """The highest level in a document's number, which stands for those above too."""
-_STEPS = 16
-"""Number of lengths that are told apart between a value and its double."""
 _BATCH = 100
 """Records held in memory at a time, with their texts."""
-_MOST_OF_A_TERM = 8
-"""Maximum occurrences of a term indexed for a record: BM25 hardly counts more."""
 _PURGED_PAGES = 500
 TO_SUMMARIZE = """
     NOT EXISTS (
@@ -71,33 +67,23 @@ def words_of(found: Turn | Summary) -> Words:
     from ragmem.terms import summary_terms, turn_terms
 
     terms = turn_terms(found) if isinstance(found, Turn) else summary_terms(found)
-    kept: Sequence[str] = terms
-    counted = Counter(terms)
-    if max(counted.values(), default=0) > _MOST_OF_A_TERM:
-        kept = [t for each, n in counted.items() for t in repeat(each, min(n, _MOST_OF_A_TERM))]
-    return Words(" ".join(kept), len(terms))
+    is_capped = max(Counter(terms).values(), default=0) > MOST_OF_A_TERM
+    return Words(" ".join(capped(terms) if is_capped else terms), len(terms))
 
 
 def level_of(document: "D") -> "D":
     """Return the record's level, at most `HIGHEST`; takes an array too."""
-    return document >> _LENGTH_BITS & HIGHEST
-
-
-def length_of(documents: "NDArray[np.int64]") -> "NDArray[np.float64]":
-    """Return the number of a document's terms, within 3 %; takes an array too."""
-    lengths: NDArray[np.float64] = 2.0 ** ((documents & (1 << _LENGTH_BITS) - 1) / _STEPS) - 1
-    return lengths
+    return document >> LENGTH_BITS & HIGHEST
 
 
 def document_number(sequence: int, level: int, length: int) -> int:
     """Return the document number of these parts."""
-    code = min(round(_STEPS * math.log2(length + 1)), (1 << _LENGTH_BITS) - 1)
-    return (sequence << _LEVEL_BITS | min(level, HIGHEST)) << _LENGTH_BITS | code
+    return with_length(sequence << _LEVEL_BITS | min(level, HIGHEST), length)
 
 
 def sequence_of(document: int) -> int:
     """Return the document's sequence number, which grows with each new document."""
-    return document >> _LEVEL_BITS + _LENGTH_BITS
+    return document >> _LEVEL_BITS + LENGTH_BITS
 
 
 # --- updates with the records ---------------------------------------------------------------
@@ -235,7 +221,7 @@ def move_session(db: Database, session_id: str) -> None:
     """Move a session's documents, with their vectors, to the number of its current project."""
     number = _project_number(db, session_id)
     ids = f"SELECT record_id FROM documents WHERE session_id = :id AND number <> {number}"
-    for part in _batches(db, ids, id=session_id):
+    for part in batches(db.column(ids, id=session_id), _BATCH):
         held = f"SELECT record_id, document FROM documents WHERE record_id {AMONG_IDS}"
         documents = dict(db.tuples(held, ids=part))
         found: list[Turn | Summary] = [*turns_by_id(db, part), *summaries_by_id(db, part)]
@@ -301,7 +287,7 @@ def build(db: Database) -> None:
     """
     summaries = "SELECT summary_id FROM summaries WHERE :of_all ORDER BY level, rowid"
     for query in (turns, summaries):
-        for ids in _batches(db, query, of_all=of_all):
+        for ids in batches(db.column(query, of_all=of_all), _BATCH):
             _index_records(db, ids)
     # Caches of other processes have vectors by document numbers, which may have changed.
     db.execute("UPDATE project_numbers SET epoch = epoch + 1")
@@ -335,9 +321,3 @@ def _index_records(db: Database, ids: Sequence[str]) -> None:
         turn_changed(db, turn.turn_id, words_of(turn), keep_vectors=True)
     for summary in summaries_by_id(db, ids):
         summary_changed(db, summary, keep_vectors=True)
-
-
-def _batches(db: Database, query: str, **given: object) -> Iterator[list[str]]:
-    ids = db.column(query, **given)
-    for start in range(0, len(ids), _BATCH):
-        yield ids[start : start + _BATCH]

@@ -6,7 +6,6 @@ vectors of memories and of sessions' summaries, one for each, are stored as give
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL, TURN_LEVEL, EmbedderMark, PutVectors
 from ragmem.similarity import Similarities, VectorCache, Version, packed, unpacked
@@ -126,31 +125,29 @@ def vectors_of(db: Database, ids: Sequence[str]) -> list[PutVectors]:
     mark = embedder(db)
     if mark is None:
         return []
-    large = """
-        SELECT chosen.key, d.record_id, d.level, v.text_hash, v.packed
+    found = db.tuples(
+        """
+        SELECT chosen.key AS place, d.record_id, d.level, v.text_hash, v.packed
         FROM json_each(:ids) AS chosen
         JOIN documents AS d ON d.record_id = chosen.value
         JOIN vectors AS v ON v.document = d.document
-    """
-    small = """
+        UNION ALL
         SELECT chosen.key, v.record_id, v.level, v.text_hash, v.vector
         FROM json_each(:ids) AS chosen JOIN small_vectors AS v ON v.record_id = chosen.value
         WHERE v.level IN (-1, -2)
-    """
-    found: list[tuple[Any, ...]] = []
-    for *which, pack in db.tuples(large, ids=ids):
-        found.append((*which, unpacked(pack, mark.dimension)))
-    for *which, vector in db.tuples(small, ids=ids):
-        found.append((*which, (vector,) if vector else ()))
+        ORDER BY place
+        """,
+        ids=ids,
+    )
     return [
         PutVectors(
             record_id=record_id,
             level=level,
             embedder=mark.model_id,
             text_hash=text_hash,
-            vectors=given,
+            vectors=unpacked(held, mark.dimension) if level >= 0 else tuple(filter(None, [held])),
         )
-        for _, record_id, level, text_hash, given in sorted(found, key=lambda each: int(each[0]))
+        for _, record_id, level, text_hash, held in found
     ]
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -22,12 +22,10 @@ from ragmem.records import (
     OF_SESSIONS,
     AddSummary,
     CodeFile,
-    CodeScope,
     DropCodeFiles,
     EmbedderMark,
     MemoryRecord,
     Owner,
-    Profile,
     Project,
     PutCodeFile,
     PutMemory,
@@ -48,9 +46,8 @@ from ragmem.records import (
     utc_now,
     write_decoder,
 )
-from ragmem.store import Archive, fitted, turn_stays
+from ragmem.store import Archive, batches, fitted, grouped, turn_stays
 
-T = TypeVar("T")
 BATCH = 200
 """Approximate number of writes in a batch; with its tool calls a turn is some ten records."""
 _ALL = 2**31 - 1
@@ -68,14 +65,16 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
     async def stream() -> AsyncIterator[Sequence[Write]]:
         if projects := await source.projects():
             yield [RegisterProject(project=project) for project in projects]
-        async for files in _code_of(source, projects, after_turns=False):
-            for portion_of_files in _parts(files, batch):
-                yield portion_of_files
+        async for files in _code_of(source, projects, batch, after_turns=False):
+            yield files
         for generation in generations(await source.spans()):
             for portion in portions(generation, batch):
                 failpoint("transfer.read")
                 sessions = await source.get(Session, portion.session_ids)
-                turns = [_fitted(put) for put in await source.own_turns(portion.spans)]
+                turns = [
+                    replace(put, turn=fitted(put.turn))
+                    for put in await source.own_turns(portion.spans)
+                ]
                 embedded = [*portion.session_ids, *(put.turn.turn_id for put in turns)]
                 yield [
                     *(PutSession(session=session) for session in sessions),
@@ -88,41 +87,27 @@ def stream_of(source: Archive, *, batch: int = BATCH) -> Stream:
                         for each in await source.get(kind.record, portion.session_ids)
                     ],
                 ]
-        async for files in _code_of(source, projects, after_turns=True):
-            for portion_of_files in _parts(files, batch):
-                yield portion_of_files
-        for portion_ids in _parts(await source.ids(Summary), batch):
-            failpoint("transfer.read")
-            found = await source.get(Summary, portion_ids)
-            summaries = (AddSummary(summary=summary) for summary in found)
-            yield [*summaries, *await source.get(PutVectors, portion_ids)]
-        for portion_ids in _parts(await source.ids(MemoryRecord), batch):
-            failpoint("transfer.read")
-            known = await source.get(MemoryRecord, portion_ids)
-            memories = (PutMemory(memory=memory) for memory in known)
-            yield [*memories, *await source.get(PutVectors, portion_ids)]
-        if named := [each for each in map(owner_write, await source.owners()) if each]:
-            yield named
-        for profile in await source.profiles():
-            if writes := profile_writes(profile):
-                yield writes
+        async for files in _code_of(source, projects, batch, after_turns=True):
+            yield files
+        for put, kind in ((AddSummary, Summary), (PutMemory, MemoryRecord)):
+            for ids in batches(await source.ids(kind), batch):
+                failpoint("transfer.read")
+                yield [
+                    *map(put.of, await source.get(kind, ids)),
+                    *await source.get(PutVectors, ids),
+                ]
+        if owners := await _held_owners(source):
+            yield owners
+        if profiles := await _held_profiles(source):
+            yield profiles
 
     return stream
 
 
-def _fitted(put: PutTurn) -> PutTurn:
-    return replace(put, turn=fitted(put.turn))
-
-
-def is_final(write: PutCodeFile) -> bool:
-    """Whether the write puts the file as it is, without scopes that it has lost."""
-    return write.file.hash != ""
-
-
 async def _code_of(
-    source: Archive, projects: Sequence[Project], *, after_turns: bool
-) -> AsyncIterator[list[PutCodeFile | DropCodeFiles]]:
-    """Yield the files of each project, one project after the other.
+    source: Archive, projects: Sequence[Project], batch: int, *, after_turns: bool
+) -> AsyncIterator[Sequence[PutCodeFile | DropCodeFiles]]:
+    """Yield the files of each project, one project after the other, in batches.
 
     A scope that no file defines any more exists only for the turns that refer to it. So it is put
     as if its last file still defined it, without the file's hash; then come the turns with their
@@ -131,30 +116,29 @@ async def _code_of(
     with_code = await source.code_projects()
     for project_id in dict.fromkeys([*(each.project_id for each in projects), *with_code]):
         failpoint("transfer.read")
-        lost: dict[str, list[CodeScope]] = {}
         # For a joined project this returns the scopes of the whole family.
-        for found in await source.find_scopes(ScopeQuery(project_ids=(project_id,), limit=_ALL)):
-            if found.project_id == project_id and not found.defined:
-                lost.setdefault(found.path, []).append(found.scope)
+        known = await source.find_scopes(ScopeQuery(project_ids=(project_id,), limit=_ALL))
+        lost = grouped(
+            (each.path, each.scope)
+            for each in known
+            if each.project_id == project_id and not each.defined
+        )
         held = await source.code_files(project_id) if project_id in with_code else []
+        writes: list[PutCodeFile | DropCodeFiles]
         if after_turns:
             gone = tuple(sorted(lost.keys() - {file.path for file in held}))
-            drops = [DropCodeFiles(project_id=project_id, paths=gone)] if gone else []
-            yield [*(PutCodeFile(file=file) for file in held if file.path in lost), *drops]
-            continue
-        files = {
-            path: CodeFile(project_id=project_id, path=path, language="text", hash="")
-            for path in lost
-        } | {file.path: file for file in held}
-        for path, scopes in lost.items():
-            file = files[path]
-            files[path] = replace(file, hash="", scopes=(*file.scopes, *scopes))
-        yield [PutCodeFile(file=file) for _, file in sorted(files.items())]
-
-
-def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+            writes = [PutCodeFile(file=file) for file in held if file.path in lost]
+            if gone:
+                writes.append(DropCodeFiles(project_id=project_id, paths=gone))
+        else:
+            files = {file.path: file for file in held}
+            for path, scopes in lost.items():
+                none = CodeFile(project_id=project_id, path=path, language="text", hash="")
+                file = files.get(path, none)
+                files[path] = replace(file, hash="", scopes=(*file.scopes, *scopes))
+            writes = [PutCodeFile(file=file) for _, file in sorted(files.items())]
+        for part in batches(writes, batch):
+            yield part
 
 
 def owner_write(owner: Owner) -> PutOwner | None:
@@ -162,15 +146,6 @@ def owner_write(owner: Owner) -> PutOwner | None:
     if not owner.name:
         return None
     return PutOwner(owner=owner.owner_id, name=owner.name, at=owner.named_at or utc_now())
-
-
-def profile_writes(profile: Profile) -> list[PutProfile]:
-    """Return the writes of a profile, one for each key."""
-    at = profile.updated_at or utc_now()
-    return [
-        PutProfile(key=key, value=value, at=at, owner=profile.owner)
-        for key, value in profile.values.items()
-    ]
 
 
 def generations(spans: Sequence[Span]) -> Iterator[list[Span]]:
@@ -311,9 +286,7 @@ _ANY_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 async def _held_files(target: Archive, writes: Sequence[PutCodeFile]) -> list[CodeFile]:
-    paths: dict[str, list[str]] = {}
-    for write in writes:
-        paths.setdefault(write.file.project_id, []).append(write.file.path)
+    paths = grouped((write.file.project_id, write.file.path) for write in writes)
     return [
         file
         for project_id, those in paths.items()
@@ -334,11 +307,15 @@ def _spans(puts: Sequence[PutTurn]) -> list[Span]:
     return spans
 
 
-async def _held_profiles(target: Archive, _: object) -> list[PutProfile]:
-    return [write for profile in await target.profiles() for write in profile_writes(profile)]
+async def _held_profiles(target: Archive, _: object = None) -> list[PutProfile]:
+    return [
+        PutProfile(key=key, value=value, at=profile.updated_at or utc_now(), owner=profile.owner)
+        for profile in await target.profiles()
+        for key, value in profile.values.items()
+    ]
 
 
-async def _held_owners(target: Archive, _: object) -> list[PutOwner]:
+async def _held_owners(target: Archive, _: object = None) -> list[PutOwner]:
     return [write for write in map(owner_write, await target.owners()) if write]
 
 
@@ -396,10 +373,7 @@ _MOVED: dict[type[Write], _Moved] = {
         lambda ours, theirs: ours.name != theirs.name and theirs.at > ours.at,
     ),
     **{
-        each.put: _Moved(
-            each.table, each.words, "session_id",
-            later=_later_by(each.changed_at),
-        )
+        each.put: _Moved(each.table, each.words, "session_id", later=_later_by(each.changed_at))
         for each in OF_SESSIONS
     },
     PutCodeFile: _Moved("code_files", "file", "path project_id", _held_files),
@@ -416,8 +390,10 @@ def key_of(write: Write) -> tuple[str, str]:
     return moved.words, " of ".join(filter(None, names))
 
 
-async def stored_counterparts(batch: Sequence[Write], target: Archive) -> list[Write | None]:
-    """Return what the target holds in place of each write."""
+async def stored_counterparts(
+    batch: Sequence[Write], target: Archive
+) -> dict[tuple[str, str], Write]:
+    """Return what the target holds in place of these writes, by `key_of`."""
     found: dict[tuple[str, str], Write] = {}
     for kind, moved in _MOVED.items():
         if writes := [write for write in batch if type(write) is kind]:
@@ -430,7 +406,7 @@ async def stored_counterparts(batch: Sequence[Write], target: Archive) -> list[W
             for each in await there:
                 write = each if isinstance(each, kind) else kind.of(each)
                 found[key_of(write)] = write
-    return [found.get(key_of(write)) for write in batch]
+    return found
 
 
 class Counter(msgspec.Struct, frozen=True):
@@ -505,20 +481,14 @@ async def copy(stream: Stream, target: Archive, on_progress: OnProgress) -> None
     """
     mark = await target.embedder()
     async for batch in stream():
-        if mark is None and (mark := _embedder_of(batch)):
+        embedded = [each for each in batch if isinstance(each, PutVectors) and each.vectors]
+        if mark is None and embedded:
+            mark = EmbedderMark(embedded[0].embedder, len(embedded[0].vectors[0]) // 4)
             await target.use_embedder(mark)
         failpoint("transfer.apply")
         await target.apply(await _without_older(batch, target))
         failpoint("transfer.applied")
         on_progress("copying", len(batch))
-
-
-def _embedder_of(batch: Sequence[Write]) -> EmbedderMark | None:
-    """Return the embedder of the vectors in the batch, if there are any."""
-    for write in batch:
-        if isinstance(write, PutVectors) and write.vectors:
-            return EmbedderMark(write.embedder, len(write.vectors[0]) // 4)
-    return None
 
 
 async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]:
@@ -535,10 +505,9 @@ async def _without_older(batch: Sequence[Write], target: Archive) -> list[Write]
     held = await stored_counterparts(changeable, target)
     later = _later_keys(changeable, held)
     texts = {record_id for _, record_id in later}
-    there = {key_of(write): each for write, each in zip(changeable, held, strict=True)}
     projects = {each.project_id: each for each in await target.projects()}
     return [
-        _in_split_project(write, there.get(key_of(write)), projects)
+        _in_split_project(write, held.get(key_of(write)), projects)
         for write in batch
         if isinstance(write, PutSession)  # the store itself keeps the newer one
         or (
@@ -559,10 +528,12 @@ async def changes(batch: Sequence[Write], target: Archive) -> list[tuple[Write, 
         return []
     writes = await _without_older(known, target)
     projects = {project.project_id: project for project in await target.projects()}
+    there = await stored_counterparts(writes, target)
     return [
         (write, held)
-        for write, held in zip(writes, await stored_counterparts(writes, target), strict=True)
-        if held is None or _records(_as_held(write, held, projects)) != _records(held)
+        for write in writes
+        if (held := there.get(key_of(write))) is None
+        or _records(_as_held(write, held, projects)) != _records(held)
     ]
 
 
@@ -572,13 +543,10 @@ _CHANGEABLE: tuple[type[Any], ...] = (
 )
 
 
-def _later_keys(batch: Sequence[Write], held: Sequence[Write | None]) -> set[tuple[str, str]]:
+def _later_keys(batch: Sequence[Write], held: dict[tuple[str, str], Write]) -> set[tuple[str, str]]:
     """Return the keys of the writes whose record was changed later in the target."""
-    return {
-        key_of(write)
-        for write, there in zip(batch, held, strict=True)
-        if there is not None and _changed_later(write, there)
-    }
+    pairs = ((write, held.get(key_of(write))) for write in batch)
+    return {key_of(write) for write, there in pairs if there and _changed_later(write, there)}
 
 
 async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> Comparison:
@@ -590,15 +558,16 @@ async def compare(stream: Stream, target: Archive, on_progress: OnProgress) -> C
         failpoint("transfer.compare")
         there = await stored_counterparts(batch, target)
         texts = {record_id for _, record_id in _later_keys(batch, there)}
-        for write, held in zip(batch, there, strict=True):
+        for write in batch:
             if isinstance(write, PutVectors) and (
                 not mark or mark.model_id != write.embedder or write.record_id in texts
             ):
                 continue  # not copied: the target has another embedder, or another text
             if isinstance(write, DropCodeFiles) or (
-                isinstance(write, PutCodeFile) and not is_final(write)
+                isinstance(write, PutCodeFile) and not write.file.hash
             ):
                 continue  # no final state, but a step on the way to it
+            held = there.get(key_of(write))
             comparison.add(_as_held(write, held, projects), held)
         on_progress("comparing", len(batch))
     return comparison

@@ -109,18 +109,9 @@ def _merged_evidence(
     here: Sequence[Evidence], given: Sequence[Evidence], session_id: str
 ) -> tuple[Evidence, ...]:
     """Return the stored evidence, and the given evidence in this session."""
-    if set(map(_encoded_evidence, here)) <= set(map(_encoded_evidence, given)):
-        known = set(map(_encoded_evidence, here))
-        return tuple(
-            each
-            for each in given
-            if each.session_id == session_id or _encoded_evidence(each) in known
-        )
+    if set(here) <= set(given):
+        return tuple(each for each in given if each.session_id == session_id or each in here)
     return (*here, *(each for each in given if each.session_id == session_id))
-
-
-def _encoded_evidence(evidence: Evidence) -> bytes:
-    return msgspec.json.encode(evidence)
 
 
 _AN_ID = re.compile(r"[\w-]+")
@@ -169,9 +160,7 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
 async def document_of(store: Archive, session_id: str) -> SessionDocument:
     """Return a session's document; SessionNotFound if there is none."""
     session = await store.session(session_id)
-    turns: list[TurnDocument] = []
-    for span in await _lineage(store, session):
-        turns += [_turn_document(put) for put in await store.own_turns([span])]
+    turns = await store.own_turns(await _lineage(store, session))
     branches = await store.branches(session_id)
     memories = await memories_of(store, session_id)
     people = {session.owner, *(memory.owner for memory in memories)}
@@ -180,7 +169,7 @@ async def document_of(store: Archive, session_id: str) -> SessionDocument:
     }
     return SessionDocument(
         session=session,
-        turns=tuple(turns),
+        turns=tuple(map(_turn_document, turns)),
         summaries=tuple(reversed(await store.summaries(session_id))),
         memories=memories,
         branches=tuple(
@@ -368,7 +357,7 @@ async def claims(store: Archive, document: SessionDocument, owner: str, *, as_ne
     own = [m for m in document.memories if is_own(m, owner) and m.memory_id not in known]
     older = sorted({each for memory in own for each in memory.supersedes})
     here = await store.get(MemoryRecord, older)
-    return msgspec.structs.replace(
+    return replace(
         claims_of(document.memories, owner, known=known, now=utc_now()),
         replaced=tuple(each for each in here if each.superseded_by is None),
     )

@@ -568,7 +568,7 @@ async def test_the_limits_of_a_session_hold(store: Store) -> None:
         [turn] = await store.get(Turn, [item.record_id])
         await extractor.learn(store, turn)
     assert len(llm.requests) == 2
-    assert asker.spent(session_id).calls == 2
+    assert asker.usage.spent(session_id).calls == 2
     assert await store.pending("memories", limit=9) == []
 
 

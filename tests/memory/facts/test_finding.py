@@ -37,7 +37,7 @@ async def test_by_meaning_and_by_words(store: Store) -> None:
         await told(facts, content)
     hits = await facts.search("When does he travel to the Mediterranean?", project_id=HERE)
     assert texts(hits)[:1] == ["Mickael is going on holiday to Greece"]
-    assert hits[0].why == "its meaning"
+    assert hits[0].why == ("its meaning",)
     assert hits[0].similarity is not None
     assert hits[0].similarity > embedder.info.thresholds.fact
     await embedder.aclose()
@@ -45,7 +45,7 @@ async def test_by_meaning_and_by_words(store: Store) -> None:
     assert (hit.memory.content, hit.similarity, hit.why) == (
         "The API listens on port 8000",
         None,
-        "its words",
+        ("its words",),
     )
 
 
