@@ -174,7 +174,7 @@ def _turn_row(turn: Turn, now: datetime, undone: Collection[str]) -> PickRow:
 
 def _rewind_preview(turns: Sequence[Turn], number: int) -> list[str]:
     """Return the preview of a turn: the number of turns from it on, and the files they changed."""
-    count = sum(turn.turn_index >= number for turn in turns)
+    count = sum(turn.turn_index >= number and not turn.is_undo for turn in turns)
     back = rewind_to(turns, number - 1)
     summary = f"{counted(count, 'turn')} from there on"
     if back.command_count:
