@@ -19,7 +19,7 @@ import typer
 from ragmem import events
 from ragmem.cli import command as cli
 from ragmem.cli.command import commands
-from ragmem.cli.mcp import check_installed
+from ragmem.cli.mcp import check_installed, rpc_error
 from ragmem.cli.output import join_prompt
 from ragmem.config import Config, Paths
 from ragmem.errors import EXIT_DONE, AmbiguousSession, RagmemError, SessionNotFound, UsageError
@@ -53,7 +53,7 @@ _MAX_MESSAGE_BYTES = 50_000_000
 _MAX_LISTED = 50
 _MAX_HITS = 10
 _WIDTH = 100
-_INTERNAL_ERROR, _INVALID_PARAMS, _INVALID_REQUEST, _PARSE_ERROR = -32603, -32602, -32600, -32700
+_INTERNAL_ERROR, _INVALID_PARAMS = -32603, -32602
 _COMMANDS = {
     "help": "show the commands of this session",
     "memory": "show memories of this project, or search them: /memory [text]",
@@ -113,21 +113,14 @@ class _JsonRpcStream:
     async def receive(self) -> Json | None:
         """Return the next valid message; None at the end of the stream."""
         while True:
-            try:
+            line = b"too long to be read"
+            with suppress(ValueError, RecursionError):
                 if not (line := await self._reader.readline()):
                     return None
-                message = json.loads(line) if line.strip() else None
-            except (ValueError, RecursionError) as error:
-                await self._send_error(_PARSE_ERROR, str(error))
-                continue
-            if _is_message(message):
-                return message
+                if _is_message(message := json.loads(line)):
+                    return message
             if line.strip():
-                await self._send_error(_INVALID_REQUEST, "Not a JSON-RPC message.")
-
-    async def _send_error(self, code: int, why: str) -> None:
-        error = {"code": code, "message": one_line(why, 200)}
-        await self.send({"jsonrpc": "2.0", "id": None, "error": error})
+                await self.send(rpc_error(line))
 
     async def send(self, message: dict[str, Any]) -> None:
         """Write a message."""

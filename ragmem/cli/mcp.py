@@ -1,6 +1,7 @@
 """`ragmem mcp`: serve this memory to other agents over the Model Context Protocol."""
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -66,6 +67,7 @@ _LIST_WIDTH = 200
 _FRESH_S, _REFRESH_WAIT_S = 2.0, 20.0
 """How long a refreshed code index counts as current, and how long a call waits for a refresh."""
 _CHARS_PER_TOKEN = 4
+_INVALID_REQUEST, _PARSE_ERROR = -32600, -32700
 _NOTHING = "Nothing relevant in the memory."
 
 
@@ -498,9 +500,11 @@ async def _serve(folder: Path, *, read_only: bool, interruption: Interruption) -
     log.propagate = False
     late = LateApp(folder)
     server = server_of(late, read_only=read_only)
+    outgoing: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def serve() -> None:
-        async with stdio_server(cast(Any, _Requests())) as (read, write):
+        async with stdio_server(cast(Any, _messages(outgoing))) as (read, write):
+            outgoing.set_result(write)
             await server.run(read, write, server.create_initialization_options())
 
     stopped = asyncio.Event()
@@ -523,22 +527,34 @@ async def _serve(folder: Path, *, read_only: bool, interruption: Interruption) -
     return EXIT_DONE
 
 
-class _Requests:
-    """The lines of stdin, normalized for the `mcp` package.
+async def _messages(outgoing: "asyncio.Future[Any]") -> AsyncIterator[str]:
+    """Yield the messages on stdin as JSON, normalized for the `mcp` package; answer other lines.
 
-    The package would not answer a line with a lone surrogate, and would buffer a line of any
-    length.
+    The package would answer neither those nor a line with a lone surrogate, and would buffer a line
+    of any length.
     """
+    from mcp.shared.message import SessionMessage
+    from mcp_types import JSONRPCError
 
-    async def __aiter__(self) -> AsyncIterator[str]:
-        """Yield each message as JSON; an empty line if it is invalid, nothing if it is too long."""
-        is_rest = False
-        while line := await asyncio.to_thread(sys.stdin.buffer.readline, LINE_BYTES):
-            is_whole = line.endswith(b"\n")
-            if not is_rest and (is_whole or len(line) < LINE_BYTES):
-                message = read_message(line)
-                yield message.model_dump_json(by_alias=True, exclude_unset=True) if message else ""
-            is_rest = not is_whole
+    is_rest = False
+    while line := await asyncio.to_thread(sys.stdin.buffer.readline, LINE_BYTES):
+        if not is_rest and line.strip():
+            if message := read_message(line):
+                yield message.model_dump_json(by_alias=True, exclude_unset=True)
+            else:
+                error = JSONRPCError.model_validate(rpc_error(line))
+                await (await outgoing).send(SessionMessage(error))
+        is_rest = not line.endswith(b"\n")
+
+
+def rpc_error(line: bytes) -> dict[str, Any]:
+    """Return the JSON-RPC error that answers a line which is no message."""
+    code, why = _INVALID_REQUEST, "Not a JSON-RPC message."
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError) as error:
+        code, why = _PARSE_ERROR, one_line(str(error), 200)
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": why}}
 
 
 def server_of(late: "LateApp", *, read_only: bool) -> "Server[Any]":
