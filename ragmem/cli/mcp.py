@@ -538,13 +538,16 @@ async def _messages(outgoing: "asyncio.Future[Any]") -> AsyncIterator[str]:
 
     is_rest = False
     while line := await asyncio.to_thread(sys.stdin.buffer.readline, LINE_BYTES):
+        is_whole = line.endswith(b"\n")
+        if not is_whole and len(line) == LINE_BYTES:
+            line = b"a line that is too long"
         if not is_rest and line.strip():
             if message := read_message(line):
                 yield message.model_dump_json(by_alias=True, exclude_unset=True)
             else:
                 error = JSONRPCError.model_validate(rpc_error(line))
                 await (await outgoing).send(SessionMessage(error))
-        is_rest = not line.endswith(b"\n")
+        is_rest = not is_whole
 
 
 def rpc_error(line: bytes) -> dict[str, Any]:

@@ -298,11 +298,12 @@ def test_the_protocol_alone_is_on_stdout_whatever_comes(ragmem: Ragmem) -> None:
     with ragmem.start("mcp", *options, stdin=subprocess.PIPE) as process:
         process.stdin.write("".join(f"{line}\n" for line in lines).encode())
         answers = {}
-        while set(answers) < {1, 2, 3, 4}:
+        while len(answers) < 5:
             answer = json.loads(process.stdout.readline())
             answers[answer.get("id")] = answer
         out, err = process.communicate()
     assert "water.py" in str(answers[2]["result"])
+    assert answers[None]["error"]["code"] == -32700
     assert "error" in answers[3]
     assert "There is no tool 'remember'" in str(answers[4]["result"])
     assert (process.returncode, out, err) == (0, b"", b"")
