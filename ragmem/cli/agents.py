@@ -338,9 +338,7 @@ def install(
     to each prompt, and each session is imported when it ends. The changes are shown before
     anything is written; `ragmem uninstall` reverts them.
     """
-    from ragmem.cli.mcp import check_installed
-
-    check_installed("mcp", "other agents")
+    cli.check_installed("mcp", "other agents")
     originals = {each.path: each for each in _load_originals(client)}
     edits = []
     for file, change in _changes(client, hooks=not no_hooks):

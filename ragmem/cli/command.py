@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -507,6 +508,17 @@ def command(
         return group.command(name, hidden=hidden)(run)
 
     return decorated
+
+
+def check_installed(package: str, served: str) -> None:
+    """Raise UsageError, which says how to install it, if a package needed to serve is missing."""
+    if find_spec(package) is None:
+        from ragmem.libraries import install_command
+
+        raise UsageError(
+            f"Serving {served} requires the package {package}, which is not installed.",
+            hint=f"Run `{install_command(package)}`.",
+        )
 
 
 # --- choosing a session -------------------------------------------------------

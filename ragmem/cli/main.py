@@ -36,7 +36,7 @@ _COMMANDS = {
     "memory": "memory:app",
     "import": "agents:importing",
     "mcp": "mcp:app",
-    "acp": "acp:app",
+    "acp": "chat:serving",
     "install": "agents:app",
     "uninstall": "agents:uninstalling",
     "files": "files:app",

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -17,7 +16,7 @@ import msgspec
 import typer
 
 from ragmem.app import App
-from ragmem.cli.command import Interruption, commands, option, run_async
+from ragmem.cli.command import Interruption, check_installed, commands, option, run_async
 from ragmem.cli.files import related_text, related_to
 from ragmem.cli.hook import relevant_context
 from ragmem.cli.output import say
@@ -33,7 +32,6 @@ from ragmem.errors import (
 )
 from ragmem.ids import new_id, short_id
 from ragmem.index.links import find_code
-from ragmem.libraries import install_command
 from ragmem.listings import code_text, page, sessions_table
 from ragmem.memory.context.builder import framed
 from ragmem.memory.facts import Draft
@@ -481,15 +479,6 @@ def mcp(
         return await _serve(folder, read_only=read_only, interruption=interruption)
 
     raise typer.Exit(run_async(main))
-
-
-def check_installed(package: str, served: str) -> None:
-    """Raise UsageError, which says how to install it, if a package needed to serve is missing."""
-    if find_spec(package) is None:
-        raise UsageError(
-            f"Serving {served} requires the package {package}, which is not installed.",
-            hint=f"Run `{install_command(package)}`.",
-        )
 
 
 async def _serve(folder: Path, *, read_only: bool, interruption: Interruption) -> int:
