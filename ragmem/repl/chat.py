@@ -340,7 +340,7 @@ class ChatLoop:
             session=chat.called,
             is_named=chat.is_named,
             mode=chat.options.permission_mode,
-            always_count=chat.always_count,
+            always_count=len(chat.agent.rules.remembered),
             tokens=chat.context_tokens,
             window=chat.agent.context_window,
             cost_usd=with_more(chat.cost_usd, spent),
@@ -622,8 +622,6 @@ class ChatLoop:
         names_it = proposal.kind != "path" or decision.reason == STOPPED
         if view and is_told and names_it:
             view.decided(proposal.tool_name, allowed=decision.allowed)
-        if decision.remember and self._chat:
-            self._chat.always_count += 1
         if decision.mode and self._chat:
             self._chat.use_mode(decision.mode)
         return decision

@@ -135,8 +135,8 @@ def _entries(chat: ChatSession) -> list[_Entry]:
 def _remove(entry: _Entry, chat: ChatSession) -> None:
     if entry.said_to is None:
         _change(chat, entry.kind, entry.place, remove=entry.text)
-    elif chat.agent.rules.remembered.pop(entry.said_to, None):
-        chat.always_count -= 1
+    else:
+        chat.agent.rules.remembered.pop(entry.said_to, None)
 
 
 # --- the list to choose from ----------------------------------------------------

@@ -103,8 +103,6 @@ class ChatSession:
         """Tokens of the last request and its answer; 0 before the first."""
         self.cost_usd: float | None = 0.0
         """Cost of the session's turns; None if the price of any is unknown."""
-        self.always_count = 0
-        """Number of proposals that the user has allowed "always" for this agent."""
         self.recalled: Sequence[Recalled] | None = None
         """Items that memory added to the last request; None before the first."""
         self.without_code = ""
@@ -218,7 +216,6 @@ class ChatSession:
         await self.agent.aclose()
         self.agent, self.options, self.session = agent, options, session
         self._known_turns = max(session.turn_count, self._known_turns if same else 0)
-        self.always_count = 0
 
     async def _reload(self) -> Session:
         if not self.turn_count:

@@ -75,9 +75,8 @@ NO_PLAN = (
 )
 CARRY_OUT = "The plan is approved: carry it out."
 """The prompt sent when the user approves a plan that the agent gave as text, without the tool."""
-_STEP, _BULLET = (
-    re.compile(rf"^ {{0,3}}{mark} +\S", re.MULTILINE) for mark in (r"\d+[.)]", "[-*+]")
-)
+_STEP = re.compile(r"^ {0,3}\d+[.)] +\S", re.MULTILINE)
+_BULLET = re.compile(r"^ {0,3}[-*+] +\S", re.MULTILINE)
 _FOLDED_NOTE = " It is long; a yes shows all of it first."
 _TEXT_QUESTIONS = {"r": "Why not? (The agent sees this.)", "c": "What should change?"}
 """The question that asks for text, by the key of the choice that leads to it."""
@@ -410,6 +409,7 @@ class Approvals:
         keep: Callable[[Sequence[str], str], None],
     ) -> None:
         self._output = output
+        self._ask = output.terminal.ask
         self._stop = stop
         self._keep_rules = keep
         """Adds rules in the place that a key of `PLACES` names."""
@@ -468,9 +468,6 @@ class Approvals:
                     self._stop()
                     return Decision(False, reason=STOPPED)
 
-    async def _ask(self, question: ChatQuestion) -> str | None:
-        return await self._output.terminal.ask(question)
-
     async def _ask_outside(self, proposal: Proposal) -> Decision | None:
         """Ask whether a command may leave the sandbox, and for how long; None for back."""
         permanent = [("p", "permanently …")] if proposal.for_good else []
@@ -478,9 +475,9 @@ class Approvals:
         while (answer := await self._ask(ChatQuestion(_OUTSIDE_QUESTION, choices))) == "p":
             if decision := await self._ask_rule(proposal):
                 return decision
-        if answer is None:
-            return None
-        return Decision(answer != "n", remember=answer == "a", reason=_REFUSED * (answer == "n"))
+        if answer == "n":
+            return Decision(False, reason=_REFUSED)
+        return None if answer is None else Decision(True, remember=answer == "a")
 
     async def _ask_rule(self, proposal: Proposal) -> Decision | None:
         """Ask which rules to save, and where; None for back."""

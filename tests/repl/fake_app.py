@@ -50,6 +50,7 @@ from ragmem.records import (
 )
 from ragmem.tools.base import Approver, Proposal
 from ragmem.tools.jobs import Jobs
+from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.sandbox import Mechanism, Sandbox
 from ragmem.tools.skills import SkillSet
 
@@ -206,6 +207,7 @@ class FakeAgent:
         self.model = model
         self.context_window = 100_000
         self.effort: str | None = None
+        self.rules = PermissionRules()
         self._app = app
         self._approver = approver
         self._task: asyncio.Task[None] | None = None
