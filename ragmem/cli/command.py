@@ -7,7 +7,12 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
 from importlib.util import find_spec
@@ -239,6 +244,7 @@ WideScope = Annotated[
     option("--scope", "Where to search. Default: the project, unless configured otherwise."),
 ]
 Query = Annotated[str, argument("QUERY", "The text to search for.")]
+Results = Annotated[int, option("--limit", "Maximum number of results.", "N", least=1, most=100)]
 NoSemantic = Annotated[bool, option("--no-semantic", "Match words only, not meaning.")]
 Yes = Annotated[bool, option("--yes", "Don't ask.")]
 NewFile = Annotated[
@@ -436,12 +442,11 @@ def open_app(
     )
 
 
-@asynccontextmanager
-async def home(config: Config, paths: Paths) -> AsyncIterator["Administration"]:
-    """Yield the Administration of this home, whose stores are not open yet."""
+def home(config: Config, paths: Paths) -> AbstractAsyncContextManager["Administration"]:
+    """Return the Administration of this home, whose stores are not open yet."""
     from ragmem.administration import Administration
 
-    yield Administration(config, paths)
+    return nullcontext(Administration(config, paths))
 
 
 @asynccontextmanager

@@ -99,7 +99,7 @@ async def refresh_index(
     """
     is_announced = False
     try:
-        with out.steps("indexing") as show:
+        with out.resumable("What was indexed so far is"), out.steps("indexing") as show:
             while (found := await code.refresh(show=show, rebuild=rebuild)).elsewhere:
                 if not is_announced:
                     out.say(
@@ -108,9 +108,6 @@ async def refresh_index(
                     )
                     is_announced = True
                 await asyncio.sleep(_RETRY_S)
-    except asyncio.CancelledError:
-        out.say("Stopped. What was indexed so far is kept; run it again to continue.\n")
-        raise
     except StoreError as error:
         if not only_reads or not await code.exists():
             raise
@@ -132,7 +129,8 @@ async def _update_index(
     await _register_project(opened)
     await code.mirror()
     if vectors:
-        await _embed(code)
+        with out.resumable("Embeddings computed so far are"), out.steps("embedding") as show:
+            await code.embed(None, show)
     status = await code.status()
     follow = "" if vectors else _missing_vectors(opened, status)
 
@@ -169,15 +167,6 @@ def _check_vectors(opened: "App") -> None:
         raise UsageError(
             "Embeddings of code are turned off.", hint=how_to_set("code.vectors", "true")
         )
-
-
-async def _embed(code: "CodeIndex") -> None:
-    try:
-        with out.steps("embedding") as show:
-            await code.embed(None, show)
-    except asyncio.CancelledError:
-        out.say("Stopped. Embeddings computed so far are kept; run it again to continue.\n")
-        raise
 
 
 def _missing_vectors(opened: "App", status: "IndexStatus") -> str:
@@ -316,7 +305,6 @@ TOGETHER = "path turn_count session_count last_at"
 _MAX_SESSIONS = 1_000
 _UNLIMITED_CHARS = 10**12
 """A number of characters larger than any session, to select all turns."""
-_MIN_WIDTH = 20
 _MAX_FILES = 20
 """Maximum number of a session's files with --related, the latest."""
 
@@ -551,16 +539,16 @@ def related_text(
     found: Sequence[Related], now: datetime, *, width: int, brief: bool = False
 ) -> str:
     """Format each file as a paragraph; `brief`: only count its sessions and decisions."""
-    width = max(_MIN_WIDTH, width)
+    width = max(out.MIN_COLUMNS, width)
     lines: list[str] = []
     for each in found:
         lines += hanging("", visible(each.path), width)
-        rows = [
-            ("changes with", [_changed_together(other, now) for other in each.changed_with]),
-            ("imports", list(each.imports)),
-            ("imported by", list(each.imported_by)),
+        together = [
+            f"{other.path} ({counted(other.turn_count, 'turn')}, {ago(other.last_at, now)})"
+            for other in each.changed_with
         ]
-        for name, named in rows:
+        rows = {"changes with": together, "imports": each.imports, "imported by": each.imported_by}
+        for name, named in rows.items():
             lines += hanging(f"  {name:<13} ", _names(named), width) if named else []
         if brief:
             told = listings.in_sessions(each.past, now)
@@ -572,10 +560,6 @@ def related_text(
             lines += listings.past_lines(each.past, now, indent=2, width=width)
         lines.append("")
     return "\n".join(lines)
-
-
-def _changed_together(other: ChangedTogether, now: datetime) -> str:
-    return f"{other.path} ({counted(other.turn_count, 'turn')}, {ago(other.last_at, now)})"
 
 
 def _names(paths: Sequence[str]) -> str:

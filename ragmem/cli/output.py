@@ -4,6 +4,7 @@ Only the answer goes to stdout. If its reader is gone, BrokenPipeError ends the 
 errors of stderr are ignored.
 """
 
+import asyncio
 import json
 import os
 import select
@@ -24,6 +25,7 @@ from ragmem.errors import RagmemError, UsageError, unreadable
 from ragmem.failpoints import failpoint
 from ragmem.files import sync_folder
 from ragmem.ids import new_id
+from ragmem.repl.early import color_mode
 from ragmem.text import clean, clip_to_width, display_width, hanging, one_line, printable_json
 from ragmem.themes import ColorMode, Colors, Theme
 
@@ -65,18 +67,11 @@ UNPAINTED = Paint("none")
 
 
 def paint_for(ui: UiConfig, stream: TextIO | None = None) -> Paint:
-    """Return the Paint for stdout or another stream; it adds no style unless that is a terminal.
-
-    `ui.color = always` overrides NO_COLOR; nothing overrides TERM=dumb.
-    """
-    term = os.environ.get("TERM", "dumb")
-    if not (stream or sys.stdout).isatty() or term in ("", "dumb", "unknown"):
-        return UNPAINTED
-    environ = environment()
-    plain = ui.color == "never" or (ui.color == "auto" and environ.get("NO_COLOR"))
-    if plain or ui.theme == "plain":
-        return Paint("mono")
-    return Paint("color", Colors(ui.theme, msgspec.structs.asdict(ui.colors), environ).theme)
+    """Return the Paint for stdout or another stream; it adds no style unless that is a terminal."""
+    mode = color_mode(ui, stream or sys.stdout)
+    if mode != "color":
+        return Paint(mode)
+    return Paint(mode, Colors(ui.theme, msgspec.structs.asdict(ui.colors), environment()).theme)
 
 
 def joined(rows: Sequence[str]) -> str:
@@ -87,7 +82,8 @@ def joined(rows: Sequence[str]) -> str:
 T = TypeVar("T")
 STDIN_LIMIT = 10 * 1024 * 1024
 _STDIN_WAIT_S = 3.0
-_MIN_COLUMNS = 20
+MIN_COLUMNS = 20
+"""Least width for which text is laid out, even if the terminal is narrower."""
 
 
 def secure_standard_streams() -> None:
@@ -149,7 +145,7 @@ def _wrap(text: str) -> str:
     columns = _stderr_columns()
     if not columns:
         return text
-    width = max(_MIN_COLUMNS, columns)
+    width = max(MIN_COLUMNS, columns)
     lines: list[str] = []
     for line in text.split("\n"):
         laid_out = "  " in line or display_width(line) <= width
@@ -385,6 +381,16 @@ def read_without_secrets(file: Path) -> bytes:
 
 
 # --- progress -----------------------------------------------------------------
+
+
+@contextmanager
+def resumable(kept: str) -> Iterator[None]:
+    """Say, if Ctrl-C ends the block, that `kept` stays and that another run continues."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        say(f"Stopped. {kept} kept; run it again to continue.\n")
+        raise
 
 
 class PassingLine:

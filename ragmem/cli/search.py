@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from ragmem import listings
 from ragmem.cli import command as cli
-from ragmem.cli.output import Paint, joined, paint_for, print_all, say, typed
+from ragmem.cli.output import MIN_COLUMNS, Paint, joined, paint_for, print_all, say, typed
 from ragmem.config import ScopeName
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
@@ -32,7 +32,7 @@ def found_sessions(
     close: int,
 ) -> str:
     """Format each session as a paragraph with its hits; the first `close` are close matches."""
-    width, light = max(_MIN_WIDTH, width), listings.Light(query)
+    width, light = max(MIN_COLUMNS, width), listings.Light(query)
     rows: list[str] = []
     for place, (session, hits) in enumerate(found):
         rows += [paint((listings.FURTHER, "bold")), ""] if 0 < place == close else []
@@ -68,7 +68,6 @@ def found_code(text: str, paint: Paint, light: listings.Light) -> str:
 app = cli.commands()
 
 SCOPE = "kind signature defined sessions memories"
-_MIN_WIDTH = 20
 _NOTHING = "No results.\n"
 
 
@@ -90,9 +89,7 @@ async def search(  # noqa: PLR0913 - one parameter a flag
         bool, cli.option("--code", "Search the project's files, and show related sessions.")
     ] = False,
     no_semantic: cli.NoSemantic = False,
-    limit: Annotated[
-        int, cli.option("--limit", "Maximum number of results.", "N", least=1, most=100)
-    ] = 10,
+    limit: cli.Results = 10,
     newest: cli.OfNewest = False,
     resume: cli.OfSession = None,
     output: cli.Format = "table",
@@ -187,9 +184,7 @@ async def search_sessions(
     query: cli.Query,
     scope: cli.WideScope = None,
     no_semantic: cli.NoSemantic = False,
-    limit: Annotated[
-        int, cli.option("--limit", "Maximum number of results.", "N", least=1, most=100)
-    ] = 20,
+    limit: cli.Results = 20,
     output: cli.Format = "table",
 ) -> None:
     """Search sessions, and show what matches in each."""
@@ -230,9 +225,7 @@ async def find_similar(
         ),
     ] = None,
     scope: cli.WideScope = None,
-    limit: Annotated[
-        int, cli.option("--limit", "Maximum number of results.", "N", least=1, most=100)
-    ] = 5,
+    limit: cli.Results = 5,
     output: cli.Format = "table",
 ) -> None:
     """Find sessions similar to a text or to another session."""

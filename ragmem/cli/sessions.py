@@ -1,6 +1,5 @@
 """`ragmem sessions`: list, show, change, export and delete sessions."""
 
-import asyncio
 import socket
 import sys
 from collections.abc import Sequence
@@ -50,7 +49,6 @@ app = cli.commands("List, show, resume, name, fork, export and delete sessions."
 
 _MAX_COUNTED = 1_000
 _INSIGHT = f"{SESSION} main_topic key_findings action_items created_at"
-_MIN_WIDTH = 20
 _UNJOINED = "Nothing was joined."
 _TRY_AGAIN = "Run `ragmem sessions list --join` to try again."
 
@@ -330,16 +328,13 @@ async def _review(opened: "App", seen: "Look", model: str) -> list[Found]:
     made: list[Found] = []
     why = ""
     try:
-        with out.records(len(seen.waiting)) as show:
+        with out.resumable("Results so far are"), out.records(len(seen.waiting)) as show:
             for session in seen.waiting:
                 insight = await insight_into(store, asking, session, opened.memory.record)
                 if insight is not None:
                     made.append((session, insight))
                 why = asking.problem or why
                 show("reading", 1)
-    except asyncio.CancelledError:
-        out.say("Stopped. Results so far are kept; run it again to continue.\n")
-        raise
     finally:
         await llm.aclose()
     if missing := len(seen.waiting) - len(made):
@@ -360,7 +355,7 @@ def _report_no_model(seen: "Look", name: str) -> list[Found]:
 
 def insights_text(found: Sequence[Found], now: datetime, width: int) -> str:
     """Format each session as a paragraph: findings after dashes, open tasks after boxes."""
-    width = max(_MIN_WIDTH, width)
+    width = max(out.MIN_COLUMNS, width)
     lines: list[str] = []
     for session, insight in found:
         when = f"{counted(session.turn_count, 'turn')} · {ago(session.last_activity_at, now)}"
