@@ -17,10 +17,11 @@ from ragmem.ids import new_id
 from ragmem.messages import ToolUse
 from ragmem.records import Turn
 from ragmem.records.conversation import UNDO
+from ragmem.repl.chat import Opening
 from ragmem.repl.choices import turn_question
 from ragmem.repl.output import ChatOutput
 from ragmem.repl.past import diff, rewind, undo
-from ragmem.repl.session import ChatSession, Opening
+from ragmem.repl.session import ChatSession
 from ragmem.tools.base import deny_all
 from ragmem.tools.workspace import Workspace
 from tests.repl import paper
