@@ -87,8 +87,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
         opening=opening,
         cwd=cwd,
         history=paths.prompt_history,
-        look=config.ui,
-        editing=config.chat.editing_mode,
+        config=config,
     )
     # Success requires that the turns are stored.
     kept = ephemeral or all(each.remembers for each in opened)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ragmem import repl
-from ragmem.config import EditingKeys, UiConfig, environment
+from ragmem.config import Config, environment
 from ragmem.errors import EXIT_DONE, EXIT_SIGINT, UsageError
 from ragmem.events import Event, ToolFinished, TurnFinished
 from ragmem.own_tools import RUN_COMMAND
@@ -30,6 +30,7 @@ from ragmem.records import Usage
 from ragmem.redact import know, secrets_among
 from ragmem.repl import early
 from ragmem.repl.terminal import (
+    Attention,
     Line,
     PlainTerminal,
     Submission,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
     from ragmem.agent import Options
     from ragmem.app import App
-    from ragmem.repl.about import Attention
     from ragmem.repl.choices import Values
     from ragmem.repl.output import ChatOutput, Kind
     from ragmem.repl.session import ChatSession
@@ -88,8 +88,7 @@ def run_chat(
     opening: Opening,
     cwd: Path,
     history: Path,
-    look: UiConfig = UiConfig(),  # noqa: B008 - it is frozen
-    editing: EditingKeys = "emacs",
+    config: Config,
 ) -> int:
     """Chat until the user leaves, and return the exit code.
 
@@ -100,7 +99,7 @@ def run_chat(
 
     async def chat() -> int:
         left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        loop = ChatLoop(start, opening, cwd, history, look, editing, partial(_leave, left))
+        loop = ChatLoop(start, opening, cwd, history, config, partial(_leave, left))
         _listen(left)
         return await _chat(loop, left)
 
@@ -182,13 +181,13 @@ class ChatLoop:
         opening: Opening,
         cwd: Path,
         history: Path,
-        look: UiConfig,
-        editing: EditingKeys,
+        config: Config,
         leave: Callable[[int], None],
     ) -> None:
         self._start = start
         self._opening = opening
         self._cwd = cwd
+        look = config.ui
         self._mode, self._colors = early.color_mode(look, sys.stdin, sys.stdout), Colors()
         if self._mode == "color":
             own = msgspec.structs.asdict(look.colors)
@@ -210,7 +209,6 @@ class ChatLoop:
         """Read-only commands, which run beside a turn."""
         self._background_state = ("", Usage())
         """The current background work, and what it has spent for the session."""
-        self._attention: Attention | None = None
         self._values: Values | None = None
         self.commands: Mapping[str, str] = {}
         """The descriptions of the slash commands that can be completed, by name."""
@@ -218,8 +216,15 @@ class ChatLoop:
         if self._mode != "none":
             from ragmem.repl.input import LiveTerminal
 
-            drawn = self._colors if self._mode == "color" else None
+            drawn, editing = (
+                self._colors if self._mode == "color" else None,
+                config.chat.editing_mode,
+            )
             self.terminal = LiveTerminal(self, history=history, colors=drawn, editing=editing)
+        shown = config.chat
+        self._attention = Attention(
+            self.terminal.signal, title=shown.title, bell=shown.bell, environ=environment()
+        )
 
     async def settle(self) -> None:
         """Interrupt a running turn, so that its end is recorded before anything is closed."""
@@ -233,8 +238,7 @@ class ChatLoop:
 
     def say_farewell(self) -> None:
         """Restore the window title and print the session's farewell."""
-        if self._attention:
-            self._attention.close()
+        self._attention.close()
         if self._chat:
             self._chat.say_farewell()
 
@@ -390,17 +394,12 @@ class ChatLoop:
         own = {name: each.description for name, each in chat.commands.items()}
         self.commands = {**own, **self.commands}
         await chat.greet(opening)
-        shown = app.config.chat
-        self._attention = repl.about.Attention(
-            self.terminal.signal, title=shown.title, bell=shown.bell, environ=environment()
-        )
         self._update_title(chat)
         return chat
 
     def _update_title(self, chat: "ChatSession") -> None:
         """Set the window title to the session's name or the folder's."""
-        if self._attention:
-            self._attention.name(chat.called if chat.is_named else self._cwd.name)
+        self._attention.name(chat.called if chat.is_named else self._cwd.name)
 
     async def _next(self, chat: "ChatSession") -> Submission:
         looked_at = time.monotonic()
@@ -420,10 +419,8 @@ class ChatLoop:
         return self._queue.popleft()
 
     async def _handle(self, submission: Submission, chat: "ChatSession") -> None:
-        """Process one submission."""
         self._stopped_at, self._seen_to_end = None, False
-        if self._attention:
-            self._attention.attended()
+        self._attention.attended()
         self._show_prompt(submission, chat)
         self._running = asyncio.create_task(self._process(submission.text, chat))
         try:
@@ -530,8 +527,7 @@ class ChatLoop:
                 async for event in events:
                     chat.see(event)
                     if isinstance(event, TurnFinished):
-                        if self._attention:
-                            self._attention.ended()
+                        self._attention.ended()
                         self._view, self._seen_to_end = None, True
                     self._print(view.show(event), chat)
                     see(event)
@@ -567,23 +563,21 @@ class ChatLoop:
 
     async def _approve(self, proposal: "Proposal") -> "Decision":
         """Let the user decide on a proposal; the turn's clock is paused meanwhile."""
-        view, attention = self._view, self._attention
+        view = self._view
         if view:
             view.pause()
-        if attention:
-            attention.needs_person()
+        self._attention.needs_person()
         self._held = []
         try:
             decision = await self._approvals(proposal)
         finally:
             held, self._held = self._held, None
+            self._attention.attended()
             if self._chat:
                 self._print(held, self._chat)
+                self._update_title(self._chat)
             if view:
                 view.go_on()
-            if attention and self._chat:
-                attention.attended()
-                self._update_title(self._chat)
         # A command's denial is shown anyway, and an allowed one gets a block of its own.
         is_told = proposal.kind in ("diff", "plan") or not decision.allowed
         # If several files are read at once, the tool's name does not tell which one was decided.

@@ -477,7 +477,7 @@ def main(log: str, *settings: str) -> int:
     if "early" in given:
         early.show()
         hold("early")
-    from ragmem.config import UiConfig
+    from ragmem.config import ChatConfig, UiConfig
     from ragmem.errors import RagmemError
     from ragmem.repl import completion
     from ragmem.repl.chat import Opening, run_chat
@@ -522,8 +522,9 @@ def main(log: str, *settings: str) -> int:
             opening=opening,
             cwd=Path.cwd(),
             history=history,
-            look=UiConfig(color=color, theme=theme),
-            editing=editing,
+            config=Config(
+                ui=UiConfig(color=color, theme=theme), chat=ChatConfig(editing_mode=editing)
+            ),
         )
     except RagmemError as error:
         print(f"error: {error}\n{error.hint}", file=sys.stderr)
