@@ -97,7 +97,6 @@ class _JsonRpcStream:
                 await self.send(rpc_error(line))
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Write a message."""
         self._writer.write(json.dumps(message).encode() + b"\n")
         await self._writer.drain()
 
@@ -593,7 +592,6 @@ def _folder(cwd: str) -> Path:
 
 
 def _rpc_error(error: RagmemError) -> Exception:
-    """Convert an error and its hint to a JSON-RPC error."""
     is_client_error = isinstance(error, UsageError | SessionNotFound | AmbiguousSession)
     code = _INVALID_PARAMS if is_client_error else _INTERNAL_ERROR
     return RequestError(code, visible(f"{error}\n{error.hint}".strip()))

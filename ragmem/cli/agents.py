@@ -314,8 +314,6 @@ class _Original(msgspec.Struct, frozen=True):
 
 
 class _FileEdit(msgspec.Struct, frozen=True):
-    """A planned change of a file."""
-
     file: Path
     before: bytes | None
     after: bytes | None

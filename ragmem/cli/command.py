@@ -31,6 +31,7 @@ from ragmem.config import (
     WhenColored,
     environment,
     find_paths,
+    keys,
     load_config,
 )
 from ragmem.errors import (
@@ -147,8 +148,6 @@ def models(incomplete: str) -> list[Offer]:
 
 def settings_keys(incomplete: str) -> list[Offer]:
     """Complete the names of settings, each described by its default."""
-    from ragmem.config import keys
-
     return [(key, f"{at}") for key, at in keys().items() if key.startswith(incomplete)]
 
 

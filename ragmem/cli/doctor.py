@@ -72,7 +72,8 @@ async def examine() -> AsyncIterator[Check]:
 
     paths, environ, cwd = find_paths(), environment(), cli.current_folder()
     know(secrets_among(environ))
-    yield check_python()
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Check("python", "ok", f"{version} at {sys.executable}")
     folders = check_folders(paths)
     yield folders
     try:
@@ -131,12 +132,6 @@ def check_text(check: Check, width: int | None, paint: Paint) -> str:
 def failing(name: str, error: RagmemError) -> Check:
     """Return the result of a check that raised an error."""
     return Check(name, "broken", str(error), error.hint)
-
-
-def check_python() -> Check:
-    """Report the Python version and its path."""
-    version = ".".join(map(str, sys.version_info[:3]))
-    return Check("python", "ok", f"{version} at {sys.executable}")
 
 
 def check_folders(paths: Paths) -> Check:

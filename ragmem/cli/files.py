@@ -16,7 +16,7 @@ from ragmem.config import how_to_set
 from ragmem.errors import SessionNotFound, StoreError, UsageError
 from ragmem.ids import short_id
 from ragmem.memory.files import CodePast, past_of_file
-from ragmem.memory.projects import real_folder
+from ragmem.memory.projects import locate, real_folder, registrations
 from ragmem.memory.turns import stored_path
 from ragmem.records import ChangedTogether, SessionQuery, utc_now
 from ragmem.statistics import INDEXED, indexed_text
@@ -82,8 +82,6 @@ async def code_of(opened: "App") -> "CodeIndex":
 
 async def project_here(opened: "App") -> "Project":
     """Return this folder's project, from the file system alone if the store is unavailable."""
-    from ragmem.memory.projects import locate
-
     try:
         return (await opened.memory.project_of(opened.cwd)).project
     except StoreError:
@@ -147,8 +145,6 @@ async def _update_index(
 
 async def _register_project(opened: "App") -> None:
     """Register a project that has no session yet, so that the background process finds it."""
-    from ragmem.memory.projects import registrations
-
     if not opened.memory.records:
         return
     with suppress(StoreError):
@@ -453,7 +449,6 @@ class Related(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _print_file(opened: "App", path: str, output: Literal["table", "json"]) -> None:
-    """Print what is known about one file."""
     if not path.strip():
         raise UsageError("PATH is empty.")
     if any("\ud800" <= character <= "\udfff" for character in path):

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from ragmem import __version__
 from ragmem.cli import leave_in_order
 from ragmem.cli.command import option
 from ragmem.cli.output import say, secure_standard_streams, write
@@ -124,8 +125,6 @@ def _ragmem(
     `-r` one that you choose, `-m` names a model); `ragmem -p "…"` is `ragmem ask "…"`.
     """
     if version:
-        from ragmem import __version__
-
         write(f"ragmem {__version__}\n")
         raise typer.Exit(EXIT_DONE)
 
@@ -176,7 +175,6 @@ def _exit_code(error: BaseException) -> int:
 
 def record_crash(error: BaseException) -> str:
     """Log the traceback; return the lines that tell the user about it."""
-    from ragmem import __version__
     from ragmem.logs import write_crash
     from ragmem.redact import know, redact, secrets_among
 

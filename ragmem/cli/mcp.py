@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import msgspec
 import typer
 
+from ragmem import __version__
 from ragmem.app import App
 from ragmem.cli.command import Interruption, check_installed, commands, option, run_async
 from ragmem.cli.files import related_text, related_to
@@ -554,8 +555,6 @@ def server_of(late: "LateApp", *, read_only: bool) -> "Server[Any]":
     import mcp_types as types
     from mcp import MCPError
     from mcp.server.lowlevel import Server
-
-    from ragmem import __version__
 
     tools = Toolset(tools_of(late, read_only=read_only))
     slots = asyncio.Semaphore(_MAX_CONCURRENT)

@@ -142,7 +142,10 @@ def say(text: str) -> None:
 
 def _wrap(text: str) -> str:
     """Wrap lines that the terminal would break anywhere, but not those laid out in columns."""
-    columns = _stderr_columns()
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        columns = 0
     if not columns:
         return text
     width = max(MIN_COLUMNS, columns)
@@ -151,14 +154,6 @@ def _wrap(text: str) -> str:
         laid_out = "  " in line or display_width(line) <= width
         lines += [line] if laid_out else hanging("", line, width)
     return "\n".join(lines)
-
-
-def _stderr_columns() -> int:
-    """Return the width of stderr's terminal; 0 if it is none, or its width is unknown."""
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns
-    except (OSError, ValueError, AttributeError):
-        return 0
 
 
 @contextmanager

@@ -94,7 +94,6 @@ class _ChatApplication(Application[None]):
         self.min_redraw_interval = REDRAW_S
 
     def note_drawn(self, _: object) -> None:
-        """Note the time of a draw."""
         self.drawn_at = time.time()
 
 
@@ -208,7 +207,6 @@ class LiveTerminal(Terminal):
         app.renderer.render(app, app.layout)
 
     def _background_answered(self, answer: str) -> None:
-        """Handle the terminal's reply about its background colour."""
         self._colors.answered(answer)
         self._restyle()
 
@@ -283,7 +281,6 @@ class LiveTerminal(Terminal):
             yield
 
     def _open_picker(self, question: PickQuestion) -> Picker:
-        """Open a picker and give it the focus."""
         picker = self.picker = Picker(question, self._size, self.refresh)
         self._app.layout.focus(picker.filter)
         return picker

@@ -99,8 +99,6 @@ _TAIL_ROWS = 5
 
 
 class _Call:
-    """A running tool call."""
-
     def __init__(self, started: ToolStarted, begun: float, waited: float) -> None:
         self.started, self.begun = started, begun
         self.waited = waited
@@ -169,7 +167,9 @@ class TurnView:
                 return [("recall", row)] if row else []
             case RetryWaiting():
                 self._retry, self._retry_at = event, self._clock() + event.wait_s
-                return [] if self._shows_live else [("notice", notice(_retry_notice(event)))]
+                text = _retry_text(event, event.wait_s, _PLAIN_WIDTH, keys="")
+                told = notice(Notice(level="warning", text=text))
+                return [] if self._shows_live else [("notice", told)]
             case ModelCallStarted():
                 parts: list[Part] = self._thinking_row()
                 self._answering, self._retry = False, None
@@ -354,7 +354,9 @@ def reads_as_plan(answer: str) -> bool:
     return max(len(_STEP.findall(answer)), len(points)) > 1
 
 
-def _retry_text(retry: RetryWaiting, left_s: float, columns: int) -> str:
+def _retry_text(
+    retry: RetryWaiting, left_s: float, columns: int, *, keys: str = " · Esc stops"
+) -> str:
     """Return a row with the reason, the number of the next try and the seconds until then.
 
     In a narrow window the keys are left out, and the reason is shortened.
@@ -363,13 +365,7 @@ def _retry_text(retry: RetryWaiting, left_s: float, columns: int) -> str:
     tries = f" · try {retry.attempt} of {retry.most}{soon}"
     reason = one_line(retry.reason, max(1, columns - len(tries)))
     row = f"{reason}{tries}"
-    keys = " · Esc stops"
     return row + keys if len(row + keys) <= columns else one_line(row, columns)
-
-
-def _retry_notice(retry: RetryWaiting) -> Notice:
-    text = _retry_text(retry, retry.wait_s, _PLAIN_WIDTH).removesuffix(" · Esc stops")
-    return Notice(level="warning", text=text)
 
 
 class CommandView(TurnView):
