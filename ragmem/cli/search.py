@@ -10,6 +10,8 @@ from ragmem.cli.output import MIN_COLUMNS, Paint, joined, paint_for, print_all, 
 from ragmem.config import ScopeName
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
+from ragmem.memory.memories import merged, nearest, search_memories, worth_showing
+from ragmem.memory.sessions import about, similar_sessions
 from ragmem.records import Session
 from ragmem.text import ago, clip_to_width, counted, display_width, flowing, one_line
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from ragmem.memory.facts import FactHit
     from ragmem.memory.recall import Hit
     from ragmem.memory.sessions import SimilarSession
-    from ragmem.records import Session
 
 
 def found_sessions(
@@ -101,8 +102,6 @@ async def search(  # noqa: PLR0913 - one parameter a flag
     name, content and meaning, and shows the sessions and decisions related to one that QUERY
     names.
     """
-    from ragmem.memory.memories import merged, nearest, search_memories
-
     cli.check_session_flags(continue_last=newest, resume=resume, fork=False)
     if code and (scope or levels is not None or newest or resume is not None):
         raise UsageError(
@@ -194,8 +193,6 @@ async def search_sessions(
     )
     floor, none_close = opened.memory.floor, ""
     if output != "json":
-        from ragmem.memory.memories import worth_showing
-
         hits, _, none_close = worth_showing(hits, floor)
     found = await _by_session(opened, hits)
     close = sum(any(hit.is_close(floor) for hit in own) for _, own in found)
@@ -229,8 +226,6 @@ async def find_similar(
     output: cli.Format = "table",
 ) -> None:
     """Find sessions similar to a text or to another session."""
-    from ragmem.memory.sessions import about, similar_sessions
-
     if opened.embedder is None or opened.memory.floor is None:
         raise UsageError(
             "Can't compare: embeddings are turned off.",
@@ -316,7 +311,6 @@ async def _search_code(
 ) -> None:
     from ragmem.cli.files import code_of, refresh_index, vectors_note
     from ragmem.index.links import find_code
-    from ragmem.memory.memories import worth_showing
 
     code = await code_of(opened)
     refreshed = await refresh_index(code, only_reads=True)

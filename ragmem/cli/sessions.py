@@ -21,6 +21,7 @@ from ragmem.listings import (
     sessions_table,
 )
 from ragmem.memory.projects import folder_name, has_remote, normalize_cwd
+from ragmem.memory.sessions import archive, fork_at, tag as tag_session
 from ragmem.records import (
     WITHOUT_CALLS,
     Insight,
@@ -200,8 +201,6 @@ async def tag(
 
     Without tags, shows the current ones.
     """
-    from ragmem.memory.sessions import tag as tag_session
-
     found = await cli.resumed(opened, reference)
     add = [out.typed(each) for each in tags or ()]
     gone = [out.typed(each) for each in remove or ()]
@@ -220,9 +219,7 @@ async def archive_session(
 
     Search still finds it.
     """
-    from ragmem.memory.sessions import archive as set_archived
-
-    changed = await set_archived(opened.memory, await cli.resumed(opened, reference), undo=undo)
+    changed = await archive(opened.memory, await cli.resumed(opened, reference), undo=undo)
     return lambda: out.write(_changed_line(changed, changed.status))
 
 
@@ -245,8 +242,6 @@ async def fork(
 
     From there on, the two are independent.
     """
-    from ragmem.memory.sessions import fork_at
-
     found = await cli.resumed(opened, reference)
     forked = await fork_at(opened.memory, found, at, title=out.typed(name))
     shared = f"{counted(forked.turn_count, 'turn')} of {short_id(found.session_id)}"
