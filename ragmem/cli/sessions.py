@@ -13,13 +13,7 @@ from ragmem.cli import command as cli, output as out, search
 from ragmem.cli.shown import heading_text, sessions_by_day, turn_text
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
-from ragmem.listings import (
-    SESSION,
-    conversation_document,
-    document,
-    session_name,
-    sessions_table,
-)
+from ragmem.listings import SESSION, conversation_document, document, session_name, sessions_table
 from ragmem.memory.projects import folder_name, has_remote, normalize_cwd
 from ragmem.memory.sessions import archive, fork_at, tag as tag_session
 from ragmem.records import (
@@ -31,15 +25,7 @@ from ragmem.records import (
     SessionStatus,
     Turn,
 )
-from ragmem.text import (
-    ago,
-    clip_to_width,
-    counted,
-    hanging,
-    one_line,
-    visible,
-    without_markdown,
-)
+from ragmem.text import ago, clip_to_width, counted, hanging, one_line, visible, without_markdown
 
 if TYPE_CHECKING:
     from ragmem.app import App

@@ -48,14 +48,7 @@ from ragmem.repl.drawing import (
     earlier_prompts,
     style_of,
 )
-from ragmem.repl.terminal import (
-    ChatQuestion,
-    PickQuestion,
-    Submission,
-    T,
-    Terminal,
-    suspend,
-)
+from ragmem.repl.terminal import ChatQuestion, PickQuestion, Submission, T, Terminal, suspend
 from ragmem.text import clean
 from ragmem.themes import ASKS_BACKGROUND, Colors
 

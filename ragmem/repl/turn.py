@@ -46,15 +46,7 @@ from ragmem.repl.permissions import PLACES
 from ragmem.repl.recalled import folded_prompt, memory_line
 from ragmem.repl.streamed import MarkdownStream, goes_on
 from ragmem.repl.terminal import ChatQuestion, Line
-from ragmem.text import (
-    clip_to_width,
-    counted,
-    display_width,
-    duration,
-    one_line,
-    reveal,
-    visible,
-)
+from ragmem.text import clip_to_width, counted, display_width, duration, one_line, reveal, visible
 from ragmem.tools.base import Decision, Proposal
 from ragmem.tools.planning import PresentPlan
 
