@@ -41,6 +41,7 @@ from ragmem.errors import (
     UsageError,
 )
 from ragmem.ids import short_id
+from ragmem.redact import know
 from ragmem.text import one_line, visible
 
 if TYPE_CHECKING:
@@ -382,8 +383,6 @@ def settings(*, color: str | None = None, needs_memory: bool = True) -> tuple[Co
     """
     paths = find_paths()
     config = load_config(paths.config_file, flags={("ui", "color"): color})
-    from ragmem.redact import know
-
     know(config.passwords())
     try:
         paths.make()

@@ -25,6 +25,7 @@ from ragmem.errors import (
     lacking,
 )
 from ragmem.failpoints import arm
+from ragmem.redact import know, redact, secrets_among
 from ragmem.text import Regex, one_line, visible
 
 _DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
@@ -73,8 +74,6 @@ def run(words: Sequence[str], *, before_message: Callable[[], None] | None = Non
 
 def report(error: RagmemError) -> int:
     """Print an error and its hint, without secrets, and return its exit code."""
-    from ragmem.redact import know, redact, secrets_among
-
     know(secrets_among(environment()))
     say(f"error: {visible(redact(str(error)))}\n")
     if error.hint:
@@ -176,7 +175,6 @@ def _exit_code(error: BaseException) -> int:
 def record_crash(error: BaseException) -> str:
     """Log the traceback; return the lines that tell the user about it."""
     from ragmem.logs import write_crash
-    from ragmem.redact import know, redact, secrets_among
 
     what = f"error: {type(error).__name__}: {one_line(str(error), 300)}"
     environ = environment()

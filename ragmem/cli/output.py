@@ -25,6 +25,7 @@ from ragmem.errors import RagmemError, UsageError, unreadable
 from ragmem.failpoints import failpoint
 from ragmem.files import sync_folder
 from ragmem.ids import new_id
+from ragmem.redact import know, redact, secrets_among
 from ragmem.repl.early import color_mode
 from ragmem.text import clean, clip_to_width, display_width, hanging, one_line, printable_json
 from ragmem.themes import ColorMode, Colors, Theme
@@ -369,8 +370,6 @@ def read_without_secrets(file: Path) -> bytes:
         data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         raise unreadable(file, error) from None
-    from ragmem.redact import know, redact, secrets_among
-
     know(secrets_among(environment()))
     return redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
