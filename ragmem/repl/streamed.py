@@ -14,6 +14,8 @@ _ITEM = re.compile(r"(?:(?P<bullet>[-*+])|(?P<number>\d{1,9})(?P<end>[.)]))[ \t]
 """The beginning of an item of a top-level list."""
 _RULE = re.compile(r"(?:[-*][ \t]*){3,}(?:\n|$)")
 """A thematic break that looks like a list item: `- - -`."""
+_MAX_MARK_PIECES = 8
+"""Pieces of a line that are looked at for the beginning of an item."""
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _DIVIDER = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\n?")
 """The line below the header row of a table."""
@@ -33,14 +35,14 @@ class MarkdownStream:
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._partial = ""
+        self._partial: list[str] = []
         self._fence, self._nested, self._after_blank = "", False, False
         self._head = 0
         """Number of lines up to the first row of the code or table that is open; 0 for none."""
 
     def rows(self, columns: int, room: int) -> list[Line]:
         """Return the last rows of the open block, as they will look once it is complete."""
-        partial = self._partial
+        partial = "".join(self._partial)
         is_row = self._head and not self._fence
         if is_row or (len(partial) < _MAX_MARK_CHARS and _PARTIAL_MARK.fullmatch(partial)):
             partial = ""
@@ -58,26 +60,26 @@ class MarkdownStream:
     @property
     def tail(self) -> str:
         """Return the text that belongs to no closed block yet."""
-        return "".join(self._lines) + self._partial
+        return "".join(self._lines) + "".join(self._partial)
 
     def feed(self, text: str) -> list[str]:
         """Take more text and return the blocks that it closes."""
         blocks: list[str] = []
         *lines, rest = text.split("\n")
         for line in lines:
-            self._take_line(f"{self._partial}{line}\n", blocks)
-            self._partial = ""
+            self._take_line("".join([*self._partial, line, "\n"]), blocks)
+            self._partial.clear()
         if rest:
-            self._partial += rest
-            follows = self._after_blank and not self._partial[0].isspace()
-            if follows or self._begins_item(self._partial):
+            self._partial.append(rest)
+            begun = "".join(self._partial[:_MAX_MARK_PIECES])
+            if (self._after_blank and not begun[0].isspace()) or self._begins_item(begun):
                 self._close(blocks)
         return blocks
 
     def finish(self) -> str:
         """Return the rest of the text at the end of the stream, and reset the state."""
         rest = self.tail
-        self._lines, self._partial, self._head = [], "", 0
+        self._lines, self._partial, self._head = [], [], 0
         self._fence, self._nested, self._after_blank = "", False, False
         return rest
 
