@@ -5,45 +5,44 @@ import json
 import logging
 import os
 import re
-import stat
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 import msgspec
-import typer
+from acp import (
+    PROTOCOL_VERSION,
+    RequestError,
+    helpers,
+    interfaces,
+    run_agent,
+    schema,
+    stdio_streams,
+)
 
-from ragmem import events
-from ragmem.cli import command as cli
-from ragmem.cli.command import commands
-from ragmem.cli.mcp import check_installed
+from ragmem import __version__, events
+from ragmem.agent import Agent, Options
+from ragmem.app import App
+from ragmem.cli.ask import VisibleFlow
+from ragmem.cli.mcp import rpc_error
 from ragmem.cli.output import join_prompt
-from ragmem.config import Config, Paths
-from ragmem.errors import EXIT_DONE, AmbiguousSession, RagmemError, SessionNotFound, UsageError
+from ragmem.config import Config, Paths, PermissionMode
+from ragmem.errors import AmbiguousSession, RagmemError, SessionNotFound, UsageError
 from ragmem.files import is_a_path
-from ragmem.ids import short_id
+from ragmem.ids import new_id, short_id
+from ragmem.listings import hits_text
+from ragmem.memory.facts import FactHit
+from ragmem.memory.memories import facts_of
 from ragmem.memory.turns import Said, blocks_of, result_text
 from ragmem.messages import Json, ToolUse, fields_in
 from ragmem.own_tools import OWN_TOOLS
-from ragmem.records import ToolCall, utc_now
+from ragmem.records import Session, ToolCall, Turn, utc_now
 from ragmem.text import clip_middle, fenced, one_line, reveal, visible
-
-if TYPE_CHECKING:
-    from acp import interfaces, schema
-    from acp.schema import ToolCallStatus
-
-    from ragmem.agent import Agent, Options
-    from ragmem.app import App
-    from ragmem.config import PermissionMode
-    from ragmem.records import Session, Turn
-    from ragmem.tools.base import Decision, Proposal
-    from ragmem.tools.skills import SkillSet
-    from ragmem.tools.workspace import Workspace
-
-app = commands()
+from ragmem.tools.base import Decision, Proposal, ToolFailure
+from ragmem.tools.skills import SkillSet
+from ragmem.tools.workspace import Workspace
 
 _MAX_RESULT_CHARS = 10_000
 """Maximum length of a tool result in the editor."""
@@ -53,7 +52,7 @@ _MAX_MESSAGE_BYTES = 50_000_000
 _MAX_LISTED = 50
 _MAX_HITS = 10
 _WIDTH = 100
-_INTERNAL_ERROR, _INVALID_PARAMS, _INVALID_REQUEST, _PARSE_ERROR = -32603, -32602, -32600, -32700
+_INTERNAL_ERROR, _INVALID_PARAMS = -32603, -32602
 _COMMANDS = {
     "help": "show the commands of this session",
     "memory": "show memories of this project, or search them: /memory [text]",
@@ -68,40 +67,15 @@ _MODES = {
 }
 
 
-@app.command()
-def acp(model: cli.Model = None, effort: cli.Effort = None, mode: cli.Mode = None) -> None:
-    """Serve an editor over the Agent Client Protocol.
-
-    The editor starts it; docs/agents.md shows what to add to the editor's settings.
-    """
-    check_installed("acp", "editors")
-    modes = [os.fstat(stream.fileno()).st_mode for stream in (sys.stdin, sys.stdout)]
-    if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes):
-        raise UsageError(
-            "`ragmem acp` speaks to an editor over pipes; it is not for a terminal.",
-            hint="See docs/agents.md for what to add to the editor's settings.",
-        )
-    config, paths = cli.settings(needs_memory=False)
-    chosen = cli.permission_mode(mode, yolo=False, configured=config.ui.permission_mode)
-
-    async def main(_: cli.Interruption) -> int:
-        from acp import run_agent, stdio_streams
-
-        from ragmem.agent import Options
-
-        logging.getLogger().addHandler(logging.NullHandler())  # stderr belongs to the editor
-        options = Options(model=model or "", effort=effort, permission_mode=chosen)
-        agent = EditorAgent(config, paths, options)
-        try:
-            # The type requires optional methods too, which the library reports as unsupported.
-            await run_agent(
-                cast(Any, agent), _JsonRpcStream(*await stdio_streams(_MAX_MESSAGE_BYTES))
-            )
-        finally:
-            await agent.aclose()
-        return EXIT_DONE
-
-    raise typer.Exit(cli.run_async(main))
+async def serve(config: Config, paths: Paths, options: Options) -> None:
+    """Serve the editor on stdin and stdout until it closes them."""
+    logging.getLogger().addHandler(logging.NullHandler())  # stderr belongs to the editor
+    agent = EditorAgent(config, paths, options)
+    try:
+        # The type requires optional methods too, which the library reports as unsupported.
+        await run_agent(cast(Any, agent), _JsonRpcStream(*await stdio_streams(_MAX_MESSAGE_BYTES)))
+    finally:
+        await agent.aclose()
 
 
 class _JsonRpcStream:
@@ -113,24 +87,16 @@ class _JsonRpcStream:
     async def receive(self) -> Json | None:
         """Return the next valid message; None at the end of the stream."""
         while True:
-            try:
+            line = b"too long to be read"
+            with suppress(ValueError, RecursionError):
                 if not (line := await self._reader.readline()):
                     return None
-                message = json.loads(line) if line.strip() else None
-            except (ValueError, RecursionError) as error:
-                await self._send_error(_PARSE_ERROR, str(error))
-                continue
-            if _is_message(message):
-                return message
+                if _is_message(message := json.loads(line)):
+                    return message
             if line.strip():
-                await self._send_error(_INVALID_REQUEST, "Not a JSON-RPC message.")
-
-    async def _send_error(self, code: int, why: str) -> None:
-        error = {"code": code, "message": one_line(why, 200)}
-        await self.send({"jsonrpc": "2.0", "id": None, "error": error})
+                await self.send(rpc_error(line))
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Write a message."""
         self._writer.write(json.dumps(message).encode() + b"\n")
         await self._writer.drain()
 
@@ -153,7 +119,7 @@ def _is_message(message: Json) -> bool:
 class EditorAgent:
     """The agent side of the protocol: holds the open sessions by id, and an App per folder."""
 
-    def __init__(self, config: Config, paths: Paths, options: "Options") -> None:
+    def __init__(self, config: Config, paths: Paths, options: Options) -> None:
         self._config, self._paths, self._options = config, paths, options
         self._apps: dict[Path, App] = {}
         self._opening = asyncio.Lock()
@@ -161,16 +127,12 @@ class EditorAgent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._client: interfaces.Client
 
-    def on_connect(self, conn: "interfaces.Client") -> None:
+    def on_connect(self, conn: interfaces.Client) -> None:
         """Store the client, through which the editor is called."""
         self._client = conn
 
-    async def initialize(self, protocol_version: int, **_: Any) -> "schema.InitializeResponse":
+    async def initialize(self, protocol_version: int, **_: Any) -> schema.InitializeResponse:
         """Negotiate the protocol version and return the agent's capabilities."""
-        from acp import PROTOCOL_VERSION, schema
-
-        from ragmem import __version__
-
         return schema.InitializeResponse(
             protocol_version=min(protocol_version, PROTOCOL_VERSION) or PROTOCOL_VERSION,
             agent_capabilities=schema.AgentCapabilities(
@@ -186,25 +148,21 @@ class EditorAgent:
     async def authenticate(self, method_id: str, **_: Any) -> None:
         """Accept: the providers' keys come from the environment."""
 
-    async def new_session(self, cwd: str, **given: Any) -> "schema.NewSessionResponse":
+    async def new_session(self, cwd: str, **given: Any) -> schema.NewSessionResponse:
         """Start a session, which is stored with its first prompt."""
-        from acp.schema import NewSessionResponse
-
         try:
             opened = await self._app(cwd)
             session_open = await self._open_agent(opened, await opened.start_session(), given)
         except RagmemError as error:
             raise _rpc_error(error) from None
-        return NewSessionResponse(
+        return schema.NewSessionResponse(
             session_id=session_open.session.session_id, modes=session_open.modes()
         )
 
     async def load_session(
         self, cwd: str, session_id: str, **given: Any
-    ) -> "schema.LoadSessionResponse":
+    ) -> schema.LoadSessionResponse:
         """Resume a stored session of this folder or its project, and replay its turns."""
-        from acp.schema import LoadSessionResponse
-
         try:
             opened = await self._app(cwd)
             found = await opened.resume_session(session_id)
@@ -219,21 +177,17 @@ class EditorAgent:
                 await session_open.replay(turn)
         except RagmemError as error:
             raise _rpc_error(error) from None
-        return LoadSessionResponse(modes=session_open.modes())
+        return schema.LoadSessionResponse(modes=session_open.modes())
 
-    async def list_sessions(
-        self, cwd: str | None = None, **_: Any
-    ) -> "schema.ListSessionsResponse":
+    async def list_sessions(self, cwd: str | None = None, **_: Any) -> schema.ListSessionsResponse:
         """List a folder's newest sessions."""
-        from acp.schema import ListSessionsResponse, SessionInfo
-
         try:
             found = await (await self._app(cwd or str(Path.cwd()))).sessions_here(_MAX_LISTED)
         except RagmemError as error:
             raise _rpc_error(error) from None
-        return ListSessionsResponse(
+        return schema.ListSessionsResponse(
             sessions=[
-                SessionInfo(
+                schema.SessionInfo(
                     session_id=each.session_id,
                     cwd=each.cwd,
                     title=one_line(each.called, 120),
@@ -245,35 +199,33 @@ class EditorAgent:
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> None:
         """Change the permission mode, also during a turn."""
-        from acp import RequestError
-
         session_open = self._open_session(session_id)
         if mode_id not in session_open.mode_ids:
             raise RequestError.invalid_params({"modeId": f"Unknown mode: {mode_id!r}."})
-        session_open.agent.use_mode(cast("PermissionMode", mode_id))
+        session_open.agent.use_mode(cast(PermissionMode, mode_id))
 
     async def prompt(
         self, session_id: str, prompt: Sequence[Any], **_: Any
-    ) -> "schema.PromptResponse":
+    ) -> schema.PromptResponse:
         """Run a command or a turn, reporting its progress to the editor."""
-        from acp.schema import PromptResponse
-
         session_open = self._open_session(session_id)
         try:
             text = _prompt_text(prompt, session_open.cwd)
             async with session_open.turn:
                 if await session_open.run_command(text):
-                    return PromptResponse(stop_reason="end_turn")
+                    return schema.PromptResponse(stop_reason="end_turn")
                 finished = await session_open.answer(text)
         except RagmemError as error:
             raise _rpc_error(error) from None
         match finished.subtype:
             case "success":
-                return PromptResponse(stop_reason="max_tokens" if finished.is_cut else "end_turn")
+                return schema.PromptResponse(
+                    stop_reason="max_tokens" if finished.is_cut else "end_turn"
+                )
             case "interrupted":
-                return PromptResponse(stop_reason="cancelled")
+                return schema.PromptResponse(stop_reason="cancelled")
             case "error_max_turns":
-                return PromptResponse(stop_reason="max_turn_requests")
+                return schema.PromptResponse(stop_reason="max_turn_requests")
         raise _rpc_error(RagmemError(finished.error, hint=finished.hint))
 
     async def cancel(self, session_id: str, **_: Any) -> None:
@@ -290,15 +242,11 @@ class EditorAgent:
             await opened.__aexit__(None, None, None)
 
     def _open_session(self, session_id: str) -> "EditorSession":
-        from acp import RequestError
-
         if session_id not in self._sessions:
             raise RequestError.invalid_params({"sessionId": f"No open session {session_id!r}."})
         return self._sessions[session_id]
 
-    async def _app(self, cwd: str) -> "App":
-        from ragmem.app import App
-
+    async def _app(self, cwd: str) -> App:
         folder = _folder(cwd)
         async with self._opening:
             if folder not in self._apps:
@@ -308,10 +256,8 @@ class EditorAgent:
         return self._apps[folder]
 
     async def _open_agent(
-        self, opened: "App", session: "Session", given: dict[str, Any]
+        self, opened: App, session: Session, given: dict[str, Any]
     ) -> "EditorSession":
-        from ragmem.tools.workspace import Workspace
-
         folders = tuple(Path(each) for each in given.get("additional_directories") or ())
         options = msgspec.structs.replace(self._options, add_dirs=folders)
         session_open = EditorSession(self._client, opened, session, await opened.skill_set(session))
@@ -331,11 +277,11 @@ class EditorAgent:
 class EditorSession:
     """A session that is open in the editor: sends the agent's events, and asks for approval."""
 
-    agent: "Agent"
+    agent: Agent
     workspace: "Workspace"
 
     def __init__(
-        self, client: "interfaces.Client", app: "App", session: "Session", skill_set: "SkillSet"
+        self, client: interfaces.Client, app: App, session: Session, skill_set: SkillSet
     ) -> None:
         self.cwd = app.cwd
         self._app = app
@@ -355,14 +301,12 @@ class EditorSession:
         current = self.agent.permission_mode
         return tuple(each for each in _MODES if each in (current, "default", "acceptEdits", "plan"))
 
-    def modes(self) -> "schema.SessionModeState":
+    def modes(self) -> schema.SessionModeState:
         """Return the current and the available permission modes."""
-        from acp.schema import SessionMode, SessionModeState
-
-        return SessionModeState(
+        return schema.SessionModeState(
             current_mode_id=self.agent.permission_mode,
             available_modes=[
-                SessionMode(id=each, name=_MODES[each][0], description=_MODES[each][1])
+                schema.SessionMode(id=each, name=_MODES[each][0], description=_MODES[each][1])
                 for each in self.mode_ids
             ],
         )
@@ -373,12 +317,11 @@ class EditorSession:
 
     async def tell_commands(self) -> None:
         """Send the available commands, and a note if the project has skills to be approved."""
-        from acp import helpers
-        from acp.schema import AvailableCommand, AvailableCommandInput, UnstructuredCommandInput
-
-        given = AvailableCommandInput(root=UnstructuredCommandInput(hint="arguments"))
+        given = schema.AvailableCommandInput(root=schema.UnstructuredCommandInput(hint="arguments"))
         commands = [
-            AvailableCommand(name=name, description=text, input=None if name == "help" else given)
+            schema.AvailableCommand(
+                name=name, description=text, input=None if name == "help" else given
+            )
             for name, text in self._commands().items()
         ]
         await self.tell(helpers.update_available_commands(commands))
@@ -410,10 +353,6 @@ class EditorSession:
         return True
 
     async def _memory_lines(self, words: str) -> list[str]:
-        from ragmem.listings import hits_text
-        from ragmem.memory.facts import FactHit
-        from ragmem.memory.memories import facts_of
-
         facts, project_id = facts_of(self._app.memory), self.session.project_id
         if words:
             found = await facts.search(words, project_id=project_id, limit=_MAX_HITS)
@@ -425,8 +364,6 @@ class EditorSession:
         return [hits_text(found, utc_now(), width=_WIDTH)]
 
     async def _search_lines(self, words: str) -> list[str]:
-        from ragmem.listings import hits_text
-
         if not words:
             raise UsageError("Nothing to search for.", hint="Usage: /search TEXT")
         hits = await self._app.search(words, session=self.session, max_results=_MAX_HITS)
@@ -434,8 +371,6 @@ class EditorSession:
 
     async def answer(self, text: str) -> events.TurnFinished:
         """Run a turn, sending its events to the editor."""
-        from ragmem.cli.ask import VisibleFlow
-
         flow, streamed = VisibleFlow(), ""
         self._arguments.clear()
         self._with_diff.clear()
@@ -462,8 +397,6 @@ class EditorSession:
         return finished
 
     async def _say(self, text: str) -> None:
-        from acp import helpers
-
         await self.tell(helpers.update_agent_message_text(text))
 
     async def _note(self, text: str) -> None:
@@ -472,8 +405,6 @@ class EditorSession:
         await self._say(f"\n\n> ragmem: {quoted}\n\n")  # escaped, so that no HTML starts in it
 
     async def _show(self, event: events.Event) -> None:
-        from acp import helpers
-
         match event:
             case events.ReasoningDelta(text=text):
                 await self.tell(helpers.update_agent_thought_text(visible(text)))
@@ -496,22 +427,15 @@ class EditorSession:
             case events.ToolFinished():
                 shows_diff = event.tool_call_id in self._with_diff and event.success
                 shown = "" if shows_diff else clip_middle(visible(event.text), _MAX_RESULT_CHARS)
-                status: ToolCallStatus = "failed" if event.failed else "completed"
+                status: schema.ToolCallStatus = "failed" if event.failed else "completed"
                 await self._update(event.tool_call_id, status, shown)
 
-    async def _update(self, tool_call_id: str, status: "ToolCallStatus", shown: str) -> None:
-        from acp import helpers
-
+    async def _update(self, tool_call_id: str, status: schema.ToolCallStatus, shown: str) -> None:
         content = [_fenced_block(shown)] if shown else None
         await self.tell(helpers.update_tool_call(tool_call_id, status=status, content=content))
 
     def _call_fields(self, name: str, title: str, arguments: dict[str, Json]) -> dict[str, Any]:
         """Return the fields by which the protocol describes a tool call."""
-        from acp import helpers
-        from acp.schema import ToolCallLocation
-
-        from ragmem.tools.base import ToolFailure
-
         file, path = None, arguments.get("path")
         with suppress(ToolFailure):
             file = self.workspace.resolve(path).real if isinstance(path, str) else None
@@ -519,29 +443,25 @@ class EditorSession:
         return {
             "title": visible(title),
             "kind": OWN_TOOLS[name].kind if name in OWN_TOOLS else "other",
-            "locations": [ToolCallLocation(path=str(file))] if file else [],
+            "locations": [schema.ToolCallLocation(path=str(file))] if file else [],
             "raw_input": arguments,
             "content": [helpers.tool_diff_content(str(file), *diff)] if diff else None,
         }
 
-    async def approve(self, proposal: "Proposal") -> "Decision":
+    async def approve(self, proposal: Proposal) -> Decision:
         """Ask the user in the editor whether a tool call may run."""
-        from acp import RequestError
-        from acp.schema import AllowedOutcome, PermissionOption, ToolCallUpdate
-
-        from ragmem.ids import new_id
-        from ragmem.tools.base import Decision
-
         use, title = proposal.use, proposal.title
         if use and title == use.name:
             title = self.agent.title(use)  # the proposal's title is only the tool's name
         call = self._call_fields(proposal.tool_name, title, fields_in(use.arguments) if use else {})
-        options = [PermissionOption(option_id="yes", name="Allow", kind="allow_once")]
+        options = [schema.PermissionOption(option_id="yes", name="Allow", kind="allow_once")]
         if proposal.always:
             always = f"Always: {visible(proposal.always)}"
-            options.append(PermissionOption(option_id="always", name=always, kind="allow_always"))
-        options.append(PermissionOption(option_id="no", name="Reject", kind="reject_once"))
-        asked_for = ToolCallUpdate(
+            options.append(
+                schema.PermissionOption(option_id="always", name=always, kind="allow_always")
+            )
+        options.append(schema.PermissionOption(option_id="no", name="Reject", kind="reject_once"))
+        asked_for = schema.ToolCallUpdate(
             **{
                 **call,
                 "title": reveal(title),
@@ -557,7 +477,7 @@ class EditorSession:
         except (RequestError, ValueError) as error:
             why = one_line(str(error), 200)
             return Decision(False, reason=f"the editor could not show the question: {why}")
-        if not isinstance(answer.outcome, AllowedOutcome):
+        if not isinstance(answer.outcome, schema.AllowedOutcome):
             self.agent.interrupt()
             return Decision(False, reason="the user stopped the turn")
         chosen = answer.outcome.option_id
@@ -565,17 +485,15 @@ class EditorSession:
             return Decision(False, reason="the user refused")
         return Decision(True, remember=chosen == "always" and bool(proposal.always))
 
-    def _proposal_content(self, proposal: "Proposal", call: dict[str, Any]) -> list[Any]:
+    def _proposal_content(self, proposal: Proposal, call: dict[str, Any]) -> list[Any]:
         """Return the proposal's content: the diff alone if it hides nothing, else the body too."""
         body, content = reveal(proposal.body), list(call["content"] or ())
         if not content or body != proposal.body or call["raw_input"].get("replace_all"):
             content.append(_fenced_block(body, "diff" if proposal.kind == "diff" else ""))
         return content + [_fenced_block(f"Warning: {reveal(each)}") for each in proposal.warnings]
 
-    async def replay(self, turn: "Turn") -> None:
+    async def replay(self, turn: Turn) -> None:
         """Send a stored turn to the editor, in its original order."""
-        from acp import helpers
-
         for block in blocks_of([turn]):
             match block:
                 case ToolCall():
@@ -590,9 +508,7 @@ class EditorSession:
             ended = "was interrupted" if turn.status == "interrupted" else "failed"
             await self._note(f"This turn {ended}.")
 
-    async def _replay_call(self, call: "ToolCall") -> None:
-        from acp import helpers
-
+    async def _replay_call(self, call: ToolCall) -> None:
         use = ToolUse(call.tool_call_id, call.tool_name, call.arguments)
         if use.name in self.agent.tool_names:
             title = self.agent.title(use)
@@ -609,8 +525,6 @@ class EditorSession:
 
 def _fenced_block(text: str, language: str = "") -> Any:
     """Return a content block with a fenced text, so that the editor does not render Markdown."""
-    from acp import helpers
-
     return helpers.tool_content(helpers.text_block(fenced(text, language)))
 
 
@@ -676,9 +590,6 @@ def _folder(cwd: str) -> Path:
 
 
 def _rpc_error(error: RagmemError) -> Exception:
-    """Convert an error and its hint to a JSON-RPC error."""
-    from acp import RequestError
-
     is_client_error = isinstance(error, UsageError | SessionNotFound | AmbiguousSession)
     code = _INVALID_PARAMS if is_client_error else _INTERNAL_ERROR
     return RequestError(code, visible(f"{error}\n{error.hint}".strip()))

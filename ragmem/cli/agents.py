@@ -314,14 +314,12 @@ class _Original(msgspec.Struct, frozen=True):
 
 
 class _FileEdit(msgspec.Struct, frozen=True):
-    """A planned change of a file."""
-
     file: Path
     before: bytes | None
     after: bytes | None
     """None to delete the file."""
-    restores: bytes | None
-    """The content that `uninstall` restores."""
+    without: bytes | None
+    """The content without ragmem's entries, which `uninstall` restores."""
 
 
 @app.command()
@@ -338,28 +336,16 @@ def install(
     to each prompt, and each session is imported when it ends. The changes are shown before
     anything is written; `ragmem uninstall` reverts them.
     """
-    from ragmem.cli.mcp import check_installed
-
-    check_installed("mcp", "other agents")
-    originals = {each.path: each for each in _load_originals(client)}
-    edits = []
-    for file, change in _changes(client, hooks=not no_hooks):
-        before = _read(file)
-        after = _apply_change(file, before, change, adds=True)
-        old = originals.get(str(file))
-        if old and _sha256(before) == old.written:
-            restores = old.before
-        else:
-            restores = before and _apply_change(file, before, change, adds=False)
-        if after != before:
-            edits.append(_FileEdit(file, before, after, restores))
+    cli.check_installed("mcp", "other agents")
+    originals = _load_originals(client)
+    edits = _plan_edits(_changes(client, hooks=not no_hooks), originals, adds=True)
     if not edits:
         write(f"{client} already uses this memory.\n")
         return
     _confirm_edits(edits, yes=yes)
     for edit in edits:
-        written = _Original(str(edit.file), edit.restores, _sha256(edit.after))
-        originals[written.path] = written
+        path = str(edit.file)
+        originals[path] = _Original(path, edit.without, _sha256(edit.after))
     _save_originals(client, list(originals.values()))
     _write_edits(edits)
     write(f"{client} uses this memory from its next start.\n")
@@ -371,19 +357,7 @@ def uninstall(client: WhichClient, yes: cli.Yes = False) -> None:
 
     Nothing is deleted from the memory.
     """
-    originals = {each.path: each for each in _load_originals(client)}
-    edits = []
-    for file, change in _changes(client, hooks=True):
-        before = _read(file)
-        if before is None:
-            continue
-        old = originals.get(str(file))
-        if old and _sha256(before) == old.written:
-            after = old.before
-        else:
-            after = _apply_change(file, before, change, adds=False)
-        if after != before:
-            edits.append(_FileEdit(file, before, after, None))
+    edits = _plan_edits(_changes(client, hooks=True), _load_originals(client), adds=False)
     if not edits:
         write(f"{client} does not use this memory; nothing to revert.\n")
     else:
@@ -394,6 +368,23 @@ def uninstall(client: WhichClient, yes: cli.Yes = False) -> None:
 
 
 # --- the changes ----------------------------------------------------------------
+
+
+def _plan_edits(
+    changes: "list[tuple[Path, Change]]", originals: "dict[str, _Original]", *, adds: bool
+) -> list[_FileEdit]:
+    """Return the edits that add or remove ragmem's entries; none for a file that is as wanted."""
+    edits = []
+    for file, change in changes:
+        before, old = _read(file), originals.get(str(file))
+        if old and _sha256(before) == old.written:
+            without = old.before
+        else:
+            without = before and _apply_change(file, before, change, adds=False)
+        after = _apply_change(file, before, change, adds=True) if adds else without
+        if after != before:
+            edits.append(_FileEdit(file, before, after, without))
+    return edits
 
 
 def _changes(client: Client, *, hooks: bool) -> list[tuple[Path, Change]]:
@@ -625,12 +616,12 @@ def _originals_file(client: Client) -> Path:
     return find_paths().make().data_dir / f"installed-{client}.json"
 
 
-def _load_originals(client: Client) -> list[_Original]:
+def _load_originals(client: Client) -> dict[str, _Original]:
+    """Return what `install` has changed, by path."""
     data = _read(_originals_file(client))
-    try:
-        return msgspec.json.decode(data, type=list[_Original]) if data else []
-    except msgspec.MsgspecError:
-        return []
+    with suppress(msgspec.MsgspecError):
+        return {e.path: e for e in msgspec.json.decode(data or "[]", type=list[_Original])}
+    return {}
 
 
 def _save_originals(client: Client, originals: list[_Original]) -> None:

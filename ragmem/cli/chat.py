@@ -1,5 +1,7 @@
-"""`ragmem chat`: chat with the agent in the current folder."""
+"""`ragmem chat` and `acp`: talk to the agent, in the terminal or from an editor."""
 
+import os
+import stat
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +10,7 @@ import typer
 
 from ragmem.cli import command as cli
 from ragmem.cli.output import typed
-from ragmem.errors import EXIT_TRY_AGAIN, UsageError
+from ragmem.errors import EXIT_DONE, EXIT_TRY_AGAIN, UsageError
 
 if TYPE_CHECKING:
     from ragmem.agent import Options
@@ -85,8 +87,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
         opening=opening,
         cwd=cwd,
         history=paths.prompt_history,
-        look=config.ui,
-        editing=config.chat.editing_mode,
+        config=config,
     )
     # Success requires that the turns are stored.
     kept = ephemeral or all(each.remembers for each in opened)
@@ -100,3 +101,34 @@ def require_terminal() -> None:
             "`ragmem chat` needs a terminal, and standard input is not one.",
             hint="In scripts and pipes, use `ragmem ask`.",
         )
+
+
+serving = cli.commands()
+
+
+@serving.command()
+def acp(model: cli.Model = None, effort: cli.Effort = None, mode: cli.Mode = None) -> None:
+    """Serve an editor over the Agent Client Protocol.
+
+    The editor starts it; docs/agents.md shows what to add to the editor's settings.
+    """
+    cli.check_installed("acp", "editors")
+    modes = [os.fstat(stream.fileno()).st_mode for stream in (sys.stdin, sys.stdout)]
+    if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes):
+        raise UsageError(
+            "`ragmem acp` speaks to an editor over pipes; it is not for a terminal.",
+            hint="See docs/agents.md for what to add to the editor's settings.",
+        )
+    config, paths = cli.settings(needs_memory=False)
+    chosen = cli.permission_mode(mode, yolo=False, configured=config.ui.permission_mode)
+
+    async def main(_: cli.Interruption) -> int:
+        from ragmem.agent import Options
+        from ragmem.cli.acp import serve
+
+        await serve(
+            config, paths, Options(model=model or "", effort=effort, permission_mode=chosen)
+        )
+        return EXIT_DONE
+
+    raise typer.Exit(cli.run_async(main))

@@ -7,9 +7,10 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 
@@ -25,6 +26,7 @@ from ragmem.config import (
     WhenColored,
     environment,
     find_paths,
+    keys,
     load_config,
 )
 from ragmem.errors import (
@@ -39,6 +41,7 @@ from ragmem.errors import (
     UsageError,
 )
 from ragmem.ids import short_id
+from ragmem.redact import know
 from ragmem.text import one_line, visible
 
 if TYPE_CHECKING:
@@ -141,8 +144,6 @@ def models(incomplete: str) -> list[Offer]:
 
 def settings_keys(incomplete: str) -> list[Offer]:
     """Complete the names of settings, each described by its default."""
-    from ragmem.config import keys
-
     return [(key, f"{at}") for key, at in keys().items() if key.startswith(incomplete)]
 
 
@@ -238,6 +239,7 @@ WideScope = Annotated[
     option("--scope", "Where to search. Default: the project, unless configured otherwise."),
 ]
 Query = Annotated[str, argument("QUERY", "The text to search for.")]
+Results = Annotated[int, option("--limit", "Maximum number of results.", "N", least=1, most=100)]
 NoSemantic = Annotated[bool, option("--no-semantic", "Match words only, not meaning.")]
 Yes = Annotated[bool, option("--yes", "Don't ask.")]
 NewFile = Annotated[
@@ -381,8 +383,6 @@ def settings(*, color: str | None = None, needs_memory: bool = True) -> tuple[Co
     """
     paths = find_paths()
     config = load_config(paths.config_file, flags={("ui", "color"): color})
-    from ragmem.redact import know
-
     know(config.passwords())
     try:
         paths.make()
@@ -435,12 +435,11 @@ def open_app(
     )
 
 
-@asynccontextmanager
-async def home(config: Config, paths: Paths) -> AsyncIterator["Administration"]:
-    """Yield the Administration of this home, whose stores are not open yet."""
+def home(config: Config, paths: Paths) -> AbstractAsyncContextManager["Administration"]:
+    """Return the Administration of this home, whose stores are not open yet."""
     from ragmem.administration import Administration
 
-    yield Administration(config, paths)
+    return nullcontext(Administration(config, paths))
 
 
 @asynccontextmanager
@@ -507,6 +506,17 @@ def command(
         return group.command(name, hidden=hidden)(run)
 
     return decorated
+
+
+def check_installed(package: str, served: str) -> None:
+    """Raise UsageError, which says how to install it, if a package needed to serve is missing."""
+    if find_spec(package) is None:
+        from ragmem.libraries import install_command
+
+        raise UsageError(
+            f"Serving {served} requires the package {package}, which is not installed.",
+            hint=f"Run `{install_command(package)}`.",
+        )
 
 
 # --- choosing a session -------------------------------------------------------

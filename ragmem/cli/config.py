@@ -9,15 +9,7 @@ from ragmem.cli import command as cli
 from ragmem.cli.command import settings
 from ragmem.cli.output import print_all, say, write, write_json
 from ragmem.config import Config, environment, find_paths, load_config
-from ragmem.config.file import (
-    change,
-    config_toml,
-    default_toml,
-    reset,
-    save,
-    toml_value,
-    value_of,
-)
+from ragmem.config.file import change, config_toml, default_toml, reset, save, toml_value, value_of
 from ragmem.errors import EXIT_DONE, ConfigError, NoModel, UsageError
 from ragmem.redact import know, redact, secrets_among
 from ragmem.text import visible

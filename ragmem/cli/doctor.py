@@ -7,22 +7,29 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 import typer
 
 from ragmem.administration import Administration
+from ragmem.app import App
+from ragmem.background import is_at_work
+from ragmem.children import find_ripgrep
 from ragmem.cli import command as cli
+from ragmem.cli.files import summed_up
 from ragmem.cli.output import Paint, columns, paint_for, write
 from ragmem.config import Config, Paths, environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, RagmemError
 from ragmem.libraries import install_command, pip_install
+from ragmem.listings import waiting_text
+from ragmem.llm.local import find_weights
+from ragmem.llm.models import LOCAL_KEY, ModelChoice, choose_model, find_local_model
+from ragmem.llm.providers import PROVIDERS
+from ragmem.memory.summaries.summarizer import TRIES, away_text, given_up_text
 from ragmem.redact import know, redact, secrets_among
 from ragmem.text import counted, hanging, visible
-
-if TYPE_CHECKING:
-    from ragmem.app import App
+from ragmem.tools.sandbox import Sandbox
 
 app = cli.commands()
 
@@ -67,12 +74,10 @@ def _settings(file: Path, otherwise: Config) -> Config:
 
 async def examine() -> AsyncIterator[Check]:
     """Run the checks one by one, and yield each result."""
-    from ragmem.app import App
-    from ragmem.children import find_ripgrep
-
     paths, environ, cwd = find_paths(), environment(), cli.current_folder()
     know(secrets_among(environ))
-    yield check_python()
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Check("python", "ok", f"{version} at {sys.executable}")
     folders = check_folders(paths)
     yield folders
     try:
@@ -106,10 +111,15 @@ async def examine() -> AsyncIterator[Check]:
     # The store's check has already reported a server that is down.
     if not is_reported or neo4j.health != "broken":
         yield neo4j
-    model = check_model(config, environ)
-    yield model
-    yield check_keys(config, environ)
-    yield check_local_model(environ, needed=model.health == "broken")
+    choice: ModelChoice | None = None
+    try:
+        choice = choose_model(config, environ)
+    except RagmemError as error:
+        yield failing("model", error)
+    else:
+        yield Check("model", "ok", f"{choice.name} ({choice.why})")
+    yield check_keys(choice, environ)
+    yield check_local_model(environ, needed=choice is None)
     yield check_ripgrep(find_ripgrep((cwd,)))
     yield check_sandbox(config, cwd)
 
@@ -131,12 +141,6 @@ def check_text(check: Check, width: int | None, paint: Paint) -> str:
 def failing(name: str, error: RagmemError) -> Check:
     """Return the result of a check that raised an error."""
     return Check(name, "broken", str(error), error.hint)
-
-
-def check_python() -> Check:
-    """Report the Python version and its path."""
-    version = ".".join(map(str, sys.version_info[:3]))
-    return Check("python", "ok", f"{version} at {sys.executable}")
 
 
 def check_folders(paths: Paths) -> Check:
@@ -176,7 +180,7 @@ def check_config_file(paths: Paths) -> Check:
     return Check("config", "ok", str(file))
 
 
-async def check_store(app: "App") -> Check:
+async def check_store(app: App) -> Check:
     """Check that the store opens; report its contents, and writes that wait or were set aside."""
     spools, found = app.paths.spool_dir, await (await app.store()).info()
     counts = ", ".join(
@@ -197,12 +201,8 @@ async def check_store(app: "App") -> Check:
     return Check("store", "ok", detail)
 
 
-async def check_background(app: "App") -> list[Check]:
+async def check_background(app: App) -> list[Check]:
     """Check the embedder and its vectors, and the pending and failed background work."""
-    from ragmem.background import is_at_work
-    from ragmem.listings import waiting_text
-    from ragmem.memory.summaries.summarizer import TRIES, away_text, given_up_text
-
     worker, store = app.config.memory.worker, await app.store()
     pending, mark = await store.count_pending(), await store.embedder()
     given_up = await store.attempts(least=TRIES)
@@ -233,10 +233,8 @@ async def check_background(app: "App") -> list[Check]:
     ]
 
 
-async def check_index(app: "App") -> Check:
+async def check_index(app: App) -> Check:
     """Report whether this folder's code is indexed, and how much of it."""
-    from ragmem.cli.files import summed_up
-
     code = await app.code()
     if code is None:
         return Check("code", "ok", "turned off (code.enabled)")
@@ -255,27 +253,9 @@ async def check_neo4j(own: Administration) -> Check:
     return Check("neo4j", "ok", f"not in use. {found.detail}")
 
 
-def check_model(config: Config, environ: Mapping[str, str]) -> Check:
-    """Check that a model can be used, and report why it is the default."""
-    from ragmem.llm.models import choose_model
-
-    try:
-        choice = choose_model(config, environ)
-    except RagmemError as error:
-        return failing("model", error)
-    return Check("model", "ok", f"{choice.name} ({choice.why})")
-
-
-def check_keys(config: Config, environ: Mapping[str, str]) -> Check:
+def check_keys(choice: ModelChoice | None, environ: Mapping[str, str]) -> Check:
     """Report the names of the API key in use and of other keys that are set, never their values."""
-    from ragmem.llm.models import LOCAL_KEY, choose_model
-    from ragmem.llm.providers import PROVIDERS
-
-    try:
-        choice = choose_model(config, environ)
-        used, model = choice.key_variable, choice.name
-    except RagmemError:  # reported by the model's check
-        used = model = ""
+    used, model = (choice.key_variable, choice.name) if choice else ("", "")
     variables = [LOCAL_KEY, *(name for each in PROVIDERS for name in each.key_variables)]
     others = [name for name in dict.fromkeys(variables) if name != used]
     present = [name for name in others if environ.get(name)]
@@ -309,8 +289,6 @@ def check_ripgrep(program: Path | None) -> Check:
 
 def check_sandbox(config: Config, cwd: Path) -> Check:
     """Check the sandbox in which the agent's commands run."""
-    from ragmem.tools.sandbox import Sandbox
-
     sandbox = Sandbox(config.sandbox, not_in=(cwd,))
     advice = "Install bubblewrap; if that doesn't help, see docs/sandbox.md."
     if sandbox.settings.mode == "off" or sandbox.mechanism.kind in ("bubblewrap", "sandbox-exec"):
@@ -324,9 +302,6 @@ def check_sandbox(config: Config, cwd: Path) -> Check:
 
 def check_local_model(environ: Mapping[str, str], *, needed: bool) -> Check:
     """Check the small local model; only a note, because the model's check reports if none works."""
-    from ragmem.llm.local import find_weights
-    from ragmem.llm.models import find_local_model
-
     file = find_local_model(environ)
     if file is not None:
         return Check("local model", "ok", str(file))

@@ -16,7 +16,7 @@ from ragmem.config import how_to_set
 from ragmem.errors import SessionNotFound, StoreError, UsageError
 from ragmem.ids import short_id
 from ragmem.memory.files import CodePast, past_of_file
-from ragmem.memory.projects import real_folder
+from ragmem.memory.projects import locate, real_folder, registrations
 from ragmem.memory.turns import stored_path
 from ragmem.records import ChangedTogether, SessionQuery, utc_now
 from ragmem.statistics import INDEXED, indexed_text
@@ -82,8 +82,6 @@ async def code_of(opened: "App") -> "CodeIndex":
 
 async def project_here(opened: "App") -> "Project":
     """Return this folder's project, from the file system alone if the store is unavailable."""
-    from ragmem.memory.projects import locate
-
     try:
         return (await opened.memory.project_of(opened.cwd)).project
     except StoreError:
@@ -99,7 +97,7 @@ async def refresh_index(
     """
     is_announced = False
     try:
-        with out.steps("indexing") as show:
+        with out.resumable("What was indexed so far is"), out.steps("indexing") as show:
             while (found := await code.refresh(show=show, rebuild=rebuild)).elsewhere:
                 if not is_announced:
                     out.say(
@@ -108,9 +106,6 @@ async def refresh_index(
                     )
                     is_announced = True
                 await asyncio.sleep(_RETRY_S)
-    except asyncio.CancelledError:
-        out.say("Stopped. What was indexed so far is kept; run it again to continue.\n")
-        raise
     except StoreError as error:
         if not only_reads or not await code.exists():
             raise
@@ -132,7 +127,8 @@ async def _update_index(
     await _register_project(opened)
     await code.mirror()
     if vectors:
-        await _embed(code)
+        with out.resumable("Embeddings computed so far are"), out.steps("embedding") as show:
+            await code.embed(None, show)
     status = await code.status()
     follow = "" if vectors else _missing_vectors(opened, status)
 
@@ -149,8 +145,6 @@ async def _update_index(
 
 async def _register_project(opened: "App") -> None:
     """Register a project that has no session yet, so that the background process finds it."""
-    from ragmem.memory.projects import registrations
-
     if not opened.memory.records:
         return
     with suppress(StoreError):
@@ -169,15 +163,6 @@ def _check_vectors(opened: "App") -> None:
         raise UsageError(
             "Embeddings of code are turned off.", hint=how_to_set("code.vectors", "true")
         )
-
-
-async def _embed(code: "CodeIndex") -> None:
-    try:
-        with out.steps("embedding") as show:
-            await code.embed(None, show)
-    except asyncio.CancelledError:
-        out.say("Stopped. Embeddings computed so far are kept; run it again to continue.\n")
-        raise
 
 
 def _missing_vectors(opened: "App", status: "IndexStatus") -> str:
@@ -316,7 +301,6 @@ TOGETHER = "path turn_count session_count last_at"
 _MAX_SESSIONS = 1_000
 _UNLIMITED_CHARS = 10**12
 """A number of characters larger than any session, to select all turns."""
-_MIN_WIDTH = 20
 _MAX_FILES = 20
 """Maximum number of a session's files with --related, the latest."""
 
@@ -465,7 +449,6 @@ class Related(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _print_file(opened: "App", path: str, output: Literal["table", "json"]) -> None:
-    """Print what is known about one file."""
     if not path.strip():
         raise UsageError("PATH is empty.")
     if any("\ud800" <= character <= "\udfff" for character in path):
@@ -551,16 +534,16 @@ def related_text(
     found: Sequence[Related], now: datetime, *, width: int, brief: bool = False
 ) -> str:
     """Format each file as a paragraph; `brief`: only count its sessions and decisions."""
-    width = max(_MIN_WIDTH, width)
+    width = max(out.MIN_COLUMNS, width)
     lines: list[str] = []
     for each in found:
         lines += hanging("", visible(each.path), width)
-        rows = [
-            ("changes with", [_changed_together(other, now) for other in each.changed_with]),
-            ("imports", list(each.imports)),
-            ("imported by", list(each.imported_by)),
+        together = [
+            f"{other.path} ({counted(other.turn_count, 'turn')}, {ago(other.last_at, now)})"
+            for other in each.changed_with
         ]
-        for name, named in rows:
+        rows = {"changes with": together, "imports": each.imports, "imported by": each.imported_by}
+        for name, named in rows.items():
             lines += hanging(f"  {name:<13} ", _names(named), width) if named else []
         if brief:
             told = listings.in_sessions(each.past, now)
@@ -572,10 +555,6 @@ def related_text(
             lines += listings.past_lines(each.past, now, width=width)
         lines.append("")
     return "\n".join(lines)
-
-
-def _changed_together(other: ChangedTogether, now: datetime) -> str:
-    return f"{other.path} ({counted(other.turn_count, 'turn')}, {ago(other.last_at, now)})"
 
 
 def _names(paths: Sequence[str]) -> str:

@@ -14,12 +14,17 @@ import msgspec
 
 from ragmem.background import leave_to_a_process
 from ragmem.config import environment, find_paths, load_config
-from ragmem.errors import EXIT_DONE, RagmemError
+from ragmem.errors import EXIT_DONE, RagmemError, StoreError
+from ragmem.ids import new_id
+from ragmem.llm.base import ModelInfo
+from ragmem.memory.context.builder import Context, ContextBuilder, framed
+from ragmem.memory.context.collect import ContextRequest, Material, Place, Strategy
+from ragmem.memory.projects import NO_INSTRUCTIONS, real_folder
+from ragmem.memory.turns import turn_tag
+from ragmem.text import clean, one_line, visible
 
 if TYPE_CHECKING:
     from ragmem.app import App
-    from ragmem.memory.context.builder import Context
-    from ragmem.memory.context.collect import ContextRequest, Material, Strategy
 
 _MAX_INPUT_BYTES = 4_000_000
 _MAX_PROMPT_CHARS = 20_000
@@ -92,19 +97,13 @@ async def relevant_context(
     prompt: str,
     *,
     max_chars: int,
-    strategy: "Strategy" = "hybrid",
+    strategy: Strategy = "hybrid",
     with_code: bool = True,
 ) -> str:
     """Return the context for another agent's prompt: all that ragmem's own gets except its turns.
 
     It has at most `max_chars` characters, and is empty if nothing is relevant. Raises StoreError.
     """
-    from ragmem.errors import StoreError
-    from ragmem.llm.base import ModelInfo
-    from ragmem.memory.context.builder import ContextBuilder
-    from ragmem.memory.context.collect import Place
-    from ragmem.memory.projects import NO_INSTRUCTIONS, real_folder
-    from ragmem.text import clean, visible
     from ragmem.tools.seen import SeenFiles, SessionCode
 
     session = await app.start_session()
@@ -116,7 +115,7 @@ async def relevant_context(
     place = Place(cwd=app.cwd, project=top, instructions=NO_INSTRUCTIONS, show_path=code.show)
     config, info = app.config.memory, ModelInfo(name="")
 
-    def rendered(built: "Context") -> str:
+    def rendered(built: Context) -> str:
         if not any(section.items for section in built.sections):
             return ""
         return visible(built.recalled) + _ids_for_why(built, max_chars // 5)
@@ -128,7 +127,7 @@ async def relevant_context(
         conversation, of which there is none here, and few sections use all of theirs.
         """
 
-        def build(self, request: "ContextRequest", material: "Material") -> "Context":
+        def build(self, request: ContextRequest, material: Material) -> Context:
             room, pinned = self.max_chars, max_chars // 5
             while True:
                 smaller = ContextBuilder(config, info, max_chars=room, pinned_chars=pinned)
@@ -150,13 +149,8 @@ async def relevant_context(
     return rendered(built)
 
 
-def _ids_for_why(built: "Context", room: int) -> str:
+def _ids_for_why(built: Context, room: int) -> str:
     """List the ids of the first recalled items, for use with the tool `why`."""
-    from ragmem.ids import new_id
-    from ragmem.memory.context.builder import framed
-    from ragmem.memory.turns import turn_tag
-    from ragmem.text import one_line
-
     text = framed(["Ids for `why`:"], turn_tag(new_id()))
     head, end = text[: text.rindex("\n")], text[text.rindex("\n") :]
     for item in (each for section in built.sections for each in section.items):

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from ragmem.cli import command as cli, output as out
-from ragmem.cli.files import since_when
+from ragmem.cli.files import project_here, since_when
 from ragmem.cli.output import to_json
 from ragmem.errors import RagmemError, UsageError
 from ragmem.files import replace_private
 from ragmem.listings import Document, document, table, text_block, tool_result_block, tool_use_block
 from ragmem.memory.context.builder import Context
 from ragmem.memory.context.collect import Strategy
+from ragmem.memory.projects import real_folder
+from ragmem.memory.recording import RequestLog
+from ragmem.memory.turns import stored_path
 from ragmem.messages import ImagePart, Json, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.statistics import day_numbers, stats_of, stats_parts, stats_text
 from ragmem.text import bar, counted, visible
@@ -75,7 +78,6 @@ async def graph(  # noqa: PLR0913 - one parameter a flag
     written to ragmem's data folder, readable by you alone, replacing the previous one.
     """
     from ragmem.memory.graph import collect
-    from ragmem.memory.recording import RequestLog
 
     if sum((project, everywhere, resume is not None, path is not None, memory is not None)) > 1:
         raise UsageError("Use only one of --project, --all, -r, --file and --memory.")
@@ -108,10 +110,7 @@ async def _wanted(
     memory: str | None,
     since: str | None,
 ) -> "Wanted":
-    from ragmem.cli.files import project_here
     from ragmem.memory.graph import Wanted
-    from ragmem.memory.projects import real_folder
-    from ragmem.memory.turns import stored_path
 
     start = await since_when(opened, out.typed(since)) if since is not None else None
     if everywhere:

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from ragmem import __version__
 from ragmem.cli import leave_in_order
 from ragmem.cli.command import option
 from ragmem.cli.output import say, secure_standard_streams, write
@@ -24,6 +25,7 @@ from ragmem.errors import (
     lacking,
 )
 from ragmem.failpoints import arm
+from ragmem.redact import know, redact, secrets_among
 from ragmem.text import Regex, one_line, visible
 
 _DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
@@ -36,7 +38,7 @@ _COMMANDS = {
     "memory": "memory:app",
     "import": "agents:importing",
     "mcp": "mcp:app",
-    "acp": "acp:app",
+    "acp": "chat:serving",
     "install": "agents:app",
     "uninstall": "agents:uninstalling",
     "files": "files:app",
@@ -72,8 +74,6 @@ def run(words: Sequence[str], *, before_message: Callable[[], None] | None = Non
 
 def report(error: RagmemError) -> int:
     """Print an error and its hint, without secrets, and return its exit code."""
-    from ragmem.redact import know, redact, secrets_among
-
     know(secrets_among(environment()))
     say(f"error: {visible(redact(str(error)))}\n")
     if error.hint:
@@ -124,8 +124,6 @@ def _ragmem(
     `-r` one that you choose, `-m` names a model); `ragmem -p "…"` is `ragmem ask "…"`.
     """
     if version:
-        from ragmem import __version__
-
         write(f"ragmem {__version__}\n")
         raise typer.Exit(EXIT_DONE)
 
@@ -176,9 +174,7 @@ def _exit_code(error: BaseException) -> int:
 
 def record_crash(error: BaseException) -> str:
     """Log the traceback; return the lines that tell the user about it."""
-    from ragmem import __version__
     from ragmem.logs import write_crash
-    from ragmem.redact import know, redact, secrets_among
 
     what = f"error: {type(error).__name__}: {one_line(str(error), 300)}"
     environ = environment()

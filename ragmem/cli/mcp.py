@@ -1,13 +1,13 @@
 """`ragmem mcp`: serve this memory to other agents over the Model Context Protocol."""
 
 import asyncio
+import json
 import logging
 import os
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import msgspec
 import typer
 
+from ragmem import __version__
 from ragmem.app import App
-from ragmem.cli.command import Interruption, commands, option, run_async
+from ragmem.cli.command import Interruption, check_installed, commands, option, run_async
 from ragmem.cli.files import related_text, related_to
 from ragmem.cli.hook import relevant_context
 from ragmem.cli.output import say
@@ -32,7 +33,6 @@ from ragmem.errors import (
 )
 from ragmem.ids import new_id, short_id
 from ragmem.index.links import find_code
-from ragmem.libraries import install_command
 from ragmem.listings import code_text, page, sessions_table
 from ragmem.memory.context.builder import framed
 from ragmem.memory.facts.trust import vouch
@@ -65,6 +65,7 @@ _LIST_WIDTH = 200
 _FRESH_S, _REFRESH_WAIT_S = 2.0, 20.0
 """How long a refreshed code index counts as current, and how long a call waits for a refresh."""
 _CHARS_PER_TOKEN = 4
+_INVALID_REQUEST, _PARSE_ERROR = -32600, -32700
 _NOTHING = "Nothing relevant in the memory."
 
 
@@ -479,15 +480,6 @@ def mcp(
     raise typer.Exit(run_async(main))
 
 
-def check_installed(package: str, served: str) -> None:
-    """Raise UsageError, which says how to install it, if a package needed to serve is missing."""
-    if find_spec(package) is None:
-        raise UsageError(
-            f"Serving {served} requires the package {package}, which is not installed.",
-            hint=f"Run `{install_command(package)}`.",
-        )
-
-
 async def _serve(folder: Path, *, read_only: bool, interruption: Interruption) -> int:
     from mcp.server.stdio import stdio_server
 
@@ -496,9 +488,11 @@ async def _serve(folder: Path, *, read_only: bool, interruption: Interruption) -
     log.propagate = False
     late = LateApp(folder)
     server = server_of(late, read_only=read_only)
+    outgoing: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def serve() -> None:
-        async with stdio_server(cast(Any, _Requests())) as (read, write):
+        async with stdio_server(cast(Any, _messages(outgoing))) as (read, write):
+            outgoing.set_result(write)
             await server.run(read, write, server.create_initialization_options())
 
     stopped = asyncio.Event()
@@ -521,22 +515,37 @@ async def _serve(folder: Path, *, read_only: bool, interruption: Interruption) -
     return EXIT_DONE
 
 
-class _Requests:
-    """The lines of stdin, normalized for the `mcp` package.
+async def _messages(outgoing: "asyncio.Future[Any]") -> AsyncIterator[str]:
+    """Yield the messages on stdin as JSON, normalized for the `mcp` package; answer other lines.
 
-    The package would not answer a line with a lone surrogate, and would buffer a line of any
-    length.
+    The package would answer neither those nor a line with a lone surrogate, and would buffer a line
+    of any length.
     """
+    from mcp.shared.message import SessionMessage
+    from mcp_types import JSONRPCError
 
-    async def __aiter__(self) -> AsyncIterator[str]:
-        """Yield each message as JSON; an empty line if it is invalid, nothing if it is too long."""
-        is_rest = False
-        while line := await asyncio.to_thread(sys.stdin.buffer.readline, LINE_BYTES):
-            is_whole = line.endswith(b"\n")
-            if not is_rest and (is_whole or len(line) < LINE_BYTES):
-                message = read_message(line)
-                yield message.model_dump_json(by_alias=True, exclude_unset=True) if message else ""
-            is_rest = not is_whole
+    is_rest = False
+    while line := await asyncio.to_thread(sys.stdin.buffer.readline, LINE_BYTES):
+        is_whole = line.endswith(b"\n")
+        if not is_whole and len(line) == LINE_BYTES:
+            line = b"a line that is too long"
+        if not is_rest and line.strip():
+            if message := read_message(line):
+                yield message.model_dump_json(by_alias=True, exclude_unset=True)
+            else:
+                error = JSONRPCError.model_validate(rpc_error(line))
+                await (await outgoing).send(SessionMessage(error))
+        is_rest = not is_whole
+
+
+def rpc_error(line: bytes) -> dict[str, Any]:
+    """Return the JSON-RPC error that answers a line which is no message."""
+    code, why = _INVALID_REQUEST, "Not a JSON-RPC message."
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError) as error:
+        code, why = _PARSE_ERROR, one_line(str(error), 200)
+    return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": why}}
 
 
 def server_of(late: "LateApp", *, read_only: bool) -> "Server[Any]":
@@ -544,8 +553,6 @@ def server_of(late: "LateApp", *, read_only: bool) -> "Server[Any]":
     import mcp_types as types
     from mcp import MCPError
     from mcp.server.lowlevel import Server
-
-    from ragmem import __version__
 
     tools = Toolset(tools_of(late, read_only=read_only))
     slots = asyncio.Semaphore(_MAX_CONCURRENT)

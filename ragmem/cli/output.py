@@ -4,6 +4,7 @@ Only the answer goes to stdout. If its reader is gone, BrokenPipeError ends the 
 errors of stderr are ignored.
 """
 
+import asyncio
 import json
 import os
 import select
@@ -24,6 +25,8 @@ from ragmem.errors import RagmemError, UsageError, unreadable
 from ragmem.failpoints import failpoint
 from ragmem.files import sync_folder
 from ragmem.ids import new_id
+from ragmem.redact import know, redact, secrets_among
+from ragmem.repl.early import color_mode
 from ragmem.text import clean, clip_to_width, display_width, hanging, one_line, printable_json
 from ragmem.themes import ColorMode, Colors, Theme
 
@@ -65,18 +68,11 @@ UNPAINTED = Paint("none")
 
 
 def paint_for(ui: UiConfig, stream: TextIO | None = None) -> Paint:
-    """Return the Paint for stdout or another stream; it adds no style unless that is a terminal.
-
-    `ui.color = always` overrides NO_COLOR; nothing overrides TERM=dumb.
-    """
-    term = os.environ.get("TERM", "dumb")
-    if not (stream or sys.stdout).isatty() or term in ("", "dumb", "unknown"):
-        return UNPAINTED
-    environ = environment()
-    plain = ui.color == "never" or (ui.color == "auto" and environ.get("NO_COLOR"))
-    if plain or ui.theme == "plain":
-        return Paint("mono")
-    return Paint("color", Colors(ui.theme, msgspec.structs.asdict(ui.colors), environ).theme)
+    """Return the Paint for stdout or another stream; it adds no style unless that is a terminal."""
+    mode = color_mode(ui, stream or sys.stdout)
+    if mode != "color":
+        return Paint(mode)
+    return Paint(mode, Colors(ui.theme, msgspec.structs.asdict(ui.colors), environment()).theme)
 
 
 def joined(rows: Sequence[str]) -> str:
@@ -87,7 +83,8 @@ def joined(rows: Sequence[str]) -> str:
 T = TypeVar("T")
 STDIN_LIMIT = 10 * 1024 * 1024
 _STDIN_WAIT_S = 3.0
-_MIN_COLUMNS = 20
+MIN_COLUMNS = 20
+"""Least width for which text is laid out, even if the terminal is narrower."""
 
 
 def secure_standard_streams() -> None:
@@ -146,23 +143,18 @@ def say(text: str) -> None:
 
 def _wrap(text: str) -> str:
     """Wrap lines that the terminal would break anywhere, but not those laid out in columns."""
-    columns = _stderr_columns()
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        columns = 0
     if not columns:
         return text
-    width = max(_MIN_COLUMNS, columns)
+    width = max(MIN_COLUMNS, columns)
     lines: list[str] = []
     for line in text.split("\n"):
         laid_out = "  " in line or display_width(line) <= width
         lines += [line] if laid_out else hanging("", line, width)
     return "\n".join(lines)
-
-
-def _stderr_columns() -> int:
-    """Return the width of stderr's terminal; 0 if it is none, or its width is unknown."""
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns
-    except (OSError, ValueError, AttributeError):
-        return 0
 
 
 @contextmanager
@@ -378,13 +370,21 @@ def read_without_secrets(file: Path) -> bytes:
         data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         raise unreadable(file, error) from None
-    from ragmem.redact import know, redact, secrets_among
-
     know(secrets_among(environment()))
     return redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 # --- progress -----------------------------------------------------------------
+
+
+@contextmanager
+def resumable(kept: str) -> Iterator[None]:
+    """Say, if Ctrl-C ends the block, that `kept` stays and that another run continues."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        say(f"Stopped. {kept} kept; run it again to continue.\n")
+        raise
 
 
 class PassingLine:

@@ -5,16 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmem.cli.command import (
-    Report,
-    TextFormat,
-    app_with_facts,
-    argument,
-    ask_line,
-    command,
-    commands,
-    is_yes,
-)
+from ragmem.cli import command as cli
 from ragmem.cli.output import is_interactive, print_one, say, words, write
 from ragmem.errors import UsageError
 from ragmem.listings import document, folded
@@ -25,9 +16,9 @@ from ragmem.text import counted, one_line
 if TYPE_CHECKING:
     from ragmem.app import App
 
-app = commands("Show and edit your profile, which is used in every project.", answers=True)
+app = cli.commands("Show and edit your profile, which is used in every project.", answers=True)
 
-Key = Annotated[str, argument("KEY", "A key, such as editor.")]
+Key = Annotated[str, cli.argument("KEY", "A key, such as editor.")]
 _KEY_CHARS, _VALUE_CHARS = 40, 400
 
 
@@ -37,8 +28,8 @@ def _profile(context: typer.Context) -> None:
         show()
 
 
-@command(app, app_with_facts)
-async def show(opened: "App", output: TextFormat = "text") -> None:
+@cli.command(app, cli.app_with_facts)
+async def show(opened: "App", output: cli.TextFormat = "text") -> None:
     """Show the profile; same as `profile` alone."""
     profile = await facts_of(opened.memory).profile()
     if output == "text" and not profile.values:
@@ -53,12 +44,12 @@ async def show(opened: "App", output: TextFormat = "text") -> None:
     )
 
 
-@command(app, app_with_facts, "set")
+@cli.command(app, cli.app_with_facts, "set")
 async def set_(
     opened: "App",
     key: Key,
-    value: Annotated[str, argument("VALUE", "The value.")],
-) -> Report:
+    value: Annotated[str, cli.argument("VALUE", "The value.")],
+) -> cli.Report:
     """Set one key, leaving the others unchanged."""
     name, said = words(key), words(value)
     if len(said) > _VALUE_CHARS:
@@ -71,8 +62,8 @@ async def set_(
     return lambda: write(row)
 
 
-@command(app, app_with_facts)
-async def unset(opened: "App", key: Key) -> Report:
+@cli.command(app, cli.app_with_facts)
+async def unset(opened: "App", key: Key) -> cli.Report:
     """Remove one key, leaving the others unchanged."""
     name, facts = _key(words(key)), facts_of(opened.memory)
     known = (await facts.profile()).values
@@ -86,7 +77,7 @@ async def unset(opened: "App", key: Key) -> Report:
     return lambda: write(f"Removed {one_line(name, 60)}.\n")
 
 
-@command(app, app_with_facts)
+@cli.command(app, cli.app_with_facts)
 async def learn(opened: "App") -> None:
     """Add your preferences to the profile, confirming each."""
     if not is_interactive():
@@ -141,7 +132,7 @@ async def _ask_key(memory: MemoryRecord, known: Mapping[str, str]) -> str | None
     """Ask under which key to add a memory to the profile; empty to skip it, None to quit."""
     proposed = proposed_key(memory, known)
     while True:
-        answer = await ask_line(
+        answer = await cli.ask_line(
             f"Add to your profile? [y: as {one_line(proposed, _KEY_CHARS)}, or type another key; "
             "Enter: no; q: quit] "
         )
@@ -149,7 +140,7 @@ async def _ask_key(memory: MemoryRecord, known: Mapping[str, str]) -> str | None
             return ""
         if answer.casefold() == "q":
             return None
-        key = proposed if is_yes(answer) else _key(answer)
+        key = proposed if cli.is_yes(answer) else _key(answer)
         if not _is_key(key):
             say("A key is a single word, such as name or language, without = and ;\n")
         elif key in known:

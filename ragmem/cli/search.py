@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from ragmem import listings
 from ragmem.cli import command as cli
-from ragmem.cli.output import Paint, joined, paint_for, print_all, say, typed
+from ragmem.cli.output import MIN_COLUMNS, Paint, joined, paint_for, print_all, say, typed
 from ragmem.config import ScopeName
 from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import short_id
+from ragmem.memory.memories import merged, nearest, search_memories, worth_showing
+from ragmem.memory.sessions import about, similar_sessions
 from ragmem.records import Session
 from ragmem.text import ago, clip_to_width, counted, display_width, flowing, one_line
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from ragmem.memory.facts import FactHit
     from ragmem.memory.recall import Hit
     from ragmem.memory.sessions import SimilarSession
-    from ragmem.records import Session
 
 
 def found_sessions(
@@ -32,7 +33,7 @@ def found_sessions(
     close: int,
 ) -> str:
     """Format each session as a paragraph with its hits; the first `close` are close matches."""
-    width, light = max(_MIN_WIDTH, width), listings.Light(query)
+    width, light = max(MIN_COLUMNS, width), listings.Light(query)
     rows: list[str] = []
     for place, (session, hits) in enumerate(found):
         rows += [paint((listings.FURTHER, "bold")), ""] if 0 < place == close else []
@@ -68,7 +69,6 @@ def found_code(text: str, paint: Paint, light: listings.Light) -> str:
 app = cli.commands()
 
 SCOPE = "kind signature defined sessions memories"
-_MIN_WIDTH = 20
 _NOTHING = "No results.\n"
 
 
@@ -90,9 +90,7 @@ async def search(  # noqa: PLR0913 - one parameter a flag
         bool, cli.option("--code", "Search the project's files, and show related sessions.")
     ] = False,
     no_semantic: cli.NoSemantic = False,
-    limit: Annotated[
-        int, cli.option("--limit", "Maximum number of results.", "N", least=1, most=100)
-    ] = 10,
+    limit: cli.Results = 10,
     newest: cli.OfNewest = False,
     resume: cli.OfSession = None,
     output: cli.Format = "table",
@@ -104,8 +102,6 @@ async def search(  # noqa: PLR0913 - one parameter a flag
     name, content and meaning, and shows the sessions and decisions related to one that QUERY
     names.
     """
-    from ragmem.memory.memories import merged, nearest, search_memories
-
     cli.check_session_flags(continue_last=newest, resume=resume, fork=False)
     if code and (scope or levels is not None or newest or resume is not None):
         raise UsageError(
@@ -187,9 +183,7 @@ async def search_sessions(
     query: cli.Query,
     scope: cli.WideScope = None,
     no_semantic: cli.NoSemantic = False,
-    limit: Annotated[
-        int, cli.option("--limit", "Maximum number of results.", "N", least=1, most=100)
-    ] = 20,
+    limit: cli.Results = 20,
     output: cli.Format = "table",
 ) -> None:
     """Search sessions, and show what matches in each."""
@@ -199,8 +193,6 @@ async def search_sessions(
     )
     floor, none_close = opened.memory.floor, ""
     if output != "json":
-        from ragmem.memory.memories import worth_showing
-
         hits, _, none_close = worth_showing(hits, floor)
     found = await _by_session(opened, hits)
     close = sum(any(hit.is_close(floor) for hit in own) for _, own in found)
@@ -230,14 +222,10 @@ async def find_similar(
         ),
     ] = None,
     scope: cli.WideScope = None,
-    limit: Annotated[
-        int, cli.option("--limit", "Maximum number of results.", "N", least=1, most=100)
-    ] = 5,
+    limit: cli.Results = 5,
     output: cli.Format = "table",
 ) -> None:
     """Find sessions similar to a text or to another session."""
-    from ragmem.memory.sessions import about, similar_sessions
-
     if opened.embedder is None or opened.memory.floor is None:
         raise UsageError(
             "Can't compare: embeddings are turned off.",
@@ -323,7 +311,6 @@ async def _search_code(
 ) -> None:
     from ragmem.cli.files import code_of, refresh_index, vectors_note
     from ragmem.index.links import find_code
-    from ragmem.memory.memories import worth_showing
 
     code = await code_of(opened)
     refreshed = await refresh_index(code, only_reads=True)

@@ -1,6 +1,5 @@
 """`ragmem sessions`: list, show, change, export and delete sessions."""
 
-import asyncio
 import socket
 import sys
 from collections.abc import Sequence
@@ -14,14 +13,9 @@ from ragmem.cli import command as cli, output as out, search
 from ragmem.cli.shown import heading_text, sessions_by_day, turn_text
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
-from ragmem.listings import (
-    SESSION,
-    conversation_document,
-    document,
-    session_name,
-    sessions_table,
-)
+from ragmem.listings import SESSION, conversation_document, document, session_name, sessions_table
 from ragmem.memory.projects import folder_name, has_remote, normalize_cwd
+from ragmem.memory.sessions import archive, fork_at, tag as tag_session
 from ragmem.records import (
     WITHOUT_CALLS,
     Insight,
@@ -31,15 +25,7 @@ from ragmem.records import (
     SessionStatus,
     Turn,
 )
-from ragmem.text import (
-    ago,
-    clip_to_width,
-    counted,
-    hanging,
-    one_line,
-    visible,
-    without_markdown,
-)
+from ragmem.text import ago, clip_to_width, counted, hanging, one_line, visible, without_markdown
 
 if TYPE_CHECKING:
     from ragmem.app import App
@@ -50,7 +36,6 @@ app = cli.commands("List, show, resume, name, fork, export and delete sessions."
 
 _MAX_COUNTED = 1_000
 _INSIGHT = f"{SESSION} main_topic key_findings action_items created_at"
-_MIN_WIDTH = 20
 _UNJOINED = "Nothing was joined."
 _TRY_AGAIN = "Run `ragmem sessions list --join` to try again."
 
@@ -202,8 +187,6 @@ async def tag(
 
     Without tags, shows the current ones.
     """
-    from ragmem.memory.sessions import tag as tag_session
-
     found = await cli.resumed(opened, reference)
     add = [out.typed(each) for each in tags or ()]
     gone = [out.typed(each) for each in remove or ()]
@@ -222,9 +205,7 @@ async def archive_session(
 
     Search still finds it.
     """
-    from ragmem.memory.sessions import archive as set_archived
-
-    changed = await set_archived(opened.memory, await cli.resumed(opened, reference), undo=undo)
+    changed = await archive(opened.memory, await cli.resumed(opened, reference), undo=undo)
     return lambda: out.write(_changed_line(changed, changed.status))
 
 
@@ -247,8 +228,6 @@ async def fork(
 
     From there on, the two are independent.
     """
-    from ragmem.memory.sessions import fork_at
-
     found = await cli.resumed(opened, reference)
     forked = await fork_at(opened.memory, found, at, title=out.typed(name))
     shared = f"{counted(forked.turn_count, 'turn')} of {short_id(found.session_id)}"
@@ -330,16 +309,13 @@ async def _review(opened: "App", seen: "Look", model: str) -> list[Found]:
     made: list[Found] = []
     why = ""
     try:
-        with out.records(len(seen.waiting)) as show:
+        with out.resumable("Results so far are"), out.records(len(seen.waiting)) as show:
             for session in seen.waiting:
                 insight = await insight_into(store, asking, session, opened.memory.record)
                 if insight is not None:
                     made.append((session, insight))
                 why = asking.problem or why
                 show("reading", 1)
-    except asyncio.CancelledError:
-        out.say("Stopped. Results so far are kept; run it again to continue.\n")
-        raise
     finally:
         await llm.aclose()
     if missing := len(seen.waiting) - len(made):
@@ -360,7 +336,7 @@ def _report_no_model(seen: "Look", name: str) -> list[Found]:
 
 def insights_text(found: Sequence[Found], now: datetime, width: int) -> str:
     """Format each session as a paragraph: findings after dashes, open tasks after boxes."""
-    width = max(_MIN_WIDTH, width)
+    width = max(out.MIN_COLUMNS, width)
     lines: list[str] = []
     for session, insight in found:
         when = f"{counted(session.turn_count, 'turn')} · {ago(session.last_activity_at, now)}"

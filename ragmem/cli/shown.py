@@ -6,7 +6,7 @@ from itertools import groupby
 
 import msgspec
 
-from ragmem.cli.output import UNPAINTED, Paint, Part, joined
+from ragmem.cli.output import MIN_COLUMNS, UNPAINTED, Paint, Part, joined
 from ragmem.ids import short_id
 from ragmem.listings import folded, session_marks, session_name
 from ragmem.memory.memories import marks
@@ -26,7 +26,6 @@ from ragmem.text import (
 
 _NARROW = 60
 """On a narrower terminal, the day is above its entries and the details are below their text."""
-_MIN_WIDTH = 20
 _MAX_ROWS = 3
 """Maximum number of rows for an entry's text."""
 _CONTENT_CHARS = 1_000
@@ -72,7 +71,7 @@ def short_date(at: datetime, now: datetime) -> str:
 
 def day_list(entries: Sequence[DayEntry], now: datetime, *, width: int, paint: Paint) -> str:
     """Format entries in their given order, naming each day once."""
-    width = max(_MIN_WIDTH, width)
+    width = max(MIN_COLUMNS, width)
     names = [day_name(each.at, now) for each in entries]
     narrow = width < _NARROW
     margin = 0 if narrow else max(map(display_width, names), default=0) + _GAP
@@ -244,7 +243,9 @@ def sessions_by_day(
 def heading_text(session: Session, paint: Paint = UNPAINTED) -> str:
     """Format a session's heading, which is shown above its turns."""
     heading = session_name(session) + visible(session_marks(session))
-    return joined([paint((heading, "bold")), paint((_session_details(session), "dim"))])
+    started = f"{session.started_at.astimezone():%Y-%m-%d %H:%M}"
+    details = f"{session.session_id} · {visible(session.cwd)} · started {started}"
+    return joined([paint((heading, "bold")), paint((details, "dim"))])
 
 
 def turn_text(
@@ -294,11 +295,6 @@ def _answer(text: str, width: int | None, paint: Paint) -> str:
 def _turn_heading(turn: Turn) -> str:
     mark = "" if turn.status == "completed" else f" ({turn.status})"
     return f"── {turn.turn_index}{mark}"
-
-
-def _session_details(session: Session) -> str:
-    started = session.started_at.astimezone().strftime("%Y-%m-%d %H:%M")
-    return f"{session.session_id} · {visible(session.cwd)} · started {started}"
 
 
 def _quoted(text: str, mark: str) -> list[str]:

@@ -4,7 +4,6 @@
 and `work` (hidden) is the detached process that embeds and summarizes; see ragmem.background.
 """
 
-import asyncio
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ragmem.administration import Administration, contents, known_kind, label_of
 from ragmem.cli import command as cli
-from ragmem.cli.output import new_file, print_one, records, say, write
+from ragmem.cli.output import new_file, print_one, records, resumable, say, write
 from ragmem.cli.shown import claims_text
 from ragmem.config.file import change
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, EXIT_TRY_AGAIN, UsageError
@@ -91,11 +90,8 @@ async def migrate(
             say(claims_text(await own.claims(source, into)))
         if not yes:
             await cli.confirm("Copy it?", "Nothing was copied.")
-        try:
+        with resumable("What was copied so far is"):
             compared = await own.copy(source, into, records)
-        except asyncio.CancelledError:
-            say("Stopped. What was copied so far is kept; run it again to continue.\n")
-            raise
         other_owner = await own.stranger(into)
     write(comparison_text(compared))
     if not compared.equal:
@@ -169,12 +165,9 @@ async def reembed(opened: "App") -> None:
     """
     store = await opened.store()
     found = (await store.info()).counts
-    try:
-        with records(found["turns"] + found["summaries"] + found["memories"]) as show:
-            done = await opened.background.reembed(lambda count: show("embedding", count))
-    except asyncio.CancelledError:
-        say("Stopped. Embeddings computed so far are kept; run it again to continue.\n")
-        raise
+    total = found["turns"] + found["summaries"] + found["memories"]
+    with resumable("Embeddings computed so far are"), records(total) as show:
+        done = await opened.background.reembed(lambda count: show("embedding", count))
     mark = await store.embedder()
     by = f" with {mark.model_id}" if mark else ""
     made = f"Embedded {done:,} turns, summaries and memories{by}.\n"

@@ -525,7 +525,7 @@ def nearest(dotted: str) -> str:
     last_names = {key.rpartition(".")[2]: key for key in reversed(keys())}
     names = [*keys(), *(name for name, _, _ in sections(Config()))]
     close = get_close_matches(dotted, names, n=1)
-    for name in get_close_matches(dotted.rpartition(".")[2], last_names, n=1):
+    for name in get_close_matches(dotted.rpartition(".")[2], last_names, n=1, cutoff=0.75):
         close.append(last_names[name])
     return f"Did you mean {close[0]!r}?" if close else "`ragmem config show` lists all settings."
 

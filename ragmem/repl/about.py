@@ -3,8 +3,6 @@
 import asyncio
 import json
 import re
-import time
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -312,9 +310,6 @@ class _Piece(msgspec.Struct, frozen=True):
     right: bool = False
 
 
-_NO_SANDBOX = _Piece(1, "warning", "no sandbox")
-
-
 def toolbar(status: Status, columns: int) -> Line:
     """Return the status line within `columns`: model, session and mode left, usage right.
 
@@ -378,9 +373,10 @@ def _left(status: Status) -> list[_Piece]:
     if status.jobs:
         pieces.append(_Piece(5, "dim", counted(status.jobs, "job")))
     pieces.append(_Piece(6, "dim", *_names(branch)))
-    if status.sandboxed is not None:
-        on = status.sandboxed
-        pieces.append(_Piece(_BESIDES + 3, "dim", "sandbox") if on else _NO_SANDBOX)
+    if status.sandboxed:
+        pieces.append(_Piece(_BESIDES + 3, "dim", "sandbox"))
+    elif status.sandboxed is not None:
+        pieces.append(_Piece(1, "warning", "no sandbox"))
     return [piece for piece in pieces if piece.text]
 
 
@@ -413,69 +409,3 @@ def _right(status: Status, columns: int) -> list[_Piece]:
 
 def _cells(row: list[tuple[str, str]]) -> int:
     return sum(display_width(text) for _, text in row)
-
-
-# --- the window title and the bell --------------------------------------------
-
-LONG_S = 10.0
-"""Seconds after which a turn's end rings, because the user may have turned to something else."""
-_TITLE_CHARS = 60
-_PUSH, _POP = "\x1b[22;0t", "\x1b[23;0t"
-
-
-class Attention:
-    """Sets the window title and rings the bell, if enabled; `send` prints control sequences."""
-
-    def __init__(
-        self,
-        send: Callable[[str], None],
-        *,
-        title: bool,
-        bell: bool,
-        environ: Mapping[str, str],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._send = send
-        # The Linux console prints titles as text.
-        self._has_title = title and environ.get("TERM") != "linux"
-        self._has_bell = bell
-        self._clock = clock
-        self._seen_at = clock()
-        self._shown = ""
-
-    def attended(self) -> None:
-        """Note that the user has just done something here."""
-        self._seen_at = self._clock()
-
-    def name(self, title: str) -> None:
-        """Set the window title to the name of the chat."""
-        self._show(f"ragmem: {one_line(visible(title), _TITLE_CHARS)}")
-
-    def needs_person(self) -> None:
-        """Set the title and ring, because the chat waits for the user's answer."""
-        self._show("● ragmem: needs you")
-        self._ring()
-
-    def ended(self) -> None:
-        """Ring if the turn that ended was a long one."""
-        if self._clock() - self._seen_at >= LONG_S:
-            self._ring()
-
-    def close(self) -> None:
-        """Restore the previous title."""
-        if self._shown:
-            self._send(f"{_title('')}{_POP}")
-            self._shown = ""
-
-    def _show(self, title: str) -> None:
-        if self._has_title and title != self._shown:
-            self._send(("" if self._shown else _PUSH) + _title(title))
-            self._shown = title
-
-    def _ring(self) -> None:
-        if self._has_bell:
-            self._send("\x07")
-
-
-def _title(text: str) -> str:
-    return f"\x1b]0;{text}\x1b\\"

@@ -9,6 +9,7 @@ import asyncio
 import errno
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -20,22 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ragmem.config import EditingKeys, UiConfig, environment
+from ragmem import repl
+from ragmem.config import Config, environment
 from ragmem.errors import EXIT_DONE, EXIT_SIGINT, UsageError
 from ragmem.events import Event, ToolFinished, TurnFinished
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Usage
 from ragmem.redact import know, secrets_among
 from ragmem.repl import early
-from ragmem.repl.session import (
-    ChatSession,
-    Opening,
-    Reminder,
-    choose_opening,
-    offer_to_join,
-    with_more,
-)
 from ragmem.repl.terminal import (
+    Attention,
     Line,
     PlainTerminal,
     Submission,
@@ -45,20 +40,18 @@ from ragmem.repl.terminal import (
     restored,
 )
 from ragmem.text import one_line
-from ragmem.themes import ColorMode, Colors
+from ragmem.themes import Colors
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ragmem.agent import Options
     from ragmem.app import App
-    from ragmem.repl.about import Attention
     from ragmem.repl.choices import Values
     from ragmem.repl.output import ChatOutput, Kind
+    from ragmem.repl.session import ChatSession
     from ragmem.repl.turn import TurnView
     from ragmem.tools.base import Decision, Proposal
-
-__all__ = ["Opening", "Start", "run_chat"]
 
 Start = Callable[[Callable[[str], None]], "tuple[App, Options]"]
 """Creates the App; called in a thread while the user types."""
@@ -74,14 +67,28 @@ _STOP_WITHIN_S = 1.0
 _MAX_QUEUE_ROWS = 3
 
 
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """Which session a chat begins with; by default a new one."""
+
+    resume: str | None = None
+    """An id, the end of one, or a name; empty to choose from the sessions of this folder."""
+    continue_last: bool = False
+    """Continue the newest chat in this folder or, if there is none, the newest session."""
+    fork: bool = False
+    """Continue in a copy."""
+    title: str = ""
+    """Name of the session."""
+    prompt: str = ""
+    """The first prompt, sent at once."""
+
+
 def run_chat(
     start: Start,
     *,
     opening: Opening,
     cwd: Path,
     history: Path,
-    look: UiConfig = UiConfig(),  # noqa: B008 - it is frozen
-    editing: EditingKeys = "emacs",
+    config: Config,
 ) -> int:
     """Chat until the user leaves, and return the exit code.
 
@@ -92,7 +99,7 @@ def run_chat(
 
     async def chat() -> int:
         left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        loop = ChatLoop(start, opening, cwd, history, look, editing, partial(_leave, left))
+        loop = ChatLoop(start, opening, cwd, history, config, partial(_leave, left))
         _listen(left)
         return await _chat(loop, left)
 
@@ -132,13 +139,6 @@ async def _chat(loop: "ChatLoop", left: asyncio.Future[int]) -> int:
             raise error
     loop.say_farewell()
     return left.result()
-
-
-def _color_mode(look: UiConfig) -> ColorMode:
-    if not early.capable():
-        return "none"
-    plain = look.color == "never" or (look.color == "auto" and environment().get("NO_COLOR"))
-    return "mono" if plain or look.theme == "plain" else "color"
 
 
 def _leave(left: asyncio.Future[int], exit_code: int) -> None:
@@ -181,14 +181,14 @@ class ChatLoop:
         opening: Opening,
         cwd: Path,
         history: Path,
-        look: UiConfig,
-        editing: EditingKeys,
+        config: Config,
         leave: Callable[[int], None],
     ) -> None:
         self._start = start
         self._opening = opening
         self._cwd = cwd
-        self._mode, self._colors = _color_mode(look), Colors()
+        look = config.ui
+        self._mode, self._colors = early.color_mode(look, sys.stdin, sys.stdout), Colors()
         if self._mode == "color":
             own = msgspec.structs.asdict(look.colors)
             self._colors = Colors(look.theme, own, environment())
@@ -209,7 +209,6 @@ class ChatLoop:
         """Read-only commands, which run beside a turn."""
         self._background_state = ("", Usage())
         """The current background work, and what it has spent for the session."""
-        self._attention: Attention | None = None
         self._values: Values | None = None
         self.commands: Mapping[str, str] = {}
         """The descriptions of the slash commands that can be completed, by name."""
@@ -217,8 +216,15 @@ class ChatLoop:
         if self._mode != "none":
             from ragmem.repl.input import LiveTerminal
 
-            drawn = self._colors if self._mode == "color" else None
+            drawn, editing = (
+                self._colors if self._mode == "color" else None,
+                config.chat.editing_mode,
+            )
             self.terminal = LiveTerminal(self, history=history, colors=drawn, editing=editing)
+        shown = config.chat
+        self._attention = Attention(
+            self.terminal.signal, title=shown.title, bell=shown.bell, environ=environment()
+        )
 
     async def settle(self) -> None:
         """Interrupt a running turn, so that its end is recorded before anything is closed."""
@@ -232,8 +238,7 @@ class ChatLoop:
 
     def say_farewell(self) -> None:
         """Restore the window title and print the session's farewell."""
-        if self._attention:
-            self._attention.close()
+        self._attention.close()
         if self._chat:
             self._chat.say_farewell()
 
@@ -241,10 +246,8 @@ class ChatLoop:
 
     def submit(self, submission: Submission) -> None:
         """Queue a submission; a read-only command during a turn runs at once, beside it."""
-        from ragmem.repl.commands import only_reads
-
         # Not beside another command: a command sent after /new applies to the new session.
-        if self._view and only_reads(submission.text):
+        if self._view and repl.commands.only_reads(submission.text):
             task = asyncio.create_task(self._run_beside(submission))
             self._readers.add(task)
             task.add_done_callback(self._read)
@@ -257,13 +260,11 @@ class ChatLoop:
         self.terminal.refresh()
 
     async def _run_beside(self, submission: Submission) -> None:
-        from ragmem.repl.commands import run_command
-
         if self._chat:
             self._show_prompt(submission, self._chat)
-            await run_command(submission.text, self._chat)
+            await repl.commands.run_command(submission.text, self._chat)
 
-    def _show_prompt(self, submission: Submission, chat: ChatSession) -> None:
+    def _show_prompt(self, submission: Submission, chat: "ChatSession") -> None:
         if self._mode != "none" and submission.shown:
             chat.output.prompt(submission.shown)
 
@@ -294,11 +295,10 @@ class ChatLoop:
 
         Prompts behind a command or behind one that is too long stay in the queue.
         """
-        from ragmem.repl.commands import is_prompt
-
         taken: list[str] = []
-        while self._queue and is_prompt(text := self._queue[0].text) and len(text) <= room:
-            room -= len(text)
+        while self._queue and repl.commands.is_prompt(text := self._queue[0].text):
+            if (room := room - len(text)) < 0:
+                break
             taken.append(self._queue.popleft().text)
         return taken
 
@@ -332,32 +332,28 @@ class ChatLoop:
         chat = self._chat
         if chat is None:
             return (("dim", "  loading …"),)
-        from ragmem.repl.about import Status, toolbar
-
         doing, spent = self._background_state
-        status = Status(
+        status = repl.about.Status(
             model=chat.agent.model,
             session=chat.called,
             is_named=chat.is_named,
             mode=chat.options.permission_mode,
-            always_count=chat.always_count,
+            always_count=len(chat.agent.rules.remembered),
             tokens=chat.context_tokens,
             window=chat.agent.context_window,
-            cost_usd=with_more(chat.cost_usd, spent),
+            cost_usd=repl.session.with_more(chat.cost_usd, spent),
             doing=doing,
             jobs=len(chat.app.jobs.running),
             keeps=chat.app.memory.records,
             sandboxed=chat.app.sandbox.is_on if chat.app.sandbox.is_known else None,
             branch=chat.branch,
         )
-        return toolbar(status, columns)
+        return repl.about.toolbar(status, columns)
 
     def next_mode(self) -> None:
         """Switch to the next permission mode; running tool calls are not affected."""
         if self._chat:
-            from ragmem.repl.about import next_mode
-
-            self._chat.use_mode(next_mode(self._chat.options.permission_mode))
+            self._chat.use_mode(repl.about.next_mode(self._chat.options.permission_mode))
             self.terminal.refresh()
 
     # --- processing -------------------------------------------------------------
@@ -367,9 +363,7 @@ class ChatLoop:
         output, (app, options) = await asyncio.to_thread(self._load)
         async with app:
             chat = self._chat = await self._open(app, options, output)
-            from ragmem.repl.choices import Values
-
-            self._values = Values(app, self.terminal.offer)
+            self._values = repl.choices.Values(app, self.terminal.offer)
             self.terminal.offer()  # for text typed before completions were known
             app.start_background(model=options.model)
             try:
@@ -381,41 +375,33 @@ class ChatLoop:
                 await app.leave_background(model=options.model)
 
     def _load(self) -> "tuple[ChatOutput, tuple[App, Options]]":
-        from ragmem.repl import about, choices, commands, completion, turn  # noqa: F401 - when needed
-        from ragmem.repl.output import ChatOutput
+        """Import the rest of the chat, from then on there as `repl.…`, and create the App."""
+        from ragmem.repl import commands, turn  # noqa: F401 - they import the others
 
         self.commands = commands.COMMANDS
-        output = ChatOutput(self.terminal, mode=self._mode, colors=self._colors)
+        output = repl.output.ChatOutput(self.terminal, mode=self._mode, colors=self._colors)
         return output, self._start(output.say)
 
-    async def _open(self, app: "App", options: "Options", output: "ChatOutput") -> ChatSession:
-        from ragmem.repl.about import Attention
-        from ragmem.repl.turn import Approvals
-
-        opening = await choose_opening(app, self._opening, output)
+    async def _open(self, app: "App", options: "Options", output: "ChatOutput") -> "ChatSession":
+        opening = await repl.session.choose_opening(app, self._opening, output)
         if opening is None:
             self.leave(EXIT_DONE)
             await asyncio.Event().wait()
             raise AssertionError("unreachable: leaving cancels this")
-        await offer_to_join(app, output)
-        self._approvals = Approvals(output, self.stop, self._keep_rules)
-        chat = await ChatSession.open(app, options, self._approve, output, opening)
+        await repl.session.offer_to_join(app, output)
+        self._approvals = repl.turn.Approvals(output, self.stop, self._keep_rules)
+        chat = await repl.session.ChatSession.open(app, options, self._approve, output, opening)
         own = {name: each.description for name, each in chat.commands.items()}
         self.commands = {**own, **self.commands}
         await chat.greet(opening)
-        shown = app.config.chat
-        self._attention = Attention(
-            self.terminal.signal, title=shown.title, bell=shown.bell, environ=environment()
-        )
         self._update_title(chat)
         return chat
 
-    def _update_title(self, chat: ChatSession) -> None:
+    def _update_title(self, chat: "ChatSession") -> None:
         """Set the window title to the session's name or the folder's."""
-        if self._attention:
-            self._attention.name(chat.called if chat.is_named else self._cwd.name)
+        self._attention.name(chat.called if chat.is_named else self._cwd.name)
 
-    async def _next(self, chat: ChatSession) -> Submission:
+    async def _next(self, chat: "ChatSession") -> Submission:
         looked_at = time.monotonic()
         while not self._queue:
             self._arrived.clear()
@@ -432,11 +418,9 @@ class ChatLoop:
                 self.terminal.idle()
         return self._queue.popleft()
 
-    async def _handle(self, submission: Submission, chat: ChatSession) -> None:
-        """Process one submission."""
+    async def _handle(self, submission: Submission, chat: "ChatSession") -> None:
         self._stopped_at, self._seen_to_end = None, False
-        if self._attention:
-            self._attention.attended()
+        self._attention.attended()
         self._show_prompt(submission, chat)
         self._running = asyncio.create_task(self._process(submission.text, chat))
         try:
@@ -452,45 +436,32 @@ class ChatLoop:
         self._update_title(chat)
         chat.see_branch()
 
-    async def _process(self, text: str, chat: ChatSession) -> None:
-        from ragmem.repl.commands import (
-            Ask,
-            is_command,
-            is_own_command,
-            needs_terminal,
-            own_command,
-            run_command,
-        )
-        from ragmem.repl.output import failure
-        from ragmem.repl.turn import CommandView
-
-        if is_own_command(text):
+    async def _process(self, text: str, chat: "ChatSession") -> None:
+        if repl.commands.is_own_command(text):
             try:
-                command = own_command(text)
+                command = repl.commands.own_command(text)
             except UsageError as error:
-                return chat.output.show(failure(str(error), error.hint))
-            if needs_terminal(text) and not chat.app.config.sandbox.own_commands:
+                return chat.output.show(repl.output.failure(str(error), error.hint))
+            if repl.commands.needs_terminal(text) and not chat.app.config.sandbox.own_commands:
                 await self._lend_terminal(command, chat)
             else:
-                await self._show(chat.agent.run_command(command), CommandView(), chat)
-        elif is_command(text):
-            match await run_command(text, chat):
+                await self._show(chat.agent.run_command(command), repl.turn.CommandView(), chat)
+        elif repl.commands.is_command(text):
+            match await repl.commands.run_command(text, chat):
                 case "exit":
                     self._queue.clear()
                     self.leave(EXIT_DONE)
                 case "session":
                     await chat.introduce()
-                case Ask(prompt):
+                case repl.commands.Ask(prompt):
                     await self._ask(prompt, chat)
         else:
             await self._ask(text, chat)
         chat.tell_notices()
         return None
 
-    async def _lend_terminal(self, command: str, chat: ChatSession) -> None:
+    async def _lend_terminal(self, command: str, chat: "ChatSession") -> None:
         """Run a user's own command with the terminal to itself; nothing of it is recorded."""
-        from ragmem.repl.output import command_result
-
         began = time.monotonic()
         argv = ["/bin/bash", "--noprofile", "--norc", "-c", command]
         try:
@@ -506,15 +477,13 @@ class ChatLoop:
             exit_code=ran.returncode,
             duration_ms=round((time.monotonic() - began) * 1000),
         )
-        return chat.output.show(command_result(ended), "closing")
+        return chat.output.show(repl.output.command_result(ended), "closing")
 
-    async def _ask(self, prompt: str, chat: ChatSession) -> None:
-        from ragmem.repl.turn import TurnView
-
+    async def _ask(self, prompt: str, chat: "ChatSession") -> None:
         await chat.claim()
-        reminder = Reminder(chat, prompt)
+        reminder = repl.session.Reminder(chat, prompt)
         config = chat.app.config
-        view = TurnView(
+        view = repl.turn.TurnView(
             shows_live=self._mode != "none",
             shows_recall=config.chat.memory_line,
             tasks=chat.tasks,
@@ -528,28 +497,26 @@ class ChatLoop:
             chat.tasks = view.tasks
             reminder.close()
 
-    async def _settle_plan(self, told: str, chat: ChatSession) -> None:
+    async def _settle_plan(self, told: str, chat: "ChatSession") -> None:
         """Let the user decide on a plan given in an answer, unless submissions are queued.
 
         Without a plan, a note is shown.
         """
-        from ragmem.repl.turn import CARRY_OUT, NO_PLAN
-
         if not told:
-            chat.output.say(NO_PLAN)
+            chat.output.say(repl.turn.NO_PLAN)
         elif not self._queue:
             decision = await self._approvals.plan_in_words(told)
             if decision.mode:
                 chat.use_mode(decision.mode)
             if decision.allowed or decision.changes:
-                said = CARRY_OUT if decision.allowed else decision.reason
+                said = repl.turn.CARRY_OUT if decision.allowed else decision.reason
                 self._queue.append(Submission(said, said))
 
     async def _show(
         self,
         events: AsyncGenerator[Event, None],
         view: "TurnView",
-        chat: ChatSession,
+        chat: "ChatSession",
         see: Callable[[Event], None] = lambda _: None,
     ) -> None:
         """Print a turn's events and show it live; `see` is called with each event shown."""
@@ -560,8 +527,7 @@ class ChatLoop:
                 async for event in events:
                     chat.see(event)
                     if isinstance(event, TurnFinished):
-                        if self._attention:
-                            self._attention.ended()
+                        self._attention.ended()
                         self._view, self._seen_to_end = None, True
                     self._print(view.show(event), chat)
                     see(event)
@@ -571,7 +537,7 @@ class ChatLoop:
             self._view = None
             self.terminal.refresh()
 
-    def _print(self, parts: "Sequence[tuple[Kind, RenderableType]]", chat: ChatSession) -> None:
+    def _print(self, parts: "Sequence[tuple[Kind, RenderableType]]", chat: "ChatSession") -> None:
         """Print parts of a turn; held back while a question is shown, so that it stays last."""
         if self._held is not None:
             self._held += parts
@@ -597,39 +563,31 @@ class ChatLoop:
 
     async def _approve(self, proposal: "Proposal") -> "Decision":
         """Let the user decide on a proposal; the turn's clock is paused meanwhile."""
-        from ragmem.repl.turn import STOPPED
-
-        view, attention = self._view, self._attention
+        view = self._view
         if view:
             view.pause()
-        if attention:
-            attention.needs_person()
+        self._attention.needs_person()
         self._held = []
         try:
             decision = await self._approvals(proposal)
         finally:
             held, self._held = self._held, None
+            self._attention.attended()
             if self._chat:
                 self._print(held, self._chat)
+                self._update_title(self._chat)
             if view:
                 view.go_on()
-            if attention and self._chat:
-                attention.attended()
-                self._update_title(self._chat)
         # A command's denial is shown anyway, and an allowed one gets a block of its own.
         is_told = proposal.kind in ("diff", "plan") or not decision.allowed
         # If several files are read at once, the tool's name does not tell which one was decided.
-        names_it = proposal.kind != "path" or decision.reason == STOPPED
+        names_it = proposal.kind != "path" or decision.reason == repl.turn.STOPPED
         if view and is_told and names_it:
             view.decided(proposal.tool_name, allowed=decision.allowed)
-        if decision.remember and self._chat:
-            self._chat.always_count += 1
         if decision.mode and self._chat:
             self._chat.use_mode(decision.mode)
         return decision
 
     def _keep_rules(self, rules: Sequence[str], place: str) -> None:
-        from ragmem.repl.permissions import keep_rules
-
         if self._chat:
-            keep_rules(rules, self._chat, "allow", place)
+            repl.permissions.keep_rules(rules, self._chat, "allow", place)

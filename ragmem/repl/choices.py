@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from ragmem.config import Effort, environment
 from ragmem.errors import RagmemError
@@ -174,7 +174,7 @@ def _turn_row(turn: Turn, now: datetime, undone: Collection[str]) -> PickRow:
 
 def _rewind_preview(turns: Sequence[Turn], number: int) -> list[str]:
     """Return the preview of a turn: the number of turns from it on, and the files they changed."""
-    count = sum(turn.turn_index >= number for turn in turns)
+    count = sum(turn.turn_index >= number and not turn.is_undo for turn in turns)
     back = rewind_to(turns, number - 1)
     summary = f"{counted(count, 'turn')} from there on"
     if back.command_count:
@@ -248,11 +248,15 @@ def theme_question(current: ThemeName, on_marked: Callable[[ThemeName], object])
 
 Value = tuple[str, str]
 """A text to complete, and its description."""
-_EFFORTS = {
+_EFFORTS: dict[Effort, str] = {
     "none": "answers at once",
     "low": "thinks a little",
     "medium": "thinks for a while",
     "high": "thinks for long",
+}
+_FIXED: dict[str, Sequence[Value]] = {
+    "effort": list(_EFFORTS.items()),
+    "theme": list(THEMES.items()),
 }
 
 
@@ -272,10 +276,8 @@ class Values:
 
     def of(self, command: str) -> Sequence[Value] | None:
         """Return the values read so far; None for a command without completion. Thread-safe."""
-        if command == "effort":
-            return [(level, _EFFORTS[level]) for level in get_args(Effort)]
-        if command == "theme":
-            return list(THEMES.items())
+        if command in _FIXED:
+            return _FIXED[command]
         if command not in self._readers:
             return None
         if command not in self._requested:

@@ -179,17 +179,12 @@ async def run_command(line: str, chat: ChatSession) -> Then:
             return await handler(said, chat)
         if own := chat.commands.get(name):
             return Ask(own.prompt(said))
-        hint = _suggestion(name.lower(), chat)
+        close = get_close_matches(name.lower(), [*COMMANDS, *chat.commands], n=1)
+        hint = f"Did you mean /{close[0]}?" if close else "/help lists all commands."
         raise UsageError(f"Unknown command: /{one_line(name, 40)}.", hint=hint)
     except RagmemError as error:
         chat.output.show(failure(str(error), error.hint))
         return None
-
-
-def _suggestion(name: str, chat: ChatSession) -> str:
-    """Return the hint for an unknown command: the most similar one, if any."""
-    close = get_close_matches(name, [*COMMANDS, *chat.commands], n=1, cutoff=0.6)
-    return f"Did you mean /{close[0]}?" if close else "/help lists all commands."
 
 
 # --- the chat and its sessions ------------------------------------------------
@@ -223,11 +218,10 @@ async def _plan(text: str, chat: ChatSession) -> Then:
     chat.use_mode("plan")
     if text:
         return Ask(text)
-    said = (
+    chat.output.say(
         "Plan mode: the agent only reads, and ends with a plan for you to approve. Shift-Tab "
         "leaves it."
     )
-    chat.output.say(said)
     return None
 
 
@@ -472,10 +466,9 @@ async def _memory(text: str, chat: ChatSession) -> None:
         return output.note(none)
     output.show(_hits_list(found, output))
     if not text and len(found) == _LISTED:
-        said = (
+        output.note(
             f"Showing the newest {_LISTED}; `ragmem memory list` shows more, /memory TEXT searches."
         )
-        output.note(said)
 
 
 def _hits_list(found: Sequence[FactHit], output: ChatOutput) -> RenderableType:

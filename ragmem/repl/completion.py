@@ -442,13 +442,13 @@ class Picker:
     def _container(self) -> HSplit:
         control = BufferControl(self.filter, key_bindings=_keys(self))
         head = [
-            _window(self._head, extend=False),
+            text_window(self._head, extend=False),
             Window(control),
-            _window(self._totals, extend=False),
+            text_window(self._totals, extend=False),
         ]
         low = Condition(lambda: self._size()[1] < _PREVIEW_HEIGHT or self.question.preview is None)
-        preview = HSplit([_window(self._rule, 1), _window(self._preview, _PREVIEW_ROWS)])
-        listed = _window(self._list, lambda: self.page)
+        preview = HSplit([text_window(self._rule, 1), text_window(self._preview, _PREVIEW_ROWS)])
+        listed = text_window(self._list, lambda: self.page)
         return HSplit([VSplit(head, height=1), listed, ConditionalContainer(preview, ~low)])
 
     def _head(self) -> StyleAndTextTuples:
@@ -516,14 +516,21 @@ class Picker:
         return pieces[:-1]
 
 
-def _window(
+def text_window(
     of: Callable[[], StyleAndTextTuples],
     height: int | Callable[[], int] | None = None,
     *,
     extend: bool = True,
+    wraps: bool = False,
 ) -> Window:
-    control = FormattedTextControl(of)
-    return Window(control, height=height, dont_extend_width=not extend, dont_extend_height=True)
+    """Return a window on styled text, as high as that; `extend`: and as wide as its place."""
+    return Window(
+        FormattedTextControl(of),
+        height=height,
+        wrap_lines=wraps,
+        dont_extend_width=not extend,
+        dont_extend_height=True,
+    )
 
 
 def _fact_widths(rows: Sequence[PickRow], *, most: int) -> list[int]:

@@ -22,7 +22,6 @@ from prompt_toolkit.layout import (
     Container,
     Dimension,
     DynamicContainer,
-    FormattedTextControl,
     HSplit,
     Layout,
     Window,
@@ -37,7 +36,7 @@ from prompt_toolkit.styles import Style
 from ragmem.files import make_private
 from ragmem.redact import redact
 from ragmem.repl import early
-from ragmem.repl.completion import menu_rows
+from ragmem.repl.completion import menu_rows, text_window
 from ragmem.repl.terminal import ChatQuestion, PickList, PickQuestion, PickRow
 from ragmem.text import clean, count_hidden, counted, visible, visible_draft
 from ragmem.themes import Theme
@@ -312,7 +311,9 @@ def chat_layout(terminal: "LiveTerminal", host: "ChatLoop") -> Layout:
     draft = Window(
         BufferControl(terminal.buffer, [_Visible()]),
         height=lambda: Dimension(min=1, max=max(3, terminal.rows // 2)),
-        get_line_prefix=_line_prefix,
+        get_line_prefix=lambda line, wrapped: [
+            ("class:prompt", "  " if line or wrapped else early.prompt())
+        ],
         wrap_lines=True,
         dont_extend_height=True,
     )
@@ -320,9 +321,9 @@ def chat_layout(terminal: "LiveTerminal", host: "ChatLoop") -> Layout:
     offering = Condition(lambda: terminal.buffer.complete_state is not None)
     typing = HSplit(
         [
-            ConditionalContainer(_text_window(lambda: _question_row(terminal)), asking),
+            ConditionalContainer(text_window(lambda: _question_row(terminal), wraps=True), asking),
             draft,
-            ConditionalContainer(_text_window(lambda: _menu(terminal)), offering),
+            ConditionalContainer(text_window(lambda: _menu(terminal), wraps=True), offering),
         ]
     )
 
@@ -331,9 +332,9 @@ def chat_layout(terminal: "LiveTerminal", host: "ChatLoop") -> Layout:
 
     rows = HSplit(
         [
-            _text_window(lambda: _live_area(terminal, host)),
+            text_window(lambda: _live_area(terminal, host), wraps=True),
             DynamicContainer(shown),
-            _text_window(lambda: _toolbar(terminal, host), height=1),
+            text_window(lambda: _toolbar(terminal, host), 1),
             Window(),
         ]
     )
@@ -355,21 +356,12 @@ class _Visible(Processor):
         )
 
 
-def _text_window(of: Callable[[], StyleAndTextTuples], height: int | None = None) -> Window:
-    control = FormattedTextControl(of)
-    return Window(control, height=height, wrap_lines=height is None, dont_extend_height=True)
-
-
 def _menu(terminal: "LiveTerminal") -> StyleAndTextTuples:
     state = terminal.buffer.complete_state
     if state is None:
         return []
     most = max(1, min(_MENU_ROWS, terminal.rows // 2 - 1))
     return menu_rows(state.completions, terminal.offered, terminal.columns, most)
-
-
-def _line_prefix(number: int, wrapped: int) -> StyleAndTextTuples:
-    return [("class:prompt", early.prompt() if number == wrapped == 0 else "  ")]
 
 
 def _live_area(terminal: "LiveTerminal", host: "ChatLoop") -> StyleAndTextTuples:

@@ -14,7 +14,10 @@ from types import FrameType
 # Known to type checkers; importing `typing` itself would delay every start of the program.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TextIO
+
+    from ragmem.config import UiConfig
+    from ragmem.themes import ColorMode
 
 PROMPT = "› "
 _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
@@ -25,11 +28,26 @@ _ordinary: "list[Any] | None" = None
 
 def capable() -> bool:
     """Return whether stdin and stdout are a terminal that supports cursor movements."""
+    return _are_capable(sys.stdin, sys.stdout)
+
+
+def _are_capable(*streams: "TextIO") -> bool:
     try:
-        ends = sys.stdin.isatty() and sys.stdout.isatty()
+        ends = all(stream.isatty() for stream in streams)
     except (AttributeError, ValueError):  # closed, or not there at all
         return False
     return ends and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+
+
+def color_mode(look: "UiConfig", *streams: "TextIO") -> "ColorMode":
+    """Return how to colour what these streams show.
+
+    `ui.color = always` overrides NO_COLOR; nothing overrides TERM=dumb.
+    """
+    if not _are_capable(*streams):
+        return "none"
+    plain = look.color == "never" or (look.color == "auto" and os.environ.get("NO_COLOR"))
+    return "mono" if plain or look.theme == "plain" else "color"
 
 
 def prompt() -> str:

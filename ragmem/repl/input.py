@@ -48,14 +48,7 @@ from ragmem.repl.drawing import (
     earlier_prompts,
     style_of,
 )
-from ragmem.repl.terminal import (
-    ChatQuestion,
-    PickQuestion,
-    Submission,
-    T,
-    Terminal,
-    suspend,
-)
+from ragmem.repl.terminal import ChatQuestion, PickQuestion, Submission, T, Terminal, suspend
 from ragmem.text import clean
 from ragmem.themes import ASKS_BACKGROUND, Colors
 
@@ -77,6 +70,8 @@ _REWIND, _EXPAND = "/rewind", "/expand"
 _QUIT_HINT = "Ctrl-C again to leave"
 _REWIND_HINT = "Esc again to rewind to a prompt"
 _ERASE_ROW = "\x1b[K"
+_WORDS = {"yes": "y", "no": "n"}
+"""Words that, sent with Enter, stand for the key of a choice."""
 
 
 class _ChatApplication(Application[None]):
@@ -92,7 +87,6 @@ class _ChatApplication(Application[None]):
         self.min_redraw_interval = REDRAW_S
 
     def note_drawn(self, _: object) -> None:
-        """Note the time of a draw."""
         self.drawn_at = time.time()
 
 
@@ -206,7 +200,6 @@ class LiveTerminal(Terminal):
         app.renderer.render(app, app.layout)
 
     def _background_answered(self, answer: str) -> None:
-        """Handle the terminal's reply about its background colour."""
         self._colors.answered(answer)
         self._restyle()
 
@@ -247,15 +240,16 @@ class LiveTerminal(Terminal):
                 return None
             draft = self._draft_to_keep(question)
             self.buffer.reset()
-            self.question, self.marked = question, _preselected(question) if not draft else None
+            self.question, self.marked = question, None
+            if question.chosen and not draft:
+                self.marked = question.keys.index(question.chosen)
             self._enter_from = _clock() + _ENTER_DELAY_S
             self._answer = asyncio.get_running_loop().create_future()
             self.refresh()
             try:
                 return await self._answer
             finally:
-                typed = "" if self._choice() else self.buffer.text
-                typed = typed if question.choices else ""
+                typed = self.buffer.text if question.choices and not self._choice() else ""
                 self.question = self._answer = None
                 self.buffer.set_document(Document(_joined(draft, typed)))
                 self.refresh()
@@ -280,7 +274,6 @@ class LiveTerminal(Terminal):
             yield
 
     def _open_picker(self, question: PickQuestion) -> Picker:
-        """Open a picker and give it the focus."""
         picker = self.picker = Picker(question, self._size, self.refresh)
         self._app.layout.focus(picker.filter)
         return picker
@@ -303,17 +296,11 @@ class LiveTerminal(Terminal):
         if self._answer and not self._answer.done():
             self._answer.set_result(text)
 
-    def _choice(self) -> str:
-        """Return the choice whose key is the whole draft; empty for none."""
-        keys = self.question.keys if self.question else ()
+    def _choice(self, **words: str) -> str:
+        """Return the choice whose key, or one of these words for a key, is the whole draft."""
         typed = self.buffer.text.strip().lower()
-        return typed if typed in keys else ""
-
-    def _yes_no_choice(self) -> str:
-        """Return the key of the choice if the draft is the word `yes` or `no`; empty for none."""
-        keys = self.question.keys if self.question else ()
-        meant = {"yes": "y", "no": "n"}.get(self.buffer.text.strip().lower(), "")
-        return meant if meant in keys else ""
+        key = words.get(typed, typed)
+        return key if self.question and key in self.question.keys else ""
 
     def _text_changed(self, _: object) -> None:
         # A key answers only after a pause: otherwise it is the first letter of a word.
@@ -396,7 +383,7 @@ class LiveTerminal(Terminal):
         """Send the draft, or answer the question with it."""
         shown = self.buffer.text
         text = self._pastes.unfold(shown)
-        if choice := self._choice() or self._yes_no_choice():
+        if choice := self._choice(**_WORDS):
             self.buffer.reset()
             self._reply(choice)
             return
@@ -564,7 +551,7 @@ class LiveTerminal(Terminal):
         """Return the hint about a key that does something unusual next; empty for none."""
         if self._armed:
             return self._armed
-        is_key = not self.buffer.text or self._choice() or self._yes_no_choice()
+        is_key = not self.buffer.text or self._choice(**_WORDS)
         asks = self.question is not None and self.question.choices
         return "" if is_key or not asks else "text in the prompt · clear it to answer"
 
@@ -635,11 +622,6 @@ def _key_bindings(terminal: LiveTerminal, host: "ChatLoop") -> KeyBindings:
     add(terminal.suspend, "c-z", when=True)
     keys.add(Keys.BracketedPaste, filter=typing)(lambda event: terminal.paste(event.data))
     return keys
-
-
-def _preselected(question: ChatQuestion) -> int | None:
-    """Return the index of the preselected choice, if any."""
-    return question.keys.index(question.chosen) if question.chosen in question.keys else None
 
 
 def _joined(*texts: str) -> str:

@@ -420,8 +420,6 @@ def answer(markdown: str) -> RenderableType:
 
 
 class _Heading(Heading):
-    """A left-aligned heading without a frame."""
-
     def __rich_console__(self, _: Console, __: ConsoleOptions) -> RenderResult:
         text = self.text.copy()
         text.justify = "left"

@@ -7,14 +7,7 @@ without the conversation.
 import asyncio
 import hashlib
 import json
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Collection,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -86,7 +79,7 @@ async def expand(said: str, chat: ChatSession) -> None:
         raise UsageError("This session is not stored, so nothing can be expanded later.")
     turns: tuple[Turn, ...] = ()
     with suppress(SessionNotFound):  # the session has no prompt yet
-        turns = (await _conversation(chat, _LATEST)).turns
+        turns = await _turns(chat, _LATEST)
     found = _shortened(turns, chat)
     if not found:
         raise UsageError("Nothing in this session has been shortened yet.")
@@ -94,7 +87,7 @@ async def expand(said: str, chat: ChatSession) -> None:
 
     async def every() -> list[PickRow]:
         if len(found) == count and first > 1:
-            older = (await _conversation(chat, TurnQuery(before_index=first))).turns
+            older = await _turns(chat, TurnQuery(before_index=first))
             found.extend(each for turn in reversed(older) for each in shortened_of(turn))
         return _rows(found)
 
@@ -273,6 +266,10 @@ async def _conversation(chat: ChatSession, query: TurnQuery = ALL_TURNS) -> Sess
     return await chat.app.memory.load_session(chat.session.session_id, query)
 
 
+async def _turns(chat: ChatSession, query: TurnQuery = ALL_TURNS) -> tuple[Turn, ...]:
+    return (await _conversation(chat, query)).turns
+
+
 # --- changes to files --------------------------------------------------------
 
 _UNDONE: tuple[Outcome, ...] = ("restored", "removed", "as_before")
@@ -401,10 +398,6 @@ def _undo_record(what: str, done: Sequence[Restored], gone: Mapping[str, Sequenc
         "text": f"The user undid {what}. {became}.",
         "taken_back": {turn_id: list(paths) for turn_id, paths in gone.items() if paths},
     }
-
-
-async def _turns(chat: ChatSession, query: TurnQuery = ALL_TURNS) -> tuple[Turn, ...]:
-    return (await _conversation(chat, query)).turns if chat.can_be_resumed else ()
 
 
 async def _edits(chat: ChatSession, first: int = 1) -> tuple[Turn, ...]:

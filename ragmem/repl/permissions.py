@@ -40,10 +40,6 @@ class _Entry(msgspec.Struct, frozen=True):
     said_to: tuple[str, str] | None = None
     """What was always allowed, as a key of `PermissionRules.remembered`; None for a rule."""
 
-    @property
-    def told(self) -> str:
-        return f"{_KINDS[self.kind]} {PLACES[self.place]}"
-
 
 async def permissions(said: str, chat: ChatSession) -> None:
     """Run `/permissions`, or with `allow`, `project`, `session`, `deny` or `remove` and a rule."""
@@ -135,8 +131,8 @@ def _entries(chat: ChatSession) -> list[_Entry]:
 def _remove(entry: _Entry, chat: ChatSession) -> None:
     if entry.said_to is None:
         _change(chat, entry.kind, entry.place, remove=entry.text)
-    elif chat.agent.rules.remembered.pop(entry.said_to, None):
-        chat.always_count -= 1
+    else:
+        chat.agent.rules.remembered.pop(entry.said_to, None)
 
 
 # --- the list to choose from ----------------------------------------------------
@@ -184,7 +180,7 @@ async def _put_elsewhere(entry: _Entry, chat: ChatSession) -> None:
         for key, word in PLACES.items()
         if entry.said_to is None and key != entry.place and (key != "s" or entry.kind == "allow")
     ]
-    label = f"{one_line(entry.text, 80)} is {entry.told}."
+    label = f"{one_line(entry.text, 80)} is {_KINDS[entry.kind]} {PLACES[entry.place]}."
     answer = await chat.output.terminal.ask(ChatQuestion(label, (("r", "remove it"), *others)))
     if answer is None:
         return

@@ -247,7 +247,8 @@ def _parts(context: Context, width: int, *, items: bool) -> Iterator[Text]:
             (f"  {_summary_of_items(section)}".rstrip(), "dim"),
         )
         for label, chars in _items(section) if items else ():
-            yield clipped((f"{'':{column}}  {_tokens(chars):>5}  ", "dim"), (_line(label), ""))
+            tokens = f"{'':{column}}  {_tokens(chars):>5}  "
+            yield clipped((tokens, "dim"), (one_line(label, 400), ""))
     if frame > 0:
         yield clipped((f"{_HEADINGS:<{column}}  {_tokens(frame):>5}", "dim"))
 
@@ -267,7 +268,7 @@ def _summary_of_items(section: ContextSection) -> str:
         return ""
     if section.name.startswith("Recent Conversation"):
         return counted(len(section.items), "turn")
-    first = _line(section.items[0].label)
+    first = one_line(section.items[0].label, 400)
     more = f" and {len(section.items) - 1} more" if len(section.items) > 1 else ""
     return f"{first}{more}" if not more or len(first) < _BAR else f"{len(section.items)}: {first} …"
 
@@ -278,10 +279,6 @@ def _name(section: ContextSection) -> str:
 
 def _tokens(chars: int) -> str:
     return in_short(estimate_tokens(chars))
-
-
-def _line(text: str) -> str:
-    return one_line(text, 400)
 
 
 # --- a resumed session -------------------------------------------------------

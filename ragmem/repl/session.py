@@ -1,7 +1,4 @@
-"""A chat's session and its agent: opening and replacing them, and what is printed at the start.
-
-Heavy modules are imported only once a session is opened.
-"""
+"""A chat's session and its agent: opening and replacing them, and what is printed at the start."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -10,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
+from rich.console import Group
 
 from ragmem import __version__
 from ragmem.config import environment
@@ -24,6 +22,9 @@ from ragmem.events import (
     TurnFinished,
 )
 from ragmem.ids import short_id
+from ragmem.memory.projects import folder_of_git, has_remote, is_called_like, read_branch
+from ragmem.memory.sessions import fork_at, similar_sessions, tag, with_part, with_tags
+from ragmem.memory.turns import prompts_of
 from ragmem.records import (
     ASKED,
     DEFAULT_TITLE,
@@ -34,6 +35,8 @@ from ragmem.records import (
     Usage,
     as_shown,
 )
+from ragmem.repl.choices import session_question
+from ragmem.repl.recalled import call_rows, card, folded_prompt, rule, short_turns
 from ragmem.repl.terminal import YES_NO, ChatQuestion
 from ragmem.text import ago, clip_middle, counted, folder_name, one_line, visible
 
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from ragmem.config import PermissionMode
     from ragmem.memory.last_time import SessionRecap
     from ragmem.messages import Json
+    from ragmem.repl.chat import Opening
     from ragmem.repl.output import ChatOutput
     from ragmem.tools.base import Approver
     from ragmem.tools.skills import OwnCommand
@@ -61,21 +65,6 @@ _MAX_SIMILAR = 3
 _MAX_OPEN = 2
 _EMBEDDED_NOW = 4
 _TITLE_CHARS = 40
-
-
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """Which session a chat begins with; by default a new one."""
-
-    resume: str | None = None
-    """An id, the end of one, or a name; empty to choose from the sessions of this folder."""
-    continue_last: bool = False
-    """Continue the newest chat in this folder or, if there is none, the newest session."""
-    fork: bool = False
-    """Continue in a copy."""
-    title: str = ""
-    """Name of the session."""
-    prompt: str = ""
-    """The first prompt, sent at once."""
 
 
 class ChatSession:
@@ -103,8 +92,6 @@ class ChatSession:
         """Tokens of the last request and its answer; 0 before the first."""
         self.cost_usd: float | None = 0.0
         """Cost of the session's turns; None if the price of any is unknown."""
-        self.always_count = 0
-        """Number of proposals that the user has allowed "always" for this agent."""
         self.recalled: Sequence[Recalled] | None = None
         """Items that memory added to the last request; None before the first."""
         self.without_code = ""
@@ -128,7 +115,7 @@ class ChatSession:
         options: "Options",
         approver: "Approver",
         output: "ChatOutput",
-        opening: Opening,
+        opening: "Opening",
     ) -> "ChatSession":
         """Open a chat; raises what `App` raises if a session or an agent can't be opened."""
         found: Session | None = None
@@ -166,8 +153,6 @@ class ChatSession:
 
     async def fork(self, turn_index: int | None = None, *, title: str = "") -> None:
         """Switch to a copy of this session with its turns up to `turn_index`, or all of them."""
-        from ragmem.memory.sessions import fork_at
-
         if not self.can_be_resumed:
             raise UsageError("This session is not stored, so it can't be copied.")
         await self._switch(await fork_at(self.app.memory, self.session, turn_index, title=title))
@@ -183,8 +168,6 @@ class ChatSession:
 
     async def tag(self, add: Sequence[str], remove: Sequence[str] = ()) -> None:
         """Add and remove tags; before the first prompt, they are stored with that prompt."""
-        from ragmem.memory.sessions import tag, with_tags
-
         if self.can_be_resumed:
             stored = await self._reload()
             self.session = self._with(tags=(await tag(self.app.memory, stored, add, remove)).tags)
@@ -218,7 +201,6 @@ class ChatSession:
         await self.agent.aclose()
         self.agent, self.options, self.session = agent, options, session
         self._known_turns = max(session.turn_count, self._known_turns if same else 0)
-        self.always_count = 0
 
     async def _reload(self) -> Session:
         if not self.turn_count:
@@ -260,13 +242,11 @@ class ChatSession:
 
     def see_branch(self) -> None:
         """Update `branch`, which git keeps in one small file."""
-        from ragmem.memory.projects import folder_of_git, read_branch
-
         self.branch = read_branch(folder_of_git(self.app.cwd))
 
     # --- what is printed about it -----------------------------------------------
 
-    async def greet(self, opening: Opening) -> None:
+    async def greet(self, opening: "Opening") -> None:
         """Print the folder, the app's notices, and how to continue the last session here."""
         room = max(20, self.output.width - 30)
         where = folder_name(str(self.app.cwd), environment().get("HOME") or "~", room)
@@ -382,11 +362,6 @@ class ChatSession:
 
         The last exchange is shown, and those before it in short: together about a screenful.
         """
-        from rich.console import Group
-
-        from ragmem.memory.turns import prompts_of
-        from ragmem.repl.recalled import call_rows, card, folded_prompt, rule, short_turns
-
         output, session, memory = self.output, self.session, self.app.memory
         turns = (await memory.load_session(session.session_id, _PAST)).turns
         async for turn in memory.turns_back(session.session_id, WITHOUT_CALLS):
@@ -422,8 +397,6 @@ def with_more(cost_usd: float | None, usage: Usage) -> float | None:
 
 async def offer_to_join(app: "App", output: "ChatOutput") -> None:
     """Join a worktree to its repository; for a second clone, ask whether both are one project."""
-    from ragmem.memory.projects import has_remote, is_called_like
-
     try:
         await app.join_worktree()
         if not await app.is_seen_first():
@@ -452,12 +425,10 @@ async def offer_to_join(app: "App", output: "ChatOutput") -> None:
             output.warn(f"They were not joined. {error}")
 
 
-async def choose_opening(app: "App", opening: Opening, output: "ChatOutput") -> Opening | None:
+async def choose_opening(app: "App", opening: "Opening", output: "ChatOutput") -> "Opening | None":
     """Let the user choose a session if `-r` names none; return None if they choose none."""
     if opening.resume != "":
         return opening
-    from ragmem.repl.choices import session_question
-
     chosen = await output.terminal.pick(session_question(app))
     return msgspec.structs.replace(opening, resume=chosen) if chosen else None
 
@@ -488,8 +459,6 @@ async def _named_session(app: "App", reference: str) -> Session:
     try:
         return await app.resume_session(reference)
     except SessionNotFound:
-        from ragmem.memory.sessions import with_part
-
         here = with_part(await app.sessions_here(_MAX_SESSIONS), reference)
         everywhere = SessionQuery(mine=True, limit=_MAX_SESSIONS)
         found = here or with_part(await app.memory.sessions(everywhere), reference)
@@ -529,8 +498,6 @@ class Reminder:
             self._looking.cancel()
 
     async def _look(self) -> None:
-        from ragmem.memory.sessions import similar_sessions
-
         app, session = self._chat.app, self._chat.session
         if app.embedder is None or app.memory.floor is None:
             return

@@ -14,7 +14,8 @@ _ITEM = re.compile(r"(?:(?P<bullet>[-*+])|(?P<number>\d{1,9})(?P<end>[.)]))[ \t]
 """The beginning of an item of a top-level list."""
 _RULE = re.compile(r"(?:[-*][ \t]*){3,}(?:\n|$)")
 """A thematic break that looks like a list item: `- - -`."""
-_MAX_PIECES, _MAX_MARK_PIECES = 256, 8
+_MAX_MARK_PIECES = 8
+"""Pieces of a line that are looked at for the beginning of an item."""
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _DIVIDER = re.compile(r" {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\n?")
 """The line below the header row of a table."""
@@ -66,17 +67,12 @@ class MarkdownStream:
         blocks: list[str] = []
         *lines, rest = text.split("\n")
         for line in lines:
-            self._partial.append(line)
-            whole = "".join(self._partial) + "\n"
+            self._take_line("".join([*self._partial, line, "\n"]), blocks)
             self._partial.clear()
-            self._take_line(whole, blocks)
         if rest:
             self._partial.append(rest)
-            if len(self._partial) > _MAX_PIECES:
-                self._partial = ["".join(self._partial)]
-            follows = self._after_blank and not self._partial[0][0].isspace()
-            is_short = len(self._partial) <= _MAX_MARK_PIECES
-            if follows or (is_short and self._begins_item("".join(self._partial))):
+            begun = "".join(self._partial[:_MAX_MARK_PIECES])
+            if (self._after_blank and not begun[0].isspace()) or self._begins_item(begun):
                 self._close(blocks)
         return blocks
 

@@ -6,7 +6,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -292,6 +293,75 @@ class PlainTerminal(Terminal):
         self._lines.clear()
         self.write("\nCtrl-C again to leave\n")
         self.idle()
+
+
+# --- the window title and the bell --------------------------------------------
+
+LONG_S = 10.0
+"""Seconds after which a turn's end rings, because the user may have turned to something else."""
+_TITLE_CHARS = 60
+_PUSH_TITLE, _POP_TITLE = "\x1b[22;0t", "\x1b[23;0t"
+
+
+class Attention:
+    """Sets the window title and rings the bell, if enabled; `send` prints control sequences."""
+
+    def __init__(
+        self,
+        send: Callable[[str], None],
+        *,
+        title: bool,
+        bell: bool,
+        environ: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._send = send
+        # The Linux console prints titles as text.
+        self._has_title = title and environ.get("TERM") != "linux"
+        self._has_bell = bell
+        self._clock = clock
+        self._seen_at = clock()
+        self._shown = ""
+
+    def attended(self) -> None:
+        """Note that the user has just done something here."""
+        self._seen_at = self._clock()
+
+    def name(self, title: str) -> None:
+        """Set the window title to the name of the chat."""
+        self._show(f"ragmem: {one_line(visible(title), _TITLE_CHARS)}")
+
+    def needs_person(self) -> None:
+        """Set the title and ring, because the chat waits for the user's answer."""
+        self._show("● ragmem: needs you")
+        self._ring()
+
+    def ended(self) -> None:
+        """Ring if the turn that ended was a long one."""
+        if self._clock() - self._seen_at >= LONG_S:
+            self._ring()
+
+    def close(self) -> None:
+        """Restore the previous title."""
+        if self._shown:
+            self._send(f"{_title('')}{_POP_TITLE}")
+            self._shown = ""
+
+    def _show(self, title: str) -> None:
+        if self._has_title and title != self._shown:
+            self._send(("" if self._shown else _PUSH_TITLE) + _title(title))
+            self._shown = title
+
+    def _ring(self) -> None:
+        if self._has_bell:
+            self._send("\x07")
+
+
+def _title(text: str) -> str:
+    return f"\x1b]0;{text}\x1b\\"
+
+
+# --- the process ----------------------------------------------------------------
 
 
 def is_foreground() -> bool:

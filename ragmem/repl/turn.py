@@ -46,15 +46,7 @@ from ragmem.repl.permissions import PLACES
 from ragmem.repl.recalled import folded_prompt, memory_line
 from ragmem.repl.streamed import MarkdownStream, goes_on
 from ragmem.repl.terminal import ChatQuestion, Line
-from ragmem.text import (
-    clip_to_width,
-    counted,
-    display_width,
-    duration,
-    one_line,
-    reveal,
-    visible,
-)
+from ragmem.text import clip_to_width, counted, display_width, duration, one_line, reveal, visible
 from ragmem.tools.base import Decision, Proposal
 from ragmem.tools.planning import PresentPlan
 
@@ -75,9 +67,8 @@ NO_PLAN = (
 )
 CARRY_OUT = "The plan is approved: carry it out."
 """The prompt sent when the user approves a plan that the agent gave as text, without the tool."""
-_STEP, _BULLET = (
-    re.compile(rf"^ {{0,3}}{mark} +\S", re.MULTILINE) for mark in (r"\d+[.)]", "[-*+]")
-)
+_STEP = re.compile(r"^ {0,3}\d+[.)] +\S", re.MULTILINE)
+_BULLET = re.compile(r"^ {0,3}[-*+] +\S", re.MULTILINE)
 _FOLDED_NOTE = " It is long; a yes shows all of it first."
 _TEXT_QUESTIONS = {"r": "Why not? (The agent sees this.)", "c": "What should change?"}
 """The question that asks for text, by the key of the choice that leads to it."""
@@ -100,8 +91,6 @@ _TAIL_ROWS = 5
 
 
 class _Call:
-    """A running tool call."""
-
     def __init__(self, started: ToolStarted, begun: float, waited: float) -> None:
         self.started, self.begun = started, begun
         self.waited = waited
@@ -170,7 +159,9 @@ class TurnView:
                 return [("recall", row)] if row else []
             case RetryWaiting():
                 self._retry, self._retry_at = event, self._clock() + event.wait_s
-                return [] if self._shows_live else [("notice", notice(_retry_notice(event)))]
+                text = _retry_text(event, event.wait_s, _PLAIN_WIDTH, keys="")
+                told = notice(Notice(level="warning", text=text))
+                return [] if self._shows_live else [("notice", told)]
             case ModelCallStarted():
                 parts: list[Part] = self._thinking_row()
                 self._answering, self._retry = False, None
@@ -355,7 +346,9 @@ def reads_as_plan(answer: str) -> bool:
     return max(len(_STEP.findall(answer)), len(points)) > 1
 
 
-def _retry_text(retry: RetryWaiting, left_s: float, columns: int) -> str:
+def _retry_text(
+    retry: RetryWaiting, left_s: float, columns: int, *, keys: str = " · Esc stops"
+) -> str:
     """Return a row with the reason, the number of the next try and the seconds until then.
 
     In a narrow window the keys are left out, and the reason is shortened.
@@ -364,13 +357,7 @@ def _retry_text(retry: RetryWaiting, left_s: float, columns: int) -> str:
     tries = f" · try {retry.attempt} of {retry.most}{soon}"
     reason = one_line(retry.reason, max(1, columns - len(tries)))
     row = f"{reason}{tries}"
-    keys = " · Esc stops"
     return row + keys if len(row + keys) <= columns else one_line(row, columns)
-
-
-def _retry_notice(retry: RetryWaiting) -> Notice:
-    text = _retry_text(retry, retry.wait_s, _PLAIN_WIDTH).removesuffix(" · Esc stops")
-    return Notice(level="warning", text=text)
 
 
 class CommandView(TurnView):
@@ -410,6 +397,7 @@ class Approvals:
         keep: Callable[[Sequence[str], str], None],
     ) -> None:
         self._output = output
+        self._ask = output.terminal.ask
         self._stop = stop
         self._keep_rules = keep
         """Adds rules in the place that a key of `PLACES` names."""
@@ -468,9 +456,6 @@ class Approvals:
                     self._stop()
                     return Decision(False, reason=STOPPED)
 
-    async def _ask(self, question: ChatQuestion) -> str | None:
-        return await self._output.terminal.ask(question)
-
     async def _ask_outside(self, proposal: Proposal) -> Decision | None:
         """Ask whether a command may leave the sandbox, and for how long; None for back."""
         permanent = [("p", "permanently …")] if proposal.for_good else []
@@ -478,9 +463,9 @@ class Approvals:
         while (answer := await self._ask(ChatQuestion(_OUTSIDE_QUESTION, choices))) == "p":
             if decision := await self._ask_rule(proposal):
                 return decision
-        if answer is None:
-            return None
-        return Decision(answer != "n", remember=answer == "a", reason=_REFUSED * (answer == "n"))
+        if answer == "n":
+            return Decision(False, reason=_REFUSED)
+        return None if answer is None else Decision(True, remember=answer == "a")
 
     async def _ask_rule(self, proposal: Proposal) -> Decision | None:
         """Ask which rules to save, and where; None for back."""

@@ -79,6 +79,8 @@ def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -
         ("", "ui.colour", "never", "Unknown setting 'ui.colour'."),
         ("", "modle.mian", "x", "Unknown setting 'modle.mian'.\nDid you mean 'model.main'?"),
         ("", "model.mian", "x", "Unknown setting 'model.mian'.\nDid you mean 'model.main'?"),
+        ("", "retrys", "x", "Unknown setting 'retrys'.\nDid you mean 'llm.retries'?"),
+        ("", "nope", "x", "Unknown setting 'nope'.\n`ragmem config show` lists all settings."),
         (
             "",
             "memory.worker",

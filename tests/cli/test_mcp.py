@@ -298,11 +298,12 @@ def test_the_protocol_alone_is_on_stdout_whatever_comes(ragmem: Ragmem) -> None:
     with ragmem.start("mcp", *options, stdin=subprocess.PIPE) as process:
         process.stdin.write("".join(f"{line}\n" for line in lines).encode())
         answers = {}
-        while set(answers) < {1, 2, 3, 4}:
+        while len(answers) < 5:
             answer = json.loads(process.stdout.readline())
             answers[answer.get("id")] = answer
         out, err = process.communicate()
     assert "water.py" in str(answers[2]["result"])
+    assert answers[None]["error"]["code"] == -32700
     assert "error" in answers[3]
     assert "There is no tool 'remember'" in str(answers[4]["result"])
     assert (process.returncode, out, err) == (0, b"", b"")
@@ -331,9 +332,21 @@ def a_call(number: int, query: str = "the pump") -> bytes:
     return json.dumps(call).encode() + b"\n"
 
 
-def test_half_a_character_is_answered_and_a_line_without_end_is_passed_over(
+def test_a_line_that_is_no_message_is_answered_with_an_error_and_the_next_is_read(
     ragmem: Ragmem,
 ) -> None:
+    lines = ["5", "null", '"hello"', '{"id": [1], "result": 0}', "", "{no", "[" * 100_000, HELLO]
+    with ragmem.start("mcp", stdin=subprocess.PIPE) as process:
+        process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+        answers = [json.loads(process.stdout.readline()) for _ in range(7)]
+        process.stdin.close()
+        assert process.wait(20) == 0
+    told = [(each["id"], each["error"]["code"]) for each in answers[:-1]]
+    assert told == [(None, -32600)] * 4 + [(None, -32700)] * 2
+    assert answers[-1]["id"] == 1
+
+
+def test_half_a_character_is_answered_and_so_is_a_line_without_end(ragmem: Ragmem) -> None:
     with ragmem.start("mcp", stdin=subprocess.PIPE) as process:
         process.stdin.write(f"{HELLO}\n".encode() + a_call(2, "cut \ud83d"))
         assert json.loads(process.stdout.readline())["id"] == 1
@@ -342,6 +355,7 @@ def test_half_a_character_is_answered_and_a_line_without_end_is_passed_over(
         for _ in range(200):
             process.stdin.write(b"x" * 1_000_000)
         process.stdin.write(b"\n" + a_call(3))
+        assert json.loads(process.stdout.readline())["error"]["code"] == -32700
         assert json.loads(process.stdout.readline())["id"] == 3
         assert memory_peak(process.pid) - at_first < 100
         process.stdin.close()

@@ -70,6 +70,16 @@ def test_an_answer_during_an_outage_is_remembered(ragmem: Ragmem) -> None:
     assert list(spool(ragmem).iterdir()) == []
 
 
+def test_a_memory_added_during_an_outage_is_not_to_be_added_again(ragmem: Ragmem) -> None:
+    ragmem.ok("memory", "add", "The valve was replaced by Ada")
+    with locked(ragmem.home):
+        said = ragmem.ok("memory", "add", "The pump is called Heron").err
+    assert "everything is kept on this disk" in said
+    assert "Try again" not in said
+    contents = [each["content"] for each in ragmem.read("memory", "list")]
+    assert contents == ["The pump is called Heron", "The valve was replaced by Ada"]
+
+
 async def test_the_person_is_told_once(tmp_path: Path, neo4j_server: Connection) -> None:
     """A graph that is down at the start costs one line, and no answer; another one gets nothing."""
     await empty_neo4j(neo4j_server)

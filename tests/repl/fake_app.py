@@ -49,6 +49,7 @@ from ragmem.records import (
     Usage,
 )
 from ragmem.tools.base import Approver, Proposal
+from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.sandbox import Mechanism, Sandbox
 from ragmem.tools.shell import Jobs
 from ragmem.tools.skills import SkillSet
@@ -206,6 +207,7 @@ class FakeAgent:
         self.model = model
         self.context_window = 100_000
         self.effort: str | None = None
+        self.rules = PermissionRules()
         self._app = app
         self._approver = approver
         self._task: asyncio.Task[None] | None = None
@@ -475,7 +477,7 @@ def main(log: str, *settings: str) -> int:
     if "early" in given:
         early.show()
         hold("early")
-    from ragmem.config import UiConfig
+    from ragmem.config import ChatConfig, UiConfig
     from ragmem.errors import RagmemError
     from ragmem.repl import completion
     from ragmem.repl.chat import Opening, run_chat
@@ -520,8 +522,9 @@ def main(log: str, *settings: str) -> int:
             opening=opening,
             cwd=Path.cwd(),
             history=history,
-            look=UiConfig(color=color, theme=theme),
-            editing=editing,
+            config=Config(
+                ui=UiConfig(color=color, theme=theme), chat=ChatConfig(editing_mode=editing)
+            ),
         )
     except RagmemError as error:
         print(f"error: {error}\n{error.hint}", file=sys.stderr)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from ragmem.repl.about import LONG_S, Attention
+from ragmem.repl.terminal import LONG_S, Attention
 from tests.repl.fake_app import EVIL
 from tests.repl.pty_chat import FakeChat
 

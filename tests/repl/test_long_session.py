@@ -13,10 +13,10 @@ from ragmem.ids import new_id
 from ragmem.memory.sessions import fork_at
 from ragmem.memory.titles import due
 from ragmem.records import CreateSession, PutTurn, utc_now
+from ragmem.repl.chat import Opening
 from ragmem.repl.choices import turn_question
 from ragmem.repl.commands import run_command
 from ragmem.repl.past import diff, expand, rewind, undo
-from ragmem.repl.session import Opening
 from tests.memory.builders import a_call, a_turn
 from tests.repl.test_rewind import Chat, Opens, opens, tmp_path
 

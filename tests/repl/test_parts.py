@@ -12,12 +12,7 @@ from prompt_toolkit.data_structures import Point
 from prompt_toolkit.document import Document
 
 from ragmem.repl.commands import COMMANDS
-from ragmem.repl.completion import (
-    ChatCompleter,
-    command_at,
-    mention_at,
-    project_files,
-)
+from ragmem.repl.completion import ChatCompleter, command_at, mention_at, project_files
 from ragmem.repl.drawing import Pastes, PromptHistory, does_fold, folded
 
 FILES = ["README.md", "ragmem/app.py", "ragmem/repl/render.py", "tests/test_app.py", "a b.txt"]

@@ -9,13 +9,7 @@ from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 from rich.console import RenderableType
 
-from ragmem.events import (
-    Notice,
-    ReasoningDelta,
-    TextDelta,
-    ToolFinished,
-    ToolStarted,
-)
+from ragmem.events import Notice, ReasoningDelta, TextDelta, ToolFinished, ToolStarted
 from ragmem.listings import files_table, sessions_table
 from ragmem.records import Usage
 from ragmem.repl.diffs import edit_result

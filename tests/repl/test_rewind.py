@@ -17,9 +17,11 @@ from ragmem.ids import new_id
 from ragmem.messages import ToolUse
 from ragmem.records import Turn
 from ragmem.records.conversation import UNDO
+from ragmem.repl.chat import Opening
+from ragmem.repl.choices import turn_question
 from ragmem.repl.output import ChatOutput
 from ragmem.repl.past import diff, rewind, undo
-from ragmem.repl.session import ChatSession, Opening
+from ragmem.repl.session import ChatSession
 from ragmem.tools.base import deny_all
 from ragmem.tools.workspace import Workspace
 from tests.repl import paper
@@ -156,6 +158,16 @@ async def test_who_goes_back_to_before_an_undo_still_knows_of_it(opens: Opens) -
     assert (told.user_message, told.is_undo) == ("/undo", True)
     said = json.loads(told.tool_calls[0].result)["text"]
     assert said == "The user undid edits of: a.py."
+
+
+async def test_an_undo_is_no_turn_from_there_on(opens: Opens) -> None:
+    async with opens() as chat:
+        edited = await chat.edited()
+        await chat.says(undo)
+        question = turn_question(await chat.turns())
+        assert question.preview
+        [counted, _] = await question.preview(str(edited.turn_index))
+        assert counted == "1 turn from there on"
 
 
 async def test_only_the_person_takes_edits_back(opens: Opens) -> None:

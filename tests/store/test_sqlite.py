@@ -291,7 +291,7 @@ async def test_a_database_that_another_holds_is_busy_not_broken(tmp_path: Path) 
     with pytest.raises(StoreUnavailable, match="in use by another process") as busy:
         await store.apply(whole_turn("s"))
     assert time.monotonic() - started < 20
-    assert "nothing is damaged" in busy.value.hint
+    assert "Nothing is damaged" in busy.value.hint
     with pytest.raises(StoreUnavailable):
         await store.attach("s", "me")
     assert (await store.session("s")).turn_count == 0

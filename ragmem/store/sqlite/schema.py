@@ -225,7 +225,7 @@ def translated(
             return StoreUnavailable(
                 f"The memory's database {database} is in use by another process, "
                 f"which did not release it within {timeout_s:g} s.",
-                hint="Try again; nothing is damaged.",
+                hint="Nothing is damaged; what failed can be tried again.",
             )
         case apsw.FullError():
             return _from_errno(errno.ENOSPC, database)
