@@ -56,6 +56,7 @@ _MOST_CHARS = 16_384
 
 INFO = EmbedderInfo(
     model_id="all-minilm-l6-v2-multilingual-int8-1",
+    replaces=("all-minilm-l6-v2-int8-1",),
     dimension=384,
     max_tokens=256,
     passage_tokens=64,
