@@ -11,8 +11,8 @@ docs/embeddings.md.
     … --average OUT OUT2 OUT3 FINAL                the mean of several, which is better than each
     scripts/build_embedder FINAL                   write the file that is shipped
 
-A line of `--translated` is a source, an English text, and `language=text` for each translation, with
-tabs between. A line of `--english` is JSON: a kind, and two texts that belong together.
+A line of `--translated` is a source, an English text, and `language=text` for each translation,
+with tabs between. A line of `--english` is JSON: a kind, and two texts that belong together.
 OUT is a safetensors file with BERT's names.
 """
 

@@ -1,9 +1,9 @@
 """The embedders: the shipped model, and those of providers, through litellm.
 
-The shipped one is a multilingual all-MiniLM-L6-v2 in int8, run on the CPU. Texts go through the model one by one,
-each in one thread, so that a vector does not depend on other texts of its batch, and a question
-never waits for a batch: questions have a thread of their own, background work has two, with a
-lower priority (nice 5, on systems that have it per thread).
+The shipped one is a multilingual all-MiniLM-L6-v2 in int8, run on the CPU. Texts go through the
+model one by one, each in one thread, so that a vector does not depend on other texts of its batch,
+and a question never waits for a batch: questions have a thread of their own, background work has
+two, with a lower priority (nice 5, on systems that have it per thread).
 
 The original model knows English alone. This one was trained further, so that a sentence in another
 language gets the vector of its English translation, and English texts keep theirs
@@ -168,7 +168,6 @@ def _load(folder: Path) -> _Loaded:
     # Since 1.29 onnxruntime sends telemetry, unless this is set before its import.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
-        import numpy as np
         import onnxruntime
         from tokenizers import Tokenizer
     except ImportError as error:
