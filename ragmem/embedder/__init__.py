@@ -86,6 +86,8 @@ class EmbedderInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     model_id: str
     """Identifies the weights and the computation: vectors of different ids differ."""
+    replaces: tuple[str, ...] = ()
+    """Ids of its predecessors: their vectors in a store are replaced without being asked."""
     dimension: int
     """The length of a vector; 0 until `prepare` if only the provider knows it."""
     max_tokens: int
@@ -492,6 +494,11 @@ def changed(recorded: tuple[str, int] | None, info: EmbedderInfo) -> str:
     """
     if recorded is None or recorded == (info.model_id, info.dimension):
         return ""
+    if recorded[0] in info.replaces:
+        return (
+            "ragmem's embedding model is a newer one: all embeddings are recomputed in the "
+            "background. Until then, more is found by keyword than by meaning."
+        )
     return (
         f"The memory's embeddings were made by {recorded[0]} ({recorded[1]} dimensions), but "
         f"{info.model_id} ({info.dimension} dimensions) is set: "

@@ -291,12 +291,13 @@ class ComparableVectors:
     async def is_for(self, store: Store, *, mark: bool = False) -> bool:
         """Whether the store's vectors are this embedder's.
 
-        With `mark`, a store without an embedder gets this one. Raises StoreError.
+        With `mark`, a store without an embedder, or with a predecessor of this one, gets this one;
+        a predecessor's vectors are dropped, and all texts wait to be embedded. Raises StoreError.
         """
         if self._embedder is None:
             return False
         info, known = self._embedder.info, await store.embedder()
-        if known is not None or not mark:
+        if not mark or (known is not None and known.model_id not in info.replaces):
             return known is not None and known.model_id == info.model_id
         if info.dimension:
             await store.use_embedder(EmbedderMark(info.model_id, info.dimension))

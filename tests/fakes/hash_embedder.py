@@ -14,9 +14,12 @@ from tests.fakes.llm_server import word_vector
 class HashEmbedder:
     """Implements `Embedder`; `seen` holds every text, `failing` makes it fail, `delay_s` slow."""
 
-    def __init__(self, dimension: int = 64, *, model_id: str = "hash-1") -> None:
+    def __init__(
+        self, dimension: int = 64, *, model_id: str = "hash-1", replaces: tuple[str, ...] = ()
+    ) -> None:
         self.info = EmbedderInfo(
             model_id=model_id,
+            replaces=replaces,
             dimension=dimension,
             max_tokens=256,
             thresholds=Thresholds(history=0.5, fact=0.3, duplicate=0.85),
