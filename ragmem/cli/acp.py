@@ -26,7 +26,7 @@ from ragmem import __version__, events
 from ragmem.agent import Agent, Options
 from ragmem.app import App
 from ragmem.cli.ask import VisibleFlow
-from ragmem.cli.mcp import rpc_error
+from ragmem.cli.mcp import TOO_LONG, rpc_error
 from ragmem.cli.output import join_prompt
 from ragmem.config import Config, Paths, PermissionMode
 from ragmem.errors import AmbiguousSession, RagmemError, SessionNotFound, UsageError
@@ -87,7 +87,7 @@ class _JsonRpcStream:
     async def receive(self) -> Json | None:
         """Return the next valid message; None at the end of the stream."""
         while True:
-            line = b"too long to be read"
+            line = TOO_LONG
             with suppress(ValueError, RecursionError):
                 if not (line := await self._reader.readline()):
                     return None

@@ -66,6 +66,8 @@ _FRESH_S, _REFRESH_WAIT_S = 2.0, 20.0
 """How long a refreshed code index counts as current, and how long a call waits for a refresh."""
 _CHARS_PER_TOKEN = 4
 _INVALID_REQUEST, _PARSE_ERROR = -32600, -32700
+TOO_LONG = b"too long to be read"
+"""Stands for such a line; it is no JSON."""
 _NOTHING = "Nothing relevant in the memory."
 
 
@@ -521,6 +523,7 @@ async def _messages(outgoing: "asyncio.Future[Any]") -> AsyncIterator[str]:
     The package would answer neither those nor a line with a lone surrogate, and would buffer a line
     of any length.
     """
+    from anyio import BrokenResourceError
     from mcp.shared.message import SessionMessage
     from mcp_types import JSONRPCError
 
@@ -528,13 +531,14 @@ async def _messages(outgoing: "asyncio.Future[Any]") -> AsyncIterator[str]:
     while line := await asyncio.to_thread(sys.stdin.buffer.readline, LINE_BYTES):
         is_whole = line.endswith(b"\n")
         if not is_whole and len(line) == LINE_BYTES:
-            line = b"a line that is too long"
+            line = TOO_LONG
         if not is_rest and line.strip():
             if message := read_message(line):
                 yield message.model_dump_json(by_alias=True, exclude_unset=True)
             else:
                 error = JSONRPCError.model_validate(rpc_error(line))
-                await (await outgoing).send(SessionMessage(error))
+                with suppress(BrokenResourceError):  # the client is gone
+                    await (await outgoing).send(SessionMessage(error))
         is_rest = not is_whole
 
 
@@ -544,7 +548,8 @@ def rpc_error(line: bytes) -> dict[str, Any]:
     try:
         json.loads(line)
     except (ValueError, RecursionError) as error:
-        code, why = _PARSE_ERROR, one_line(str(error), 200)
+        reason = "The line is too long." if line is TOO_LONG else str(error)
+        code, why = _PARSE_ERROR, one_line(reason, 200)
     return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": why}}
 
 

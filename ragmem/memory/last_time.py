@@ -15,7 +15,7 @@ import msgspec
 
 from ragmem.ids import short_id
 from ragmem.memory.facts.failures import failures, subject_of
-from ragmem.memory.facts.words import is_generic, is_greeting, leaves_subject
+from ragmem.memory.facts.words import is_generic, is_greeting, leaves_subject, names_nothing
 from ragmem.memory.recall import Replaced
 from ragmem.memory.since import (
     Aftermath,
@@ -184,7 +184,7 @@ def recap(
         if access.access_type == "write" and not call.is_undo
         if access.path not in undone.get(turn.turn_id, ())
     ]
-    substantial = [t for t in turns if not is_greeting(t.user_message) and not t.is_own_command]
+    substantial = [turn for turn in turns if not _is_trivial(turn)]
     substantial = [turn for turn in substantial if says_something(turn)] or substantial[-1:]
     last = substantial[-1] if substantial else None
     calls = tuple(chain(*(turn.tool_calls for turn in turns)))
@@ -327,12 +327,13 @@ async def last_time(
 
 
 def _is_trivial(turn: Turn) -> bool:
-    """Whether a turn is a greeting without calls, or the user's own command.
+    """Whether a turn adds nothing to a session, which is not recapped if all of its turns do so.
 
-    A session of nothing else is not recapped.
+    That is a greeting or "Where were we?" without edits and commands, or the user's own command.
     """
-    is_said = is_greeting(turn.user_message) and not any(map(subject_of, turn.tool_calls))
-    return is_said or turn.is_own_command
+    text = turn.user_message
+    is_said = is_greeting(text) or names_nothing(text, turn.timestamp)
+    return turn.is_own_command or (is_said and not any(map(subject_of, turn.tool_calls)))
 
 
 def _was_left_for_fork(read: _Read, listed: Iterable[Session]) -> bool:

@@ -115,9 +115,10 @@ def has_failed(call: ToolCall) -> bool:
     return bool(call.result) and (not call.success or (exit_code(call) or 0) != 0)
 
 
-_STOPPED = ("Stopped by the user", "Stopped by the person", "Stopped as ragmem")
+_STOPPED = ("Stopped ", "The process that watches the command was ")
+"""How errors of commands begin that ran until they were stopped; their output follows."""
 _REFUSED = Regex(
-    r"^Not executed: |not allowed|This is plan mode|belongs to ragmem|: not run\.$|"
+    r"^Not executed: |was not allowed|This is plan mode|belongs to ragmem|: not run\.$|"
     r"[Nn]othing was (?:executed|done|changed|written)|There is no tool"
 )
 """Errors of calls that were denied, invalid or not started."""

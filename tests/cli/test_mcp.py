@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -344,6 +344,19 @@ def test_a_line_that_is_no_message_is_answered_with_an_error_and_the_next_is_rea
     told = [(each["id"], each["error"]["code"]) for each in answers[:-1]]
     assert told == [(None, -32600)] * 4 + [(None, -32700)] * 2
     assert answers[-1]["id"] == 1
+
+
+def test_a_line_that_is_no_message_from_a_client_that_is_gone_ends_the_server(
+    ragmem: Ragmem,
+) -> None:
+    with ragmem.start("mcp", stdin=subprocess.PIPE) as process:
+        process.stdin.write(f"{HELLO}\n".encode())
+        assert json.loads(process.stdout.readline())["id"] == 1
+        process.stdout.close()
+        with suppress(BrokenPipeError):
+            for _ in range(5):
+                process.stdin.write(b"no\n")
+        assert process.wait(20) == 0
 
 
 def test_half_a_character_is_answered_and_so_is_a_line_without_end(ragmem: Ragmem) -> None:

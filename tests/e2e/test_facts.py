@@ -180,7 +180,8 @@ def test_a_file_attacks_the_memory(ragmem: Ragmem, server: LLMServer) -> None:
         done = ragmem.ok("ask", "Go on", "--output-format", "json")
         assert [d["tool_name"] for d in done.json["permission_denials"]] == ["run_command"]
         assert ragmem.ok("memory", "profile", "show", "--format", "json").json["values"] == {}
-        last = told(ragmem, running, "Where does staging listen?")
+        # Another word than the turn's: beside a turn that says it, a fact would not be repeated.
+        last = told(ragmem, running, "staging port?")
         systems = {system_of(r) for r in main_requests(running)}
         assert len(systems) == 1
         assert "evil" not in systems.pop()

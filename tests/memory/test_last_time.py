@@ -63,6 +63,11 @@ def since(turn: Turn) -> Turn:
         ("Moin, wie ist der Stand?", True),
         ("Où en étions-nous ?", True),
         ("Qu'est-ce qu'il reste à faire ?", True),
+        ("¿por dónde íbamos?", True),
+        ("¿Qué queda por hacer?", True),
+        ("Dove eravamo rimasti?", True),
+        ("Onde paramos?", True),
+        ("¿Dónde dejamos las fotos?", False),
         ("Continue with the login page", False),
         ("Continue with step 3", False),
         ("Mach weiter mit dem Parser", False),
@@ -156,6 +161,17 @@ def test_the_outcome_is_of_the_last_turn_that_says_something() -> None:
     assert recap(SESSION, turns).outcome == (
         "Let tokens expire. — They expire after 15 minutes now."
     )
+
+
+def test_asking_where_the_work_stood_is_no_outcome() -> None:
+    """Its answer only repeats what was; what is done because of it counts."""
+    work = a_turn(1, "Which index does the search use?", "A B-tree on (project, time), as it was.")
+    for back in ("Wo waren wir?", "Où en étions-nous ?", "¿por dónde íbamos?"):
+        asked = a_turn(2, back, "We spoke about the index that the search uses, a B-tree.")
+        assert recap(SESSION, [work, asked]).outcome.startswith("Which index")
+    made = a_call(tool_name="run_command", arguments='{"command": "make index"}')
+    done = a_turn(2, "Where were we?", "Rebuilt it.", (made,))
+    assert "Rebuilt it." in recap(SESSION, [work, done]).outcome
 
 
 def test_an_answer_is_told_to_the_end_of_a_sentence_as_far_as_there_is_room() -> None:

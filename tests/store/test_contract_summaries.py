@@ -29,6 +29,8 @@ async def test_summaries_come_back_newest_first(store: Store) -> None:
     assert await store.summaries("s", level=2) == expected[:1]
     assert await store.summaries("s", limit=2) == expected[:2]
     assert await store.summaries("s", level=3) == []
+    twice = [top.summary.summary_id] * 2
+    assert await store.get(Summary, twice) == [top.summary] * 2
 
 
 async def test_summaries_not_rolled_up(store: Store) -> None:

@@ -220,6 +220,9 @@ async def test_a_command_that_plan_mode_refused_does_not_count_as_run(
         ("There is no tool 'run_command'. Available tools: none.", 0),
         ("Stopped by the user.\nrm: not allowed", 1),
         ("Stopped by the user.\nmake: nothing was done", 1),
+        ("Stopped after 60 s. Make it do less.\nlint: was not allowed here", 1),
+        ("The process that watches the command was killed.\nnothing was done", 1),
+        ("Exit code 1 remote: You are not allowed to push", 1),
     ],
 )
 def test_a_command_counts_as_run_unless_it_was_refused(

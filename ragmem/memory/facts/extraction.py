@@ -166,7 +166,7 @@ def believed(
     if kind == "rule" and source.trust == "person" and is_rule(source.quote):
         # A rule is always stored in the user's own words.
         content = source.quote
-    elif not covers(source.quote, content):
+    elif not covers(f"{source.quote} {_dates_in(source.quote, now)}", content):
         return None
     elif source.trust == "person":
         kind = "fact" if kind == "rule" else kind
@@ -187,6 +187,11 @@ def believed(
         at=due.at(now) if due else None,
         evidence=(evidence_of(turn, source, locate=locate),),
     )
+
+
+def _dates_in(quote: str, now: datetime) -> str:
+    """Return the dates of the days that a quote names ("tomorrow"), as a model may write them."""
+    return " ".join(f"{day:%Y-%m-%d %Y} {day.day}" for day in (d.day for d in days(quote, now)))
 
 
 def _kind(item: Extracted) -> MemoryKind:

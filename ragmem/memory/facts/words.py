@@ -246,7 +246,9 @@ _BACK = Regex(
     r"letztes mal|zuletzt|letzten? sitzung|"
     r"continuons|continuer|on continue|reprenons|reprendre|on reprend|la suite|et ensuite|"
     r"ou en (?:etions|sommes|est|etait)|(?:que|il|qui) reste|prochaines? etapes?|derniere fois|"
-    r"qu'avons-nous|qu'a-t-on|qu'est-ce qu'on (?:a|avait|faisait))\b"
+    r"qu'avons-nous|qu'a-t-on|qu'est-ce qu'on (?:a|avait|faisait)|"
+    r"donde (?:lo )?(?:estabamos|ibamos|dejamos|quedamos)|que (?:queda|falta)|"
+    r"dove (?:eravamo|siamo)|onde (?:estavamos|paramos|ficamos))\b"
 )
 # Matches "Quick one, unrelated: what is a quine?"; must not match "Which tests are unrelated to
 # this change?" or "Give the button a totally different colour."
@@ -294,7 +296,7 @@ _FILLER = word_set(
     was wo haben waren sind als an
     il te vous plait maintenant aujourd hui hier qu est ce que encore travail faire fait
     faisions seance derniere fois prochaine etape bonjour reste on nous ou en etions
-    sommes suite est restes"""
+    sommes suite est restes por hacer hoy rimasti arrivati fazer hoje"""
 )
 _LETTERS = Regex(r"[^\W\d_]{2,}")
 _KNOWING = word_set(

@@ -253,7 +253,8 @@ async def turns_by_id(tx: Transaction, ids: Sequence[str]) -> list[Turn]:
 
 async def summaries_by_id(tx: Transaction, ids: Sequence[str]) -> list[Summary]:
     """Return those summaries that exist, in this order."""
-    return in_order(await _summaries(tx, "summaries_by_id", ids=ids), ids)
+    found = await _summaries(tx, "summaries_by_id", ids=sorted(set(map(clean, ids))))
+    return in_order(found, ids)
 
 
 async def summary_ids(tx: Transaction) -> list[str]:

@@ -109,8 +109,9 @@ def _merged_evidence(
     here: Sequence[Evidence], given: Sequence[Evidence], session_id: str
 ) -> tuple[Evidence, ...]:
     """Return the stored evidence, and the given evidence in this session."""
-    if set(here) <= set(given):
-        return tuple(each for each in given if each.session_id == session_id or each in here)
+    known = set(here)
+    if known <= set(given):
+        return tuple(each for each in given if each.session_id == session_id or each in known)
     return (*here, *(each for each in given if each.session_id == session_id))
 
 

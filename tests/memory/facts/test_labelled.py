@@ -1,9 +1,15 @@
 """How much of what is kept is worth it, and how much of what is worth it is kept."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from ragmem.llm.base import Request
+from ragmem.memory.facts.extraction import Extracted, believed
+from ragmem.memory.facts.trust import Sources
+from ragmem.records import Turn
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 
 from .labelled import measured, turns
@@ -40,6 +46,30 @@ async def test_what_a_good_model_says_is_believed(tmp_path: Path) -> None:
     score = await measured(labelled, tmp_path, ScriptedLLM([extract], repeat=True))
     assert score.precision >= 0.9, score.wrong
     assert score.recall >= 0.95, score.missed
+
+
+@pytest.mark.parametrize(
+    ("said", "content", "is_kept"),
+    [
+        ("The demo is tomorrow at ten.", "The demo is on 2026-11-28 at ten", True),
+        ("La entrega es el 3 de marzo.", "La entrega es el 3 de marzo de 2027", True),
+        ("Die Abgabe ist nächsten Freitag.", "Die Abgabe ist am Freitag, 2026-12-04", True),
+        ("The demo is tomorrow at ten.", "The demo is on 2026-11-29 at ten", False),
+        ("The demo is tomorrow at ten.", "The demo is on port 9090 at ten", False),
+    ],
+)
+def test_a_model_may_write_the_date_of_a_day_that_was_named(
+    said: str, content: str, is_kept: bool
+) -> None:
+    turn = Turn(
+        turn_id="t",
+        session_id="s",
+        user_message=said,
+        started_at=datetime(2026, 11, 27, tzinfo=UTC),
+    )
+    item = Extracted(content=content, kind="deadline", evidence=said)
+    draft = believed(item, Sources(turn), turn, now=turn.started_at, locate=str)
+    assert (draft is not None) == is_kept
 
 
 async def test_a_bad_model_does_not_fill_the_memory(tmp_path: Path) -> None:
