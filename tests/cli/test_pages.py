@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -67,6 +68,16 @@ LEARNED = json.dumps(
         ]
     }
 )
+PATIENT = """
+import sys
+from ragmem.__main__ import main
+from tests.fakes.forks import be_patient
+
+sys.argv[0] = "ragmem"
+be_patient(60)
+main()
+"""
+"""ragmem, on a machine that may be busy."""
 BLOCK = re.compile(r"(?<=```console\n).*?(?=^```$)", re.DOTALL | re.MULTILINE)
 _AGE = re.compile(r"just now|\d+ (?:minute|hour|day)s? ago")
 _SECTION = re.compile(r"^(?:Last Time|Relevant Turns) .*$", re.MULTILINE)
@@ -255,7 +266,8 @@ class Garden:
         programs = folder / "bin"
         programs.mkdir()
         program = programs / "ragmem"
-        program.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
+        start = shlex.join([sys.executable, "-P", "-c", PATIENT])
+        program.write_text(f'#!/bin/sh\nexec {start} "$@"\n')
         program.chmod(0o700)
         path = f"{programs}:{os.environ['PATH']}"
         ragmem = Ragmem(folder, {**env, "PATH": path, "COLUMNS": "96"})

@@ -364,12 +364,12 @@ def _begin(asked: Mapping[str, Any]) -> None:
     os.environ.update(asked["env"])
     time.tzset()
     if patience_s := os.environ.pop(PATIENCE, ""):
-        _be_patient(float(patience_s))
+        be_patient(float(patience_s))
     os.chdir(asked["cwd"])
     sys.argv = ["ragmem", *asked["argv"]]
 
 
-def _be_patient(seconds: float) -> None:
+def be_patient(seconds: float) -> None:
     """Give turns, reads and writes so long: what is stored is there when the process has ended."""
     recording._PATIENCE_S = seconds
     each = dict.fromkeys(("stall_s", "read_s", "left_s", "closing_s"), seconds)
