@@ -168,6 +168,9 @@ def _load(folder: Path) -> _Loaded:
     # Since 1.29 onnxruntime sends telemetry, unless this is set before its import.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
+        # First: onnxruntime imports numpy from its inside out, at which another thread's import
+        # of numpy, meeting it half way, would fail.
+        import numpy  # noqa: F401
         import onnxruntime
         from tokenizers import Tokenizer
     except ImportError as error:

@@ -82,6 +82,24 @@ async def test_a_translation_is_nearer_than_anything_else(embedder: OnnxEmbedder
     assert near.diagonal().min() > 0.5
 
 
+def test_numpy_is_loaded_before_onnxruntime() -> None:
+    """Which would import its inside first: another thread's import of numpy then fails at times."""
+    code = """if True:
+        import sys
+        from ragmem.embedder.models import OnnxEmbedder
+
+        class Order:
+            def find_spec(self, name, *_):
+                if name in ("numpy", "onnxruntime"):
+                    print(name)
+
+        sys.meta_path.insert(0, Order())
+        OnnxEmbedder().count_tokens("a word")
+    """
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=ROOT, capture_output=True)
+    assert done.stdout.split() == [b"numpy", b"onnxruntime"]
+
+
 async def test_a_vector_does_not_depend_on_its_company(embedder: OnnxEmbedder) -> None:
     """Alone, in a batch, as a question: the same numbers, so a cached one is as good."""
     texts = [f"text number {i} " * (4 * i + 1) for i in range(12)]
