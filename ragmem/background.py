@@ -187,9 +187,15 @@ class Background:
 
     async def vectors_notice(self) -> str:
         """Return, once, a notice that stored embeddings are another model's; else empty."""
-        if self._notice_given or self._embedder is None:
+        if self._notice_given:
             return ""
         self._notice_given = True
+        return await self.foreign_vectors()
+
+    async def foreign_vectors(self) -> str:
+        """Return whether, and why, stored embeddings can't be compared now; empty if they can."""
+        if self._embedder is None:
+            return ""
         with suppress(StoreError):
             mark = await (await self._open_store()).embedder()
             if mark is not None:

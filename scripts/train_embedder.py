@@ -158,12 +158,12 @@ class Examples(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]]):
             drawn.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
             for start in BATCH * rng.permutation(8):
                 part = drawn[start : start + BATCH]
-                first = rng.integers(len(self._pairs[0]))
-                own = [
+                count = len(self._pairs[0])
+                if self._related:
                     # Neighbours in the file are of one repository: hard to tell apart.
-                    (first + k) % len(self._pairs[0]) if self._related else rng.integers(first + 1)
-                    for k in range(BATCH // (4 if self._related else 8))
-                ]
+                    own = (rng.integers(count) + np.arange(BATCH // 4)) % count
+                else:
+                    own = rng.integers(count, size=BATCH // 8)
                 sides = [[pair[side] for pair in part] for side in (0, 1)]
                 sides += [[texts[place] for place in own] for texts in self._pairs]
                 yield tuple(tensor for side in sides for tensor in _padded(side))

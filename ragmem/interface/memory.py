@@ -180,7 +180,6 @@ class OpenMemory:
         self._agents_work: list[Work] = []
         self._closing: list[Callable[[], Awaitable[None]]] = []
         self._notices: list[str] = []
-        self._vectors_notice = ""
         self._locate: dict[str, Callable[[str], str]] = {}
         """By session id, cached for when the store is unavailable."""
 
@@ -192,8 +191,7 @@ class OpenMemory:
                 hint="Set memory.enabled = true, or unset RAGMEM_MEMORY__ENABLED.",
             )
         await (await self.app.store()).sessions(SessionQuery(limit=1))
-        self._vectors_notice = await self.app.background.vectors_notice()
-        self._notices += [self._vectors_notice] if self._vectors_notice else []
+        self._notices += filter(None, [await self.app.background.vectors_notice()])
         return self
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
@@ -529,10 +527,10 @@ class OpenMemory:
         leased is left to it.
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        done = not self._vectors_notice
+        done = True
         for work in (*self._agents_work, self._work):
             done &= await work.drain(until and until - time.monotonic())
-        return done
+        return done and not await self.app.background.foreign_vectors()
 
     @property
     def _work(self) -> Work:

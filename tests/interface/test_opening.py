@@ -13,6 +13,7 @@ import ragmem
 from ragmem import open_memory
 from ragmem.config import find_paths
 from ragmem.config.address import named
+from ragmem.embedder.models import INFO
 from ragmem.errors import ConfigError, RagmemError, StoreError, StoreRefused, StoreUnavailable
 from ragmem.records import EmbedderMark
 from ragmem.store.neo4j import Connection
@@ -180,6 +181,25 @@ async def test_vectors_of_another_embedder(tmp_path: Path, monkeypatch: pytest.M
         assert not await memory.drain()
         (hit,) = await memory.search_conversation_history(session_id, "wombats")
         assert hit.similarity is None
+
+
+async def test_vectors_of_an_earlier_embedder_of_ours_are_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said, too, and then `drain` is done."""
+    monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "off")
+    home = tmp_path / "home"
+    async with open_memory(home=home) as memory:
+        session_id = await memory.create_session(tmp_path)
+        await memory.store_turn(session_id, "Where do wombats live?", "In burrows.")
+        store = await memory.app.store()
+        await store.use_embedder(EmbedderMark(INFO.replaces[0], INFO.dimension))
+    async with open_memory(home=home) as memory:
+        (notice,) = memory.notices()
+        assert "recomputed in the background" in notice
+        assert await memory.drain()
+        (hit,) = await memory.search_conversation_history(session_id, "wombats")
+        assert hit.similarity is not None
 
 
 async def test_where_locks_are(tmp_path: Path) -> None:

@@ -162,11 +162,13 @@ def believed(
     content = one_line(clean(item.content), _CONTENT_CHARS)
     if source is None or problem_with(content) or holds_secret(content):
         return None
-    kind = _kind(item)
+    kind, named = _kind(item), days(source.quote, now)
+    # The model may write the date of a day that was named as "tomorrow".
+    dates = " ".join(f"{each.day:%Y-%m-%d %Y} {each.day.day}" for each in named)
     if kind == "rule" and source.trust == "person" and is_rule(source.quote):
         # A rule is always stored in the user's own words.
         content = source.quote
-    elif not covers(f"{source.quote} {_dates_in(source.quote, now)}", content):
+    elif not covers(f"{source.quote} {dates}", content):
         return None
     elif source.trust == "person":
         kind = "fact" if kind == "rule" else kind
@@ -174,7 +176,7 @@ def believed(
         return None
     else:
         kind = "failure" if kind == "failure" else "fact"
-    due = next(iter(days(source.quote, now)), None) if kind == "deadline" else None
+    due = named[0] if named and kind == "deadline" else None
     if due is not None and due.day.isoformat() not in content:
         content = f"{content.rstrip('.')} ({due.day.isoformat()})"
     return Draft(
@@ -187,11 +189,6 @@ def believed(
         at=due.at(now) if due else None,
         evidence=(evidence_of(turn, source, locate=locate),),
     )
-
-
-def _dates_in(quote: str, now: datetime) -> str:
-    """Return the dates of the days that a quote names ("tomorrow"), as a model may write them."""
-    return " ".join(f"{day:%Y-%m-%d %Y} {day.day}" for day in (d.day for d in days(quote, now)))
 
 
 def _kind(item: Extracted) -> MemoryKind:
