@@ -21,6 +21,7 @@ from ragmem.redact import first_of, last_of, redact
 from ragmem.text import one_line, plain
 from ragmem.tools import subprocess_guard
 from ragmem.tools.base import OutputSoFar, Tell
+from ragmem.tools.protected import changed, remove_new_commondirs, states
 from ragmem.tools.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -225,7 +226,7 @@ def run_guarded(
     sandbox: "Sandbox | None" = None,
 ) -> Ended:
     """Run a command, in the sandbox if one is given; blocks until it ends or is stopped."""
-    from ragmem.tools.sandbox import Confined, changed, remove_new_commondirs, states
+    from ragmem.tools.sandbox import Confined
 
     argv = ["/bin/bash", "--noprofile", "--norc", "-c", command, "bash"]
     if sandbox is None:

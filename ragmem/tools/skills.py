@@ -100,7 +100,9 @@ class SkillSet:
         if not self._project_files or self._answer() is not None:
             return ""
         files = [name.split("/") for name in self._project_files]
-        skills = [name for _, kind, name, *rest in files if (kind, rest) == ("skills", ["SKILL.md"])]
+        skills = [
+            name for _, kind, name, *rest in files if (kind, rest) == ("skills", ["SKILL.md"])
+        ]
         commands = [f"/{Path(path[-1]).stem}" for path in files if path[1] == "commands"]
         parts = [
             f"{counted(len(names), what)} ({one_line(', '.join(names), 200)})"
