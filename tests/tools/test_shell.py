@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import stat
 import time
 from pathlib import Path
@@ -124,6 +125,20 @@ async def test_a_command_that_ends_with_ragmem_was_not_stopped_by_the_person(she
         await asyncio.sleep(0.02)
     task.cancel(ENDED)
     assert (await task).text.startswith("Stopped as ragmem exited")
+
+
+async def test_the_output_of_a_stopped_command_is_in_the_file_that_its_result_names(shell, mark):
+    descriptors = len(os.listdir("/proc/self/fd"))
+    line = f"seq 20000; touch ready; sleep {mark}"
+    task = asyncio.create_task(shell.call("run_command", command=line))
+    while not (shell.cwd / "ready").exists():
+        await asyncio.sleep(0.02)
+    task.cancel()
+    named = re.search(r"The whole output is in (\S+):", (await task).text)
+    assert named
+    assert Path(named[1]).read_text().splitlines() == [str(n) for n in range(1, 20_001)]
+    await gone(mark)
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
 
 
 async def test_zombies_and_many_children(shell):
