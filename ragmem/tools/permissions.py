@@ -285,8 +285,8 @@ def _files(root: Path) -> Iterator[str]:
 class Permissions:
     """Decides before anything is touched; a refusal is a ToolFailure that says why.
 
-    No mode permits reading or writing the workspace's private folders, except `outputs`, where long
-    outputs of commands are kept.
+    No mode permits reading or writing the workspace's private folders, except single files of
+    `outputs`, where long outputs of commands are kept.
     """
 
     def __init__(
@@ -310,7 +310,8 @@ class Permissions:
         """Return a path that may be read or searched; outside the workspace, the user is asked."""
         target = self._workspace.resolve(path)
         real = target.real
-        if self._outputs and real.is_relative_to(self._outputs):
+        # Its name, which can't be guessed, is in the result that it belongs to.
+        if real.parent == self._outputs and not real.is_dir():
             return target
         self._refuse_private(real)
         names = names_of(real, self._workspace.cwd)

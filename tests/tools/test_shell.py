@@ -194,6 +194,10 @@ async def test_kept_output_is_read_without_asking(make_desk):
     await desk.do("read_file", path=file)
     assert (await desk.fails("write_file", path=file, content="x")).denied
     assert (await desk.fails("read_file", path=str(Path(file).parent.parent / "x"))).denied
+    # What other chats have kept beside it has names that nobody here knows.
+    folder = str(Path(file).parent)
+    assert (await desk.fails("list_directory", path=folder)).denied
+    assert (await desk.fails("grep_files", path=folder, pattern="20000")).denied
 
 
 async def test_a_full_disk_costs_the_file_alone(shell):
