@@ -463,14 +463,13 @@ def identity(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _sync_folder(folder: int) -> None:
-    try:
+    """Flush a folder, if its file system can: what was published in it is there either way."""
+    with suppress(OSError):
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-    except PermissionError:
-        return
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 # --- files named in a prompt: `@path`, and plain names for models that can't look themselves
