@@ -185,8 +185,8 @@ def _nearest(lines: list[str], wanted: list[str]) -> int | None:
         return None
     sought = _parts(first)
     alike = [_alike(sought, _parts(line)) for line in lines[:_MOST_COMPARED]]
-    best = max(alike)
-    return alike.index(best) if best >= _LEAST_ALIKE else None
+    most = max(alike)
+    return alike.index(most) if most >= _LEAST_ALIKE else None
 
 
 def _parts(line: str) -> set[str]:
