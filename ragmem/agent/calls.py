@@ -23,6 +23,7 @@ from ragmem.messages import (
     tool,
 )
 from ragmem.records import CallOrigin, ToolCall, utc_now
+from ragmem.redact import first_of
 from ragmem.text import clean, one_line
 from ragmem.tools.base import (
     InvalidArguments,
@@ -367,7 +368,7 @@ def _valid_arguments(arguments: str) -> str:
     try:
         parse_arguments(arguments or "{}")
     except ValueError:
-        return json.dumps({"invalid": arguments[:2000]})
+        return json.dumps({"invalid": first_of(arguments, 2_000)})
     return clean(arguments or "{}")
 
 

@@ -354,6 +354,7 @@ class ConversationAgent:
             summaries,
             usage=app.usage,
             open_attempts=app.store,
+            is_chosen=summary_llm is not None,
         )
         self.work = Work(
             app,

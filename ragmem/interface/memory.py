@@ -364,12 +364,14 @@ class OpenMemory:
             raise UsageError(
                 f"The turn {turn.turn_id} is {turn.status}; only completed turns can be summarized."
             )
+        await self._summarizer.consider(await self.app.store(), [turn.session_id])
         return await self._summarizer.summarize_turn(turn, locate=locate)
 
     async def summarize_summaries(self, session_id: str, level: int) -> Summary:
         """Summarize all pending summaries of a level as one of the next level, and store it."""
         await self.session(session_id)
         store, owner_id = await self.app.store(), new_id()
+        await self._summarizer.consider(store, [session_id])
         while True:
             # Leased, so that no two processes do it at once.
             async with leased(store, [f"roll_up:{session_id}"], owner_id, seconds=_LEASE_S) as mine:
@@ -391,7 +393,11 @@ class OpenMemory:
             self._llm = summary_model(app.config, app.paths) if named else None
             summaries = app.config.memory.summaries
             self._own_summarizer = Summarizer(
-                self._llm, summaries, usage=app.usage, open_attempts=app.store
+                self._llm,
+                summaries,
+                usage=app.usage,
+                open_attempts=app.store,
+                is_chosen=bool(app.config.model.summary),
             )
         return self._own_summarizer
 

@@ -73,6 +73,8 @@ class Job:
         self._started_at = time.monotonic()
         self._ended_at: float | None = None
         self._read_to = 0
+        """Where the last line begins that the agent has read at least in part."""
+        self._seen = 0
 
     @property
     def is_running(self) -> bool:
@@ -108,11 +110,16 @@ class Job:
     @property
     def has_news(self) -> bool:
         """Whether it has written anything that the agent has not read."""
-        return self.output.total > self._read_to
+        return self.output.total > self._seen
 
     def news(self) -> str:
-        """Return the output since the last call; if it is long, only its beginning and end."""
-        text, self._read_to = self.output.since(self._read_to)
+        """Return the output since the last call; if it is long, only its beginning and end.
+
+        A line that was unfinished then is repeated, since half of a secret is not recognized.
+        """
+        if not self.has_news:
+            return ""
+        text, self._read_to, self._seen = self.output.since(self._read_to)
         return ends_of(text, _SHOWN_CHARS)
 
     def tail(self) -> str:
@@ -423,7 +430,6 @@ def _report(
 ) -> ToolOutput:
     """Return the result; `known` is what is remembered of the command, shown if it fails again."""
     body = output.text().rstrip("\n")
-    output.close()
     shown = body or "(no output)"
     if known and (ended.reason != "exit" or ended.status != 0):
         shown, body = f"{known}\n{shown}", f"{known}\n{body}"

@@ -34,6 +34,7 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.turns import ONLY_ASKED, UNKNOWN_EFFECTS, result_text
 from ragmem.messages import ToolUse
 from ragmem.records import Applied, Turn
+from ragmem.redact import know
 from ragmem.store import Room
 from ragmem.tools.base import Decision, Proposal, ToolOutput, Toolset, answer_to
 from ragmem.tools.shell import Commands, Jobs
@@ -163,6 +164,17 @@ async def test_a_broken_call_is_not_run_and_those_beside_it_are(
     assert_valid(llm.requests[1].messages[1:])
     for call in reply.tool_calls:
         assert isinstance(json.loads(call.arguments), dict)
+
+
+async def test_arguments_that_are_cut_keep_no_part_of_a_secret(bench: Bench) -> None:
+    secret = "correct-horse-battery-staple-tango-7731"
+    know({"DB_PASSWORD": secret})
+    broken = ToolUse("b", "run_command", '{"content": "'.ljust(1_970, "x") + secret)
+    agent, _ = await bench.agent([Says(tools=(broken,)), Says("Sorry.")])
+    await agent.send("go")
+    (call,) = (await bench.turn(agent)).tool_calls
+    assert "xxx" in call.arguments
+    assert "horse" not in call.arguments
 
 
 async def test_a_call_that_is_wrong_is_shown_in_a_persons_words(bench: Bench) -> None:

@@ -1,5 +1,6 @@
 """read_file, create_file, write_file, edit_file on real files."""
 
+import errno
 import hashlib
 import os
 import stat
@@ -559,3 +560,21 @@ async def test_denied_edit_changes_nothing(desk):
     assert "use tabs" in outcome.text
     assert file.read_text() == "old\n"
     assert not (desk.home / "data" / "preimages").exists()
+
+
+async def test_what_was_written_is_told_to_be_where_a_folder_cannot_be_flushed(
+    make_desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fsync(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "as on some file systems of a network")
+        flush(fd)
+
+    desk = make_desk(mode="acceptEdits")
+    desk.file("a.txt", "one\n")
+    await desk.do("read_file", path="a.txt")
+    flush = os.fsync
+    monkeypatch.setattr(os, "fsync", fsync)
+    outcome = await desk.do("edit_file", path="a.txt", old="one", new="two")
+    assert outcome.data["preimage"]
+    assert (desk.cwd / "a.txt").read_text() == "two\n"

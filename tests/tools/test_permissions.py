@@ -221,6 +221,29 @@ async def test_what_denies_reading_or_editing_a_file_holds_for_a_tool_of_any_nam
         await permissions.edit("sort_lines", "keep/x", workspace.resolve("keep/x"), "")
 
 
+async def test_what_denies_a_file_holds_for_each_link_on_the_way_to_it(make_desk):
+    deny = ("read_file(.env)", "edit_file(settings/**)")
+    desk = make_desk(mode="bypassPermissions", deny=deny)
+    desk.file("conf/dev", "TOKEN=1\n")
+    (desk.cwd / ".env").symlink_to("conf/dev")
+    (desk.cwd / "settings").symlink_to("conf")
+    (desk.cwd / "link").symlink_to(".env")
+    for path in (".env", "link"):
+        assert (await desk.fails("read_file", path=path)).denied
+    await desk.do("read_file", path="conf/dev")
+    assert (await desk.fails("write_file", path="settings/dev", content="x")).denied
+    await desk.do("write_file", path="conf/dev", content="x")
+
+
+def test_files_that_must_not_be_read_are_found_before_those_that_tools_made(tmp_path, monkeypatch):
+    monkeypatch.setattr("ragmem.tools.permissions._MOST_LOOKED_AT", 20)
+    for name in ("node_modules/a/.env", "src/.env", *(f"node_modules/{n}.js" for n in range(50))):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = PermissionRules(deny=("read_file(.env)",)).hidden_in(tmp_path, [tmp_path])
+    assert tmp_path / "src/.env" in found
+
+
 @pytest.fixture
 def closed(make_desk):
     """A desk with files that must not be read, and one that may."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import stat
 import time
 from pathlib import Path
@@ -126,6 +127,20 @@ async def test_a_command_that_ends_with_ragmem_was_not_stopped_by_the_person(she
     assert (await task).text.startswith("Stopped as ragmem exited")
 
 
+async def test_the_output_of_a_stopped_command_is_in_the_file_that_its_result_names(shell, mark):
+    descriptors = len(os.listdir("/proc/self/fd"))
+    line = f"seq 20000; touch ready; sleep {mark}"
+    task = asyncio.create_task(shell.call("run_command", command=line))
+    while not (shell.cwd / "ready").exists():
+        await asyncio.sleep(0.02)
+    task.cancel()
+    named = re.search(r"The whole output is in (\S+):", (await task).text)
+    assert named
+    assert Path(named[1]).read_text().splitlines() == [str(n) for n in range(1, 20_001)]
+    await gone(mark)
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+
+
 async def test_zombies_and_many_children(shell):
     outcome = await shell.do(
         "run_command", command="for i in $(seq 50); do (setsid true &) ; done; sleep 0.3; echo ok"
@@ -179,6 +194,10 @@ async def test_kept_output_is_read_without_asking(make_desk):
     await desk.do("read_file", path=file)
     assert (await desk.fails("write_file", path=file, content="x")).denied
     assert (await desk.fails("read_file", path=str(Path(file).parent.parent / "x"))).denied
+    # What other chats have kept beside it has names that nobody here knows.
+    folder = str(Path(file).parent)
+    assert (await desk.fails("list_directory", path=folder)).denied
+    assert (await desk.fails("grep_files", path=folder, pattern="20000")).denied
 
 
 async def test_a_full_disk_costs_the_file_alone(shell):

@@ -258,13 +258,12 @@ class Summarizer:
             self.usage.answered(self._llm.info.name)
 
     async def consider(self, store: Store, session_ids: Iterable[str]) -> None:
-        """Look up which of these sessions must not be sent to another machine."""
+        """Look up which of these sessions must not be sent to another machine, as of now."""
         if self._llm is None or self._is_chosen or _runs_here(self._llm.info.name):
             return
         for session_id in set(session_ids):
-            if self._kept_here.get(session_id, True):
-                turns = await store.turns(session_id, _LATEST_ANSWERED)
-                self._kept_here[session_id] = any(_runs_here(turn.model or "") for turn in turns)
+            turns = await store.turns(session_id, _LATEST_ANSWERED)
+            self._kept_here[session_id] = any(_runs_here(turn.model or "") for turn in turns)
 
     def uses_model(self, session_id: str) -> bool:
         """Whether the model can be used now; only then can extractive summaries be replaced."""
