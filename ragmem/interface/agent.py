@@ -440,7 +440,7 @@ class ConversationAgent:
 
     async def drain(self, timeout_s: float | None = None) -> bool:
         """Embed and summarize all pending work as configured; return whether none is left."""
-        return await self.work.drain(timeout_s)
+        return await self.work.worker.drain(timeout_s)
 
     # --- used by conversations ----------------------------------------------------
 
