@@ -12,13 +12,7 @@ from hypothesis import given, strategies as st
 
 from ragmem.ids import SHORT_LENGTH, new_id, short_id
 from ragmem.messages import of_command
-from ragmem.records import (
-    Summary,
-    UpdateSession,
-    Usage,
-    utc_now,
-    write_decoder,
-)
+from ragmem.records import Summary, UpdateSession, Usage, utc_now, write_decoder
 from ragmem.text import clean, clip_middle, estimate_tokens, one_line, reveal, visible
 from tests.memory.builders import a_call, a_turn
 

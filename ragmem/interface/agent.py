@@ -345,10 +345,7 @@ class ConversationAgent:
         )
         self._places = Places(self.recorder, app.store, self._cwd)
         self._summarizer = Summarizer(
-            summary_llm or self.llm,
-            summaries,
-            usage=app.usage,
-            open_attempts=app.store,
+            summary_llm or self.llm, summaries, usage=app.usage, open_attempts=app.store
         )
         self.work = Work(
             app,

@@ -390,9 +390,7 @@ class OpenMemory:
             )
         else:
             bare = msgspec.structs.replace(
-                given,
-                level=given.level if level is None else level,
-                covers=covers or given.covers,
+                given, level=given.level if level is None else level, covers=covers or given.covers
             )
         own_id = isinstance(given, Summary) and bare == given and given.session_id == session_id
         return msgspec.structs.replace(

@@ -42,9 +42,7 @@ SMALL = ModelInfo(name="x/small", context_window=1_200, supports_tools=False)
 SESSION_ID = "this-one"
 PLACE = Place(cwd=Path("/p"), project=Path("/p"), instructions=NO_INSTRUCTIONS)
 APP = msgspec.structs.replace(
-    PLACE,
-    cwd=Path("/p/app"),
-    show_path=partial(shown_path, cwd=Path("/p/app"), project=Path("/p")),
+    PLACE, cwd=Path("/p/app"), show_path=partial(shown_path, cwd=Path("/p/app"), project=Path("/p"))
 )
 """A folder of a project."""
 

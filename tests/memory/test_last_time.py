@@ -272,10 +272,7 @@ def test_what_was_done_since_is_not_open() -> None:
             "Postgres is our database for jobs.",
             "MySQL is our database for jobs now, instead of the other.",
         ),
-        (
-            "Ana has the keys of the server room.",
-            "Marc has the keys of the server room now.",
-        ),
+        ("Ana has the keys of the server room.", "Marc has the keys of the server room now."),
         (
             "Die Rechnungen sind im Ordner Archiv.",
             "Alle Belege sind jetzt im Ordner Keller statt im Archiv.",
