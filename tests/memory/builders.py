@@ -111,17 +111,19 @@ def a_turn(
     answer: str = "answer",
     calls: tuple[ToolCall, ...] = (),
     status: TurnStatus = "completed",
+    **fields: Any,
 ) -> Turn:
-    return Turn(
-        turn_id=f"01a2005f-a99f-7000-8ce2-{index:012x}",
-        session_id="s",
-        turn_index=index,
-        user_message=user,
-        assistant_message=answer,
-        status=status,
-        started_at=T0,
-        tool_calls=calls,
-    )
+    defaults: dict[str, Any] = {
+        "turn_id": f"01a2005f-a99f-7000-8ce2-{index:012x}",
+        "session_id": "s",
+        "turn_index": index,
+        "user_message": user,
+        "assistant_message": answer,
+        "status": status,
+        "started_at": T0,
+        "tool_calls": calls,
+    }
+    return Turn(**(defaults | fields))
 
 
 def access(
