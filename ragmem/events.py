@@ -10,11 +10,7 @@ from ragmem.messages import Json
 from ragmem.records import Usage
 
 Subtype = Literal[
-    "success",
-    "interrupted",
-    "error_max_turns",
-    "error_max_budget_usd",
-    "error_during_execution",
+    "success", "interrupted", "error_max_turns", "error_max_budget_usd", "error_during_execution"
 ]
 
 

@@ -16,6 +16,7 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
+from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
@@ -335,94 +336,16 @@ _PRIVATE_KEY = (
     rf"(?:{_GAP}-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----)?"
 )
 
+
+def _format(line: str) -> Rule:
+    """Read a line of `key_formats.txt`: `kind: prefix… pattern`."""
+    kind, _, rest = line.partition(": ")
+    *prefixes, pattern = rest.split()
+    return Rule(kind, tuple(prefixes), pattern)
+
+
 RULES = (
-    Rule("Anthropic key", ("sk-ant-",), r"[A-Za-z0-9_-]{20,}+"),
-    Rule("API key", ("sk-",), r"(?=[A-Za-z_-]*+[0-9])[A-Za-z0-9_-]{20,}+"),
-    Rule("Stripe key", ("sk_live_", "sk_test_", "rk_live_", "rk_test_"), r"[A-Za-z0-9]{16,}+"),
-    Rule("Stripe secret", ("whsec_",), r"[A-Za-z0-9+/=]{24,}+"),
-    Rule("GitHub token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"[A-Za-z0-9]{30,}+"),
-    Rule("GitHub token", ("github_pat_",), r"[A-Za-z0-9_]{22,}+"),
-    Rule(
-        "GitLab token",
-        (
-            *("glpat-", "glptt-", "gldt-", "glrt-", "glft-", "glimt-", "glagent-", "gloas-"),
-            *("glsoat-", "glcbt-", "glffct-", "GR1348941"),
-        ),
-        r"[A-Za-z0-9_.-]{20,}+",
-    ),
-    Rule("Slack token", ("xoxb-", "xoxp-", "xoxa-", "xoxs-", "xoxr-"), r"[A-Za-z0-9-]{10,}+"),
-    Rule("Slack token", ("xapp-", "xoxe-", "xoxe."), r"[A-Za-z0-9.-]{20,}+"),
-    Rule("Slack webhook", ("hooks.slack.com/services/",), r"[A-Za-z0-9/]{40,}+"),
-    Rule("AWS key", ("AKIA", "ASIA", "ABIA", "ACCA"), r"[A-Z2-7]{16}(?![A-Za-z0-9])"),
-    Rule("Google key", ("AIza",), r"[A-Za-z0-9_-]{35}"),
-    Rule("Google secret", ("GOCSPX-",), r"[A-Za-z0-9_-]{28,}+"),
-    Rule("Google token", ("ya29.",), r"[A-Za-z0-9_-]{20,}+"),
-    Rule("Hugging Face token", ("hf_",), r"[A-Za-z0-9]{30,}+"),
-    Rule("Groq key", ("gsk_",), r"[A-Za-z0-9]{40,}+"),
-    Rule("xAI key", ("xai-",), r"[A-Za-z0-9]{40,}+"),
-    Rule("Perplexity key", ("pplx-",), r"[A-Za-z0-9]{40,}+"),
-    Rule("Replicate token", ("r8_",), r"[A-Za-z0-9]{30,}+"),
-    Rule("Cerebras key", ("csk-",), r"[A-Za-z0-9]{40,}+"),
-    Rule("NVIDIA key", ("nvapi-",), r"[A-Za-z0-9_-]{40,}+"),
-    Rule("npm token", ("npm_",), r"[A-Za-z0-9]{36,}+"),
-    Rule("PyPI token", ("pypi-",), r"[A-Za-z0-9_-]{50,}+"),
-    Rule("Docker token", ("dckr_pat_", "dckr_oat_"), r"[A-Za-z0-9_-]{20,}+"),
-    Rule("DigitalOcean token", ("dop_v1_", "doo_v1_", "dor_v1_"), r"[a-f0-9]{40,}+"),
-    Rule("Shopify token", ("shpat_", "shpss_", "shpca_", "shppa_"), r"[A-Fa-f0-9]{32,}+"),
-    Rule("SendGrid key", ("SG.",), r"[A-Za-z0-9_-]{16,80}\.[A-Za-z0-9_-]{16,}+"),
-    Rule("Twilio key", ("SK",), r"[a-f0-9]{32}(?![A-Za-z0-9])"),
-    Rule("Mailgun key", ("key-",), r"[a-f0-9]{32}(?![A-Za-z0-9])"),
-    Rule("Databricks token", ("dapi",), r"[a-f0-9]{32}"),
-    Rule("Vault token", ("hvs.", "hvb."), r"[A-Za-z0-9_-]{24,}+"),
-    Rule("Linear key", ("lin_api_",), r"[A-Za-z0-9]{32,}+"),
-    Rule("Notion token", ("ntn_",), r"[A-Za-z0-9]{40,}+"),
-    Rule("Grafana token", ("glsa_", "glc_"), r"[A-Za-z0-9_+/=]{32,}+"),
-    Rule("Supabase token", ("sbp_",), r"[a-f0-9]{40}"),
-    Rule("Postman key", ("PMAK-",), r"[a-f0-9]{24}-[a-f0-9]{34}"),
-    Rule("1Password key", ("ops_eyJ",), r"[A-Za-z0-9+/=]{100,}+"),
-    Rule("Adobe secret", ("p8e-",), r"[A-Za-z0-9]{32}"),
-    Rule("Alibaba key", ("LTAI",), r"[A-Za-z0-9]{20}"),
-    Rule("Artifactory key", ("AKCp",), r"[A-Za-z0-9]{60,}+"),
-    Rule("Artifactory token", ("cmVmd",), r"[A-Za-z0-9]{59}"),
-    Rule("Atlassian token", ("ATATT3",), r"[A-Za-z0-9_=-]{50,}+"),
-    Rule("Bedrock key", ("ABSK",), r"[A-Za-z0-9+/=]{100,}+"),
-    Rule("Bedrock key", ("bedrock-api-key-",), r"[A-Za-z0-9+/=]{40,}+"),
-    Rule("Clojars token", ("CLOJARS_",), r"[a-z0-9]{60}"),
-    Rule("Cloudflare key", ("v1.0-",), r"[a-f0-9]{24}-[a-f0-9]{146}"),
-    Rule("Doppler token", ("dp.pt.",), r"[A-Za-z0-9]{43}"),
-    Rule("Duffel token", ("duffel_test_", "duffel_live_"), r"[A-Za-z0-9_=-]{43}"),
-    Rule("Dynatrace token", ("dt0c01.",), r"[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}"),
-    Rule("EasyPost key", ("EZAK", "EZTK"), r"[A-Za-z0-9]{54}"),
-    Rule("Facebook token", ("EAAM", "EAAC"), r"[A-Za-z0-9]{100,}+"),
-    Rule("Flutterwave key", ("FLWSECK_TEST-", "FLWSECK-"), r"[a-h0-9]{12,}+"),
-    Rule("Fly token", ("fo1_", "fm1a_", "fm1r_", "fm2_"), r"[A-Za-z0-9_+/=-]{43,}+"),
-    Rule("Frame.io token", ("fio-u-",), r"[A-Za-z0-9_=-]{64}"),
-    Rule("Grafana key", ("eyJrIjoi",), r"[A-Za-z0-9]{70,}+={0,3}"),
-    Rule("Heroku key", ("HRKU-AA",), r"[A-Za-z0-9_-]{58}"),
-    Rule("Netlify token", ("nfp_",), r"[A-Za-z0-9_-]{36,}+"),
-    Rule("New Relic key", ("NRAK-", "NRII-"), r"[A-Za-z0-9-]{27,}+"),
-    Rule("Octopus key", ("API-",), r"[A-Z0-9]{26}(?![A-Za-z0-9])"),
-    Rule("OpenShift token", ("sha256~",), r"[A-Za-z0-9_-]{43}"),
-    Rule(
-        "PlanetScale secret",
-        ("pscale_tkn_", "pscale_oauth_", "pscale_pw_"),
-        r"[A-Za-z0-9_=.-]{32,64}",
-    ),
-    Rule("Prefect token", ("pnu_",), r"[A-Za-z0-9]{36}"),
-    Rule("Pulumi token", ("pul-",), r"[a-f0-9]{40}"),
-    Rule("ReadMe token", ("rdme_",), r"[a-z0-9]{70}"),
-    Rule("RubyGems token", ("rubygems_",), r"[a-f0-9]{48}"),
-    Rule("Scalingo token", ("tk-us-",), r"[A-Za-z0-9_-]{48}"),
-    Rule("Brevo token", ("xkeysib-",), r"[a-f0-9]{64}-[A-Za-z0-9]{16}"),
-    Rule("Sentry token", ("sntrys_", "sntryu_"), r"[A-Za-z0-9+/=_]{40,}+"),
-    Rule("Shippo token", ("shippo_live_", "shippo_test_"), r"[A-Fa-f0-9]{40}"),
-    Rule("SonarQube token", ("squ_", "sqp_", "sqa_"), r"[A-Za-z0-9]{40}"),
-    Rule("Sourcegraph token", ("sgp_",), r"[A-Za-z0-9_]{40,}+"),
-    Rule("Square token", ("sq0atp-", "sq0csp-"), r"[A-Za-z0-9_-]{22,60}"),
-    Rule("Typeform token", ("tfp_",), r"[A-Za-z0-9_.=-]{59}"),
-    Rule("Yandex key", ("AQVN",), r"[A-Za-z0-9_-]{35,38}"),
-    Rule("age key", ("AGE-SECRET-KEY-1",), r"[A-Z0-9]{40,}+"),
-    Rule("JWT", ("eyJ",), r"[A-Za-z0-9_-]{10,}+\.eyJ[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{10,}+"),
+    *map(_format, (Path(__file__).parent / "key_formats.txt").read_text("utf-8").splitlines()),
     Rule("private key", ("-----BEGIN ",), _PRIVATE_KEY, over_lines=True),
 )
 

@@ -13,6 +13,7 @@ import re
 import threading
 import unicodedata
 from functools import lru_cache
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -23,73 +24,10 @@ from ragmem.text import clean
 
 # In case-folded form. Those that are content words in another language ("die", "main", "son") count
 # for guessing the language only.
-STOP_WORDS: dict[str, frozenset[str]] = {
+STOP_WORDS = {
     language: frozenset(words.split())
-    for language, words in {
-        "english": """
-            a about after again all also am an and any are as at be because been before being
-            between both but by can could did didn do does doesn doing don down during each few
-            for from further get got had has have having he her here hers him his how i if in
-            into is isn it its just let ll me more most my no nor not now of off on once only or
-            other our ours out over own please re s same she should so some such t than that the
-            their theirs them then there these they this those through to too under until up us
-            ve very was wasn we were what when where which while who whom whose why will with
-            won would yes you your yours""",
-        "french": """
-            a afin ai aient ainsi ait alors après au aucun aura aurait aussi autre aux avait
-            avant avec avez avoir avons c car ce cela celle celui ces cet cette ceux chaque
-            chez ci comme comment d dans de depuis des deux doit donc dont du elle elles en
-            encore entre est et etc eu eux fait faire faut il ils j je jusqu l la le les leur
-            leurs lui là m ma mais me mes moi moins mon même n ne ni non nos notre nous on ont
-            ou où par parce pas pendant peu peut plus pour pourquoi pourtant puis qu quand que
-            quel quelle quelles quels qui quoi s sa sans se sera serait ses si son sont sous
-            suis sur t ta te tes toi ton tous tout toute toutes tu un une vers voici voilà vos
-            votre vous y ça étaient était étant été être""",
-        "german": """
-            aber alle allem allen aller alles als also am an ander andere anderen auch auf aus
-            bei bin bis bist bitte da damit dann das dass daß dein deine dem den denn der des
-            dich die dies diese diesem diesen dieser dieses dir doch dort du durch ein eine
-            einem einen einer eines er es etwas euch euer für gegen gibt habe haben hat hatte
-            hatten hier hin hinter ich ihm ihn ihnen ihr ihre im in ins ist ja jede jeder jetzt
-            kann kein keine können man mein meine mich mir mit muss müssen nach nicht nichts
-            noch nun nur ob oder ohne schon sehr sein seine sich sie sind so soll sollte
-            sondern sonst um und uns unser unsere unter vom von vor wann war waren warum was
-            weg weil welche welchem welchen welcher welches wenn wer werde werden wie wieder
-            wieso will wir wird wo wollen worden wurde wurden während zu zum zur zwischen über""",
-        "spanish": """
-            a al algo algunos ante antes aquel aquí así aunque cada como cómo con contra cual
-            cuál cuando cuándo cuánto de del desde donde dónde dos e el ella ellas ellos en
-            entonces entre era eran es esa ese eso esos esta estaba estamos estar estas este
-            esto estos está están fue fueron ha había hace hacer han hasta hay he hemos la las
-            le les lo los me mi mis mucho muy más mí nada ni no nos nosotros nuestra nuestro o
-            os otra otro para pero poco por porque pues que quien quién qué se sea según ser si
-            sido sin sobre son su sus sí también tan te tengo tiene tienen todo todos tu tus tú
-            un una uno unos usted ya yo él""",
-        "italian": """
-            a abbiamo ad ai al alla alle allo anche ancora avere aveva c che chi ci ciò come con
-            contro cosa cui d da dai dal dalla dalle dallo degli dei del della delle dello dentro
-            di dopo dove due e ed era erano essere fa fare fino fra gli ha hai hanno ho i il in
-            io l la le lei li lo loro lui ma me mi mia mio molto ne nei nel nella nelle nello noi
-            non nostra nostro o ogni per perché perciò più poi prima proprio qual quale quali
-            quando quanto quella quelle quelli quello questa queste questi questo qui se sei
-            senza si sia siamo sono sopra sotto sta stata stato stati su sua sui sul sulla suo
-            tra tu tua tuo tutti tutto un una uno vi voi è""",
-        "portuguese": """
-            a ao aos aquela aquele aquilo as assim até cada com como da das de dela dele deles
-            depois desde do dos e ela elas ele eles em então entre era eram essa esse esta
-            estamos estar estava este está estão eu foi foram há isso isto já lhe mais mas me
-            mesmo meu meus minha muito na nas nem no nos nossa nosso num numa não nós o onde os
-            ou para pela pelas pelo pelos por porque porquê quais qual quando quanto que quem
-            quê se seja sem ser seu seus sobre sua suas são só também te tem temos tenho ter
-            tinha tudo tu tua um uma você vocês às é à""",
-        "dutch": """
-            aan al alle als altijd andere ben bij dan dat de der deze die dit doch doen door dus
-            een eens en er ge geen geweest haar had heb hebben heeft hem het hier hij hoe hun ik
-            in is ja je jij jouw kan kunnen kon maar me meer men met mij mijn moet na naar niet
-            niets nog nu of om omdat onder ons onze ook op over reeds te tegen toch toen tot u
-            uit uw van veel voor waar waarom wanneer want waren was wat we wel welke werd wezen
-            wie wij wil worden wordt zal ze zelf zich zij zijn zo zonder zou""",
-    }.items()
+    for paragraph in (Path(__file__).parent / "stop_words.txt").read_text("utf-8").split("\n\n")
+    for language, words in [paragraph.split(":")]
 }
 
 _WORD = re.compile(r"[^\W\d_]+")

@@ -12,15 +12,9 @@ from hypothesis import given, strategies as st
 
 from ragmem.ids import SHORT_LENGTH, new_id, short_id
 from ragmem.messages import of_command
-from ragmem.records import (
-    Summary,
-    UpdateSession,
-    Usage,
-    utc_now,
-    write_decoder,
-)
+from ragmem.records import UpdateSession, Usage, utc_now, write_decoder
 from ragmem.text import clean, clip_middle, estimate_tokens, one_line, reveal, visible
-from tests.memory.builders import a_call, a_turn
+from tests.memory.builders import a_call, a_summary, a_turn
 
 # --- ids ---------------------------------------------------------------------
 
@@ -193,16 +187,7 @@ def test_sizes_and_counts_of_records() -> None:
     turn = a_turn(1, "é🌱", "abc", (call,))
     assert turn.char_count == 5
     assert call.result_size_bytes == 6
-    summary = Summary(
-        summary_id="m",
-        session_id="s",
-        text="é🌱",
-        level=1,
-        turn_count=1,
-        created_at=utc_now(),
-        covers=("t",),
-    )
-    assert summary.char_count == 2
+    assert a_summary(1, text="é🌱").char_count == 2
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from ragmem.memory.context.collect import Place, Strategy
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import Instructions, Places
 from ragmem.memory.recall import Hit, Question
-from ragmem.memory.recording import redacted
 from ragmem.memory.sessions import SimilarSession, fork_at, similar_sessions
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import UNSUMMARIZED, Scope, Session, SessionQuery, ToolCall, Turn, TurnQuery
@@ -75,7 +74,6 @@ class Conversation:
         self._session = session
         self._agent = agent
         self._busy = asyncio.Lock()
-        self._cache: list[Turn] = []
 
     @property
     def uuid(self) -> str:
@@ -95,7 +93,8 @@ class Conversation:
     @property
     def message_cache(self) -> tuple[ConversationMessage, ...]:
         """Return the cached messages, which are used while the store is unavailable."""
-        return tuple(message for turn in self._cache for message in messages_of(turn, self.uuid))
+        own = self._owner.recorder.local_turns(self.uuid)
+        return tuple(message for turn in own for message in messages_of(turn, self.uuid))
 
     async def session(self) -> Session:
         """Read the session from the store: title, tags, status, summary, counts."""
@@ -103,9 +102,8 @@ class Conversation:
 
     async def fill_cache(self) -> None:
         """Cache the latest turns, in case the store becomes unavailable."""
-        query = TurnQuery(limit=_CACHED_TURNS)
-        self._cache = await (await self._owner.memory.app.store()).turns(self.uuid, query)
-        self._owner.recorder.remember(self.uuid, self._cache)
+        store, query = await self._owner.memory.app.store(), TurnQuery(limit=_CACHED_TURNS)
+        self._owner.recorder.remember(self.uuid, await store.turns(self.uuid, query))
 
     # --- talking ----------------------------------------------------------------
 
@@ -117,9 +115,6 @@ class Conversation:
         """
         async with self._busy:
             reply = await self._agent.send(clean(text))
-            last = self._agent.turn
-            if last is not None and last.turn_id == reply.finished.turn_id:
-                self._cache = [*self._cache, redacted(last)][-_CACHED_TURNS:]
         if reply.finished.subtype == "error_during_execution":
             raise LLMError(reply.finished.error, hint=reply.finished.hint)
         return reply
@@ -137,7 +132,7 @@ class Conversation:
                 self.uuid, TurnQuery(limit=limit)
             )
         except StoreError:
-            turns = list(self._cache)
+            turns = self._owner.recorder.local_turns(self.uuid)
         found = [
             msgspec.structs.replace(
                 message,
@@ -441,7 +436,7 @@ class ConversationAgent:
 
     async def drain(self, timeout_s: float | None = None) -> bool:
         """Embed and summarize all pending work as configured; return whether none is left."""
-        return await self.work.drain(timeout_s)
+        return await self.work.worker.drain(timeout_s)
 
     # --- used by conversations ----------------------------------------------------
 

@@ -85,7 +85,7 @@ async def open_memory(
 
 
 class Work:
-    """A background worker; while `drain` runs it, nothing else does."""
+    """A background worker that runs as `memory.worker` says."""
 
     def __init__(
         self,
@@ -114,47 +114,26 @@ class Work:
         )
         self._is_enabled = app.config.memory.worker != "off"
         self._inline = app.config.memory.worker == "inline"
-        self._drain = asyncio.Lock()
-        self._started = False
 
     def wake(self) -> None:
         """Start pending work in the background, unless `memory.worker` is off."""
-        self._started = self._is_enabled
-        if self._is_enabled and not self._drain.locked():
-            self.worker.start()
-            self.worker.wake()
+        self.begin()
+        self.worker.wake()
 
     def begin(self) -> None:
         """Start the worker if it was never started: earlier processes may have left work."""
-        if not self._started:
-            self.wake()
-
-    async def drain(self, limit_s: float | None) -> bool:
-        """Do all pending work within `limit_s`; return whether none is left. Raises StoreError."""
-        started = time.monotonic()
-        try:
-            async with asyncio.timeout(limit_s):
-                await self._drain.acquire()
-        except TimeoutError:
-            return False
-        try:
-            await self.worker.aclose()
-            left_s = None if limit_s is None else limit_s - (time.monotonic() - started)
-            return await self.worker.drain(left_s)
-        finally:
-            self._drain.release()
-            if self._started:
-                self.worker.start()
+        if self._is_enabled:
+            self.worker.start()
 
     async def finish(self) -> None:
         """Do the remaining work before the memory is closed, if `memory.worker` is inline."""
         if self._inline:
             with suppress(StoreError):
-                await self.drain(INLINE_S)
+                await self.worker.drain(INLINE_S)
 
     async def aclose(self) -> None:
         """Stop; pending work is left to the next process that opens the memory."""
-        self._is_enabled = self._started = False
+        self._is_enabled = False
         await self.worker.aclose()
 
 
@@ -417,9 +396,7 @@ class OpenMemory:
             )
         else:
             bare = msgspec.structs.replace(
-                given,
-                level=given.level if level is None else level,
-                covers=covers or given.covers,
+                given, level=given.level if level is None else level, covers=covers or given.covers
             )
         own_id = isinstance(given, Summary) and bare == given and given.session_id == session_id
         return msgspec.structs.replace(
@@ -535,7 +512,7 @@ class OpenMemory:
         until = None if timeout_s is None else time.monotonic() + timeout_s
         done = True
         for work in (*self._agents_work, self._work):
-            done &= await work.drain(until and until - time.monotonic())
+            done &= await work.worker.drain(until and until - time.monotonic())
         return done and not await self.app.background.foreign_vectors()
 
     @property

@@ -150,10 +150,7 @@ RECENT = _phrases(
 )
 
 # Patterns. {n}: a number; {unit}: a unit of time; each is a group of that name.
-AGO = (
-    "{n} {unit} (?:ago|fa|atras|geleden|back)",
-    "(?:il y a|y a|vor|hace|ha) {n} {unit}",
-)
+AGO = ("{n} {unit} (?:ago|fa|atras|geleden|back)", "(?:il y a|y a|vor|hace|ha) {n} {unit}")
 PAST = (
     "(?:in|over|during|within)? ?the (?:last|past) (?:{n} )?{unit}",
     "(?:last|past|(?:in )?(?:den|die) letzten|(?:en )?(?:los|las) ultim[oa]s"

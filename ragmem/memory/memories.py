@@ -385,10 +385,7 @@ async def search_memories(
         within = scope == "session"
         # Without a floor: the similarity of other sessions' memories must not exclude this one's.
         found = await facts.search(
-            text,
-            project_id=session.project_id,
-            limit=_MANY if within else limit,
-            floor=not within,
+            text, project_id=session.project_id, limit=_MANY if within else limit, floor=not within
         )
         if within:
             own = session.session_id

@@ -370,12 +370,12 @@ class Memory:
     def finished(self, session: Session, turn: Turn) -> None:
         """Keep a finished turn in this process, and in the tail."""
         measure(turn, self._running.pop(session.session_id, None), self._metrics)
-        known = [*self._local_turns(session), redacted(turn)]
+        known = [*self.local_turns(session.session_id), redacted(turn)]
         # The turns that a window is planned from; the store has the others, if any are recorded.
         count = window_limit(turn.turn_index) if self.records else len(known)
         self._local[session.session_id] = known[-count:]
         if self.tail and self.records:
-            own = self._local_turns(session)
+            own = self.local_turns(session.session_id)
             self.tail.keep(session, self._collector.turns_at_hand(session.session_id, own))
         self._on_finished()
 
@@ -383,6 +383,10 @@ class Memory:
         """Use these turns as a session's history while the store is unavailable."""
         if self.records:
             self._local[session_id] = list(turns)
+
+    def local_turns(self, session_id: str) -> list[Turn]:
+        """Return the turns of a session that this process knows without the store, in order."""
+        return list(self._local.get(session_id, ()))
 
     def recollect(self, session: Session) -> Session:
         """Load a session's turns from the tail if this process knows none; return the session."""
@@ -429,7 +433,7 @@ class Memory:
             session=session,
             builder=builder,
             before=turn.turn_index if turn else None,
-            own=self._local_turns(session),
+            own=self.local_turns(session.session_id),
             in_store=self._in_store(session),
             find_code=find_code,
         )
@@ -473,7 +477,7 @@ class Memory:
     async def find_tool_call(self, session: Session, reference: str) -> ToolCall | None:
         """Find a finished call by the end of its id, newest turn first; None if there is none."""
         tail = reference.replace("-", "")
-        own = [turn.tool_calls for turn in self._local_turns(session)]
+        own = [turn.tool_calls for turn in self.local_turns(session.session_id)]
         if running := self._running.get(session.session_id):
             own.append(running.turn.tool_calls)
         for call in (call for calls in reversed(own) for call in calls if call.result):
@@ -492,9 +496,6 @@ class Memory:
         return self._open_store is not None and (
             session.session_id in self._written or session.turn_count > 0
         )
-
-    def _local_turns(self, session: Session) -> list[Turn]:
-        return list(self._local.get(session.session_id, ()))
 
     # --- the store --------------------------------------------------------------
 

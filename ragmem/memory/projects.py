@@ -116,12 +116,7 @@ def project_of_folder(folder: Path, known: Sequence[Project], *, now: datetime) 
     project_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"file:{path}"))
     if any(project.project_id == project_id for project in known):
         project_id = new_id()  # The project that was here before has moved, with its id.
-    return Project(
-        project_id=project_id,
-        path=path,
-        remote=origin_of(folder),
-        created_at=now,
-    )
+    return Project(project_id=project_id, path=path, remote=origin_of(folder), created_at=now)
 
 
 def registrations(project: Project) -> list[RegisterProject]:

@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ragmem.embedder import Embedder, cosines
-from ragmem.errors import (
-    AmbiguousSession,
-    SessionNotFound,
-    StoreUnavailable,
-    UsageError,
-)
+from ragmem.errors import AmbiguousSession, SessionNotFound, StoreUnavailable, UsageError
 from ragmem.ids import beginning_hint, short_id
 from ragmem.libraries import load_numpy
 from ragmem.memory.projects import folder_name, was_here

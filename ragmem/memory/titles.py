@@ -60,12 +60,7 @@ class _TitleAnswer(msgspec.Struct, frozen=True):
 
 
 async def due(
-    store: Store,
-    summarizer: Summarizer | None,
-    owner_id: str,
-    *,
-    passed: set[str],
-    now: datetime,
+    store: Store, summarizer: Summarizer | None, owner_id: str, *, passed: set[str], now: datetime
 ) -> bool:
     """Give one of the latest untitled sessions a title; false if there was none.
 

@@ -256,6 +256,7 @@ class Worker:
         self._linker = linker
         self._chores = (self._name, *chores) if names_sessions else tuple(chores)
         self._wake = asyncio.Event()
+        self._stepping = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._passed: set[str] = set()
         """Keys of items with nothing to do, or nothing that this process could improve."""
@@ -336,11 +337,15 @@ class Worker:
     # --- the next piece of work -----------------------------------------------------
 
     async def step(self) -> bool:
-        """Do one piece of work, or one batch of vectors; false when nothing is pending."""
-        try:
-            return await self._step(await self._open_store())
-        finally:
-            self.doing = ""
+        """Do one piece of work, or one batch of vectors; false when nothing is pending.
+
+        One at a time: `drain` may be called while the worker runs in the background.
+        """
+        async with self._stepping:
+            try:
+                return await self._step(await self._open_store())
+            finally:
+                self.doing = ""
 
     async def _step(self, store: Store) -> bool:
         self.doing = "indexing"

@@ -83,9 +83,7 @@ async def test_one_project_session_file_or_memory(store: Store) -> None:
     }  # fmt: skip
     path = "beds/watering.py"
     file = await shown(store, Wanted(title="", project=PROJECT, path=path))
-    assert {node.session for node in file.nodes if node.kind == "turn"} == {
-        "session=session-0",
-    }
+    assert {node.session for node in file.nodes if node.kind == "turn"} == {"session=session-0"}
     [memory] = await store.get(MemoryRecord, ["memory-0"])
     chain = await shown(store, Wanted(title="", memory=memory))
     assert {node.id for node in chain.nodes if node.kind in ("turn", "memory")} == {

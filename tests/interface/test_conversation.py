@@ -183,7 +183,7 @@ async def test_summaries_by_themselves(spot: Spot, monkeypatch: pytest.MonkeyPat
     gate = asyncio.Event()
     gate.set()
     small = ScriptedLLM([msgspec.structs.replace(_DIGEST, gate=gate)], repeat=True)
-    llm, config = ScriptedLLM([Says("a")], repeat=True), ConversationConfig(summarize_every=4)
+    llm, config = ScriptedLLM([Says("a")], repeat=True), ConversationConfig(summarize_every=6)
     async with (
         spot.open() as memory,
         ConversationAgent(memory, llm, (), config, cwd=spot.folder, summary_llm=small) as agent,

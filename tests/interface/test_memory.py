@@ -11,7 +11,8 @@ import pytest
 from ragmem import OpenMemory
 from ragmem.errors import RagmemError, SessionNotFound, StoreError, UsageError
 from ragmem.ids import new_id
-from ragmem.records import Scope, Summary, ToolCall, Turn
+from ragmem.records import Scope, ToolCall
+from tests.memory.builders import a_summary, a_turn
 
 from .conftest import Spot
 
@@ -113,13 +114,7 @@ async def test_a_project_that_is_named(memory: OpenMemory, spot: Spot) -> None:
 async def test_a_session_that_is_not_there(memory: OpenMemory, spot: Spot) -> None:
     """Each method says so and nothing is stored."""
     for unknown in (new_id(), "", "no such", "a\ud800b", "a\0b", "a" * 6_000):
-        turn = Turn(
-            turn_id=new_id(),
-            session_id=unknown,
-            user_message="q",
-            status="completed",
-            started_at=datetime.now(UTC),
-        )
+        turn = a_turn(1, "q", session_id=unknown)
         for call in (
             memory.load_session(unknown),
             memory.store_turn(unknown, "q", "a"),
@@ -417,18 +412,14 @@ async def test_a_summary_of_another_session_is_taken_over(memory: OpenMemory, sp
     """The session is the one that is named; what a `Summary` says else is kept."""
     session_id = await a_session(memory, spot.folder, 1)
     (turn,) = (await memory.load_session(session_id)).turns
-    made = Summary(
-        summary_id=new_id(),
+    made = a_summary(
+        1,
+        turn.uuid,
         session_id="another",
-        text="T",
-        level=1,
         turn_count=7,
         files_mentioned=("a.py",),
         key_findings=("it works",),
-        tools_used=("grep",),
         topics=("login",),
-        created_at=turn.timestamp,
-        covers=(turn.uuid,),
     )
     stored = await memory.store_summary(session_id, made)
     assert (stored.session_id, stored.turn_count) == (session_id, 1)

@@ -42,9 +42,7 @@ SMALL = ModelInfo(name="x/small", context_window=1_200, supports_tools=False)
 SESSION_ID = "this-one"
 PLACE = Place(cwd=Path("/p"), project=Path("/p"), instructions=NO_INSTRUCTIONS)
 APP = msgspec.structs.replace(
-    PLACE,
-    cwd=Path("/p/app"),
-    show_path=partial(shown_path, cwd=Path("/p/app"), project=Path("/p")),
+    PLACE, cwd=Path("/p/app"), show_path=partial(shown_path, cwd=Path("/p/app"), project=Path("/p"))
 )
 """A folder of a project."""
 
@@ -113,17 +111,19 @@ def a_turn(
     answer: str = "answer",
     calls: tuple[ToolCall, ...] = (),
     status: TurnStatus = "completed",
+    **fields: Any,
 ) -> Turn:
-    return Turn(
-        turn_id=f"01a2005f-a99f-7000-8ce2-{index:012x}",
-        session_id="s",
-        turn_index=index,
-        user_message=user,
-        assistant_message=answer,
-        status=status,
-        started_at=T0,
-        tool_calls=calls,
-    )
+    defaults: dict[str, Any] = {
+        "turn_id": f"01a2005f-a99f-7000-8ce2-{index:012x}",
+        "session_id": "s",
+        "turn_index": index,
+        "user_message": user,
+        "assistant_message": answer,
+        "status": status,
+        "started_at": T0,
+        "tool_calls": calls,
+    }
+    return Turn(**(defaults | fields))
 
 
 def access(

@@ -49,11 +49,7 @@ AUTH_FILE = PutCodeFile(
 
 
 def turn(
-    session_id: str,
-    turn_id: str,
-    minute: int,
-    *accessed: tuple[str, str],
-    **hows: ReferenceHow,
+    session_id: str, turn_id: str, minute: int, *accessed: tuple[str, str], **hows: ReferenceHow
 ) -> list[Write]:
     """A turn at that minute that accessed these files, and has to do with these scopes."""
     call = called(session_id, turn_id, started_at=at(minute))

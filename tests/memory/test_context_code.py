@@ -39,7 +39,7 @@ def test_each_passage_says_where_it_is_from_and_why_it_is_there() -> None:
     (part,) = [s for s in build(passage()).sections if s.name == "Relevant Code"]
     assert part.budget == 10_000
     assert [(item.label, item.why) for item in part.items] == [
-        ("auth.py:10-12 AuthService.validate", "name: validate; meaning"),
+        ("auth.py:10-12 AuthService.validate", "name: validate; meaning")
     ]
 
 

@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ragmem.memory.date_words import DAY_PARTS, MONTHS, RECENT, UNITS, WEEKDAYS
-from ragmem.memory.dates import (
-    may_name_a_time,
-    names_only_time,
-    time_spans,
-    without_time_words,
-)
+from ragmem.memory.dates import may_name_a_time, names_only_time, time_spans, without_time_words
 
 PARIS = ZoneInfo("Europe/Paris")
 NOW = datetime(2026, 3, 18, 15, 30, tzinfo=PARIS)  # A Wednesday.

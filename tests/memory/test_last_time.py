@@ -30,15 +30,15 @@ from ragmem.records import (
     MemoryKind,
     MemoryQuery,
     MemoryRecord,
-    Session,
     ToolCall,
     Turn,
 )
 from ragmem.store import Store
 from tests.fakes.hash_embedder import HashEmbedder
+from tests.store import samples
 from tests.store.samples import summed
 
-from .builders import T0, a_call, a_turn
+from .builders import T0, a_call, a_memory as a_record, a_turn
 from .working import Chat, a_memory, a_worker
 
 
@@ -130,14 +130,7 @@ def test_a_question_may_take_for_granted_that_something_was_done(prompt: str, as
     assert asks_of_before(prompt) == asks
 
 
-SESSION = Session(
-    session_id="01a2005f-a99f-7000-8ce2-0000000000aa",
-    cwd="/p",
-    project_id="p",
-    started_at=T0,
-    updated_at=T0,
-    last_activity_at=T0,
-)
+SESSION = samples.a_session("01a2005f-a99f-7000-8ce2-0000000000aa", cwd="/p", project_id="p")
 
 
 def edit(path: str) -> ToolCall:
@@ -272,10 +265,7 @@ def test_what_was_done_since_is_not_open() -> None:
             "Postgres is our database for jobs.",
             "MySQL is our database for jobs now, instead of the other.",
         ),
-        (
-            "Ana has the keys of the server room.",
-            "Marc has the keys of the server room now.",
-        ),
+        ("Ana has the keys of the server room.", "Marc has the keys of the server room now."),
         (
             "Die Rechnungen sind im Ordner Archiv.",
             "Alle Belege sind jetzt im Ordner Keller statt im Archiv.",
@@ -383,14 +373,7 @@ def test_a_deadline_says_that_a_later_turn_names_another_day_for_a_part_of_it(
 ) -> None:
     turn, after = a_turn(1, said, "Ok."), since(a_turn(2, later, "Ok."))
     told_in = Evidence(session_id=turn.session_id, turn_id=turn.turn_id, at=turn.timestamp)
-    due = MemoryRecord(
-        memory_id=new_id(),
-        kind="deadline",
-        content=said,
-        created_at=turn.timestamp,
-        updated_at=turn.timestamp,
-        evidence=(told_in,),
-    )
+    due = a_record(0, said, kind="deadline", evidence=(told_in,))
     found = Aftermath([turn, after]).of_memory(due)
     assert (f"said later: “{later.rstrip('.')}" in found, bool(found)) == (is_moved, is_moved)
 

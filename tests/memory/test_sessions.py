@@ -15,8 +15,9 @@ from ragmem.memory.recording import Tail
 from ragmem.memory.sessions import archive, fork_at, tag
 from ragmem.records import DEFAULT_TITLE, Session, Turn, UpdateSession
 from ragmem.store import Store
+from tests.memory.builders import a_turn
 from tests.memory.working import a_memory, context
-from tests.store.samples import START, a_session, at, begun, created, finished, whole_turn
+from tests.store.samples import a_session, at, begun, created, finished, whole_turn
 
 
 @pytest.fixture
@@ -142,17 +143,8 @@ async def test_a_fork_is_not_told_what_its_parent_went_on_with(
 
 
 def said(session_id: str, number: int, text: str) -> Turn:
-    at = START + timedelta(minutes=number)
-    return Turn(
-        turn_id=f"{session_id}-{number}",
-        session_id=session_id,
-        turn_index=number,
-        user_message=text,
-        assistant_message="Fine.",
-        status="completed",
-        started_at=at,
-        finished_at=at,
-    )
+    ids = {"turn_id": f"{session_id}-{number}", "session_id": session_id}
+    return a_turn(number, text, "Fine.", started_at=at(number), finished_at=at(number), **ids)
 
 
 async def test_it_stays_small_and_each_folder_keeps_its_newest(tmp_path: Path) -> None:

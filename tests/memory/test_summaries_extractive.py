@@ -13,7 +13,7 @@ from ragmem.memory.summaries import summaries_digest, thread_text, turn_digest, 
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.records import Summary
 
-from .builders import T0, a_call, a_turn
+from .builders import T0, a_call, a_summary, a_turn
 from .summary_turns import coding_turns, facts
 
 
@@ -80,14 +80,10 @@ async def test_roll_ups_keep_the_first_thing_of_each() -> None:
 async def test_a_thousand_summaries_are_spread() -> None:
     """The first and the last are among those that are heard; it stays small."""
     below = [
-        Summary(
-            summary_id=f"{i}",
-            session_id="s",
+        a_summary(
+            i,
+            f"t{i}",
             text=f"Number {i} was counted and noted in the book of numbers, on its own page.",
-            level=1,
-            turn_count=1,
-            created_at=T0,
-            covers=(f"t{i}",),
             topics=(f"number-{i}", "counting"),
         )
         for i in range(1_000)

@@ -11,7 +11,7 @@ from ragmem.memory.summaries import next_roll_up, summary_id, thread_summary_due
 from ragmem.records import Session, Summary
 from tests.store.samples import created
 
-from .builders import T0
+from .builders import a_summary
 
 LIMIT = 5_000
 
@@ -48,15 +48,8 @@ class Made(msgspec.Struct):
 def of(
     name: str, level: int, covers: tuple[str, ...] = (), chars: int = 300, turn_count: int = 1
 ) -> Summary:
-    return Summary(
-        summary_id=name,
-        session_id="s",
-        text="x" * chars,
-        level=level,
-        turn_count=turn_count,
-        created_at=T0,
-        covers=covers,
-    )
+    text = "x" * chars
+    return a_summary(0, *covers, summary_id=name, text=text, level=level, turn_count=turn_count)
 
 
 def waiting(raw: list[int]) -> Made:

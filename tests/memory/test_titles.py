@@ -20,14 +20,7 @@ from ragmem.memory.titles import (
     look,
     title_from_words,
 )
-from ragmem.records import (
-    DEFAULT_TITLE,
-    Applied,
-    Insight,
-    SessionQuery,
-    UpdateSession,
-    Write,
-)
+from ragmem.records import DEFAULT_TITLE, Applied, Insight, SessionQuery, UpdateSession, Write
 from ragmem.store import Store
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.memory.summarizing import Naps, a_summarizer, asked

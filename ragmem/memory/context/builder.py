@@ -195,11 +195,7 @@ class ContextBuilder:
     def _with_room(self, info: ModelInfo, max_chars: int) -> ContextBuilder:
         """Return a builder with other room, but the same budget of rules and pinned memories."""
         return ContextBuilder(
-            self._config,
-            info,
-            self._counts,
-            max_chars=max_chars,
-            pinned_chars=self._pinned_chars,
+            self._config, info, self._counts, max_chars=max_chars, pinned_chars=self._pinned_chars
         )
 
     def chars(self, percent: float, *, small: float = 0, squeeze: float = 1) -> int:

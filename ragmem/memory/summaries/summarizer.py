@@ -59,11 +59,7 @@ PROBLEM_CHARS = 200
 PAUSES = (1, 3, 0)
 """Pauses after each unusable answer before any process asks about the item again, in multiples of
 `memory.summaries.retry_pause_s`."""
-_KINDS = {
-    "thread": "session summary",
-    "memories": "fact extraction",
-    "judge": "fact comparison",
-}
+_KINDS = {"thread": "session summary", "memories": "fact extraction", "judge": "fact comparison"}
 """Display names of items by the beginning of their key; others are named by that itself."""
 
 Sleep = Callable[[float], Awaitable[object]]
@@ -371,11 +367,7 @@ class Summarizer:
         return " ".join(filter(None, [before, rest]))
 
     async def _with_text(
-        self,
-        bare: Summary,
-        source: str,
-        cut: Callable[..., Digest],
-        instead_of: Summary | None,
+        self, bare: Summary, source: str, cut: Callable[..., Digest], instead_of: Summary | None
     ) -> Summary:
         timed, asked, text_chars = _TURN_PROMPT if bare.level == 1 else _ROLL_UP_PROMPT
         item = f"summary:{bare.summary_id}"

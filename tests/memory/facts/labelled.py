@@ -120,12 +120,7 @@ async def measured(labelled: Sequence[Labelled], folder: Path, llm: LLM | None =
     await store.aclose()
     wanted = sum(bool(turn.kind) for turn in labelled)
     return Score(
-        kept=kept,
-        right=right,
-        wanted=wanted,
-        found=found,
-        wrong=tuple(wrong),
-        missed=tuple(missed),
+        kept=kept, right=right, wanted=wanted, found=found, wrong=tuple(wrong), missed=tuple(missed)
     )
 
 

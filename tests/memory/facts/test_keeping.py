@@ -66,11 +66,7 @@ async def test_an_edit(store: Store) -> None:
     (wanted,) = await embedder.embed(["The API listens on port 8000"])
     assert row == wanted.astype("<f4").tobytes()
     edited = await facts.edit(edited, subjects=["API", "ports"], kind="decision", ttl="")
-    assert (edited.subjects, edited.kind, edited.expires_at) == (
-        ("api", "ports"),
-        "decision",
-        None,
-    )
+    assert (edited.subjects, edited.kind, edited.expires_at) == (("api", "ports"), "decision", None)
     assert (await facts.edit(edited, scope="user")).project_id is None
     # What is changed is what it is by now, not what was read before.
     back = await facts.edit(first, scope="project", project_id="project-kitchen")

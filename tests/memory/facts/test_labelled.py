@@ -9,8 +9,8 @@ import pytest
 from ragmem.llm.base import Request
 from ragmem.memory.facts.extraction import Extracted, believed
 from ragmem.memory.facts.trust import Sources
-from ragmem.records import Turn
 from tests.fakes.scripted_llm import Says, ScriptedLLM
+from tests.memory.builders import a_turn
 
 from .labelled import measured, turns
 from .learning import a_memory
@@ -61,12 +61,7 @@ async def test_what_a_good_model_says_is_believed(tmp_path: Path) -> None:
 def test_a_model_may_write_the_date_of_a_day_that_was_named(
     said: str, content: str, is_kept: bool
 ) -> None:
-    turn = Turn(
-        turn_id="t",
-        session_id="s",
-        user_message=said,
-        started_at=datetime(2026, 11, 27, tzinfo=UTC),
-    )
+    turn = a_turn(1, said, started_at=datetime(2026, 11, 27, tzinfo=UTC))
     item = Extracted(content=content, kind="deadline", evidence=said)
     draft = believed(item, Sources(turn), turn, now=turn.started_at, locate=str)
     assert (draft is not None) == is_kept

@@ -14,7 +14,8 @@ from ragmem.memory.facts.ranking import names_of
 from ragmem.memory.facts.trust import Sources, covers, is_rule
 from ragmem.memory.facts.words import is_generic, is_greeting, is_instruction, own_words, sentences
 from ragmem.messages import of_command
-from ragmem.records import MemoryRecord, Turn
+from ragmem.records import MemoryRecord
+from tests.memory.builders import a_memory, a_turn
 
 from .knowing import NOW
 
@@ -63,14 +64,7 @@ def test_what_is_past_its_time() -> None:
 
     def memory(name: str, days_left: float | None, by: str | None = None) -> MemoryRecord:
         ends = None if days_left is None else NOW + timedelta(days=days_left)
-        return MemoryRecord(
-            memory_id=name,
-            content=name,
-            created_at=NOW,
-            updated_at=NOW,
-            expires_at=ends,
-            superseded_by=by,
-        )
+        return a_memory(0, name, memory_id=name, expires_at=ends, superseded_by=by)
 
     known = [
         memory("lasts", None),
@@ -669,13 +663,7 @@ def test_what_a_quote_covers(source: str, content: str, is_covered: bool) -> Non
 )
 def test_a_quote_may_have_a_word_more(quote: str, is_found: bool) -> None:
     """One word, and none that turns what is said."""
-    said = Turn(
-        turn_id="t",
-        session_id="s",
-        turn_index=1,
-        user_message="In the client we retry five times before we give up.",
-        started_at=NOW,
-    )
+    said = a_turn(1, "In the client we retry five times before we give up.")
     found = Sources(said).find(quote)
     assert (found is not None) is is_found
     assert found is None or found.quote == said.user_message

@@ -22,6 +22,7 @@ from ragmem.store.sqlite import SQLiteStore
 from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line, away
 from tests.fakes.hash_embedder import HashEmbedder
+from tests.memory.builders import a_memory
 from tests.memory.working import opening
 from tests.store.conftest import OpenStore
 
@@ -131,11 +132,10 @@ def compared(
 ) -> tuple[Remembered, MemoryRecord]:
     """What becomes of the second beside the first, and that one."""
     first, second = (
-        MemoryRecord(
+        a_memory(
+            0,
+            content,
             memory_id=content,
-            content=content,
-            created_at=NOW,
-            updated_at=NOW,
             evidence=(evidence(content, turn_id=content),),
             **fields,
         )
