@@ -44,8 +44,7 @@ async def index(
     ] = False,
     rebuild: Annotated[bool, cli.option("--rebuild", "Rebuild the index from all files.")] = False,
     vectors: Annotated[
-        bool,
-        cli.option("--vectors", "Also compute embeddings now, for search by meaning."),
+        bool, cli.option("--vectors", "Also compute embeddings now, for search by meaning.")
     ] = False,
     status: Annotated[
         bool, cli.option("--status", "Only show what is indexed; don't update it.")

@@ -83,8 +83,7 @@ async def search(  # noqa: PLR0913 - one parameter a flag
         ),
     ] = None,
     levels: Annotated[
-        str | None,
-        cli.option("--levels", "0: turns. 1 and up: summaries. Default: all.", "0,1,2"),
+        str | None, cli.option("--levels", "0: turns. 1 and up: summaries. Default: all.", "0,1,2")
     ] = None,
     code: Annotated[
         bool, cli.option("--code", "Search the project's files, and show related sessions.")
