@@ -14,7 +14,7 @@ __all__ = ["house"]
 
 @pytest.fixture
 def server() -> Iterator[LLMServer]:
-    """A model that always says the same."""
+    """A model that says the same when nothing else is left to say."""
     with LLMServer([Answer("The answer.")], repeat=True) as running:
         yield running
 

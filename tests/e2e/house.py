@@ -1,7 +1,6 @@
 """A project in which a person chats: the real command on a pty, and a scripted model."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,9 @@ class House(Ragmem):
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    """With a model that has nothing to say yet."""
-    with LLMServer() as server:
-        yield House(tmp_path, server)
+def house(tmp_path: Path, server: LLMServer) -> House:
+    """And the model, with nothing else to say yet."""
+    return House(tmp_path, server)
 
 
 def loaded(chat: PtyChat) -> None:

@@ -303,7 +303,9 @@ def test_delete_asks_and_leaves_nothing(ragmem: Ragmem) -> None:
     ragmem.refused("sessions", "delete", session["session_id"], "--yes")
 
 
-def test_copies_of_files_go_with_the_last_session_that_names_them(tmp_path: Path) -> None:
+def test_copies_of_files_go_with_the_last_session_that_names_them(
+    tmp_path: Path, server: LLMServer
+) -> None:
     """Also one that was kept with its secrets by an earlier version; a fork's own go with it."""
     token = "ghp_" + "a1B2" * 9
 
@@ -312,28 +314,27 @@ def test_copies_of_files_go_with_the_last_session_that_names_them(tmp_path: Path
         read = Call("read_file", {"path": path})
         return [Answer(tools=[read]), Answer(tools=[edit]), Answer("Done.")]
 
-    answers = [
+    server.extend(
         *editing("hello.py", "one", "two"),
         *editing(".env", "MODE=old", "MODE=new"),
         *editing("hello.py", "two", "three"),
         *editing("same.py", "one", "four"),
-    ]
-    with LLMServer(answers) as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        copies = ragmem.home / "data" / "preimages"
+    )
+    ragmem = Ragmem(tmp_path, server.env)
+    copies = ragmem.home / "data" / "preimages"
 
-        def kept() -> list[str]:
-            return sorted(file.suffix or file.read_text() for file in copies.glob("??/*"))
+    def kept() -> list[str]:
+        return sorted(file.suffix or file.read_text() for file in copies.glob("??/*"))
 
-        env = f"T={token}\nMODE=old"
-        for name, content in (("hello.py", "one"), ("same.py", "one"), (".env", env)):
-            (ragmem.project / name).write_text(content)
-        first = ragmem.session_of("Go", "--yolo")
-        ragmem.ok("ask", "-c", "And these", "--yolo")
-        ragmem.ok("sessions", "fork", first)
-        (fork,) = {each["session_id"] for each in ragmem.sessions()} - {first}
-        ragmem.ok("ask", "-r", fork, "Go on", "--yolo")
-        other = ragmem.session_of("Anew", "--yolo")
+    env = f"T={token}\nMODE=old"
+    for name, content in (("hello.py", "one"), ("same.py", "one"), (".env", env)):
+        (ragmem.project / name).write_text(content)
+    first = ragmem.session_of("Go", "--yolo")
+    ragmem.ok("ask", "-c", "And these", "--yolo")
+    ragmem.ok("sessions", "fork", first)
+    (fork,) = {each["session_id"] for each in ragmem.sessions()} - {first}
+    ragmem.ok("ask", "-r", fork, "Go on", "--yolo")
+    other = ragmem.session_of("Anew", "--yolo")
     assert kept() == [".parts", "one", "two"]
     old = f"T={token}".encode()
     name = hashlib.sha256(old).hexdigest()
