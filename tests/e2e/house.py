@@ -1,13 +1,14 @@
 """A project in which a person chats: the real command on a pty, and a scripted model."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.process import COMMAND, Ragmem
-from tests.fakes.llm_server import LLMServer
+from tests.fakes.llm_server import Answer, LLMServer
 from tests.repl.pty_chat import PtyChat
 
 
@@ -31,6 +32,13 @@ class House(Ragmem):
     def last_prompt(self) -> str:
         """All that the model was sent last."""
         return json.dumps(self.server.requests[-1].body["messages"])
+
+
+@pytest.fixture
+def server() -> Iterator[LLMServer]:
+    """A model that says the same when nothing else is left to say."""
+    with LLMServer([Answer("The answer.")], repeat=True) as running:
+        yield running
 
 
 @pytest.fixture
