@@ -316,7 +316,6 @@ async def _search_code(
     finds = await find_code(
         code,
         query,
-        project_id=code.project.root_id,
         open_store=opened.store if opened.config.memory.enabled else None,
         limit=limit,
         semantic=semantic,
