@@ -308,9 +308,15 @@ class LLMServer(SpawnedServer):
         )
 
     def extend(self, *steps: Step) -> None:
-        """More answers, while it runs."""
+        """More answers, while it runs: before the one that repeats."""
         with self._lock:
-            self._script.extend(steps)
+            end = len(self._script) - self._repeat
+            self._script[end:end] = steps
+
+    def always(self, step: Step) -> None:
+        """Nothing but this from now on."""
+        with self._lock:
+            self._script, self._repeat = [step], True
 
     @property
     def left(self) -> int:
