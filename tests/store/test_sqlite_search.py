@@ -12,10 +12,10 @@ from ragmem import terms
 from ragmem.files import OwnerLocks
 from ragmem.records import EVERYTHING, PutVectors, Scope, SearchQuery
 from ragmem.similarity import VectorCache
-from ragmem.store.sqlite import SQLiteStore, search, text_index
+from ragmem.store.sqlite import SQLiteStore, documents, search
 from ragmem.store.sqlite.connection import Access, Database
+from ragmem.store.sqlite.documents import document_number, level_of, sequence_of
 from ragmem.store.sqlite.repair import WORDS
-from ragmem.store.sqlite.text_index import document_number, level_of, sequence_of
 from tests.store.samples import begun, called, created, finished, garden, summed, whole_turn
 from tests.store.test_contract_recall import (
     EAST,
@@ -41,7 +41,7 @@ def opened(home: Path) -> Database:
 
 def test_the_version_of_terms_is_known() -> None:
     """Who changes what terms are has the index made anew, by saying so here too."""
-    assert text_index.TERMS == terms.TERMS_VERSION
+    assert documents.TERMS == terms.TERMS_VERSION
 
 
 @pytest.mark.parametrize("level", [0, 1, 2, 6, 7, 8, 40])
@@ -248,7 +248,7 @@ async def test_vectors_beyond_memory_are_read_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bound on what stays; the answers are the same."""
-    monkeypatch.setattr("ragmem.store.sqlite.vectors._BATCH", 3)
+    monkeypatch.setattr("ragmem.store.sqlite.documents._VECTORS_AT_ONCE", 3)
     store = await sqlite(tmp_path)
     store._vectors = VectorCache(most_bytes=40)
     await store.use_embedder(MARK)
