@@ -36,12 +36,11 @@ from ragmem.messages import Json, ToolUse
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Project, Session, ToolCall, Turn, utc_now
 from ragmem.tools.base import ENDED, Approver, CurrentMode, Tool, Toolset, deny_all
-from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
-from ragmem.tools.memory import memory_tools, written_event
+from ragmem.tools.files import ChangedFiles, CreateFile, EditFile, ReadFile, SeenFiles, WriteFile
+from ragmem.tools.memory import SessionCode, memory_tools, written_event
 from ragmem.tools.permissions import PermissionRules, Permissions
 from ragmem.tools.planning import PresentPlan, UpdateTasks
 from ragmem.tools.search import GlobFiles, GrepFiles, ListDirectory
-from ragmem.tools.seen import ChangedFiles, SeenFiles, SessionCode
 from ragmem.tools.shell import Commands, Jobs, ReadJob, RunCommand, commands_of
 from ragmem.tools.skills import ReadSkill, SkillSet
 from ragmem.tools.workspace import Workspace

@@ -71,8 +71,8 @@ from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage, 
 from ragmem.redact import redact
 from ragmem.text import clean, counted, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset
+from ragmem.tools.files import ChangedFiles
 from ragmem.tools.permissions import PermissionRules
-from ragmem.tools.seen import ChangedFiles
 from ragmem.tools.workspace import at_paths, named_files
 
 if TYPE_CHECKING:

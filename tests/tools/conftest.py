@@ -16,9 +16,9 @@ from ragmem.config import PermissionMode
 from ragmem.messages import ToolUse
 from ragmem.records import ToolCall, utc_now
 from ragmem.tools.base import Decision, Proposal, ToolOutcome
+from ragmem.tools.files import SeenFiles
 from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.sandbox import Sandbox
-from ragmem.tools.seen import SeenFiles
 from ragmem.tools.shell import Commands, Jobs
 from ragmem.tools.workspace import Workspace
 

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from ragmem.tools.content import MAX_IMAGE_BYTES
+from ragmem.tools.files import SeenFiles
 from ragmem.tools.rewind import Preimages
-from ragmem.tools.seen import SeenFiles
 from tests.tools.conftest import recorded
 
 
