@@ -561,14 +561,11 @@ class TurnRun:
 
     def _count(self, assembler: Assembler, api_ms: int) -> None:
         used = assembler.usage
-        cost = self._parts.llm.info.cost_usd(
-            used.input_tokens, used.output_tokens, used.cached_tokens, used.written_tokens
-        )
         self._usage += Usage(
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
             cached_tokens=used.cached_tokens,
-            cost_usd=cost,
+            cost_usd=self._parts.llm.info.cost_usd(used),
             model_calls=int(assembler.has_begun),
             api_ms=api_ms,
         )

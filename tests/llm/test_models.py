@@ -23,7 +23,7 @@ from ragmem.config import (
 )
 from ragmem.errors import ConfigError, NoModel, NoWeights, UsageError
 from ragmem.llm import models
-from ragmem.llm.base import ModelInfo
+from ragmem.llm.base import ModelInfo, UsageChunk
 from ragmem.llm.models import (
     LOCAL_NAME,
     about,
@@ -408,7 +408,9 @@ def test_a_request_costs_what_the_provider_bills(
     model: str, tokens: tuple[int, ...], cost: float | None
 ) -> None:
     """Tokens in, out, read from the cache and written to it."""
-    assert model_info(model).cost_usd(*tokens) == (cost if cost is None else pytest.approx(cost))
+    names = ("input_tokens", "output_tokens", "cached_tokens", "written_tokens")
+    used = UsageChunk(**dict(zip(names, tokens, strict=False)))
+    assert model_info(model).cost_usd(used) == (cost if cost is None else pytest.approx(cost))
 
 
 # --- the table ------------------------------------------------------------------------------------
