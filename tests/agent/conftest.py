@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ragmem.agent import Agent
-from ragmem.agent.turn import Dependencies, Limits
+from ragmem.agent.turn import Dependencies
 from ragmem.config import MemoryConfig
 from ragmem.events import Event
 from ragmem.llm.base import ModelInfo
@@ -152,12 +152,12 @@ class Bench(msgspec.Struct):
         *,
         session: Session | None = None,
         info: ModelInfo | None = None,
-        limits: Limits = Limits(),  # noqa: B008
         memory: Memory | None = None,
         instructions: Instructions = NO_INSTRUCTIONS,
         config: MemoryConfig = MemoryConfig(),  # noqa: B008
         toolset: Toolset | None = None,
         llm: ScriptedLLM | None = None,
+        **limits: Any,
     ) -> tuple[Agent, ScriptedLLM]:
         memory = memory or self.memory
         llm = llm or ScriptedLLM(script, info=info)
@@ -176,7 +176,7 @@ class Bench(msgspec.Struct):
                 memory_tools=memory.facts is not None,
             ),
             project=project,
-            limits=limits,
+            **limits,
             offers_tools=llm.info.supports_tools,
             notices=self.spooled.take_notices,
         )

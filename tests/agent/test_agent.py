@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from ragmem.agent import standard_toolset
-from ragmem.agent.turn import Limits
 from ragmem.config import MemoryConfig
 from ragmem.errors import ContextTooLong, ProviderUnavailable, StoreUnavailable, StreamCut
 from ragmem.events import (
@@ -327,7 +326,7 @@ async def test_limit_of_model_calls(bench: Bench) -> None:
     paths = iter("abcdefgh")
     agent, llm = await bench.agent(
         [lambda request: reads(next(paths)) if request.tools else Says("Cut short.")] * 4,
-        limits=Limits(max_iterations=3),
+        max_iterations=3,
     )
     reply = await agent.send("go")
     finished = reply.finished
@@ -346,7 +345,7 @@ async def test_limit_of_model_calls(bench: Bench) -> None:
 async def test_going_on_after_the_limit_begins_with_all_that_was_done(bench: Bench) -> None:
     """In another process too: what was read, and that the turn was ended by the limit."""
     looks = [reads("a.py", text="First a."), reads("b.py", text="Then b."), Says("c is left.")]
-    agent, _ = await bench.agent(looks, limits=Limits(max_iterations=2))
+    agent, _ = await bench.agent(looks, max_iterations=2)
     await agent.send("read them")
     again, llm = await bench.agent(
         [Says("Done.")], session=agent.session, memory=bench.new_memory()
@@ -373,8 +372,8 @@ async def test_budget_ends_the_turn(
     """Error_max_budget_usd, exit 1; what is not known is not taken for nothing."""
     info = ModelInfo(name="x/y", input_usd_per_token=0.01, output_usd_per_token=0.01)
     first = reads("a.py", text="Hm.", usage=usage)
-    limits = Limits(max_budget_usd=limit)
-    agent, llm = await bench.agent([first, Says("never asked")], info=info, limits=limits)
+    script = [first, Says("never asked")]
+    agent, llm = await bench.agent(script, info=info, max_budget_usd=limit)
     reply = await agent.send("go")
     assert (reply.finished.subtype, reply.content) == ("error_max_budget_usd", "Hm.")
     assert why in reply.finished.error
@@ -396,12 +395,9 @@ async def test_failed_call_of_the_model(bench: Bench) -> None:
     assert (second.status, second.turn_index) == ("completed", 2)
 
 
-ONCE = Limits(retries=0)
-
-
 async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
     """Half an answer is kept and marked, never taken for a whole one."""
-    agent, llm = await bench.agent([Says("Half an", cut=True), Says("Yes.")], limits=ONCE)
+    agent, llm = await bench.agent([Says("Half an", cut=True), Says("Yes.")], retries=0)
     reply = await agent.send("first")
     assert (reply.finished.exit_code, reply.finished.hint) == (
         75,
@@ -415,9 +411,8 @@ async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
 
 async def test_cut_before_the_first_word_is_asked_again(bench: Bench) -> None:
     cut = touches("never", cut=True)
-    limits = Limits(retries=2)
     script = [cut, StreamCut("cut"), touches("made"), Says("ok")]
-    agent, _ = await bench.agent(script, limits=limits)
+    agent, _ = await bench.agent(script, retries=2)
     events = await asked(agent, "go")
     waited = [(e.reason, e.attempt, e.most) for e in events if isinstance(e, RetryWaiting)]
     assert waited == [("the answer broke off", 2, 3), ("the answer broke off", 3, 3)]
@@ -426,7 +421,7 @@ async def test_cut_before_the_first_word_is_asked_again(bench: Bench) -> None:
     assert events[-1].result == "ok"
     assert not (bench.folder / "never").exists()
     assert bench.touch.runs == 1
-    agent, _ = await bench.agent([StreamCut("cut")] * 3, limits=limits)
+    agent, _ = await bench.agent([StreamCut("cut")] * 3, retries=2)
     assert (await agent.send("go")).finished.exit_code == 75
 
 
@@ -469,9 +464,8 @@ async def test_the_half_stays_the_answer_while_no_other_word_comes(bench: Bench)
 
 async def test_no_answer_is_asked_for_again_once_the_budget_is_spent(bench: Bench) -> None:
     info = ModelInfo(name="x/y", input_usd_per_token=0.01, output_usd_per_token=0.01)
-    half = Says("Half", cut=True, usage=USED)
-    limits = Limits(max_budget_usd=1.0)
-    agent, llm = await bench.agent([half, Says("never asked")], info=info, limits=limits)
+    script = [Says("Half", cut=True, usage=USED), Says("never asked")]
+    agent, llm = await bench.agent(script, info=info, max_budget_usd=1.0)
     reply = await agent.send("go")
     assert (reply.finished.exit_code, reply.content, llm.left) == (75, "Half", 1)
 
