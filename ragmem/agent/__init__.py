@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem.agent.calls import CallRunner
-from ragmem.agent.turn import (
-    Dependencies,
-    Ending,
-    TurnRun,
-    Typed,
-    interrupted_with,
-    nothing_typed,
-)
+from ragmem.agent.turn import Dependencies, Ending, TurnRun, Typed, interrupted_with, nothing_typed
 from ragmem.config import Config, Effort, Paths, PermissionMode
 from ragmem.errors import EXIT_DONE, LLMError
 from ragmem.events import Event, TurnFinished

@@ -336,10 +336,7 @@ def parse_arguments(text: str) -> dict[str, Json]:
     """
     try:
         value = json.loads(
-            text,
-            object_pairs_hook=_unique_keys,
-            parse_constant=_finite,
-            parse_float=_finite,
+            text, object_pairs_hook=_unique_keys, parse_constant=_finite, parse_float=_finite
         )
     except RecursionError:
         raise ValueError("arguments are nested too deeply") from None
