@@ -55,18 +55,13 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 @pytest.mark.parametrize(
     "broken",
     [
-        "ragmem.store.sqlite.SQLiteStore.search",
-        "ragmem.store.sqlite.SQLiteStore.turns",
-        "ragmem.store.sqlite.SQLiteStore.sessions",
-        "ragmem.store.sqlite.SQLiteStore.profile",
-        "ragmem.memory.recall.Recall.hits",
-        "ragmem.memory.context.sections.Sections._recalled",
-        "ragmem.index.index.CodeIndex.search",
-        "ragmem.index.codebase.Codebase.index_of",
-        "tests.fakes.hash_embedder.HashEmbedder.embed",
-        "ragmem.memory.worker.Worker.step",
+        "ragmem.store.sqlite.SQLiteStore.search", "ragmem.store.sqlite.SQLiteStore.turns",
+        "ragmem.store.sqlite.SQLiteStore.sessions", "ragmem.store.sqlite.SQLiteStore.profile",
+        "ragmem.memory.recall.Recall.hits", "ragmem.memory.context.sections.Sections._recalled",
+        "ragmem.index.index.CodeIndex.search", "ragmem.index.codebase.Codebase.index_of",
+        "tests.fakes.hash_embedder.HashEmbedder.embed", "ragmem.memory.worker.Worker.step",
     ],
-)
+)  # fmt: skip
 async def test_a_bug_beside_the_turn_costs_one_warning_and_no_answer(
     app: App, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -286,16 +286,11 @@ async def test_only_its_own_key_goes_to_a_server_of_ones_own(environ: dict[str, 
 @pytest.mark.parametrize(
     "base",
     [
-        "127.0.0.1:9/v1",
-        "file:///etc/passwd",
-        "http://",
-        "ftp://x/v1",
-        "me:s3cret@127.0.0.1:9/v1",
-        "http://me:s3cret@[::1/v1",
-        "http://me:s3cret@127.0.0.1:99999/v1",
+        "127.0.0.1:9/v1", "file:///etc/passwd", "http://", "ftp://x/v1", "me:s3cret@127.0.0.1:9/v1",
+        "http://me:s3cret@[::1/v1", "http://me:s3cret@127.0.0.1:99999/v1",
         "http://127.0.0.1:port/v1",
     ],
-)
+)  # fmt: skip
 def test_an_api_base_that_is_no_address(
     environ: dict[str, str], base: str, client: Literal["auto", "litellm"]
 ) -> None:
