@@ -464,10 +464,7 @@ def test_macos_is_given_the_rules_as_it_takes_them():
     lines = profile(rules).splitlines()
     assert lines[:2] == ["(version 1)", "(allow default)"]
     writes = [line for line in lines if "file-write*" in line]
-    assert writes[:2] == [
-        "(deny file-write*)",
-        '(allow file-write* (subpath "/p") (subpath "/t"))',
-    ]
+    assert writes[:2] == ["(deny file-write*)", '(allow file-write* (subpath "/p") (subpath "/t"))']
     assert writes[-2:] == [
         '(deny file-write* (subpath "/p/.git/ho\\"oks"))',
         '(deny file-read* file-write* (subpath "/u/.ssh"))',

@@ -199,8 +199,7 @@ async def test_a_folder_that_was_moved_away_is_gone_and_made_anew_it_is_worked_i
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["-rf", "--help", "a\nb", "a\x1b[2Jb", "$(touch x)", "`id`", "ü", "caf\udcff.txt"],
+    "name", ["-rf", "--help", "a\nb", "a\x1b[2Jb", "$(touch x)", "`id`", "ü", "caf\udcff.txt"]
 )
 async def test_strange_names_are_names(desk, name):
     """CVE-2025-68144: leading dashes, newlines, escapes, substitutions; bytes that are no UTF-8."""
