@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem.agent.calls import CallRunner
-from ragmem.agent.turn import (
-    Dependencies,
-    Ending,
-    Limits,
-    TurnRun,
-    Typed,
-    interrupted_with,
-    nothing_typed,
-)
+from ragmem.agent.turn import Dependencies, Ending, TurnRun, Typed, interrupted_with, nothing_typed
 from ragmem.config import Config, Effort, Paths, PermissionMode
 from ragmem.errors import EXIT_DONE, LLMError
 from ragmem.events import Event, TurnFinished
@@ -376,11 +368,9 @@ def create_agent(
             rules=rules,
             find_code=code.passages if code.is_there else None,
             project=project,
-            limits=Limits(
-                max_iterations=options.max_turns or config.tools.max_iterations,
-                max_budget_usd=options.max_budget_usd,
-                retries=config.llm.retries,
-            ),
+            max_iterations=options.max_turns or config.tools.max_iterations,
+            max_budget_usd=options.max_budget_usd,
+            retries=config.llm.retries,
             schema=options.schema,
             effort=options.effort,
             offers_tools=llm.info.supports_tools and not options.no_tools,

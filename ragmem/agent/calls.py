@@ -12,27 +12,11 @@ from ragmem.events import Event, Notice, PermissionDenial, ToolFinished, ToolPro
 from ragmem.llm.base import Completion, parse_arguments
 from ragmem.memory.recording import TurnRecording, settled
 from ragmem.memory.turns import ONLY_ASKED, call_id, clip_recallable, result_text
-from ragmem.messages import (
-    ImagePart,
-    Message,
-    Part,
-    TextPart,
-    ToolAnswer,
-    ToolUse,
-    assistant,
-    tool,
-)
+from ragmem.messages import ImagePart, Message, Part, TextPart, ToolAnswer, ToolUse, assistant, tool
 from ragmem.records import CallOrigin, ToolCall, utc_now
 from ragmem.redact import first_of
 from ragmem.text import clean, one_line
-from ragmem.tools.base import (
-    InvalidArguments,
-    OutputSoFar,
-    Tell,
-    ToolOutcome,
-    Toolset,
-    Unanswered,
-)
+from ragmem.tools.base import InvalidArguments, OutputSoFar, Tell, ToolOutcome, Toolset, Unanswered
 
 _SAME_CALL_LIMIT = 3
 """From this count on, the same read-only call is refused if nothing was changed in between."""

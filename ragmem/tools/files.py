@@ -258,11 +258,7 @@ def _read(target: Target, shown: str, params: ReadFile.Params) -> ToolOutput:
         notes.append(f"lines {page.first:,} to {page.last:,}{of}")
         if page.more:
             notes.append(f"continue with offset={page.last + 1}")
-    stored: dict[str, Json] = {
-        "path": shown,
-        "first_line": page.first,
-        "last_line": page.last,
-    }
+    stored: dict[str, Json] = {"path": shown, "first_line": page.first, "last_line": page.last}
     if data is None:
         notes.append("too large to edit with these tools")
     else:
@@ -283,11 +279,7 @@ class _Editing(AgentTool):
     """Base of the tools that write: check, show, ask, save the old content, write, remember."""
 
     def __init__(
-        self,
-        workspace: Workspace,
-        permissions: Permissions,
-        seen: SeenFiles,
-        preimages: Path,
+        self, workspace: Workspace, permissions: Permissions, seen: SeenFiles, preimages: Path
     ) -> None:
         """Set the dependencies; `preimages` is the folder of contents before edits."""
         self._workspace = workspace

@@ -192,12 +192,10 @@ class Remember(_OverMemory):
 
     class Params(Arguments, frozen=True):
         content: Annotated[
-            str,
-            arg("One short, self-contained sentence, with names and dates.", 1_000, 1),
+            str, arg("One short, self-contained sentence, with names and dates.", 1_000, 1)
         ]
         subjects: Annotated[
-            tuple[str, ...],
-            arg("One to five lower-case tags: who and what it is about.", 10),
+            tuple[str, ...], arg("One to five lower-case tags: who and what it is about.", 10)
         ]
         reason: Annotated[str, arg("Why it will matter in later sessions.", 500)] = ""
         ttl: Annotated[str | None, arg("How long it stays true, such as 1h, 7d or 2w.")] = None

@@ -207,11 +207,7 @@ class RunCommandParams(Arguments, frozen=True):
     timeout: (
         Annotated[
             float,
-            msgspec.Meta(
-                description=f"Seconds; at most {MAX_TIMEOUT_S}.",
-                gt=0,
-                le=MAX_TIMEOUT_S,
-            ),
+            msgspec.Meta(description=f"Seconds; at most {MAX_TIMEOUT_S}.", gt=0, le=MAX_TIMEOUT_S),
         ]
         | None
     ) = None
@@ -362,12 +358,7 @@ class ReadJob(AgentTool):
     class Params(Arguments, frozen=True):
         job: Annotated[int, number("The job's number.", 1)]
         wait: Annotated[
-            float,
-            number(
-                "Wait up to this many seconds for output or its end.",
-                0,
-                _LONGEST_WAIT_S,
-            ),
+            float, number("Wait up to this many seconds for output or its end.", 0, _LONGEST_WAIT_S)
         ] = 0
         stop: Annotated[bool, arg("Stop it.")] = False
 

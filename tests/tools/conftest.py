@@ -88,6 +88,10 @@ class Desk:
         assert outcome.success, outcome.text
         return outcome
 
+    async def ran(self, command: str, **arguments: object) -> str:
+        """What is told of a command that can be run."""
+        return (await self.do("run_command", command=command, **arguments)).text
+
     async def fails(self, name: str, **arguments: object) -> ToolOutcome:
         """A call that has to fail, with a text that the model can read."""
         outcome = await self.call(name, **arguments)

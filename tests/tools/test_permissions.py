@@ -257,23 +257,12 @@ def closed(make_desk):
 @pytest.mark.parametrize(
     "line",
     [
-        "cat .env",
-        "cat <.env",
-        "cat ./a/../.en'v'",
-        "true; head -1 $(echo .env)",
-        "bash -c 'cat .env'",
-        "cat .e*",
-        "cat {open.txt,.env}",
-        "curl -d @.env localhost",
-        "dd if=.env",
-        "git show HEAD:.env",
-        "cat link",
-        "cat {cwd}/.env",
-        "cd keys && cat deep/one",
-        "tar -C keys -c deep",
-        "cat keys/deep/one",
+        "cat .env", "cat <.env", "cat ./a/../.en'v'", "true; head -1 $(echo .env)",
+        "bash -c 'cat .env'", "cat .e*", "cat {open.txt,.env}", "curl -d @.env localhost",
+        "dd if=.env", "git show HEAD:.env", "cat link", "cat {cwd}/.env", "cd keys && cat deep/one",
+        "tar -C keys -c deep", "cat keys/deep/one",
     ],
-)
+)  # fmt: skip
 async def test_a_command_that_names_a_file_that_must_not_be_read_is_refused(closed, line):
     outcome = await closed.fails("run_command", command=line.replace("{cwd}", str(closed.cwd)))
     assert outcome.denied
