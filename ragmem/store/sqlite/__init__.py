@@ -302,12 +302,7 @@ class SQLiteStore:
         """Write a copy of the database to a new file; other processes may go on."""
         from ragmem.store.sqlite import repair
 
-        def job(db: Database) -> None:
-            failpoint("sqlite.backup")
-            repair.copy(db, file)
-            failpoint("sqlite.backed_up")
-
-        await self._reader.run(job)
+        await self._reader.run(lambda db: repair.copy(db, file))
 
     # --- threads and transactions -------------------------------------------------
 
@@ -374,8 +369,7 @@ class SQLiteStore:
             try:
                 went = self._transaction(db, lambda: work(db))
                 then(db)
-                for backup in schema.daily_copies(self._database):
-                    backup.unlink(missing_ok=True)  # it holds what was just deleted
+                schema.remove_daily_copies(self._database)  # they hold what was just deleted
                 return went, repair.rewrite(db)
             finally:
                 db.pragma("secure_delete", schema.OVERWRITES)

@@ -491,9 +491,9 @@ _WAIT_S = 5.0
 def keep_copy(database: Path, locks_dir: Path, now: datetime) -> bool:
     """Make today's copy if it is due, and delete all but the newest three.
 
-    Returns False if nothing has changed since the last one, or there is no room for it. Raises
-    OSError or what apsw raises if the database can't be read or the copy not written; a damaged
-    database never replaces an older copy.
+    Returns False if nothing has changed since the last one, there is no room for it, or something
+    was deleted meanwhile that is in it. Raises OSError or what apsw raises if the database can't be
+    read or the copy not written; a damaged database never replaces an older copy.
     """
     there = schema.daily_copies(database)
     if there and not _is_due(database, there[0], now):
@@ -503,13 +503,16 @@ def keep_copy(database: Path, locks_dir: Path, now: datetime) -> bool:
     if shutil.disk_usage(folder).free < _FREE_FACTOR * schema.size_bytes(database):
         return False
     alone = lock(locks_dir / "backup.lock", timeout_s=_WAIT_S)
-    part = folder / ".daily.part"
+    part = schema.unfinished_copy(database)
     try:
         part.unlink(missing_ok=True)
         # SQLite accepts an empty file as a new database, and this one is private from the start.
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         _checked_copy(database, part, locks_dir)
-        part.rename(folder / f"daily-{now.astimezone(UTC):%Y%m%d-%H%M%S}.db")
+        try:
+            part.rename(folder / f"daily-{now.astimezone(UTC):%Y%m%d-%H%M%S}.db")
+        except FileNotFoundError:
+            return False  # a deletion has removed it
         sync_folder(folder)
     finally:
         part.unlink(missing_ok=True)
@@ -546,7 +549,9 @@ def copy(db: Database, to: Path) -> None:
     # Writing to another file counts as writing.
     db.pragma("query_only", False)
     try:
+        failpoint("sqlite.backup")
         db.query("VACUUM INTO :file", file=str(to))
+        failpoint("sqlite.backed_up")
     finally:
         db.pragma("query_only", True)
 

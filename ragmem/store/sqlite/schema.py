@@ -124,6 +124,18 @@ def daily_copies(database: Path) -> list[Path]:
     return sorted(database.parent.glob(f"{BACKUPS}/daily-*.db"), reverse=True)
 
 
+def unfinished_copy(database: Path) -> Path:
+    """Return the file in which a daily copy is made before it gets its name."""
+    return database.parent / BACKUPS / ".daily.part"
+
+
+def remove_daily_copies(database: Path) -> None:
+    """Delete all daily copies, and the one that is being made: it then never gets its name."""
+    unfinished_copy(database).unlink(missing_ok=True)
+    for made in daily_copies(database):
+        made.unlink(missing_ok=True)
+
+
 def newest_backup(database: Path) -> Path | None:
     """Return the newest of the user's own backups in their default directory."""
     made = database.parent.glob(f"{BACKUPS}/memory-*.db")
