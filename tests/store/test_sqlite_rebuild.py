@@ -163,14 +163,12 @@ async def test_without_its_first_page_nothing_is_read(tmp_path: Path, database: 
 async def test_backups_are_one_a_day_and_the_newest_three(tmp_path: Path, database: Path) -> None:
     """None where nothing has changed; private; with a deletion all of them go."""
     now = utc_now()
-    days = [now + timedelta(days=each, minutes=each) for each in range(6)]
+    days = [now + timedelta(days=each, minutes=each) for each in range(-6, 0)]
 
     def keep(at: datetime) -> bool:
-        made = repair.keep_copy(database, tmp_path / "home/locks", at)
-        if made:
-            os.utime(schema.daily_copies(database)[0], (at.timestamp(), at.timestamp()))
-        return made
+        return repair.keep_copy(database, tmp_path / "home/locks", at)
 
+    os.utime(database, (days[0].timestamp(), days[0].timestamp()))
     assert keep(days[0])
     assert not keep(days[0] + timedelta(hours=23))
     assert not keep(days[1]), "nothing has changed"
@@ -184,6 +182,21 @@ async def test_backups_are_one_a_day_and_the_newest_three(tmp_path: Path, databa
     store = await sqlite(tmp_path / "home")
     await store.delete_session("deep")
     assert schema.daily_copies(database) == []
+
+
+async def test_a_copy_from_the_future_stops_no_other(tmp_path: Path, database: Path) -> None:
+    """The clock was wrong when it was made: it is the first to go, and never the newest."""
+    locks = tmp_path / "home/locks"
+    now = utc_now()
+    assert repair.keep_copy(database, locks, now + timedelta(days=3650))
+    [wrong] = schema.daily_copies(database)
+    for day in range(3):
+        assert wrong in schema.daily_copies(database)
+        assert repair.keep_copy(database, locks, now + timedelta(days=day, minutes=day))
+        changed = now + timedelta(days=day, hours=1)
+        os.utime(database, (changed.timestamp(), changed.timestamp()))
+    assert wrong not in schema.daily_copies(database)
+    assert len(schema.daily_copies(database)) == 3
 
 
 async def test_a_damaged_database_takes_no_backups_place(tmp_path: Path, database: Path) -> None:

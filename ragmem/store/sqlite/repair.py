@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from ragmem.errors import StoreDamaged
 from ragmem.failpoints import failpoint
 from ragmem.files import OwnerLocks, lock, sync_folder
 from ragmem.records import Finding
+from ragmem.store import AHEAD
 from ragmem.store.sqlite import documents, schema
 from ragmem.store.sqlite.connection import Access, Database, Row, record
 from ragmem.store.sqlite.documents import words_of
@@ -495,7 +496,7 @@ def keep_copy(database: Path, locks_dir: Path, now: datetime) -> bool:
     was deleted meanwhile that is in it. Raises OSError or what apsw raises if the database can't be
     read or the copy not written; a damaged database never replaces an older copy.
     """
-    there = schema.daily_copies(database)
+    there = schema.daily_copies(database, now)
     if there and not _is_due(database, there[0], now):
         return False
     folder = database.parent / schema.BACKUPS
@@ -510,26 +511,31 @@ def keep_copy(database: Path, locks_dir: Path, now: datetime) -> bool:
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         _checked_copy(database, part, locks_dir)
         try:
-            part.rename(folder / f"daily-{now.astimezone(UTC):%Y%m%d-%H%M%S}.db")
+            # What is written while the copy is made has changed since.
+            os.utime(part, (now.timestamp(), now.timestamp()))
+            part.rename(schema.daily_copy(database, now))
         except FileNotFoundError:
             return False  # a deletion has removed it
         sync_folder(folder)
     finally:
         part.unlink(missing_ok=True)
         os.close(alone)
-    for old in schema.daily_copies(database)[_COPIES:]:
+    for old in schema.daily_copies(database, now)[_COPIES:]:
         old.unlink(missing_ok=True)
     return True
 
 
 def _is_due(database: Path, last: Path, now: datetime) -> bool:
     made = last.stat().st_mtime
+    age_s = now.timestamp() - made
+    if age_s < -AHEAD.total_seconds():
+        return True  # made while the clock was wrong, at an unknown time
     changed = [
         path.stat().st_mtime
         for path in (database, database.with_name(f"{database.name}-wal"))
         if path.exists() and path.stat().st_size  # an empty log is no change
     ]
-    return now.timestamp() - made >= _INTERVAL.total_seconds() and max(changed, default=0.0) > made
+    return age_s >= _INTERVAL.total_seconds() and max(changed, default=0.0) > made
 
 
 def _checked_copy(database: Path, to: Path, locks_dir: Path) -> None:

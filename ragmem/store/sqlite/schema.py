@@ -19,6 +19,7 @@ from ragmem.errors import RagmemError, StoreDamaged, StoreRefused, StoreUnavaila
 from ragmem.failpoints import failpoint
 from ragmem.files import lock, make_private, replace_private, sync_folder
 from ragmem.ids import new_id
+from ragmem.records import utc_now
 from ragmem.store import AHEAD
 from ragmem.store.sqlite import documents
 from ragmem.store.sqlite.connection import Access, Database, iso
@@ -119,9 +120,16 @@ def inode_of(database: Path) -> int:
         raise _io_failure(database, error.strerror or str(error)) from None
 
 
-def daily_copies(database: Path) -> list[Path]:
-    """Return the daily copies of a database, newest first."""
-    return sorted(database.parent.glob(f"{BACKUPS}/daily-*.db"), reverse=True)
+def daily_copy(database: Path, at: datetime) -> Path:
+    """Return the file of the daily copy made at a time."""
+    return database.parent / BACKUPS / f"daily-{at.astimezone(UTC):%Y%m%d-%H%M%S}.db"
+
+
+def daily_copies(database: Path, now: datetime | None = None) -> list[Path]:
+    """Return the daily copies, newest first; last those from the future: a clock was wrong."""
+    latest = daily_copy(database, (now or utc_now()) + AHEAD)
+    made = database.parent.glob(f"{BACKUPS}/daily-*.db")
+    return sorted(made, key=lambda file: (file <= latest, file), reverse=True)
 
 
 def unfinished_copy(database: Path) -> Path:
