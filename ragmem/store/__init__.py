@@ -220,8 +220,11 @@ class Store(CodeStore, Protocol):
         Float32 little-endian; only of those that have a vector of this embedder.
         """
 
-    async def forget_memories(self, memory_ids: Sequence[str]) -> int:
-        """Delete these memories, what they superseded, and all their links; return how many."""
+    async def forget_memories(self, memory_ids: Sequence[str], *, erase: bool = True) -> int:
+        """Delete these memories, what they superseded, and all their links; return how many.
+
+        With `erase`, nothing of them is left in files of the store on this disk.
+        """
 
     async def profile(self) -> Profile:
         """Return the owner's profile; empty before anything was said."""

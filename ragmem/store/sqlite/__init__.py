@@ -292,11 +292,17 @@ class SQLiteStore:
         )
         return went if clean else went | {"traces": 1}
 
-    async def forget_memories(self, memory_ids: Sequence[str]) -> int:
-        """Delete these memories and what they superseded; nothing of them is left in the file."""
+    async def forget_memories(self, memory_ids: Sequence[str], *, erase: bool = True) -> int:
+        """Delete these memories and what they superseded; see `Store.forget_memories`."""
         if not await self._read(lambda db: read.memories_by_id(db, memory_ids)):
             return 0
-        return (await self._erase(lambda db: forget_memories(db, memory_ids)))[0]
+
+        def work(db: Database) -> int:
+            return forget_memories(db, memory_ids)
+
+        if not erase:
+            return await self._write(lambda db: self._transaction(db, lambda: work(db)))
+        return (await self._erase(work))[0]
 
     async def copy_to(self, file: Path) -> None:
         """Write a copy of the database to a new file; other processes may go on."""
