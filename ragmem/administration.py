@@ -6,7 +6,6 @@ All such operations go through this module; everything else goes through `ragmem
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -26,7 +25,7 @@ from ragmem.errors import (
     UsageError,
     unreadable,
 )
-from ragmem.files import forget_prompts, lock
+from ragmem.files import forget_prompts, lock, remove_left_folders, work_folder
 from ragmem.ids import is_whole_id, short_id
 from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
 from ragmem.own_tools import RUN_COMMAND
@@ -209,12 +208,12 @@ class Administration:
             yield CopySource(stream, str(file), count_lines(file))
             return
         # A copy, because opening a database writes next to it and updates its schema.
-        with tempfile.TemporaryDirectory(prefix="restoring-", dir=self.paths.data_dir) as folder:
-            database = Path(folder) / "memory.db"
+        with work_folder(self.paths, "restoring") as folder:
+            database = folder / "memory.db"
             shutil.copyfile(file, database)
             try:
                 with _reporting_damage(file):
-                    store = await SQLiteStore.open(database, locks_dir=Path(folder) / "locks")
+                    store = await SQLiteStore.open(database, locks_dir=folder / "locks")
                 try:
                     with _reporting_damage(file):
                         source = await _copy_source(store)
@@ -301,6 +300,7 @@ class Administration:
 
         from ragmem.store.sqlite import repair
 
+        await to_thread(remove_left_folders, self.paths)
         await to_thread(repair.keep_copy, self.paths.database, self.paths.locks_dir, utc_now())
 
     # --- sessions ---------------------------------------------------------------
@@ -419,8 +419,7 @@ class Administration:
         else:
             if not findings:
                 return None
-        with tempfile.TemporaryDirectory(prefix="repairing-", dir=paths.data_dir) as name:
-            folder = Path(name)
+        with work_folder(paths, "repairing") as folder:
             # If the damaged store's id is unreadable, waiting writes are assigned to the new store.
             known = Spool(paths.spool_dir / "sqlite").store_id
             lost, backup, lost_turns = _rebuilt(paths, folder, known)
@@ -475,10 +474,9 @@ class Administration:
             copy = GraphCopy(kept, repairing.store_id, utc_now())
             saved = self._backup_file("graph", "saved.db")
             with (
-                tempfile.TemporaryDirectory(prefix="repairing-", dir=self.paths.data_dir) as name,
+                work_folder(self.paths, "repairing") as folder,
                 new(saved) as part,
             ):
-                folder = Path(name)
                 rebuild([copy], folder / "memory.db", folder / "locks", owner=self.owner_id)
                 shutil.copyfile(folder / "memory.db", part)
             say(
