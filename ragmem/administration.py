@@ -176,14 +176,14 @@ class Administration:
             await self._refuse_while_writes_wait(store, kind)
             yield await _copy_source(store)
 
-    async def _refuse_while_writes_wait(self, store: "Archive", kind: str) -> None:
+    async def _refuse_while_writes_wait(self, store: "Archive", kind: str, of: str = "") -> None:
         from ragmem.store.spool.files import Spool
 
         where = configured(self.config, self.paths, environment(), kind=kind)
         older = [self.paths.spool_dir / name for name in where.older_spools]
         spool = Spool(self.paths.spool_dir / where.spool, older=older)
         spool.meet(await store.store_id())
-        if waiting := spool.count_waiting():
+        if (not of or spool.elsewhere(of, but=())) and (waiting := spool.count_waiting()):
             raise StoreUnavailable(
                 f"{counted(waiting, 'write', 'still wait')} for {kind}.",
                 hint="Run `ragmem sessions list` to store them, then run this again. "
@@ -335,36 +335,45 @@ class Administration:
             return await import_document(store, document, as_new=as_new), document
 
     async def delete(self, session: Session) -> dict[str, int]:
-        """Delete a session with everything derived from it; returns counts by kind."""
+        """Delete a session with everything derived from it; returns counts by kind.
+
+        The session itself goes last: if this is interrupted, or something can't be removed, it can
+        be run again. Raises StoreUnavailable while writes of the session wait.
+        """
         from ragmem.logs import log_deletion
         from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
         from ragmem.memory.turns import was_said
         from ragmem.tools.rewind import Preimages
 
-        preimages = Preimages(self.paths.data_dir / "preimages")
-        async with self.archive(existing=True) as store:
-            outputs, copies, typed_texts = await _leftovers(store, session, preimages)
-            gone = await store.delete_session(session.session_id)
-        folder = self.paths.data_dir / "outputs"
-        files = [file for name in sorted(outputs) if (file := folder / name).is_file()]
-        for output in files:
-            output.unlink(missing_ok=True)
-        gone |= {"outputs": len(files), "copies": preimages.remove(copies)}
-        deletion = _Deletion(datetime.now(UTC), session.session_id, session.cwd, self.kind, gone)
-        log_deletion(self.paths.log_dir, deletion)
-        for file in self.paths.spool_dir.glob(f"*{TAIL_SUFFIX}"):
-            Tail(file, str).forget(session.session_id)
-        RequestLog(self.paths.data_dir).forget(session.session_id)
+        paths, session_id = self.paths, session.session_id
+        preimages = Preimages(paths.data_dir / "preimages")
+        remove_left_folders(paths)
         preimages.look_through()
-        history = self.paths.prompt_history
-        try:
-            forget_prompts(history, lambda typed: was_said(typed, typed_texts))
-        except OSError as error:
-            raise RagmemError(
-                f"The session is deleted, but its prompts remain in {history}: {error.strerror}.",
-                hint="Delete that file, or make it writable and delete the lines in it.",
-            ) from None
-        return gone
+        async with self.archive(existing=True) as store:
+            await self._refuse_while_writes_wait(store, self.kind, session_id)
+            outputs, copies, typed_texts = await _leftovers(store, session, preimages)
+
+            def remove_files(gone: dict[str, int]) -> None:
+                folder = paths.data_dir / "outputs"
+                files = [file for name in sorted(outputs) if (file := folder / name).is_file()]
+                try:
+                    for output in files:
+                        output.unlink(missing_ok=True)
+                    gone |= {"outputs": len(files), "copies": preimages.remove(copies)}
+                    for file in paths.spool_dir.glob(f"*{TAIL_SUFFIX}"):
+                        Tail(file, str).forget(session_id)
+                    RequestLog(paths.data_dir).forget(session_id)
+                    forget_prompts(paths.prompt_history, lambda typed: was_said(typed, typed_texts))
+                except OSError as error:
+                    raise RagmemError(
+                        f"The session was not deleted, because {error.filename or 'a file'} can't "
+                        f"be changed: {error.strerror or error}.",
+                        hint="Make it writable, and run this again.",
+                    ) from None
+                deletion = _Deletion(utc_now(), session_id, session.cwd, self.kind, gone)
+                log_deletion(paths.log_dir, deletion)
+
+            return await store.delete_session(session_id, first=remove_files)
 
     async def split(self, folder: Path) -> Split:
         """Make a normalized folder's project independent of the one that it was joined to.

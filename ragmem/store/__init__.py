@@ -258,10 +258,13 @@ class Archive(Store, Protocol):
     async def branches(self, session_id: str) -> list[Session]:
         """Return the sessions forked from this one, oldest first."""
 
-    async def delete_session(self, session_id: str) -> dict[str, int]:
+    async def delete_session(
+        self, session_id: str, *, first: Callable[[dict[str, int]], None] = lambda _: None
+    ) -> dict[str, int]:
         """Delete a session and all that belongs to it alone; return counts of the deleted, by kind.
 
         Memories whose only evidence is in it are deleted too; the others lose that evidence.
+        `first` is called with the counts before any of this takes effect; if it raises, none does.
 
         Raises StoreRefused while a fork shares its turns, or a process works in it.
         """

@@ -282,14 +282,20 @@ class SQLiteStore:
             size_bytes=schema.size_bytes(self._database),
         )
 
-    async def delete_session(self, session_id: str) -> dict[str, int]:
+    async def delete_session(
+        self, session_id: str, *, first: Callable[[dict[str, int]], None] = lambda _: None
+    ) -> dict[str, int]:
         """Delete a session and all that belongs to it alone; nothing of it is left in the file.
 
         If that is impossible right now, the counts have `traces`: the next deletion clears them.
         """
-        went, clean = await self._erase(
-            lambda db: delete_session(db, session_id), then=documents.purge
-        )
+
+        def work(db: Database) -> dict[str, int]:
+            went = delete_session(db, session_id)
+            first(went)
+            return went
+
+        went, clean = await self._erase(work, then=documents.purge)
         return went if clean else went | {"traces": 1}
 
     async def forget_memories(self, memory_ids: Sequence[str], *, erase: bool = True) -> int:
@@ -370,12 +376,18 @@ class SQLiteStore:
         """Run a deleting transaction; also return whether nothing is left in the file."""
         from ragmem.store.sqlite import repair
 
+        def work_on_all(db: Database) -> T:
+            went = work(db)
+            # Before it takes effect: it could not be repeated if this process were killed.
+            schema.remove_daily_copies(self._database)
+            return went
+
         def job(db: Database) -> tuple[T, bool]:
             db.pragma("secure_delete", True)
             try:
-                went = self._transaction(db, lambda: work(db))
+                went = self._transaction(db, lambda: work_on_all(db))
                 then(db)
-                schema.remove_daily_copies(self._database)  # they hold what was just deleted
+                schema.remove_daily_copies(self._database)  # one that was made meanwhile
                 return went, repair.rewrite(db)
             finally:
                 db.pragma("secure_delete", schema.OVERWRITES)

@@ -138,10 +138,21 @@ def unfinished_copy(database: Path) -> Path:
 
 
 def remove_daily_copies(database: Path) -> None:
-    """Delete all daily copies, and the one that is being made: it then never gets its name."""
-    unfinished_copy(database).unlink(missing_ok=True)
-    for made in daily_copies(database):
-        made.unlink(missing_ok=True)
+    """Delete all daily copies, and the one that is being made: it then never gets its name.
+
+    Raises StoreRefused if one can't be deleted.
+    """
+    # In this order: one that is being made may get its name meanwhile.
+    for pattern in (unfinished_copy(database).name, "daily-*.db"):
+        for copy in (database.parent / BACKUPS).glob(pattern):
+            try:
+                copy.unlink(missing_ok=True)
+            except OSError as error:
+                raise StoreRefused(
+                    f"The copy {copy} of the memory, from before this deletion, can't be deleted: "
+                    f"{error.strerror or error}.",
+                    hint="Make its folder writable, or delete it, and run this again.",
+                ) from None
 
 
 def newest_backup(database: Path) -> Path | None:
