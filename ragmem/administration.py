@@ -644,7 +644,8 @@ def _rebuilt(
             owner=owner_of_file(paths),
             store_id=known_id,
         )
-        return (remains.lost if remains else None), backup, lost_turns
+        used = backup if backup and sources[-1].gave else None
+        return (remains.lost if remains else None), used, lost_turns
     finally:
         for source in sources:
             source.connection.close()

@@ -11,7 +11,14 @@ import apsw
 import pytest
 
 from ragmem.errors import StoreDamaged
-from ragmem.records import DropCodeFiles, PutReferences, SessionQuery, Write, utc_now
+from ragmem.records import (
+    DropCodeFiles,
+    PutProfile,
+    PutReferences,
+    SessionQuery,
+    Write,
+    utc_now,
+)
 from ragmem.store.sqlite import SQLiteStore, repair, schema
 from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 from tests.store.code_samples import GARDEN, code_seen, put, refers, scopes_there
@@ -141,6 +148,30 @@ async def test_what_is_lost_comes_from_a_backup(tmp_path: Path, database: Path) 
     assert (await store.session("long")).turn_count == TURNS
     assert (await store.info()).counts["memories"] == 154
     assert len((await scopes_there(store)).keys()) == 290
+
+
+async def test_what_was_removed_on_purpose_does_not_come_back(
+    tmp_path: Path, database: Path
+) -> None:
+    """A backup fills the gaps of tables that have some, and of no other."""
+    store = await sqlite(tmp_path / "home")
+    await store.apply([PutProfile(key="employer", value="ACME", at=at(1))])
+    assert repair.keep_copy(database, tmp_path / "home/locks", utc_now())
+    [backup] = schema.daily_copies(database)
+    await store.apply([PutProfile(key="employer", value=None, at=at(2))])
+    await store.aclose()
+    by_hand(
+        database,
+        "UPDATE sessions SET completed_count = 7",
+        "DELETE FROM turns WHERE turn_id = 'turn-0007'",
+        "DELETE FROM sessions WHERE session_id = 'root'",
+    )
+    store, lost = await rebuilt(database, tmp_path / "new", backup)
+    assert lost == 0
+    assert await store.check() == []
+    assert (await store.session("long")).turn_count == TURNS
+    assert (await store.session("root")).title != "Salvaged session"
+    assert "employer" not in (await store.profile()).values
 
 
 async def test_without_its_first_page_nothing_is_read(tmp_path: Path, database: Path) -> None:

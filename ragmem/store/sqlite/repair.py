@@ -9,7 +9,7 @@ was deleted.
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -182,11 +182,15 @@ _NOT_COPIED = frozenset((
     "small_vectors", "project_numbers", "recall_state",
 ))  # fmt: skip
 """State of running processes, and what is derived from the rest or refers to that."""
+_OF_TURNS = frozenset(("turns", "tool_calls", "file_accesses"))
 _COMPLETED = "record_id IN (SELECT turn_id FROM turns WHERE status = 'completed')"
 
 
 class DamagedDatabase:
     """A copy of a database and its log, read row by row; `lost` counts the unreadable places."""
+
+    gave = 0
+    """How many rows were taken from it."""
 
     def __init__(self, database: Path, folder: Path) -> None:
         """Copy the database into the directory; StoreDamaged if SQLite can't read any of it."""
@@ -230,9 +234,16 @@ class DamagedDatabase:
             else:
                 yield row
 
-    def copy_into(self, target: Database) -> None:
-        """Write all readable rows for whose keys the target has none yet."""
+    def copy_into(self, target: Database, tables: Collection[str]) -> set[str]:
+        """Write the readable rows of these tables for whose keys the target has none yet.
+
+        Returns the tables that have unreadable places.
+        """
+        incomplete = set()
         for table, key in _tables(target):
+            if table not in tables:
+                continue
+            before = self.lost
             described = target.tuples(f'PRAGMA table_info("{table}")')
             columns = {name for _, name, *_ in described}
             # For a required column without a default that an older database lacks.
@@ -248,8 +259,12 @@ class DamagedDatabase:
                 put = f'INSERT OR IGNORE INTO "{table}" ({names}) VALUES ({values})'
                 try:
                     target.execute(put, given)
+                    self.gave += target.changes()
                 except (apsw.ConstraintError, apsw.MismatchError):
                     self.lost += 1
+            if self.lost > before:
+                incomplete.add(table)
+        return incomplete
 
     def _by_number(self, table: str) -> Iterator[Row]:
         """Yield the rows by rowid; unreadable ones are skipped in steps that grow by a quarter."""
@@ -300,7 +315,7 @@ class RowSource(Protocol):
 
     def rows(self, table: str, key: Sequence[str], /) -> Iterator[Row]: ...
 
-    def copy_into(self, target: Database, /) -> None: ...
+    def copy_into(self, target: Database, tables: Collection[str], /) -> set[str]: ...
 
 
 def rebuild(
@@ -314,15 +329,19 @@ def rebuild(
     """Write a new database that keeps every guarantee, from what the sources hold.
 
     Returns the sessions that have lost turns, as far as known. Of a record in several sources the
-    first one's is taken. `owner` and `store_id` are used where the sources have none.
+    first one's is taken. A later source fills gaps only: it has what was removed since as well.
+    `owner` and `store_id` are used where the sources have none.
     """
     access = Access(OwnerLocks(locks_dir), owner)
     db = schema.open_for_writing(new, access, locks_dir=locks_dir, timeout_s=_TIMEOUT_S)
     try:
         db.pragma("foreign_keys", False)
         with db:
+            gaps = {table for table, _ in _tables(db)}
             for source in sources:
-                source.copy_into(db)
+                gaps = source.copy_into(db, gaps)
+                gaps |= set(db.column("SELECT DISTINCT parent FROM pragma_foreign_key_check"))
+                gaps |= _OF_TURNS if _lost_turns(db) else set()
             lost_turns = _lost_turns(db)
             _recreate_parents(db)
             _renumber(db)
