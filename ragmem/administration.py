@@ -335,10 +335,9 @@ class Administration:
             return await import_document(store, document, as_new=as_new), document
 
     async def delete(self, session: Session) -> dict[str, int]:
-        """Delete a session with everything derived from it; returns counts by kind.
+        """Delete a session after everything derived from it; returns counts by kind.
 
-        The session itself goes last: if this is interrupted, or something can't be removed, it can
-        be run again. Raises StoreUnavailable while writes of the session wait.
+        Raises StoreUnavailable while writes of it wait.
         """
         from ragmem.logs import log_deletion
         from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
@@ -431,13 +430,14 @@ class Administration:
         with work_folder(paths, "repairing") as folder:
             # If the damaged store's id is unreadable, waiting writes are assigned to the new store.
             known = Spool(paths.spool_dir / "sqlite").store_id
+            state = schema.state_of(paths.database)
             lost, backup, lost_turns = _rebuilt(paths, folder, known)
             store = await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
             try:
                 found = await store.info()
             finally:
                 await store.aclose()
-            kept = schema.exchange(paths.database, folder / "memory.db")
+            kept = schema.exchange(paths.database, folder / "memory.db", state)
         fates = {None: "Nothing could be read.", 0: "Everything could be read."}
         message = fates.get(lost, f"{counted(lost or 0, 'place')} could not be read.")
         if backup is not None:
@@ -621,16 +621,17 @@ def _rebuilt(
     """Rebuild a damaged database in `folder`, with the help of its newest backup.
 
     Returns the number of places lost (None if all are), the backup used, and the sessions that lost
-    turns. Raises StoreDamaged if neither the database nor a backup can be read.
+    turns. Raises StoreDamaged if neither can be read, StoreRefused while a session is in use.
     """
     from ragmem.store.sqlite import schema
     from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 
-    sources: list[DamagedDatabase] = []
+    sources = list[DamagedDatabase]()
     backup = next(iter(schema.daily_copies(paths.database)), None)
     try:
         try:
             sources.append(DamagedDatabase(paths.database, folder))
+            sources[0].refuse_while_used(paths.locks_dir)
         except StoreDamaged:
             if backup is None:
                 raise

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ragmem.errors import StoreDamaged
+from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.records import (
     DropCodeFiles,
     PutProfile,
@@ -172,6 +172,45 @@ async def test_what_was_removed_on_purpose_does_not_come_back(
     assert (await store.session("long")).turn_count == TURNS
     assert (await store.session("root")).title != "Salvaged session"
     assert "employer" not in (await store.profile()).values
+
+
+async def test_a_database_that_is_written_to_meanwhile_is_not_exchanged(
+    tmp_path: Path, database: Path
+) -> None:
+    """Nothing that was acknowledged is lost: neither before the exchange nor during it."""
+    new = tmp_path / "new.db"
+    shutil.copyfile(database, new)
+    state = schema.state_of(database)
+    store = await sqlite(tmp_path / "home", timeout_s=1)
+    await store.apply([created("late")])
+    with pytest.raises(StoreUnavailable, match="written to during the repair"):
+        schema.exchange(database, new, state)
+    state = schema.state_of(database)
+    other = apsw.Connection(str(database))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="written to during the repair"):
+        schema.exchange(database, new, state)
+    other.close()
+    before = database.read_bytes()
+    kept = schema.exchange(database, new, state)
+    assert kept.read_bytes() == before
+    with pytest.raises(StoreDamaged, match="was replaced while in use"):
+        await store.apply([created("later")])
+    assert {each.name for each in database.parent.glob("memory.db.d*")} == {
+        kept.name,
+        f"{kept.name}-wal",
+    }
+
+
+async def test_one_in_use_is_not_repaired(tmp_path: Path, database: Path) -> None:
+    store = await sqlite(tmp_path / "home")
+    await store.attach("root", "0a")
+    copy = DamagedDatabase(database, tmp_path)
+    with pytest.raises(StoreRefused, match="using one of its sessions"):
+        copy.refuse_while_used(tmp_path / "home/locks")
+    await store.detach("0a")
+    copy.refuse_while_used(tmp_path / "home/locks")
+    copy.connection.close()
 
 
 async def test_without_its_first_page_nothing_is_read(tmp_path: Path, database: Path) -> None:

@@ -396,10 +396,10 @@ class SQLiteStore:
 
     def _transaction(self, db: Database, work: Callable[[], T]) -> T:
         """Do all of the work or none; it is durable on return."""
-        # SQLite would go on writing to a deleted file, and acknowledge it.
-        if schema.inode_of(self._database) != self._inode:
-            raise schema.lost(self._database, "was replaced while in use")
         with schema.transaction(db):
+            # SQLite would go on writing to a deleted file, and acknowledge it.
+            if schema.inode_of(self._database) != self._inode:
+                raise schema.lost(self._database, "was replaced while in use")
             failpoint("sqlite.begun")
             result = work()
             failpoint("sqlite.commit")

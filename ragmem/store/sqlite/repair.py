@@ -18,7 +18,7 @@ from typing import Protocol
 import apsw
 import msgspec
 
-from ragmem.errors import StoreDamaged
+from ragmem.errors import StoreDamaged, StoreRefused
 from ragmem.failpoints import failpoint
 from ragmem.files import OwnerLocks, lock, sync_folder
 from ragmem.records import Finding
@@ -216,6 +216,17 @@ class DamagedDatabase:
         with suppress(*_UNREADABLE):
             return schema.store_id(self.connection)
         return ""
+
+    def refuse_while_used(self, locks_dir: Path) -> None:
+        """Raise StoreRefused while a process works in a session: its writes would be lost."""
+        owners: list[str] = []
+        with suppress(*_UNREADABLE):
+            owners = self.connection.column("SELECT owner_id FROM owners")
+        if any(map(OwnerLocks(locks_dir).lives, owners)):
+            raise StoreRefused(
+                "The memory can't be repaired while a process is using one of its sessions.",
+                hint="Close the chats that use it, and run this again.",
+            )
 
     def rows(self, table: str, key: Sequence[str]) -> Iterator[Row]:
         """Yield the readable rows of a table; `key` is its primary key if it has no rowids."""

@@ -81,13 +81,44 @@ def prepare(database: Path, locks_dir: Path) -> bool:
     return was_set_up
 
 
-def exchange(database: Path, new: Path) -> Path:
-    """Put another database in place of a damaged one, which is kept byte for byte."""
+def state_of(database: Path) -> list[tuple[int, int]]:
+    """Return the sizes and times of a database and its log; any change to what is stored shows."""
+    files = [file.stat() for name in ("", "-wal") if (file := _beside(database, name)).exists()]
+    return [(found.st_size, found.st_mtime_ns) for found in files if found.st_size]
+
+
+def exchange(database: Path, new: Path, state: list[tuple[int, int]]) -> Path:
+    """Put another database in place of a damaged one, which is kept byte for byte.
+
+    Raises StoreUnavailable if the damaged one was written to since it was in that `state_of`.
+    """
+    writer, is_written = None, False
+    try:
+        writer = apsw.Connection(str(database), apsw.SQLITE_OPEN_READWRITE)
+        leave_untouched(writer)
+        writer.execute("BEGIN IMMEDIATE")
+    except (apsw.BusyError, apsw.LockedError):
+        is_written = True
+    except apsw.Error:
+        pass  # nobody else can write to it either
+    try:
+        if is_written or state_of(database) != state:
+            raise StoreUnavailable(
+                f"The memory's database {database} was written to during the repair.",
+                hint="Nothing was changed. Run this again while no other ragmem is working.",
+            )
+        return _exchange(database, new)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _exchange(database: Path, new: Path) -> Path:
     now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
     kept = _beside(database, f".damaged-{now}")
     # There is a database at every moment: if killed in between, the damaged one is still there.
-    for suffix in ("-wal", "-shm", ""):
-        if (path := _beside(database, suffix)).exists():
+    for suffix in ("-wal", ""):
+        if (path := _beside(database, suffix)).exists() and (path.stat().st_size or not suffix):
             failpoint("sqlite.exchange")
             other = _beside(kept, suffix)
             try:
