@@ -48,7 +48,15 @@ from ragmem.repl.drawing import (
     earlier_prompts,
     style_of,
 )
-from ragmem.repl.terminal import ChatQuestion, PickQuestion, Submission, T, Terminal, suspend
+from ragmem.repl.terminal import (
+    WORDS,
+    ChatQuestion,
+    PickQuestion,
+    Submission,
+    T,
+    Terminal,
+    suspend,
+)
 from ragmem.text import clean
 from ragmem.themes import ASKS_BACKGROUND, Colors
 
@@ -70,7 +78,6 @@ _REWIND, _EXPAND = "/rewind", "/expand"
 _QUIT_HINT = "Ctrl-C again to leave"
 _REWIND_HINT = "Esc again to rewind to a prompt"
 _ERASE_ROW = "\x1b[K"
-_WORDS = {"yes": "y", "no": "n"}
 """Words that, sent with Enter, stand for the key of a choice."""
 
 
@@ -371,7 +378,7 @@ class LiveTerminal(Terminal):
         """Send the draft, or answer the question with it."""
         shown = self.buffer.text
         text = self._pastes.unfold(shown)
-        if choice := self._choice(**_WORDS):
+        if choice := self._choice(**WORDS):
             self.buffer.reset()
             self._reply(choice)
             return
@@ -539,7 +546,7 @@ class LiveTerminal(Terminal):
         """Return the hint about a key that does something unusual next; empty for none."""
         if self._armed:
             return self._armed
-        is_key = not self.buffer.text or self._choice(**_WORDS)
+        is_key = not self.buffer.text or self._choice(**WORDS)
         asks = self.question is not None and self.question.choices
         return "" if is_key or not asks else "text in the prompt · clear it to answer"
 
