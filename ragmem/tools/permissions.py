@@ -73,6 +73,7 @@ class PermissionRule(msgspec.Struct, frozen=True):
         return self.covers_command(command) and ("*" not in self.pattern or not command.acts)
 
 
+@lru_cache(1024)
 def read_rule(text: str) -> PermissionRule:
     """Parse `tool` or `tool(pattern)`; raises UsageError if it is neither."""
     found = _RULE.fullmatch(text.strip())
