@@ -561,6 +561,7 @@ class App:
             self.servers = Servers(
                 self.config.mcp.servers,
                 cwd=self.cwd,
+                apart=self.paths.config_dir,
                 timeout_s=self.config.tools.command_timeout_s,
                 say=self._say,
                 waits=self._brief,
