@@ -320,9 +320,10 @@ def create_agent(
     top = real_folder(project.path, cwd)
     seen, tasks = SeenFiles(shared.metrics), UpdateTasks()
     before = tuple(before)
-    seen.restore(before)
+    private, session_cwd = shared.paths.own_folders, Path(session.cwd)
+    workspace = Workspace(cwd, options.add_dirs, private=private, session_cwd=session_cwd)
+    seen.restore(before, workspace.recorded_path)
     tasks.restore(before)
-    workspace = Workspace(cwd, options.add_dirs, private=shared.paths.own_folders)
     code = SessionCode(shared.codebase, project, cwd=cwd, top=top, seen=seen, rules=shared.rules)
     mode = CurrentMode(options.permission_mode)
     rules = shared.rules.for_session(options.allow)
@@ -357,6 +358,7 @@ def create_agent(
             keeps_thoughts=config.memory.thoughts,
             place=Place(
                 cwd=cwd,
+                session_cwd=session_cwd,
                 project=top,
                 instructions=_instructions(shared, top),
                 show_path=code.show,

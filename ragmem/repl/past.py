@@ -512,8 +512,11 @@ async def _restore(back: Rewind, chat: ChatSession) -> list[Restored]:
 
 
 def _restorer(chat: ChatSession) -> Restorer:
-    paths = chat.app.paths
-    workspace = Workspace(chat.app.cwd, chat.options.add_dirs, private=paths.own_folders)
+    paths, folder = chat.app.paths, Path(chat.session.cwd)
+    if not folder.is_dir():  # It was moved, and the chat is where it is now.
+        folder = chat.app.cwd
+    folders = (chat.app.cwd, *chat.options.add_dirs)
+    workspace = Workspace(folder, folders, private=paths.own_folders)
     return Restorer(workspace, Preimages(paths.data_dir / "preimages"))
 
 

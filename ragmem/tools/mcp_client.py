@@ -37,7 +37,7 @@ from ragmem.tools.permissions import Permissions
 if TYPE_CHECKING:
     import mcp_types as types
     from mcp import ClientSession
-    from mcp.client.session import ListRootsFnT
+    from mcp.client.session import ClientRequestContext, ListRootsFnT
 
 _log = logging.getLogger("ragmem")
 
@@ -515,7 +515,7 @@ def _block_text(block: "types.ContentBlock") -> str:
 def _roots(project: Path) -> "ListRootsFnT":
     """Return what answers a server's question about the folder that is worked in."""
 
-    async def answer(_: object) -> "types.ListRootsResult":
+    async def answer(context: "ClientRequestContext") -> "types.ListRootsResult":
         from mcp_types import ListRootsResult, Root
 
         return ListRootsResult(roots=[Root.model_validate({"uri": project.as_uri()})])
