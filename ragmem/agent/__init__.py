@@ -288,6 +288,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
     config: Config
     paths: Paths
+    work_dir: Path
+    """The folder for outputs of commands and for files before edits."""
     cwd: Path
     memory: Memory
     codebase: Codebase
@@ -332,7 +334,7 @@ def create_agent(
         mode=mode,
         approver=approver,
         seen=seen,
-        data_dir=shared.paths.data_dir,
+        data_dir=shared.work_dir,
         rules=rules,
         commands=commands_of(
             memory, session, config.tools.command_timeout_s, shared.sandbox, shared.jobs

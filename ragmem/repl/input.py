@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from prompt_toolkit.application import Application, in_terminal, run_in_terminal
@@ -85,13 +84,18 @@ class LiveTerminal(Terminal):
     """A terminal that keeps the prompt at the bottom, below what is printed."""
 
     def __init__(
-        self, host: "ChatLoop", *, history: Path, colors: Colors | None, editing: EditingKeys
+        self,
+        host: "ChatLoop",
+        *,
+        history: PromptHistory,
+        colors: Colors | None,
+        editing: EditingKeys,
     ) -> None:
         """Create the terminal of a chat; without `colors`, it is monochrome."""
         self._host = host
         self._colors = colors or Colors()
         self._style = style_of(self._colors.theme)
-        self._history = PromptHistory(history)
+        self._history = history
         self._pastes = Pastes()
         self.question: ChatQuestion | None = None
         self.marked: int | None = None
