@@ -331,7 +331,7 @@ class Rule(msgspec.Struct, frozen=True):
 _GAP = r"(?:[\s+|>]++|\\[nrt]|[0-9]{1,7}(?:[\t:|]|\\t)){0,200}"
 _PRIVATE_KEY = (
     r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-    rf"(?:{_GAP}(?:[A-Za-z0-9+/=]{{16,}}+|[A-Z][A-Za-z-]{{2,30}}: [^\n\\]{{0,200}}+))*"
+    rf"(?:{_GAP}(?:[A-Za-z0-9+/=]{{16,}}+|[A-Z][A-Za-z-]{{2,30}}: [^\n\\\"]{{0,200}}+))*"
     rf"(?:{_GAP}[A-Za-z0-9+/=]{{1,15}}+(?={_GAP}-----END))?"
     rf"(?:{_GAP}-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----)?"
 )

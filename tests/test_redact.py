@@ -188,6 +188,17 @@ def test_a_private_key_that_was_cut_takes_nothing_else_along() -> None:
     assert redact(told) == "Search for [redacted: private key] in the files of the project."
 
 
+def test_a_private_key_whose_header_is_last_leaves_the_json_around_it_whole() -> None:
+    shown = {
+        "text": f"passed\n{KEYS['private key'].partition(chr(10))[0]}\nProc-Type: 4,ENC",
+        "a": 1,
+    }
+    assert json.loads(redact(json.dumps(shown))) == {
+        "text": "passed\n[redacted: private key]",
+        "a": 1,
+    }
+
+
 def test_no_group_of_a_rule_is_possessive() -> None:
     """Before Python 3.11.5 such a group keeps what it took when it fails half-way."""
     assert [

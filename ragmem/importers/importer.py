@@ -428,7 +428,7 @@ class _Session:
         """Store the title, which may be at the end of the file, and the last activity's time."""
         held, facts = self.session, self._facts
         title = held.title
-        first = redact(one_line(facts.first_prompt, TITLE_LIMIT))
+        first = one_line(redact(facts.first_prompt), TITLE_LIMIT)
         if title in (DEFAULT_TITLE, first):  # it was not renamed here
             title = facts.title or first or title
         went_on = self._added or self._changed

@@ -29,8 +29,9 @@ from ragmem.importers import (
 )
 from ragmem.memory.turns import with_said
 from ragmem.records import AccessType, FileAccess, PutTurn, ToolCall, Turn, TurnStatus, Usage
+from ragmem.redact import ends_of, redact
 from ragmem.store import fitted
-from ragmem.text import clean, clip_middle, one_line
+from ragmem.text import clean, one_line
 
 _TOOLS: dict[AccessType, str] = {
     "read": "Read NotebookRead read_file view_image read ReadFile",
@@ -239,13 +240,13 @@ class TurnBuilder:
         if held is None:
             return False
         self._touch(at)
-        words = clip_middle(words, TEXT_LIMIT)
+        words = ends_of(words, TEXT_LIMIT)
         waited = at - held.started_at
         self._calls[call_id] = msgspec.structs.replace(
             held,
             result=msgspec.json.encode({"text": words}).decode(),
             success=not failed,
-            error=(one_line(words, _ERROR_LIMIT) or "failed") if failed else None,
+            error=(one_line(redact(words), _ERROR_LIMIT) or "failed") if failed else None,
             duration_ms=max(0, int(waited.total_seconds() * 1000)),
         )
         if files:
@@ -278,7 +279,7 @@ class TurnBuilder:
             session_id=self._session_id,
             user_message="\n\n".join([self.prompt, *(words for words, _ in self._meanwhile)]),
             assistant_message=said,
-            reasoning=clip_middle("\n\n".join(self._thoughts), TEXT_LIMIT) or None,
+            reasoning=ends_of("\n\n".join(self._thoughts), TEXT_LIMIT) or None,
             status=self._status(said, calls, over=over),
             started_at=self.started_at,
             finished_at=self.last_at,
@@ -476,7 +477,7 @@ class SessionParser(ABC):
 
     def entitle(self, title: str) -> None:
         """Set the session's title."""
-        self.facts.title = one_line(title, TITLE_LIMIT) or self.facts.title
+        self.facts.title = one_line(redact(title), TITLE_LIMIT) or self.facts.title
 
     def time(self, record: Fields) -> tuple[datetime, bool]:
         """Return the time of a record, and whether it is the record's own."""

@@ -20,6 +20,7 @@ from ragmem.errors import StoreError, UsageError
 from ragmem.files import is_a_path
 from ragmem.ids import new_id
 from ragmem.records import Project, RegisterProject, Session, utc_now
+from ragmem.redact import redact
 from ragmem.text import Regex, mark_for, one_line, quoted, visible
 
 if TYPE_CHECKING:
@@ -406,7 +407,8 @@ def read_remote(root: Path) -> str | None:
         if header := re.match(r"\s*\[(.+?)\]", line):
             section = header[1]
         elif section == 'remote "origin"' and (url := re.match(r"\s*url\s*=\s*(\S+)", line)):
-            return re.sub(r"^(\w[\w+.-]*://)[^/@]*@", r"\1", url[1])
+            plain, _, _ = url[1].replace('"', "").partition("?")
+            return redact(re.sub(r"^(\w[\w+.-]*://)(?:[^/]*@)?", r"\1", plain))
     return None
 
 

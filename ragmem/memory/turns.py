@@ -353,17 +353,25 @@ def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
     return prompt, dict(reversed(later.items()))
 
 
+_FOLDED = Regex(r"\[pasted [^\]\n]{1,80}\]")
+"""Matches what a chat shows, and keeps in the history of prompts, instead of a very long paste."""
+
+
 def was_said(typed: str, said: Collection[str]) -> bool:
     """Whether a typed line is among the recorded prompts of turns.
 
     Those have a shell command without blanks after the `!`, and of a custom slash command the
-    prompt that it expanded to, with its arguments.
+    prompt that it expanded to, with its arguments. What was pasted may be folded in a typed line.
     """
     typed = typed.strip()
     if typed.startswith("!"):
         return f"!{typed[1:].strip()}" in said
     words = typed.partition(" ")[2].strip() if typed.startswith("/") else ""
-    return typed in said or (bool(words) and any(words in each for each in said))
+    if typed in said or (words and any(words in each for each in said)):
+        return True
+    around = _FOLDED.split(typed)
+    pasted = re.compile(".*".join(map(re.escape, around)), re.DOTALL)
+    return len(around) > 1 and any(map(pasted.fullmatch, said))
 
 
 class Said(NamedTuple):

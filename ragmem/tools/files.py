@@ -80,8 +80,11 @@ class SeenFiles:
         """Return the last files seen with their hashes, latest first."""
         return list(islice(reversed(self._hashes.items()), limit))
 
-    def restore(self, calls: Iterable[ToolCall]) -> None:
-        """Restore the state of a recorded session; `calls` are in the order they were made."""
+    def restore(self, calls: Iterable[ToolCall], path_of: Callable[[str], str] = str) -> None:
+        """Restore the state of a recorded session; `calls` are in the order they were made.
+
+        `path_of` turns a recorded path into what results show now.
+        """
         for call in calls:
             if not call.success or call.tool_name not in {READ_FILE, *EDITING_TOOLS}:
                 continue
@@ -92,9 +95,9 @@ class SeenFiles:
                     "first_line": int(first),
                     "last_line": int(last),
                 }:
-                    self._record_read(path, sha256, first, last)
+                    self._record_read(path_of(path), sha256, first, last)
                 case {"path": str(path), "sha256": str(sha256)}:
-                    self.note(path, sha256)
+                    self.note(path_of(path), sha256)
 
 
 _MAX_NAMED = 20

@@ -37,6 +37,7 @@ from ragmem.tools.permissions import Permissions
 if TYPE_CHECKING:
     import mcp_types as types
     from mcp import ClientSession
+    from mcp.client.session import ClientRequestContext, ListRootsFnT
 
 _log = logging.getLogger("ragmem")
 
@@ -116,14 +117,14 @@ class McpServer:
         """Set once the server is ready or has failed."""
         self.gone = asyncio.Event()
 
-    def start(self, cwd: Path) -> None:
+    def start(self, project: Path, apart: Path) -> None:
         """Start the server in the background, unless it is started already."""
         if self._task is None:
             quiet = logging.getLogger("mcp")  # without a handler it would write to the terminal
             quiet.addHandler(logging.NullHandler())
             quiet.propagate = False
             self.state = "starting"
-            self._task = asyncio.create_task(self._connect(cwd))
+            self._task = asyncio.create_task(self._connect(project, apart))
 
     async def aclose(self) -> None:
         """Stop the server, and all the processes that it has started."""
@@ -131,7 +132,7 @@ class McpServer:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _connect(self, cwd: Path) -> None:
+    async def _connect(self, project: Path, apart: Path) -> None:
         """Start the server, list its tools, and stay connected until it exits or is stopped."""
         stderr = bytearray()
         try:
@@ -139,10 +140,11 @@ class McpServer:
             await asyncio.to_thread(import_module, "mcp")
             from mcp import ClientSession
 
+            cwd = project if self._config.in_project else apart
             async with (
                 _transport(self._config, cwd, stderr) as (read, write, ended),
                 _filtered(read, self._left_out) as sound,
-                ClientSession(sound, write) as session,
+                ClientSession(sound, write, list_roots_callback=_roots(project)) as session,
             ):
                 async with asyncio.timeout(_START_S):
                     await _run_until_ended(ended, self._initialize(session))
@@ -268,6 +270,7 @@ class Servers:
         configured: Mapping[str, McpServerConfig],
         *,
         cwd: Path,
+        apart: Path,
         timeout_s: float,
         say: Callable[[str], None],
         waits: bool = False,
@@ -275,12 +278,13 @@ class Servers:
         """Set up the servers; `say` receives messages for the user, and a call may take
         `timeout_s`.
 
+        They start in `apart`, unless their settings say that they start in the project, `cwd`.
         With `waits` they are started only when the model asks for them: a short-lived process
         mostly needs none.
         """
         room = ToolRoom()
         self.all = [McpServer(name, each, say, room) for name, each in configured.items()]
-        self._cwd = cwd
+        self._cwd, self._apart = cwd, apart
         self._timeout_s = timeout_s
         self._waits = waits
         if self.all and find_spec("mcp") is None:
@@ -305,7 +309,7 @@ class Servers:
     def start(self) -> None:
         """Start the servers that are not started yet, in the background."""
         for server in self.all:
-            server.start(self._cwd)
+            server.start(self._cwd, self._apart)
 
     async def aclose(self) -> None:
         """Stop all servers."""
@@ -506,6 +510,17 @@ def _block_text(block: "types.ContentBlock") -> str:
             return f"[{block.name}: {block.uri}]"
         case kind:
             return f"[{kind}, {block.mime_type}, {len(block.data):,} characters: not shown]"
+
+
+def _roots(project: Path) -> "ListRootsFnT":
+    """Return what answers a server's question about the folder that is worked in."""
+
+    async def answer(context: "ClientRequestContext") -> "types.ListRootsResult":
+        from mcp_types import ListRootsResult, Root
+
+        return ListRootsResult(roots=[Root.model_validate({"uri": project.as_uri()})])
+
+    return answer
 
 
 # --- transports ---------------------------------------------------------------------

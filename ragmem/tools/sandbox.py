@@ -197,7 +197,10 @@ _SECRETS = (
     # package registries
     ".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml",
     ".gem/credentials", ".m2/settings-security.xml", ".config/composer/auth.json",
-    ".local/share/uv/credentials", ".config/pypoetry/auth.toml",
+    ".local/share/uv/credentials", ".config/pypoetry/auth.toml", ".composer/auth.json",
+    ".config/pip/pip.conf", ".pip/pip.conf", ".gradle/gradle.properties", ".bundle/config", ".hex",
+    ".nuget/NuGet/NuGet.Config", ".sbt/.credentials", ".ivy2/.credentials", ".config/pnpm/rc",
+    ".config/dart/pub-credentials.json", ".sentryclirc", ".config/helm/registry",
     # other agents
     ".claude/.credentials.json", ".codex/auth.json", ".gemini/oauth_creds.json",
     ".config/github-copilot", ".local/share/opencode/auth.json", ".claude.json",

@@ -50,14 +50,23 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 class Workspace:
     """The working directory and the folders added to it (`--add-dir`).
 
-    `private` are ragmem's own folders: no tool reads, lists or writes in them. Raises UsageError if
-    a folder does not exist.
+    `private` are ragmem's own folders: no tool reads, lists or writes in them. `session_cwd` is the
+    folder in which the session began, if it still exists: in another one, results have absolute
+    paths, since the recorded ones are relative to that. Raises UsageError if a folder does not
+    exist.
     """
 
     def __init__(
-        self, cwd: Path, extra: tuple[Path, ...] = (), *, private: tuple[Path, ...] = ()
+        self,
+        cwd: Path,
+        extra: tuple[Path, ...] = (),
+        *,
+        private: tuple[Path, ...] = (),
+        session_cwd: Path | None = None,
     ) -> None:
         self.cwd = _existing_folder(cwd)
+        moved = session_cwd is None or not session_cwd.is_dir()
+        self._session_cwd = self.cwd if moved else Path(os.path.realpath(session_cwd or ""))
         self.roots = (self.cwd, *(_existing_folder(path) for path in extra))
         self._private = tuple(Path(os.path.realpath(path)) for path in private)
 
@@ -91,9 +100,15 @@ class Workspace:
 
     def record_path(self, real: Path) -> str:
         """Return a path as results show it: relative to the working directory, or else absolute."""
-        if real.is_relative_to(self.cwd):
+        if real.is_relative_to(self.cwd) and self._session_cwd == self.cwd:
             return show_name(real.relative_to(self.cwd).as_posix())
         return show_name(real.as_posix())
+
+    def recorded_path(self, path: str) -> str:
+        """Return a path that a result of this session has, as results show it now."""
+        if self._session_cwd == self.cwd:
+            return path
+        return self.record_path(Path(os.path.normpath(self._session_cwd / path)))
 
     def relative(self, path: str | Path) -> str:
         """Return a path, given in any form, as a user in the working directory would write it."""

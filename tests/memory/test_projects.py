@@ -150,6 +150,9 @@ def test_a_clone_is_never_taken_for_another_that_is_gone(tmp_path: Path) -> None
     [
         ("https://user:token@example.org/a.git", "https://example.org/a.git"),
         ("https://token@example.org/a.git", "https://example.org/a.git"),
+        ('"https://user:token@example.org/a.git"', "https://example.org/a.git"),
+        ("https://user:to@ken@example.org/a.git", "https://example.org/a.git"),
+        ("https://example.org/a.git?private_token=x", "https://example.org/a.git"),
         ("git@example.org:a/b.git", "git@example.org:a/b.git"),
         ("", None),
     ],

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ragmem.config import load_config
+from ragmem.config.file import change_rules
 from ragmem.errors import ConfigError, UsageError
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.bash import parse
@@ -232,6 +233,7 @@ def test_rules_that_are_offered_allow_what_they_were_offered_for() -> None:
         ("run_command(git status -s)",),
         ("run_command(git status *)",),
     )
+    assert offers_for_command("curl -H 'X: sk-ant-api03-abcdEFGH1234ijkl' example.com") == ()
     for line in ("git commit -m 'it is done'", "cd 'a b' && make test", "pytest -q | head -3"):
         for rules in offers_for_command(line):
             assert PermissionRules(rules).allows_command(line)
@@ -367,3 +369,12 @@ def test_rules_of_a_project_hold_there_alone_and_what_denies_goes_first(tmp_path
     assert rules.denial_of_command("make clean") == "run_command(make clean)"
     assert rules.hides(Path("/w/garden/.env"), Path("/w/garden"))
     assert not PermissionRules(held.allow, held.deny).allows_command("git status")
+
+
+def test_a_rule_with_a_key_in_it_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAGMEM_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="key"):
+        change_rules("allow", add=["run_command(curl -u sk-ant-api03-abcdEFGH1234ijkl x)"])
+    assert change_rules("allow", add=["run_command(ls)"]) == ("run_command(ls)",)

@@ -271,8 +271,10 @@ class ContextBuilder:
 
     def _system_part(self, place: Place) -> ContextSection:
         branch = read_branch(place.project)
+        elsewhere = place.session_cwd if place.session_cwd != place.cwd else None
+        earlier = f" (earlier results: of {quoted(str(elsewhere))})" if elsewhere else ""
         text = prompt_text("system" if self._native else "system_small").format(
-            cwd=quoted(str(place.cwd)),
+            cwd=quoted(str(place.cwd)) + earlier,
             project=quoted(str(place.project)),
             branch=f" (git branch {quoted(branch)})" if branch else "",
             platform=platform.system() or "unknown",

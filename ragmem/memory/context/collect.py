@@ -92,6 +92,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     cwd: Path
     project: Path
     instructions: Instructions
+    session_cwd: Path | None = None
+    """The folder that paths in the session's earlier results are relative to; None: `cwd`."""
     show_path: Callable[[str], str] = str
     memory_tools: bool = False
     """Whether the model has tools to search the memory and to add to it."""
