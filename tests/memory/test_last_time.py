@@ -340,6 +340,18 @@ def test_what_a_newer_session_says_on_the_same_is_told_with_it() -> None:
     assert told_since(0.58, same) == "", "a session itself goes on"
 
 
+def test_turns_on_other_matters_are_not_revisited_where_all_texts_are_similar() -> None:
+    """As in German: what counts is how much more similar they are than the others."""
+    turn = a_turn(1, "Der Brennofen geht bei 1290 Grad aus.", "Eingebaut.")
+    matters = "Die Rechnung ist raus.", "Der Kran steht im Hof.", "Das Heft hat 16 Seiten."
+    others = [since(a_turn(n, said, "Gut.")) for n, said in enumerate(matters, 2)]
+    others = [msgspec.structs.replace(each, session_id="newer") for each in others]
+    row = np.array((1.0, 0.0), "<f4")
+    rows = {turn.turn_id: (row.tobytes(),)}
+    rows |= {each.turn_id: ((row * 0.62).tobytes(),) for each in others}
+    assert Aftermath([turn, *others], meant=Alike(rows, 0.4)).of_turn(turn) == ""
+
+
 @pytest.mark.parametrize(
     ("said", "later"),
     [

@@ -15,7 +15,7 @@ from ragmem.ids import new_id
 from ragmem.memory.facts import Draft, Remembered
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.trust import compare
-from ragmem.records import MEMORY_LEVEL, MemoryQuery, MemoryRecord
+from ragmem.records import MEMORY_LEVEL, MemoryKind, MemoryQuery, MemoryRecord, MemoryScope
 from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
@@ -340,6 +340,20 @@ async def test_a_rule_gives_way_to_its_opposite(facts: Facts, store: Store) -> N
     assert (second.action, second.superseded) == ("updated", (first,))
     assert (await told(facts, "Always run the linter.", kind="rule")).action == "added"
     assert await kept(store) == ["Always use tabs.", "Always run the linter."]
+
+
+@pytest.mark.parametrize("first", ["rule", "preference"])
+@pytest.mark.parametrize("scopes", [(HERE, HERE), (HERE, None), (None, HERE)])
+async def test_a_sentence_is_a_rule_or_a_preference(
+    facts: Facts, store: Store, first: MemoryKind, scopes: tuple[str | None, str | None]
+) -> None:
+    """The same words are one memory: the rule, wherever one of them holds."""
+    kinds: tuple[MemoryKind, ...] = ("rule", "preference")
+    for kind, place in zip(sorted(kinds, key=lambda each: each != first), scopes, strict=True):
+        scope: MemoryScope = "project" if place else "user"
+        await told(facts, "Réponds toujours en français !", kind=kind, scope=scope)
+    [memory] = await store.memories(EVERYTHING)
+    assert (memory.kind, memory.project_id) == ("rule", HERE if None not in scopes else None)
 
 
 async def test_what_is_learned_twice_of_one_turn_is_told_once(store: Store) -> None:
