@@ -308,10 +308,11 @@ async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: s
     Prompts that contain it are deleted from the prompt history too.
     """
     every = (memory, *await facts.history(memory))
-    count = await facts.forget(memory)
     texts = [_normalized(words) for each in every for words in (each.content, *_quoted(each))]
+    # The memory goes last: if this is interrupted, it can be run again.
     with suppress(OSError):
         forget_prompts(paths.prompt_history, lambda typed: _contains_any(_normalized(typed), texts))
+    count = await facts.forget(memory)
     forgotten = _Forgotten(
         at=utc_now(),
         memory_id=memory.memory_id,

@@ -309,6 +309,43 @@ def test_delete_asks_and_leaves_nothing(ragmem: Ragmem) -> None:
     ragmem.refused("sessions", "delete", session["session_id"], "--yes")
 
 
+def test_a_killed_deletion_leaves_nothing_that_could_not_be_deleted_again(ragmem: Ragmem) -> None:
+    """All that is derived from a session goes first; neither do copies of killed restores stay."""
+    (session,) = ragmem.sessions()
+    data = ragmem.home / "data"
+    (data / "history").write_text(f"\n# 2026-11-27 10:00:00\n+What does hello.py do, {CANARY}?\n")
+    backup = Path(ragmem.ok("store", "backup").out.strip())
+    assert list(backup.parent.glob("daily-*.db"))
+    delete = ("sessions", "delete", session["session_id"], "--yes")
+    restore = ("store", "migrate", "--from", str(backup), "--yes")
+    for command, point in ((restore, "transfer.apply"), (delete, "sqlite.committed")):
+        ragmem.env["RAGMEM_FAILPOINT"] = f"{point}:kill9"
+        assert ragmem.run(*command).code == -9
+    del ragmem.env["RAGMEM_FAILPOINT"]
+    assert ragmem.sessions() == []
+    backup.unlink()
+    files = (file for file in ragmem.home.rglob("*") if file.is_file())
+    left = {file.name for file in files if CANARY.encode() in file.read_bytes()}
+    assert left <= {"memory.db", "memory.db-wal"}  # overwritten with the next deletion
+    (line,) = (ragmem.home / "logs" / "deletions.log").read_text().splitlines()
+    assert json.loads(line)["session_id"] == session["session_id"]
+
+
+@pytest.mark.parametrize("name", ["history", "backups/daily-20260101-000000.db"])
+def test_a_deletion_that_can_not_remove_a_file_deletes_nothing(ragmem: Ragmem, name: str) -> None:
+    """Which one it is is said, and then it can be run again."""
+    (session,) = ragmem.sessions()
+    in_the_way = ragmem.home / "data" / name
+    in_the_way.mkdir(mode=0o700)
+    told = ragmem.refused("sessions", "delete", session["session_id"], "--yes", code=1)
+    assert str(in_the_way) in told
+    assert "run this again" in told
+    assert ragmem.sessions() == [session]
+    in_the_way.rmdir()
+    ragmem.ok("sessions", "delete", session["session_id"], "--yes")
+    assert ragmem.sessions() == []
+
+
 def test_copies_of_files_go_with_the_last_session_that_names_them(
     tmp_path: Path, server: LLMServer
 ) -> None:

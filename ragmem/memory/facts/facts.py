@@ -531,11 +531,14 @@ class Facts:
         return count
 
     async def cleanup(self) -> int:
-        """Remove expired memories, and nothing that has not expired; return how many."""
+        """Remove expired memories, and nothing that has not expired; return how many.
+
+        Daily copies of the store stay: one that is older has them as well.
+        """
         store = await self._open_store()
         query = MemoryQuery(everywhere=True, with_superseded=True)
         gone = past_their_time(await store.memories(query), self._clock())
-        count = await store.forget_memories(gone) if gone else 0
+        count = await store.forget_memories(gone, erase=False) if gone else 0
         if count:
             self._cache.mark_stale()
             _log.info("%d memories past their time were removed", count)

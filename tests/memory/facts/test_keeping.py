@@ -1,6 +1,7 @@
 """What is done to memories later: named, edited, forgotten, cleaned up; and the profile."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,10 @@ from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memory import Memory
 from ragmem.records import MEMORY_LEVEL, Evidence, MemoryQuery, Profile
 from ragmem.store import Store
+from ragmem.store.sqlite import repair, schema
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.memory.working import opening
+from tests.store.opening import close_all, sqlite
 
 from .knowing import EVERYTHING, HERE, NOW, Clock, evidence, facts_of, kept, put, told
 from .learning import Learner
@@ -136,6 +139,22 @@ async def test_cleaning_up(facts: Facts, clock: Clock, store: Store) -> None:
     clock.move(days=4_000)
     assert await facts.cleanup() == 0
     assert await kept(store, ALL) == ["The cellar floods in spring"]
+
+
+async def test_only_the_user_forgets_in_the_daily_copies_too(tmp_path: Path, clock: Clock) -> None:
+    """What expires leaves them: they would all be gone nearly every day."""
+    store = await sqlite(tmp_path)
+    facts = facts_of(store, clock=clock)
+    ferns = put(await told(facts, "Ana planted ferns", "ana"))
+    await told(facts, "Ana is on holiday", "ana", ttl="1h")
+    database = tmp_path / "memory.db"
+    assert repair.keep_copy(database, tmp_path / "locks", clock())
+    clock.move(hours=1)
+    assert await facts.cleanup() == 1
+    assert len(schema.daily_copies(database)) == 1
+    assert await facts.forget(ferns) == 1
+    assert schema.daily_copies(database) == []
+    await close_all()
 
 
 async def test_the_worker_cleans_up(store: Store) -> None:
