@@ -291,7 +291,7 @@ class Memory:
         """Return a session's recap, for a user who returns to it. Raises StoreError."""
         from ragmem.memory.last_time import recaps
 
-        [found] = await recaps(await self._store(), [session], now=self._clock())
+        [found] = await recaps(await self._store(), [session], now=self._clock().astimezone())
         return found
 
     async def rename(self, session_id: str, title: str) -> Session:

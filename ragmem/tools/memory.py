@@ -22,7 +22,7 @@ from ragmem.index import CodeHit
 from ragmem.index.codebase import Codebase
 from ragmem.memory.context.builder import OUTSIDE, is_outside
 from ragmem.memory.context.collect import ProjectCode
-from ragmem.memory.facts import FactHit, Remembered, dated, told_by
+from ragmem.memory.facts import FactHit, Remembered, dated, day_of, told_by
 from ragmem.memory.facts.trust import vouch
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import Hit, Question, scope_of
@@ -173,7 +173,7 @@ class GetRecentMemories(_OverMemory):
 
 def _session_entry(session: Session, now: datetime) -> str:
     at = session.last_activity_at
-    about = [f"session {short_id(session.session_id)}", _date(at, now), ago(at, now)]
+    about = [f"session {short_id(session.session_id)}", day_of(at, now), ago(at, now)]
     text = session.summary or f"Last asked: {session.last_asked or session.title}"
     return (
         f"- [{', '.join(about)}] “{one_line(session.title, 60)}”: {one_line(text, _QUOTED_CHARS)}"
@@ -266,7 +266,7 @@ def hit_entry(hit: Hit, query: str, session_id: str, now: datetime) -> str:
     """Return a found turn or summary: its source, then what it says."""
     what = f"turn {hit.turn.turn_index}" if hit.turn else f"summary, level {hit.level}"
     where = "this session" if hit.session_id == session_id else hit.where()
-    about = [what, where, _date(hit.at, now), ago(hit.at, now), f"Relevance: {hit.relevance}"]
+    about = [what, where, day_of(hit.at, now), ago(hit.at, now), f"Relevance: {hit.relevance}"]
     texts = [hit.summary.text] if hit.summary else []
     if hit.turn:
         texts = [f"User: {hit.turn.user_message}", f"Assistant: {answered(hit.turn, query)}"]
@@ -282,7 +282,7 @@ def memory_entry(memory: MemoryRecord, now: datetime, *more: str) -> str:
     about = [
         short_id(memory.memory_id),
         memory.kind,
-        dated(memory, now) or _date(memory.created_at, now),
+        dated(memory, now) or day_of(memory.created_at, now),
         ago(memory.created_at, now),
         told_by(memory) or "said by the user",
         *more,
@@ -322,10 +322,6 @@ async def _from_store(work: Awaitable[T]) -> T:
 
 def _section(heading: str, entries: Sequence[str]) -> str:
     return "\n".join([f"{heading}:", *entries]) if entries else ""
-
-
-def _date(at: datetime, now: datetime) -> str:
-    return f"{at.astimezone(now.tzinfo):%Y-%m-%d}"
 
 
 _MOST_CHARS = 20_000

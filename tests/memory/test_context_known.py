@@ -1,7 +1,8 @@
 """What was found on a prompt and what is known, as sections of the request."""
 
 import time
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
@@ -324,6 +325,23 @@ def test_ages_in_words() -> None:
 def test_days_are_told_by_the_calendar() -> None:
     at, now = (datetime(2026, 11, *when).astimezone() for when in ((24, 9, 2), (26, 4, 43)))
     assert ago(at, now) == "2 days ago"
+
+
+@pytest.mark.parametrize(
+    ("zone", "hour", "due", "said"),
+    [("Pacific/Auckland", 23, "11-27", "11-25"), ("America/Los_Angeles", 1, "11-25", "11-23")],
+)
+def test_days_are_the_persons_own(zone: str, hour: int, due: str, said: str) -> None:
+    """Of deadlines and preferences, wherever the times are stored as those of another day."""
+    noon, at = (datetime(2026, 11, day, hour, tzinfo=UTC) for day in (26, 24))
+    context = build(
+        now=at.astimezone(ZoneInfo(zone)),
+        pinned=(a_memory(1, "The fair", kind="deadline", at=noon, pinned=True),),
+        preferences=(a_memory(2, "I like tea", kind="preference", created_at=at),),
+    )
+    text = "\n".join(message.text for message in context.messages)
+    assert f"- The fair (due 2026-{due})\n" in text
+    assert f"- [2026-{said}] I like tea" in text
 
 
 def test_the_day_that_has_an_hour_more_is_a_day(monkeypatch: pytest.MonkeyPatch) -> None:

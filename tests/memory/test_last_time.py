@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import msgspec
 import numpy as np
@@ -19,7 +20,7 @@ from ragmem.memory.facts import Draft
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.facts.failures import failures
 from ragmem.memory.facts.words import asks_of_before, leaves_subject, names_nothing, points_back
-from ragmem.memory.last_time import recap, sessions_wanted
+from ragmem.memory.last_time import recap, recaps, sessions_wanted
 from ragmem.memory.recall import Question
 from ragmem.memory.sessions import archive, fork_at
 from ragmem.memory.since import Aftermath, Alike, left_open
@@ -30,6 +31,7 @@ from ragmem.records import (
     MemoryKind,
     MemoryQuery,
     MemoryRecord,
+    SessionQuery,
     ToolCall,
     Turn,
 )
@@ -766,6 +768,15 @@ async def test_what_was_decided_again_is_told_of_the_newest_session_alone(chat: 
         await chat.facts.remember(draft, chat.project.project_id)
     newest, older = (await last_time(chat)).split("\n- ")[1:]
     assert ("Amounts are cents" in newest, "Amounts are cents" in older) == (True, False)
+
+
+@pytest.mark.parametrize(("day", "is_open"), [(4, True), (5, False)])
+async def test_a_deadline_is_open_until_its_day_ends(chat: Chat, day: int, is_open: bool) -> None:
+    await chat.learned("The audit is due on 4 December 2099.")
+    listed = await chat.store.sessions(SessionQuery())
+    late = datetime(2099, 12, day, 23, tzinfo=ZoneInfo("Europe/Berlin"))
+    [found] = await recaps(chat.store, listed, now=late)
+    assert bool(found.open) == is_open
 
 
 async def test_a_deadline_that_was_moved_is_not_open(chat: Chat) -> None:

@@ -13,6 +13,7 @@ from ragmem.memory.facts import Draft, Remembered
 from ragmem.memory.facts.words import (
     PARTICULAR,
     WHEN,
+    is_of_subject,
     names_in,
     own_words,
     particulars,
@@ -235,9 +236,7 @@ def _is_same(
         return False
     if similarity is not None and similarity > duplicate:
         return not _are_of_two_things(new, old)
-    if not _nearly_equal(words, words_of(old.content)):
-        return False
-    return new.kind != "rule" or not _are_of_two_things(new, old)
+    return _nearly_equal(words, words_of(old.content)) and not _are_of_two_things(new, old)
 
 
 _OF_DEADLINES = frozenset(
@@ -269,13 +268,23 @@ def _due_words(memory: MemoryRecord) -> frozenset[str]:
 def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:
     """Whether both may be true: "Service A listens on 8001", "Service B listens on 8002".
 
-    One particular that differs is a changed value; if more differ, a model decides later (see
-    `rivals`). For rules one suffices: "never touch a.py" must not replace "never touch b.py".
+    One particular that differs is a changed value, unless it tells which thing is meant: "Room 12
+    has a beamer", "Room 14 has a beamer". If more differ, a model decides later (see `rivals`). For
+    rules one suffices: "never touch a.py" must not replace "never touch b.py".
     """
-    first, second = particulars(new.content), particulars(old.content)
-    only_first, only_second = first - second, second - first
-    most = 0 if new.kind == "rule" else 1
-    return bool(only_first and only_second) and max(len(only_first), len(only_second)) > most
+    only_first, only_second = _particulars_beyond(new, old), _particulars_beyond(old, new)
+    if not only_first or not only_second:
+        return False
+    if new.kind == "rule" or max(len(only_first), len(only_second)) > 1:
+        return True
+    return is_of_subject(only_first[0], new.content) and is_of_subject(only_second[0], old.content)
+
+
+def _particulars_beyond(one: MemoryRecord, other: MemoryRecord) -> list[str]:
+    """Return the particulars of one memory that the other's text lacks."""
+    there = _bounded(other.content)
+    found = particulars(one.content) - particulars(other.content)
+    return [each for each in found if _bounded(each) not in there]
 
 
 def failed_command(memory: MemoryRecord) -> str | None:
