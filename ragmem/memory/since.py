@@ -14,7 +14,7 @@ from itertools import chain
 
 import msgspec
 
-from ragmem.embedder import cosines
+from ragmem.embedder import highest_cosines
 from ragmem.memory.date_words import word_set
 from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.words import (
@@ -375,9 +375,8 @@ class Alike(msgspec.Struct, frozen=True):
             (name, i): row for name, held in self.rows.items() for i, row in enumerate(held)
         }
         found: dict[str, float] = {}
-        for own in self.rows.get(turn_id, ()):
-            for (other, _), near in cosines(own, passages).items():
-                found[other] = max(near, found.get(other, -1.0))
+        for (other, _), near in highest_cosines(self.rows.get(turn_id, ()), passages).items():
+            found[other] = max(near, found.get(other, -1.0))
         return found
 
 

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import sys
 import time
 import tracemalloc
 from datetime import UTC, datetime, timedelta
@@ -348,6 +349,30 @@ def test_what_a_newer_session_says_on_the_same_is_told_with_it() -> None:
     assert told_since(0.2, after) == ""
     same = msgspec.structs.replace(after, session_id=turn.session_id)
     assert told_since(0.58, same) == "", "a session itself goes on"
+
+
+def test_turns_of_many_passages_are_compared_in_one_go() -> None:
+    """What was pasted has hundreds; the vectors are read once, not once for each passage.
+
+    Counted in the calls that it takes.
+    """
+    rng = np.random.default_rng(1)
+    calls: list[int] = []
+    for size in (100, 200):
+        rows = {name: rng.normal(size=(size, 8)).astype("<f4") for name in ("one", "two")}
+        meant = Alike({name: tuple(map(bytes, held)) for name, held in rows.items()})
+        count = 0
+
+        def counted(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(counted)
+        found = meant.to("one")
+        sys.setprofile(None)
+        calls.append(count)
+        assert found["two"] == pytest.approx(float((rows["one"] @ rows["two"].T).max()))
+    assert calls[1] <= 2.5 * calls[0]
 
 
 @pytest.mark.parametrize(
