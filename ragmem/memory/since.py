@@ -14,7 +14,7 @@ from itertools import chain
 
 import msgspec
 
-from ragmem.embedder import cosines
+from ragmem.embedder import highest_cosines
 from ragmem.memory.date_words import word_set
 from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.words import (
@@ -375,13 +375,10 @@ class Alike(msgspec.Struct, frozen=True):
         are somewhat similar.
         """
         others = {name: held for name, held in self.rows.items() if name != turn_id}
-        passages = {
-            (name, i): row for name, held in others.items() for i, row in enumerate(held)
-        }
+        passages = {(name, i): row for name, held in others.items() for i, row in enumerate(held)}
         found: dict[str, float] = {}
-        for own in self.rows.get(turn_id, ()):
-            for (other, _), near in cosines(own, passages).items():
-                found[other] = max(near, found.get(other, -1.0))
+        for (other, _), near in highest_cosines(self.rows.get(turn_id, ()), passages).items():
+            found[other] = max(near, found.get(other, -1.0))
         # One turn more, which is similar to nothing: of few others, the mean tells little.
         usual = math.fsum(found.values()) / (len(found) + 1)
         return {other: near - usual for other, near in found.items()}

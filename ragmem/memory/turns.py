@@ -8,9 +8,11 @@ import os
 import posixpath
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -608,9 +610,10 @@ def passage(text: str, question: str, max_chars: int) -> str:
 
 
 def _named_line(lines: Sequence[str], question: str) -> int | None:
-    words = [_words(line) for line in lines]
-    counts = {word: sum(word in found for found in words) for word in question_words(question)}
-    rare = {word: 1 / count for word, count in counts.items() if 0 < count <= _RARE}
+    asked = question_words(question)
+    words = [_words(line) & asked for line in lines]
+    counts = Counter(chain.from_iterable(words))
+    rare = {word: 1 / count for word, count in counts.items() if count <= _RARE}
     if not rare:
         return None
     scores = [sum(rare.get(word, 0.0) for word in found) for found in words]

@@ -334,7 +334,8 @@ class _Editing(AgentTool):
                 except FileExistsError:
                     raise _exists(shown) from None
                 return None
-            kept = Preimages(self._preimages).keep(old)
+            with plain_failures(f"{shown} is unchanged: no copy can be kept in {self._preimages}"):
+                kept = Preimages(self._preimages).keep(old)
             workspace.replace(target.real, new, expected_sha256=sha256_of(old), shown=shown)
             return kept
 

@@ -28,6 +28,7 @@ from ragmem.failpoints import hits
 from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Request, TextChunk, UsageChunk
 from ragmem.memory.files import rewind_to
 from ragmem.memory.memory import Memory
+from ragmem.memory.projects import Instructions
 from ragmem.memory.turns import ONLY_ASKED, UNKNOWN_EFFECTS, result_text
 from ragmem.messages import ToolUse
 from ragmem.records import Applied, Turn
@@ -702,6 +703,16 @@ async def test_model_without_tools(bench: Bench) -> None:
     text = request_text(request)
     assert "## Recent Conversation (Raw)\nUser: First question?\nAssistant: First answer." in text
     assert len(text) <= 2400
+
+
+async def test_what_exceeds_a_limit_is_said_once(bench: Bench) -> None:
+    """Not above each answer: a session has hundreds."""
+    rules = Instructions("rule " * 30_000, ())
+    agent, _ = await bench.agent([Says("one"), Says("two")], instructions=rules)
+    said = [[e.text async for e in agent.ask(f"{i}?") if isinstance(e, Notice)] for i in range(2)]
+    (first,), second = said
+    assert "over the limit" in first
+    assert second == []
 
 
 async def test_store_that_goes_away(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

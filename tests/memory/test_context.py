@@ -520,7 +520,7 @@ def test_instructions_are_capped_with_a_notice() -> None:
     rules = Instructions("follow the rules " * 9_000, (Path("/p/AGENTS.md"),))
     place = msgspec.structs.replace(PLACE, instructions=rules)
     context = a_context(place=place)
-    (notice,) = context.notices
+    (notice,) = context.over_limits
     assert "instructions_percent" in notice
     section = next(s for s in context.sections if s.name == "Instructions")
     assert section.budget == 20_000

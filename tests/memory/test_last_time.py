@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import sys
 import time
 import tracemalloc
 from datetime import UTC, datetime, timedelta
@@ -352,6 +353,31 @@ def test_turns_on_other_matters_are_not_revisited_where_all_texts_are_similar() 
     rows = {turn.turn_id: (row.tobytes(),)}
     rows |= {each.turn_id: ((row * 0.62).tobytes(),) for each in others}
     assert Aftermath([turn, *others], meant=Alike(rows, 0.4)).of_turn(turn) == ""
+
+
+def test_turns_of_many_passages_are_compared_in_one_go() -> None:
+    """What was pasted has hundreds; the vectors are read once, not once for each passage.
+
+    Counted in the calls that it takes.
+    """
+    rng = np.random.default_rng(1)
+    calls: list[int] = []
+    for size in (100, 200):
+        rows = {name: rng.normal(size=(size, 8)).astype("<f4") for name in ("one", "two")}
+        meant = Alike({name: tuple(map(bytes, held)) for name, held in rows.items()})
+        count = 0
+
+        def counted(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(counted)
+        found = meant.to("one")
+        sys.setprofile(None)
+        calls.append(count)
+        # Less the mean with one that is similar to nothing: see `to`.
+        assert found["two"] == pytest.approx(float((rows["one"] @ rows["two"].T).max()) / 2)
+    assert calls[1] <= 2.5 * calls[0]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The recent window and files as a model is shown them: messages, text, passages."""
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -277,6 +278,27 @@ def test_a_passage_fits(text: str, question: str, limit: int) -> None:
     found = passage(text, question, limit)
     assert len(found) <= limit
     assert len(text) > limit or found == text
+
+
+def test_a_long_question_about_a_long_text_takes_linear_time() -> None:
+    """Both are what was piped in: each line is read once, not once for each word of the question.
+
+    Counted in the calls that it takes.
+    """
+    calls: list[int] = []
+    for size in (500, 1_000):
+        text = "\n".join(f"row{i}" for i in range(size))
+        count = 0
+
+        def counted(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(counted)
+        passage(text, text, 300)
+        sys.setprofile(None)
+        calls.append(count)
+    assert calls[1] <= 2.5 * calls[0]
 
 
 def own_command(printed: str, said: str = "!make check") -> Turn:

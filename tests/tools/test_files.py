@@ -449,11 +449,13 @@ async def test_preimage_is_byte_exact_and_private(desk):
 
 async def test_no_edit_without_its_preimage(desk):
     (desk.home / "data").mkdir(parents=True)
-    (desk.home / "data" / "preimages").write_text("a file in the way")
+    folder = desk.home / "data" / "preimages"
+    folder.write_text("a file in the way")
     file = desk.file("a.txt", "old\n")
     await desk.do("read_file", path="a.txt")
-    await desk.fails("edit_file", path="a.txt", old="old", new="new")
+    outcome = await desk.fails("edit_file", path="a.txt", old="old", new="new")
     assert file.read_text() == "old\n"
+    assert outcome.text.startswith(f"a.txt is unchanged: no copy can be kept in {folder}: ")
 
 
 _REPOSITORY = Path(__file__).parents[2]

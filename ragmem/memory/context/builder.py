@@ -79,6 +79,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     fallback: bool = False
     without_code: str = ""
     """Why the project's code was left out, if searching it took too long."""
+    over_limits: tuple[str, ...] = ()
+    """Notices of what exceeds a configured limit; usually they are the same for every prompt."""
     notices: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = ()
     """The turns of the conversation that are replayed, or shown as text."""
@@ -263,7 +265,8 @@ class ContextBuilder:
             max_chars=self.max_chars,
             fallback=material.at_hand,
             without_code=material.code.left_out,
-            notices=tuple(filter(None, (clipped, left_out, *material.notices))),
+            over_limits=tuple(filter(None, (clipped, left_out))),
+            notices=material.notices,
             turns=turns if request.strategy != "relevant" else (),
         )
 
