@@ -7,7 +7,7 @@ import pytest
 from ragmem.embedder.models import OnnxEmbedder
 from ragmem.memory.facts import Draft, FactHit, FactQuestion
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.facts.ranking import Book, book_of, entry_of, names_of, search
+from ragmem.memory.facts.ranking import Book, book_of, names_of, search
 from ragmem.memory.facts.words import is_generic
 from ragmem.records import MemoryRecord
 from ragmem.store import Store
@@ -240,7 +240,7 @@ def test_names_that_are_one(content: str, names: tuple[str, str] | None) -> None
 def book_with(*contents: str) -> Book:
     return book_of(
         [
-            entry_of(MemoryRecord(memory_id=text, content=text, created_at=NOW, updated_at=NOW))
+            MemoryRecord(memory_id=text, content=text, created_at=NOW, updated_at=NOW)
             for text in contents
         ]
     )
