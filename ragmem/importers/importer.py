@@ -412,8 +412,7 @@ class _Session:
 
     async def add(self, batch: Sequence[PutTurn]) -> None:
         """Store those turns that are new, or more complete than the stored ones."""
-        ready = [await self._to_put(put) for put in batch]
-        writes: list[Write] = [put for put in ready if put is not None]
+        writes: list[Write] = [ready for put in batch if (ready := await self._to_put(put))]
         if not writes or self._importer.is_dry or self._store is None:
             return
         if self._is_new:
