@@ -307,12 +307,6 @@ class ClaudeCodeParser(SessionParser):
                 self.count_unknown("assistant", kind)
 
 
-def titles_of(record: Fields) -> tuple[str, str] | None:
-    """Return the message that a summary names, perhaps of another file, and the summary."""
-    leaf, title = text(record, "leafUuid"), text(record, "summary")
-    return (leaf, title) if leaf and title.strip() else None
-
-
 def _result_text(block: Fields) -> str:
     if isinstance(block.get("content"), str):
         return text(block, "content")

@@ -151,8 +151,8 @@ class CodexParser(SessionParser):
             return
         self._identified = True
         facts = self.facts
-        if self.turn is None and (foreign_id := text(meta, "id") or text(meta, "session_id")):
-            self.identify(foreign_id)
+        if self.turn is None:
+            self.identify(text(meta, "id") or text(meta, "session_id"))
         if parent := text(meta, "forked_from_id"):
             facts.forked_from = session_id_of(self.agent, parent)
         facts.cwd = text(meta, "cwd") or facts.cwd
@@ -289,9 +289,3 @@ class CodexParser(SessionParser):
         usage = tokens(fields(info, "last_token_usage") or summed, (fresh,), (out,), cached)
         if self.turn and usage and usage.input_tokens and (not total or total != before):
             self.turn.set_usage(self.next_name(), usage)
-
-
-def titles_of(record: Fields) -> tuple[str, str] | None:
-    """Return a session's id and title from a line of `session_index.jsonl`."""
-    session_id, name = text(record, "id"), text(record, "thread_name")
-    return (session_id, name) if session_id and name.strip() else None

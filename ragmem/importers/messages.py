@@ -96,8 +96,7 @@ class MistralVibeParser(MessagesParser):
 
     def _read_metadata(self, metadata: Fields) -> None:
         facts = self.facts
-        if foreign_id := text(metadata, "session_id"):
-            self.identify(foreign_id)
+        self.identify(text(metadata, "session_id"))
         if parent := text(metadata, "parent_session_id"):
             facts.forked_from = session_id_of(self.agent, parent)
         facts.cwd = text(fields(metadata, "environment"), "working_directory")
@@ -148,8 +147,7 @@ class GeminiCliParser(SessionParser):
 
     def _read_metadata(self, metadata: Fields) -> None:
         facts = self.facts
-        if foreign_id := text(metadata, "sessionId"):
-            self.identify(foreign_id)
+        self.identify(text(metadata, "sessionId"))
         facts.subagent = facts.subagent or metadata.get("kind") == "subagent"
         self.time({"timestamp": metadata.get("startTime")})
         if "messages" in metadata:

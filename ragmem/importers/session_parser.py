@@ -424,10 +424,11 @@ class SessionParser(ABC):
             yield turn.build(over=over)
 
     def identify(self, foreign_id: str) -> None:
-        """Set the session's foreign id; to be called before its first turn."""
-        self.facts.foreign_id = foreign_id
-        self._session_id = session_id_of(self.agent, foreign_id)
-        self._keys: Counter[str] = Counter()
+        """Set the session's foreign id, if it is known; to be called before its first turn."""
+        if foreign_id:
+            self.facts.foreign_id = foreign_id
+            self._session_id = session_id_of(self.agent, foreign_id)
+            self._keys: Counter[str] = Counter()
 
     def begin(
         self, words: str, at: datetime, key: str = "", *, prefix: str = ""
