@@ -194,9 +194,10 @@ class TurnBuilder:
         if words.strip():
             self._thoughts.append(words.strip())
 
-    def set_usage(self, key: str, usage: Usage) -> None:
-        """Set the usage of one model call; the last value for a key counts."""
-        self._usage[key] = usage
+    def set_usage(self, key: str, usage: Usage | None) -> None:
+        """Set the usage of one model call, if it is known; the last value for a key counts."""
+        if usage:
+            self._usage[key] = usage
 
     def add_call(
         self, key: str | None, call_id: str, name: str, arguments: str, files: list[Touched]
@@ -424,21 +425,27 @@ class SessionParser(ABC):
             yield turn.build(over=over)
 
     def identify(self, foreign_id: str) -> None:
-        """Set the session's foreign id; to be called before its first turn."""
-        self.facts.foreign_id = foreign_id
-        self._session_id = session_id_of(self.agent, foreign_id)
-        self._keys: Counter[str] = Counter()
+        """Set the session's foreign id, if it is known; to be called before its first turn."""
+        if foreign_id:
+            self.facts.foreign_id = foreign_id
+            self._session_id = session_id_of(self.agent, foreign_id)
+            self._keys: Counter[str] = Counter()
 
-    def begin(self, words: str, at: datetime, key: str = "") -> TurnBuilder:
-        """Begin a turn; `key` is the prompt's id in the file, or else its beginning is used."""
+    def begin(
+        self, words: str, at: datetime, key: str = "", *, prefix: str = ""
+    ) -> Iterator[PutTurn]:
+        """End the current turn, and begin one.
+
+        `key` is the prompt's id in the file, or else its beginning is used, after the prefix.
+        """
+        yield from self.end(over=True)
         self._is_beginning = False
-        key = key or words[:_KEY_CHARS]
+        key = key or prefix + words[:_KEY_CHARS]
         self._keys[key] += 1
         # The second turn with the same key gets another id.
         own = key if self._keys[key] == 1 else f"{key}#{self._keys[key]}"
         turn_id = _derived_id(self._session_id, own)
         self.turn = TurnBuilder(self._session_id, turn_id, words, at)
-        return self.turn
 
     def call(self, key: str | None, call_id: str, name: str, given: object, at: datetime) -> str:
         """Add a tool call to the current turn; return the call's id."""
