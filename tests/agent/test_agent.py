@@ -64,8 +64,7 @@ async def test_one_turn_with_tools(bench: Bench) -> None:
     assert "".join(e.text for e in events.of(TextDelta)) == "I look.It prints."
     finished = events.end
     assert (finished.subtype, finished.result, finished.exit_code) == ("success", "It prints.", 0)
-    assert finished.usage.model_calls == 2
-    assert finished.usage.input_tokens == 200
+    assert (finished.usage.model_calls, finished.usage.input_tokens) == (2, 200)
 
     turn = await bench.turn(agent)
     assert (turn.turn_id, turn.turn_index, turn.status) == (finished.turn_id, 1, "completed")
@@ -190,8 +189,7 @@ async def test_a_model_that_forms_no_call_rightly_is_stopped(bench: Bench) -> No
     at_work = [Says(tools=(wrong, each)) for each in right]
     agent, _ = await bench.agent([*at_work, *[Says(tools=(wrong, wrong))] * 3, Says("I give up.")])
     reply = await agent.send("go")
-    assert reply.content == "I give up."
-    assert reply.finished.subtype == "error_max_turns"
+    assert (reply.content, reply.finished.subtype) == ("I give up.", "error_max_turns")
     assert len(reply.tool_calls) == 2 * (4 + 3)
 
 
@@ -750,8 +748,7 @@ async def test_text_is_cleaned_at_the_doors(bench: Bench) -> None:
     await agent.send("next")
     request_text(llm.requests[-1]).encode()
     (first, _) = await bench.store.turns(agent.session.session_id)
-    assert first.user_message == "in \ufffd put"
-    assert first.assistant_message == "bad \ufffd half"
+    assert (first.user_message, first.assistant_message) == ("in \ufffd put", "bad \ufffd half")
 
 
 async def test_a_stop_is_heard_however_fast_the_words_come(bench: Bench) -> None:

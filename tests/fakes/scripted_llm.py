@@ -50,11 +50,7 @@ class ScriptedLLM:
     """Implements `ragmem.llm.base.LLM`."""
 
     def __init__(
-        self,
-        script: Sequence[Step] = (),
-        *,
-        info: ModelInfo | None = None,
-        repeat: bool = False,
+        self, script: Sequence[Step] = (), *, info: ModelInfo | None = None, repeat: bool = False
     ) -> None:
         self.info = info or ModelInfo(name="openai/scripted", context_window=128_000)
         self.requests: list[Request] = []

@@ -19,12 +19,7 @@ def over_http(kind: type[HttpClient], name: str) -> Connect:
     """A client of one protocol; `known` is what is known of its model."""
 
     def connect(
-        url: str,
-        *,
-        timeout_s: float = 60.0,
-        retries: int = 0,
-        key: str | None = KEY,
-        **known: Any,
+        url: str, *, timeout_s: float = 60.0, retries: int = 0, key: str | None = KEY, **known: Any
     ) -> LLM:
         endpoint = Endpoint(
             base_url=url, model="scripted", api_key=key, key_variable="RAGMEM_API_KEY", custom=True

@@ -130,9 +130,7 @@ def test_a_limit_that_passes_is_not_one_of_credit() -> None:
     assert type(faults.from_status(PEER, 429, body)) is ProviderRefused
 
 
-def test_where_an_address_is_mended_is_where_it_comes_from(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_an_address_is_mended_is_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
     """The variable wins over the file: to look there helps nobody."""
     peer = Peer(name="gateway", model="x", custom=True)
     for name in ("llm.api_base", "RAGMEM_API_BASE"):

@@ -11,17 +11,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from ragmem.errors import (
-    LLMError,
-    ProviderRefused,
-    ProviderUnavailable,
-    RequestRefused,
-    StreamCut,
-)
+from ragmem.errors import LLMError, ProviderRefused, RequestRefused, StreamCut
 from ragmem.llm.base import Assembler, ModelInfo, UsageChunk
 from ragmem.llm.litellm_client import LiteLLMClient
 from ragmem.messages import system, user
-from tests.attack.torrent import Torrent, raw
+from tests.attack.torrent import raw
 from tests.fakes.llm_server import Answer, Call, LLMServer, render_anthropic
 from tests.llm.adapters import KEY, all_text_of, ask, asking, complete, feed, litellm_client
 
@@ -103,15 +97,6 @@ async def test_a_refusal_that_litellm_forgets_is_one() -> None:
         pytest.raises(RequestRefused, match="answered 422"),
     ):
         await ask(litellm_client, server.url)
-
-
-async def test_a_head_that_drips_has_timed_out() -> None:
-    head, line = b"HTTP/1.1 103 Early Hints\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\n\r\n"
-    with Torrent(line, head=head, pause_s=0.1) as server:
-        llm = litellm_client(server.url, timeout_s=1.5)
-        with pytest.raises(ProviderUnavailable, match=r"sent nothing for 1\.5 s"):
-            await complete(llm)
-        await llm.aclose()
 
 
 async def test_tokens_that_no_server_counted_are_unknown() -> None:

@@ -13,14 +13,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from ragmem.config import (
-    Config,
-    LLMConfig,
-    ModelConfig,
-    find_paths,
-    load_config,
-    provider_key,
-)
+from ragmem.config import Config, LLMConfig, ModelConfig, find_paths, load_config, provider_key
 from ragmem.errors import ConfigError, NoModel, NoWeights, UsageError
 from ragmem.llm import models
 from ragmem.llm.base import ModelInfo, UsageChunk
@@ -98,8 +91,7 @@ def test_key_before_ollama_before_the_small_model(environ: dict[str, str]) -> No
         assert (chosen.name, chosen.why) == ("ollama/qwen3:8b", "Ollama is running")
         environ["MISTRAL_API_KEY"] = "k"
         chosen = choose_model(Config(), environ)
-    assert chosen.provider == "mistral"
-    assert chosen.why == "MISTRAL_API_KEY is set"
+    assert (chosen.provider, chosen.why) == ("mistral", "MISTRAL_API_KEY is set")
     assert chosen.paid
 
 

@@ -23,6 +23,9 @@ async def heard(texts: Iterable[str], reason: str = "stop") -> tuple[str, str]:
     return "".join(chunk.text for chunk in chunks if isinstance(chunk, TextChunk)), end
 
 
+CODE = "Do this:\n\n```\na = f()\n\nb\n```"
+
+
 @pytest.mark.parametrize(
     ("answer", "reason", "expected"),
     [
@@ -36,26 +39,13 @@ async def heard(texts: Iterable[str], reason: str = "stop") -> tuple[str, str]:
         ("v0.4.2 is it", "stop", ("v0.4.2 is it", "stop")),
         ("It is.\n\nI'm sorry for", "length", ("It is.", "stop")),
         ('You asked: "What?"\n\nWell.', "stop", ('You asked: "What?"', "stop")),
-        (
-            "Do this:\n\n```\na = f()\n\nb\n```",
-            "stop",
-            ("Do this:\n\n```\na = f()\n\nb\n```", "stop"),
-        ),
+        (CODE, "stop", (CODE, "stop")),
     ],
     ids=[
-        "whole",
-        "cut",
-        "cut-item",
-        "cut-first",
-        "loop",
-        "loop-end",
-        "short-lines",
-        "dots",
-        "paragraph",
-        "quote",
-        "code",
+        "whole", "cut", "cut-item", "cut-first", "loop", "loop-end", "short-lines", "dots",
+        "paragraph", "quote", "code",
     ],
-)
+)  # fmt: skip
 async def test_an_answer_ends_with_a_sentence(
     answer: str, reason: str, expected: tuple[str, str]
 ) -> None:

@@ -120,29 +120,24 @@ async def test_what_is_overwritten_or_removed_is_kept_first(story: Story) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "left", "doubt"),
-    [
-        (
-            lambda file: file.write_text("mine"),
-            "mine",
-            "it has changed since this session's last edit",
-        ),
-        (Path.unlink, None, "it no longer exists"),
-    ],
-    ids=["changed", "gone"],
+    ("left", "doubt"),
+    [("mine", "it has changed since this session's last edit"), ("", "it no longer exists")],
 )
 async def test_nothing_that_changed_since_is_overwritten_unasked(
-    story: Story, change: Callable[[Path], object], left: str | None, doubt: str
+    story: Story, left: str, doubt: str
 ) -> None:
     """The person is asked for each such file, and told why; the others go back."""
     mine, other = story.desk.file("a.py", "one"), story.desk.file("b.py", "one")
     await story.turn(read("a.py"), edit("a.py", "one", "two"))
     await story.turn(read("b.py"), edit("b.py", "one", "two"))
-    change(mine)
+    mine.write_text(left)
+    if not left:
+        mine.unlink()
     assert await story.back_to(0) == [("a.py", "kept"), ("b.py", "restored")]
     assert story.doubts == [("a.py", doubt)]
     assert other.read_text() == "one"
-    assert (mine.read_text() if mine.exists() else None) == left
+    assert mine.exists() == bool(left)
+    assert not left or mine.read_text() == left
     story.says_yes = True
     assert await story.back_to(0) == [("a.py", "restored"), ("b.py", "as_before")]
     assert mine.read_text() == "one"
@@ -172,16 +167,8 @@ async def test_a_file_that_changes_while_the_person_thinks_stays(story: Story) -
 async def test_an_edit_that_was_cut_off_is_no_ground_to_go_back_on(story: Story) -> None:
     """Whether it was made is not known: the file is left as it is, and it is said."""
     file = story.desk.file("a.py", "one")
-    unfinished = ToolCall(
-        tool_call_id="c",
-        turn_id="t",
-        order=0,
-        tool_name="write_file",
-        arguments='{"path": "./a.py", "content": "?"}',
-        result="",
-        success=False,
-        started_at=utc_now(),
-    )
+    arguments = '{"path": "./a.py", "content": "?"}'
+    unfinished = a_call(tool_name="write_file", arguments=arguments, result="", success=False)
     story.add(unfinished)
     file.write_text("?")
     await story.turn(read("a.py"), edit("a.py", "?", "two"))

@@ -20,8 +20,7 @@ def shell(make_desk):
 
 async def test_exit_code_and_output(shell):
     outcome = await shell.do("run_command", command="echo out; echo err >&2; exit 3")
-    assert outcome.text == "Exit code 3\nout\nerr"
-    assert outcome.data == {"exit_code": 3}
+    assert (outcome.text, outcome.data) == ("Exit code 3\nout\nerr", {"exit_code": 3})
     assert await shell.ran("true") == "Exit code 0\n(no output)"
     await shell.ran("export PAGER=evil; cd /; alias ls=evil")
     assert await shell.ran("echo $PAGER; pwd") == f"Exit code 0\ncat\n{shell.cwd}"
@@ -80,8 +79,7 @@ def test_children_cannot_read_our_keys(tmp_path, in_a_process):
         {"tool": "grep_files", "pattern": "y"},
         env={**os.environ, "SOME_API_KEY": "canary"},
     )
-    assert outcomes[0] == [True, "Exit code 0\n1"]
-    assert outcomes[1] == [True, ""]
+    assert (outcomes[0], outcomes[1]) == ([True, "Exit code 0\n1"], [True, ""])
     assert "ermi" in outcomes[2][1] or "ermission denied" in outcomes[2][1]
     assert "Exit code 0" not in outcomes[2][1]
     # The tools themselves go on working without access through /proc from outside.
