@@ -11,6 +11,7 @@ from ragmem.messages import Message, user
 from ragmem.records import SearchQuery, Turn, WeightedTerm
 from tests.agent.conftest import Bench, asked, reads
 from tests.agent.test_toolloop import HEAD, a_round, assert_valid, size
+from tests.fakes.patience import until
 from tests.fakes.scripted_llm import Says
 
 
@@ -73,9 +74,7 @@ async def test_it_lasts_before_the_model_is_told(bench: Bench) -> None:
     gate = asyncio.Event()
     agent, llm = await bench.agent([reads("a.py"), Says("Fine.", gate=gate)])
     asking = asyncio.create_task(asked(agent, "What does it do?", Keys(["And b.py?"])))
-    async with asyncio.timeout(30):
-        while len(llm.requests) < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(llm.requests) == 2)
     running = await bench.turn(agent)
     assert (running.status, running.user_message) == ("running", "What does it do?\n\nAnd b.py?")
     agent.interrupt()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ragmem.tools import subprocess_guard
+from tests.fakes.patience import until
 from tests.tools.conftest import Desk, gone, mark, running
 
 __all__ = ["mark"]
@@ -52,12 +53,6 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path, mode="bypassPermissions")
 
 
-async def appears(mark: str) -> None:
-    async with asyncio.timeout(60):
-        while not any(" sleep " in line or "/bin/sleep" in line for line in running(mark)):
-            await asyncio.sleep(0.02)
-
-
 @pytest.mark.parametrize("name", KILLS_ITS_GUARD)
 async def test_a_command_without_its_guard_is_ended(desk: Desk, mark: str, name: str) -> None:
     command = KILLS_ITS_GUARD[name].replace("MARK", mark)
@@ -86,7 +81,7 @@ async def test_nothing_is_left_after_a_timeout(desk: Desk, mark: str, name: str)
 async def test_nothing_is_left_after_ctrl_c(desk: Desk, mark: str, command: str) -> None:
     call = desk.call("run_command", command=command.replace("MARK", mark))
     task = asyncio.create_task(call)
-    await appears(mark)
+    await until(lambda: running(mark))
     task.cancel()
     outcome = await task
     assert outcome.text.startswith("Stopped by the user")
@@ -124,9 +119,7 @@ async def test_the_kill_of_ragmem_ends_what_it_ran(tmp_path: Path, mark: str) ->
     command = f"(env -i setsid /bin/sleep {mark} &); trap '' TERM; sleep {mark}; sleep {mark}"
     root = Path(__file__).parents[2]
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path), command], cwd=root)
-    async with asyncio.timeout(60):
-        while len([line for line in running(mark) if "sleep 301" in line]) < 4:
-            await asyncio.sleep(0.02)
+    await until(lambda: len([line for line in running(mark) if "sleep 301" in line]) >= 4)
     process.kill()
     process.wait()
     await gone(mark)
@@ -145,10 +138,8 @@ async def test_a_command_within_a_command_is_ended_with_it(desk: Desk, mark: str
     file = desk.file("inner.py", script)
     command = f"{sys.executable} {file} {root} '{inner}'"
     task = asyncio.create_task(desk.call("run_command", command=command))
-    async with asyncio.timeout(120):
-        while not (desk.cwd / "w" / "began").exists():
-            assert not task.done(), task.result().text
-            await asyncio.sleep(0.02)
+    await until(lambda: task.done() or (desk.cwd / "w" / "began").exists())
+    assert not task.done(), task.result().text
     task.cancel()
     await task
     await gone(mark)

@@ -14,6 +14,7 @@ from ragmem.errors import ContextTooLong, LLMError, ProviderRefused, ProviderUna
 from ragmem.llm.base import Assembler, EndChunk, ReasoningChunk, TextChunk, UsageChunk
 from ragmem.messages import ImagePart, Message, TextPart, ToolUse, assistant, system, tool, user
 from tests.fakes.llm_server import Answer, Call, LLMServer, Mode
+from tests.fakes.patience import until
 from tests.llm.adapters import (
     ADAPTERS,
     KEY,
@@ -149,8 +150,7 @@ async def test_a_task_can_be_cancelled_in_the_middle(connect: Connect) -> None:
     with LLMServer([Answer(mode="silent")]) as server:
         llm = connect(server.url, timeout_s=60, retries=3)
         task = asyncio.create_task(complete(llm))
-        while not server.requests:
-            await asyncio.sleep(0.01)
+        await until(lambda: server.requests)
         task.cancel()
         started = time.monotonic()
         with pytest.raises(asyncio.CancelledError):

@@ -4,7 +4,6 @@ Those marked `local_model` need the model's two packages (120 MB), which scripts
 installs; `-m "not local_model"` leaves them out.
 """
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -25,6 +24,8 @@ from ragmem.llm.base import Request, UsageChunk
 from ragmem.llm.local import LOCAL_INFO, LocalLLM, socket_folder, without_tools
 from ragmem.llm.models import find_local_model
 from ragmem.messages import ToolUse, assistant, system, tool, user
+from ragmem.tools import subprocess_guard
+from tests.fakes.patience import until
 from tests.llm.adapters import complete
 
 
@@ -147,9 +148,7 @@ async def test_it_comes_back_after_its_death_and_closed_leaves_nothing(
     first = llm.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    async with asyncio.timeout(30):
-        while llm.pid is not None:
-            await asyncio.sleep(0.01)
+    await until(lambda: llm.pid is None)
     assert (await complete(llm, SAY_HELLO)).text
     pid = llm.pid
     assert pid not in (None, first)
@@ -161,12 +160,7 @@ async def test_it_comes_back_after_its_death_and_closed_leaves_nothing(
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs (a zombie does not)."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
+    return subprocess_guard.stat_of(pid)[0] not in ("", "Z")
 
 
 def wait_until_gone(pid: int) -> None:

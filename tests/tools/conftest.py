@@ -1,6 +1,5 @@
 """A desk: tools over a real folder, with a person who answers as a test says."""
 
-import asyncio
 import json
 import os
 import subprocess
@@ -21,6 +20,7 @@ from ragmem.tools.sandbox import Sandbox
 from ragmem.tools.seen import SeenFiles
 from ragmem.tools.shell import Commands, Jobs
 from ragmem.tools.workspace import Workspace
+from tests.fakes.patience import until
 
 LOOKING = {
     "read_file": {},
@@ -168,9 +168,7 @@ def running(mark: str) -> list[str]:
 
 async def gone(mark: str) -> None:
     """Wait until nothing that bears the mark runs any more."""
-    async with asyncio.timeout(60):
-        while running(mark):
-            await asyncio.sleep(0.02)
+    await until(lambda: not running(mark))
 
 
 _REPOSITORY = Path(__file__).parents[2]

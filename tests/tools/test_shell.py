@@ -10,6 +10,7 @@ import pytest
 
 from ragmem.redact import know, redact
 from ragmem.tools.base import ENDED
+from tests.fakes.patience import until
 from tests.tools.conftest import gone, running
 
 
@@ -101,8 +102,7 @@ async def test_background_child_does_not_block(shell, mark):
 
 async def test_a_command_that_ends_with_ragmem_was_not_stopped_by_the_person(shell, mark):
     task = asyncio.create_task(shell.call("run_command", command=f"sleep {mark}"))
-    while not running(mark):
-        await asyncio.sleep(0.02)
+    await until(lambda: running(mark))
     task.cancel(ENDED)
     assert (await task).text.startswith("Stopped as ragmem exited")
 
