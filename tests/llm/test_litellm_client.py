@@ -13,6 +13,7 @@ from msgspec import structs
 
 from ragmem.errors import LLMError, ProviderRefused, RequestRefused, StreamCut
 from ragmem.llm.base import Assembler, ModelInfo, UsageChunk
+from ragmem.llm.http_client import Endpoint
 from ragmem.llm.litellm_client import LiteLLMClient
 from ragmem.messages import system, user
 from tests.attack.torrent import raw
@@ -67,7 +68,8 @@ def test_no_env_file_no_network_no_words(how: str, tmp_path: Path) -> None:
 async def test_an_unknown_provider_is_refused_quietly(capfd: pytest.CaptureFixture[str]) -> None:
     """No "Provider List" banner on stdout."""
     name = "antropic/x"
-    llm = LiteLLMClient(ModelInfo(name=name), model=name, api_key=KEY, retries=0)
+    endpoint = Endpoint(base_url="", model=name, api_key=KEY)
+    llm = LiteLLMClient(ModelInfo(name=name), endpoint, retries=0)
     with pytest.raises(ProviderRefused) as caught:
         await complete(llm)
     await llm.aclose()
@@ -117,8 +119,8 @@ async def anthropic(*answers: Answer) -> AsyncIterator[tuple[LiteLLMClient, LLMS
     """The adapter for Anthropic, at a server of ours."""
     name = "anthropic/claude-sonnet-5-5"
     with LLMServer(answers) as server:
-        at = {"api_key": KEY, "api_base": server.url.removesuffix("/v1"), "retries": 0}
-        llm = LiteLLMClient(ModelInfo(name=name), model=name, **at)
+        endpoint = Endpoint(base_url=server.url.removesuffix("/v1"), model=name, api_key=KEY)
+        llm = LiteLLMClient(ModelInfo(name=name), endpoint, retries=0)
         yield llm, server
         await llm.aclose()
 
