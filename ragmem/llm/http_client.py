@@ -87,7 +87,9 @@ class HttpClient(ABC):
         secrets = tuple(filter(None, (endpoint.api_key, url.password)))
         name = endpoint.name or url.netloc.rpartition("@")[2]
         self._endpoint = msgspec.structs.replace(endpoint, name=name, secrets=secrets)
-        self._own_machine = endpoint.uds is not None or _is_loopback(url.hostname or "")
+        host = url.hostname or ""
+        is_loopback = host.startswith("127.") or host in ("localhost", "::1", "0.0.0.0")
+        self._own_machine = is_loopback or endpoint.uds is not None
 
     # --- the protocol -----------------------------------------------------------
 
@@ -541,11 +543,6 @@ class ResponseReader(EventReader):
                 call = msgspec.convert(raw, _Call)
                 return begun + self._calls.end(index, call.arguments or "")
         return []
-
-
-def _is_loopback(host: str) -> bool:
-    """Return whether a host is this machine itself."""
-    return host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0")
 
 
 def _certificates() -> ssl.SSLContext:

@@ -42,12 +42,10 @@ def calls(name: str, **arguments: object) -> Says:
 
 
 def reads(*paths: str, **said: Any) -> Says:
-    """An answer that reads files."""
     return Says(tools=tuple(use("read_file", path=path) for path in paths), **said)
 
 
 def touches(*paths: str, **said: Any) -> Says:
-    """An answer that makes files."""
     return Says(tools=tuple(use("run_command", path=path) for path in paths), **said)
 
 
@@ -77,8 +75,6 @@ class PathParams(msgspec.Struct):
 
 
 class ReadFile:
-    """Reads a file of the folder."""
-
     name = "read_file"
     description = "Read a file."
     effect: Effect = "read"

@@ -57,7 +57,6 @@ def asking(*messages: Message, tools: tuple[ToolSpec, ...] = (READ_FILE,)) -> Re
 
 
 async def chunks_of(llm: LLM, request: Request | None = None) -> list[Chunk]:
-    """Every chunk of an answer."""
     return [chunk async for chunk in llm.stream(request or asking())]
 
 

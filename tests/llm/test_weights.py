@@ -19,7 +19,6 @@ from tests.fakes.package_index import WEIGHTS, PackageIndex, package_index
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
-    """The index that is asked."""
     with package_index() as served:
         for name, value in served.env.items():
             monkeypatch.setenv(name, value)

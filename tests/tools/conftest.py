@@ -65,13 +65,13 @@ class Desk:
             self.workspace,
             data_dir=self.home / "data",
             mode=mode,
-            approver=self._approve,
+            approver=self.approve,
             seen=self.seen,
             rules=PermissionRules(rules, deny, flags=allow),
             commands=Commands(timeout_s, sandbox=lambda: sandbox, jobs=jobs),
         )
 
-    async def _approve(self, proposal: Proposal) -> Decision:
+    async def approve(self, proposal: Proposal) -> Decision:
         self.proposals.append(proposal)
         self.meanwhile()
         return self.answer
