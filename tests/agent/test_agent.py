@@ -176,7 +176,7 @@ async def test_a_call_by_another_agents_names_is_recorded_shown_and_sent_by_our_
     events = await asked(agent, "go")
     assert bench.touch.runs == 1
     (started,) = events.of(ToolStarted)
-    assert (started.name, started.title) == ("run_command", "run_command touch made")
+    assert (started.name, started.title) == ("run_command", "run_command run_command made")
     (call,) = (await bench.turn(agent)).tool_calls
     assert (call.tool_name, call.arguments) == ("run_command", '{"path": "made"}')
     (sent,) = llm.requests[1].messages[-2].tool_uses

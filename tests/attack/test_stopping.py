@@ -48,6 +48,16 @@ STAYS = {
 }
 
 
+_ROOT = Path(__file__).parents[2]
+_RUNS = """
+import asyncio, sys
+from pathlib import Path
+from tests.tools.conftest import Desk
+desk = Desk(Path(sys.argv[1]).resolve(), mode="bypassPermissions")
+asyncio.run(desk.call("run_command", command=sys.argv[2]))
+"""
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path, mode="bypassPermissions")
@@ -109,16 +119,8 @@ async def test_what_can_not_be_ended_is_named(
 
 async def test_the_kill_of_ragmem_ends_what_it_ran(tmp_path: Path, mark: str) -> None:
     """Also what has left its session, its parents and its environment."""
-    script = (
-        "import asyncio, sys\n"
-        "from pathlib import Path\n"
-        "from tests.tools.conftest import Desk\n"
-        "desk = Desk(Path(sys.argv[1]), mode='bypassPermissions')\n"
-        "asyncio.run(desk.call('run_command', command=sys.argv[2]))\n"
-    )
     command = f"(env -i setsid /bin/sleep {mark} &); trap '' TERM; sleep {mark}; sleep {mark}"
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path), command], cwd=root)
+    process = subprocess.Popen([sys.executable, "-c", _RUNS, str(tmp_path), command], cwd=_ROOT)
     await until(lambda: len([line for line in running(mark) if "sleep 301" in line]) >= 4)
     process.kill()
     process.wait()
@@ -127,16 +129,8 @@ async def test_the_kill_of_ragmem_ends_what_it_ran(tmp_path: Path, mark: str) ->
 
 async def test_a_command_within_a_command_is_ended_with_it(desk: Desk, mark: str) -> None:
     """An agent may run another one: each has marks of its own."""
-    root = Path(__file__).parents[2]
-    script = (
-        "import asyncio, sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); "
-        "from tests.tools.conftest import Desk; "
-        "desk = Desk(Path.cwd(), mode='bypassPermissions'); "
-        "asyncio.run(desk.call('run_command', command=sys.argv[2]))"
-    )
     inner = f"env -i setsid sleep {mark} & touch began; sleep {mark}"
-    file = desk.file("inner.py", script)
-    command = f"{sys.executable} {file} {root} '{inner}'"
+    command = f"PYTHONPATH={_ROOT} {sys.executable} {desk.file('inner.py', _RUNS)} . '{inner}'"
     task = asyncio.create_task(desk.call("run_command", command=command))
     await until(lambda: task.done() or (desk.cwd / "w" / "began").exists())
     assert not task.done(), task.result().text

@@ -1,10 +1,8 @@
 """Which model answers, and how it is reached."""
 
-import contextlib
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +27,7 @@ from ragmem.llm.models import (
 )
 from ragmem.llm.providers import BY_NAME, PROVIDERS, known_models
 from ragmem.usage import UsageLog
+from tests.attack.torrent import Torrent
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.llm.adapters import complete
 
@@ -334,26 +333,13 @@ def test_nobody_bills_for_a_provider_that_is_not_known(environ: dict[str, str]) 
 # --- Ollama ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("drips", [False, True], ids=["silent", "never comes to an end"])
-def test_an_ollama_that_does_not_answer_costs_little(drips: bool) -> None:
+@pytest.mark.parametrize("pause_s", [600, 0.1], ids=["silent", "never comes to an end"])
+def test_an_ollama_that_does_not_answer_costs_little(pause_s: float) -> None:
     """It is waited for so long in all, not for each of its bytes."""
-    asked = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as endless:
-
-        def drip() -> None:
-            connection, _ = endless.accept()
-            with connection, contextlib.suppress(OSError):
-                while not asked.wait(0.1):
-                    connection.sendall(b"H" if drips else b"")
-
-        server = threading.Thread(target=drip)
-        server.start()
-        environ = {"OLLAMA_HOST": f"127.0.0.1:{endless.getsockname()[1]}"}
+    with Torrent(b"H", head=b"", pause_s=pause_s) as server:
         started = time.monotonic()
-        assert models.ollama_models(environ) == []
+        assert models.ollama_models({"OLLAMA_HOST": server.url.removesuffix("/v1")}) == []
         assert time.monotonic() - started < 10
-        asked.set()
-        server.join()
 
 
 @pytest.mark.parametrize(
