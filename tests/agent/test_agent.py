@@ -141,9 +141,7 @@ async def test_every_one_of_many_calls_at_once_is_recorded(bench: Bench) -> None
      pytest.param('{"file": ' + "[" * 900 + "]" * 900 + "}", id="renamed"),
      '{"path": 3}', '{"path": "x"} {"path": "y"}', '{"n": ' + "9" * 5000 + "}"],
 )  # fmt: skip
-async def test_a_broken_call_is_not_run_and_those_beside_it_are(
-    bench: Bench, arguments: str
-) -> None:
+async def test_a_broken_call_is_not_run_those_beside_it_are(bench: Bench, arguments: str) -> None:
     """Each is answered at its place."""
     broken = ToolUse("b", "run_command", arguments)
     around = use("run_command", path="made"), use("run_command", path="too")
@@ -169,9 +167,7 @@ async def test_a_call_that_is_wrong_is_shown_in_a_persons_words(bench: Bench) ->
     assert "Expected `str`, got `int`" in request_text(llm.requests[1])
 
 
-async def test_a_call_by_another_agents_names_is_recorded_shown_and_sent_by_our_own(
-    bench: Bench,
-) -> None:
+async def test_a_call_by_another_agents_names_is_recorded_and_sent_by_our_own(bench: Bench) -> None:
     agent, llm = await bench.agent([calls("Bash", file_path="made"), Says("ok")])
     events = await asked(agent, "go")
     assert bench.touch.runs == 1
@@ -204,9 +200,7 @@ async def test_calls_of_a_message_that_was_ended_are_not_run(bench: Bench, end: 
 
 
 @pytest.mark.parametrize("end", ["error", "pause_turn", "insufficient_system_resource"])
-async def test_an_answer_that_was_ended_is_not_taken_for_a_whole_one(
-    bench: Bench, end: str
-) -> None:
+async def test_an_answer_that_was_ended_is_not_taken_for_whole(bench: Bench, end: str) -> None:
     agent, _ = await bench.agent([Says("Well, ", finish=end), Says("Yes.", finish="EOS")])
     told = f"The provider ended the answer with {end!r}; it may be cut short."
     assert (await asked(agent, "go")).notices == [told]
@@ -237,9 +231,7 @@ async def test_unknown_tool_is_an_answer(bench: Bench) -> None:
     [("aaaaa", [1, 1, 0, 0, 0]), ("ababa", [1, 1, 1, 1, 0]), ("aBaCaDa", [1] * 7)],
     ids=["one call", "two in turn", "with an effect in between"],
 )
-async def test_the_third_of_the_same_call_is_not_run(
-    bench: Bench, steps: str, succeeded: list[int]
-) -> None:
+async def test_a_third_same_call_is_not_run(bench: Bench, steps: str, succeeded: list[int]) -> None:
     """A model that goes on is asked for an end; reading again after an effect is work."""
     does = [reads(f"{name}.py") if name.islower() else touches(name) for name in steps]
     agent, llm = await bench.agent([*does, Says("I give up.")])
@@ -279,9 +271,7 @@ async def test_a_command_whose_answer_is_the_same_is_run_ten_times(bench: Bench)
     assert (reply.content, llm.requests[-1].tools) == ("It is not there yet.", ())
 
 
-async def test_a_command_that_is_not_allowed_is_not_asked_about_again_and_again(
-    bench: Bench,
-) -> None:
+async def test_a_command_not_allowed_is_not_asked_about_again_and_again(bench: Bench) -> None:
     asked_about: list[Proposal] = []
 
     async def refuse(proposal: Proposal) -> Decision:
@@ -516,9 +506,7 @@ async def test_a_turn_that_is_stopped_while_the_person_is_asked_has_done_nothing
 
 
 @pytest.mark.parametrize("tool", ["edit_file", "run_command"])
-async def test_a_killed_process_leaves_word_of_whether_it_only_asked(
-    bench: Bench, tool: str
-) -> None:
+async def test_a_killed_process_leaves_word_whether_it_only_asked(bench: Bench, tool: str) -> None:
     """At the question nothing was done; of what was allowed and has no result nothing is known."""
     left: list[Turn] = []
 
@@ -577,9 +565,7 @@ async def test_interrupted_effect_is_known_and_not_repeated(bench: Bench) -> Non
     assert bench.touch.runs == 1
 
 
-async def test_a_job_that_has_begun_is_known_however_soon_the_turn_is_stopped(
-    bench: Bench, tmp_path: Path
-) -> None:
+async def test_a_begun_job_is_known_however_soon_a_turn_stops(bench: Bench, tmp_path: Path) -> None:
     """The model hears of what runs, and can read it and end it, when the person goes on."""
     jobs = Jobs(tmp_path / "outputs")
     toolset = bench.standard(mode="bypassPermissions", commands=Commands(jobs=jobs))
@@ -596,9 +582,7 @@ async def test_a_job_that_has_begun_is_known_however_soon_the_turn_is_stopped(
     await jobs.stop(*jobs.running)
 
 
-async def test_a_change_that_is_written_is_known_though_the_turn_is_stopped_just_then(
-    bench: Bench,
-) -> None:
+async def test_a_written_change_is_known_though_the_turn_is_stopped_just_then(bench: Bench) -> None:
     """So /undo takes it back, and the next edit is not refused as if others had changed it."""
     toolset = bench.standard(mode="bypassPermissions")
     edits = calls("edit_file", path="b.py", old="x = 1", new="x = 2")
@@ -758,9 +742,7 @@ async def test_a_stop_is_heard_however_fast_the_words_come(bench: Bench) -> None
     assert 0 < shown < 100
 
 
-async def test_what_is_stored_of_a_turn_is_bounded(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_turn_stores_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model hears a result whole; so much over all calls and the answer is kept, marked."""
     most = 1 << 18
     monkeypatch.setattr("ragmem.memory.recording.Room", partial(Room, most))

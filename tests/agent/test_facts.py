@@ -150,9 +150,7 @@ async def test_a_rule_outlives_a_store_that_is_away(bench: Bench) -> None:
     assert "Never push to main" in system_of(llm.requests[1])
 
 
-async def test_a_store_that_is_slow_to_open_costs_no_rule(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_store_costs_no_rule(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request has the rules, when the store answers at the second time of asking."""
     facts = bench.memory.facts
     assert facts
@@ -228,9 +226,7 @@ async def test_without_a_trace(bench: Bench) -> None:
     await memory.aclose()
 
 
-async def test_what_is_known_can_fail_and_the_answer_comes(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_comes_without_facts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever goes wrong in it, there are no facts and no error."""
 
     async def broken(*_: object, **__: object) -> None:

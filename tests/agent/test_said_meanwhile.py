@@ -33,9 +33,7 @@ def said(messages: Sequence[Message]) -> list[tuple[str, str]]:
     ]
 
 
-async def test_it_goes_to_the_model_with_the_results_and_stands_there_from_then_on(
-    bench: Bench,
-) -> None:
+async def test_it_goes_to_the_model_with_the_results_and_stays_there(bench: Bench) -> None:
     """Several together, in order; the same in the requests of this turn and of the next."""
     agent, llm = await bench.agent(
         [reads("a.py", "b.py"), reads("a.py"), Says("Done."), Says("You are welcome.")]

@@ -104,9 +104,7 @@ async def test_a_folder_with_a_head_is_as_protected_as_dot_git(tmp_path: Path, p
 
 
 @pytest.mark.parametrize("path", PROTECTED)
-async def test_what_runs_by_itself_is_asked_for_even_when_edits_are_free(
-    tmp_path: Path, path: str
-) -> None:
+async def test_what_runs_itself_is_asked_for_when_edits_are_free(tmp_path: Path, path: str) -> None:
     desk = Desk(tmp_path, mode="acceptEdits", allow=("create_file", "write_file"))
     desk.deny()
     assert (await desk.fails("create_file", path=path, content="evil")).denied

@@ -100,9 +100,7 @@ async def test_nothing_is_left_after_ctrl_c(desk: Desk, mark: str, command: str)
     await gone(mark)
 
 
-async def test_what_can_not_be_ended_is_named(
-    desk: Desk, mark: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_survivors_are_named(desk: Desk, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a process of another user can't be: here the kernel is asked in vain."""
     reached: list[int] = []
     monkeypatch.setattr(subprocess_guard, "send", lambda pids, _: reached.extend(pids))

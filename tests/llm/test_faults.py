@@ -179,9 +179,7 @@ def test_waits_double_and_stay_below_a_minute() -> None:
     ],
     ids=["after the first chunk", "what does not pass"],
 )
-async def test_some_errors_are_never_retried(
-    said: str, problem: LLMError, end: type[LLMError]
-) -> None:
+async def test_some_errors_end_at_once(said: str, problem: LLMError, end: type[LLMError]) -> None:
     tries = 0
 
     async def attempt():  # type: ignore[no-untyped-def]

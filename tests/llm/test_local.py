@@ -60,9 +60,7 @@ def test_a_conversation_without_tools() -> None:
     assert not any(m.tool_uses for m in after)
 
 
-def test_the_socket_folder_is_private_and_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_folder_is_private_and_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [socket_folder(tmp_path), socket_folder(tmp_path / ("long" * 30))]
     for folder in made:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -142,9 +140,7 @@ async def test_a_prompt_that_is_too_long(llm: LocalLLM) -> None:
 
 
 @one_model
-async def test_it_comes_back_after_its_death_and_closed_leaves_nothing(
-    llm: LocalLLM, folder: Path
-) -> None:
+async def test_it_comes_back_after_death_and_leaves_nothing(llm: LocalLLM, folder: Path) -> None:
     first = llm.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)

@@ -377,9 +377,7 @@ def test_ollama_host_as_ollama_reads_it(host: str, url: str) -> None:
         ("openai/never-heard-of", (10, 10), None),
     ],
 )  # fmt: skip
-def test_a_request_costs_what_the_provider_bills(
-    model: str, tokens: tuple[int, ...], cost: float | None
-) -> None:
+def test_a_request_costs_its_price(model: str, tokens: tuple[int, ...], cost: float | None) -> None:
     """Tokens in, out, read from the cache and written to it."""
     names = ("input_tokens", "output_tokens", "cached_tokens", "written_tokens")
     used = UsageChunk(**dict(zip(names, tokens, strict=False)))
@@ -403,9 +401,7 @@ def test_a_request_costs_what_the_provider_bills(
         ("openai/of-tomorrow", None, True),
     ],
 )
-def test_how_long_a_model_can_think_is_known(
-    model: str, efforts: tuple[str, ...] | None, by_name: bool
-) -> None:
+def test_how_it_thinks_is_known(model: str, efforts: tuple[str, ...] | None, by_name: bool) -> None:
     info = model_info(model)
     assert (info.efforts, info.effort_by_name) == (efforts, by_name)
 
@@ -476,9 +472,7 @@ def test_what_is_usable_now(environ: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "variable", ["RAGMEM_API_KEY", *sorted({v for p in PROVIDERS for v in p.key_variables})]
 )
-def test_a_key_that_cannot_be_sent_is_named_and_not_shown(
-    environ: dict[str, str], variable: str
-) -> None:
+def test_an_unsendable_key_is_named_and_not_shown(environ: dict[str, str], variable: str) -> None:
     """It was sent up to the HTTP library, whose error showed the whole key."""
     provider = next((p for p in PROVIDERS if variable in p.key_variables), None)
     model = f"{provider.name}/m" if provider else "openai/m"

@@ -447,9 +447,7 @@ SCHEMA = {
         (gemini_client, ("generationConfig", "responseJsonSchema")),
     ],
 )
-async def test_a_schema_of_the_answer_is_told_where_the_protocol_has_it(
-    make: Any, place: tuple[str, ...]
-) -> None:
+async def test_a_schema_is_told_where_a_protocol_has_it(make: Any, place: tuple[str, ...]) -> None:
     """A server that refuses it is asked without, then and from then on."""
     refused = Answer(mode="400", message="response_format is not supported")
     with LLMServer([Answer("{}"), refused, Answer("{}"), Answer("{}")]) as server:

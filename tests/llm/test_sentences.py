@@ -46,9 +46,7 @@ CODE = "Do this:\n\n```\na = f()\n\nb\n```"
         "paragraph", "quote", "code",
     ],
 )  # fmt: skip
-async def test_an_answer_ends_with_a_sentence(
-    answer: str, reason: str, expected: tuple[str, str]
-) -> None:
+async def test_it_ends_with_a_sentence(answer: str, reason: str, expected: tuple[str, str]) -> None:
     """A loop is left at its first repetition, and a cut answer needs no warning."""
     for pieces in ([answer], list(answer)):
         text, end = await heard(pieces, reason)

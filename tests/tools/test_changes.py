@@ -18,9 +18,7 @@ def changed(desk: Any) -> ChangedFiles:
     return ChangedFiles(desk.workspace, desk.seen)
 
 
-async def test_told_once_a_change(
-    desk: Any, changed: ChangedFiles, make_desk: Callable[..., Desk]
-) -> None:
+async def test_told_once(desk: Any, changed: ChangedFiles, make_desk: Callable[..., Desk]) -> None:
     desk.file("a.py", "one\n")
     desk.file("b.py", "one\n")
     assert await changed.news() == ""

@@ -123,9 +123,7 @@ async def test_what_is_overwritten_or_removed_is_kept_first(story: Story) -> Non
     ("left", "doubt"),
     [("mine", "it has changed since this session's last edit"), ("", "it no longer exists")],
 )
-async def test_nothing_that_changed_since_is_overwritten_unasked(
-    story: Story, left: str, doubt: str
-) -> None:
+async def test_no_later_change_is_overwritten_unasked(story: Story, left: str, doubt: str) -> None:
     """The person is asked for each such file, and told why; the others go back."""
     mine, other = story.desk.file("a.py", "one"), story.desk.file("b.py", "one")
     await story.turn(read("a.py"), edit("a.py", "one", "two"))
@@ -192,9 +190,7 @@ async def test_commands_are_counted_as_what_is_not_taken_back(story: Story) -> N
     assert (rewind.command_count, rewind.other_count, rewind.changes) == (2, 2, ())
 
 
-async def test_a_command_that_plan_mode_refused_does_not_count_as_run(
-    make_desk: Callable[..., Desk],
-) -> None:
+async def test_a_command_refused_by_plan_mode_has_not_run(make_desk: Callable[..., Desk]) -> None:
     story = Story(make_desk(mode="plan"))
     await story.turn(("run_command", {"command": "make all"}))
     assert rewind_to(story.turns, 0) == Rewind(turn_index=0)
@@ -212,9 +208,7 @@ async def test_a_command_that_plan_mode_refused_does_not_count_as_run(
         ("Exit code 1 remote: You are not allowed to push", 1),
     ],
 )
-def test_a_command_counts_as_run_unless_it_was_refused(
-    story: Story, error: str, count: int
-) -> None:
+def test_a_command_counts_as_run_unless_refused(story: Story, error: str, count: int) -> None:
     """What a stopped one printed is no refusal."""
     result = json.dumps({"text": error})
     story.add(a_call(tool_name="run_command", result=result, success=False, error=error))
@@ -239,9 +233,7 @@ async def test_what_failed_was_refused_or_changes_no_file_leaves_nothing_to_be_t
 
 
 @pytest.mark.parametrize("path", ["{outside}/x", "../x", "{private}/config.toml", "link/x"])
-async def test_nothing_outside_of_the_folder_is_touched(
-    story: Story, tmp_path: Path, path: str
-) -> None:
+async def test_nothing_outside_a_folder_is_touched(story: Story, tmp_path: Path, path: str) -> None:
     """A recorded path, which may come from an imported session, leads nowhere else."""
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -313,9 +305,7 @@ def _plain(file: Path) -> bytes:
     ],
     ids=["utf-8", "utf-16", "latin-1", "mixed"],
 )
-async def test_a_file_with_secrets_comes_back_though_no_copy_holds_them(
-    story: Story, content: bytes
-) -> None:
+async def test_a_file_with_secrets_comes_back_without_a_copy(story: Story, content: bytes) -> None:
     file = story.desk.file("settings", content)
     await story.turn(read("settings"), edit("settings", "MODE=old", "MODE=new"))
     lines = f"TWO={OTHER_KEY}\nMODE=new\nONE={API_KEY} {API_KEY}"

@@ -14,9 +14,7 @@ def counted(desk: Desk) -> Metrics:
     return metrics
 
 
-async def test_only_what_was_shown_and_is_unchanged_is_read_again(
-    desk: Desk, counted: Metrics
-) -> None:
+async def test_only_what_was_shown_unchanged_is_read_again(desk: Desk, counted: Metrics) -> None:
     async def again(**lines: int) -> int:
         before = counted.counts["files.reads_again"]
         await desk.do("read_file", path="a.txt", **lines)

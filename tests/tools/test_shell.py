@@ -195,9 +195,7 @@ async def test_a_long_line_beside_a_progress_bar_takes_linear_time(shell):
     assert time.process_time() - began < 5
 
 
-def test_the_outputs_that_are_kept_have_an_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_outputs_kept_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ragmem.tools.guarded import _make_room
 
     monkeypatch.setattr("ragmem.tools.guarded.MAX_SPILLED_BYTES", 100)
