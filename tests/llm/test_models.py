@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +26,7 @@ from ragmem.llm.models import (
     model_info,
     open_llm,
 )
-from ragmem.llm.providers import BY_NAME, PROVIDERS, known_models
+from ragmem.llm.providers import BY_NAME, PROVIDERS, known_models, small_sibling
 from ragmem.usage import UsageLog
 from tests.attack.torrent import Torrent
 from tests.fakes.llm_server import Answer, LLMServer
@@ -83,7 +84,8 @@ def test_flag_before_environment_before_file(environ: dict[str, str], tmp_path: 
 
 @pytest.mark.usefixtures("local_model")
 def test_key_before_ollama_before_the_small_model(environ: dict[str, str]) -> None:
-    assert choose_model(Config(), environ).name == LOCAL_NAME
+    for choose in (choose_model, choose_summary_model):
+        assert choose(Config(), environ).name == LOCAL_NAME
     with LLMServer(ollama=True, models=["nomic-embed-text", "qwen3:8b"]) as server:
         environ["OLLAMA_HOST"] = f"http://127.0.0.1:{server.port}"
         chosen = choose_model(Config(), environ)
@@ -126,8 +128,9 @@ def test_who_has_the_small_model_for_want_of_a_key_is_told_how_to_have_another(
 
 @pytest.mark.usefixtures("no_local_model")
 def test_nothing_to_answer_with(environ: dict[str, str]) -> None:
-    with pytest.raises(NoModel) as caught:
-        choose_model(Config(), environ)
+    for choose in (choose_model, choose_summary_model):
+        with pytest.raises(NoModel, match="no model") as caught:
+            choose(Config(), environ)
     assert caught.value.exit_code == 2
     for way in ("ANTHROPIC_API_KEY", "Ollama", "RAGMEM_API_BASE", "ragmem doctor"):
         assert way in caught.value.hint
@@ -448,6 +451,79 @@ def test_the_script_makes_the_table_as_it_is() -> None:
     theirs = msgspec.json.decode(done.stderr)
     assert ours.keys() == theirs.keys()
     assert ours["source"] != theirs["source"] or ours == theirs
+
+
+# --- the model for background work: set, or found beside the main one ----------------------------
+
+
+SMALL_SIBLINGS = {
+    "anthropic/claude-sonnet-5-5": "anthropic/claude-haiku-5-5",
+    "anthropic/claude-opus-4-5-20251101": "anthropic/claude-haiku-5-5",
+    "openai/gpt-5": "openai/gpt-6-luna",
+    "gemini/gemini-2.5-pro": "gemini/gemini-3.5-flash-lite",
+    "mistral/devstral-latest": "mistral/mistral-small-latest",
+    "deepseek/deepseek-v4-pro": "deepseek/deepseek-v4-flash",
+    "groq/openai/gpt-oss-120b": "groq/openai/gpt-oss-20b",
+    "vertex_ai/gemini-3.1-pro-preview": "vertex_ai/gemini-3.5-flash-lite",
+    "zai/glm-5.3": "zai/glm-5.3-flash",
+    "dashscope/qwen3.8-max": "dashscope/qwen3.8-flash",
+}
+WITHOUT_SIBLING = [
+    "anthropic/claude-haiku-5-5", "openai/gpt-5-nano", "openai/ft:gpt-4o-2024-11-20",
+    "gemini/gemini-2.5-flash-lite", "vertex_ai/claude-opus-5", "bedrock/anthropic.claude-sonnet-5",
+    "azure/gpt-5", "openrouter/openrouter/auto", "ollama/qwen3:8b", "hosted_vllm/anything",
+    "local/smollm2-135m-instruct", "openai/my-own-finetune", "nobody/knows", "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("main", "small"), [*SMALL_SIBLINGS.items(), *zip(WITHOUT_SIBLING, repeat(""), strict=False)]
+)
+def test_the_small_sibling(main: str, small: str) -> None:
+    """Same provider; none for a model that is unknown, local or as cheap."""
+    assert small_sibling(main) == small
+
+
+def test_a_sibling_is_known_cheaper_and_reads_enough() -> None:
+    """Whatever main model of the table: its sibling has a price below its own."""
+    found = {name: small for name in known_models() if (small := small_sibling(name))}
+    assert len(found) > 100
+    for name, small in found.items():
+        info, main = model_info(small), model_info(name)
+        assert name.partition("/")[0] == small.partition("/")[0]
+        assert info.input_usd_per_token is not None
+        assert (info.context_window or 0) >= 100_000
+        if main.input_usd_per_token is not None and main.output_usd_per_token is not None:
+            used = UsageChunk(input_tokens=800, output_tokens=100)
+            assert info.cost_usd(used) < main.cost_usd(used)  # type: ignore[operator]
+    for each in PROVIDERS:
+        has_sibling = bool(small_sibling(f"{each.name}/{each.main}"))
+        assert has_sibling is (each.main != each.small), each.name
+
+
+BOTH = ModelConfig(main="openai/gpt-5.4", summary="ollama/x")
+
+
+@pytest.mark.parametrize(
+    ("config", "flag", "name", "why"),
+    [
+        (named("openai/gpt-5.4"), "", "openai/gpt-6-luna", "sibling of openai/gpt-5.4"),
+        (Config(model=BOTH), "", "ollama/x", "model.summary"),
+        (named("openai/mine"), "", "openai/mine", "model.main"),
+        (named("ollama/qwen3:8b"), "", "ollama/qwen3:8b", "model.main"),
+        (Config(), "", "openai/gpt-6-luna", "sibling of openai/gpt-6.1-sol"),
+        (Config(), "anthropic/claude-opus-5", "anthropic/claude-haiku-5-5", "sibling"),
+        (named("openai/gpt-5.4", api_base=OWN_SERVER), "", "openai/gpt-5.4", ""),
+    ],
+    ids=["sibling", "set", "unknown", "ollama", "by-key", "by-flag", "a server of one's own"],
+)
+def test_it_says_why(
+    environ: dict[str, str], config: Config, flag: str, name: str, why: str
+) -> None:
+    environ["OPENAI_API_KEY"] = "k"
+    keys = {"ANTHROPIC_API_KEY": "k"} if flag else {}
+    choice = choose_summary_model(config, environ | keys, flag=flag)
+    assert (choice.name, why in choice.why) == (name, True)
 
 
 # --- what is usable ------------------------------------------------------------------------------
