@@ -155,18 +155,6 @@ async def test_a_broken_call_is_not_run_those_beside_it_are(bench: Bench, argume
         assert isinstance(json.loads(call.arguments), dict)
 
 
-async def test_a_call_that_is_wrong_is_shown_in_a_persons_words(bench: Bench) -> None:
-    """The model is told what does not fit in its own."""
-    calls = (use("run_command", path="made"), use("run_command", path=3))
-    agent, llm = await bench.agent([Says(tools=calls), Says("Sorry.")])
-    events = await asked(agent, "go")
-    assert [event.display for event in events.of(ToolFinished)] == [
-        "made",
-        "invalid call: path must be text, not a whole number. The model was told.",
-    ]
-    assert "Expected `str`, got `int`" in request_text(llm.requests[1])
-
-
 async def test_a_call_by_another_agents_names_is_recorded_and_sent_by_our_own(bench: Bench) -> None:
     agent, llm = await bench.agent([calls("Bash", file_path="made"), Says("ok")])
     events = await asked(agent, "go")

@@ -1,4 +1,4 @@
-"""The small local model in its child process.
+"""The small local model in its child process, and what is let through of its answer.
 
 Those marked `local_model` need the model's two packages (120 MB), which scripts/test
 installs; `-m "not local_model"` leaves them out.
@@ -12,16 +12,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from hypothesis import given, strategies as st
 
 from ragmem.errors import ContextTooLong, ProviderRefused
 from ragmem.llm import local
-from ragmem.llm.base import Request, UsageChunk
-from ragmem.llm.local import LOCAL_INFO, LocalLLM, socket_folder, without_tools
+from ragmem.llm.base import Chunk, EndChunk, Request, TextChunk, UsageChunk
+from ragmem.llm.local import LOCAL_INFO, LocalLLM, sentences, socket_folder, without_tools
 from ragmem.llm.models import find_local_model
 from ragmem.messages import ToolUse, assistant, system, tool, user
 from ragmem.tools import subprocess_guard
@@ -201,3 +202,61 @@ async def test_a_file_that_is_no_model(tmp_path: Path) -> None:
         await llm.prepare()
     assert "local-model.log" in caught.value.hint
     assert llm.pid is None
+
+
+# --- its answer, sentence by sentence -------------------------------------------------------------
+
+
+async def stream(texts: Iterable[str], reason: str) -> AsyncIterator[Chunk]:
+    for text in texts:
+        yield TextChunk(text)
+    yield EndChunk(reason)
+    yield UsageChunk(output_tokens=7)
+
+
+async def heard(texts: Iterable[str], reason: str = "stop") -> tuple[str, str]:
+    """What is let through, and the reason of the end."""
+    chunks = [chunk async for chunk in sentences(stream(texts, reason))]
+    (end,) = [chunk.reason for chunk in chunks if isinstance(chunk, EndChunk)]
+    return "".join(chunk.text for chunk in chunks if isinstance(chunk, TextChunk)), end
+
+
+CODE = "Do this:\n\n```\na = f()\n\nb\n```"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "expected"),
+    [
+        ("It is 8080. It listens.", "stop", ("It is 8080. It listens.", "stop")),
+        ("It is 8080. It lis", "length", ("It is 8080.", "stop")),
+        ("Steps:\n1. One goes.\n2. Tw", "length", ("Steps:\n1. One goes.", "stop")),
+        ("It has no en", "length", ("It has no en", "length")),
+        ("I am glad. I am glad. I am", "length", ("I am glad.", "stop")),
+        ("I am glad.\n\nI am glad.", "stop", ("I am glad.", "stop")),
+        ("```\na\n```\n```\nb\n```", "stop", ("```\na\n```\n```\nb\n```", "stop")),
+        ("v0.4.2 is it", "stop", ("v0.4.2 is it", "stop")),
+        ("It is.\n\nI'm sorry for", "length", ("It is.", "stop")),
+        ('You asked: "What?"\n\nWell.', "stop", ('You asked: "What?"', "stop")),
+        (CODE, "stop", (CODE, "stop")),
+    ],
+    ids=[
+        "whole", "cut", "cut-item", "cut-first", "loop", "loop-end", "short-lines", "dots",
+        "paragraph", "quote", "code",
+    ],
+)  # fmt: skip
+async def test_it_ends_with_a_sentence(answer: str, reason: str, expected: tuple[str, str]) -> None:
+    """A loop is left at its first repetition, and a cut answer needs no warning."""
+    for pieces in ([answer], list(answer)):
+        text, end = await heard(pieces, reason)
+        assert (text.rstrip(), end) == expected
+
+
+async def test_other_chunks_pass() -> None:
+    chunks = [chunk async for chunk in sentences(stream("Yes.", "stop"))]
+    assert chunks == [TextChunk("Yes."), EndChunk("stop"), UsageChunk(output_tokens=7)]
+
+
+@given(st.lists(st.text("aB1.! \n`)", max_size=8), max_size=30))
+async def test_nothing_is_added_or_changed(texts: list[str]) -> None:
+    shown, _ = await heard(texts)
+    assert "".join(texts).startswith(shown)
