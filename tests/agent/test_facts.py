@@ -1,7 +1,6 @@
 """What an agent knows, is told to keep, and keeps: in its requests, its events and its store."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -43,10 +42,6 @@ async def everything(bench: Bench) -> list[MemoryRecord]:
 
 def system_of(request: Request) -> str:
     return request.messages[0].text
-
-
-def result_of(request: Request) -> str:
-    return str(request.messages[-1].parts[0])
 
 
 # --- writes are visible ------------------------------------------------------------
@@ -199,14 +194,12 @@ async def test_switched_off(bench: Bench) -> None:
         agent, llm = await bench.agent([Says("so")], memory=memory)
         await asked(agent, "What does Mickael like?")
         request = llm.requests[0]
-        assert [spec.name for spec in request.tools if spec.name in NAMES] == []
+        facts = {"search_memories", "get_recent_memories", "remember"}
+        assert not facts & {spec.name for spec in request.tools}
         assert "search_memories" not in system_of(request)
         assert "Be brief" not in system_of(request)
         assert "skiing" not in request.messages[-1].text
         await memory.aclose()
-
-
-NAMES: Sequence[str] = ("search_memories", "get_recent_memories", "remember")
 
 
 async def test_without_a_trace(bench: Bench) -> None:
@@ -219,7 +212,7 @@ async def test_without_a_trace(bench: Bench) -> None:
     events = await asked(agent, "What does Mickael like?")
     assert "- Be brief" in system_of(llm.requests[0])
     assert "Mickael likes skiing" in llm.requests[0].messages[-1].text
-    assert "There is no tool 'remember'" in result_of(llm.requests[1])
+    assert "There is no tool 'remember'" in str(llm.requests[1].messages[-1].parts[0])
     assert "remember" not in [spec.name for spec in llm.requests[0].tools]
     assert not events.of(MemoryWritten)
     assert await everything(bench) == before

@@ -8,11 +8,12 @@ from ragmem.events import ModelCallStarted, PromptAdded, ToolFinished, TurnFinis
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.turns import prompts_of
 from ragmem.messages import Message, user
-from ragmem.records import SearchQuery, Turn, WeightedTerm
+from ragmem.records import SearchQuery, WeightedTerm
 from tests.agent.conftest import Bench, asked, reads
 from tests.agent.test_toolloop import HEAD, a_round, assert_valid, size
 from tests.fakes.patience import until
 from tests.fakes.scripted_llm import Says
+from tests.memory.builders import a_call, a_turn
 
 
 class Keys:
@@ -146,17 +147,5 @@ def test_what_was_said_in_rounds_that_are_left_out_stays_whole() -> None:
 
 def test_a_result_that_is_no_object_keeps_no_place() -> None:
     """Then it is part of what the turn began with: nothing is lost."""
-    assert prompts_of(a_turn("A\n\nB", "[]")) == ("A\n\nB", {})
-    assert prompts_of(a_turn("A\n\nB", '{"text": "", "said_then": "C"}')) == ("A\n\nB", {})
-
-
-def a_turn(message: str, result: str) -> Turn:
-    from tests.store.samples import START, called
-
-    return Turn(
-        turn_id="t",
-        session_id="s",
-        user_message=message,
-        started_at=START,
-        tool_calls=(called("s", "t", 0, result=result).call,),
-    )
+    for result in ("[]", '{"text": "", "said_then": "C"}'):
+        assert prompts_of(a_turn(1, "A\n\nB", calls=(a_call(result=result),))) == ("A\n\nB", {})

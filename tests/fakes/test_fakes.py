@@ -1,9 +1,8 @@
 """The fakes do what they say: a test that trusts them can fail."""
 
-import http.client
 import json
-from urllib.parse import urlsplit
 
+import httpcore
 import pytest
 
 from ragmem.errors import StreamCut
@@ -13,24 +12,20 @@ from tests.fakes.llm_server import Answer, LLMServer
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 
 
-def ask(url: str, body: dict[str, object]) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", urlsplit(url).port, timeout=60)
-    try:
-        connection.request("POST", "/v1/chat/completions", json.dumps(body))
-        response = connection.getresponse()
-        return response.status, response.read()
-    finally:
-        connection.close()
+def ask(url: str, model: str = "m") -> tuple[int, bytes]:
+    body = json.dumps({"model": model}).encode()
+    response = httpcore.request("POST", f"{url}/chat/completions", content=body)
+    return response.status, response.content
 
 
 def test_answers_in_order_then_refuses() -> None:
     """A request that the script does not expect is an error, not a repetition."""
     with LLMServer([Answer("for b", model="b"), Answer("one")]) as server:
-        assert b"one" in ask(server.url, {"model": "m"})[1]
+        assert b"one" in ask(server.url)[1]
         assert server.left == 1
-        status, body = ask(server.url, {"model": "m"})
+        status, body = ask(server.url)
         assert (status, b"the script is over" in body) == (400, True)
-        assert b"for b" in ask(server.url, {"model": "b"})[1]
+        assert b"for b" in ask(server.url, "b")[1]
     assert [r.body["model"] for r in server.requests] == ["m", "m", "b"]
     with pytest.raises(ValueError, match="no such mode"):
         Answer(mode="no such mode")
@@ -38,7 +33,7 @@ def test_answers_in_order_then_refuses() -> None:
 
 def test_as_a_process() -> None:
     with LLMServer.spawn([Answer("one"), Answer("done")], repeat=True) as url:
-        first, *others = (ask(url, {"model": "m"})[1] for _ in range(3))
+        first, *others = (ask(url)[1] for _ in range(3))
     assert b"one" in first
     assert all(b"done" in text for text in others)
 

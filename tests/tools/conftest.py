@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -134,10 +135,7 @@ def desk(tmp_path: Path) -> Desk:
 
 @pytest.fixture
 def make_desk(tmp_path: Path) -> Callable[..., Desk]:
-    def make(**settings: object) -> Desk:
-        return Desk(tmp_path, **settings)  # type: ignore[arg-type]
-
-    return make
+    return partial(Desk, tmp_path)
 
 
 @pytest.fixture

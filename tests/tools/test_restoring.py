@@ -14,10 +14,10 @@ import pytest
 from ragmem import redact
 from ragmem.memory.files import FileChange, Rewind, rewind_to
 from ragmem.own_tools import OWN_TOOLS
-from ragmem.records import ToolCall, Turn, utc_now
+from ragmem.records import ToolCall, Turn
 from ragmem.tools.rewind import Preimages, Restored, Restorer
 from ragmem.tools.workspace import Workspace
-from tests.memory.builders import a_call
+from tests.memory.builders import a_call, a_turn
 from tests.tools.conftest import Desk, recorded
 
 
@@ -43,18 +43,7 @@ class Story:
         self.add(*calls)
 
     def add(self, *calls: ToolCall) -> None:
-        number = len(self.turns) + 1
-        self.turns.append(
-            Turn(
-                turn_id=f"t{number}",
-                session_id="s",
-                turn_index=number,
-                user_message="Do!",
-                status="completed",
-                started_at=utc_now(),
-                tool_calls=calls,
-            )
-        )
+        self.turns.append(a_turn(len(self.turns) + 1, calls=calls))
 
     async def back_to(self, turn_index: int) -> list[tuple[str, str]]:
         self.done = await self.restore(*rewind_to(self.turns, turn_index).changes)
