@@ -164,52 +164,45 @@ _MAX_NEAR = 20
 """How many of the files last touched by the session slightly raise the rank of hits in them."""
 
 
-class SessionCode:
+class SessionCode(msgspec.Struct):
     """Finds code for an agent: with paths as it writes them, favouring files that it has seen.
 
     `top` is the project's folder on this machine. Files that `rules` forbid to read are left out.
     """
 
-    def __init__(
-        self,
-        codebase: Codebase,
-        project: Project,
-        *,
-        cwd: Path,
-        top: Path,
-        seen: SeenFiles,
-        rules: PermissionRules,
-    ) -> None:
-        self._codebase = codebase
-        self._project = project
-        self._cwd = cwd
-        self._top = top
-        self._seen = seen
-        self._rules = rules
-        self.is_there = codebase.has(top)
+    codebase: Codebase
+    project: Project
+    cwd: Path
+    top: Path
+    seen: SeenFiles
+    rules: PermissionRules
+    is_there: bool = False
+
+    def __post_init__(self) -> None:
+        self.is_there = self.codebase.has(self.top)
         if self.is_there:
-            codebase.meet(project)
+            self.codebase.meet(self.project)
 
     def show(self, path: str) -> str:
         """Return a stored path as the agent writes it."""
-        return shown_path(path, cwd=self._cwd, project=self._top)
+        return shown_path(path, cwd=self.cwd, project=self.top)
 
     def begin(self) -> None:
         """Begin a turn: look for changes."""
         if self.is_there:
-            self._codebase.begin(self._project)
+            self.codebase.begin(self.project)
 
     async def passages(self, prompt: str) -> ProjectCode:
         """Return the passages that are relevant to the prompt, for the request."""
-        found = await self._codebase.passages(self._project, prompt, near=self._near())
-        hides = self._rules.hides
-        shown = (e for e in found.passages if not hides(self._top / e.path, self._cwd))
+        found = await self.codebase.passages(self.project, prompt, near=self._near())
+        hides = self.rules.hides
+        shown = (e for e in found.passages if not hides(self.top / e.path, self.cwd))
         return msgspec.structs.replace(found, passages=tuple(shown))
 
     async def search(self, text: str, limit: int) -> list[CodeHit]:
         """Search on behalf of brain_search."""
-        found = await self._codebase.search(self._project, text, limit, near=self._near())
-        return [each for each in found if not self._rules.hides(self._top / each.path, self._cwd)]
+        found = await self.codebase.search(self.project, text, limit, near=self._near())
+        return [each for each in found if not self.rules.hides(self.top / each.path, self.cwd)]
 
     def tools(self, memory: Memory, session: Session, scope: ScopeName) -> list[Tool]:
         """Return brain_search, if there is an index to search."""
@@ -222,5 +215,5 @@ class SessionCode:
 
     def _near(self) -> list[str]:
         """Return the files that the session last read or changed, as stored."""
-        paths = [path for path, _ in self._seen.latest(_MAX_NEAR)]
-        return [stored_path(path, cwd=self._cwd, project=self._top) for path in paths]
+        paths = [path for path, _ in self.seen.latest(_MAX_NEAR)]
+        return [stored_path(path, cwd=self.cwd, project=self.top) for path in paths]
