@@ -182,11 +182,9 @@ def choose_model(config: Config, environ: Mapping[str, str], *, flag: str = "") 
             f"llm.api_base is {_without_credentials(config.llm.api_base)}, but no model is named.",
             hint="Set model.main, RAGMEM_MODEL or -m to a model that this server offers" + offers,
         )
-    for provider in PROVIDERS:
-        if provider.main and (variable := _key_variable(provider, environ)):
-            return _choice_of(
-                f"{provider.name}/{provider.main}", f"{variable} is set", config, environ
-            )
+    for each in PROVIDERS:
+        if each.main and (variable := _key_variable(each, environ)):
+            return _choice_of(f"{each.name}/{each.main}", f"{variable} is set", config, environ)
     if found := ollama_models(environ):
         return _choice_of(f"ollama/{found[0]}", "Ollama is running", config, environ)
     if find_local_model(environ) is not None:

@@ -103,11 +103,11 @@ class SearchMemories(_OverMemory):
             subjects=tuple(subject.casefold() for subject in params.subjects),
             floor=False,
         )
-        hits = _search_turns(self._memory, self._session, self._scope, params.query, params.limit)
+        hits = _turns(self._memory, self._session, self._scope, params.query, params.limit)
         return facts, await hits
 
 
-async def _search_turns(
+async def _turns(
     memory: Memory,
     session: Session,
     scope: ScopeName,
@@ -169,11 +169,9 @@ class GetRecentMemories(_OverMemory):
 
 def _session_entry(session: Session, now: datetime) -> str:
     at = session.last_activity_at
-    about = [f"session {short_id(session.session_id)}", _date(at, now), ago(at, now)]
+    about = ", ".join([f"session {short_id(session.session_id)}", _date(at, now), ago(at, now)])
     text = session.summary or f"Last asked: {session.last_asked or session.title}"
-    return (
-        f"- [{', '.join(about)}] “{one_line(session.title, 60)}”: {one_line(text, _QUOTED_CHARS)}"
-    )
+    return f"- [{about}] “{one_line(session.title, 60)}”: {one_line(text, _QUOTED_CHARS)}"
 
 
 class Remember(_OverMemory):
@@ -448,9 +446,7 @@ class BrainSearch(AgentTool):
         if self._memory is None:
             return []
         memory, floor = self._memory, self._memory.floor
-        return await _search_turns(
-            memory, self._session, self._scope, params.query, params.limit, floor
-        )
+        return await _turns(memory, self._session, self._scope, params.query, params.limit, floor)
 
     def _code_entry(self, hit: CodeHit) -> str:
         path = self._show(hit.path)
