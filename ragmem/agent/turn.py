@@ -537,11 +537,9 @@ class TurnRun:
         failpoint("model.answered")
         uses = tuple((u.id, u.name, u.arguments) for u in completion.tool_uses)
         said = estimate_tokens(sum(map(len, (completion.text, *(u[2] for u in uses)))))
-        context_tokens = (used.input_tokens or sent) + (used.output_tokens or said)
+        tokens = (used.input_tokens or sent) + (used.output_tokens or said)
         self._emit(
-            MessageFinished(
-                text=clean(completion.text), tool_uses=uses, context_tokens=context_tokens
-            )
+            MessageFinished(text=clean(completion.text), tool_uses=uses, context_tokens=tokens)
         )
         return completion
 

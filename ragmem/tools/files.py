@@ -298,9 +298,7 @@ class _Editing(AgentTool):
         """Return an existing file's content, if it is what this session last read."""
         before = self._seen.hash_of(shown)
         if before is None:
-            raise ToolFailure(
-                f"{shown} has not been read in this session. Read it with read_file first."
-            )
+            raise ToolFailure(f"{shown} has not been read in this session. Use read_file first.")
 
         def read(_: object) -> bytes:
             with open_file(target.real) as fd:
@@ -459,9 +457,7 @@ def _text(content: str) -> str:
     try:
         content.encode()
     except UnicodeEncodeError:
-        raise ToolFailure(
-            "The text contains an unpaired surrogate, so nothing was written."
-        ) from None
+        raise ToolFailure("It contains an unpaired surrogate, so nothing was written.") from None
     return content
 
 
@@ -476,9 +472,7 @@ def _encode(before: Text, content: str, shown: str) -> bytes:
 
 
 def _exists(shown: str) -> ToolFailure:
-    return ToolFailure(
-        f"{shown} already exists. Read it, then use edit_file or write_file to change it."
-    )
+    return ToolFailure(f"{shown} already exists. Read it, then use edit_file or write_file.")
 
 
 _MAX_COMPARED = 4_000_000

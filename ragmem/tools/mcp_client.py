@@ -219,35 +219,29 @@ class McpServer:
 
     async def call(self, tool: str, arguments: dict[str, Json], timeout_s: float) -> str:
         """Return a tool's result; raises ToolFailure if it fails or does not answer in time."""
+        import mcp_types as types
         from mcp import MCPError
-        from mcp_types import (
-            CONNECTION_CLOSED,
-            REQUEST_TIMEOUT,
-            CallToolRequest,
-            CallToolRequestParams,
-            CallToolResult,
-        )
 
         session = self._session
         prefix = f"The server {self.name} is "
         if session is None:
             raise ToolFailure(prefix + self.state)
-        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
+        params = types.CallToolRequestParams(name=tool, arguments=arguments)
         try:
             result = await session.send_request(
-                request, CallToolResult, request_read_timeout_seconds=timeout_s
+                types.CallToolRequest(params=params),
+                types.CallToolResult,
+                request_read_timeout_seconds=timeout_s,
             )
         except MCPError as error:
-            if error.code == CONNECTION_CLOSED:
+            if error.code == types.CONNECTION_CLOSED:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(10 * _POLL_S):
                         await self.gone.wait()
                     raise ToolFailure(prefix + self.state) from None
-            if error.code == REQUEST_TIMEOUT:
+            if error.code == types.REQUEST_TIMEOUT:
                 raise ToolFailure(f"{self.name} did not answer within {timeout_s:g} s.") from None
-            raise ToolFailure(
-                _visible_result(f"{self.name} answered with an error: {error}")
-            ) from None
+            raise ToolFailure(_visible_result(f"{self.name} reports an error: {error}")) from None
         except Exception as error:  # the result does not conform to the protocol
             raise ToolFailure(
                 f"The answer of {self.name} does not follow the protocol ({type(error).__name__})."

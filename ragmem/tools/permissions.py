@@ -422,12 +422,10 @@ class Permissions:
             or ("outside", command) in self._rules.remembered
         ):
             return True
-        mode = self._current.value
+        mode, rules = self._current.value, self._rules
         if mode == "bypassPermissions":
             return bool(outside)
-        if not outside and (
-            self._rules.allows_command(command) or (unasked and mode == "acceptEdits")
-        ):
+        if not outside and (rules.allows_command(command) or (unasked and mode == "acceptEdits")):
             return False
         reason = f"it runs outside the sandbox; the reason given: {outside}" if outside else ""
         is_plain = all(char.isprintable() or char in "\n\t" for char in command)

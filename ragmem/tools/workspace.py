@@ -77,9 +77,7 @@ class Workspace:
         `\\xff`, `\\n`).
         """
         if not path or "\0" in path:
-            raise ToolFailure(
-                "The path is empty or contains a NUL. Give the path of a file or folder."
-            )
+            raise ToolFailure("The path is empty or contains a NUL. Give that of a file or folder.")
         full = self._absolute(path)
         try:
             real = Path(os.path.realpath(full, strict=True))
@@ -372,20 +370,18 @@ def stale(shown: str) -> ToolFailure:
     )
 
 
-def _with_temporary(
-    folder: int, data: bytes, mode: int, publish: Callable[[int, str], None]
-) -> None:
+def _with_temporary(into: int, data: bytes, mode: int, publish: Callable[[int, str], None]) -> None:
     """Write a file without a name (or a random one, if the system requires it), then publish it."""
     name = ""
     try:
         if not _O_TMPFILE:
             raise OSError(errno.EOPNOTSUPP, "no O_TMPFILE")
-        fd = os.open(".", os.O_WRONLY | _O_TMPFILE | os.O_CLOEXEC, mode, dir_fd=folder)
+        fd = os.open(".", os.O_WRONLY | _O_TMPFILE | os.O_CLOEXEC, mode, dir_fd=into)
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
         name = _temporary_name()
-        fd = os.open(name, _CREATE_FLAGS, mode, dir_fd=folder)
+        fd = os.open(name, _CREATE_FLAGS, mode, dir_fd=into)
     try:
         failpoint("file.write")
         _write_all(fd, data, close=False)
@@ -395,8 +391,8 @@ def _with_temporary(
     finally:
         os.close(fd)
         if name:
-            _unlink(name, folder)
-    _sync_folder(folder)
+            _unlink(name, into)
+    _sync_folder(into)
 
 
 def _link(fd: int, temporary: str, name: str, folder: int) -> None:

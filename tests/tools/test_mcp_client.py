@@ -156,9 +156,7 @@ async def test_what_a_server_says_that_few_can_read_costs_itself_alone(tmp_path:
             await odd.call("long", {}, 60)
 
 
-async def test_whoever_is_stopped_while_it_waits_for_servers_leaves_nothing_waiting(
-    tmp_path: Path,
-) -> None:
+async def test_who_is_stopped_waiting_for_servers_leaves_nothing_waiting(tmp_path: Path) -> None:
     cat = McpServerConfig(command="cat")
     silent = [McpServer(name, cat, lambda _: None, ToolRoom()) for name in "ab"]
     servers = Servers({}, cwd=tmp_path, apart=tmp_path, timeout_s=5, say=lambda _: None)
@@ -207,9 +205,7 @@ async def test_a_server_starts_apart_from_the_project_and_is_told_where_that_is(
     assert [root["uri"] for root in roots] == [project.as_uri()]
 
 
-async def test_the_tools_of_all_servers_together_fit_a_request_and_hold_nothing_up(
-    tmp_path: Path,
-) -> None:
+async def test_the_tools_of_all_servers_fit_a_request_and_hold_nothing_up(tmp_path: Path) -> None:
     """What is beyond is named; while their schemas are looked at, all else goes on."""
     both, said = dict.fromkeys("ab", fake("wide")), list[str]()
     servers = Servers(both, cwd=tmp_path, apart=tmp_path, timeout_s=5, say=said.append)

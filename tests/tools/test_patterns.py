@@ -143,9 +143,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(st.lists(st.sampled_from(_PARTS), min_size=3, max_size=14).map("".join), st.data())
-def test_bash_runs_nothing_else_of_a_line_that_is_allowed(
-    programs: Path, parts: str, data: st.DataObject
-) -> None:
+def test_bash_runs_no_more_than_is_allowed(programs: Path, parts: str, data: st.DataObject) -> None:
     line = f"ok {parts}{'' if 'evil' in parts else data.draw(st.sampled_from(_ENDS))}"
     if not PermissionRules(["run_command(ok*)"]).allows_command(line):
         return
@@ -172,9 +170,7 @@ def test_bash_runs_nothing_else_of_a_line_that_is_allowed(
     ],
     ids=["brackets", "braces", "quoted braces", "sums", "commands", "shells", "wrappers"],
 )  # fmt: skip
-def test_what_is_too_much_to_be_looked_at_is_denied_and_never_allowed(
-    line: str, tmp_path: Path
-) -> None:
+def test_what_is_too_much_to_look_at_is_denied_and_never_allowed(line: str, tmp_path: Path) -> None:
     started = time.monotonic()
     assert DENIED.denial_of_command(line)
     assert not PermissionRules(["run_command(echo*)"]).allows_command(line)
@@ -271,9 +267,7 @@ def test_nothing_wide_is_offered_for_what_can_do_anything(line: str) -> None:
         ("npm test *", "npm test --script-shell=./evil"),
     ],
 )
-def test_the_rest_of_a_rule_is_no_option_that_runs_or_writes_something_else(
-    rule: str, line: str
-) -> None:
+def test_the_rest_of_a_rule_is_no_option_that_runs_or_writes_more(rule: str, line: str) -> None:
     assert not PermissionRules([f"run_command({rule})"]).allows_command(line)
     assert PermissionRules(["run_command"]).allows_command(line)
     for exact in offers_for_command(line)[:1]:
