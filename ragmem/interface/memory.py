@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -154,7 +155,6 @@ class OpenMemory:
         self.app = app
         self._memory = app.memory
         self._llm: LLM | None = None
-        self._own_summarizer: Summarizer | None = None
         self._own_work: Work | None = None
         self._agents_work: list[Work] = []
         self._closing: list[Callable[[], Awaitable[None]]] = []
@@ -360,47 +360,42 @@ class OpenMemory:
                     return await self._store_summary(made)
             await asyncio.sleep(_RETRY_S)
 
-    @property
+    @cached_property
     def _summarizer(self) -> Summarizer:
         """Return the summarizer, which is created on first use."""
-        if self._own_summarizer is None:
-            app = self.app
-            named = app.config.model.summary or app.config.model.main
-            # An API key alone doesn't count: a model has to be set explicitly.
-            self._llm = summary_model(app.config, app.paths) if named else None
-            summaries = app.config.memory.summaries
-            self._own_summarizer = Summarizer(
-                self._llm, summaries, usage=app.usage, open_attempts=app.store
-            )
-        return self._own_summarizer
+        app = self.app
+        named = app.config.model.summary or app.config.model.main
+        # An API key alone doesn't count: a model has to be set explicitly.
+        self._llm = summary_model(app.config, app.paths) if named else None
+        summaries = app.config.memory.summaries
+        return Summarizer(self._llm, summaries, usage=app.usage, open_attempts=app.store)
 
     async def _checked(
         self, session_id: str, given: Summary | str, level: int | None, covers: tuple[str, ...]
     ) -> Summary:
         """Complete a program's summary; raises UsageError if what it covers doesn't exist."""
-        if isinstance(given, str):
-            bare = Summary(
+        told = given
+        if isinstance(told, str):
+            told = Summary(
                 summary_id="",
-                session_id=session_id,
-                text=clean(given),
-                level=1 if level is None else level,
+                session_id="",
+                text=clean(told),
+                level=1,
                 turn_count=0,
                 created_at=utc_now(),
-                covers=covers,
+                covers=(),
             )
-        else:
-            bare = msgspec.structs.replace(
-                given, level=given.level if level is None else level, covers=covers or given.covers
-            )
-        own_id = isinstance(given, Summary) and bare == given and given.session_id == session_id
-        return msgspec.structs.replace(
-            bare,
+        made = msgspec.structs.replace(
+            told,
             session_id=session_id,
-            turn_count=await self._count_turns(bare),
-            summary_id=bare.summary_id
-            if own_id
-            else summary_id(session_id, bare.level, bare.covers),
+            level=told.level if level is None else level,
+            covers=covers or told.covers,
         )
+        count = await self._count_turns(made)
+        if made != given:
+            own_id = summary_id(session_id, made.level, made.covers)
+            made = msgspec.structs.replace(made, summary_id=own_id)
+        return msgspec.structs.replace(made, turn_count=count)
 
     async def _count_turns(self, summary: Summary) -> int:
         """Return the number of turns that a summary covers; raises UsageError if one is missing."""
