@@ -230,9 +230,7 @@ def test_known_values_are_replaced_wherever_they_stand() -> None:
         lambda data: binascii.hexlify(data).upper(),
     ],
 )
-def test_known_values_are_found_in_other_writings(
-    before: str, encode: Callable[[bytes], bytes]
-) -> None:
+def test_known_values_in_other_writings(before: str, encode: Callable[[bytes], bytes]) -> None:
     """In base64, wherever it begins in what was encoded, and in hex; nothing of it is left."""
     secret = "s3cr3t>>value??of-the-key"
     know({"A_KEY": secret})

@@ -75,9 +75,7 @@ async def test_an_edit(store: Store) -> None:
     assert len(await store.memories(ALL)) == 1
 
 
-async def test_what_is_edited_often_keeps_its_first_and_its_newest_sources(
-    facts: Facts, clock: Clock
-) -> None:
+async def test_what_is_edited_often_keeps_first_and_new_sources(facts: Facts, clock: Clock) -> None:
     """Twenty edits would else be twenty lines of `why`."""
     said = evidence("listens on 80")
     memory = put(await told(facts, "The API listens on port 80", evidence=(said,)))
@@ -147,9 +145,7 @@ async def test_the_worker_cleans_up(store: Store) -> None:
     assert await store.memories(ALL) == []
 
 
-async def test_what_lasts_is_kept_behind_what_does_not(
-    facts: Facts, clock: Clock, store: Store
-) -> None:
+async def test_what_lasts_is_kept_behind_the_rest(facts: Facts, clock: Clock, store: Store) -> None:
     """A passing state over a lasting fact does not take that with it."""
     await told(facts, "Mickael broke his shoulder", "mickael")
     await told(facts, "Mickael broke his shoulder on 10 January 2026", "mickael", ttl="7d")

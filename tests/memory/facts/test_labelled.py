@@ -58,9 +58,7 @@ async def test_what_a_good_model_says_is_believed(tmp_path: Path) -> None:
         ("The demo is tomorrow at ten.", "The demo is on port 9090 at ten", False),
     ],
 )
-def test_a_model_may_write_the_date_of_a_day_that_was_named(
-    said: str, content: str, is_kept: bool
-) -> None:
+def test_a_model_may_write_the_date_of_a_named_day(said: str, content: str, is_kept: bool) -> None:
     turn = a_turn(1, said, started_at=datetime(2026, 11, 27, tzinfo=UTC))
     item = Extracted(content=content, kind="deadline", evidence=said)
     draft = believed(item, Sources(turn), turn, now=turn.started_at, locate=str)
