@@ -112,9 +112,7 @@ def local_time(at: datetime | None, now: datetime) -> datetime:
     return at.astimezone(now.tzinfo) if at else now
 
 
-def checked_calls(
-    given: Iterable[GivenCall], *, turn_id: str, at: datetime
-) -> tuple[ToolCall, ...]:
+def calls_of(given: Iterable[GivenCall], *, turn_id: str, at: datetime) -> tuple[ToolCall, ...]:
     """Return the given calls as records, in order; `at` is the default for their start."""
     made = [_call(one, turn_id=turn_id, order=order, at=at) for order, one in enumerate(given)]
     if len({call.tool_call_id for call in made}) < len(made):

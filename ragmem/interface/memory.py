@@ -25,9 +25,9 @@ from ragmem.errors import StoreError, StoreUnavailable, UsageError
 from ragmem.ids import new_id
 from ragmem.interface import (
     GivenCall,
+    calls_of,
     checked,
     checked_arguments,
-    checked_calls,
     checked_strategy,
     clipped,
     found_session,
@@ -264,7 +264,7 @@ class OpenMemory:
             status="completed",
             started_at=at,
             finished_at=at,
-            tool_calls=checked_calls(tool_calls, turn_id=turn_id, at=at),
+            tool_calls=calls_of(tool_calls, turn_id=turn_id, at=at),
         )
         locate = await self._locator_of(session_id) if turn.tool_calls else str
         applied = await self._write(writes_of(turn, locate), "turn")

@@ -57,7 +57,7 @@ def time_spans(question: str, now: datetime) -> tuple[TimeSpan, ...]:
     for match, span in _scan(text, _past_readers(), now):
         if is_here and match.group().startswith("hier"):
             continue
-        # A preposition is left to `_with_ranges`, for "since" and "between".
+        # A preposition is left to `_ranges`, for "since" and "between".
         lead = len(match.groupdict().get("in") or "")
         at = match.start() + lead + (1 if lead else 0)
         placed = TimeSpan(
@@ -69,7 +69,7 @@ def time_spans(question: str, now: datetime) -> tuple[TimeSpan, ...]:
         )
         found.append((at, placed))
     found.sort(key=lambda pair: pair[0])
-    return _with_ranges(text, found, now)
+    return _ranges(text, found, now)
 
 
 def days(text: str, now: datetime) -> list[Day]:
@@ -401,9 +401,7 @@ _UNTIL = Regex(
 )
 
 
-def _with_ranges(
-    text: str, found: list[tuple[int, TimeSpan]], now: datetime
-) -> tuple[TimeSpan, ...]:
+def _ranges(text: str, found: list[tuple[int, TimeSpan]], now: datetime) -> tuple[TimeSpan, ...]:
     """Join the two ends of a range; open intervals after "since" and before "before"."""
     out: list[TimeSpan] = []
     replace = msgspec.structs.replace

@@ -333,10 +333,8 @@ class SentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def sent(turn_id: str, session_id: str, at: datetime, context: "Context") -> SentRequest:
     """Return what the request log keeps of a request."""
 
-    def noted(item: "ContextItem") -> SentItem:
-        return SentItem(
-            item.record_id, item.chars, one_line(redact(item.why), _WHY_CHARS), item.score
-        )
+    def noted(one: "ContextItem") -> SentItem:
+        return SentItem(one.record_id, one.chars, one_line(redact(one.why), _WHY_CHARS), one.score)
 
     return SentRequest(
         turn_id=turn_id,
