@@ -303,9 +303,7 @@ def _messages_of(turn: Turn) -> str:
 def _main_statement(turn: Turn, wrote: Collection[str]) -> str:
     """Return the statement of a turn that contains the most words of what it wrote."""
     texts = _stated(turn) or [turn.user_message[:_READ_CHARS]]
-    return one_line(
-        max(texts, key=lambda text: len(_file_words(text).intersection(wrote))), _QUOTED
-    )
+    return one_line(max(texts, key=lambda t: len(_file_words(t).intersection(wrote))), _QUOTED)
 
 
 def _note(found: str, at: datetime) -> str:
@@ -371,9 +369,7 @@ class Alike(msgspec.Struct, frozen=True):
     def to(self, turn_id: str) -> dict[str, float]:
         """Return the cosine of every other turn with this one, by id: that of the most similar pair
         of passages."""
-        passages = {
-            (name, i): row for name, held in self.rows.items() for i, row in enumerate(held)
-        }
+        passages = {(n, i): row for n, held in self.rows.items() for i, row in enumerate(held)}
         found: dict[str, float] = {}
         for own in self.rows.get(turn_id, ()):
             for (other, _), near in cosines(own, passages).items():
