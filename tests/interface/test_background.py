@@ -31,9 +31,7 @@ async def test_vectors_follow(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> No
         session_id = await memory.create_session(spot.folder)
         await memory.store_turn(session_id, "Where do wombats live?", "In burrows.")
         async with asyncio.timeout(60):
-            while not (
-                hits := await memory.search_conversation_history(session_id, "marsupial homes")
-            ):
+            while not (hits := await memory.search_conversation_history(session_id, "marsupials")):
                 await asyncio.sleep(0.05)
         assert hits[0].similarity is not None
 

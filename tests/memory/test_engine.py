@@ -228,9 +228,8 @@ async def test_a_resumed_conversation_keeps_its_gist(open_store: OpenStore, tmp_
             await chat.told(asked, answer=answer)
         assert await a_worker(inner, llm=a_model()).drain()
         session_id = chat.session.session_id
-        await inner.apply(
-            [UpdateSession(session_id=session_id, summary="Ferns it is.", at=utc_now())]
-        )
+        summed = UpdateSession(session_id=session_id, summary="Ferns it is.", at=utc_now())
+        await inner.apply([summed])
     line = Line()
     frail: Any = FrailStore(inner, line)
     async with a_memory(frail) as memory:

@@ -151,9 +151,8 @@ def test_the_outcome_is_of_the_last_turn_that_says_something() -> None:
         a_turn(1, "Let tokens expire.", "They expire after 15 minutes now."),
         a_turn(2, "thanks, bye!", "You're welcome."),
     ]
-    assert recap(SESSION, turns).outcome == (
-        "Let tokens expire. — They expire after 15 minutes now."
-    )
+    outcome = "Let tokens expire. — They expire after 15 minutes now."
+    assert recap(SESSION, turns).outcome == outcome
 
 
 def test_asking_where_the_work_stood_is_no_outcome() -> None:
@@ -488,9 +487,8 @@ def test_what_the_person_puts_off_is_open_once() -> None:
 
 
 def test_a_plan_of_which_a_part_is_done_stays_open_and_says_so() -> None:
-    plan = a_turn(
-        1, "Go.", "Still open: turn on the cache in nginx, move the name to the new host."
-    )
+    open_still = "Still open: turn on the cache in nginx, move the name to the new host."
+    plan = a_turn(1, "Go.", open_still)
     done = since(a_turn(2, "Turn on the cache in nginx.", "It is on."))
     [left] = recap(SESSION, [plan], later=[done]).open
     assert left.startswith("(as it was then")

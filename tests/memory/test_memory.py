@@ -116,13 +116,12 @@ async def test_two_processes_share_a_new_project(open_store: OpenStore, tmp_path
 async def test_the_turn_in_flight_is_no_history(chat: Chat) -> None:
     """The question is said once; turns without tools are turns."""
     await chat.told("The earlier question", answer="The earlier answer")
-    recording = await chat.memory.begin_turn(
-        chat.session, chat.project, "The question now", model="m"
-    )
-    built = await chat.asks("The question now", turn=recording.turn)
+    now = "The question now"
+    recording = await chat.memory.begin_turn(chat.session, chat.project, now, model="m")
+    built = await chat.asks(now, turn=recording.turn)
     assert not built.fallback
     text = built.text()
-    assert text.count("The question now") == 1
+    assert text.count(now) == 1
     assert text.count("The earlier question") == text.count("The earlier answer") == 1
     await recording.finish("completed", "done")
 

@@ -33,10 +33,8 @@ URL = "https://example.org/team/app.git"
 
 def checkout(path: Path, remote: str = "") -> Path:
     (path / ".git").mkdir(parents=True)
-    text = (
-        f'[core]\n\tbare = false\n[remote "origin"]\n\turl = {remote}\n' if remote else "[core]\n"
-    )
-    (path / ".git" / "config").write_text(text)
+    origin = f'\tbare = false\n[remote "origin"]\n\turl = {remote}\n' if remote else ""
+    (path / ".git" / "config").write_text(f"[core]\n{origin}")
     return path
 
 

@@ -51,9 +51,8 @@ async def test_an_edit(store: Store) -> None:
     embedder = HashEmbedder()
     facts = facts_of(store, embedder=embedder, clock=clock)
     quote = (evidence("listens on 80"),)
-    first = put(
-        await told(facts, "The API listens on port 80", "api", trust="model", evidence=quote)
-    )
+    made = await told(facts, "The API listens on port 80", "api", trust="model", evidence=quote)
+    first = put(made)
     clock.move(minutes=5)
     edited = await facts.edit(first, content="The API listens on port 8000", ttl="7d")
     assert edited.memory_id == first.memory_id
@@ -162,10 +161,9 @@ async def test_the_profile(facts: Facts) -> None:
     profile = await facts.set_profile("spoken language", "  French\nand English ")
     assert profile.values == {"name": "Ana", "spoken_language": "French and English"}
     assert profile.updated_at == NOW
-    assert (await facts.set_profile("name", None)).values == {
-        "spoken_language": "French and English"
-    }
-    assert (await facts.profile()).values == {"spoken_language": "French and English"}
+    left = {"spoken_language": "French and English"}
+    assert (await facts.set_profile("name", None)).values == left
+    assert (await facts.profile()).values == left
     for key in ("", "a=b", "a;b", "x" * 100, "\x1b[2J"):
         with pytest.raises(UsageError, match="not a valid profile key"):
             await facts.set_profile(key, "x")

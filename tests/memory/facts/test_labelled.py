@@ -38,10 +38,8 @@ async def test_what_a_good_model_says_is_believed(tmp_path: Path) -> None:
     def extract(request: Request) -> Says:
         given = request.messages[-1].text
         right = [t for t in labelled if f"\n{t.user}\n" in given and not t.calls]
-        found = [
-            a_memory(t.user.rstrip("."), t.user, kind=t.kind, subjects=[t.words]) for t in right
-        ]
-        return Says(json.dumps({"memories": found}))
+        of = [a_memory(t.user.rstrip("."), t.user, kind=t.kind, subjects=[t.words]) for t in right]
+        return Says(json.dumps({"memories": of}))
 
     score = await measured(labelled, tmp_path, ScriptedLLM([extract], repeat=True))
     assert score.precision >= 0.9, score.wrong

@@ -495,11 +495,8 @@ async def test_what_is_pinned_stays(facts: Facts) -> None:
 async def test_secrets_are_not_kept(store: Store) -> None:
     """Neither in the text, nor in tags, nor in what was quoted."""
     token = "ghp_" + "a1B2" * 9
-    memory = put(
-        await told(
-            facts_of(store), f"The deploy token is {token}", token, evidence=(evidence(token),)
-        )
-    )
+    text, quoted = f"The deploy token is {token}", (evidence(token),)
+    memory = put(await told(facts_of(store), text, token, evidence=quoted))
     assert token not in repr(memory)
     assert "redacted" in memory.content
 
