@@ -369,7 +369,9 @@ class Alike(msgspec.Struct, frozen=True):
     def to(self, turn_id: str) -> dict[str, float]:
         """Return the cosine of every other turn with this one, by id: that of the most similar pair
         of passages."""
-        passages = {(n, i): row for n, held in self.rows.items() for i, row in enumerate(held)}
+        passages = {
+            (name, i): row for name, held in self.rows.items() for i, row in enumerate(held)
+        }
         found: dict[str, float] = {}
         for own in self.rows.get(turn_id, ()):
             for (other, _), near in cosines(own, passages).items():
