@@ -33,8 +33,9 @@ from ragmem.errors import (
 from ragmem.files import is_held, lock, make_private
 from ragmem.ids import new_id
 from ragmem.index import CodeHit
-from ragmem.index.codebase import CODE, Codebase, CodeRequest
+from ragmem.index.codebase import CODE, PASSAGES, Codebase, CodeRequest
 from ragmem.llm.base import LLM
+from ragmem.memory.context.collect import ProjectCode
 from ragmem.memory.facts import FactHit, FactQuestion
 from ragmem.memory.facts.facts import FACTS, Facts
 from ragmem.memory.leases import HeldStore
@@ -412,6 +413,7 @@ class Warm:
             FIND: (Question, self._find),
             FACTS: (FactQuestion, self._search_facts),
             CODE: (CodeRequest, self._search_code),
+            PASSAGES: (CodeRequest, self._find_passages),
         }
 
     async def prepare(self) -> None:
@@ -441,9 +443,12 @@ class Warm:
     async def _search_code(self, asked: CodeRequest) -> list[CodeHit]:
         async with self._store.used():
             code = self._code[asked.writes]
-            # Look for changes since the last query, as each process does once.
-            code.begin(asked.project, stores=False)
             return await code.search(asked.project, asked.text, asked.limit, near=asked.near)
+
+    async def _find_passages(self, asked: CodeRequest) -> ProjectCode:
+        async with self._store.used():
+            code = self._code[asked.writes]
+            return await code.passages(asked.project, asked.text, near=asked.near)
 
     async def _close_code(self) -> None:
         for code in self._code.values():

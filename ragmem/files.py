@@ -4,6 +4,7 @@ Locks are taken with flock, not POSIX's fcntl: those are released when any descr
 is closed, and never conflict within a process. The kernel releases a lock when its process ends.
 """
 
+import errno
 import fcntl
 import os
 import re
@@ -209,10 +210,16 @@ def write_new_private(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's entries to disk, so that new names in it survive a power failure."""
+    """Flush a folder's entries to disk, so that new names in it survive a power failure.
+
+    Does nothing on file systems that can't, as some of networks.
+    """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(handle)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import unified_diff
 from hashlib import sha256
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -205,34 +206,7 @@ def _cut_and_fenced(text: str) -> str:
 
 # --- HTML -----------------------------------------------------------------------
 
-_STYLE = """
-:root { color-scheme: light dark; --text: #1f2328; --page: #ffffff; --dim: #59636e;
-  --box: #f6f8fa; --line: #d1d9e0; --link: #0550ae; --good: #116329; --bad: #a40e26;
-  --added: #dafbe1; --removed: #ffebe9; }
-@media (prefers-color-scheme: dark) {
-  :root { --text: #e6edf3; --page: #0d1117; --dim: #9198a1; --box: #161b22; --line: #30363d;
-    --link: #79c0ff; --good: #7ee787; --bad: #ffa198; --added: #12361f; --removed: #4b1216; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 56rem; padding: 2rem 1rem 4rem; background: var(--page);
-  color: var(--text); font: 16px/1.6 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { line-height: 1.25; margin: 0; }
-a { color: var(--link); }
-pre, code { font: 0.875em/1.5 ui-monospace, monospace; }
-pre { background: var(--box); border: 1px solid var(--line); border-radius: 6px; margin: 0.5rem 0;
-  overflow-x: auto; padding: 0.75rem; white-space: pre-wrap; }
-table { border-collapse: collapse; }
-th, td { border: 1px solid var(--line); padding: 0.2rem 0.6rem; }
-blockquote { border-left: 3px solid var(--line); color: var(--dim); margin: 0; padding: 0 1rem; }
-section { border-top: 1px solid var(--line); margin-top: 1.5rem; padding-top: 1rem; }
-.facts, .number, summary span { color: var(--dim); font-size: 0.875rem; }
-.prompt { background: var(--box); border-left: 3px solid var(--link); margin: 0.5rem 0 1rem;
-  padding: 0.5rem 1rem; white-space: pre-wrap; }
-details { margin: 0.4rem 0; } summary { cursor: pointer; }
-.good { color: var(--good); } .bad { color: var(--bad); } .unknown { color: var(--dim); }
-summary code { white-space: pre-wrap; }
-ins, del { display: block; text-decoration: none; }
-ins { background: var(--added); } del { background: var(--removed); }
-"""
+_STYLE = "\n" + Path(__file__).with_suffix(".css").read_text("utf-8")
 _POLICY = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; "
     f"style-src 'sha256-{b64encode(sha256(_STYLE.encode()).digest()).decode()}'"

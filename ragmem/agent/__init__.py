@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem.agent.calls import CallRunner
-from ragmem.agent.turn import (
-    Dependencies,
-    Ending,
-    Limits,
-    TurnRun,
-    Typed,
-    interrupted_with,
-    nothing_typed,
-)
+from ragmem.agent.turn import Dependencies, Ending, TurnRun, Typed, interrupted_with, nothing_typed
 from ragmem.config import Config, Effort, Paths, PermissionMode
 from ragmem.errors import EXIT_DONE, LLMError
 from ragmem.events import Event, TurnFinished
@@ -36,12 +28,11 @@ from ragmem.messages import Json, ToolUse
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Project, Session, ToolCall, Turn, utc_now
 from ragmem.tools.base import ENDED, Approver, CurrentMode, Tool, Toolset, deny_all
-from ragmem.tools.files import CreateFile, EditFile, ReadFile, WriteFile
-from ragmem.tools.memory import memory_tools, written_event
+from ragmem.tools.files import ChangedFiles, CreateFile, EditFile, ReadFile, SeenFiles, WriteFile
+from ragmem.tools.memory import SessionCode, memory_tools, written_event
 from ragmem.tools.permissions import PermissionRules, Permissions
 from ragmem.tools.planning import PresentPlan, UpdateTasks
 from ragmem.tools.search import GlobFiles, GrepFiles, ListDirectory
-from ragmem.tools.seen import ChangedFiles, SeenFiles, SessionCode
 from ragmem.tools.shell import Commands, Jobs, ReadJob, RunCommand, commands_of
 from ragmem.tools.skills import ReadSkill, SkillSet
 from ragmem.tools.workspace import Workspace
@@ -377,11 +368,9 @@ def create_agent(
             rules=rules,
             find_code=code.passages if code.is_there else None,
             project=project,
-            limits=Limits(
-                max_iterations=options.max_turns or config.tools.max_iterations,
-                max_budget_usd=options.max_budget_usd,
-                retries=config.llm.retries,
-            ),
+            max_iterations=options.max_turns or config.tools.max_iterations,
+            max_budget_usd=options.max_budget_usd,
+            retries=config.llm.retries,
             schema=options.schema,
             effort=options.effort,
             offers_tools=llm.info.supports_tools and not options.no_tools,

@@ -12,26 +12,11 @@ from ragmem.events import Event, Notice, PermissionDenial, ToolFinished, ToolPro
 from ragmem.llm.base import Completion, parse_arguments
 from ragmem.memory.recording import TurnRecording, settled
 from ragmem.memory.turns import ONLY_ASKED, call_id, clip_recallable, result_text
-from ragmem.messages import (
-    ImagePart,
-    Message,
-    Part,
-    TextPart,
-    ToolAnswer,
-    ToolUse,
-    assistant,
-    tool,
-)
+from ragmem.messages import ImagePart, Message, Part, TextPart, ToolAnswer, ToolUse, assistant, tool
 from ragmem.records import CallOrigin, ToolCall, utc_now
+from ragmem.redact import first_of
 from ragmem.text import clean, one_line
-from ragmem.tools.base import (
-    InvalidArguments,
-    OutputSoFar,
-    Tell,
-    ToolOutcome,
-    Toolset,
-    Unanswered,
-)
+from ragmem.tools.base import InvalidArguments, OutputSoFar, Tell, ToolOutcome, Toolset, Unanswered
 
 _SAME_CALL_LIMIT = 3
 """From this count on, the same read-only call is refused if nothing was changed in between."""
@@ -367,7 +352,7 @@ def _valid_arguments(arguments: str) -> str:
     try:
         parse_arguments(arguments or "{}")
     except ValueError:
-        return json.dumps({"invalid": arguments[:2000]})
+        return json.dumps({"invalid": first_of(arguments, 2_000)})
     return clean(arguments or "{}")
 
 

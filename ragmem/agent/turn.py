@@ -71,8 +71,8 @@ from ragmem.records import Project, Session, ToolCall, Turn, TurnStatus, Usage, 
 from ragmem.redact import redact
 from ragmem.text import clean, counted, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset
+from ragmem.tools.files import ChangedFiles
 from ragmem.tools.permissions import PermissionRules
-from ragmem.tools.seen import ChangedFiles
 from ragmem.tools.workspace import at_paths, named_files
 
 if TYPE_CHECKING:
@@ -87,16 +87,6 @@ read now, as much as fits.
 def nothing_typed(_: int) -> Sequence[str]:
     """Return nothing: nobody types, or all of it waits for the end of the turn."""
     return ()
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits at which a turn stops by itself."""
-
-    max_iterations: int = ToolsConfig().max_iterations
-    """Number of model calls, after which follows one more without tools."""
-    max_budget_usd: float | None = None
-    retries: int = LLMConfig().retries
-    """How often an answer that broke off is requested again."""
 
 
 class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +106,11 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
     find_code: FindCode | None = None
     """Searches the project's code; None if it is not indexed."""
     project: Project
-    limits: Limits = Limits()
+    max_iterations: int = ToolsConfig().max_iterations
+    """The model calls of a turn, after which follows one more without tools."""
+    max_budget_usd: float | None = None
+    retries: int = LLMConfig().retries
+    """How often an answer that broke off is requested again."""
     schema: "AnswerSchema | None" = None
     """The schema that the answer must match; None for any text."""
     effort: Effort | None = None
@@ -271,7 +265,6 @@ class TurnRun:
 
     async def _answer(self, prompt: str) -> Ending:
         """Call the model and run its tool calls until it answers or a limit is reached."""
-        limits = self._parts.limits
         mentions = await self._mentions(prompt)
         info = self._parts.llm.info
         if self._calls.images and info.supports_images is False:
@@ -281,7 +274,7 @@ class TurnRun:
         self._context = partial(self._build, prompt, mentions, await self._changed_files())
         loop = self._loop(await self._context(self._builder))
         asked_again = False
-        for number in range(limits.max_iterations):
+        for number in range(self._parts.max_iterations):
             if number:
                 await self._add_typed(loop, number)
             specs = self._parts.toolset.specs() if self._parts.offers_tools else ()
@@ -380,7 +373,7 @@ class TurnRun:
 
     async def _final_answer(self, loop: ToolLoop) -> Ending:
         completion = await self._ask(loop, (), user(prompt_text("final_answer")))
-        most = counted(self._parts.limits.max_iterations, "model call")
+        most = counted(self._parts.max_iterations, "model call")
         error = f"The limit of {most} was reached."
         hint = "Ask it to continue (-c), or raise the limit (--max-turns)."
         if self._calls.stuck:
@@ -488,7 +481,7 @@ class TurnRun:
             # Some providers accept no schema together with tools.
             answer_schema=schema.schema if schema and not specs else None,
         )
-        tries = self._parts.limits.retries + 1
+        tries = self._parts.retries + 1
         for attempt in range(1, tries):
             words: list[str] = []
             try:
@@ -561,14 +554,11 @@ class TurnRun:
 
     def _count(self, assembler: Assembler, api_ms: int) -> None:
         used = assembler.usage
-        cost = self._parts.llm.info.cost_usd(
-            used.input_tokens, used.output_tokens, used.cached_tokens, used.written_tokens
-        )
         self._usage += Usage(
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
             cached_tokens=used.cached_tokens,
-            cost_usd=cost,
+            cost_usd=self._parts.llm.info.cost_usd(used),
             model_calls=int(assembler.has_begun),
             api_ms=api_ms,
         )
@@ -576,7 +566,7 @@ class TurnRun:
     @property
     def _too_expensive(self) -> str:
         """Why the budget forbids another model call; empty while it does not."""
-        limit = self._parts.limits.max_budget_usd
+        limit = self._parts.max_budget_usd
         if limit is None:
             return ""
         if self._unpriced:

@@ -82,13 +82,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
         title=typed(name),
         prompt=typed(prompt or "").strip(),
     )
-    code = run_chat(
-        start,
-        opening=opening,
-        cwd=cwd,
-        history=paths.prompt_history,
-        config=config,
-    )
+    code = run_chat(start, opening=opening, cwd=cwd, history=paths.prompt_history, config=config)
     # Success requires that the turns are stored.
     kept = ephemeral or all(each.remembers for each in opened)
     raise typer.Exit(code if kept else code or EXIT_TRY_AGAIN)

@@ -194,8 +194,7 @@ Model = Annotated[
     str | None, option("-m --model", "Model, as provider/model.", "MODEL", offered=models)
 ]
 Effort = Annotated[
-    EffortLevel | None,
-    option("-e --effort", "How much the model may think before it answers."),
+    EffortLevel | None, option("-e --effort", "How much the model may think before it answers.")
 ]
 Mode = Annotated[
     PermissionMode | None,
@@ -207,8 +206,7 @@ Mode = Annotated[
 ]
 Yolo = Annotated[bool, option("--yolo", "Same as --permission-mode bypassPermissions.")]
 AddDir = Annotated[
-    list[Path] | None,
-    option("--add-dir", "Another folder that tools may use. Repeatable.", "DIR"),
+    list[Path] | None, option("--add-dir", "Another folder that tools may use. Repeatable.", "DIR")
 ]
 Allow = Annotated[
     list[str] | None,

@@ -227,10 +227,7 @@ async def check_background(app: App) -> list[Check]:
     elif model_id := app.background.embedder_model:
         own = "embeddings are up to date" if mark else "no embeddings yet"
         embedder = Check("embedder", "ok", f"{model_id}; {own}")
-    return [
-        embedder,
-        Check("background", "note" if advice else "ok", detail, "\n".join(advice)),
-    ]
+    return [embedder, Check("background", "note" if advice else "ok", detail, "\n".join(advice))]
 
 
 async def check_index(app: App) -> Check:

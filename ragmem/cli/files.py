@@ -44,8 +44,7 @@ async def index(
     ] = False,
     rebuild: Annotated[bool, cli.option("--rebuild", "Rebuild the index from all files.")] = False,
     vectors: Annotated[
-        bool,
-        cli.option("--vectors", "Also compute embeddings now, for search by meaning."),
+        bool, cli.option("--vectors", "Also compute embeddings now, for search by meaning.")
     ] = False,
     status: Annotated[
         bool, cli.option("--status", "Only show what is indexed; don't update it.")
@@ -456,7 +455,7 @@ async def _print_file(opened: "App", path: str, output: Literal["table", "json"]
     project = await project_here(opened)
     top = real_folder(project.path, opened.cwd)
     wanted = stored_path(path, cwd=opened.cwd, project=top)
-    [found] = await _related(opened, project, [wanted])
+    [found] = await _related(opened, project.root_id, [wanted])
     if output == "json" or found.is_known or found.past.memories:
         _print_documents(output, [found])
     else:
@@ -476,9 +475,8 @@ async def _print_related(
     output: Literal["table", "json"],
 ) -> None:
     """Print briefly what is known about each of a session's latest files."""
-    project = await project_here(opened)
     paths = [access.path for access in accesses if access.access_type != "list"]
-    found = await _related(opened, project, paths[:_MAX_FILES], of=session)
+    found = await _related(opened, session.project_id, paths[:_MAX_FILES])
     _print_documents(output, found, brief=True)
     if len(paths) > _MAX_FILES:
         told = f"The latest {_MAX_FILES} of {len(paths)} files."
@@ -493,25 +491,15 @@ def _print_documents(output: str, found: Sequence[Related], *, brief: bool = Fal
         out.write(related_text(found, datetime.now(UTC), width=out.columns(100), brief=brief))
 
 
-async def _related(
-    opened: "App", project: "Project", paths: Sequence[str], *, of: "Session | None" = None
-) -> list[Related]:
-    code = await _current_code(opened)
-    store = await opened.store() if opened.config.memory.enabled else None
-    project_id = of.project_id if of else project.root_id
-    return [await related_to(store, code, project_id, path) for path in paths]
-
-
-async def _current_code(opened: "App") -> "CodeIndex | None":
-    """Return the updated code index; None, which means no imports are known, if there is none."""
-    code = await opened.code()
-    if code is None:
-        return None
+async def _related(opened: "App", project_id: str, paths: Sequence[str]) -> list[Related]:
+    code = await opened.code()  # without it, no imports are known
     try:
-        await refresh_index(code, only_reads=True)
+        if code:
+            await refresh_index(code, only_reads=True)
     except UsageError:  # for example a home folder, which is not indexed
-        return None
-    return code
+        code = None
+    store = await opened.store() if opened.config.memory.enabled else None
+    return [await related_to(store, code, project_id, path) for path in paths]
 
 
 async def related_to(
@@ -519,15 +507,12 @@ async def related_to(
 ) -> Related:
     """Collect what is related to a file; without a store, only its imports and importers."""
     imports, imported_by = await code.neighbours(path) if code else ([], [])
+    found = Related(path=path, imports=tuple(imports), imported_by=tuple(imported_by))
     if store is None:
-        return Related(path=path, imports=tuple(imports), imported_by=tuple(imported_by))
-    return Related(
-        path=path,
-        changed_with=tuple(await store.changed_with((project_id,), path)),
-        imports=tuple(imports),
-        imported_by=tuple(imported_by),
-        past=await past_of_file(store, project_id, path),
-    )
+        return found
+    together = tuple(await store.changed_with((project_id,), path))
+    past = await past_of_file(store, project_id, path)
+    return msgspec.structs.replace(found, changed_with=together, past=past)
 
 
 def related_text(

@@ -104,7 +104,8 @@ async def relevant_context(
 
     It has at most `max_chars` characters, and is empty if nothing is relevant. Raises StoreError.
     """
-    from ragmem.tools.seen import SeenFiles, SessionCode
+    from ragmem.tools.files import SeenFiles
+    from ragmem.tools.memory import SessionCode
 
     session = await app.start_session()
     project = (await app.memory.project_of(app.cwd)).project

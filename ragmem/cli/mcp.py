@@ -18,10 +18,10 @@ import typer
 from ragmem import __version__
 from ragmem.app import App
 from ragmem.cli.command import Interruption, check_installed, commands, option, run_async
-from ragmem.cli.files import related_text, related_to
+from ragmem.cli.files import code_of, related_text, related_to
 from ragmem.cli.hook import relevant_context
 from ragmem.cli.output import say
-from ragmem.config import find_paths, how_to_set, load_config
+from ragmem.config import find_paths, load_config
 from ragmem.errors import (
     EXIT_DONE,
     MemoryNotFound,
@@ -104,14 +104,14 @@ class LateApp:
         if app is not None:
             await app.__aexit__(None, None, None)
 
-    async def code(self, app: App) -> "CodeIndex | None":
-        """Return the up-to-date code index of the project; None if it is turned off.
+    async def code(self, app: App) -> "CodeIndex":
+        """Return the up-to-date code index of the project; raise UsageError if it is turned off.
 
         Raises StoreUnavailable if refreshing it takes too long, as the first time in a large
         project.
         """
-        code = await app.code()
-        if code is None or time.monotonic() - self._refreshed_at < _FRESH_S:
+        code = await code_of(app)
+        if time.monotonic() - self._refreshed_at < _FRESH_S:
             return code
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(self._refresh(app, code))
@@ -329,16 +329,8 @@ async def _search_code(late: LateApp, app: App, params: SearchCodeParams) -> str
     one that the query names, also shows the sessions that worked on it and the decisions made in
     them. `file_history` shows more about a file."""
     code = await late.code(app)
-    if code is None:
-        hint = how_to_set("code.enabled", "true")
-        raise UsageError("The code index is turned off.", hint=hint)
-    finds = await find_code(
-        code,
-        clean(params.query),
-        project_id=code.project.root_id,
-        open_store=app.store if app.memory.recalls else None,
-        limit=params.limit,
-    )
+    known, query = app.store if app.memory.recalls else None, clean(params.query)
+    finds = await find_code(code, query, open_store=known, limit=params.limit)
     now, top = utc_now(), code.project.path
     found = [code_text([each], now, cwd=app.cwd, project=top, width=_WIDTH) for each in finds.found]
     problem = f"\n\nSessions and decisions are not shown. {finds.problem}"
@@ -359,10 +351,9 @@ async def _file_history(late: LateApp, app: App, params: FileHistoryParams) -> s
     project = (await here(store, app.cwd)).project
     top = real_folder(project.path, app.cwd)
     path = stored_path(clean(params.path), cwd=app.cwd, project=top)
-    try:
+    code = None
+    with suppress(UsageError, StoreUnavailable):  # for example a home folder, which is not indexed
         code = await late.code(app)
-    except (UsageError, StoreUnavailable):  # for example a home folder, which is not indexed
-        code = None
     found = await related_to(store, code, project.root_id, path)
     if not found.is_known and not found.past.memories:
         return f"Nothing is remembered about {one_line(path, 400)}."

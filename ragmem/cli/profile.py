@@ -46,9 +46,7 @@ async def show(opened: "App", output: cli.TextFormat = "text") -> None:
 
 @cli.command(app, cli.app_with_facts, "set")
 async def set_(
-    opened: "App",
-    key: Key,
-    value: Annotated[str, cli.argument("VALUE", "The value.")],
+    opened: "App", key: Key, value: Annotated[str, cli.argument("VALUE", "The value.")]
 ) -> cli.Report:
     """Set one key, leaving the others unchanged."""
     name, said = words(key), words(value)

@@ -83,8 +83,7 @@ async def search(  # noqa: PLR0913 - one parameter a flag
         ),
     ] = None,
     levels: Annotated[
-        str | None,
-        cli.option("--levels", "0: turns. 1 and up: summaries. Default: all.", "0,1,2"),
+        str | None, cli.option("--levels", "0: turns. 1 and up: summaries. Default: all.", "0,1,2")
     ] = None,
     code: Annotated[
         bool, cli.option("--code", "Search the project's files, and show related sessions.")
@@ -317,7 +316,6 @@ async def _search_code(
     finds = await find_code(
         code,
         query,
-        project_id=code.project.root_id,
         open_store=opened.store if opened.config.memory.enabled else None,
         limit=limit,
         semantic=semantic,

@@ -215,12 +215,7 @@ async def fork(
     reference: cli.Reference,
     at: Annotated[
         int | None,
-        cli.option(
-            "--at",
-            "Copy the turns up to this one. Default: all turns.",
-            "TURN",
-            least=1,
-        ),
+        cli.option("--at", "Copy the turns up to this one. Default: all turns.", "TURN", least=1),
     ] = None,
     name: Annotated[str, cli.option("-n --name", "The new session's name.", "NAME")] = "",
 ) -> cli.Report:
@@ -299,7 +294,11 @@ async def _review(opened: "App", seen: "Look", model: str) -> list[Found]:
     if llm is None or is_too_small(llm.info):
         return _report_no_model(seen, llm.info.name if llm else "")
     asking = Summarizer(
-        llm, config.memory.summaries, usage=opened.usage, open_attempts=opened.store
+        llm,
+        config.memory.summaries,
+        usage=opened.usage,
+        open_attempts=opened.store,
+        is_chosen=bool(model or config.model.summary),
     )
     store = await opened.store()
     known = f", {len(seen.known):,} already reviewed" if seen.known else ""
@@ -319,7 +318,10 @@ async def _review(opened: "App", seen: "Look", model: str) -> list[Found]:
     finally:
         await llm.aclose()
     if missing := len(seen.waiting) - len(made):
-        reason = one_line(why, 300) or "its limits are reached, or the model is too small"
+        reason = one_line(why, 300) or (
+            "the model's limits are reached, it is too small, or a model on this machine answered "
+            "last, and model.summary is not set"
+        )
         out.say(f"No result for {counted(missing, 'session')}: {reason}\n")
     return made
 

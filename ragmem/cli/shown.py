@@ -212,12 +212,7 @@ def _claim(memory: MemoryRecord) -> str:
 
 
 def sessions_by_day(
-    sessions: Iterable[Session],
-    now: datetime,
-    *,
-    width: int,
-    paint: Paint,
-    folders: bool = False,
+    sessions: Iterable[Session], now: datetime, *, width: int, paint: Paint, folders: bool = False
 ) -> str:
     """Format sessions by the day of their last activity."""
     entries = [

@@ -478,8 +478,7 @@ def provider_key(name: str, environ: Mapping[str, str] = os.environ) -> str | No
     key = environ.get(name, "").strip()
     if not key.isprintable():
         raise ConfigError(
-            f"The key in {name} has {UNSENDABLE}.",
-            hint=f"Set {name} again, to the key alone.",
+            f"The key in {name} has {UNSENDABLE}.", hint=f"Set {name} again, to the key alone."
         )
     return key or None
 
@@ -586,9 +585,7 @@ def _explained(reason: str, dotted: str, what: str = "it") -> str:
     return _FORMS.get(dotted, "the text is not in the right format")
 
 
-def from_environment(
-    environ: Mapping[str, str],
-) -> dict[tuple[str, ...], tuple[str, str]]:
+def from_environment(environ: Mapping[str, str]) -> dict[tuple[str, ...], tuple[str, str]]:
     """Map key paths to (value, variable); a full name takes precedence over its short form."""
     found: dict[tuple[str, ...], tuple[str, str]] = {}
     for variable, named in _OTHER_VARIABLES.items():

@@ -7,13 +7,7 @@ from datetime import datetime
 import msgspec
 
 from ragmem.importers import Fields, FoundFile, count, fields, items, moment, text
-from ragmem.importers.session_parser import (
-    SessionParser,
-    decoded,
-    session_id_of,
-    tokens,
-    words_of,
-)
+from ragmem.importers.session_parser import SessionParser, decoded, session_id_of, tokens, words_of
 from ragmem.records import PutTurn, TurnStatus
 
 REQUEST = "## My request for Codex:"

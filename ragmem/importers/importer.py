@@ -141,10 +141,7 @@ AGENTS: dict[AgentName, AgentFiles] = {
             _is_of_gemini,
         ),
         AgentFiles(
-            "kimi-cli",
-            ("KIMI_SHARE_DIR", "~/.kimi", "sessions"),
-            kimi.KimiCliParser,
-            _is_of_kimi,
+            "kimi-cli", ("KIMI_SHARE_DIR", "~/.kimi", "sessions"), kimi.KimiCliParser, _is_of_kimi
         ),
         AgentFiles(
             "Kimi Code",
@@ -512,9 +509,7 @@ class _Session:
         accesses = {
             call_id: tuple(
                 msgspec.structs.replace(
-                    each,
-                    path=redact(clean(self._stored_path(each.path))),
-                    turn_index=index,
+                    each, path=redact(clean(self._stored_path(each.path))), turn_index=index
                 )
                 for each in found
             )

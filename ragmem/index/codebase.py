@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 import msgspec
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ragmem.index.links import TurnLinks
 
 
+T = TypeVar("T")
 _LEAST_WORDS = 2
 _LEAST_SHARE = 0.3
 """The share of a question's words that a scope must contain if neither vector nor name match."""
@@ -136,10 +137,12 @@ _EMBEDDED_S = 20.0
 
 CODE = "code"
 """The service's method that takes a `CodeRequest` and returns a list of `CodeHit`s."""
+PASSAGES = "passages"
+"""The same for the passages that bear on a prompt, as `ProjectCode`."""
 
 
 class CodeRequest(msgspec.Struct, frozen=True):
-    """The arguments of `Codebase.search`, as sent to a service."""
+    """The arguments of `Codebase.search` and `Codebase.passages`, as sent to a service."""
 
     project: Project
     text: str
@@ -331,12 +334,18 @@ class Codebase:
         self, project: Project, text: str, limit: int, *, near: Collection[str] = ()
     ) -> list[CodeHit]:
         """Return the scopes most relevant to a text, best first; raises RagmemError."""
-        if self._uses_service(project) and self._service:
-            asked = CodeRequest(project, text, limit, tuple(near), self._writes)
-            within_s = SEARCH_S + self._config.code.wait_s
-            found = await self._service.ask(CODE, asked, list[CodeHit], within_s=within_s)
-            if found is not None:
-                return found
+        asked = CodeRequest(project, text, limit, tuple(near), self._writes)
+        found = await self._ask_service(CODE, asked, list[CodeHit])
+        return await self._search_here(asked) if found is None else found
+
+    async def _ask_service(self, name: str, asked: CodeRequest, kind: type[T]) -> T | None:
+        if self._service is None or not self._uses_service(asked.project):
+            return None
+        within_s = SEARCH_S + self._config.code.wait_s
+        return await self._service.ask(name, asked, kind, within_s=within_s)
+
+    async def _search_here(self, asked: CodeRequest) -> list[CodeHit]:
+        project, text = asked.project, asked.text
         index = self.index_of(project, stores=False)
         if index is None:
             return []
@@ -347,7 +356,7 @@ class Codebase:
         try:
             if running := self._refreshing.get(project.project_id):
                 await asyncio.wait({running}, timeout=wait_s)
-            return await index.search(text, limit=limit, near=near, vector=await vector)
+            return await index.search(text, limit=asked.limit, near=asked.near, vector=await vector)
         finally:
             vector.cancel()
 
@@ -360,9 +369,12 @@ class Codebase:
         if is_greeting(prompt):
             return ProjectCode()
         within_s, late = 2 * self._config.code.wait_s + 0.05, ""
+        asked = CodeRequest(project, prompt, _HITS, tuple(near), self._writes)
         try:
             async with asyncio.timeout(within_s):
-                hits = await self.search(project, prompt, _HITS, near=near)
+                if (found := await self._ask_service(PASSAGES, asked, ProjectCode)) is not None:
+                    return found
+                hits = await self._search_here(asked)
         except TimeoutError:
             self._metrics.count("code.late")
             hits, late = [], _LATE.format(within_s)
@@ -370,10 +382,9 @@ class Codebase:
         so_far = await index.files_so_far() if self._may_refresh(index) else None
         if late and so_far is not None:
             late = _UNFINISHED
-        asked = PromptWords.of(prompt)
-        rare = rare_words(hits)
-        found = tuple(passage_of(hit) for hit in hits if bears(hit, asked, self._floor, rare))
-        return ProjectCode(passages=found, left_out=late, files_so_far=so_far)
+        words, rare = PromptWords.of(prompt), rare_words(hits)
+        passages = tuple(passage_of(hit) for hit in hits if bears(hit, words, self._floor, rare))
+        return ProjectCode(passages=passages, left_out=late, files_so_far=so_far)
 
     # --- links with turns ---------------------------------------------------------
 

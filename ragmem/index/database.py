@@ -4,7 +4,6 @@ All its contents are derived from the project's files, so commits don't wait for
 (`synchronous = NORMAL`), and a damaged database is discarded.
 """
 
-import atexit
 import errno
 import fcntl
 import os
@@ -15,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from threading import Lock
 from typing import Any, TypeVar
 
 import apsw
@@ -166,8 +164,11 @@ def read(database: Path, query: Callable[[apsw.Connection], T], otherwise: T) ->
         except (apsw.CantOpenError, apsw.ReadOnlyError):
             # In WAL mode reading needs a -shm file in the same folder, which can't be created
             # there: read a copy instead.
-            with _copy_lock:
-                return _run_query(_copy_of(database), query, otherwise)
+            with tempfile.TemporaryDirectory(prefix="ragmem-code-") as folder:
+                for file in (database, database.with_name(f"{database.name}-wal")):
+                    if file.exists():
+                        shutil.copyfile(file, Path(folder, file.name))
+                return _run_query(Path(folder, database.name), query, otherwise)
         except (apsw.CorruptError, apsw.NotADBError):
             reset(database)
             return otherwise
@@ -186,30 +187,6 @@ def write(database: Path, job: Callable[[apsw.Connection], T], *, anew: bool = F
         except (apsw.CorruptError, apsw.NotADBError):
             reset(database)
             return _run_job(database, job)
-
-
-_copy_lock = Lock()
-_copies: dict[Path, tuple[list[tuple[int, int, int]], Path]] = {}
-"""By database, the stats of the copied files (empty until all are copied), and the folder."""
-
-
-def _copy_of(database: Path) -> Path:
-    """Return a current copy, kept in a temporary folder until this process ends."""
-    log = database.with_name(f"{database.name}-wal")
-    files = [file for file in (database, log) if file.exists()]
-    seen = [(s.st_ino, s.st_size, s.st_mtime_ns) for s in map(Path.stat, files)]
-    if database not in _copies:
-        _copies[database] = [], Path(tempfile.mkdtemp(prefix="ragmem-code-"))
-        atexit.register(shutil.rmtree, _copies[database][1], ignore_errors=True)
-    copied, folder = _copies[database]
-    if copied != seen:
-        _copies[database] = [], folder
-        for old in folder.iterdir():
-            old.unlink()
-        for file in files:
-            shutil.copyfile(file, folder / file.name)
-        _copies[database] = seen, folder
-    return folder / database.name
 
 
 def _run_query(database: Path, query: Callable[[apsw.Connection], T], otherwise: T) -> T:

@@ -361,7 +361,6 @@ async def find_code(
     code: "CodeIndex",
     query: str,
     *,
-    project_id: str,
     open_store: Callable[[], Awaitable[CodeStore]] | None,
     limit: int = 10,
     semantic: bool = True,
@@ -377,7 +376,7 @@ async def find_code(
     if open_store is None:
         return Finds(found=tuple(found[:limit]))
     try:
-        store = await open_store()
+        store, project_id = await open_store(), code.project.root_id
         # The store may not know yet that a scope exists again.
         there = {hit.scope_id for hit in hits}
         gone = await _deleted_scopes(store, project_id, names, limit + _EXTRA_HITS)

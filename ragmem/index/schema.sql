@@ -25,7 +25,7 @@ CREATE TABLE gone (
 ) STRICT, WITHOUT ROWID;
 
 -- `scope` is its row id in the text index: a sequence number, then 8 bits of its length, as in
--- ragmem/store/sqlite/text_index.py. If its file changes, it gets a new row with the next number.
+-- ragmem/store/sqlite/documents.py. If its file changes, it gets a new row with the next number.
 CREATE TABLE scopes (
     scope INTEGER PRIMARY KEY,
     scope_id TEXT NOT NULL UNIQUE,

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from ragmem.agent import Agent, Reply
-from ragmem.agent.turn import Dependencies, Limits
+from ragmem.agent.turn import Dependencies
 from ragmem.config import SummariesConfig, ToolsConfig, environment
 from ragmem.errors import LLMError, StoreError, UsageError
 from ragmem.interface import checked_arguments, checked_strategy, place_of
@@ -343,7 +343,11 @@ class ConversationAgent:
         )
         self._places = Places(self.recorder, app.store, self._cwd)
         self._summarizer = Summarizer(
-            summary_llm or self.llm, summaries, usage=app.usage, open_attempts=app.store
+            summary_llm or self.llm,
+            summaries,
+            usage=app.usage,
+            open_attempts=app.store,
+            is_chosen=summary_llm is not None,
         )
         self.work = Work(
             app,
@@ -467,7 +471,7 @@ class ConversationAgent:
                 memory_tools=any(isinstance(tool, SearchMemories) for tool in tools),
             ),
             project=await self._places.project_of(session),
-            limits=Limits(max_iterations=self.config.max_iterations),
+            max_iterations=self.config.max_iterations,
             offers_tools=self.llm.info.supports_tools,
         )
 

@@ -343,12 +343,14 @@ class OpenMemory:
             raise UsageError(
                 f"The turn {turn.turn_id} is {turn.status}; only completed turns can be summarized."
             )
+        await self._summarizer.consider(await self.app.store(), [turn.session_id])
         return await self._summarizer.summarize_turn(turn, locate=locate)
 
     async def summarize_summaries(self, session_id: str, level: int) -> Summary:
         """Summarize all pending summaries of a level as one of the next level, and store it."""
         await self.session(session_id)
         store, owner_id = await self.app.store(), new_id()
+        await self._summarizer.consider(store, [session_id])
         while True:
             # Leased, so that no two processes do it at once.
             async with leased(store, [f"roll_up:{session_id}"], owner_id, seconds=_LEASE_S) as mine:
@@ -367,8 +369,13 @@ class OpenMemory:
         named = app.config.model.summary or app.config.model.main
         # An API key alone doesn't count: a model has to be set explicitly.
         self._llm = summary_model(app.config, app.paths) if named else None
-        summaries = app.config.memory.summaries
-        return Summarizer(self._llm, summaries, usage=app.usage, open_attempts=app.store)
+        return Summarizer(
+            self._llm,
+            app.config.memory.summaries,
+            usage=app.usage,
+            open_attempts=app.store,
+            is_chosen=bool(app.config.model.summary),
+        )
 
     async def _checked(
         self, session_id: str, given: Summary | str, level: int | None, covers: tuple[str, ...]

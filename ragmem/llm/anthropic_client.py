@@ -11,14 +11,7 @@ from typing import Any
 import msgspec
 
 from ragmem.llm import wire
-from ragmem.llm.base import (
-    THINKING_TOKENS,
-    Chunk,
-    ReasoningChunk,
-    Request,
-    TextChunk,
-    UsageChunk,
-)
+from ragmem.llm.base import THINKING_TOKENS, Chunk, ReasoningChunk, Request, TextChunk, UsageChunk
 from ragmem.llm.http_client import HttpClient
 from ragmem.messages import ImagePart, Json, Message, Part, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean

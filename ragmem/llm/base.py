@@ -135,27 +135,18 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     responses_only: bool = False
     """Whether OpenAI offers it in the Responses API only, not in chat completions."""
 
-    def cost_usd(
-        self,
-        input_tokens: int | None,
-        output_tokens: int | None,
-        cached_tokens: int | None = None,
-        written_tokens: int | None = None,
-    ) -> float | None:
+    def cost_usd(self, used: UsageChunk) -> float | None:
         """Return the cost of a call in US dollars; None if a price or a count is unknown."""
         usual, out = self.input_usd_per_token, self.output_usd_per_token
-        if usual is None or out is None or input_tokens is None or output_tokens is None:
+        if usual is None or out is None or used.input_tokens is None or used.output_tokens is None:
             return None
-        cached, written = cached_tokens or 0, written_tokens or 0
+        cached, written = used.cached_tokens or 0, used.written_tokens or 0
         read_price = usual if self.cached_usd_per_token is None else self.cached_usd_per_token
         write_price = usual if self.written_usd_per_token is None else self.written_usd_per_token
         # Some providers count cached tokens beside the input tokens, not as a part of them.
-        return (
-            max(0, input_tokens - cached - written) * usual
-            + cached * read_price
-            + written * write_price
-            + output_tokens * out
-        )
+        new = max(0, used.input_tokens - cached - written)
+        read, wrote = cached * read_price, written * write_price
+        return new * usual + read + wrote + used.output_tokens * out
 
 
 class LLM(Protocol):
@@ -345,10 +336,7 @@ def parse_arguments(text: str) -> dict[str, Json]:
     """
     try:
         value = json.loads(
-            text,
-            object_pairs_hook=_unique_keys,
-            parse_constant=_finite,
-            parse_float=_finite,
+            text, object_pairs_hook=_unique_keys, parse_constant=_finite, parse_float=_finite
         )
     except RecursionError:
         raise ValueError("arguments are nested too deeply") from None

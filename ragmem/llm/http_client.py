@@ -14,11 +14,7 @@ import sys
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import (
-    AsyncExitStack,
-    asynccontextmanager,
-    suppress,
-)
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
@@ -40,15 +36,13 @@ from ragmem.llm.base import (
     retried,
 )
 from ragmem.llm.faults import Peer
-from ragmem.llm.wire import MAX_EVENT_BYTES, EventReader, Refusal, event_data, too_long
+from ragmem.llm.wire import MAX_EVENT_BYTES, EventReader, Refusal, event_data, timed, too_long
 from ragmem.messages import ImagePart, Json, Message, TextPart, ToolAnswer, ToolUse
 from ragmem.text import clean
 
 if TYPE_CHECKING:
     from httpcore import URL, AsyncConnectionPool, Proxy, Response
 
-AFTER_END_S = 2.0
-"""How long to wait for the usage after the end of the answer."""
 _CONNECT_TIMEOUT_S = 10.0
 _KEEPALIVE_S = 5.0
 _END_FOLLOWS_S = 0.1
@@ -159,7 +153,6 @@ class HttpClient(ABC):
             httpcore.ProtocolError,
             httpcore.ProxyError,
             httpcore.TimeoutException,
-            httpcore.UnsupportedProtocol,
         ) as error:
             fault = self._fault(error)
         except TimeoutError:
@@ -209,17 +202,17 @@ class HttpClient(ABC):
             return
         if kind not in ("text/event-stream", "text/plain", "application/octet-stream", ""):
             raise faults.not_an_api(self._endpoint, "a web page" if "html" in kind else kind)
-        events = _events(response, reader, self._timeout_s)
-        async for data in events:
-            if data == "[DONE]":
-                reader.done()
-                # Read to its end, which comes with it, the connection serves the next request.
-                with suppress(TimeoutError, StopAsyncIteration):
-                    async with asyncio.timeout(_END_FOLLOWS_S):
-                        await anext(events)
-                return
-            for chunk in self._feed(data, reader):
-                yield chunk
+        async with aclosing(event_data(response.aiter_stream())) as events:
+            async for data in timed(events, reader, self._timeout_s):
+                if data == "[DONE]":
+                    reader.done()
+                    # Read to its end, which comes with it, the connection serves the next request.
+                    with suppress(TimeoutError, StopAsyncIteration):
+                        async with asyncio.timeout(_END_FOLLOWS_S):
+                            await anext(events)
+                    return
+                for chunk in self._feed(data, reader):
+                    yield chunk
 
     def _feed(self, data: str, reader: EventReader) -> list[Chunk]:
         if not data.strip():
@@ -300,10 +293,6 @@ class HttpClient(ABC):
             return faults.bad_tls(peer, reason)
         if isinstance(error, httpcore.ConnectError | httpcore.ProxyError):
             return faults.unreachable(peer, reason)
-        if isinstance(error, httpcore.UnsupportedProtocol):
-            return faults.not_an_api(
-                peer, f"nothing: {self._endpoint.base_url!r} is not an address"
-            )
         lost = faults.scrub(reason, peer.secrets).rstrip(".")
         return Passing(f"The connection to {peer.name} was lost: {lost}.")
 
@@ -320,34 +309,6 @@ def _may_be_about_schema(status: int, body: str) -> bool:
     return status in (400, 422) or (status in (404, 500, 501) and named)
 
 
-async def _events(
-    response: "Response", reader: EventReader, timeout_s: float
-) -> AsyncGenerator[str, None]:
-    """Yield the data of each event; after the end reason, only for AFTER_END_S.
-
-    Raises TimeoutError if no event arrives in time, even if comments or parts of a line do.
-    """
-    events = event_data(response.aiter_stream())
-    ends_at: float | None = None
-    try:
-        while True:
-            now = asyncio.get_running_loop().time()
-            if reader.end_reason and ends_at is None:
-                ends_at = now + AFTER_END_S
-            try:
-                async with asyncio.timeout_at(ends_at or now + timeout_s):
-                    data = await anext(events)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                if reader.end_reason:
-                    return
-                raise
-            yield data
-    finally:
-        await events.aclose()
-
-
 async def _read(response: "Response", limit: int) -> bytes:
     data = bytearray()
     async for piece in response.aiter_stream():
@@ -355,12 +316,6 @@ async def _read(response: "Response", limit: int) -> bytes:
         if len(data) >= limit:
             break
     return bytes(data[:limit])
-
-
-_TAKES_CACHE_KEY = "openai"
-"""The provider that routes requests to machines by a cache key; others may refuse unknown fields:
-https://platform.openai.com/docs/guides/prompt-caching
-"""
 
 
 class OpenAIClient(HttpClient):
@@ -402,7 +357,8 @@ class OpenAIClient(HttpClient):
         if schema := self._schema_of(request):
             named = {"name": "answer", "schema": schema}
             body["response_format"] = {"type": "json_schema", "json_schema": named}
-        if request.cache_key and self._endpoint.name == _TAKES_CACHE_KEY:
+        # See https://platform.openai.com/docs/guides/prompt-caching; others may refuse the field.
+        if request.cache_key and self._endpoint.name == "openai":
             body["prompt_cache_key"] = request.cache_key
         return body
 

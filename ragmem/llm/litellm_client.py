@@ -6,7 +6,7 @@ litellm received a finish reason, and every tool call's arguments are valid JSON
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
@@ -78,7 +78,7 @@ class LiteLLMClient:
             if answer is None:
                 # litellm returns None for a second 422.
                 raise faults.from_status(self._peer, 422, "")
-            async for event in _with_timeout(aiter(answer), self._timeout_s):
+            async for event in wire.timed(aiter(answer), reader, self._timeout_s):
                 for chunk in reader.feed(msgspec.convert(event.model_dump(), wire.WireChunk)):
                     if isinstance(chunk, ToolChunk):
                         arguments.setdefault(chunk.index, []).append(chunk.arguments)
@@ -96,8 +96,11 @@ class LiteLLMClient:
             raise fault
         if not _has_finish_reason(answer):
             raise faults.closed_early(self._peer)
-        if not all(_is_valid("".join(parts)) for parts in arguments.values()):
-            raise Passing(f"{self._peer.name} sent an incomplete tool call.")
+        try:
+            for parts in arguments.values():
+                parse_arguments("".join(parts) or "{}")
+        except ValueError:
+            raise Passing(f"{self._peer.name} sent an incomplete tool call.") from None
         for chunk in reader.closing():
             yield chunk
 
@@ -180,25 +183,6 @@ def _has_finish_reason(answer: Any) -> bool:
     if not any(hasattr(answer, name) for name in names):
         return True
     return any(getattr(answer, name, None) for name in names)
-
-
-def _is_valid(arguments: str) -> bool:
-    try:
-        parse_arguments(arguments or "{}")
-    except ValueError:
-        return False
-    return True
-
-
-async def _with_timeout(events: AsyncIterator[Any], timeout_s: float) -> AsyncGenerator[Any, None]:
-    """Yield events; raises TimeoutError if none arrives in time, even if keep-alives do."""
-    while True:
-        try:
-            async with asyncio.timeout(timeout_s):
-                event = await anext(events)
-        except StopAsyncIteration:
-            return
-        yield event
 
 
 def _first_line(text: str) -> str:

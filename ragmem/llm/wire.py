@@ -4,12 +4,13 @@ Requests are valid for every provider, whatever ids, tool names and arguments of
 lone surrogates, the history contains. Responses become `Chunk`s, with the reason for their end.
 """
 
+import asyncio
 import codecs
 import hashlib
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -29,6 +30,8 @@ from ragmem.messages import Json, Message, ToolAnswer, ToolSpec, ToolUse
 from ragmem.text import Regex, clean
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+AFTER_END_S = 2.0
+"""How long to wait for the usage after the end of the answer."""
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """The limit of one event, or of an answer that is not streamed."""
 _NAME = Regex(r"[^A-Za-z0-9_-]")
@@ -459,6 +462,30 @@ async def event_data(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:
             if data:
                 yield "\n".join(data)
             data = []
+
+
+async def timed(
+    events: AsyncIterator[E], reader: EventReader, timeout_s: float
+) -> AsyncGenerator[E, None]:
+    """Yield an answer's events; after its end reason, only for AFTER_END_S.
+
+    Raises TimeoutError if no event arrives in time, even if comments or parts of a line do.
+    """
+    ends_at: float | None = None
+    while True:
+        now = asyncio.get_running_loop().time()
+        if reader.end_reason and ends_at is None:
+            ends_at = now + AFTER_END_S
+        try:
+            async with asyncio.timeout_at(ends_at or now + timeout_s):
+                event = await anext(events)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            if reader.end_reason:
+                return
+            raise
+        yield event
 
 
 async def _lines(pieces: AsyncIterable[bytes]) -> AsyncGenerator[str, None]:

@@ -189,6 +189,7 @@ async def insight_into(
 ) -> Insight | None:
     """Ask the model for a session's insight, and record it; None if nothing usable came back."""
     at = clock()
+    await summarizer.consider(store, [session.session_id])
     data = await _records(store, session, summarizer.room)
     if not data:
         return None

@@ -82,14 +82,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """The first prompt, sent at once."""
 
 
-def run_chat(
-    start: Start,
-    *,
-    opening: Opening,
-    cwd: Path,
-    history: Path,
-    config: Config,
-) -> int:
+def run_chat(start: Start, *, opening: Opening, cwd: Path, history: Path, config: Config) -> int:
     """Chat until the user leaves, and return the exit code.
 
     Raises RagmemError if the chat can't start; the terminal is restored first.

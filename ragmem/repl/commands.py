@@ -400,12 +400,8 @@ async def _search_code(text: str, chat: ChatSession) -> None:
     code = await app.code()
     if code is None:
         raise UsageError("The code index is turned off.", hint=how_to_set("code.enabled", "true"))
-    finds = await find_code(
-        code,
-        text,
-        project_id=code.project.root_id,
-        open_store=app.store if app.config.memory.enabled else None,
-    )
+    known = app.store if app.config.memory.enabled else None
+    finds = await find_code(code, text, open_store=known)
     if finds.problem:
         output.say(f"Sessions and decisions are not shown. {finds.problem}")
     if not finds.found:

@@ -74,22 +74,6 @@ _WORDS = {"yes": "y", "no": "n"}
 """Words that, sent with Enter, stand for the key of a choice."""
 
 
-class _ChatApplication(Application[None]):
-    """An application that keeps drawing when the system clock is set back."""
-
-    drawn_at = 0.0
-    """System time of the last draw."""
-
-    def invalidate(self) -> None:
-        """Schedule a redraw: at once if the clock was set back, which would delay it for long."""
-        self.min_redraw_interval = REDRAW_S if time.time() >= self.drawn_at else None
-        super().invalidate()
-        self.min_redraw_interval = REDRAW_S
-
-    def note_drawn(self, _: object) -> None:
-        self.drawn_at = time.time()
-
-
 class LiveTerminal(Terminal):
     """A terminal that keeps the prompt at the bottom, below what is printed."""
 
@@ -134,7 +118,7 @@ class LiveTerminal(Terminal):
         )
         self._output = cast(ChatTerminal, ChatTerminal.from_pty(sys.stdout))
         self._output.enable_cpr = False
-        self._app = _ChatApplication(
+        self._app: Application[None] = Application(
             layout=chat_layout(self, host),
             key_bindings=_key_bindings(self, host),
             style=DynamicStyle(lambda: self._style),
@@ -142,15 +126,13 @@ class LiveTerminal(Terminal):
             input=terminal_input,
             output=self._output,
             erase_when_done=True,
-            min_redraw_interval=REDRAW_S,
             editing_mode=EditingMode.VI if editing == "vi" else EditingMode.EMACS,
         )
-        self._app.before_render += self._app.note_drawn
         self._app.renderer = ChatRenderer(self._app, environment())
         self._app.ttimeoutlen = _ALT_S
         self._app.key_processor.before_key_press += self._note_key
-        self._app.key_processor.after_key_press += self._schedule_redraw
-        self._redraw_pending = False
+        self._app.key_processor.after_key_press += self._after_key
+        self._refreshing: asyncio.TimerHandle | None = None
         self._selected_row: int | None = None
         """Index of the menu row selected with the arrow keys; None before they are used."""
 
@@ -220,6 +202,12 @@ class LiveTerminal(Terminal):
         self._output.flush()
 
     def refresh(self) -> None:
+        # prompt_toolkit's own limit goes by the system clock, which may be set back.
+        if self._refreshing is None:
+            self._refreshing = asyncio.get_running_loop().call_later(REDRAW_S, self._refreshed)
+
+    def _refreshed(self) -> None:
+        self._refreshing = None
         self._app.invalidate()
 
     def offer(self) -> None:
@@ -557,19 +545,12 @@ class LiveTerminal(Terminal):
 
     # --- helpers ------------------------------------------------------------
 
-    def _schedule_redraw(self, _: object) -> None:
-        """Redraw right after a key, unlike for streamed output; set the timeout for the next."""
+    def _after_key(self, _: object) -> None:
+        """Redraw at once, unlike for streamed output; set the timeout for the next key."""
         pending = self._app.key_processor.key_buffer
         begins = bool(pending) and pending[0].key == Keys.Escape
         self._app.timeoutlen = _ALT_S if begins else _SEQUENCE_S
-        if not self._redraw_pending:
-            self._redraw_pending = True
-            asyncio.get_running_loop().call_soon(self._draw)
-
-    def _draw(self) -> None:
-        self._redraw_pending = False
-        if self._app.is_running and not self._app.is_done and not self._lending:
-            self._app._redraw()
+        self._app.invalidate()
 
     def _note_key(self, _: object) -> None:
         self._last_key_at = asyncio.get_running_loop().time()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from ragmem.redact import first_of, last_of, redact
 from ragmem.text import one_line, plain
 from ragmem.tools import subprocess_guard
 from ragmem.tools.base import OutputSoFar, Tell
+from ragmem.tools.protected import changed, remove_new_commondirs, states
 from ragmem.tools.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ _MEMORY_BYTES = 512 * 1024
 _BUFFER_BYTES = 256 * 1024
 """Output is searched for secrets in blocks of this size."""
 _LONGEST_KEY = 16 * 1024
+_LONGEST_LINE = 4096
+"""Bytes of a line that is told only when it is whole, or again when it is."""
 _DRAIN_S = 0.2
 _STOP_S = 2.0
 _TICK_MS = 50
@@ -77,18 +81,24 @@ class CommandOutput:
         self._buffer = b""
         self._lock = threading.Lock()
 
-    def since(self, start: int) -> tuple[str, int]:
-        """Return the output from a byte offset, as a terminal would show it, and the offset of its
-        end.
+    def since(self, start: int) -> tuple[str, int, int]:
+        """Return the output from a byte offset, as a terminal would show it, and the offsets of its
+        last line, which may be unfinished, and of its end.
 
         If it is too long for memory, its beginning is left out.
         """
         with self._lock:
             kept = bytes(self._head + self._tail) if self._is_whole else bytes(self._tail)
             wanted = self.total - start
-            text = plain(kept[max(0, len(kept) - wanted) :].decode("utf-8", "replace"))
-            missed = wanted - len(kept)
-            return (f"[{missed:,} bytes left out]\n{text}" if missed > 0 else text), self.total
+            new = kept[max(0, len(kept) - wanted) :]
+            if len(new) < wanted:
+                new = new[new.find(b"\n", 0, _LONGEST_LINE) + 1 :]
+            text = plain(getincrementaldecoder("utf-8")("replace").decode(new))
+            if (missed := wanted - len(new)) > 0:
+                text = f"[{missed:,} bytes left out]\n{text}"
+            unfinished = len(new) - (new.rfind(b"\n") + 1)
+            line = self.total - (unfinished if unfinished <= _LONGEST_LINE else 0)
+            return text, line, self.total
 
     @property
     def _is_whole(self) -> bool:
@@ -130,6 +140,7 @@ class CommandOutput:
                 start = plain(self._head.decode("utf-8", "replace"))
                 end = plain(self._tail.decode("utf-8", "replace"))
             self._spill(b"")
+            self._finish()
         half = MAX_SHOWN_CHARS // 2
         left_out = f"{self.total:,} bytes in all; the middle is left out. {self._file_note()}"
         return f"{first_of(start, half)}\n… [{left_out}] …\n{last_of(end, half)}"
@@ -137,10 +148,13 @@ class CommandOutput:
     def close(self) -> None:
         """Write what is still buffered, and close the file."""
         with self._lock:
-            if self._fd >= 0:
-                self._write(self._buffer)
-                self._buffer = b""
-            self._close()
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._fd >= 0:
+            self._write(self._buffer)
+            self._buffer = b""
+        self._close()
 
     def _close(self) -> None:
         if self._fd >= 0:
@@ -225,7 +239,7 @@ def run_guarded(
     sandbox: "Sandbox | None" = None,
 ) -> Ended:
     """Run a command, in the sandbox if one is given; blocks until it ends or is stopped."""
-    from ragmem.tools.sandbox import Confined, changed, remove_new_commondirs, states
+    from ragmem.tools.sandbox import Confined
 
     argv = ["/bin/bash", "--noprofile", "--norc", "-c", command, "bash"]
     if sandbox is None:

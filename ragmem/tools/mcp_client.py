@@ -80,18 +80,18 @@ class ToolRoom:
     def __init__(self) -> None:
         self._tools, self._chars = _MOST_TOOLS, _MOST_CHARS
 
-    def lacks(self, chars: int) -> str:
-        """Return why a tool of this size does not fit; empty if it does."""
+    def take(self, chars: int) -> str:
+        """Reserve room for a tool of this size; return why it does not fit, or empty."""
         if self._tools < 1:
             return f"there are {_MOST_TOOLS} tools of servers already"
         if self._chars < chars:
             return f"the tools of all servers together exceed {_MOST_CHARS:,} characters"
+        self._tools, self._chars = self._tools - 1, self._chars - chars
         return ""
 
-    def take(self, chars: int) -> None:
-        """Reserve room for a tool."""
-        self._tools -= 1
-        self._chars -= chars
+    def give_back(self, chars: int) -> None:
+        """Release the room that was reserved for a tool."""
+        self._tools, self._chars = self._tools + 1, self._chars + chars
 
 
 class McpServer:
@@ -207,15 +207,13 @@ class McpServer:
         if length > _MOST_SCHEMA_CHARS:
             return f"its schema is longer than {_MOST_SCHEMA_CHARS:,} characters"
         chars = length + min(len(tool.description or ""), _DESCRIPTION_CHARS)
-        # Validation takes 0.3 ms per property, which must not block the event loop.
-        has_room = not self._room.lacks(chars)
-        if has_room and (fault := await asyncio.to_thread(_schema_fault, tool)):
-            return fault
-        if why := self._room.lacks(chars):
+        if why := self._room.take(chars):
             self._lacks_room = True
-        else:
-            self._room.take(chars)
-        return why
+            return why
+        # Validation takes 0.3 ms per property, which must not block the event loop.
+        if fault := await asyncio.to_thread(_schema_fault, tool):
+            self._room.give_back(chars)
+        return fault
 
     async def call(self, tool: str, arguments: dict[str, Json], timeout_s: float) -> str:
         """Return a tool's result; raises ToolFailure if it fails or does not answer in time."""

@@ -1,4 +1,4 @@
-"""Tools over the memory: what the agent knows, learns and looks up, including past results.
+"""Tools over the memory and the code: what the agent knows, learns and looks up.
 
 None of these tools needs approval: what is remembered is shown to the user, who can delete it.
 There is no tool to change or delete a memory.
@@ -19,17 +19,21 @@ from ragmem.errors import RagmemError, StoreError
 from ragmem.events import MemoryWritten
 from ragmem.ids import short_id
 from ragmem.index import CodeHit
+from ragmem.index.codebase import Codebase
 from ragmem.memory.context.builder import OUTSIDE, is_outside
+from ragmem.memory.context.collect import ProjectCode
 from ragmem.memory.facts import FactHit, Remembered, dated, told_by
 from ragmem.memory.facts.trust import vouch
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import Hit, Question, scope_of
-from ragmem.memory.turns import answered, passage, result_text, stored_path
+from ragmem.memory.turns import answered, passage, result_text, shown_path, stored_path
 from ragmem.messages import Json
 from ragmem.own_tools import REMEMBER
-from ragmem.records import MemoryRecord, Session, SessionQuery, ToolCall, utc_now
+from ragmem.records import MemoryRecord, Project, Session, SessionQuery, ToolCall, utc_now
 from ragmem.text import ago, counted, line_range, one_line, relevance, visible
 from ragmem.tools.base import AgentTool, Arguments, Tool, ToolFailure, ToolOutput, arg, number
+from ragmem.tools.files import SeenFiles
+from ragmem.tools.permissions import PermissionRules
 
 if TYPE_CHECKING:
     from ragmem.memory.facts.facts import Facts
@@ -188,12 +192,10 @@ class Remember(_OverMemory):
 
     class Params(Arguments, frozen=True):
         content: Annotated[
-            str,
-            arg("One short, self-contained sentence, with names and dates.", 1_000, 1),
+            str, arg("One short, self-contained sentence, with names and dates.", 1_000, 1)
         ]
         subjects: Annotated[
-            tuple[str, ...],
-            arg("One to five lower-case tags: who and what it is about.", 10),
+            tuple[str, ...], arg("One to five lower-case tags: who and what it is about.", 10)
         ]
         reason: Annotated[str, arg("Why it will matter in later sessions.", 500)] = ""
         ttl: Annotated[str | None, arg("How long it stays true, such as 1h, 7d or 2w.")] = None
@@ -490,3 +492,67 @@ async def _or_problem(work: Awaitable[Sequence[T]], problems: list[str]) -> Sequ
 
 def _clipped(line: str) -> str:
     return line if len(line) <= _LINE_CHARS else line[: _LINE_CHARS - 1] + "…"
+
+
+_MAX_NEAR = 20
+"""How many of the files last touched by the session slightly raise the rank of hits in them."""
+
+
+class SessionCode:
+    """Finds code for an agent: with paths as it writes them, favouring files that it has seen.
+
+    `top` is the project's folder on this machine. Files that `rules` forbid to read are left out.
+    """
+
+    def __init__(
+        self,
+        codebase: Codebase,
+        project: Project,
+        *,
+        cwd: Path,
+        top: Path,
+        seen: SeenFiles,
+        rules: PermissionRules,
+    ) -> None:
+        self._codebase = codebase
+        self._project = project
+        self._cwd = cwd
+        self._top = top
+        self._seen = seen
+        self._rules = rules
+        self.is_there = codebase.has(top)
+        if self.is_there:
+            codebase.meet(project)
+
+    def show(self, path: str) -> str:
+        """Return a stored path as the agent writes it."""
+        return shown_path(path, cwd=self._cwd, project=self._top)
+
+    def begin(self) -> None:
+        """Begin a turn: look for changes."""
+        if self.is_there:
+            self._codebase.begin(self._project)
+
+    async def passages(self, prompt: str) -> ProjectCode:
+        """Return the passages that are relevant to the prompt, for the request."""
+        found = await self._codebase.passages(self._project, prompt, near=self._near())
+        hides = self._rules.hides
+        shown = (e for e in found.passages if not hides(self._top / e.path, self._cwd))
+        return msgspec.structs.replace(found, passages=tuple(shown))
+
+    async def search(self, text: str, limit: int) -> list[CodeHit]:
+        """Search on behalf of brain_search."""
+        found = await self._codebase.search(self._project, text, limit, near=self._near())
+        return [each for each in found if not self._rules.hides(self._top / each.path, self._cwd)]
+
+    def tools(self, memory: Memory, session: Session, scope: ScopeName) -> list[Tool]:
+        """Return brain_search, if there is an index to search."""
+        if not self.is_there:
+            return []
+        recalls = memory if memory.recalls else None
+        return [BrainSearch(self.search, recalls, session, scope, show=self.show)]
+
+    def _near(self) -> list[str]:
+        """Return the files that the session last read or changed, as stored."""
+        paths = [path for path, _ in self._seen.latest(_MAX_NEAR)]
+        return [stored_path(path, cwd=self._cwd, project=self._top) for path in paths]

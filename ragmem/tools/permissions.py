@@ -11,14 +11,14 @@ import asyncio
 import glob
 import os
 import re
-import unicodedata
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
+from ragmem.children import MADE_FOLDERS
 from ragmem.config import PermissionMode
 from ragmem.errors import UsageError
 from ragmem.own_tools import OWN_TOOLS, READ_FILE, RUN_COMMAND
@@ -42,119 +42,15 @@ from ragmem.tools.bash import (
     run_by,
     spelled,
 )
+from ragmem.tools.protected import protected_in, protection
 from ragmem.tools.workspace import Target, Workspace, alternatives, matcher, show_name
-
-# --- protected files -------------------------------------------------------------------
-
-_PROTECTED_FOLDERS = {
-    # version control, and what it runs
-    ".git", ".hg", ".svn", ".jj", ".husky", ".githooks",
-    # shells
-    ".bashrc.d", ".zshrc.d", ".oh-my-zsh", ".nvm", ".emacs.d", ".vim", ".mise",
-    # agents and their tools
-    ".ragmem", ".claude", ".codex", ".cursor", ".gemini", ".windsurf", ".roo", ".cline",
-    ".clinerules", ".continue", ".kiro", ".junie", ".amazonq", ".opencode", ".agents", ".aider",
-    ".qwen", ".crush", ".kilocode", ".augment", ".trae", ".factory", ".goose", ".kimi",
-    # editors, and machines that they set up
-    ".vscode", ".vscode-server", ".idea", ".fleet", ".zed", ".nvim", ".helix", ".devcontainer",
-    # services that run what is pushed
-    ".circleci", ".buildkite", ".gitea", ".forgejo", ".woodpecker", ".semaphore", ".tekton",
-    ".azure-pipelines",
-    # keys, and who may log in
-    ".ssh", ".gnupg",
-}  # fmt: skip
-_PROTECTED_FILES = {
-    # instructions that agents follow
-    "agents.md", "agents.override.md", "agent.md", "claude.md", "claude.local.md", "gemini.md",
-    "qwen.md", "warp.md", "conventions.md", "copilot-instructions.md", ".cursorrules",
-    ".windsurfrules", ".clinerules", ".roorules", ".goosehints", ".rules", "skill.md",
-    ".mcp.json", "mcp.json", ".aider.conf.yml", "opencode.json", "opencode.jsonc",
-    "crush.json", ".crush.json", "crush.md",
-    # shells, terminals and what they start
-    ".envrc", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases",
-    ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc",
-    ".tcshrc", ".login", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc",
-    ".pam_environment", ".tmux.conf", ".screenrc", "config.fish", "profile.ps1",
-    "microsoft.powershell_profile.ps1", "crontab", ".mise.toml", "mise.toml", ".tool-versions",
-    ".mise.local.toml", "mise.local.toml", ".direnvrc", ".psqlrc", ".wezterm.lua",
-    # version control; a folder with a HEAD can be a repository, whose config names programs
-    "head", ".gitconfig", ".gitmodules", ".gitattributes", ".hgrc", ".pre-commit-config.yaml",
-    ".pre-commit-hooks.yaml", "lefthook.yml", ".lefthook.yml", ".huskyrc",
-    "lefthook.yaml", "lefthook.toml", "lefthook.json", "lefthook-local.yml", ".huskyrc.js",
-    ".overcommit.yml", ".lintstagedrc", ".lintstagedrc.json", ".lintstagedrc.js",
-    "lint-staged.config.js", ".simple-git-hooks.json", ".simple-git-hooks.js",
-    # editors and debuggers
-    ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".emacs", ".dir-locals.el",
-    ".pylintrc", "pylintrc", ".devcontainer.json", ".eslintrc.js", ".eslintrc.cjs",
-    "eslint.config.js", "eslint.config.mjs", ".ghci", ".gdbinit", ".lldbinit",
-    ".code-workspace",
-    # package managers and builds: what they trust, and what they load
-    ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pnpmfile.mjs", "bunfig.toml",
-    ".pnp.cjs", ".pnp.loader.mjs", "uv.toml",
-    ".pypirc", "pip.conf", ".pip.conf", "pip.ini", ".condarc", ".netrc", ".curlrc", ".wgetrc",
-    ".gemrc", ".bazelrc", ".rprofile", ".renviron", ".irbrc", ".pryrc",
-    # tests and interpreters
-    "conftest.py", "sitecustomize.py", "usercustomize.py", ".pythonrc", ".pdbrc",
-    # services that run what is pushed
-    ".gitlab-ci.yml", ".travis.yml", "azure-pipelines.yml", "bitbucket-pipelines.yml",
-    "jenkinsfile", ".drone.yml", ".cirrus.yml", "appveyor.yml", ".appveyor.yml",
-    ".woodpecker.yml", "dependabot.yml", ".gitpod.yml", ".replit", "buildspec.yml",
-    "cloudbuild.yaml", ".drone.yaml", ".woodpecker.yaml",
-}  # fmt: skip
-_REPOSITORY_FILES = {"config", "config.worktree", "commondir", "hooks", "modules", "worktrees"}
-"""Protected next to a HEAD, which makes a folder a repository without `.git`."""
-_PROTECTED_PAIRS = (
-    # Consecutive parts anywhere in a path; a path that ends in them is protected itself.
-    (".github", "workflows"), (".github", "actions"), (".github", "instructions"),
-    (".github", "prompts"), (".github", "agents"), (".cargo", "config.toml"), (".cargo", "config"),
-    (".config", "autostart"), (".config", "systemd"), (".config", "fish"), (".config", "git"),
-    (".config", "nvim"), (".config", "environment.d"), (".config", "tmux"), (".local", "bin"),
-    (".github", "chatmodes"), (".gradle", "gradle.properties"), (".gradle", "init.gradle"),
-    ("etc", "profile.d"), ("etc", "cron.d"),
-    ("library", "launchagents"), ("library", "launchdaemons"), (".yarn", "plugins"),
-    (".yarn", "releases"), (".ipython", "profile_default"), (".gradle", "init.d"),
-    (".mvn", "extensions.xml"), (".mvn", "jvm.config"), (".mvn", "maven.config"),
-)  # fmt: skip
-_SUFFIXES = (
-    # systemd's units, desktop entries, launchd's jobs, what Python runs when it starts
-    ".service", ".timer", ".socket", ".desktop", ".plist", ".pth", ".code-workspace",
-    ".instructions.md", ".mdc", ".sublime-project",
-)  # fmt: skip
-
-
-def protection(real: Path) -> str | None:
-    """Return the part of a real path that makes it protected; None if nothing does."""
-    parts = [_fold(part) for part in real.parts]
-    for at, part in enumerate(parts):
-        if part in _PROTECTED_FOLDERS:
-            return show_name(real.parts[at])
-    for at, pair in enumerate(pairwise(parts)):
-        if pair in _PROTECTED_PAIRS:
-            return show_name("/".join(real.parts[at : at + 2]))
-    above = (real, *real.parents) if real.is_absolute() else ()
-    if found := next(filter(is_of_repository, above), None):
-        return show_name(found.name)
-    name = parts[-1]
-    return show_name(real.name) if name in _PROTECTED_FILES or name.endswith(_SUFFIXES) else None
-
-
-def is_of_repository(path: Path) -> bool:
-    """Return whether a path makes git run programs, in a folder that git takes for a repository."""
-    return _fold(path.name) in _REPOSITORY_FILES and os.path.lexists(path.parent / "HEAD")
-
-
-def _fold(name: str) -> str:
-    """Normalize a name as file systems do that ignore case, composition and invisible marks."""
-    visible = "".join(c for c in name if unicodedata.category(c) != "Cf")
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", visible).casefold())
-
 
 # --- rules ----------------------------------------------------------------------
 
 OUTSIDE = "outside_sandbox"
 """Tool name in rules that let commands leave the sandbox, or forbid it."""
 _RULE = Regex(r"([A-Za-z_][\w-]*)(?:\((.+)\))?", re.DOTALL)
-_MOST_HIDDEN, _MOST_LOOKED_AT = 1_000, 50_000
+_MOST_HIDDEN, _MOST_LOOKED_AT = 1_000, 200_000
 
 
 class PermissionRule(msgspec.Struct, frozen=True):
@@ -332,7 +228,7 @@ class PermissionRules:
         """Return the existing paths that must not be read, in these folders and where rules name
         them.
 
-        A folder whose files are all denied is returned itself. At most 1,000 of 50,000 files.
+        A folder whose files are all denied is returned itself. At most 1,000 of 200,000 files.
         """
         found, wanted = set[Path](), list[PermissionRule]()
         rules = [(one, each) for one in self._hiding.values() for each in alternatives(one.pattern)]
@@ -345,8 +241,10 @@ class PermissionRules:
             else:
                 wanted.append(rule)
         files = (path for root in roots if wanted for path in islice(_files(root), _MOST_LOOKED_AT))
-        denied = (p for p in files if any(each.covers_path(names_of(p, cwd)) for each in wanted))
-        found.update(islice(denied, _MOST_HIDDEN))
+        own = os.path.join(cwd, "")
+        named = ((path.removeprefix(own), path) for path in files)
+        denied = (each[1] for each in named if any(rule.covers_path(each) for rule in wanted))
+        found.update(map(Path, islice(denied, _MOST_HIDDEN)))
         return {path for path in found if path.exists()}
 
     def denies(self, tool: str) -> str:
@@ -370,10 +268,15 @@ def names_of(real: Path, cwd: Path) -> tuple[str, str]:
     return (real.relative_to(cwd).as_posix() if real.is_relative_to(cwd) else full, full)
 
 
-def _files(root: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(root):
-        for name in names:
-            yield Path(folder, name)
+def _files(root: Path) -> Iterator[str]:
+    """Yield the files below a folder; those in folders such as node_modules come last."""
+    made = []
+    for folder, below, names in os.walk(root):
+        made += [Path(folder, name) for name in below if name in MADE_FOLDERS]
+        below[:] = [name for name in below if name not in MADE_FOLDERS]
+        yield from (os.path.join(folder, name) for name in names)
+    for each in made:
+        yield from (os.path.join(top, name) for top, _, names in os.walk(each) for name in names)
 
 
 # --- decisions -----------------------------------------------------------------------
@@ -382,8 +285,8 @@ def _files(root: Path) -> Iterator[Path]:
 class Permissions:
     """Decides before anything is touched; a refusal is a ToolFailure that says why.
 
-    No mode permits reading or writing the workspace's private folders, except `outputs`, where long
-    outputs of commands are kept.
+    No mode permits reading or writing the workspace's private folders, except single files of
+    `outputs`, where long outputs of commands are kept.
     """
 
     def __init__(
@@ -407,11 +310,12 @@ class Permissions:
         """Return a path that may be read or searched; outside the workspace, the user is asked."""
         target = self._workspace.resolve(path)
         real = target.real
-        if self._outputs and real.is_relative_to(self._outputs):
+        # Its name, which can't be guessed, is in the result that it belongs to.
+        if real.parent == self._outputs and not real.is_dir():
             return target
         self._refuse_private(real)
         names = names_of(real, self._workspace.cwd)
-        _refuse_denied(self._rules.denial_of_path(tool_name, names))
+        _refuse_denied(self._rules.denial_of_path(tool_name, self._names(target)))
         if (
             target.inside
             or self._current.value == "bypassPermissions"
@@ -464,9 +368,9 @@ class Permissions:
 
         "Always" covers every edit of that file; a protected file needs approval each time.
         """
-        protected = protection(target.real)
+        protected = self._protection(target)
         names = names_of(target.real, self._workspace.cwd)
-        _refuse_denied(self._rules.denial_of_path(tool_name, names, edits=True))
+        _refuse_denied(self._rules.denial_of_path(tool_name, self._names(target), edits=True))
         mode, warnings = self._current.value, _link_warning(given, target)
         if mode == "bypassPermissions":
             return
@@ -565,6 +469,19 @@ class Permissions:
         refusal = f"The call to {tool_name} was not allowed"
         await self._ask(proposal, ("call", tool_name), refusal)
 
+    def _names(self, target: Target) -> list[str]:
+        """Return what rules that deny may call a file: a link to it, or its real path."""
+        return [name for path in target.paths for name in names_of(path, self._workspace.cwd)]
+
+    def _protection(self, target: Target) -> str:
+        """Return the protected name by which a file is reached or, over a link, can be."""
+        if named := next(filter(None, map(protection, target.paths)), None):
+            return named
+        kept = (path for root in self._workspace.roots for path in protected_in(root))
+        links = (path for path in kept if path.is_symlink())
+        found = (path for path in links if target.real.is_relative_to(os.path.realpath(path)))
+        return next((show_name(path.name) for path in found), "")
+
     def _refuse_in_plan(self, instead: str) -> None:
         if self._current.value == "plan":
             raise denial(f"This is plan mode: {instead}.")
@@ -598,7 +515,7 @@ class Permissions:
 
 def _link_warning(given: str, target: Target) -> tuple[str, ...]:
     warning = f"{show_name(given)} goes through a symlink to {show_name(str(target.real))}"
-    return (warning,) if target.through_link else ()
+    return (warning,) if target.paths[0] != target.real else ()
 
 
 def _refuse_denied(rule: str) -> None:

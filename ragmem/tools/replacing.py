@@ -11,8 +11,10 @@ _SHOWN_LINES, _SHOWN_CHARS = 7, 300
 """Most lines shown of the closest match, and characters of each."""
 _MANY = 100
 """A line that occurs more often than this says nothing about where a piece belongs."""
-_MOST_COMPARED = 5_000
-"""How many lines are compared for similarity when no line matches exactly."""
+_MOST_COMPARED, _COMPARED_CHARS = 5_000, 400
+"""How many lines are compared for similarity when no line matches exactly, and how much of each."""
+_LEAST_ALIKE = 0.5
+"""Least similarity of the line that is shown as the closest."""
 
 
 class NoMatch(ToolFailure):
@@ -162,9 +164,9 @@ def _no_match(text: str, old: str) -> NoMatch:
 def _nearest(lines: list[str], wanted: list[str]) -> int | None:
     """Return the index where lines most resemble the wanted ones; None if nothing is similar."""
     places = defaultdict[str, list[int]](list)
-    sought = {line for line in wanted if line}
+    exact = {line for line in wanted if line}
     for at, line in enumerate(lines):
-        if line in sought:
+        if line in exact:
             places[line].append(at)
     votes = Counter(
         at - row
@@ -178,8 +180,20 @@ def _nearest(lines: list[str], wanted: list[str]) -> int | None:
         differs = common(lines[start:], wanted[cut:])
         is_shown = differs < _SHOWN_LINES or cut + differs == len(wanted)
         return start if is_shown else start + differs - _SHOWN_LINES // 2
-    from difflib import get_close_matches
-
     first = next((line for line in wanted if line), "")
-    like = get_close_matches(first, lines[:_MOST_COMPARED], n=1) if first else []
-    return lines.index(like[0]) if like else None
+    if not first:
+        return None
+    sought = _parts(first)
+    alike = [_alike(sought, _parts(line)) for line in lines[:_MOST_COMPARED]]
+    most = max(alike)
+    return alike.index(most) if most >= _LEAST_ALIKE else None
+
+
+def _parts(line: str) -> set[str]:
+    """Return all runs of three characters."""
+    return {line[at : at + 3] for at in range(max(1, min(len(line), _COMPARED_CHARS) - 2))}
+
+
+def _alike(first: set[str], second: set[str]) -> float:
+    """Return their Dice coefficient: the share of parts that they have in common, 0 to 1."""
+    return 2 * len(first & second) / (len(first) + len(second))

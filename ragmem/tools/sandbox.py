@@ -29,7 +29,8 @@ import msgspec
 from ragmem.children import child_environment, find_program
 from ragmem.config import SandboxConfig
 from ragmem.text import Regex
-from ragmem.tools.permissions import PermissionRules, is_of_repository, protection
+from ragmem.tools.permissions import PermissionRules
+from ragmem.tools.protected import protected_in
 
 LEAST_ABI = 6
 """Landlock's ABI of Linux 6.12, the first that scopes signals."""
@@ -227,8 +228,6 @@ _SYSTEM_SECRETS = (
     "/run/user", "/run/secrets", "/run/credentials", "/var/spool/cron",
 )  # fmt: skip
 _HOMES = ("/home", "/Users")
-_PROTECTED_IN_GIT = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
-"""Entries of `.git` that make git run programs, or use another place that has such entries."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _TMP = Path("/") / "tmp"
 _MOST_ENTRIES = 5_000
@@ -496,61 +495,6 @@ class Sandbox:
 
 
 # --- protected and hidden paths --------------------------------------------------
-
-
-def protected_in(root: Path) -> list[Path]:
-    """Return the files of a folder that run by themselves, according to `permissions.protection`.
-
-    Looks at its top level and in its hidden folders; of `.git`, what makes git run programs.
-    """
-
-    def runs(path: Path) -> bool:
-        return bool(protection(path.relative_to(root))) or is_of_repository(path)
-
-    found: list[Path] = []
-    for path in _entries(root):
-        if path.name == ".git" and path.is_dir() and not path.is_symlink():
-            found += [path / name for name in _PROTECTED_IN_GIT if os.path.lexists(path / name)]
-        elif runs(path):
-            found.append(path)
-        elif path.name.startswith("."):
-            found += filter(runs, _entries(path))
-    return found
-
-
-States = dict[Path, tuple[int, ...]]
-
-
-def states(roots: Iterable[Path]) -> States:
-    """Return the files that run by themselves, each with what identifies its current version."""
-    found: States = {}
-    for path in (path for root in roots for path in protected_in(root)):
-        for each in (path, *_entries(path)):
-            with suppress(OSError):
-                state = each.lstat()
-                found[each] = (state.st_ino, state.st_mode, state.st_size, state.st_mtime_ns)
-    return found
-
-
-def changed(before: States, after: States) -> list[Path]:
-    """Return the paths created, changed or removed in between, but not what new folders contain."""
-    found = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
-    return [path for path in found if path.parent in before or path.parent not in after]
-
-
-def remove_new_commondirs(roots: Iterable[Path], before: States) -> list[Path]:
-    """Remove each `commondir` that was created in a `.git`, and return them.
-
-    It does not belong there: git, when next started, would take its configuration from wherever it
-    points, which is not protected.
-    """
-    removed = []
-    for path in (root / ".git" / "commondir" for root in roots):
-        if path not in before and os.path.lexists(path):
-            with suppress(OSError):
-                path.unlink()
-                removed.append(path)
-    return removed
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -73,6 +73,8 @@ class Job:
         self._started_at = time.monotonic()
         self._ended_at: float | None = None
         self._read_to = 0
+        """Where the last line begins that the agent has read at least in part."""
+        self._seen = 0
 
     @property
     def is_running(self) -> bool:
@@ -108,11 +110,16 @@ class Job:
     @property
     def has_news(self) -> bool:
         """Whether it has written anything that the agent has not read."""
-        return self.output.total > self._read_to
+        return self.output.total > self._seen
 
     def news(self) -> str:
-        """Return the output since the last call; if it is long, only its beginning and end."""
-        text, self._read_to = self.output.since(self._read_to)
+        """Return the output since the last call; if it is long, only its beginning and end.
+
+        A line that was unfinished then is repeated, since half of a secret is not recognized.
+        """
+        if not self.has_news:
+            return ""
+        text, self._read_to, self._seen = self.output.since(self._read_to)
         return ends_of(text, _SHOWN_CHARS)
 
     def tail(self) -> str:
@@ -200,11 +207,7 @@ class RunCommandParams(Arguments, frozen=True):
     timeout: (
         Annotated[
             float,
-            msgspec.Meta(
-                description=f"Seconds; at most {MAX_TIMEOUT_S}.",
-                gt=0,
-                le=MAX_TIMEOUT_S,
-            ),
+            msgspec.Meta(description=f"Seconds; at most {MAX_TIMEOUT_S}.", gt=0, le=MAX_TIMEOUT_S),
         ]
         | None
     ) = None
@@ -355,12 +358,7 @@ class ReadJob(AgentTool):
     class Params(Arguments, frozen=True):
         job: Annotated[int, number("The job's number.", 1)]
         wait: Annotated[
-            float,
-            number(
-                "Wait up to this many seconds for output or its end.",
-                0,
-                _LONGEST_WAIT_S,
-            ),
+            float, number("Wait up to this many seconds for output or its end.", 0, _LONGEST_WAIT_S)
         ] = 0
         stop: Annotated[bool, arg("Stop it.")] = False
 
@@ -423,7 +421,6 @@ def _report(
 ) -> ToolOutput:
     """Return the result; `known` is what is remembered of the command, shown if it fails again."""
     body = output.text().rstrip("\n")
-    output.close()
     shown = body or "(no output)"
     if known and (ended.reason != "exit" or ended.status != 0):
         shown, body = f"{known}\n{shown}", f"{known}\n{body}"

@@ -99,8 +99,11 @@ class SkillSet:
         """The question about the project's files; empty if there is none to ask."""
         if not self._project_files or self._answer() is not None:
             return ""
-        skills = [name.split("/")[2] for name in self._project_files if name.endswith("/SKILL.md")]
-        commands = [f"/{Path(name).stem}" for name in self._project_files if "/commands/" in name]
+        files = [name.split("/") for name in self._project_files]
+        skills = [
+            name for _, kind, name, *rest in files if (kind, rest) == ("skills", ["SKILL.md"])
+        ]
+        commands = [f"/{Path(path[-1]).stem}" for path in files if path[1] == "commands"]
         parts = [
             f"{counted(len(names), what)} ({one_line(', '.join(names), 200)})"
             for names, what in ((skills, "skill"), (commands, "command"))
@@ -216,8 +219,11 @@ class SkillSet:
                 about = clean(visible(fields.get("description", "")))
                 skill = msgspec.structs.replace(skill, name=called, description=about)
                 self.skills.setdefault(called, skill)
-        for name in _names(home / "commands", pinned, self._top):
-            file = home / "commands" / name
+        folder = home / "commands"
+        below = (os.path.relpath(file, folder) for file in _walk(folder))
+        found = [*below] if pinned is None else [*_below(folder, pinned, self._top)]
+        for name in sorted(found, key=lambda name: (name.count("/"), name)):
+            file = folder / name
             data = _read(file, home) if pinned is None else pinned[str(file.relative_to(self._top))]
             if file.suffix == ".md" and data and _NAME.fullmatch(file.stem):
                 fields, body = _front_matter(data.decode("utf-8", "replace"))

@@ -30,6 +30,8 @@ _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_C
 _VIRTUAL = (Path("/dev"), Path("/sys"))
 _PROC = Path("/proc")
 _SUGGESTED_FROM = 1000
+_MOST_LINKS = 40
+"""As many as Linux follows."""
 """How many names of a folder are compared for "did you mean"."""
 
 
@@ -41,8 +43,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     exists: bool
     inside: bool
     """Whether it is in one of the workspace's folders."""
-    through_link: bool
-    """Whether the path as given leads over a link."""
+    paths: tuple[Path, ...]
+    """The path as given, then as each link in it leads on; `real` is the last."""
 
 
 class Workspace:
@@ -112,7 +114,7 @@ class Workspace:
             real=real,
             exists=exists,
             inside=any(map(real.is_relative_to, self.roots)),
-            through_link=os.path.normpath(full) != str(real),
+            paths=tuple(dict.fromkeys((*_followed(full), real))),
         )
 
     def _missing(self, full: str, path: str) -> Target:
@@ -172,6 +174,18 @@ def open_folder(real: Path, *, make: bool = False) -> Iterator[int]:
 
 def _unresolved(path: str, error: Exception) -> ToolFailure:
     return ToolFailure(f"{show_name(path)} can't be resolved ({_reason(error)}), so it is refused.")
+
+
+def _followed(full: str) -> Iterator[Path]:
+    """Yield the path as given, then as each link in it leads on."""
+    path = Path(os.path.normpath(full))
+    for _ in range(_MOST_LINKS):
+        yield path
+        link = next((each for each in (*reversed(path.parents), path) if each.is_symlink()), None)
+        if link is None:
+            return
+        with suppress(OSError):
+            path = Path(os.path.normpath(link.parent / link.readlink() / path.relative_to(link)))
 
 
 def _existing_folder(path: Path) -> Path:
@@ -449,14 +463,13 @@ def identity(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _sync_folder(folder: int) -> None:
-    try:
+    """Flush a folder, if its file system can: what was published in it is there either way."""
+    with suppress(OSError):
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-    except PermissionError:
-        return
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 # --- files named in a prompt: `@path`, and plain names for models that can't look themselves
@@ -508,7 +521,9 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     def matches(path: str) -> bool:
         parts = path.split("/")
         return any(
-            fnmatchcase(parts[-1], wanted[0]) if len(wanted) == 1 else _match(parts, wanted)
+            # The name alone decides about nearly all files.
+            (wanted[-1] == "**" or fnmatchcase(parts[-1], wanted[-1]))
+            and (len(wanted) == 1 or _match(parts, wanted))
             for wanted in patterns
         )
 

@@ -61,7 +61,7 @@ def measure_asking(folder: Path, runs: int, stores: str, turns: int = 0) -> list
             count, 1, top=str(place), mark=EmbedderMark(INFO.model_id, INFO.dimension)
         )
         shutil.copytree(ROOT / "ragmem", place / "p0", ignore=shutil.ignore_patterns("__pycache__"))
-        with _filled(store, place, content) as env, instant_server(place) as url:
+        with _filled(store, place, content) as env, instant_server() as url:
             ways = _ways(store, place, {**env, **_model(url)})
             with staying(place, {**env, **_model(url)}):
                 found += _measured(f"{store}, {count:,} turns: ", ways, place, runs)

@@ -12,16 +12,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from benches.places import RAGMEM, ROOT, clean_environment, open_sqlite
+from benches.places import RAGMEM, clean_environment, open_sqlite
 from benches.recording import new_session, turn
 from benches.results import CannotMeasure, Result, result, wanted
 from ragmem.ids import new_id
 from ragmem.records import CreateSession, Project, RegisterProject, utc_now
+from tests.fakes.llm_server import Answer, LLMServer
 
 SESSIONS = 1000
 _KEY = "ж".encode()
@@ -137,28 +138,9 @@ def starts(folder: Path, base_url: str, full_home: Path) -> list[Start]:
     ]
 
 
-@contextlib.contextmanager
-def instant_server(folder: Path) -> Iterator[str]:
-    """Run an OpenAI-compatible server that answers at once, and yield its URL."""
-    script, port = folder / "answers.json", folder / "port"
-    script.write_text('[{"text": "Hello."}]')
-    server = subprocess.Popen(
-        [
-            *(sys.executable, "-P", ROOT / "tests" / "fakes" / "llm_server.py", "--repeat"),
-            *("--script", script, "--port-file", port),
-        ],
-        stdin=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + 10
-        while not (port.exists() and port.read_text().strip()):
-            if server.poll() is not None or time.monotonic() > deadline:
-                raise CannotMeasure("the scripted server did not start")
-            time.sleep(0.02)
-        yield f"http://127.0.0.1:{port.read_text().strip()}/v1"
-    finally:
-        server.terminate()
-        server.wait()
+def instant_server() -> contextlib.AbstractContextManager[str]:
+    """Run a server that answers at once, and yield its URL."""
+    return LLMServer.spawn([Answer("Hello.")], repeat=True)
 
 
 def measure_starts(folder: Path, runs: int, only: list[str]) -> list[Result]:
@@ -167,7 +149,7 @@ def measure_starts(folder: Path, runs: int, only: list[str]) -> list[Result]:
     asyncio.run(fill(full_home, folder))
     bare = [sys.executable, "-c", "pass"]
     env = clean_environment(folder)
-    with instant_server(folder) as url:
+    with instant_server() as url:
         chosen = [s for s in starts(folder, url, full_home) if wanted(s.name, only)]
         base: list[float] = []
         samples: dict[str, list[float]] = {start.name: [] for start in chosen}

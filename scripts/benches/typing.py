@@ -63,8 +63,8 @@ def measure_typing(folder: Path) -> Iterator[Typing]:
     ]
     project, found = folder / "garden", list[Typing]()
     project.mkdir()
-    with LLMServer.spawn(folder, answers) as server:
-        env = clean_environment(folder / "home", **model_env(server.url))
+    with LLMServer.spawn(answers) as url:
+        env = clean_environment(folder / "home", **model_env(url))
         arguments = [str(RAGMEM), "chat"]
         in_a_terminal(arguments, cwd=project, env=env, until=lambda at: found.append(_typed(at)))
     yield from found

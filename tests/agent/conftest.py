@@ -4,15 +4,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
 
-from ragmem.agent import Agent
-from ragmem.agent.turn import Dependencies, Limits
+from ragmem.agent import Agent, standard_toolset
+from ragmem.agent.turn import Dependencies
 from ragmem.config import MemoryConfig
-from ragmem.events import Event
+from ragmem.events import Event, Notice, TurnFinished
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.context.builder import ContextBuilder
 from ragmem.memory.context.collect import Place
@@ -26,7 +26,10 @@ from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import ToolFailure, ToolOutput, Toolset
 from ragmem.tools.memory import memory_tools
+from ragmem.tools.workspace import Workspace
 from tests.fakes.scripted_llm import Says, ScriptedLLM, Step
+
+E = TypeVar("E", bound=Event)
 
 
 def use(name: str, _id: str = "x", **arguments: object) -> ToolUse:
@@ -48,17 +51,29 @@ def touches(*paths: str, **said: Any) -> Says:
     return Says(tools=tuple(use("run_command", path=path) for path in paths), **said)
 
 
-async def asked(agent: Agent, prompt: str, *typed: Callable[[int], Sequence[str]]) -> list[Event]:
+class Events(list[Event]):
+    """The events of a turn."""
+
+    @property
+    def end(self) -> TurnFinished:
+        assert isinstance(self[-1], TurnFinished)
+        return self[-1]
+
+    @property
+    def notices(self) -> list[str]:
+        return [event.text for event in self.of(Notice)]
+
+    def of(self, *kinds: type[E]) -> list[E]:
+        return [event for event in self if isinstance(event, kinds)]
+
+
+async def asked(agent: Agent, prompt: str, *typed: Callable[[int], Sequence[str]]) -> Events:
     """The events of a turn; what is typed meanwhile is asked of `typed`."""
-    return [event async for event in agent.ask(prompt, *typed)]
+    return Events([event async for event in agent.ask(prompt, *typed)])
 
 
 class PathParams(msgspec.Struct):
     path: str
-
-
-class Empty(msgspec.Struct):
-    pass
 
 
 class ReadFile:
@@ -137,6 +152,11 @@ class Bench(msgspec.Struct):
 
         return Memory(get, config, **options)
 
+    def standard(self, **options: Any) -> Toolset:
+        """The real tools over the folder."""
+        data_dir = self.folder.parent / "data"
+        return standard_toolset(Workspace(self.folder), data_dir=data_dir, **options)
+
     async def session(self) -> Session:
         located = await self.memory.project_of(self.folder)
         return self.memory.new_session(self.folder, located.project)
@@ -152,12 +172,12 @@ class Bench(msgspec.Struct):
         *,
         session: Session | None = None,
         info: ModelInfo | None = None,
-        limits: Limits = Limits(),  # noqa: B008
         memory: Memory | None = None,
         instructions: Instructions = NO_INSTRUCTIONS,
         config: MemoryConfig = MemoryConfig(),  # noqa: B008
         toolset: Toolset | None = None,
         llm: ScriptedLLM | None = None,
+        **limits: Any,
     ) -> tuple[Agent, ScriptedLLM]:
         memory = memory or self.memory
         llm = llm or ScriptedLLM(script, info=info)
@@ -176,7 +196,7 @@ class Bench(msgspec.Struct):
                 memory_tools=memory.facts is not None,
             ),
             project=project,
-            limits=limits,
+            **limits,
             offers_tools=llm.info.supports_tools,
             notices=self.spooled.take_notices,
         )

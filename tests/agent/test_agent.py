@@ -10,13 +10,10 @@ from typing import Any
 
 import pytest
 
-from ragmem.agent import standard_toolset
-from ragmem.agent.turn import Limits
 from ragmem.config import MemoryConfig
-from ragmem.errors import ContextTooLong, ProviderUnavailable, StoreUnavailable, StreamCut
+from ragmem.errors import ProviderUnavailable, StoreUnavailable, StreamCut
 from ragmem.events import (
     ContextBuilt,
-    Event,
     MessageFinished,
     ModelCallStarted,
     Notice,
@@ -34,11 +31,11 @@ from ragmem.memory.memory import Memory
 from ragmem.memory.turns import ONLY_ASKED, UNKNOWN_EFFECTS, result_text
 from ragmem.messages import ToolUse
 from ragmem.records import Applied, Turn
+from ragmem.redact import know
 from ragmem.store import Room
 from ragmem.tools.base import Decision, Proposal, ToolOutput, Toolset, answer_to
 from ragmem.tools.shell import Commands, Jobs
-from ragmem.tools.workspace import Workspace
-from tests.agent.conftest import Bench, PathParams, Touch, asked, calls, reads, touches, use
+from tests.agent.conftest import Bench, Events, PathParams, Touch, asked, calls, reads, touches, use
 from tests.fakes.patience import held_at, until
 from tests.fakes.scripted_llm import Says
 from tests.memory.test_window import assert_valid
@@ -54,22 +51,19 @@ async def test_one_turn_with_tools(bench: Bench) -> None:
     """Events, record and reply; the call with its arguments, its result and its time."""
     looks = reads("a.py", text="I look.", reasoning="hm")
     agent, llm = await bench.agent([looks, Says("It prints.")])
-    events: list[Event] = await asked(agent, "What does a.py do?")
+    events = await asked(agent, "What does a.py do?")
     kinds = [type(event) for event in events]
     assert kinds[0] is TurnStarted
     assert kinds[1] is ContextBuilt
     assert kinds[-1] is TurnFinished
     assert kinds.index(ToolStarted) < kinds.index(ToolFinished)
-    sizes = [e.context_tokens for e in events if isinstance(e, ModelCallStarted)]
+    sizes = [e.context_tokens for e in events.of(ModelCallStarted)]
     assert 0 < sizes[0] < sizes[1]
     # As reported: what was read and what was written.
-    said = [e for e in events if isinstance(e, MessageFinished)]
-    assert [(m.text, len(m.tool_uses), m.context_tokens) for m in said] == [
-        ("I look.", 1, 120), ("It prints.", 0, 120),
-    ]  # fmt: skip
-    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "I look.It prints."
-    finished = events[-1]
-    assert isinstance(finished, TurnFinished)
+    said = [(m.text, len(m.tool_uses), m.context_tokens) for m in events.of(MessageFinished)]
+    assert said == [("I look.", 1, 120), ("It prints.", 0, 120)]
+    assert "".join(e.text for e in events.of(TextDelta)) == "I look.It prints."
+    finished = events.end
     assert (finished.subtype, finished.result, finished.exit_code) == ("success", "It prints.", 0)
     assert finished.usage.model_calls == 2
     assert finished.usage.input_tokens == 200
@@ -165,12 +159,23 @@ async def test_a_broken_call_is_not_run_and_those_beside_it_are(
         assert isinstance(json.loads(call.arguments), dict)
 
 
+async def test_arguments_that_are_cut_keep_no_part_of_a_secret(bench: Bench) -> None:
+    secret = "correct-horse-battery-staple-tango-7731"
+    know({"DB_PASSWORD": secret})
+    broken = ToolUse("b", "run_command", '{"content": "'.ljust(1_970, "x") + secret)
+    agent, _ = await bench.agent([Says(tools=(broken,)), Says("Sorry.")])
+    await agent.send("go")
+    (call,) = (await bench.turn(agent)).tool_calls
+    assert "xxx" in call.arguments
+    assert "horse" not in call.arguments
+
+
 async def test_a_call_that_is_wrong_is_shown_in_a_persons_words(bench: Bench) -> None:
     """The model is told what does not fit in its own."""
     calls = (use("run_command", path="made"), use("run_command", path=3))
     agent, llm = await bench.agent([Says(tools=calls), Says("Sorry.")])
     events = await asked(agent, "go")
-    assert [event.display for event in events if isinstance(event, ToolFinished)] == [
+    assert [event.display for event in events.of(ToolFinished)] == [
         "made",
         "invalid call: path must be text, not a whole number. The model was told.",
     ]
@@ -183,10 +188,8 @@ async def test_a_call_by_another_agents_names_is_recorded_shown_and_sent_by_our_
     agent, llm = await bench.agent([calls("Bash", file_path="made"), Says("ok")])
     events = await asked(agent, "go")
     assert bench.touch.runs == 1
-    started = [event for event in events if isinstance(event, ToolStarted)]
-    assert [(event.name, event.title) for event in started] == [
-        ("run_command", "run_command touch made")
-    ]
+    (started,) = events.of(ToolStarted)
+    assert (started.name, started.title) == ("run_command", "run_command touch made")
     (call,) = (await bench.turn(agent)).tool_calls
     assert (call.tool_name, call.arguments) == ("run_command", '{"path": "made"}')
     (sent,) = llm.requests[1].messages[-2].tool_uses
@@ -219,10 +222,9 @@ async def test_an_answer_that_was_ended_is_not_taken_for_a_whole_one(
     bench: Bench, end: str
 ) -> None:
     agent, _ = await bench.agent([Says("Well, ", finish=end), Says("Yes.", finish="EOS")])
-    events = await asked(agent, "go")
-    told = [event.text for event in events if isinstance(event, Notice)]
-    assert told == [f"The provider ended the answer with {end!r}; it may be cut short."]
-    assert not [event for event in await asked(agent, "on") if isinstance(event, Notice)]
+    told = f"The provider ended the answer with {end!r}; it may be cut short."
+    assert (await asked(agent, "go")).notices == [told]
+    assert (await asked(agent, "on")).notices == []
 
 
 async def test_calls_of_a_message_that_stopped_are_run(bench: Bench) -> None:
@@ -291,7 +293,7 @@ async def test_a_command_with_the_same_answer_ten_times_ends_the_turn(bench: Ben
 
 
 async def test_a_command_that_is_not_allowed_is_not_asked_about_again_and_again(
-    bench: Bench, tmp_path: Path
+    bench: Bench,
 ) -> None:
     asked_about: list[Proposal] = []
 
@@ -299,9 +301,8 @@ async def test_a_command_that_is_not_allowed_is_not_asked_about_again_and_again(
         asked_about.append(proposal)
         return Decision(False, reason="the user refused")
 
-    toolset = standard_toolset(Workspace(bench.folder), data_dir=tmp_path / "d", approver=refuse)
-    deploys = calls("run_command", command="make deploy")
-    agent, _ = await bench.agent([*[deploys] * 3, Says("So be it.")], toolset=toolset)
+    script = [*[calls("run_command", command="make deploy")] * 3, Says("So be it.")]
+    agent, _ = await bench.agent(script, toolset=bench.standard(approver=refuse))
     reply = await agent.send("deploy")
     assert (len(asked_about), reply.content) == (2, "So be it.")
     told = [result_text(c) for c in reply.tool_calls][-1]
@@ -327,7 +328,7 @@ async def test_limit_of_model_calls(bench: Bench) -> None:
     paths = iter("abcdefgh")
     agent, llm = await bench.agent(
         [lambda request: reads(next(paths)) if request.tools else Says("Cut short.")] * 4,
-        limits=Limits(max_iterations=3),
+        max_iterations=3,
     )
     reply = await agent.send("go")
     finished = reply.finished
@@ -346,7 +347,7 @@ async def test_limit_of_model_calls(bench: Bench) -> None:
 async def test_going_on_after_the_limit_begins_with_all_that_was_done(bench: Bench) -> None:
     """In another process too: what was read, and that the turn was ended by the limit."""
     looks = [reads("a.py", text="First a."), reads("b.py", text="Then b."), Says("c is left.")]
-    agent, _ = await bench.agent(looks, limits=Limits(max_iterations=2))
+    agent, _ = await bench.agent(looks, max_iterations=2)
     await agent.send("read them")
     again, llm = await bench.agent(
         [Says("Done.")], session=agent.session, memory=bench.new_memory()
@@ -364,8 +365,7 @@ async def test_going_on_after_the_limit_begins_with_all_that_was_done(bench: Ben
 
 
 @pytest.mark.parametrize(
-    ("usage", "limit", "why"),
-    [(USED, 1.0, "is spent"), (None, 1000.0, "no usage")],
+    ("usage", "limit", "why"), [(USED, 1.0, "is spent"), (None, 1000.0, "no usage")]
 )
 async def test_budget_ends_the_turn(
     bench: Bench, usage: UsageChunk | None, limit: float, why: str
@@ -373,8 +373,8 @@ async def test_budget_ends_the_turn(
     """Error_max_budget_usd, exit 1; what is not known is not taken for nothing."""
     info = ModelInfo(name="x/y", input_usd_per_token=0.01, output_usd_per_token=0.01)
     first = reads("a.py", text="Hm.", usage=usage)
-    limits = Limits(max_budget_usd=limit)
-    agent, llm = await bench.agent([first, Says("never asked")], info=info, limits=limits)
+    script = [first, Says("never asked")]
+    agent, llm = await bench.agent(script, info=info, max_budget_usd=limit)
     reply = await agent.send("go")
     assert (reply.finished.subtype, reply.content) == ("error_max_budget_usd", "Hm.")
     assert why in reply.finished.error
@@ -396,12 +396,9 @@ async def test_failed_call_of_the_model(bench: Bench) -> None:
     assert (second.status, second.turn_index) == ("completed", 2)
 
 
-ONCE = Limits(retries=0)
-
-
 async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
     """Half an answer is kept and marked, never taken for a whole one."""
-    agent, llm = await bench.agent([Says("Half an", cut=True), Says("Yes.")], limits=ONCE)
+    agent, llm = await bench.agent([Says("Half an", cut=True), Says("Yes.")], retries=0)
     reply = await agent.send("first")
     assert (reply.finished.exit_code, reply.finished.hint) == (
         75,
@@ -415,18 +412,15 @@ async def test_cut_answer_keeps_what_came(bench: Bench) -> None:
 
 async def test_cut_before_the_first_word_is_asked_again(bench: Bench) -> None:
     cut = touches("never", cut=True)
-    limits = Limits(retries=2)
     script = [cut, StreamCut("cut"), touches("made"), Says("ok")]
-    agent, _ = await bench.agent(script, limits=limits)
+    agent, _ = await bench.agent(script, retries=2)
     events = await asked(agent, "go")
-    waited = [(e.reason, e.attempt, e.most) for e in events if isinstance(e, RetryWaiting)]
+    waited = [(e.reason, e.attempt, e.most) for e in events.of(RetryWaiting)]
     assert waited == [("the answer broke off", 2, 3), ("the answer broke off", 3, 3)]
-    assert not [event for event in events if isinstance(event, Notice)]
-    assert isinstance(events[-1], TurnFinished)
-    assert events[-1].result == "ok"
+    assert (events.notices, events.end.result) == ([], "ok")
     assert not (bench.folder / "never").exists()
     assert bench.touch.runs == 1
-    agent, _ = await bench.agent([StreamCut("cut")] * 3, limits=limits)
+    agent, _ = await bench.agent([StreamCut("cut")] * 3, retries=2)
     assert (await agent.send("go")).finished.exit_code == 75
 
 
@@ -436,11 +430,9 @@ async def test_an_answer_that_broke_off_in_its_midst_is_asked_for_again(bench: B
     script = [reads("a.py"), half, touches("made", text="Now I make it."), Says("Made.")]
     agent, llm = await bench.agent([*script, Says("Hello.")])
     events = await asked(agent, "go")
-    said = [e.text for e in events if isinstance(e, TextDelta | Notice)]
-    assert "".join(said) == (
-        "Now I makeThe answer broke off here; asking for it again.Now I make it.Made."
-    )
-    assert [e.reason for e in events if isinstance(e, RetryWaiting)] == ["asking again"]
+    said = "".join(e.text for e in events.of(TextDelta, Notice))
+    assert said == "Now I makeThe answer broke off here; asking for it again.Now I make it.Made."
+    assert [e.reason for e in events.of(RetryWaiting)] == ["asking again"]
     assert llm.requests[2] == llm.requests[1]
     assert not (bench.folder / "never").exists()
     turn = await bench.turn(agent)
@@ -469,36 +461,22 @@ async def test_the_half_stays_the_answer_while_no_other_word_comes(bench: Bench)
 
 async def test_no_answer_is_asked_for_again_once_the_budget_is_spent(bench: Bench) -> None:
     info = ModelInfo(name="x/y", input_usd_per_token=0.01, output_usd_per_token=0.01)
-    half = Says("Half", cut=True, usage=USED)
-    limits = Limits(max_budget_usd=1.0)
-    agent, llm = await bench.agent([half, Says("never asked")], info=info, limits=limits)
+    script = [Says("Half", cut=True, usage=USED), Says("never asked")]
+    agent, llm = await bench.agent(script, info=info, max_budget_usd=1.0)
     reply = await agent.send("go")
     assert (reply.finished.exit_code, reply.content, llm.left) == (75, "Half", 1)
-
-
-async def test_request_too_long_is_built_smaller(bench: Bench) -> None:
-    """The model's own limit is smaller than thought."""
-    filler = "word " * 2000
-    agent, llm = await bench.agent([*[Says(filler)] * 5, ContextTooLong("too long"), Says("short")])
-    for i in range(5):
-        await agent.send(f"q{i}")
-    assert (await agent.send("q5")).content == "short"
-    before, after = llm.requests[-2:]
-    assert len(request_text(after)) < len(request_text(before))
 
 
 async def test_interrupt_keeps_what_came(bench: Bench) -> None:
     """Esc and Ctrl-C; the turn is recorded as interrupted, with its text."""
     gate = asyncio.Event()
     agent, _ = await bench.agent([Says("Some words", gate=gate), Says("ok")])
-    events: list[Event] = []
+    events = Events()
     async for event in agent.ask("go"):
         events.append(event)
         if isinstance(event, TextDelta) and event.text.startswith("words"):
             agent.interrupt()
-    finished = events[-1]
-    assert isinstance(finished, TurnFinished)
-    assert (finished.subtype, finished.exit_code) == ("interrupted", 130)
+    assert (events.end.subtype, events.end.exit_code) == ("interrupted", 130)
     turn = await bench.turn(agent)
     assert (turn.status, turn.assistant_message) == ("interrupted", "Some words")
     assert (await agent.send("again")).content == "ok"
@@ -517,9 +495,7 @@ async def test_closing_the_iterator_interrupts(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("tool", ["read_file", "run_command"])
-async def test_stopping_at_one_of_several_questions_asks_no_other(
-    bench: Bench, tmp_path: Path, tool: str
-) -> None:
+async def test_stopping_at_one_of_several_questions_asks_no_other(bench: Bench, tool: str) -> None:
     """The one that was left is recorded as refused, and nothing of the others is done."""
     asked = []
 
@@ -529,7 +505,7 @@ async def test_stopping_at_one_of_several_questions_asks_no_other(
         agent.interrupt()
         return Decision(False, reason="the user refused")
 
-    toolset = standard_toolset(Workspace(bench.folder), data_dir=tmp_path / "d", approver=leave)
+    toolset = bench.standard(approver=leave)
     name = "path" if tool == "read_file" else "command"
     paths = ("/etc/hostname", "/etc/hosts", "/etc/passwd")
     uses = tuple(use(tool, **{name: path}) for path in paths)
@@ -546,7 +522,7 @@ async def test_stopping_at_one_of_several_questions_asks_no_other(
     [("create_file", {"path": "c.py", "content": "x"}), ("run_command", {"command": "true"})],
 )
 async def test_a_turn_that_is_stopped_while_the_person_is_asked_has_done_nothing(
-    bench: Bench, tmp_path: Path, tool: str, arguments: dict[str, str]
+    bench: Bench, tool: str, arguments: dict[str, str]
 ) -> None:
     """However it is stopped: nothing of it is unknown, to the agent, /diff or /undo."""
 
@@ -554,8 +530,8 @@ async def test_a_turn_that_is_stopped_while_the_person_is_asked_has_done_nothing
         agent.interrupt()
         return await asyncio.Future()
 
-    toolset = standard_toolset(Workspace(bench.folder), data_dir=tmp_path / "d", approver=never)
-    agent, llm = await bench.agent([calls(tool, **arguments), Says("ok")], toolset=toolset)
+    script = [calls(tool, **arguments), Says("ok")]
+    agent, llm = await bench.agent(script, toolset=bench.standard(approver=never))
     assert (await agent.send("go")).finished.subtype == "interrupted"
     turn = await bench.turn(agent)
     (call,) = turn.tool_calls
@@ -598,17 +574,14 @@ async def test_a_killed_process_leaves_word_of_whether_it_only_asked(
     assert rewind_to([allowed], 0) != back
 
 
-async def test_where_the_person_can_not_be_asked_the_file_is_not_blamed(
-    bench: Bench, tmp_path: Path
-) -> None:
+async def test_where_the_person_can_not_be_asked_the_file_is_not_blamed(bench: Bench) -> None:
     """A terminal that is gone fails as a disk would."""
 
     async def gone(_: Proposal) -> Decision:
         raise OSError(5, "Input/output error")
 
-    toolset = standard_toolset(Workspace(bench.folder), data_dir=tmp_path / "d", approver=gone)
-    makes = calls("create_file", path="c.py", content="x")
-    agent, _ = await bench.agent([makes, Says("ok")], toolset=toolset)
+    script = [calls("create_file", path="c.py", content="x"), Says("ok")]
+    agent, _ = await bench.agent(script, toolset=bench.standard(approver=gone))
     await agent.send("go")
     (call,) = (await bench.turn(agent)).tool_calls
     assert call.error == "The user could not be asked: Input/output error. Nothing was done."
@@ -620,8 +593,7 @@ async def test_interrupted_effect_is_known_and_not_repeated(bench: Bench) -> Non
     agent, llm = await bench.agent([touches("made"), Says("I see.")])
     async for event in agent.ask("go"):
         if isinstance(event, ToolStarted):
-            while not bench.touch.runs:
-                await asyncio.sleep(0.005)
+            await until(lambda: bench.touch.runs)
             agent.interrupt()
     turn = await bench.turn(agent)
     (call,) = turn.tool_calls
@@ -637,21 +609,13 @@ async def test_a_job_that_has_begun_is_known_however_soon_the_turn_is_stopped(
 ) -> None:
     """The model hears of what runs, and can read it and end it, when the person goes on."""
     jobs = Jobs(tmp_path / "outputs")
-    toolset = standard_toolset(
-        Workspace(bench.folder),
-        data_dir=tmp_path,
-        mode="bypassPermissions",
-        commands=Commands(jobs=jobs),
-    )
+    toolset = bench.standard(mode="bypassPermissions", commands=Commands(jobs=jobs))
     begins = use("run_command", command="touch begun; sleep 600", background=True)
     agent, _ = await bench.agent([Says(tools=(begins,))], toolset=toolset)
     turn = asyncio.create_task(asked(agent, "Start the server"))
-    while not (bench.folder / "begun").exists():
-        await asyncio.sleep(0.01)
+    await until((bench.folder / "begun").exists)
     agent.interrupt()
-    events = await turn
-    assert isinstance(events[-1], TurnFinished)
-    assert events[-1].subtype == "interrupted"
+    assert (await turn).end.subtype == "interrupted"
     (call,) = (await bench.turn(agent)).tool_calls
     assert call.success
     assert "Job 1: touch begun; sleep 600" in json.loads(call.result)["text"]
@@ -660,30 +624,25 @@ async def test_a_job_that_has_begun_is_known_however_soon_the_turn_is_stopped(
 
 
 async def test_a_change_that_is_written_is_known_though_the_turn_is_stopped_just_then(
-    bench: Bench, tmp_path: Path
+    bench: Bench,
 ) -> None:
     """So /undo takes it back, and the next edit is not refused as if others had changed it."""
-    workspace = Workspace(bench.folder)
-    toolset = standard_toolset(workspace, data_dir=tmp_path, mode="bypassPermissions")
-    edits = use("edit_file", path="b.py", old="x = 1", new="x = 2")
-    agent, _ = await bench.agent([reads("b.py"), Says(tools=(edits,))], toolset=toolset)
+    toolset = bench.standard(mode="bypassPermissions")
+    edits = calls("edit_file", path="b.py", old="x = 1", new="x = 2")
+    agent, _ = await bench.agent([reads("b.py"), edits], toolset=toolset)
     with held_at("file.named") as goes_on:
         turn = asyncio.create_task(asked(agent, "Make it two"))
         await until(lambda: hits("file.named"))
         agent.interrupt()
         await asyncio.sleep(0)
         goes_on.set()
-        events = await turn
-    assert isinstance(events[-1], TurnFinished)
-    assert events[-1].subtype == "interrupted"
+        assert (await turn).end.subtype == "interrupted"
     _, edit = (await bench.turn(agent)).tool_calls
     assert (bench.folder / "b.py").read_text() == "x = 2\n"
     assert edit.success
     assert json.loads(edit.result)["changed"] == [[1, 1]]
-    agent, _ = await bench.agent(
-        [Says(tools=(use("edit_file", path="b.py", old="x = 2", new="x = 3"),)), Says("Three.")],
-        toolset=toolset,
-    )
+    again = calls("edit_file", path="b.py", old="x = 2", new="x = 3")
+    agent, _ = await bench.agent([again, Says("Three.")], toolset=toolset)
     assert (await agent.send("Three, rather")).tool_calls[0].success
 
 
@@ -692,9 +651,7 @@ async def test_a_turn_that_is_stopped_before_it_has_begun_is_recorded(bench: Ben
     agent, llm = await bench.agent([])
     turn = asyncio.create_task(asked(agent, "go"))
     asyncio.get_running_loop().call_soon(agent.interrupt)
-    events = await turn
-    assert isinstance(events[-1], TurnFinished)
-    assert events[-1].subtype == "interrupted"
+    assert (await turn).end.subtype == "interrupted"
     assert ((await bench.turn(agent)).user_message, llm.requests) == ("go", [])
 
 
@@ -711,8 +668,7 @@ async def test_mentioned_files_are_read_first(bench: Bench) -> None:
     """A resolved @file is a recorded read_file call with origin mention."""
     agent, llm = await bench.agent([Says("It prints."), Says("ok")])
     events = await asked(agent, "What is @a.py, and mail me@b.py? @nothing.py")
-    warned = [event.text for event in events if isinstance(event, Notice)]
-    assert warned == ["There is no file nothing.py here."]
+    assert events.notices == ["There is no file nothing.py here."]
     turn = await bench.turn(agent)
     (call,) = turn.tool_calls
     assert (call.tool_name, call.origin) == ("read_file", "mention")
@@ -723,17 +679,13 @@ async def test_mentioned_files_are_read_first(bench: Bench) -> None:
     assert "- a.py (via read_file, Turn 1)" in text
 
 
-async def test_a_file_outside_is_not_read_because_a_prompt_names_it(
-    bench: Bench, tmp_path: Path
-) -> None:
+async def test_a_file_outside_is_not_read_because_a_prompt_names_it(bench: Bench) -> None:
     """Where nobody is there to allow it, that is told and reported."""
-    toolset = standard_toolset(Workspace(bench.folder), data_dir=tmp_path / "d")
-    agent, llm = await bench.agent([Says("I can't.")], toolset=toolset)
+    agent, llm = await bench.agent([Says("I can't.")], toolset=bench.standard())
     events = await asked(agent, "Compare @/etc/hosts")
-    [warned] = [event.text for event in events if isinstance(event, Notice)]
+    [warned] = events.notices
     assert warned.startswith("@/etc/hosts was not read: /etc/hosts is outside ")
-    assert isinstance(events[-1], TurnFinished)
-    [denied] = events[-1].permission_denials
+    [denied] = events.end.permission_denials
     assert (denied.tool_name, json.loads(denied.arguments)) == ("read_file", {"path": "/etc/hosts"})
     assert "localhost" not in request_text(llm.requests[0])
 
@@ -763,12 +715,8 @@ async def test_store_that_goes_away(bench: Bench, monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as patch:
         patch.setattr(bench.store, "apply", fails)
-        notices = []
-        for i in range(7):
-            async for event in agent.ask(f"question {i}"):
-                if isinstance(event, Notice):
-                    notices.append(event.text)
-        assert notices == [
+        events = [await asked(agent, f"question {i}") for i in range(7)]
+        assert [text for each in events for text in each.notices] == [
             "Memory is unavailable: The database is locked. Meanwhile, everything is kept on this "
             "disk."
         ]
@@ -778,15 +726,16 @@ async def test_store_that_goes_away(bench: Bench, monkeypatch: pytest.MonkeyPatc
         assert "answer 5" in text
         assert "user: question 6" not in text
     assert bench.store.apply == apply
+
     # It is tried again now and then: what waited is stored before anybody asks.
-    is_back = False
-    async with asyncio.timeout(60):
-        while not is_back:
-            await asyncio.sleep(0.02)
-            with contextlib.suppress(StoreUnavailable):
-                is_back = bool(await bench.spooled.turns(agent.session.session_id))
-    notices = [e.text async for e in agent.ask("back again") if isinstance(e, Notice)]
-    assert notices == ["Memory is back. 14 writes that waited are now stored."]
+    async def is_back() -> bool:
+        with contextlib.suppress(StoreUnavailable):
+            return bool(await bench.spooled.turns(agent.session.session_id))
+        return False
+
+    await until(is_back)
+    back = (await asked(agent, "back again")).notices
+    assert back == ["Memory is back. 14 writes that waited are now stored."]
     turns = await bench.store.turns(agent.session.session_id)
     assert [t.turn_index for t in turns] == list(range(1, 10))
     assert [t.user_message for t in turns][1:8] == [f"question {i}" for i in range(7)]

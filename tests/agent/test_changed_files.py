@@ -7,7 +7,7 @@ import msgspec
 
 from ragmem.agent import Agent
 from ragmem.messages import Message, TextPart, ToolAnswer
-from ragmem.tools.seen import ChangedFiles, SeenFiles
+from ragmem.tools.files import ChangedFiles, SeenFiles
 from ragmem.tools.workspace import Workspace
 from tests.fakes.scripted_llm import Says
 

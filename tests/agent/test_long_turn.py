@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from ragmem.errors import ContextTooLong
-from ragmem.events import Notice
 from ragmem.llm.base import Chunk, ModelInfo, Request
 from ragmem.messages import Message, ToolAnswer
-from tests.agent.conftest import Bench, asked, calls, reads
+from tests.agent.conftest import Bench, Events, asked, calls, reads
 from tests.fakes.scripted_llm import Says, ScriptedLLM, Step
 
 SMALL = ModelInfo(name="test/small", context_window=32_000)
@@ -70,18 +69,6 @@ async def test_an_unknown_id_is_told(bench: Bench) -> None:
     assert "No tool call in this conversation has the id" in answers(llm.requests[-1].messages)[-1]
 
 
-async def test_a_request_too_long_within_the_loop_is_made_smaller(bench: Bench) -> None:
-    """Four characters a token is an estimate; the provider's word counts."""
-    for number in range(3):
-        (bench.folder / f"{number}.txt").write_text("x" * 20_000)
-    reading = [reads(f"{number}.txt") for number in range(3)]
-    agent, llm = await bench.agent([*reading, ContextTooLong("too long"), Says("done")], info=SMALL)
-    reply = await agent.send("read")
-    assert reply.content == "done"
-    sizes = [sum(m.char_count for m in request.messages) for request in llm.requests]
-    assert sizes[4] < sizes[3] * 3 // 4
-
-
 class SmallWindow(ScriptedLLM):
     """Refuses what is longer than its window, which it names or not."""
 
@@ -124,9 +111,9 @@ async def test_the_window_that_a_refusal_names_holds_for_the_session(bench: Benc
     agent, _ = await bench.agent([], llm=llm)
     for number in range(3):
         await agent.send(f"q{number}")
-    events = [*await asked(agent, "And " + "this " * 3_000), *await asked(agent, "q5")]
-    told = [event.text for event in events if isinstance(event, Notice)]
-    assert told == ["own/model takes at most 8,192 tokens, according to its provider."]
+    events = await asked(agent, "And " + "this " * 3_000) + await asked(agent, "q5")
+    told = ["own/model takes at most 8,192 tokens, according to its provider."]
+    assert Events(events).notices == told
     assert (len(llm.refused), agent.context_window) == (1, 8_192)
     assert (await agent.context("q6")).max_chars == 16_384
 

@@ -11,7 +11,6 @@ from ragmem.agent import Options
 from ragmem.app import App
 from ragmem.config import find_paths, load_config
 from ragmem.embedder import Embedder
-from ragmem.events import Notice, TurnFinished
 from ragmem.tools.base import deny_all
 from tests.agent.conftest import asked
 from tests.fakes.hash_embedder import HashEmbedder
@@ -55,18 +54,13 @@ async def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 @pytest.mark.parametrize(
     "broken",
     [
-        "ragmem.store.sqlite.SQLiteStore.search",
-        "ragmem.store.sqlite.SQLiteStore.turns",
-        "ragmem.store.sqlite.SQLiteStore.sessions",
-        "ragmem.store.sqlite.SQLiteStore.profile",
-        "ragmem.memory.recall.Recall.hits",
-        "ragmem.memory.context.sections.Sections._recalled",
-        "ragmem.index.index.CodeIndex.search",
-        "ragmem.index.codebase.Codebase.index_of",
-        "tests.fakes.hash_embedder.HashEmbedder.embed",
-        "ragmem.memory.worker.Worker.step",
+        "ragmem.store.sqlite.SQLiteStore.search", "ragmem.store.sqlite.SQLiteStore.turns",
+        "ragmem.store.sqlite.SQLiteStore.sessions", "ragmem.store.sqlite.SQLiteStore.profile",
+        "ragmem.memory.recall.Recall.hits", "ragmem.memory.context.sections.Sections._recalled",
+        "ragmem.index.index.CodeIndex.search", "ragmem.index.codebase.Codebase.index_of",
+        "tests.fakes.hash_embedder.HashEmbedder.embed", "ragmem.memory.worker.Worker.step",
     ],
-)
+)  # fmt: skip
 async def test_a_bug_beside_the_turn_costs_one_warning_and_no_answer(
     app: App, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,11 +83,8 @@ async def test_a_bug_beside_the_turn_costs_one_warning_and_no_answer(
     monkeypatch.setattr(found, name, sabotaged_now if is_now else sabotaged)
     events = await asked(agent, "What was the goal about wombats and `dig_burrow`?")
     await app.leave_background()
-    finished = events[-1]
-    assert isinstance(finished, TurnFinished)
-    assert (finished.subtype, finished.exit_code) == ("success", 0)
-    warned = [event.text for event in events if isinstance(event, Notice)] + app.notices()
-    (told,) = [text for text in warned if "can't be read" in text]
+    assert (events.end.subtype, events.end.exit_code) == ("success", 0)
+    (told,) = [text for text in events.notices + app.notices() if "can't be read" in text]
     assert "(Sabotage)" in told
     (crash,) = app.paths.log_dir.glob("crash-*.log")
     assert told.endswith(f"This is a bug in ragmem; the traceback is in {crash}")

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 
 from ragmem.agent.calls import ToolLoop
-from ragmem.agent.turn import Limits
 from ragmem.events import ModelCallStarted, PromptAdded, ToolFinished, TurnFinished
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.turns import prompts_of
@@ -91,8 +90,7 @@ async def test_nothing_is_taken_where_the_model_is_not_asked_again(bench: Bench)
     keys = Keys(["Too late"])
     agent, _ = await bench.agent([Says("Done.")])
     await asked(agent, "Hello", keys)
-    limits = Limits(max_iterations=1)
-    agent, _ = await bench.agent([reads("a.py"), Says("So far.")], limits=limits)
+    agent, _ = await bench.agent([reads("a.py"), Says("So far.")], max_iterations=1)
     await asked(agent, "Read", keys)
     assert keys(9_999) == ["Too late"]
 

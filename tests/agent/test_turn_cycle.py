@@ -2,9 +2,10 @@
 
 import asyncio
 
-from ragmem.events import Event, TextDelta, TurnFinished, TurnStarted
+from ragmem.events import TextDelta, TurnFinished, TurnStarted
 from ragmem.records import Turn
-from tests.agent.conftest import Bench, reads
+from tests.agent.conftest import Bench, Events, reads
+from tests.fakes.patience import until
 from tests.fakes.scripted_llm import Says
 
 
@@ -15,19 +16,18 @@ async def test_from_the_draft_to_the_end(bench: Bench) -> None:
     """
     gate = asyncio.Event()
     agent, llm = await bench.agent([Says("In the northern beds.", reasoning="hm", gate=gate)])
-    events: list[Event] = []
+    events = Events()
 
     async def read() -> None:
         async for event in agent.ask("Where do ferns grow?"):
             events.append(event)
 
     reading = asyncio.create_task(read())
-    while "".join(e.text for e in events if isinstance(e, TextDelta)) != "In the northern beds.":
-        await asyncio.sleep(0.01)
+    said = "In the northern beds."
+    await until(lambda: "".join(e.text for e in events.of(TextDelta)) == said)
     # All of it is shown, and the model has not ended yet.
     assert isinstance(events[0], TurnStarted)
-    assert len([e for e in events if isinstance(e, TextDelta)]) == 4
-    assert not [e for e in events if isinstance(e, TurnFinished)]
+    assert (len(events.of(TextDelta)), events.of(TurnFinished)) == (4, [])
     draft = await bench.turn(agent)
     assert (draft.status, draft.user_message) == ("running", "Where do ferns grow?")
     assert draft.turn_id == events[0].turn_id
@@ -40,7 +40,7 @@ async def test_from_the_draft_to_the_end(bench: Bench) -> None:
     assert request.messages[-1].text.endswith("Where do ferns grow?")
     gate.set()
     await reading
-    assert isinstance(events[-1], TurnFinished)
+    assert events.end
     done = await bench.turn(agent)
     assert (done.status, done.assistant_message) == ("completed", "In the northern beds.")
     assert [p.record_id for p in await bench.store.pending("vectors", limit=9)] == [done.turn_id]

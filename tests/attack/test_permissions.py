@@ -8,7 +8,7 @@ import pytest
 
 from ragmem.cli.ask import decide
 from ragmem.tools.base import Decision, Proposal
-from ragmem.tools.permissions import protection
+from ragmem.tools.protected import protected_in, protection
 from tests.tools.conftest import Desk
 
 ALWAYS = Decision(True, remember=True)
@@ -147,6 +147,35 @@ async def test_a_link_hides_nothing_that_runs_by_itself(tmp_path: Path) -> None:
         ".github/workflows",
         ".github/workflows",
     ]
+
+
+async def test_a_protected_name_that_links_to_another_file_protects_that_too(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path, mode="acceptEdits")
+    desk.deny()
+    desk.file("docs/ai.md", "rules\n")
+    desk.file("tools/pre-commit", "#!/bin/sh\n")
+    desk.file(".git/HEAD", "ref: refs/heads/main\n")
+    (desk.cwd / "AGENTS.md").symlink_to("docs/ai.md")
+    (desk.cwd / ".git" / "hooks").symlink_to("../tools")
+    for path in ("AGENTS.md", "docs/ai.md", ".git/hooks/pre-commit", "tools/pre-commit"):
+        await desk.do("read_file", path=path)
+        assert (await desk.fails("write_file", path=path, content="evil")).denied
+    await desk.do("create_file", path="docs/other.md", content="fine")
+    reasons = [p.warnings[-1].split(" is ")[0] for p in desk.proposals]
+    assert reasons == ["AGENTS.md", "AGENTS.md", ".git", "hooks"]
+
+
+def test_what_runs_by_itself_is_found_among_very_many_files(tmp_path: Path) -> None:
+    kept = {".git/hooks", "AGENTS.md", ".github/workflows", "z.service"}
+    for name in (".git/hooks/x", "AGENTS.md", ".github/workflows/x.yml", "z.service"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for folder in (tmp_path, tmp_path / ".github"):
+        for number in range(6_000):
+            (folder / f"data-{number}.csv").touch()
+    assert {str(path.relative_to(tmp_path)) for path in protected_in(tmp_path)} == kept
 
 
 def test_ordinary_names_are_not_protected() -> None:

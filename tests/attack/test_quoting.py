@@ -12,7 +12,7 @@ from ragmem.memory.summaries import summaries_records, thread_records, turn_reco
 from ragmem.memory.turns import format_accessed_files, recent_text
 from ragmem.records import AccessType, FileAccess
 from ragmem.text import clip_middle, set_in
-from ragmem.tools.seen import ChangedFiles, SeenFiles
+from ragmem.tools.files import ChangedFiles, SeenFiles
 from ragmem.tools.workspace import Workspace
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, LLMServer

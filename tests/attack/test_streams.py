@@ -7,10 +7,9 @@ import pytest
 from ragmem.errors import LLMError, StreamCut
 from ragmem.llm.base import Assembler
 from ragmem.text import clean
-from tests.attack.torrent import HEAD, Torrent, event
+from tests.attack.torrent import HEAD, Torrent, event, raw
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.llm.adapters import Connect, ask, complete, feed, litellm_client, openai_client
-from tests.llm.test_openai_client import RawServer
 
 _JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 _ERROR = b"HTTP/1.1 500 No\r\nContent-Type: application/json\r\n\r\n"
@@ -60,30 +59,26 @@ async def test_events_after_the_end_hold_nobody_up(pause_s: float) -> None:
         await llm.aclose()
 
 
-BAD_EVENTS = {
-    "half of a pair": rb'data: {"choices": [{"delta": {"content": "one \ud800 two"}}]}' + b"\n\n",
-    "bytes": b'data: {"choices": [{"delta": {"content": "one \xff two"}}]}\n\n',
-}
-_END = b'data: {"choices": [{"delta": {"content": ", three."}, "finish_reason": "stop"}]}\n\n'
-_SPLIT = (
-    rb'data: {"choices": [{"delta": {"content": "one \ud83d"}}]}' + b"\n\n"
-    rb'data: {"choices": [{"delta": {"content": "\ude00 two"}}]}' + b"\n\n"
+def said(text: bytes, end: bytes = b"null") -> bytes:
+    """An event with this text, as it stands in the JSON."""
+    return b'data: {"choices": [{"delta": {"content": "%s"}, "finish_reason": %s}]}\n\n' % (
+        text,
+        end,
+    )
+
+
+@pytest.mark.parametrize(
+    ("stream", "text"),
+    [
+        (said(rb"one \ud800 two") + said(b", three."), "one \ufffd two, three."),
+        (said(b"one \xff two") + said(b", three."), "one \ufffd two, three."),
+        (said(rb"one \ud83d") + said(rb"\ude00 two"), "one \U0001f600 two"),
+    ],
+    ids=["half of a pair", "bytes", "a character in two events"],
 )
-
-
-@pytest.mark.parametrize("kind", BAD_EVENTS)
-async def test_one_bad_event_spoils_its_own_place_in_the_answer(kind: str) -> None:
-    with RawServer(b"Content-Type: text/event-stream\r\n", BAD_EVENTS[kind] + _END) as server:
-        llm = openai_client(server.url)
-        assert clean((await complete(llm)).text) == "one \ufffd two, three."
-        await llm.aclose()
-
-
-async def test_a_character_in_two_events_is_one() -> None:
-    with RawServer(b"Content-Type: text/event-stream\r\n", _SPLIT + _END) as server:
-        llm = openai_client(server.url)
-        assert clean((await complete(llm)).text) == "one \U0001f600 two, three."
-        await llm.aclose()
+async def test_a_bad_event_spoils_its_own_place_in_the_answer(stream: bytes, text: str) -> None:
+    with raw(b"Content-Type: text/event-stream\r\n", stream + said(b"", b'"stop"')) as server:
+        assert clean((await ask(openai_client, server.url)).text) == text
 
 
 async def test_a_bad_event_in_a_tool_call_is_no_other_call() -> None:
@@ -92,8 +87,5 @@ async def test_a_bad_event_in_a_tool_call_is_no_other_call() -> None:
         rb'{"name": "run_command", "arguments": "{\"command\": \"rm \ud800\"}"}}]}}]}' + b"\n\n"
         b'data: {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}\n\n'
     )
-    with RawServer(b"Content-Type: text/event-stream\r\n", call) as server:
-        llm = openai_client(server.url)
-        with pytest.raises(LLMError):
-            await complete(llm)
-        await llm.aclose()
+    with raw(b"Content-Type: text/event-stream\r\n", call) as server, pytest.raises(LLMError):
+        await ask(openai_client, server.url)

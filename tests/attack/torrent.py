@@ -6,6 +6,7 @@ with Torrent(reasoning_events()) as server:
 
 import json
 import socketserver
+import ssl
 import threading
 from typing import Any, Self
 
@@ -20,12 +21,20 @@ def event(delta: dict[str, Any]) -> bytes:
 
 
 class Torrent:
-    """Answers each request with `head`, then with `block` again and again, until nobody listens."""
+    """Answers each request with `head`, then with `block` again and again, until nobody listens.
 
-    def __init__(self, block: bytes, *, head: bytes = HEAD, pause_s: float = 0.0) -> None:
+    Without a `block` the answer ends after its head.
+    """
+
+    def __init__(
+        self,
+        block: bytes = b"",
+        *,
+        head: bytes = HEAD,
+        pause_s: float = 0.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.requests = 0
-        self.began = threading.Event()
-        """Set once a megabyte was sent, or anything where it drips."""
         self._block, self._head, self._pause_s = block, head, pause_s
         self._stopping = threading.Event()
         torrent = self
@@ -42,6 +51,11 @@ class Torrent:
                 """Whoever has heard enough leaves in the middle."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        """The API base."""
+        if tls:
+            self.url = self.url.replace("http://127.0.0.1", "https://localhost")
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     def _answer(self, handler: socketserver.StreamRequestHandler) -> None:
@@ -52,17 +66,8 @@ class Torrent:
         handler.rfile.read(length)
         self.requests += 1
         handler.wfile.write(self._head)
-        sent = 0
-        while not self._stopping.wait(self._pause_s):
+        while self._block and not self._stopping.wait(self._pause_s):
             handler.wfile.write(self._block)
-            sent += len(self._block)
-            if self._pause_s or sent > 1 << 20:
-                self.began.set()
-
-    @property
-    def url(self) -> str:
-        """The API base."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     @property
     def env(self) -> dict[str, str]:
@@ -78,3 +83,11 @@ class Torrent:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)
+
+
+def raw(
+    headers: bytes, body: bytes, *, status: bytes = b"200 OK", tls: ssl.SSLContext | None = None
+) -> Torrent:
+    """A server that answers every request with the same bytes."""
+    ends = b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
+    return Torrent(head=b"HTTP/1.1 " + status + b"\r\n" + headers + ends + body, tls=tls)

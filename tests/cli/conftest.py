@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.process import Ragmem
+from tests.e2e.house import house, server
+
+__all__ = ["house", "server"]
 
 
 @pytest.fixture

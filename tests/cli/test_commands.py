@@ -129,9 +129,6 @@ def test_store_info_tells_where_and_how_much_and_only_a_store_that_opens_is_used
     assert 'kind = "sqlite"' in (ragmem.home / "ragmem.toml").read_text()
 
 
-# --- models -------------------------------------------------------------------
-
-
 # --- neo4j --------------------------------------------------------------------
 
 

@@ -81,12 +81,7 @@ def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -
         ("", "model.mian", "x", "Unknown setting 'model.mian'.\nDid you mean 'model.main'?"),
         ("", "retrys", "x", "Unknown setting 'retrys'.\nDid you mean 'llm.retries'?"),
         ("", "nope", "x", "Unknown setting 'nope'.\n`ragmem config show` lists all settings."),
-        (
-            "",
-            "memory.worker",
-            "of",
-            "can't be 'of': not a valid choice.\nUse one of",
-        ),
+        ("", "memory.worker", "of", "can't be 'of': not a valid choice.\nUse one of"),
         (
             "",
             "memory.context.relevant_percent",

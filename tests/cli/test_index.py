@@ -65,10 +65,7 @@ def test_as_json(ragmem: Ragmem) -> None:
 
 def test_status(ragmem: Ragmem) -> None:
     done = ragmem.ok("index", "--status")
-    assert (done.out, done.err) == (
-        "",
-        "This project is not indexed yet; run `ragmem index`.\n",
-    )
+    assert (done.out, done.err) == ("", "This project is not indexed yet; run `ragmem index`.\n")
     empty = ragmem.read("index", "--status")
     assert (empty["files"], empty["refreshed_at"]) == (0, None)
     ragmem.ok("index")

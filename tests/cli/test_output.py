@@ -184,10 +184,7 @@ def test_json_is_one_result_object(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_json_of_a_turn_that_was_interrupted(capfd: pytest.CaptureFixture[str]) -> None:
     denied = PermissionDenial("run_command", "call_1", '{"command": "ls"}')
-    show(
-        JsonOutput(QUIET),
-        [ended("interrupted", result="It pri", permission_denials=(denied,))],
-    )
+    show(JsonOutput(QUIET), [ended("interrupted", result="It pri", permission_denials=(denied,))])
     out, err = capfd.readouterr()
     told = json.loads(out)
     assert (told["subtype"], told["is_error"]) == ("error_during_execution", True)
@@ -250,12 +247,7 @@ def test_stream_json_is_one_event_a_line(capfd: pytest.CaptureFixture[str]) -> N
                 "is_error": False,
             },
         ),
-        {
-            "type": "system",
-            "subtype": "notice",
-            "level": "warning",
-            "text": "The same call again.",
-        },
+        {"type": "system", "subtype": "notice", "level": "warning", "text": "The same call again."},
         said("assistant", "assistant", {"type": "text", "text": "It prints hello."}),
     ]
     assert (result["type"], result["subtype"]) == ("result", "success")

@@ -136,9 +136,7 @@ def test_the_settings_of_an_example_can_be_put_into_the_file(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "least"),
-    [(MEMORY, 10), (CODE, 15), (SCRIPTS, 5)],
-    ids=["memory", "code", "scripts"],
+    ("page", "least"), [(MEMORY, 10), (CODE, 15), (SCRIPTS, 5)], ids=["memory", "code", "scripts"]
 )
 def test_its_commands_and_flags_exist(page: Path, least: int) -> None:
     root = command()

@@ -1,22 +1,14 @@
 """A person who chats, and who runs commands."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.process import Ragmem
-from tests.e2e.house import house
-from tests.fakes.llm_server import Answer, LLMServer
+from tests.e2e.house import house, server
+from tests.fakes.llm_server import LLMServer
 
-__all__ = ["house"]
-
-
-@pytest.fixture
-def server() -> Iterator[LLMServer]:
-    """A model that always says the same."""
-    with LLMServer([Answer("The answer.")], repeat=True) as running:
-        yield running
+__all__ = ["house", "server"]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cli.process import COMMAND, Ragmem
-from tests.fakes.llm_server import LLMServer
+from tests.fakes.llm_server import Answer, LLMServer
 from tests.repl.pty_chat import PtyChat
 
 
@@ -35,10 +35,16 @@ class House(Ragmem):
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    """With a model that has nothing to say yet."""
-    with LLMServer() as server:
-        yield House(tmp_path, server)
+def server() -> Iterator[LLMServer]:
+    """A model that says the same when nothing else is left to say."""
+    with LLMServer([Answer("The answer.")], repeat=True) as running:
+        yield running
+
+
+@pytest.fixture
+def house(tmp_path: Path, server: LLMServer) -> House:
+    """And the model, with nothing else to say yet."""
+    return House(tmp_path, server)
 
 
 def loaded(chat: PtyChat) -> None:

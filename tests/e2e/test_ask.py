@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +11,6 @@ import pytest
 
 from tests.cli.process import Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
-
-KEY = "canary-key-1234567890"
-
-
-@pytest.fixture
-def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
-    return Ragmem(tmp_path, {**server.env, "RAGMEM_API_KEY": KEY})
-
-
-@contextmanager
-def scripted(tmp_path: Path, *answers: Any) -> Iterator[Ragmem]:
-    with LLMServer(answers) as server:
-        yield Ragmem(tmp_path, {**server.env, "RAGMEM_API_KEY": KEY})
 
 
 def prompt_of(request: Any) -> str:
@@ -36,7 +21,9 @@ def prompt_of(request: Any) -> str:
 # --- streams ------------------------------------------------------------------
 
 
-def test_the_sandbox_is_tried_by_the_first_command(tmp_path: Path) -> None:
+def test_the_sandbox_is_tried_by_the_first_command(
+    ragmem: Ragmem, server: LLMServer, tmp_path: Path
+) -> None:
     """What runs no command starts no program to see whether one could be confined."""
     tried, program = tmp_path / "tried", tmp_path / "bin" / "bwrap"
     program.parent.mkdir()
@@ -44,11 +31,11 @@ def test_the_sandbox_is_tried_by_the_first_command(tmp_path: Path) -> None:
     program.chmod(0o755)
     env = {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
     command = Call("run_command", {"command": "true"})
-    with scripted(tmp_path, Answer("Yes."), Answer(tools=[command]), Answer("Run.")) as ragmem:
-        assert ragmem.run("ask", "Is it there?", env=env).out == "Yes.\n"
-        assert not tried.exists()
-        assert ragmem.run("ask", "Run it", "--yolo", env=env).out == "Run.\n"
-        assert tried.exists()
+    server.extend(Answer("Yes."), Answer(tools=[command]), Answer("Run."))
+    assert ragmem.run("ask", "Is it there?", env=env).out == "Yes.\n"
+    assert not tried.exists()
+    assert ragmem.run("ask", "Run it", "--yolo", env=env).out == "Run.\n"
+    assert tried.exists()
 
 
 def test_prompt_comes_from_a_pipe_or_with_one(ragmem: Ragmem, server: LLMServer) -> None:
@@ -107,17 +94,18 @@ def test_each_ask_starts_a_session_and_c_or_r_goes_on_with_one(
     assert all(session_id in told for session_id in (second, fork))
 
 
-def test_what_was_read_in_one_process_may_be_edited_in_the_next(tmp_path: Path) -> None:
+def test_what_was_read_in_one_process_may_be_edited_in_the_next(
+    ragmem: Ragmem, server: LLMServer
+) -> None:
     calls = (
         Call("read_file", {"path": "a.py"}),
         Call("edit_file", {"path": "a.py", "old": "1", "new": "2"}),
     )
-    script = [answer for call in calls for answer in (Answer(tools=[call]), Answer("Done."))]
-    with scripted(tmp_path, *script) as ragmem:
-        (ragmem.project / "a.py").write_text("x = 1\n")
-        for flags in ([], ["-c", "--yolo"]):
-            ragmem.ok("ask", "Go on", *flags)
-        assert (ragmem.project / "a.py").read_text() == "x = 2\n"
+    (ragmem.project / "a.py").write_text("x = 1\n")
+    for call, flags in zip(calls, ([], ["-c", "--yolo"]), strict=True):
+        server.extend(Answer(tools=[call]))
+        ragmem.ok("ask", "Go on", *flags)
+    assert (ragmem.project / "a.py").read_text() == "x = 2\n"
 
 
 # --- tools and permissions ----------------------------------------------------
@@ -136,10 +124,10 @@ EDIT = Call("create_file", {"path": "made.txt", "content": "made\n"})
     ],
 )
 def test_an_edit_that_nobody_can_approve_is_made_only_where_a_flag_allows_it(
-    tmp_path: Path, flags: str, allowed: bool
+    ragmem: Ragmem, server: LLMServer, flags: str, allowed: bool
 ) -> None:
-    with scripted(tmp_path, Answer(tools=[EDIT]), Answer("Done.")) as ragmem:
-        done = ragmem.ok("ask", "Make a file", *flags.split(), "--output-format", "json")
+    server.extend(Answer(tools=[EDIT]))
+    done = ragmem.ok("ask", "Make a file", *flags.split(), "--output-format", "json")
     assert (ragmem.project / "made.txt").exists() is allowed
     if not flags:
         (denial,) = done.json["permission_denials"]
@@ -147,11 +135,11 @@ def test_an_edit_that_nobody_can_approve_is_made_only_where_a_flag_allows_it(
         assert "--allow create_file" in done.err
 
 
-def test_max_turns_ends_with_an_answer_and_exit_1(tmp_path: Path) -> None:
+def test_max_turns_ends_with_an_answer_and_exit_1(ragmem: Ragmem, server: LLMServer) -> None:
     """At the limit the agent is asked once for a final answer without tools."""
     look = Answer(tools=[Call("list_directory", {"path": "."})])
-    with scripted(tmp_path, look, Answer("That is all I found.")) as ragmem:
-        done = ragmem.run("ask", "Look", "--max-turns", "1", "--output-format", "json")
+    server.extend(look, Answer("That is all I found."))
+    done = ragmem.run("ask", "Look", "--max-turns", "1", "--output-format", "json")
     told = (done.code, done.json["subtype"], done.json["result"])
     assert told == (1, "error_max_turns", "That is all I found.")
 
@@ -160,28 +148,30 @@ def test_max_turns_ends_with_an_answer_and_exit_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "code"), [("401", 1), ("429", 75), ("cut_rst", 75)])
-def test_a_fault_of_the_provider_has_its_exit_code(tmp_path: Path, mode: str, code: int) -> None:
+def test_a_fault_of_the_provider_has_its_exit_code(
+    ragmem: Ragmem, server: LLMServer, mode: str, code: int
+) -> None:
     """A clear error, no traceback, no key, and the turn is recorded."""
-    with scripted(tmp_path, *[Answer("Half of an answer, and then", mode=mode)] * 3) as ragmem:
-        done = ragmem.run("ask", "Hello", "--output-format", "json")
+    server.extend(*[Answer("Half of an answer, and then", mode=mode)] * 3)
+    done = ragmem.run("ask", "Hello", "--output-format", "json")
     assert done.code == code, done.err
     assert done.err.startswith("error: ")
     assert "Traceback" not in done.err
-    assert KEY not in done.err + done.out
+    assert server.env["RAGMEM_API_KEY"] not in done.err + done.out
     assert (done.json["subtype"], done.json["is_error"]) == ("error_during_execution", True)
     assert done.json["error"]
     turns = ragmem.shown(done.json["session_id"])["turns"]
     assert [(turn["user_message"], turn["status"]) for turn in turns] == [("Hello", "failed")]
 
 
-def test_an_answer_that_broke_off_stands_once_on_stdout(tmp_path: Path) -> None:
+def test_an_answer_that_broke_off_stands_once_on_stdout(ragmem: Ragmem, server: LLMServer) -> None:
     """The whole one, in words and in JSON; that it was asked for again is told beside it."""
     half = Answer("It is decided in the loop, by its limits.", mode="cut_rst")
     whole = Answer("It is decided in the loop, by its limits.")
-    with scripted(tmp_path, half, whole, half, whole) as ragmem:
-        again = {"RAGMEM_LLM__RETRIES": "1"}
-        plain = ragmem.ok("ask", "Where?", env=again)
-        told = ragmem.ok("ask", "Where?", "--output-format", "json", env=again).json
+    server.extend(half, whole, half, whole)
+    again = {"RAGMEM_LLM__RETRIES": "1"}
+    plain = ragmem.ok("ask", "Where?", env=again)
+    told = ragmem.asked("Where?", env=again)
     assert plain.out == f"{whole.text}\n"
     assert plain.err == "warning: The answer broke off here; asking for it again.\n"
     assert (told["result"], told["is_error"], told["num_turns"]) == (whole.text, False, 2)

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ STREAM = ("--output-format", "stream-json", "--include-partial-messages")
 
 
 @pytest.fixture
-def slow(tmp_path: Path) -> Iterator[Ragmem]:
-    with LLMServer([SLOW], repeat=True) as server:
-        yield Ragmem(tmp_path, server.env)
+def slow(ragmem: Ragmem, server: LLMServer) -> Ragmem:
+    server.extend(SLOW)
+    return ragmem
 
 
 def read_words(child: Started, count: int) -> str:
@@ -112,9 +111,8 @@ def test_when_the_reader_leaves_the_turn_is_recorded_and_all_is_quiet(slow: Ragm
     assert only_turn(slow, session_id)["status"] == "interrupted"
 
 
-def test_a_full_disk_behind_stdout_is_exit_1_and_the_turn_is_recorded(tmp_path: Path) -> None:
-    with LLMServer([Answer("The answer.")]) as server, open("/dev/full", "w") as full:
-        ragmem = Ragmem(tmp_path, server.env)
+def test_a_full_disk_behind_stdout_is_exit_1_and_the_turn_is_recorded(ragmem: Ragmem) -> None:
+    with open("/dev/full", "w") as full:
         child = ragmem.start("ask", "Hello", stdout=full)
         _, err = child.communicate()
     assert child.returncode == 1
@@ -124,15 +122,16 @@ def test_a_full_disk_behind_stdout_is_exit_1_and_the_turn_is_recorded(tmp_path: 
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_while_the_model_is_silent_ends_it_at_once(tmp_path: Path, times: int) -> None:
-    with LLMServer([Answer("x", mode="silent")]) as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        child = ragmem.start("ask", "Tell me")
-        while not server.requests:
-            time.sleep(0.01)
-        for _ in range(times):
-            child.send_signal(signal.SIGINT)
-        out, err = child.communicate()
+def test_ctrl_c_while_the_model_is_silent_ends_it_at_once(
+    ragmem: Ragmem, server: LLMServer, times: int
+) -> None:
+    server.extend(Answer("x", mode="silent"))
+    child = ragmem.start("ask", "Tell me")
+    while not server.requests:
+        time.sleep(0.01)
+    for _ in range(times):
+        child.send_signal(signal.SIGINT)
+    out, err = child.communicate()
     if times == 1:
         assert (child.returncode, out, err) == (130, b"", b"interrupted\n")
     # One that comes when all is done, and Python on its way out, ends it: 130 to a shell too.

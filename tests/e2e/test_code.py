@@ -1,8 +1,5 @@
 """The agent knows the project's code: real processes, a scripted server, both stores."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.cli.process import Ragmem
@@ -21,24 +18,14 @@ func Transfer(from, to string, cents int) error {
 
 
 @pytest.fixture
-def server() -> Iterator[LLMServer]:
-    with LLMServer([]) as running:
-        yield running
-
-
-@pytest.fixture
-def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
-    env = {
-        **server.env,
-        "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false",
-        "RAGMEM_MEMORY__FACTS__EXTRACT": "false",
-    }
-    made = Ragmem(tmp_path, env)
-    (made.project / ".git").mkdir()
+def ragmem(ragmem: Ragmem) -> Ragmem:
+    ragmem.env["RAGMEM_MEMORY__SUMMARIES__ENABLED"] = "false"
+    ragmem.env["RAGMEM_MEMORY__FACTS__EXTRACT"] = "false"
+    (ragmem.project / ".git").mkdir()
     for path, text in (("src/auth.py", AUTH), ("src/clock.py", CLOCK), ("wallet/pay.go", GO)):
-        (made.project / path).parent.mkdir(exist_ok=True)
-        (made.project / path).write_text(text)
-    return made
+        (ragmem.project / path).parent.mkdir(exist_ok=True)
+        (ragmem.project / path).write_text(text)
+    return ragmem
 
 
 def block_of(request: Received) -> str:
@@ -102,7 +89,6 @@ def test_brain_search_and_what_it_leaves(ragmem: Ragmem, server: LLMServer) -> N
 def test_without_memory_and_without_a_trace(ragmem: Ragmem, server: LLMServer) -> None:
     """--ephemeral makes no index; code.enabled = false has none; memory.enabled = false has one,
     and stores nothing."""
-    server.extend(*[Answer("ok")] * 3)
     index = ragmem.home / "data" / "code"
     ragmem.ok("ask", "--ephemeral", QUESTION)
     ragmem.ok("ask", QUESTION, env={"RAGMEM_CODE__ENABLED": "false"})

@@ -279,7 +279,9 @@ def test_names_that_differ_are_folders_that_differ(tmp_path: Path, ragmem: Ragme
 # --- a folder that goes away while one works in it -------------------------------------
 
 
-def test_a_folder_that_goes_away_in_a_turn(tmp_path: Path) -> None:
+def test_a_folder_that_goes_away_in_a_turn(
+    ragmem: Ragmem, server: LLMServer, tmp_path: Path
+) -> None:
     """Tools say so plainly, and the turn is recorded whole."""
     calls = [
         Call("run_command", {"command": 'rm -r "$PWD"'}),
@@ -290,13 +292,12 @@ def test_a_folder_that_goes_away_in_a_turn(tmp_path: Path) -> None:
         Call("create_file", {"path": "b.py", "content": "y"}),
         Call("run_command", {"command": "pwd"}),
     ]
-    with LLMServer([*(Answer(tools=[call]) for call in calls), Answer("It is gone.")]) as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        (ragmem.project / "a.py").write_text("x = 1\n")
-        # In the sandbox the folder stays.
-        ragmem.ok("config", "set", "sandbox.mode", "off")
-        done = ragmem.asked("Go on", "--yolo")
-        assert done["result"] == "It is gone."
+    server.extend(*(Answer(tools=[call]) for call in calls))
+    (ragmem.project / "a.py").write_text("x = 1\n")
+    # In the sandbox the folder stays.
+    ragmem.ok("config", "set", "sandbox.mode", "off")
+    done = ragmem.asked("Go on", "--yolo")
+    assert done["result"] == "The answer."
     (turn,) = ragmem.read("sessions", "show", done["session_id"], cwd=tmp_path)["turns"]
     assert turn["status"] == "completed"
     first, *others = turn["tool_calls"]

@@ -2,8 +2,6 @@
 
 import os
 import struct
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -15,64 +13,59 @@ PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 64, 48) + os.urandom
 SHOWN = ImagePart("image/png", PNG)
 
 
-@pytest.fixture
-def server() -> Iterator[LLMServer]:
-    reads = Answer(tools=[Call("read_file", {"path": "notes.txt"})])
-    with LLMServer([reads, Answer("A ramp."), Answer("As I said.")]) as server:
-        yield server
-
-
-@pytest.fixture
-def house(tmp_path: Path, server: LLMServer) -> Ragmem:
-    house = Ragmem(tmp_path, server.env)
-    (house.project / "shot one.png").write_bytes(PNG)
-    (house.project / "notes.txt").write_text("a ramp\n")
-    return house
+@pytest.fixture(autouse=True)
+def reads(ragmem: Ragmem, server: LLMServer) -> None:
+    (ragmem.project / "shot one.png").write_bytes(PNG)
+    (ragmem.project / "notes.txt").write_text("a ramp\n")
+    read = Answer(tools=[Call("read_file", {"path": "notes.txt"})])
+    server.extend(read, Answer("A ramp."), Answer("As I said."))
 
 
 def test_a_picture_goes_to_the_model_and_stays_out_of_the_memory(
-    house: Ragmem, server: LLMServer
+    ragmem: Ragmem, server: LLMServer
 ) -> None:
     """It is shown in each call of its turn; later turns know its name, size and hash."""
-    assert house.run("ask", 'What is on @"shot one.png"?').out == "A ramp.\n"
+    assert ragmem.run("ask", 'What is on @"shot one.png"?').out == "A ramp.\n"
     first, second = (request.body["messages"] for request in server.requests)
     for messages in (first, second):
         prompt = next(m for m in messages if m["role"] == "user")
         assert "What is on" in prompt["content"][0]["text"]
         assert prompt["content"][1] == {"type": "image_url", "image_url": {"url": SHOWN.data_url}}
     assert second[: len(first)] == first
-    assert house.run("ask", "-c", "Are you sure?").out == "As I said.\n"
+    assert ragmem.run("ask", "-c", "Are you sure?").out == "As I said.\n"
     third = str(server.requests[2].body["messages"])
     assert "image_url" not in third
     assert "shot one.png is a PNG image, 4,024 bytes" in third
-    files = [path for path in house.home.rglob("*") if path.is_file()]
+    files = [path for path in ragmem.home.rglob("*") if path.is_file()]
     raw, text = PNG[100:140], SHOWN.base64[200:240].encode()
     assert [path for path in files if raw in (data := path.read_bytes()) or text in data] == []
 
 
-def test_a_model_that_can_not_see_is_told_the_name(house: Ragmem, server: LLMServer) -> None:
+def test_a_model_that_can_not_see_is_told_the_name(ragmem: Ragmem, server: LLMServer) -> None:
     model = "openai/gpt-3.5-turbo"
     env = {"RAGMEM_API_BASE": "", "OPENAI_API_KEY": "k-1", "OPENAI_BASE_URL": server.url}
-    done = house.ok("ask", "-m", model, 'What is on @"shot one.png"?', env=env)
+    done = ragmem.ok("ask", "-m", model, 'What is on @"shot one.png"?', env=env)
     assert f"{model} can't see images: it gets only their names" in done.err
     told = str(server.requests[0].body["messages"])
     assert "image_url" not in told
     assert "shot one.png is a PNG image" in told
 
 
-def test_what_is_no_picture_too_large_or_too_much_is_said(house: Ragmem, server: LLMServer) -> None:
-    (house.project / "huge.png").write_bytes(PNG + bytes(4_000_000))
-    (house.project / "text.png").write_text("only words")
+def test_what_is_no_picture_too_large_or_too_much_is_said(
+    ragmem: Ragmem, server: LLMServer
+) -> None:
+    (ragmem.project / "huge.png").write_bytes(PNG + bytes(4_000_000))
+    (ragmem.project / "text.png").write_text("only words")
     names = [f"{number}.png" for number in range(5)]
     for name in names:
-        (house.project / name).write_bytes(PNG + bytes(3_500_000))
-    done = house.ok("ask", "What is on @huge.png and @text.png?")
+        (ragmem.project / name).write_bytes(PNG + bytes(3_500_000))
+    done = ragmem.ok("ask", "What is on @huge.png and @text.png?")
     assert "@huge.png was not read" in done.err
     assert "Make it smaller" in done.err
     told = str(server.requests[0].body["messages"])
     assert "image_url" not in told
     assert "only words" in told
-    done = house.ok("ask", f"Compare {' '.join(f'@{name}' for name in names)}")
+    done = ragmem.ok("ask", f"Compare {' '.join(f'@{name}' for name in names)}")
     assert "@4.png was not read: the images of a prompt may have 14 MB together" in done.err
     assert "@2.png" not in done.err
     sent = server.requests[-1].body["messages"]

@@ -1,12 +1,9 @@
 """A command while it runs, and when it has ended: the real chat on a pty, real processes."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.e2e.house import House
-from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.fakes.llm_server import Answer, Call
 from tests.repl.pty_chat import LOADED
 
 _HELD = """
@@ -18,11 +15,9 @@ echo "E  assert 3 == 4"; exit 7
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with LLMServer() as server:
-        house = House(tmp_path, server)
-        (house.project / "build.sh").write_text(_HELD)
-        yield house
+def house(house: House) -> House:
+    (house.project / "build.sh").write_text(_HELD)
+    return house
 
 
 def test_the_end_of_what_is_printed_shows_while_it_runs(house: House) -> None:

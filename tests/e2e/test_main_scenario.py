@@ -16,10 +16,6 @@ from tests.fakes.neo4j import store_env
 class Terminal(Ragmem):
     """A project in which a person works."""
 
-    def does(self, *arguments: str) -> str:
-        """What a command says that succeeds."""
-        return self.ok(*arguments).out
-
     def killed_once(self, marker: Path, *arguments: str) -> None:
         """Kill -9 when the command that it runs has made this."""
         process = self.start(*arguments)
@@ -32,8 +28,8 @@ class Terminal(Ragmem):
 
 
 @pytest.fixture(params=["sqlite", "neo4j"])
-def terminal(request: pytest.FixtureRequest, tmp_path: Path) -> Terminal:
-    made = Terminal(tmp_path, store_env(request, request.param))
+def terminal(request: pytest.FixtureRequest, server: LLMServer, tmp_path: Path) -> Terminal:
+    made = Terminal(tmp_path, server.env | store_env(request, request.param))
     (made.project / "auth.py").write_text(
         "def check_password(user, password):\n    return user.password == password\n"
     )
@@ -57,10 +53,10 @@ def assert_answers_follow_calls(messages: Sequence[dict[str, Any]]) -> None:
     assert not waiting
 
 
-def test_three_turns_a_crash_and_a_day_later(terminal: Terminal, tmp_path: Path) -> None:
+def test_three_turns_a_crash_and_a_day_later(terminal: Terminal, server: LLMServer) -> None:
     """The main scenario."""
     marker = terminal.project / "migrated"
-    script = [
+    server.extend(
         Answer(tools=[Call("grep_files", {"pattern": "def .*password"})]),
         Answer("check_password in auth.py."),
         Answer(tools=[Call("read_file", {"path": "auth.py"})]),
@@ -72,41 +68,36 @@ def test_three_turns_a_crash_and_a_day_later(terminal: Terminal, tmp_path: Path)
         Answer(tools=[Call("run_command", {"command": f"touch {marker}; sleep 30"})]),
         Answer("Not yet: the command was interrupted."),
         Answer("From the beginning of this conversation: authentication functions."),
-    ]
-    with LLMServer(script) as server:
-        terminal.env |= server.env
-        first = json.loads(
-            terminal.does("ask", "--output-format", "json", "Find authentication functions")
-        )
-        assert first["result"] == "check_password in auth.py."
-        session = first["session_id"]
-        terminal.does("ask", "-c", "Which one handles password validation?")
-        terminal.does("ask", "-r", session[-8:], "Show me who uses it")
+    )
+    first = terminal.asked("Find authentication functions")
+    assert first["result"] == "check_password in auth.py."
+    session = first["session_id"]
+    terminal.ok("ask", "-c", "Which one handles password validation?")
+    terminal.ok("ask", "-r", session[-8:], "Show me who uses it")
 
-        # The later prompts carried the earlier turns, with what the tools had found.
-        assert "Find authentication functions" in text_of(server.requests[2])
-        assert "auth.py" in text_of(server.requests[2])
-        assert "return user.password == password" in text_of(server.requests[4])
+    # The later prompts carried the earlier turns, with what the tools had found.
+    assert "Find authentication functions" in text_of(server.requests[2])
+    assert "auth.py" in text_of(server.requests[2])
+    assert "return user.password == password" in text_of(server.requests[4])
 
-        bypass = ("--permission-mode", "bypassPermissions")
-        terminal.killed_once(marker, "ask", "-c", *bypass, "Migrate")
+    bypass = ("--permission-mode", "bypassPermissions")
+    terminal.killed_once(marker, "ask", "-c", *bypass, "Migrate")
 
-        # A process that died this moment may hold its lease for 30 s on Neo4j: it is waited out
-        # by nobody, the question is answered at once either way.
-        answer = terminal.does("ask", "-c", "Did we fix that bug?")
-        assert answer.strip() == "Not yet: the command was interrupted."
-        request = server.requests[7]
-        assert_answers_follow_calls(request.body["messages"])
-        assert "It compares plain text: that is the bug." in text_of(request)
-        if "RAGMEM_STORE" not in terminal.env:
-            # Once its owner is known to be gone: on Neo4j its lease has to end first.
-            assert "effects are unknown" in text_of(request)
+    # A process that died this moment may hold its lease for 30 s on Neo4j: it is waited out
+    # by nobody, the question is answered at once either way.
+    answer = terminal.ok("ask", "-c", "Did we fix that bug?").out
+    assert answer == "Not yet: the command was interrupted.\n"
+    request = server.requests[7]
+    assert_answers_follow_calls(request.body["messages"])
+    assert "It compares plain text: that is the bug." in text_of(request)
+    if "RAGMEM_STORE" not in terminal.env:
+        # Once its owner is known to be gone: on Neo4j its lease has to end first.
+        assert "effects are unknown" in text_of(request)
 
-        last = terminal.does("ask", "-c", "What did I ask first?")
-        assert "authentication functions" in last
-        assert "Find authentication functions" in text_of(server.requests[8])
+    assert "authentication functions" in terminal.ok("ask", "-c", "What did I ask first?").out
+    assert "Find authentication functions" in text_of(server.requests[8])
 
-    shown = json.loads(terminal.does("sessions", "show", session, "--format", "json"))
+    shown = terminal.shown(session)
     assert [turn["turn_index"] for turn in shown["turns"]] == [1, 2, 3, 4, 5, 6]
     assert [turn["status"] for turn in shown["turns"]][:3] == ["completed"] * 3
     crashed = shown["turns"][3]
@@ -116,6 +107,6 @@ def test_three_turns_a_crash_and_a_day_later(terminal: Terminal, tmp_path: Path)
     assert [call["tool_name"] for call in shown["turns"][2]["tool_calls"]] == [
         "list_directory", "read_file",
     ]  # fmt: skip
-    listed = json.loads(terminal.does("sessions", "list", "--format", "json"))
+    listed = terminal.read("sessions", "list")
     assert [(s["session_id"], s["turn_count"]) for s in listed] == [(session, 6)]
-    assert "auth.py" in terminal.does("files", "-r", session)
+    assert "auth.py" in terminal.ok("files", "-r", session).out

@@ -137,27 +137,26 @@ def test_info_and_doctor_count_what_waits(ragmem: Ragmem) -> None:
     )
 
 
-def test_a_process_killed_in_an_outage_loses_nothing_acknowledged(tmp_path: Path) -> None:
+def test_a_process_killed_in_an_outage_loses_nothing_acknowledged(
+    ragmem: Ragmem, server: LLMServer
+) -> None:
     """Kill -9 in the middle of a turn; the next process finds it, interrupted."""
-    with LLMServer(
-        [Answer("Fine."), Answer("I run it.", tools=[Call("run_command", {"command": "sleep 60"})])]
-    ) as server:
-        ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_API_KEY": CANARY})
-        assert ragmem.run("ask", "First?").code == 0
-        with locked(ragmem.home):
-            process = ragmem.start("ask", "Run it", "--allow", "run_command")
-            deadline = time.monotonic() + 60
-            while b"sleep 60" not in _spooled(ragmem) and time.monotonic() < deadline:
-                time.sleep(0.05)
-            assert b"sleep 60" in _spooled(ragmem)
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-        (session,) = [s for s in ragmem.sessions() if s["last_message"] == "Run it"]
-        (turn,) = ragmem.shown(session["session_id"])["turns"]
-        assert turn["status"] in ("running", "interrupted")
-        (call,) = turn["tool_calls"]
-        # What it did nobody knows.
-        assert (call["tool_name"], call["success"]) == ("run_command", None)
+    ragmem.ok("ask", "First?")
+    server.extend(Answer("I run it.", tools=[Call("run_command", {"command": "sleep 60"})]))
+    with locked(ragmem.home):
+        process = ragmem.start("ask", "Run it", "--allow", "run_command")
+        deadline = time.monotonic() + 60
+        while b"sleep 60" not in _spooled(ragmem) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert b"sleep 60" in _spooled(ragmem)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    (session,) = [s for s in ragmem.sessions() if s["last_message"] == "Run it"]
+    (turn,) = ragmem.shown(session["session_id"])["turns"]
+    assert turn["status"] in ("running", "interrupted")
+    (call,) = turn["tool_calls"]
+    # What it did nobody knows.
+    assert (call["tool_name"], call["success"]) == ("run_command", None)
 
 
 @contextmanager

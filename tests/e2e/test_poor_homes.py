@@ -5,7 +5,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,9 +22,9 @@ ANSWER = "The answer: café ✓."
 
 
 @pytest.fixture
-def server() -> Iterator[LLMServer]:
-    with LLMServer([Answer(ANSWER)], repeat=True) as running:
-        yield running
+def server(server: LLMServer) -> LLMServer:
+    server.always(Answer(ANSWER))
+    return server
 
 
 def run(
@@ -240,37 +240,36 @@ def loose(folder: Path) -> list[str]:
     ]
 
 
-def test_every_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
+def test_every_file_is_private_whatever_the_umask(ragmem: Ragmem, server: LLMServer) -> None:
     """Of a turn with tools, its outputs and pre-images, a crash, a backup, an export."""
     calls = [
         Call("read_file", {"path": "a.txt"}),
         Call("edit_file", {"path": "a.txt", "old": "one", "new": "two"}),
         Call("run_command", {"command": "seq 40000"}),
     ]
-    with LLMServer([*(Answer(tools=[call]) for call in calls), Answer(ANSWER)]) as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        (ragmem.project / "a.txt").write_text("one\n")
-        commands = [
-            "ask Go --yolo",
-            "config init",
-            f"store backup {ragmem.home}/backup.db",
-            f"sessions export -o {ragmem.home}/session.json",
-            "store check",
-            f"sessions import --as-new {ragmem.home}/session.json",
-        ]
-        script = (
-            "import os, sys\nos.umask(0)\nfrom ragmem.cli.main import record_crash, run\n"
-            "for words in sys.argv[1:]:\n    assert run(words.split()) == 0, words\n"
-            "record_crash(ValueError('x'))\n"
-        )
-        subprocess.run(
-            [sys.executable, "-P", "-c", script, *commands],
-            env=ragmem.env,
-            cwd=ragmem.project,
-            stdin=subprocess.DEVNULL,
-            check=True,
-            capture_output=True,
-        )
+    server.extend(*(Answer(tools=[call]) for call in calls))
+    (ragmem.project / "a.txt").write_text("one\n")
+    commands = [
+        "ask Go --yolo",
+        "config init",
+        f"store backup {ragmem.home}/backup.db",
+        f"sessions export -o {ragmem.home}/session.json",
+        "store check",
+        f"sessions import --as-new {ragmem.home}/session.json",
+    ]
+    script = (
+        "import os, sys\nos.umask(0)\nfrom ragmem.cli.main import record_crash, run\n"
+        "for words in sys.argv[1:]:\n    assert run(words.split()) == 0, words\n"
+        "record_crash(ValueError('x'))\n"
+    )
+    subprocess.run(
+        [sys.executable, "-P", "-c", script, *commands],
+        env=ragmem.env,
+        cwd=ragmem.project,
+        stdin=subprocess.DEVNULL,
+        check=True,
+        capture_output=True,
+    )
     names = {path.name.split("-")[0] for path in ragmem.home.rglob("*") if path.is_file()}
     assert {"memory.db", "backup.db", "session.json", "ragmem.toml", "command", "crash"} <= names
     assert loose(ragmem.home) == []

@@ -131,16 +131,14 @@ Where do ferns grow?  2 turns · AGO · <session>
     assert (nothing.out, nothing.err) == ("", "No results.\n")
 
 
-def test_show_with_reasoning_and_results(tmp_path: Path) -> None:
+def test_show_with_reasoning_and_results(ragmem: Ragmem, server: LLMServer) -> None:
     """Thoughts and tool answers per turn, where they are asked for."""
-    answers = [
+    server.extend(
         Answer(tools=[Call("read_file", {"path": "a.txt"})], reasoning="Look \x1b[31mfirst."),
         Answer("It says fern.", reasoning="Then tell."),
-    ]
-    with LLMServer(answers) as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        (ragmem.project / "a.txt").write_text("fern\n")
-        show = ("sessions", "show", ragmem.session_of("What does it say?"))
+    )
+    (ragmem.project / "a.txt").write_text("fern\n")
+    show = ("sessions", "show", ragmem.session_of("What does it say?"))
     assert "first" not in ragmem.ok(*show).out
     _, _, body = ragmem.ok(*show, "--reasoning", "--results").out.partition("\n\n")
     assert body == snapshot("""\
@@ -164,27 +162,24 @@ AUTH = "The authentication code was refactored: login tokens are refreshed by mi
 BEDS = "A garden was planned: ferns and hostas in the shade of the north wall."
 
 
-def summed(ragmem: Ragmem, session_id: str, text: str) -> None:
-    """Its own summary, as the model says it."""
-    with LLMServer([Answer(json.dumps({"text": text}))]) as server:
-        ragmem.ok("sessions", "summarize", session_id, env=server.env)
-
-
 def similar(ragmem: Ragmem, *arguments: str, cwd: Path | None = None) -> list[str]:
     found = ragmem.read("sessions", "similar", *arguments, cwd=cwd)
     return [session["session_id"] for session in found]
 
 
-def test_similar_sessions_by_text_and_by_session(ragmem: Ragmem, tmp_path: Path) -> None:
+def test_similar_sessions_by_text_and_by_session(
+    ragmem: Ragmem, server: LLMServer, tmp_path: Path
+) -> None:
     """By the meaning of summaries, above the embedder's threshold."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     auth, beds = ragmem.session_of("Refactor the login?"), ragmem.session_of("Plan the garden?")
     other = ragmem.session_of("Tokens?", cwd=elsewhere)
     ragmem.ok("ask", "refactoring authentication")  # it has no summary
-    summed(ragmem, auth, AUTH)
-    summed(ragmem, beds, BEDS)
-    summed(ragmem, other, "Authentication: refreshing login tokens was refactored.")
+    said = "Authentication: refreshing login tokens was refactored."
+    for session_id, text in ((auth, AUTH), (beds, BEDS), (other, said)):
+        server.extend(Answer(json.dumps({"text": text})))
+        ragmem.ok("sessions", "summarize", session_id)
     asked = "refactoring authentication"
     assert similar(ragmem, asked) == [auth]
     assert sorted(similar(ragmem, asked, "--scope", "all")) == sorted([auth, other])
@@ -201,7 +196,7 @@ def test_similar_sessions_by_text_and_by_session(ragmem: Ragmem, tmp_path: Path)
     assert "No similar session has a summary." in none.err
 
 
-def test_insights_are_made_once_and_shown(ragmem: Ragmem) -> None:
+def test_insights_are_made_once_and_shown(ragmem: Ragmem, server: LLMServer) -> None:
     """A call a session, stored; those that did not go on are not asked again."""
     one, two = ragmem.session_of("Where do ferns grow?"), ragmem.session_of("And hostas?")
     answers = [
@@ -212,10 +207,10 @@ def test_insights_are_made_once_and_shown(ragmem: Ragmem) -> None:
         }
         for name in ("two", "one")
     ]
-    with LLMServer([Answer(json.dumps(each)) for each in answers]) as server:
-        done = ragmem.ok("sessions", "insights", env=server.env)
-        assert len(server.requests) == 2
-        assert "And hostas?" in json.dumps(server.requests[0].body["messages"])
+    server.extend(*(Answer(json.dumps(each)) for each in answers))
+    done = ragmem.ok("sessions", "insights")
+    assert len(server.requests) == 4
+    assert "And hostas?" in json.dumps(server.requests[2].body["messages"])
     assert done.err.startswith("Asking openai/scripted about 2 sessions.\n")
     assert "reading: 2 of 2\n" in done.err
     shown = done.out.replace(one[-8:], "<session>").replace(two[-8:], "<session>")
@@ -232,20 +227,21 @@ def test_insights_are_made_once_and_shown(ragmem: Ragmem) -> None:
   - Water is second.
   ☐ Plant one.
 """)
-    with LLMServer() as server:
-        again = ragmem.read("sessions", "insights", env=server.env)
-        assert server.requests == []
+    again = ragmem.read("sessions", "insights")
+    assert len(server.requests) == 4
     assert [each["session_id"] for each in again] == [two, one]
     assert again[0]["action_items"] == ["Plant two."]
     assert ragmem.read("sessions", "insights", "--last", "1") == again[:1]
 
 
-def test_insights_that_fail_are_said_and_left_for_the_next_time(ragmem: Ragmem) -> None:
+def test_insights_that_fail_are_said_and_left_for_the_next_time(
+    ragmem: Ragmem, server: LLMServer
+) -> None:
     """What was made before stays."""
     ragmem.ok("ask", "One?")
     two = ragmem.session_of("Two?")
-    with LLMServer([Answer('{"main_topic": "Two"}'), *[Answer(mode="401")] * 3]) as server:
-        done = ragmem.ok("sessions", "insights", "--format", "json", env=server.env)
+    server.extend(Answer('{"main_topic": "Two"}'), *[Answer(mode="401")] * 3)
+    done = ragmem.ok("sessions", "insights", "--format", "json")
     assert [each["session_id"] for each in done.json] == [two]
     assert "No result for 1 session: " in done.err
     nothing = {"RAGMEM_MODEL": "", "RAGMEM_API_BASE": "", "RAGMEM_API_KEY": ""}

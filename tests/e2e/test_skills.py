@@ -24,32 +24,31 @@ def answered(chat: PtyChat, key: str) -> None:
     loaded(chat)
 
 
-def test_a_persons_skill_is_listed_and_read_and_a_projects_is_told_of_once(tmp_path: Path) -> None:
+def test_a_persons_skill_is_listed_and_read_and_a_projects_is_told_of_once(
+    ragmem: Ragmem, server: LLMServer, tmp_path: Path
+) -> None:
     read = Answer(tools=[Call("read_skill", {"name": "ferns"})])
-    with LLMServer([read, Answer("Done."), Answer("Tidied.")]) as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        put(ragmem.home, "skills/ferns/SKILL.md", SKILL)
-        put(tmp_path, ".claude/skills/moss/SKILL.md", SKILL.replace("ferns", "moss"))
-        put(ragmem.home, "commands/tidy.md", "Tidy $ARGUMENTS up.")
-        put(ragmem.project, ".claude/skills/evil/SKILL.md", SKILL.replace("ferns", "evil"))
-        done = ragmem.run("ask", "Water them")
-        assert done.out == "Done.\n"
-        assert done.err.endswith(
-            "This project comes with 1 skill (evil). A chat asks whether to use them.\n"
-        )
-        system = json.dumps(server.requests[0].body["messages"][0])
-        assert "- ferns: Waters the ferns." in system
-        assert "- moss: Waters the moss." in system
-        assert "evil" not in system
-        assert "Take the green can." in json.dumps(server.requests[1].body["messages"][-1])
-        assert ragmem.run("ask", "/tidy the hall").err == ""
-        assert "Tidy the hall up." in json.dumps(server.requests[2].body["messages"][-1])
-        assert ragmem.run("context", "/tidy the hall").out.endswith("Tidy the hall up.\n")
-        for command in ("ask", "context"):
-            done = ragmem.run(command, "/tdy the hall")
-            assert (done.code, done.out) == (2, "")
-            assert "Unknown command /tdy: " in done.err
-        assert len(server.requests) == 3
+    server.extend(read)
+    put(ragmem.home, "skills/ferns/SKILL.md", SKILL)
+    put(tmp_path, ".claude/skills/moss/SKILL.md", SKILL.replace("ferns", "moss"))
+    put(ragmem.home, "commands/tidy.md", "Tidy $ARGUMENTS up.")
+    put(ragmem.project, ".claude/skills/evil/SKILL.md", SKILL.replace("ferns", "evil"))
+    done = ragmem.run("ask", "Water them")
+    assert done.out == "The answer.\n"
+    assert done.err.endswith(
+        "This project comes with 1 skill (evil). A chat asks whether to use them.\n"
+    )
+    system = json.dumps(server.requests[0].body["messages"][0])
+    assert "- ferns: Waters the ferns." in system
+    assert "- moss: Waters the moss." in system
+    assert "evil" not in system
+    assert "Take the green can." in json.dumps(server.requests[1].body["messages"][-1])
+    assert ragmem.run("ask", "/tidy the hall").err == ""
+    assert "Tidy the hall up." in json.dumps(server.requests[2].body["messages"][-1])
+    assert ragmem.run("context", "/tidy the hall").out.endswith("Tidy the hall up.\n")
+    for command in ("ask", "context"):
+        assert "Unknown command /tdy: " in ragmem.refused(command, "/tdy the hall")
+    assert len(server.requests) == 3
 
 
 def test_a_chat_asks_for_what_a_project_brings_and_again_when_it_changes(house: House) -> None:

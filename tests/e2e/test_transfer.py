@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.fakes.neo4j import neo4j_env
 from tests.store.test_schemas import FIXTURES, old_database
 
 CANARY = "marigold-7731"
+LINES = (FIXTURES / "schema-5.writes.jsonl").read_text("utf-8").splitlines()
 STORAGE = Path(__file__).parents[2] / "docs" / "storage.md"
 
 
@@ -53,6 +55,17 @@ def ragmem(recorded: Ragmem, monkeypatch: pytest.MonkeyPatch) -> Ragmem:
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def edit(database: Path, *statement: Any) -> None:
+    with closing(apsw.Connection(str(database))) as connection:
+        connection.execute(*statement)
+
+
+def as_backup(lines: Sequence[str]) -> str:
+    return "\n".join(
+        ['{"format":"ragmem.writes","version":1}', *lines, f'{{"end":{len(lines)}}}', ""]
+    )
 
 
 def fact_of(document: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -158,9 +171,7 @@ def test_a_backup_that_somebody_has_edited_is_refused_as_damaged(
 ) -> None:
     file = tmp_path / "backup.db"
     ragmem.ok("store", "backup", str(file))
-    database = apsw.Connection(str(file))
-    database.execute(change)
-    database.close()
+    edit(file, change)
     elsewhere = Ragmem(tmp_path / "elsewhere")
     done = elsewhere.run("store", "migrate", "--from", str(file), "--yes")
     assert done.code == 1
@@ -181,9 +192,7 @@ def test_a_backup_of_lines_that_somebody_has_edited_is_refused_as_damaged(
     tmp_path: Path, old: str, new: str, why: str
 ) -> None:
     file = tmp_path / "backup.jsonl"
-    lines = (FIXTURES / "schema-5.writes.jsonl").read_text("utf-8").splitlines()
-    lines = ['{"format":"ragmem.writes","version":1}', *lines, f'{{"end":{len(lines)}}}', ""]
-    text, count = re.subn(old, new, "\n".join(lines))
+    text, count = re.subn(old, new, as_backup(LINES))
     assert count
     file.write_text(text, "utf-8")
     home = Ragmem(tmp_path / "new")
@@ -202,10 +211,7 @@ def test_a_backup_from_before_there_were_owners_brings_the_profile_back_as_it_wa
     if form == "db":
         old_database(tmp_path / "old", 5).rename(file)
     else:
-        lines = (FIXTURES / "schema-5.writes.jsonl").read_text("utf-8").splitlines()
-        first, last = {"format": "ragmem.writes", "version": 1}, {"end": len(lines)}
-        lines = [json.dumps(first, separators=(",", ":")), *lines, json.dumps(last)]
-        file.write_text("\n".join(lines) + "\n", "utf-8")
+        file.write_text(as_backup(LINES), "utf-8")
     home = Ragmem(tmp_path / "new")
     restored = home.ok("store", "migrate", "--from", str(file), "--yes").out
     assert "missing" not in restored
@@ -303,7 +309,9 @@ def test_delete_asks_and_leaves_nothing(ragmem: Ragmem) -> None:
     ragmem.refused("sessions", "delete", session["session_id"], "--yes")
 
 
-def test_copies_of_files_go_with_the_last_session_that_names_them(tmp_path: Path) -> None:
+def test_copies_of_files_go_with_the_last_session_that_names_them(
+    tmp_path: Path, server: LLMServer
+) -> None:
     """Also one that was kept with its secrets by an earlier version; a fork's own go with it."""
     token = "ghp_" + "a1B2" * 9
 
@@ -312,28 +320,27 @@ def test_copies_of_files_go_with_the_last_session_that_names_them(tmp_path: Path
         read = Call("read_file", {"path": path})
         return [Answer(tools=[read]), Answer(tools=[edit]), Answer("Done.")]
 
-    answers = [
+    server.extend(
         *editing("hello.py", "one", "two"),
         *editing(".env", "MODE=old", "MODE=new"),
         *editing("hello.py", "two", "three"),
         *editing("same.py", "one", "four"),
-    ]
-    with LLMServer(answers) as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        copies = ragmem.home / "data" / "preimages"
+    )
+    ragmem = Ragmem(tmp_path, server.env)
+    copies = ragmem.home / "data" / "preimages"
 
-        def kept() -> list[str]:
-            return sorted(file.suffix or file.read_text() for file in copies.glob("??/*"))
+    def kept() -> list[str]:
+        return sorted(file.suffix or file.read_text() for file in copies.glob("??/*"))
 
-        env = f"T={token}\nMODE=old"
-        for name, content in (("hello.py", "one"), ("same.py", "one"), (".env", env)):
-            (ragmem.project / name).write_text(content)
-        first = ragmem.session_of("Go", "--yolo")
-        ragmem.ok("ask", "-c", "And these", "--yolo")
-        ragmem.ok("sessions", "fork", first)
-        (fork,) = {each["session_id"] for each in ragmem.sessions()} - {first}
-        ragmem.ok("ask", "-r", fork, "Go on", "--yolo")
-        other = ragmem.session_of("Anew", "--yolo")
+    env = f"T={token}\nMODE=old"
+    for name, content in (("hello.py", "one"), ("same.py", "one"), (".env", env)):
+        (ragmem.project / name).write_text(content)
+    first = ragmem.session_of("Go", "--yolo")
+    ragmem.ok("ask", "-c", "And these", "--yolo")
+    ragmem.ok("sessions", "fork", first)
+    (fork,) = {each["session_id"] for each in ragmem.sessions()} - {first}
+    ragmem.ok("ask", "-r", fork, "Go on", "--yolo")
+    other = ragmem.session_of("Anew", "--yolo")
     assert kept() == [".parts", "one", "two"]
     old = f"T={token}".encode()
     name = hashlib.sha256(old).hexdigest()
@@ -450,8 +457,7 @@ def test_a_backup_tells_what_it_would_change(ragmem: Ragmem, tmp_path: Path) -> 
         },
     ]  # fmt: skip
     file = tmp_path / "backup.jsonl"
-    lines = [{"format": "ragmem.writes", "version": 1}, *writes, {"end": len(writes)}]
-    file.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    file.write_text(as_backup([json.dumps(each) for each in writes]))
     asked = ragmem.run("store", "migrate", "--from", str(file))
     assert asked.code == 2
     told = asked.err.partition("\nto ")[2].partition("\n")[2]
@@ -474,9 +480,7 @@ def test_check_says_what_is_wrong(ragmem: Ragmem) -> None:
     """No half turn, no orphan, counters equal."""
     assert ragmem.ok("store", "check").out == "No problems found: 1 session, 2 turns.\n"
     assert ragmem.ok("store", "repair").out == "Nothing to repair.\n"
-    database = apsw.Connection(str(ragmem.home / "data" / "memory.db"))
-    database.execute("DELETE FROM turns WHERE turn_index = 1")
-    database.close()
+    edit(ragmem.home / "data" / "memory.db", "DELETE FROM turns WHERE turn_index = 1")
     done = ragmem.run("store", "check")
     assert done.code == 1
     found = [line.split(" (")[0] for line in done.out.splitlines()]
@@ -489,9 +493,7 @@ def test_repair_tells_of_each_session_how_many_turns_it_has_lost(ragmem: Ragmem)
     (whole, cut) = (each["session_id"] for each in ragmem.sessions())
     database = ragmem.home / "data" / "memory.db"
     shutil.rmtree(database.parent / "backups", ignore_errors=True)
-    connection = apsw.Connection(str(database))
-    connection.execute("DELETE FROM turns WHERE session_id = ? AND turn_index = 1", (cut,))
-    connection.close()
+    edit(database, "DELETE FROM turns WHERE session_id = ? AND turn_index = 1", (cut,))
     done = ragmem.ok("store", "repair")
     assert done.out == "Recovered: 2 sessions, 2 turns.\n"
     assert re.search(rf"^Lost from session {short_id(cut)} “.+”: 1 of 2 turns\.$", done.err, re.M)
@@ -504,9 +506,7 @@ def test_repair_of_what_is_wholly_there_points_to_no_backup(ragmem: Ragmem) -> N
     database = ragmem.home / "data" / "memory.db"
     for copy in database.parent.glob("backups/daily-*.db"):
         copy.unlink()
-    connection = apsw.Connection(str(database))
-    connection.execute("DELETE FROM documents")
-    connection.close()
+    edit(database, "DELETE FROM documents")
     done = ragmem.ok("store", "repair")
     assert done.out.startswith("Recovered: ")
     assert done.err.startswith("Everything could be read. The damaged database is kept")

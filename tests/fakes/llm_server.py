@@ -20,12 +20,7 @@ for requests of that model (a summary model, say). When the script is over, ever
 further request is a 400 "the script is over", unless `repeat=True`: then the last
 answer repeats. `server.env` is the environment that points ragmem at the server.
 
-As a process of its own (it ends on SIGTERM, or when its parent does):
-
-    python tests/fakes/llm_server.py --script answers.json --port-file port
-
-with the script `[{"text": "hi"}, {"tools": [{"name": "read_file", "arguments": {"path": "a"}}]}]`
-(the fields of Answer); `--repeat` as above. `LLMServer.spawn(...)` starts that.
+`LLMServer.spawn(...)` runs one in a process of its own.
 
 `/embeddings` answers with vectors of shared words, of 8 numbers or as asked (`text="16"` sends
 others); `mode` and `delay_s` work there too.
@@ -41,23 +36,21 @@ Modes of an answer. Faults strike after `cut_at` bytes of the stream (default: h
   400, 400_context (the prompt is too long)    html, json_error: a 200 that is not a stream
 """
 
-import argparse
 import contextlib
 import hashlib
 import json
-import os
+import multiprocessing
 import re
 import select
 import signal
 import socket
 import socketserver
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -257,24 +250,7 @@ def model_env(url: str) -> dict[str, str]:
     }
 
 
-class SpawnedServer:
-    """A server in another process."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-
-    @property
-    def url(self) -> str:
-        """The API base."""
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    @property
-    def env(self) -> dict[str, str]:
-        """Variables that make ragmem use this server."""
-        return model_env(self.url)
-
-
-class LLMServer(SpawnedServer):
+class LLMServer:
     """The server; see the module's docstring."""
 
     def __init__(
@@ -298,19 +274,25 @@ class LLMServer(SpawnedServer):
         self._tcp: socketserver.BaseServer
         if uds is None:
             self._tcp = _Tcp(("127.0.0.1", 0), _Handler)
-            super().__init__(self._tcp.server_address[1])
+            self.port = self._tcp.server_address[1]
         else:
             self._tcp = _Unix(str(uds), _UnixHandler)
-            super().__init__(0)
+            self.port = 0
         self._tcp.llm = self
         self._thread = threading.Thread(
             target=self._tcp.serve_forever, args=(0.02,), name="llm-server", daemon=True
         )
 
     def extend(self, *steps: Step) -> None:
-        """More answers, while it runs."""
+        """More answers, while it runs: before the one that repeats."""
         with self._lock:
-            self._script.extend(steps)
+            end = len(self._script) - self._repeat
+            self._script[end:end] = steps
+
+    def always(self, step: Step) -> None:
+        """Nothing but this from now on."""
+        with self._lock:
+            self._script, self._repeat = [step], True
 
     @property
     def left(self) -> int:
@@ -336,26 +318,29 @@ class LLMServer(SpawnedServer):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def url(self) -> str:
+        """The API base."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables that make ragmem use this server."""
+        return model_env(self.url)
+
     @staticmethod
     @contextlib.contextmanager
-    def spawn(
-        folder: Path, script: Sequence[Answer], *, repeat: bool = False
-    ) -> Iterator["SpawnedServer"]:
-        """The same as a process of its own, with its files in `folder`."""
-        answers, port_file = folder / "answers.json", folder / "port"
-        answers.write_bytes(msgspec.json.encode(list(script)))
-        command = [sys.executable, __file__, "--script", answers, "--port-file", port_file]
-        process = subprocess.Popen([*command, "--repeat"] if repeat else command)
+    def spawn(script: Sequence[Answer], *, repeat: bool = False) -> Iterator[str]:
+        """The address of one in another process."""
+        processes = multiprocessing.get_context("spawn")
+        line, theirs = processes.Pipe()
+        process = processes.Process(target=_serve, args=(script, repeat, theirs), daemon=True)
+        process.start()
         try:
-            deadline = time.monotonic() + 60
-            while not port_file.exists():
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError("the scripted server did not start")
-                time.sleep(0.01)
-            yield SpawnedServer(int(port_file.read_text()))
+            yield line.recv()
         finally:
             process.terminate()
-            process.wait(60)
+            process.join()
 
     def take(self, request: Received) -> Answer:
         """Record the request and choose its answer."""
@@ -637,25 +622,7 @@ def word_vector(text: str, dimension: int) -> list[float]:
     return vector
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Serve a script until told to stop."""
-    parser = argparse.ArgumentParser(description="A scripted OpenAI-compatible server.")
-    parser.add_argument("--script", type=Path, required=True, help="JSON: a list of answers")
-    parser.add_argument("--port-file", type=Path, required=True, help="where the port is written")
-    parser.add_argument("--repeat", action="store_true", help="the last answer repeats")
-    options = parser.parse_args(argv)
-    script = msgspec.json.decode(options.script.read_bytes(), type=list[Answer])
-    parent = os.getppid()
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    signal.signal(signal.SIGINT, lambda *_: ended.set())
-    with LLMServer(script, repeat=options.repeat) as server:
-        draft = options.port_file.with_name(options.port_file.name + ".new")
-        draft.write_text(str(server.port))
-        draft.replace(options.port_file)
-        while not ended.wait(0.2) and os.getppid() == parent:
-            continue
-
-
-if __name__ == "__main__":
-    main()
+def _serve(script: Sequence[Answer], repeat: bool, line: Connection) -> None:
+    with LLMServer(script, repeat=repeat) as server:
+        line.send(server.url)
+        signal.pause()

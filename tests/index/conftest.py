@@ -26,8 +26,9 @@ from ragmem.records import Project, Session, Turn
 from ragmem.store import Store
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import Toolset
+from ragmem.tools.files import SeenFiles
+from ragmem.tools.memory import SessionCode
 from ragmem.tools.permissions import PermissionRules
-from ragmem.tools.seen import SeenFiles, SessionCode
 from ragmem.tools.workspace import Workspace
 from ragmem.usage import Metrics
 from tests.index.trees import AUTH, CLOCK, Tree, small

@@ -187,7 +187,7 @@ async def test_a_search_that_takes_too_long_holds_no_prompt_up(
 
     asked = (desk.project, "What does parse_duration do?")
     async with desk.codebase(config={"wait_s": 0.1}) as codebase, asyncio.timeout(60):
-        monkeypatch.setattr(codebase, "search", endless)
+        monkeypatch.setattr(codebase, "_search_here", endless)
         first = await codebase.passages(*asked)
         assert first.left_out.startswith("The project's code is being indexed for the first time:")
         assert first.files_so_far == 0

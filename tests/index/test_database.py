@@ -57,21 +57,13 @@ def test_a_read_sees_one_moment(database):
     assert read(database, _epoch, 0) == writes
 
 
-def test_of_one_whose_log_can_not_be_made_a_copy_is_read_as_long_as_it_is_the_same(database):
-    def made(connection: apsw.Connection) -> tuple[int, int]:
-        return _epoch(connection), Path(connection.filename).stat().st_ctime_ns
-
+def test_of_one_whose_log_can_not_be_made_a_copy_is_read(database):
     shared = database.with_name(f"{database.name}-shm")
-    write(database, _epoch)
-    shared.symlink_to("nowhere/at all")
-    before = read(database, made, (-1, 0))
-    assert before[0] == 0
-    assert before[1] != database.stat().st_ctime_ns
-    assert read(database, made, (-1, 0)) == before
-    shared.unlink()
-    write(database, _raise)
-    shared.symlink_to("nowhere/at all")
-    assert read(database, made, (-1, 0))[0] == 1
+    for epoch, job in enumerate((_epoch, _raise)):
+        write(database, job)
+        shared.symlink_to("nowhere/at all")
+        assert read(database, _epoch, -1) == epoch
+        shared.unlink()
 
 
 def test_a_failed_transaction_leaves_nothing(database):

@@ -11,9 +11,7 @@ from .conftest import AUTH, Desk
 
 
 async def found(desk: Desk, index: CodeIndex, query: str, *, limit: int = 10) -> list[FoundCode]:
-    finds = await find_code(
-        index, query, project_id=desk.project.root_id, open_store=desk.open_store, limit=limit
-    )
+    finds = await find_code(index, query, open_store=desk.open_store, limit=limit)
     assert finds.problem == ""
     return list(finds.found)
 

@@ -12,7 +12,7 @@ from ragmem.index import links
 from ragmem.index.codebase import Codebase
 from ragmem.records import Project, PutReferences, RegisterProject, Turn, utc_now
 from ragmem.store import Store
-from ragmem.tools.seen import SeenFiles
+from ragmem.tools.files import SeenFiles
 from ragmem.tools.workspace import Workspace
 from ragmem.usage import Metrics
 from tests.fakes.frail_store import FrailStore, Line

@@ -146,14 +146,11 @@ def test_where_an_address_is_mended_is_where_it_comes_from(
 @pytest.mark.parametrize(
     "text",
     [
-        "you sent sk-secret-1234",
-        "you sent hunter22",
-        "Bearer abcdefghijkl",
-        "Incorrect key: sk-proj-ab****************wxyz.",
-        "AIzaSyA1234567890abcdef",
+        "you sent sk-secret-1234", "you sent hunter22", "Bearer abcdefghijkl",
+        "Incorrect key: sk-proj-ab****************wxyz.", "AIzaSyA1234567890abcdef",
         "gsk_abcdefghijklmnop",
     ],
-)
+)  # fmt: skip
 def test_keys_are_scrubbed(text: str) -> None:
     shown = faults.scrub(text, PEER.secrets)
     assert "***" in shown

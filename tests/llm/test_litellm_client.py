@@ -21,10 +21,9 @@ from ragmem.errors import (
 from ragmem.llm.base import Assembler, ModelInfo, UsageChunk
 from ragmem.llm.litellm_client import LiteLLMClient
 from ragmem.messages import system, user
-from tests.attack.torrent import Torrent
+from tests.attack.torrent import Torrent, raw
 from tests.fakes.llm_server import Answer, Call, LLMServer, render_anthropic
 from tests.llm.adapters import KEY, all_text_of, ask, asking, complete, feed, litellm_client
-from tests.llm.test_openai_client import RawServer
 
 PROBE = """
 import sys, os, socket
@@ -100,7 +99,7 @@ async def test_a_malformed_call_is_a_cut() -> None:
 async def test_a_refusal_that_litellm_forgets_is_one() -> None:
     body = b'{"error": {"message": "Unprocessable"}}'
     with (
-        RawServer(b"Content-Type: application/json\r\n", body, status=b"422 No") as server,
+        raw(b"Content-Type: application/json\r\n", body, status=b"422 No") as server,
         pytest.raises(RequestRefused, match="answered 422"),
     ):
         await ask(litellm_client, server.url)

@@ -21,7 +21,7 @@ import pytest_asyncio
 
 from ragmem.errors import ContextTooLong, ProviderRefused
 from ragmem.llm import local
-from ragmem.llm.base import Request
+from ragmem.llm.base import Request, UsageChunk
 from ragmem.llm.local import LOCAL_INFO, LocalLLM, socket_folder, without_tools
 from ragmem.llm.models import find_local_model
 from ragmem.messages import ToolUse, assistant, system, tool, user
@@ -33,7 +33,7 @@ def test_the_window_gives_600_tokens_of_context() -> None:
     assert LOCAL_INFO.context_window is not None
     assert LOCAL_INFO.context_window * 4 / 2 == 600 * 4
     assert not LOCAL_INFO.supports_tools
-    assert LOCAL_INFO.cost_usd(100, 100) == 0
+    assert LOCAL_INFO.cost_usd(UsageChunk(input_tokens=100, output_tokens=100)) == 0
 
 
 def test_a_conversation_without_tools() -> None:

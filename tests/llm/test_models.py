@@ -23,7 +23,7 @@ from ragmem.config import (
 )
 from ragmem.errors import ConfigError, NoModel, NoWeights, UsageError
 from ragmem.llm import models
-from ragmem.llm.base import ModelInfo
+from ragmem.llm.base import ModelInfo, UsageChunk
 from ragmem.llm.models import (
     LOCAL_NAME,
     about,
@@ -286,16 +286,11 @@ async def test_only_its_own_key_goes_to_a_server_of_ones_own(environ: dict[str, 
 @pytest.mark.parametrize(
     "base",
     [
-        "127.0.0.1:9/v1",
-        "file:///etc/passwd",
-        "http://",
-        "ftp://x/v1",
-        "me:s3cret@127.0.0.1:9/v1",
-        "http://me:s3cret@[::1/v1",
-        "http://me:s3cret@127.0.0.1:99999/v1",
+        "127.0.0.1:9/v1", "file:///etc/passwd", "http://", "ftp://x/v1", "me:s3cret@127.0.0.1:9/v1",
+        "http://me:s3cret@[::1/v1", "http://me:s3cret@127.0.0.1:99999/v1",
         "http://127.0.0.1:port/v1",
     ],
-)
+)  # fmt: skip
 def test_an_api_base_that_is_no_address(
     environ: dict[str, str], base: str, client: Literal["auto", "litellm"]
 ) -> None:
@@ -408,7 +403,9 @@ def test_a_request_costs_what_the_provider_bills(
     model: str, tokens: tuple[int, ...], cost: float | None
 ) -> None:
     """Tokens in, out, read from the cache and written to it."""
-    assert model_info(model).cost_usd(*tokens) == (cost if cost is None else pytest.approx(cost))
+    names = ("input_tokens", "output_tokens", "cached_tokens", "written_tokens")
+    used = UsageChunk(**dict(zip(names, tokens, strict=False)))
+    assert model_info(model).cost_usd(used) == (cost if cost is None else pytest.approx(cost))
 
 
 # --- the table ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from ragmem.llm.faults import Peer
 from ragmem.llm.http_client import Endpoint, OpenAIClient
 from ragmem.llm.wire import event_data
 from ragmem.messages import user
+from tests.attack.torrent import raw
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.llm.adapters import ask, complete, feed, openai_client
 
@@ -121,7 +122,7 @@ async def test_of_a_server_that_hangs_up_is_told_in_one_sentence() -> None:
     ],
 )
 async def test_answers_in_odd_forms_are_answers(head: bytes, body: bytes) -> None:
-    with RawServer(head, body) as server:
+    with raw(head, body) as server:
         done = await ask(openai_client, server.url)
     assert (done.text, done.end_reason) == ("ok", "stop")
 
@@ -129,14 +130,14 @@ async def test_answers_in_odd_forms_are_answers(head: bytes, body: bytes) -> Non
 @pytest.mark.parametrize("data", [b"[" * 100_000, b'"words"', b"[]", b"null", b"1" * 5000])
 async def test_events_that_are_no_events(data: bytes) -> None:
     stream = b"data: " + data + b"\n\n"
-    with RawServer(STREAM, stream) as server, pytest.raises(ProviderUnavailable):
+    with raw(STREAM, stream) as server, pytest.raises(ProviderUnavailable):
         await ask(openai_client, server.url)
 
 
 async def test_a_body_that_was_packed_unasked_is_named() -> None:
     packed = STREAM + b"Content-Encoding: gzip\r\n"
     with (
-        RawServer(packed, gzip.compress(b"\0" * 100_000)) as server,
+        raw(packed, gzip.compress(b"\0" * 100_000)) as server,
         pytest.raises(ProviderUnavailable, match="an unrequested gzip body"),
     ):
         await ask(openai_client, server.url)
@@ -146,7 +147,7 @@ async def test_a_redirection_is_not_followed() -> None:
     with LLMServer([Answer("stolen")]) as other:
         location = f"Location: {other.url}/chat/completions\r\n".encode()
         with (
-            RawServer(location, b"", status=b"307 Temporary Redirect") as server,
+            raw(location, b"", status=b"307 Temporary Redirect") as server,
             pytest.raises(ProviderRefused, match="redirection"),
         ):
             await ask(openai_client, server.url)
@@ -199,7 +200,7 @@ async def test_a_server_is_believed_by_the_certificates_that_the_environment_nam
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
     body = b'data: {"choices":[{"delta":{"content":"sealed"},"finish_reason":"stop"}]}\n\n'
-    with RawServer(STREAM, body, tls=context) as server:
+    with raw(STREAM, body, tls=context) as server:
         with pytest.raises(ProviderUnavailable, match="certificate"):
             await ask(openai_client, server.url)
         authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
@@ -249,42 +250,3 @@ def test_the_import_stays_small() -> None:
         "assert (early, late) == ([], []), (early, late)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-class RawServer:
-    """Answers every POST with the same bytes."""
-
-    def __init__(
-        self,
-        headers: bytes,
-        body: bytes,
-        *,
-        status: bytes = b"200 OK",
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["content-length"]))
-                head = b"HTTP/1.1 " + status + b"\r\n" + headers
-                length = f"Content-Length: {len(body)}\r\n".encode()
-                self.wfile.write(head + length + b"Connection: close\r\n\r\n" + body)
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        scheme, host = "http", "127.0.0.1"
-        if tls:
-            scheme, host = "https", "localhost"
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"{scheme}://{host}:{self._server.server_port}/v1"
-
-    def __enter__(self) -> "RawServer":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)

@@ -7,6 +7,7 @@ import pytest
 from ragmem.config import Config, LLMConfig, ModelConfig
 from ragmem.errors import NoModel
 from ragmem.llm import models
+from ragmem.llm.base import UsageChunk
 from ragmem.llm.models import LOCAL_NAME, choose_summary_model
 from ragmem.llm.providers import PROVIDERS, known_models, model_info, small_sibling
 
@@ -72,7 +73,8 @@ def test_a_sibling_is_known_cheaper_and_reads_enough() -> None:
         assert info.input_usd_per_token is not None
         assert (info.context_window or 0) >= 100_000
         if main.input_usd_per_token is not None and main.output_usd_per_token is not None:
-            assert info.cost_usd(800, 100) < main.cost_usd(800, 100)  # type: ignore[operator]
+            used = UsageChunk(input_tokens=800, output_tokens=100)
+            assert info.cost_usd(used) < main.cost_usd(used)  # type: ignore[operator]
     for each in PROVIDERS:
         has_sibling = bool(small_sibling(f"{each.name}/{each.main}"))
         assert has_sibling is (each.main != each.small), each.name

@@ -606,6 +606,22 @@ async def test_what_a_local_model_answered_is_not_told_to_one_elsewhere(store: S
     assert await work(is_chosen=False) == [False, False, False, False]
 
 
+async def test_what_is_said_to_a_model_of_this_machine_after_a_switch_is_not_told_elsewhere(
+    store: Store,
+) -> None:
+    session_id = await a_session(store, 1)
+    asker = Summarizer(a_model(), SummariesConfig(), sleep=no_wait, is_chosen=False)
+    worker = a_worker(store, summarizer=asker)
+    await worker.drain()
+    own = whole_turn(session_id, new_id(), model="ollama/small", started_at=at(10))
+    await store.apply(own)
+    worker.wake()
+    await worker.drain()
+    assert [s.extractive for s in await in_order(store, session_id, 1)] == [False, True]
+    session = await store.session(session_id)
+    assert await insight_into(store, asker, session, store.apply) is None
+
+
 async def test_a_model_that_breaks(store: Store) -> None:
     """Even a fault of our own costs that summary only, and the next process makes it."""
     session_id = await a_session(store, 3)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.house import house
+from tests.e2e.house import house, server
 from tests.repl.pty_chat import FakeChat
 
-__all__ = ["house"]
+__all__ = ["house", "server"]
 
 
 @pytest.fixture

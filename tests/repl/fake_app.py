@@ -317,13 +317,7 @@ class FakeAgent:
         self._app.log("read")
 
     async def _approve(
-        self,
-        tool: str,
-        kind: Any,
-        body: str,
-        emit: Callable[[Event], None],
-        *,
-        plain: bool = False,
+        self, tool: str, kind: Any, body: str, emit: Callable[[Event], None], *, plain: bool = False
     ) -> None:
         emit(ToolStarted(tool_call_id="1", name=tool, title=f"{tool} a.py"))
         decision = await self._approver(

@@ -27,10 +27,7 @@ def test_a_title_is_put_away_first_and_given_back_at_the_end() -> None:
     window.attention.name("My session")
     window.attention.close()
     window.attention.close()
-    assert window.sent == [
-        "\x1b[22;0t\x1b]0;ragmem: My session\x1b\\",
-        "\x1b]0;\x1b\\\x1b[23;0t",
-    ]
+    assert window.sent == ["\x1b[22;0t\x1b]0;ragmem: My session\x1b\\", "\x1b]0;\x1b\\\x1b[23;0t"]
 
 
 def test_a_title_can_hold_no_escape_sequence() -> None:

@@ -1,9 +1,8 @@
 """`/memory`, `/why`, `/pin`, `/forget`, `#text`: on a real store, and on a pty."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,8 @@ from ragmem.listings import hits_text
 from ragmem.memory.facts import FactHit, candidate
 from ragmem.memory.memories import said_so
 from ragmem.memory.recall import Hit
-from ragmem.records import Evidence, MemoryRecord, PutMemory, Turn, utc_now
+from ragmem.records import Evidence, PutMemory, Turn, utc_now
+from tests.cli.test_memory import EVIL, a_memory
 from tests.e2e.house import House
 from tests.e2e.test_chat_pty import AGO
 from tests.fakes.llm_server import Answer
@@ -22,14 +22,6 @@ from tests.repl.paper import Chat, chat
 from tests.repl.pty_chat import LOADED
 
 __all__ = ["chat"]
-
-EVIL = "\x1b]0;owned\x07\x1b[2J\u202eright"
-
-
-def a_memory(content: str, **fields: Any) -> MemoryRecord:
-    now = datetime.now(UTC) - timedelta(hours=2)
-    given = {"memory_id": new_id(), "created_at": now, "updated_at": now, **fields}
-    return MemoryRecord(content=content, **given)
 
 
 # --- what a note is ---------------------------------------------------------------
@@ -95,7 +87,7 @@ async def test_memory_lists_and_searches(chat: Chat) -> None:
         a_memory("The other project is in Go", project_id="another"),
     )
     shown = await chat.said("/memory")
-    assert shown.count(" · told by you · 2 hours ago\n  ") == 2
+    assert shown.count(" · told by you · 1 day ago\n  ") == 2
     assert "· preference · pinned · told by you" in shown
     assert "The other project" not in shown
     found = await chat.said("/memory which deploy host is it")

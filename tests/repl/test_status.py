@@ -46,10 +46,7 @@ def row(columns: int, **fields: Any) -> str:
             "  openai/main · my nice session · edits allowed"
             "              ▓▓▓▓░░░░░░ 41% · $0.12 · ⟳ summaries",
         ),
-        (
-            75,
-            "  openai/main · my nice session · edits allowed  ▓▓▓▓░░░░░░ 41% · $0.12",
-        ),
+        (75, "  openai/main · my nice session · edits allowed  ▓▓▓▓░░░░░░ 41% · $0.12"),
         (64, "  openai/main · my nice session · edits allowed  41% · $0.12"),
         (58, "  openai/main · my nice ses… · edits allowed  41% · $0.12"),
         (51, "  main · my nice ses… · edits allowed  41% · $0.12"),

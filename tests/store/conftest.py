@@ -15,6 +15,7 @@ from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.neo4j import PATIENCE_S, empty_neo4j, in_thread, open_empty_neo4j_store
 from tests.fakes.tcp_proxy import TcpProxy
+from tests.store.opening import close_all, sqlite
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -44,7 +45,7 @@ def _empty_home(folder: Path) -> Path:
     home = folder / "empty"
 
     async def make() -> None:
-        await (await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")).aclose()
+        await (await sqlite(home)).aclose()
 
     in_thread(make())
     return home
@@ -117,6 +118,13 @@ async def _stores(request: pytest.FixtureRequest, home: Path) -> AsyncIterator[O
 
 
 open_store = opens("sqlite", "neo4j")
+
+
+@pytest.fixture(autouse=True)
+async def _closes_stores() -> AsyncIterator[None]:
+    """Those of `opening`."""
+    yield
+    await close_all()
 
 
 @pytest.fixture

@@ -6,17 +6,16 @@ The same for Neo4j, with its repair: `test_neo4j_repair.py`.
 import shutil
 from pathlib import Path
 
-import apsw
 import pytest
 
 from ragmem.records import MEMORY_LEVEL, SESSION_LEVEL
 from ragmem.store.sqlite import repair
 from tests.store.code_samples import put, refers
 from tests.store.conftest import made_once
+from tests.store.opening import by_hand, sqlite
 from tests.store.samples import garden, known
 from tests.store.test_contract_recall import EAST, MARK, embedded
 from tests.store.test_sqlite_rebuild import rebuilt
-from tests.store.test_transfer import sqlite
 
 DAMAGE = [
     ("what is referred to exists", "DELETE FROM turns WHERE turn_id = 'r2'"),
@@ -98,45 +97,37 @@ def database(tmp_path: Path, kept: Path) -> Path:
     return Path(shutil.copytree(kept, tmp_path / "home")) / "memory.db"
 
 
-def damage(database: Path, statement: str) -> None:
-    connection = apsw.Connection(str(database))
-    connection.execute(statement)
-    connection.close()
-
-
 @pytest.mark.parametrize(("what", "statement"), DAMAGE)
 async def test_each_kind_is_found_and_mended(
     tmp_path: Path, database: Path, what: str, statement: str
 ) -> None:
     """No half turn, no orphan, no gap, no wrong count; the new database has none."""
-    damage(database, statement)
+    by_hand(database, statement)
     store = await sqlite(tmp_path / "home")
     assert what in [finding.what for finding in await store.check()]
     await store.aclose()
 
     saved, _ = await rebuilt(database, tmp_path / "new")
     assert await saved.check() == []
-    await saved.aclose()
 
 
 async def test_all_is_well(tmp_path: Path, database: Path) -> None:
     store = await sqlite(tmp_path / "home")
     assert await store.check() == []
-    await store.aclose()
 
 
 async def test_damage_of_the_file_is_said_alone(tmp_path: Path, database: Path) -> None:
     """What a file says that is not whole means nothing."""
-    damage(database, "UPDATE sessions SET turn_count = 77")
-    connection = apsw.Connection(str(database))
-    connection.pragma("writable_schema", True)
-    connection.execute("DELETE FROM sqlite_schema WHERE name = 'sessions_by_title'")
-    connection.close()
+    by_hand(
+        database,
+        "UPDATE sessions SET turn_count = 77",
+        "PRAGMA writable_schema = ON",
+        "DELETE FROM sqlite_schema WHERE name = 'sessions_by_title'",
+    )
     store = await sqlite(tmp_path / "home")
     findings = await store.check()
     assert {finding.what for finding in findings} == {"the file is whole"}
     assert "never used" in findings[0].where
-    await store.aclose()
 
 
 def test_every_finding_has_its_test() -> None:

@@ -28,6 +28,7 @@ from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.code_samples import code_seen
 from tests.store.conftest import mostly
 from tests.store.haste import hurried, limit
+from tests.store.opening import sqlite
 from tests.store.samples import (
     START,
     a_session,
@@ -41,7 +42,6 @@ from tests.store.samples import (
 )
 from tests.store.seen import difference, everything
 from tests.store.test_contract import a_story
-from tests.store.test_transfer import sqlite
 
 T = TypeVar("T")
 
@@ -169,7 +169,6 @@ async def test_a_cut_at_each_write_leaves_one_copy(
     assert await plain.memories(MemoryQuery(everywhere=True, with_superseded=True)) == []
     assert await plain.check() == []
     await plain.aclose()
-    await uncut.aclose()
 
 
 @pytest.mark.parametrize("cut", mostly(["in_answer"], CUTS))

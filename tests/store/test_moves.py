@@ -50,6 +50,7 @@ from tests.store.code_samples import (
     refers,
     scopes_there,
 )
+from tests.store.opening import sqlite
 from tests.store.samples import (
     a_session,
     answered,
@@ -85,7 +86,6 @@ from tests.store.test_transfer import (
     moved,
     pair,
     source,
-    sqlite,
     target,
 )
 

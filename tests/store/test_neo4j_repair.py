@@ -29,12 +29,12 @@ from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.belonging import BELONGINGS
 from ragmem.store.neo4j.repair import DERIVED, PROMISES, WORDS, Repair
 from ragmem.store.neo4j.salvage import GraphCopy
-from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.sqlite.repair import rebuild
 from ragmem.store.transfer import stream_of
 from tests.fakes.frail_store import Killed, killed_at
 from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.store.fixtures.make import content
+from tests.store.opening import sqlite
 from tests.store.samples import START, at
 from tests.store.seen import seen
 
@@ -365,13 +365,12 @@ async def test_of_two_under_one_id_both_are_kept(tmp_path: Path) -> None:
     file.write_bytes(b"\n".join([*map(msgspec.json.encode, [*nodes, double, *links]), cut_off]))
     read = GraphCopy(file, "its-id", START)
     rebuild([read], tmp_path / "memory.db", tmp_path / "locks", owner=OWNER)
-    store = await SQLiteStore.open(tmp_path / "memory.db", locks_dir=tmp_path / "locks")
+    store = await sqlite(tmp_path)
     assert read.lost == 1
     assert sorted(turn.user_message for turn in await store.turns("root")) == sorted(
         ["one", "two", "other three", "four", "again"]
     )
     assert await store.check() == []
-    await store.aclose()
 
 
 @pytest.mark.campaign

@@ -17,12 +17,12 @@ from ragmem.records import (
 )
 from ragmem.store import Archive, home_owner, take_owner
 from ragmem.store.neo4j import Connection, Neo4jStore
-from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.store.code_samples import GARDEN, put
+from tests.store.opening import sqlite
 from tests.store.samples import START, at, begun, called, created, finished, project, remembered
 from tests.store.test_schemas import old_database, old_graph
 
@@ -60,12 +60,7 @@ async def open_as(
                 server, owner=owner, everyone=everyone, timeout_s=PATIENCE_S
             )
         else:
-            store = await SQLiteStore.open(
-                tmp_path / "home" / "memory.db",
-                locks_dir=tmp_path / "home" / "locks",
-                owner=owner,
-                everyone=everyone,
-            )
+            store = await sqlite(tmp_path / "home", owner=owner, everyone=everyone)
         opened.append(store)
         return store
 
@@ -161,32 +156,28 @@ async def test_others_are_known_by_their_names(open_as: OpenAs, tmp_path: Path) 
     everybodys = await open_as("ana-id", everyone=True)
     assert await everybodys.others() == []
     assert await everybodys.owners() == [Owner(owner_id="ana-id"), known]
-    target = await SQLiteStore.open(tmp_path / "new.db", locks_dir=tmp_path / "locks")
+    target = await sqlite(tmp_path / "new")
     await copy(stream_of(everybodys), target, lambda _phase, _count: None)
     assert await target.owners() == await everybodys.owners()
     assert (await compare(stream_of(everybodys), target, lambda _phase, _count: None)).equal
     await target.aclose()
     document = decoded(encoded(await document_of(everybodys, "bobs")))
-    fresh = await SQLiteStore.open(tmp_path / "fresh.db", locks_dir=tmp_path / "fresh")
+    fresh = await sqlite(tmp_path / "fresh")
     await import_document(fresh, document, as_new=False)
     assert await fresh.owners() == [known]
-    await fresh.aclose()
 
 
 async def test_a_move_carries_everybodys(open_as: OpenAs, tmp_path: Path) -> None:
     ana, bob = await open_as("ana-id"), await open_as("bob-id")
     await ana.apply([PutProfile(key="name", value="Ana", at=START), created("hers")])
     await bob.apply([PutProfile(key="name", value="Bob", at=START), remembered("his")])
-    target = await SQLiteStore.open(
-        tmp_path / "new.db", locks_dir=tmp_path / "locks", owner="ana-id", everyone=True
-    )
+    target = await sqlite(tmp_path / "new", owner="ana-id", everyone=True)
     async for batch in stream_of(await open_as("ana-id", everyone=True))():
         await target.apply(batch)
     assert await target.profiles() == await ana.profiles()
     assert [each.owner for each in await target.profiles()] == ["ana-id", "bob-id"]
     assert {each.owner for each in await target.get(MemoryRecord, ["his"])} == {"bob-id"}
     assert {each.owner for each in await target.sessions(SessionQuery())} == {"ana-id"}
-    await target.aclose()
 
 
 def test_a_home_keeps_its_owner_until_it_takes_another_over(tmp_path: Path) -> None:
@@ -331,10 +322,8 @@ async def test_an_older_graph_gets_its_people_and_loses_nothing_that_works_there
 async def test_what_is_rebuilt_is_whose_home_it_is(tmp_path: Path) -> None:
     """A database of before there were owners."""
     remains = DamagedDatabase(old_database(tmp_path / "old", 5), tmp_path)
-    new, locks = tmp_path / "memory.db", tmp_path / "locks"
-    rebuild([remains], new, locks, owner="ana-id")
+    rebuild([remains], tmp_path / "memory.db", tmp_path / "locks", owner="ana-id")
     remains.connection.close()
-    store = await SQLiteStore.open(new, locks_dir=locks)
+    store = await sqlite(tmp_path)
     assert {each.owner for each in await store.sessions(SessionQuery())} == {"ana-id"}
     assert [each.owner for each in await store.profiles()] == ["ana-id"]
-    await store.aclose()

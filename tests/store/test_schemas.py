@@ -31,11 +31,12 @@ from ragmem.store import Archive
 from ragmem.store.neo4j import Connection, Neo4jStore, schema as graph_schema
 from ragmem.store.neo4j.gateway import Row
 from ragmem.store.neo4j.repair import Repair
-from ragmem.store.sqlite import SQLiteStore, schema
+from ragmem.store.sqlite import schema
 from ragmem.store.transfer import stream_of
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.conftest import mostly
 from tests.store.fixtures.make import GRAPH, LINKS
+from tests.store.opening import by_hand, sqlite
 from tests.store.samples import begun, finished, remembered, said
 from tests.store.test_contract_recall import by_words
 from tests.store.test_sqlite_rebuild import rebuilt
@@ -186,14 +187,12 @@ def test_this_schema_has_its_fixture_and_both_stores_count_alike(tmp_path: Path)
 async def test_an_old_database_opens(tmp_path: Path, version: int) -> None:
     """All of it is there, it is whole, and work goes on."""
     database = old_database(tmp_path / "home", version)
-    store = await SQLiteStore.open(database, locks_dir=tmp_path / "home" / "locks")
+    store = await sqlite(tmp_path / "home")
     assert (await store.info()).schema_version == schema.VERSION
     await is_whole_and_goes_on(store, version)
     await store.aclose()
-    again = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
-    recorded = again.execute("SELECT version, name FROM migrations ORDER BY version").fetchall()
+    recorded = by_hand(database, "SELECT version, name FROM migrations ORDER BY version")
     assert recorded == [(number, name) for number, name, _ in schema.migrations()]
-    again.close()
 
 
 @pytest.mark.parametrize("version", [each for each in KEPT if each < _WITH_MEMORIES])
@@ -202,23 +201,20 @@ async def test_what_an_older_version_goes_on_to_write_is_found_from_the_next_cha
 ) -> None:
     """By a chat that stayed open when a newer one opened its memory: it keeps no index of words."""
     database = old_database(tmp_path / "home", version)
-    locks = tmp_path / "home" / "locks"
-    await (await SQLiteStore.open(database, locks_dir=locks)).aclose()
-    old = apsw.Connection(str(database))
-    old.execute("UPDATE sessions SET turn_count = 5, completed_count = 4 WHERE session_id = 'root'")
-    old.execute(
+    await (await sqlite(tmp_path / "home")).aclose()
+    by_hand(
+        database,
+        "UPDATE sessions SET turn_count = 5, completed_count = 4 WHERE session_id = 'root'",
         "INSERT INTO turns (turn_id, session_id, turn_index, status, char_count, started_at,"
         " finished_at, usage, user_message) SELECT 'late', 'root', 5, 'completed', 7, started_at,"
-        " finished_at, usage, 'thistle' FROM turns WHERE turn_id = 'r3'"
+        " finished_at, usage, 'thistle' FROM turns WHERE turn_id = 'r3'",
     )
-    old.close()
-    store = await SQLiteStore.open(database, locks_dir=locks)
+    store = await sqlite(tmp_path / "home")
     assert await by_words(store, "thistle") == set()
     await store.attach("root", "me")
     assert await by_words(store, "thistle") == {"late"}
     await store.detach("me")
     assert await store.check() == []
-    await store.aclose()
 
 
 @pytest.mark.parametrize("version", mostly([KEPT[0], KEPT[-2]], KEPT))
@@ -245,7 +241,6 @@ async def test_an_old_database_is_rebuilt_too(tmp_path: Path, version: int) -> N
     assert lost == 0
     assert sorted(map(repr, await held(store))) == sorted(map(repr, content(version)))
     assert database.read_bytes() == before
-    await store.aclose()
 
 
 @pytest.mark.parametrize(("action", "why"), [("enospc", "is full"), ("erofs", "can't be written")])
@@ -257,17 +252,15 @@ async def test_an_old_database_that_can_not_be_brought_up_to_date_is_not_read_as
     database = old_database(tmp_path / "home", version)
     schema.marker(database).touch()
     before = schema_of(database)
-    locks = tmp_path / "home" / "locks"
     arm(f"sqlite.migrate:{action}")
     try:
         with pytest.raises(StoreError, match=why):
-            await SQLiteStore.open(database, locks_dir=locks)
+            await sqlite(tmp_path / "home")
     finally:
         arm("")
     assert schema_of(database) == before
-    store = await SQLiteStore.open(database, locks_dir=locks)
+    store = await sqlite(tmp_path / "home")
     await is_whole_and_goes_on(store, version)
-    await store.aclose()
 
 
 # --- newer ------------------------------------------------------------------------
@@ -276,18 +269,16 @@ async def test_an_old_database_that_can_not_be_brought_up_to_date_is_not_read_as
 async def test_a_newer_database_is_left_as_it_is(tmp_path: Path) -> None:
     """Refused politely; byte for byte as before."""
     database = old_database(tmp_path / "home", KEPT[-1])
-    connection = apsw.Connection(str(database))
-    connection.pragma("user_version", 99)
-    connection.close()
+    by_hand(database, "PRAGMA user_version = 99")
     before = database.read_bytes()
     for _ in range(2):
         with pytest.raises(StoreRefused, match="schema 99") as caught:
-            await SQLiteStore.open(database, locks_dir=tmp_path / "locks")
+            await sqlite(tmp_path / "home")
         assert caught.value.hint == "Update ragmem; nothing was changed."
     assert database.read_bytes() == before
     # SQLite's own files for whoever reads: no page of the database may be in them.
     assert {file.name for file in database.parent.iterdir()} <= {
-        "memory.db", "memory.db-wal", "memory.db-shm",
+        "locks", "memory.db", "memory.db-wal", "memory.db-shm",
     }  # fmt: skip
     log = database.with_name("memory.db-wal")
     assert not log.exists() or log.read_bytes() == b""
@@ -341,13 +332,10 @@ def killed(script: str, *arguments: str) -> bool:
     return done.returncode != 0
 
 
-def schema_of(database: Path) -> tuple[object, list[object]]:
+def schema_of(database: Path) -> tuple[object, object]:
     """The version that the file says, and the statements that its tables were made by."""
-    connection = apsw.Connection(str(database))
-    version = connection.pragma("user_version")
-    tables = connection.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall()
-    connection.close()
-    return version, list(tables)
+    tables = "SELECT sql FROM sqlite_schema ORDER BY name"
+    return by_hand(database, "PRAGMA user_version"), by_hand(database, tables)
 
 
 MOMENTS = [
@@ -367,11 +355,11 @@ async def test_killed_while_a_database_is_brought_up_to_date(tmp_path: Path, mom
     known = [schema_of(old_database(tmp_path / str(each), each)) for each in KEPT]
     known += [schema_of(between(tmp_path / str(each), each)) for each in TOGETHER]
     reference = old_database(tmp_path / "reference", 1)
-    await (await SQLiteStore.open(reference, locks_dir=tmp_path / "reference" / "locks")).aclose()
+    await (await sqlite(tmp_path / "reference")).aclose()
     died = killed(_OPEN_SQLITE, str(tmp_path / "home"), moment)
     assert died or moment.startswith("sqlite.mark")
     assert schema_of(database) in (*known, schema_of(reference))
-    store = await SQLiteStore.open(database, locks_dir=tmp_path / "home" / "locks")
+    store = await sqlite(tmp_path / "home")
     await is_whole_and_goes_on(store, 1)
     await store.aclose()
     assert schema_of(database) == schema_of(reference)

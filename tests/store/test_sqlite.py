@@ -17,8 +17,9 @@ from ragmem.errors import SessionNotFound, StoreError, StoreUnavailable
 from ragmem.failpoints import arm
 from ragmem.files import OwnerLocks, lock
 from ragmem.records import SessionQuery, Write
-from ragmem.store.sqlite import SQLiteStore, schema
+from ragmem.store.sqlite import schema
 from ragmem.store.sqlite.connection import Access, Database
+from tests.store.opening import by_hand, sqlite
 from tests.store.samples import (
     at,
     begun,
@@ -32,10 +33,6 @@ from tests.store.samples import (
 )
 from tests.store.seen import seen
 from tests.store.test_contract_recall import MARK, embedded
-
-
-async def open_at(home: Path, *, timeout_s: float = 5.0) -> SQLiteStore:
-    return await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks", timeout_s=timeout_s)
 
 
 def modes(home: Path) -> dict[str, str]:
@@ -53,7 +50,7 @@ async def test_files_are_private_whatever_the_umask(tmp_path: Path, umask: int) 
     """Folders 0700, files 0600, the log and its index among them."""
     before = os.umask(umask)
     try:
-        store = await open_at(tmp_path / "home")
+        store = await sqlite(tmp_path / "home")
         await store.apply([created("s"), *whole_turn("s")])
         await store.attach("s", "me")
         found = modes(tmp_path / "home")
@@ -76,7 +73,7 @@ async def test_files_are_private_whatever_the_umask(tmp_path: Path, umask: int) 
 async def test_loose_modes_are_repaired(tmp_path: Path) -> None:
     """Also those of a log that a crash left behind."""
     home = tmp_path / "home"
-    store = await open_at(home)
+    store = await sqlite(home)
     await store.apply([created("s")])
     copies = {path: path.read_bytes() for path in home.glob("memory.db-*")}
     await store.aclose()
@@ -84,13 +81,12 @@ async def test_loose_modes_are_repaired(tmp_path: Path) -> None:
         path.write_bytes(content)
     for path in (home, home / "locks", *home.glob("memory.db*")):
         path.chmod(0o777 if path.is_dir() else 0o666)
-    store = await open_at(home)
+    store = await sqlite(home)
     assert set(modes(home).values()) == {"700", "600"}
-    await store.aclose()
 
 
 async def test_closing_leaves_one_file_and_no_locks(tmp_path: Path) -> None:
-    store = await open_at(tmp_path / "home")
+    store = await sqlite(tmp_path / "home")
     await store.apply([created("s")])
     await store.attach("s", "me")
     await store.aclose()
@@ -104,7 +100,7 @@ async def test_closing_leaves_one_file_and_no_locks(tmp_path: Path) -> None:
 
 async def test_children_inherit_no_file_of_the_store(tmp_path: Path) -> None:
     """Not even those that ask for every descriptor."""
-    store = await open_at(tmp_path / "home")
+    store = await sqlite(tmp_path / "home")
     await store.apply([created("s")])
     await store.attach("s", "me")
     await store.sessions(SessionQuery())
@@ -117,14 +113,13 @@ async def test_children_inherit_no_file_of_the_store(tmp_path: Path) -> None:
         for fd in os.listdir("/proc/self/fd")
         if os.path.lexists(f"/proc/self/fd/{fd}")
     )
-    await store.aclose()
 
 
 async def test_no_descriptor_and_no_thread_stays(tmp_path: Path) -> None:
     """Opened and closed many times."""
     fds, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
     for _ in range(20):
-        store = await open_at(tmp_path)
+        store = await sqlite(tmp_path)
         await store.apply([created("s")])
         await store.attach("s", "me")
         await store.session("s")
@@ -150,36 +145,27 @@ def test_starting_imports_nothing_heavy() -> None:
 # --- schema ------------------------------------------------------------------
 
 
-def query(home: Path, sql: str) -> list[tuple[object, ...]]:
-    connection = apsw.Connection(str(home / "memory.db"), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        return list(connection.execute(sql))
-    finally:
-        connection.close()
-
-
 async def test_migrations_are_numbered_and_recorded(tmp_path: Path) -> None:
-    await (await open_at(tmp_path)).aclose()
+    await (await sqlite(tmp_path)).aclose()
     known = [(number, name) for number, name, _ in schema.migrations()]
     assert [number for number, _ in known] == list(range(1, schema.VERSION + 1))
-    assert query(tmp_path, "SELECT version, name FROM migrations") == known
-    assert query(tmp_path, "PRAGMA user_version") == [(schema.VERSION,)]
-    assert query(tmp_path, "PRAGMA journal_mode") == [("wal",)]
+    assert by_hand(tmp_path, "SELECT version, name FROM migrations") == known
+    assert by_hand(tmp_path, "PRAGMA user_version") == [(schema.VERSION,)]
+    assert by_hand(tmp_path, "PRAGMA journal_mode") == [("wal",)]
 
 
 async def test_settings_of_the_connection_that_writes(tmp_path: Path) -> None:
     """What was acknowledged survives a power cut (synchronous=FULL is 2)."""
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     names = ("synchronous", "foreign_keys", "journal_mode")
     found = await store._writer.run(lambda db: [db.pragma(name) for name in names])
     assert found == [2, 1, "wal"]
-    await store.aclose()
 
 
 async def test_a_next_version_keeps_what_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     await store.apply([created("s"), *whole_turn("s", user="kept")])
     await store.aclose()
 
@@ -187,18 +173,18 @@ async def test_a_next_version_keeps_what_is_there(
     following = (schema.VERSION + 1, "more", "CREATE TABLE more (x)")
     monkeypatch.setattr(schema, "migrations", lambda: iter([*shipped, following]))
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     assert texts(await store.turns("s")) == ["kept"]
     assert (await store.info()).schema_version == schema.VERSION
     await store.aclose()
-    assert query(tmp_path, "SELECT version, name FROM migrations")[-1] == following[:2]
+    assert by_hand(tmp_path, "SELECT version, name FROM migrations")[-1] == following[:2]
 
 
 async def test_a_migration_that_fails_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is one transaction with its record."""
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     await store.apply([created("s")])
     await store.aclose()
 
@@ -207,18 +193,17 @@ async def test_a_migration_that_fails_leaves_nothing(
     monkeypatch.setattr(schema, "migrations", lambda: iter([*shipped, broken]))
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     with pytest.raises(apsw.SQLError, match="nowhere"):
-        await open_at(tmp_path)
+        await sqlite(tmp_path)
     monkeypatch.undo()
 
-    assert query(tmp_path, "SELECT name FROM sqlite_schema WHERE name = 'half'") == []
-    store = await open_at(tmp_path)
+    assert by_hand(tmp_path, "SELECT name FROM sqlite_schema WHERE name = 'half'") == []
+    store = await sqlite(tmp_path)
     assert (await store.session("s")).session_id == "s"
-    await store.aclose()
 
 
 async def test_storing_a_turn_takes_less_than_a_tenth_of_a_second(tmp_path: Path) -> None:
     """In the middle of thirty, which take two milliseconds each."""
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     await store.apply([created("s")])
     took: list[float] = []
     for turn_id in (f"t{number}" for number in range(30)):
@@ -227,7 +212,6 @@ async def test_storing_a_turn_takes_less_than_a_tenth_of_a_second(tmp_path: Path
             await store.apply([step])
         took.append(time.perf_counter() - began)
     assert median(took) < 0.1
-    await store.aclose()
 
 
 @pytest.mark.parametrize(
@@ -247,18 +231,18 @@ async def test_storing_a_turn_takes_less_than_a_tenth_of_a_second(tmp_path: Path
 )  # fmt: skip
 async def test_frequent_queries_have_their_index(tmp_path: Path, sql: str, index: str) -> None:
     """SessionId, timestamp, level, cwd; no query of these sorts."""
-    await (await open_at(tmp_path)).aclose()
-    plan = " ".join(str(row[3]) for row in query(tmp_path, f"EXPLAIN QUERY PLAN {sql}"))
+    await (await sqlite(tmp_path)).aclose()
+    plan = " ".join(str(row[3]) for row in by_hand(tmp_path, f"EXPLAIN QUERY PLAN {sql}"))
     assert index in plan
     assert "TEMP B-TREE" not in plan
 
 
 async def test_text_rows_hold_what_was_asked(tmp_path: Path) -> None:
     """The size of each result is stored beside it, in bytes of UTF-8."""
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     await store.apply([created("s"), begun("s", "t"), called("s", "t", result='{"text": "é🌱\0"}')])
     await store.aclose()
-    stored = query(tmp_path, "SELECT result, result_size_bytes FROM tool_calls")
+    stored = by_hand(tmp_path, "SELECT result, result_size_bytes FROM tool_calls")
     assert stored == [('{"text": "é🌱"}', len('{"text": "é🌱"}'.encode()))]
 
 
@@ -267,7 +251,7 @@ async def test_text_rows_hold_what_was_asked(tmp_path: Path) -> None:
 
 async def test_reading_waits_for_no_write(tmp_path: Path) -> None:
     """Design 7: a reader has its own thread and connection."""
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     await store.apply([created("s")])
     let_go = threading.Event()
     busy = asyncio.create_task(store._writer.run(lambda _: let_go.wait(60)))
@@ -278,12 +262,11 @@ async def test_reading_waits_for_no_write(tmp_path: Path) -> None:
     let_go.set()
     await asyncio.gather(busy, waiting)
     assert (await store.session("s")).turn_count == 1
-    await store.aclose()
 
 
 async def test_a_database_that_another_holds_is_busy_not_broken(tmp_path: Path) -> None:
     """Within the time given; afterwards the same write succeeds."""
-    store = await open_at(tmp_path, timeout_s=0.3)
+    store = await sqlite(tmp_path, timeout_s=0.3)
     await store.apply([created("s")])
     other = apsw.Connection(str(tmp_path / "memory.db"))
     other.execute("BEGIN IMMEDIATE")
@@ -295,19 +278,18 @@ async def test_a_database_that_another_holds_is_busy_not_broken(tmp_path: Path) 
     with pytest.raises(StoreUnavailable):
         await store.attach("s", "me")
     assert (await store.session("s")).turn_count == 0
-    second = await open_at(tmp_path, timeout_s=0.3)
+    second = await sqlite(tmp_path, timeout_s=0.3)
     assert len(await second.sessions(SessionQuery())) == 1
     await second.aclose()
     other.execute("ROLLBACK")
     other.close()
     await store.apply(whole_turn("s"))
     assert (await store.session("s")).turn_count == 1
-    await store.aclose()
 
 
 async def test_waiting_writers_share_the_time(tmp_path: Path) -> None:
     """Five writes of this process wait for another's lock together, not one after the other."""
-    store = await open_at(tmp_path, timeout_s=3)
+    store = await sqlite(tmp_path, timeout_s=3)
     await store.apply([created("s")])
     other = apsw.Connection(str(tmp_path / "memory.db"))
     other.execute("BEGIN IMMEDIATE")
@@ -318,7 +300,6 @@ async def test_waiting_writers_share_the_time(tmp_path: Path) -> None:
     assert [type(result) for result in results] == [StoreUnavailable] * 5
     assert time.monotonic() - started < 12
     other.close()
-    await store.aclose()
 
 
 async def test_a_schema_that_another_makes_is_waited_for(tmp_path: Path) -> None:
@@ -327,15 +308,15 @@ async def test_a_schema_that_another_makes_is_waited_for(tmp_path: Path) -> None
     locks.mkdir()
     handle = lock(locks / "schema.lock", timeout_s=1)
     with pytest.raises(StoreUnavailable, match=r"schema\.lock"):
-        await open_at(tmp_path, timeout_s=0.2)
+        await sqlite(tmp_path, timeout_s=0.2)
     os.close(handle)
-    await (await open_at(tmp_path, timeout_s=0.2)).aclose()
+    await (await sqlite(tmp_path, timeout_s=0.2)).aclose()
 
 
 @pytest.mark.parametrize("after_ms", [0, 0.1, 0.3, 1])
 async def test_a_cancelled_write_is_whole_or_absent(tmp_path: Path, after_ms: float) -> None:
     """Esc in the middle of a write."""
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     await store.apply([created("s")])
     for i in range(20):
         writes: list[Write] = [begun("s", f"t{i}"), called("s", f"t{i}"), finished("s", f"t{i}")]
@@ -349,34 +330,30 @@ async def test_a_cancelled_write_is_whole_or_absent(tmp_path: Path, after_ms: fl
     assert [turn.turn_index for turn in turns] == list(range(1, len(turns) + 1))
     assert {(turn.status, len(turn.tool_calls)) for turn in turns[:-1]} <= {("completed", 1)}
     assert turns[-1].user_message == "last"
-    await store.aclose()
 
 
 async def test_owner_ids_are_no_paths(tmp_path: Path) -> None:
     """An imported file may hold any id; no file outside the locks' folder is touched."""
     canary = tmp_path / "canary.lock"
     canary.write_text("here")
-    store = await open_at(tmp_path / "home")
+    store = await sqlite(tmp_path / "home")
     await store.apply([created("s")])
     for i, owner_id in enumerate(("../../canary", str(tmp_path / "canary"), "x" * 5000, "é\ud800")):
         await store.apply([begun("s", f"t{i}", owner_id=owner_id)])
     await store.attach("s", "me")
     assert {turn.status for turn in await store.turns("s")} == {"interrupted"}
     assert canary.read_text() == "here"
-    await store.aclose()
 
 
 async def test_an_owner_is_held_once(tmp_path: Path) -> None:
     """Two handles with one owner id: the second is refused, not left hanging."""
-    first, second = await open_at(tmp_path), await open_at(tmp_path)
+    first, second = await sqlite(tmp_path), await sqlite(tmp_path)
     await first.apply([created("s")])
     await first.attach("s", "me")
     with pytest.raises(StoreUnavailable, match="holds"):
         await second.attach("s", "me")
     await first.detach("me")
     assert await second.attach("s", "me") == []
-    await first.aclose()
-    await second.aclose()
 
 
 # --- what is deleted ---------------------------------------------------------
@@ -384,7 +361,7 @@ async def test_an_owner_is_held_once(tmp_path: Path) -> None:
 
 async def test_deleted_text_is_in_no_page_of_the_file(tmp_path: Path) -> None:
     """Not even where a page that was split long ago kept a copy of it."""
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     await store.apply([created("s"), created("kept")])
     for number in range(150):
         long = " ".join(["qqsecret"] * (7 * number % 150))
@@ -396,12 +373,11 @@ async def test_deleted_text_is_in_no_page_of_the_file(tmp_path: Path) -> None:
     assert b"leaf" in held
     assert b"qqsec" not in held
     assert await store.check() == []
-    await store.aclose()
 
 
 async def test_forgotten_text_is_in_no_page_of_the_file(tmp_path: Path) -> None:
     """Nor what it took the place of, its subjects and quotes; what is kept stays."""
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     await store.apply([created("s"), *whole_turn("s", "t"), created("gone")])
     forgotten = []
     for number in range(150):
@@ -428,12 +404,11 @@ async def test_forgotten_text_is_in_no_page_of_the_file(tmp_path: Path) -> None:
     assert b"leaf" in held
     assert b"qqsec" not in held
     assert await store.check() == []
-    await store.aclose()
 
 
 async def test_a_memory_is_forgotten_whole_or_not_at_all(tmp_path: Path) -> None:
     """An error in the middle leaves all of it, and its vector."""
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     await store.apply([remembered("old"), remembered("new", supersedes=("old",))])
     await store.use_embedder(MARK)
     await store.apply([embedded("new", b"qqsecretqqsecret", level=-1)])
@@ -447,14 +422,13 @@ async def test_a_memory_is_forgotten_whole_or_not_at_all(tmp_path: Path) -> None
     assert await seen(store) == before
     assert await store.small_vectors(["new"], -1, "model-a") != {}
     assert await store.forget_memories(["new"]) == 2
-    await store.aclose()
 
 
 async def test_a_deletion_says_when_another_process_still_reads_the_old_pages(
     tmp_path: Path,
 ) -> None:
     """It is deleted all the same, and the next deletion clears the file."""
-    store = await open_at(tmp_path, timeout_s=0.3)
+    store = await sqlite(tmp_path, timeout_s=0.3)
     await store.apply([created("s"), *whole_turn("s", "t", "qqsecret", "x"), created("empty")])
     reader = apsw.Connection(str(tmp_path / "memory.db"))
     reading = reader.execute("SELECT user_message FROM turns UNION ALL SELECT 'more'")
@@ -466,7 +440,6 @@ async def test_a_deletion_says_when_another_process_still_reads_the_old_pages(
     assert "traces" not in await store.delete_session("empty")
     held = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
     assert b"qqsec" not in held
-    await store.aclose()
 
 
 def test_who_looks_while_another_makes_it_sees_one_moment(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from ragmem.records import ScopeQuery, TurnsQuery, Write
 from ragmem.store.sqlite import code, schema, work
 from ragmem.store.sqlite.connection import Access, Database
 from tests.store.code_samples import GARDEN, KITCHEN, a_scope, conversation, put, refers, touched
+from tests.store.opening import sqlite
 from tests.store.samples import begun, created, finished
 from tests.store.test_contract_recall import waiting
-from tests.store.test_transfer import sqlite
 
 PAUSE_S = 0.02
 """Between two batches, as the index makes one."""
@@ -81,7 +81,6 @@ async def test_questions_are_led_by_an_index(tmp_path: Path, ask: str) -> None:
     for table in ("code_scopes", "code_references", "turns", "tool_calls", "file_accesses"):
         assert f"SCAN {table}" not in plan, plan
     assert ask != "pending" or "FOR ORDER BY" not in plan
-    await store.aclose()
 
 
 async def test_turns_are_recorded_while_code_is_written(tmp_path: Path) -> None:
@@ -127,4 +126,3 @@ async def test_turns_without_code_cost_nothing(tmp_path: Path) -> None:
     assert (await store.count_pending())["references"] == 0
     await store.apply([put("a.py", "two")])
     assert await waiting(store, "references") == ["t2", "t1"]
-    await store.aclose()

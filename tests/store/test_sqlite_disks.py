@@ -15,6 +15,7 @@ from ragmem.records import SessionQuery
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.sqlite.schema import NETWORK_NOTICE
 from tests.store.conftest import mostly
+from tests.store.opening import sqlite
 from tests.store.samples import begun, called, created, finished, whole_turn
 
 
@@ -26,10 +27,6 @@ def on_vfs(name: str) -> Iterator[None]:
         yield
     finally:
         apsw.set_default_vfs("unix")
-
-
-async def opened(folder: Path) -> SQLiteStore:
-    return await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
 
 
 def journal_of(folder: Path) -> str:
@@ -45,7 +42,7 @@ def journal_of(folder: Path) -> str:
 
 async def test_an_ordinary_disk_needs_no_notice(tmp_path: Path) -> None:
     for _ in range(2):
-        store = await opened(tmp_path)
+        store = await sqlite(tmp_path)
         assert store.notice == ""
         await store.aclose()
     assert journal_of(tmp_path) == "wal"
@@ -57,7 +54,7 @@ async def test_a_disk_without_shared_memory_gets_a_rollback_journal(
 ) -> None:
     """It works, and is said once."""
     with on_vfs(vfs):
-        store = await opened(tmp_path)
+        store = await sqlite(tmp_path)
         assert store.notice == NETWORK_NOTICE
         await store.apply([created("s"), *whole_turn("s", "t1")])
         assert [turn.turn_id for turn in await store.turns("s")] == ["t1"]
@@ -65,7 +62,7 @@ async def test_a_disk_without_shared_memory_gets_a_rollback_journal(
         assert (await store.delete_session("s"))["turns"] == 1
         await store.apply([created("s2"), *whole_turn("s2", "t2")])
         await store.aclose()
-        store = await opened(tmp_path)
+        store = await sqlite(tmp_path)
         assert store.notice == ""
         await store.apply([created("s3")])
         assert {s.session_id for s in await store.sessions(SessionQuery())} == {"s2", "s3"}
@@ -78,7 +75,7 @@ async def test_a_memory_that_was_moved_to_such_a_disk_is_read_and_not_written(
     tmp_path: Path,
 ) -> None:
     """It stays as it lies there, with what is in its log alone."""
-    store = await opened(tmp_path)
+    store = await sqlite(tmp_path)
     await store.apply([created("s"), *whole_turn("s", "t1")])
     # As it lies there while a process works: the turn is in the log alone.
     moved = tmp_path / "moved"
@@ -90,16 +87,15 @@ async def test_a_memory_that_was_moved_to_such_a_disk_is_read_and_not_written(
     before = [file.read_bytes() for file in files]
     assert before[1]
     with on_vfs("unix-none"):
-        store = await opened(moved)
+        store = await sqlite(moved)
         assert [turn.turn_id for turn in await store.turns("s")] == ["t1"]
         with pytest.raises(StoreRefused, match="can't be written"):
             await store.apply([created("s2")])
         assert await store.check() == []
         await store.aclose()
     assert [file.read_bytes() for file in files] == before
-    store = await opened(moved)
+    store = await sqlite(moved)
     assert [turn.turn_id for turn in await store.turns("s")] == ["t1"]
-    await store.aclose()
 
 
 # --- errors of the disk -------------------------------------------------
@@ -208,7 +204,7 @@ async def test_an_error_at_any_moment_harms_nothing(
             FAULTS.arm(kinds, nth, lasting=lasting)
             store = None
             try:
-                store = await opened(folder)
+                store = await sqlite(folder)
                 await _story(store, acknowledged)
             except StoreError as error:
                 said.append(f"{error} {error.hint}")
@@ -219,7 +215,7 @@ async def test_an_error_at_any_moment_harms_nothing(
         for text in said:
             assert "memory.db" in text, text
             assert "Traceback" not in text
-        store = await opened(folder)
+        store = await sqlite(folder)
         assert await store.check() == []
         if acknowledged:
             turns = await store.turns("s")

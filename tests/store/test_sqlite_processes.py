@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import apsw
 import pytest
 
 from ragmem.records import SessionQuery
-from ragmem.store.sqlite import SQLiteStore
+from tests.store.opening import by_hand, sqlite
 from tests.store.samples import begun, created, whole_turn
 
 ROOT = Path(__file__).parents[2]
@@ -118,18 +117,11 @@ def kill(process: subprocess.Popen[str]) -> str:
     return out
 
 
-async def open_at(home: Path) -> SQLiteStore:
-    return await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks", timeout_s=60)
-
-
 def check(home: Path) -> None:
     """The database is sound, by SQLite's own judgement."""
-    connection = apsw.Connection(str(home / "memory.db"))
-    try:
-        assert list(connection.execute("PRAGMA integrity_check")) == [("ok",)]
-        assert list(connection.execute("PRAGMA foreign_key_check")) == []
-    finally:
-        connection.close()
+    database = home / "memory.db"
+    assert by_hand(database, "PRAGMA integrity_check") == [("ok",)]
+    assert by_hand(database, "PRAGMA foreign_key_check") == []
 
 
 @pytest.mark.parametrize("times", [9, pytest.param(60, marks=pytest.mark.campaign)])
@@ -137,7 +129,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(
     tmp_path: Path, start: Start, times: int
 ) -> None:
     """Kills at random steps; no half turn, no gap, nothing lost."""
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     await store.apply([created("s")])
     await store.aclose()
     dice = random.Random(20260101)
@@ -160,7 +152,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged(
             acknowledged[what].add(turn)
 
     check(tmp_path)
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     await store.attach("s", "judge")
     turns = await store.turns("s")
     await store.aclose()
@@ -186,7 +178,7 @@ async def test_eight_processes_on_a_fresh_home(tmp_path: Path, start: Start) -> 
     home = tmp_path / "home"
     processes = [start(STARTS_ON_A_FRESH_HOME, home, f"s{i}") for i in range(8)]
     assert [end(process) for process in processes] == ["1\n"] * 8
-    store = await open_at(home)
+    store = await sqlite(home)
     assert len(await store.sessions(SessionQuery())) == 8
     await store.aclose()
     check(home)
@@ -194,7 +186,7 @@ async def test_eight_processes_on_a_fresh_home(tmp_path: Path, start: Start) -> 
 
 async def test_two_processes_on_one_session(tmp_path: Path, start: Start) -> None:
     """The second is told; both append; turns never mix."""
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     await store.apply([created("s")])
     first = start(WRITES_SOME, tmp_path, "ana")
     assert first.stdout is not None
@@ -215,12 +207,11 @@ async def test_two_processes_on_one_session(tmp_path: Path, start: Start) -> Non
         assert turn.user_message == turn.assistant_message
         assert len(turn.tool_calls) == 1
     assert await store.attach("s", "judge") == []
-    await store.aclose()
 
 
 async def test_a_killed_owner_is_dead_at_once(tmp_path: Path, start: Start) -> None:
     """Its lock is the kernel's; no lease, no pid file."""
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     await store.apply([created("s")])
     await store.attach("s", "judge")
     await store.apply([begun("s", "mine", owner_id="judge")])
@@ -243,7 +234,6 @@ async def test_a_killed_owner_is_dead_at_once(tmp_path: Path, start: Start) -> N
     assert sorted(path.stem for path in (tmp_path / "locks").iterdir()) == sorted(
         ["schema", b"judge".hex()]
     )
-    await store.aclose()
 
 
 # As SQLite asks, of whatever version, when it closes a database: is it the last that has it open?
@@ -262,14 +252,14 @@ with open(sys.argv[1], "r+b") as file:
 async def test_no_other_program_takes_itself_for_the_last(tmp_path: Path) -> None:
     """The last to close a database moves its log into it and removes that: never from
     under a process that goes on writing there."""
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     for step in ("opened", "written", "read", "opened twice"):
         if step == "written":
             await store.apply([created("s"), *whole_turn("s")])
         elif step == "read":
             assert len(await store.turns("s")) == 1
         elif step == "opened twice":
-            await (await open_at(tmp_path)).aclose()
+            await (await sqlite(tmp_path)).aclose()
         asked = subprocess.run(
             [sys.executable, "-c", IS_THE_LAST, str(tmp_path / "memory.db")],
             capture_output=True,
@@ -277,15 +267,13 @@ async def test_no_other_program_takes_itself_for_the_last(tmp_path: Path) -> Non
             timeout=60,
         )
         assert (asked.stdout, asked.stderr) == ("no\n", ""), step
-    await store.aclose()
 
 
 async def test_an_owner_that_ends_without_a_word(tmp_path: Path, start: Start) -> None:
     """A process that ends without detaching leaves no running turn behind."""
-    store = await open_at(tmp_path)
+    store = await sqlite(tmp_path)
     await store.apply([created("s")])
     process = start(HOLDS_A_TURN, tmp_path, "ana")
     end(process, "done\n")
     assert await store.attach("s", "judge") == []
     assert [turn.status for turn in await store.turns("s")] == ["interrupted"]
-    await store.aclose()

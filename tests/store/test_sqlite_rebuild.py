@@ -16,6 +16,7 @@ from ragmem.store.sqlite import SQLiteStore, repair, schema
 from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 from tests.store.code_samples import GARDEN, code_seen, put, refers, scopes_there
 from tests.store.conftest import made_once, mostly
+from tests.store.opening import by_hand, sqlite
 from tests.store.samples import (
     at,
     begun,
@@ -30,7 +31,6 @@ from tests.store.samples import (
     whole_turn,
 )
 from tests.store.seen import seen
-from tests.store.test_transfer import sqlite
 
 PAGE = 4096
 TURNS = 300
@@ -78,10 +78,7 @@ def database(tmp_path: Path, kept: Path) -> Path:
 
 def roots_end(database: Path) -> int:
     """Where pages begin without which a table is not lost as a whole, counted from 0."""
-    connection = apsw.Connection(str(database))
-    last: int = connection.execute("SELECT max(rootpage) FROM sqlite_schema").get
-    connection.close()
-    return last
+    return int(by_hand(database, "SELECT max(rootpage) FROM sqlite_schema")[0][0])
 
 
 async def rebuilt(
@@ -105,8 +102,6 @@ async def test_of_a_whole_one_nothing_is_lost(tmp_path: Path, database: Path) ->
     assert await code_seen(store, *turns) == await code_seen(original, *turns)
     assert len((await scopes_there(store)).keys()) == 290
     assert len(await store.get(PutReferences, turns)) == TURNS
-    await store.aclose()
-    await original.aclose()
 
 
 @pytest.mark.parametrize("seed", mostly(range(4), range(12)))
@@ -127,7 +122,6 @@ async def test_damaged_pages_cost_what_is_on_them(
     assert (await store.info()).counts["memories"] > 0.8 * 154
     assert (await store.info()).counts["scopes"] > 0.8 * 290
     assert database.read_bytes() == content
-    await store.aclose()
 
 
 async def test_what_is_lost_comes_from_a_backup(tmp_path: Path, database: Path) -> None:
@@ -147,7 +141,6 @@ async def test_what_is_lost_comes_from_a_backup(tmp_path: Path, database: Path) 
     assert (await store.session("long")).turn_count == TURNS
     assert (await store.info()).counts["memories"] == 154
     assert len((await scopes_there(store)).keys()) == 290
-    await store.aclose()
 
 
 async def test_without_its_first_page_nothing_is_read(tmp_path: Path, database: Path) -> None:
@@ -165,7 +158,6 @@ async def test_without_its_first_page_nothing_is_read(tmp_path: Path, database: 
     store = await sqlite(folder)
     assert (await store.session("long")).turn_count == TURNS
     assert await store.check() == []
-    await store.aclose()
 
 
 async def test_backups_are_one_a_day_and_the_newest_three(tmp_path: Path, database: Path) -> None:
@@ -192,7 +184,6 @@ async def test_backups_are_one_a_day_and_the_newest_three(tmp_path: Path, databa
     store = await sqlite(tmp_path / "home")
     await store.delete_session("deep")
     assert schema.daily_copies(database) == []
-    await store.aclose()
 
 
 async def test_a_damaged_database_takes_no_backups_place(tmp_path: Path, database: Path) -> None:
@@ -215,19 +206,18 @@ async def test_cut_in_the_middle(tmp_path: Path, database: Path) -> None:
     assert lost > 0
     assert await store.check() == []
     assert (await store.info()).counts["turns"] > 20
-    await store.aclose()
 
 
 async def test_turns_of_a_lost_session_are_kept(tmp_path: Path, database: Path) -> None:
     """A session is made up for them, so that they can be found."""
-    connection = apsw.Connection(str(database))
-    connection.execute("DELETE FROM sessions WHERE session_id IN ('long', 'fork')")
-    connection.execute("DELETE FROM turns WHERE turn_id = 'r1'")
-    connection.close()
+    by_hand(
+        database,
+        "DELETE FROM sessions WHERE session_id IN ('long', 'fork')",
+        "DELETE FROM turns WHERE turn_id = 'r1'",
+    )
     store, _ = await rebuilt(database, tmp_path / "new")
     assert await store.check() == []
     session = await store.session("long")
     assert (session.title, session.turn_count) == ("Salvaged session", TURNS)
     assert [turn.turn_id for turn in await store.turns("root")] == ["r2", "r3", "r4"]
     assert [turn.turn_id for turn in await store.turns("fork")] == ["f3"]
-    await store.aclose()

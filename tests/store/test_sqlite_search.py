@@ -5,17 +5,15 @@ import struct
 from collections import Counter
 from pathlib import Path
 
-import apsw
 import pytest
 
 from ragmem import terms
-from ragmem.files import OwnerLocks
 from ragmem.records import EVERYTHING, PutVectors, Scope, SearchQuery
 from ragmem.similarity import VectorCache
-from ragmem.store.sqlite import SQLiteStore, search, text_index
-from ragmem.store.sqlite.connection import Access, Database
+from ragmem.store.sqlite import documents, search
+from ragmem.store.sqlite.documents import document_number, level_of, sequence_of
 from ragmem.store.sqlite.repair import WORDS
-from ragmem.store.sqlite.text_index import document_number, level_of, sequence_of
+from tests.store.opening import by_hand, sqlite
 from tests.store.samples import begun, called, created, finished, garden, summed, whole_turn
 from tests.store.test_contract_recall import (
     EAST,
@@ -28,20 +26,13 @@ from tests.store.test_contract_recall import (
     waiting,
 )
 from tests.store.test_schemas import KEPT, old_database
-from tests.store.test_transfer import sqlite
-
-
-def opened(home: Path) -> Database:
-    access = Access(OwnerLocks(home / "locks"))
-    return Database(str(home / "memory.db"), apsw.SQLITE_OPEN_READWRITE, access)
-
 
 # --- the index ----------------------------------------------------------------------
 
 
 def test_the_version_of_terms_is_known() -> None:
     """Who changes what terms are has the index made anew, by saying so here too."""
-    assert text_index.TERMS == terms.TERMS_VERSION
+    assert documents.TERMS == terms.TERMS_VERSION
 
 
 @pytest.mark.parametrize("level", [0, 1, 2, 6, 7, 8, 40])
@@ -81,7 +72,6 @@ async def test_bm25_is_bm25(tmp_path: Path) -> None:
             expected += term.weight * idf * count * 2.2 / (count + shape)
         text = hits[f"t{number}"].text if f"t{number}" in hits else 0.0
         assert text == pytest.approx(expected, rel=0.04), number
-    await store.aclose()
 
 
 async def test_the_commonest_terms_are_left_out_of_a_long_list(
@@ -97,7 +87,6 @@ async def test_the_commonest_terms_are_left_out_of_a_long_list(
     monkeypatch.setattr(search, "_SHARE_OF_HITS", 0.0)
     assert await by_words(store, "common often rare") == {f"t{n}" for n in range(1, 20, 2)}
     assert len(await by_words(store, "common")) == 20
-    await store.aclose()
 
 
 async def test_a_thousand_projects_are_one_whole(tmp_path: Path) -> None:
@@ -117,7 +106,6 @@ async def test_a_thousand_projects_are_one_whole(tmp_path: Path) -> None:
     assert await by_words(store, "n77x", scope=Scope(project_ids=("p77",))) == {"t77"}
     assert await by_words(store, "fern", scope=Scope(project_ids=("p77",))) == {"t77"}
     assert await by_words(store, "n77x", scope=Scope(project_ids=("p7",))) == set()
-    await store.aclose()
 
 
 # --- older files --------------------------------------------------------------------
@@ -129,8 +117,8 @@ _WITH_MEMORIES = 4
 @pytest.mark.parametrize("version", KEPT)
 async def test_what_an_older_version_stored_is_found(tmp_path: Path, version: int) -> None:
     """Turns, summaries, and all the work that is to be done."""
-    database = old_database(tmp_path / "home", version)
-    store = await SQLiteStore.open(database, locks_dir=tmp_path / "home" / "locks")
+    old_database(tmp_path / "home", version)
+    store = await sqlite(tmp_path / "home")
     assert await by_words(store, "deepest") == {"d4"}
     assert await by_words(store, "shade") >= {"s1", "s2", "s3"}
     complete = ["r1", "r2", "f3", "r3", "d4"]
@@ -140,7 +128,6 @@ async def test_what_an_older_version_stored_is_found(tmp_path: Path, version: in
     assert set(await waiting(store, "level1")) == {"r3"}
     assert await waiting(store, "memories") == (complete if known else [])
     assert await store.check() == []
-    await store.aclose()
 
 
 async def test_an_index_of_times_is_made_with_the_terms(tmp_path: Path) -> None:
@@ -148,21 +135,17 @@ async def test_an_index_of_times_is_made_with_the_terms(tmp_path: Path) -> None:
     store = await sqlite(tmp_path)
     await store.apply(garden())
     await store.aclose()
-    connection = opened(tmp_path)
-    made = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'documents_by_time'").get
-    connection.execute("DROP INDEX documents_by_time")
-    connection.execute("UPDATE recall_state SET terms_version = 1")
-    connection.close()
+    of_index = "SELECT sql FROM sqlite_schema WHERE name = 'documents_by_time'"
+    made = by_hand(tmp_path, of_index)
+    older = "UPDATE recall_state SET terms_version = 1"
+    by_hand(tmp_path, "DROP INDEX documents_by_time", older)
     await (await sqlite(tmp_path)).aclose()
-    connection = opened(tmp_path)
-    again = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'documents_by_time'").get
-    assert again == made
+    assert by_hand(tmp_path, of_index) == made != []
     given = {"number": 1, "start_at": "2025", "end_at": "2026", "limit": 9}
-    plan = connection.execute(f"EXPLAIN QUERY PLAN {search.OF_PROJECT}", given)
+    plan = by_hand(tmp_path, f"EXPLAIN QUERY PLAN {search.OF_PROJECT}", **given)
     assert [str(row[3]) for row in plan] == [
         "SEARCH documents USING COVERING INDEX documents_by_time (number=? AND at>? AND at<?)"
     ]
-    connection.close()
 
 
 async def test_terms_of_an_older_version_are_made_anew(tmp_path: Path) -> None:
@@ -173,17 +156,17 @@ async def test_terms_of_an_older_version_are_made_anew(tmp_path: Path) -> None:
     await store.apply([embedded("r1", EAST), embedded("s1", NORTH, level=1)])
     before = await found(store, asking("one", EAST))
     await store.aclose()
-    connection = opened(tmp_path)
-    connection.execute("UPDATE recall_state SET terms_version = 0")
-    connection.execute("INSERT INTO texts (texts) VALUES ('delete-all')")
-    connection.execute("UPDATE documents SET digest = 0, term_count = 1")
-    connection.execute("UPDATE project_numbers SET term_count = document_count")
-    connection.close()
+    by_hand(
+        tmp_path,
+        "UPDATE recall_state SET terms_version = 0",
+        "INSERT INTO texts (texts) VALUES ('delete-all')",
+        "UPDATE documents SET digest = 0, term_count = 1",
+        "UPDATE project_numbers SET term_count = document_count",
+    )
     store = await sqlite(tmp_path)
     assert await found(store, asking("one", EAST)) == before
     assert await store.check() == []
     assert {"r1", "s1"} & set(await waiting(store, "vectors")) == set()
-    await store.aclose()
 
 
 async def test_only_turns_with_words_between_calls_are_made_anew_for_those(
@@ -195,14 +178,11 @@ async def test_only_turns_with_words_between_calls_are_made_anew_for_those(
     await store.apply([created("s"), begun("s", "t1", "x"), said, finished("s", "t1", "Done.")])
     await store.apply(whole_turn("s", "t2", "ferns", "mosses"))
     await store.aclose()
-    connection = opened(tmp_path)
-    connection.execute("UPDATE recall_state SET terms_version = 3")
-    connection.execute("UPDATE documents SET digest = 0")
-    connection.close()
+    older = "UPDATE recall_state SET terms_version = 3"
+    by_hand(tmp_path, older, "UPDATE documents SET digest = 0")
     store = await sqlite(tmp_path)
     assert await by_words(store, "locale") == {"t1"}
     assert [(each.what, each.where) for each in await store.check()] == [(WORDS, "t2")]
-    await store.aclose()
 
 
 # --- nothing stays --------------------------------------------------------------------
@@ -228,8 +208,7 @@ async def test_deleted_words_leave_the_index(tmp_path: Path) -> None:
     assert await by_words(store, f"qqsecret{_letters(7)} vvdigest") == set()
     assert set(await found(store, asking(vector=EAST))) == {"k0", "k1", "k2"}
     assert await store.check() == []
-    index = opened(tmp_path).execute("SELECT block FROM texts_data").fetchall()
-    held = b"".join(block for (block,) in index)  # type: ignore[misc]
+    held = b"".join(block for (block,) in by_hand(tmp_path, "SELECT block FROM texts_data"))
     assert b"qqsec" not in held
     assert b"vvdig" not in held
     assert b"wwkept" in held
@@ -238,7 +217,6 @@ async def test_deleted_words_leave_the_index(tmp_path: Path) -> None:
     assert await by_words(store, "qqsecret") == {"new"}
     assert await by_words(store, f"wwkept{_letters(29)}") == {"k29"}
     assert await store.check() == []
-    await store.aclose()
 
 
 # --- vectors in memory ----------------------------------------------------------------
@@ -248,7 +226,7 @@ async def test_vectors_beyond_memory_are_read_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bound on what stays; the answers are the same."""
-    monkeypatch.setattr("ragmem.store.sqlite.vectors._BATCH", 3)
+    monkeypatch.setattr("ragmem.store.sqlite.documents._VECTORS_AT_ONCE", 3)
     store = await sqlite(tmp_path)
     store._vectors = VectorCache(most_bytes=40)
     await store.use_embedder(MARK)
@@ -268,7 +246,6 @@ async def test_vectors_beyond_memory_are_read_each_time(
         assert len(await found(store, asking(vector=EAST))) == 20
         held = store._vectors._areas.values()
         assert sum(each.matrix.size_bytes for each in held) <= 40
-    await store.aclose()
 
 
 async def test_what_is_in_memory_is_read_no_more(tmp_path: Path) -> None:
@@ -286,7 +263,6 @@ async def test_what_is_in_memory_is_read_no_more(tmp_path: Path) -> None:
     await store.apply([embedded("t3", NORTH)])
     await store.search(asking(vector=EAST))
     assert list(store._vectors._areas.values()) != [held]
-    await store.aclose()
 
 
 # --- moved, and bounded -----------------------------------------------------------------
@@ -303,12 +279,9 @@ async def test_the_same_vectors_again_change_nothing(tmp_path: Path) -> None:
     assert [struct.unpack("<4f", each) for each in moved.vectors] == [
         pytest.approx((1, 0, 0, 0)), pytest.approx((0, 1, 0, 0)),
     ]  # fmt: skip
-    connection = opened(tmp_path)
-    before = connection.execute("SELECT * FROM vectors").fetchall()
+    before = by_hand(tmp_path, "SELECT * FROM vectors")
     await store.apply([moved])
-    assert connection.execute("SELECT * FROM vectors").fetchall() == before
-    connection.close()
-    await store.aclose()
+    assert by_hand(tmp_path, "SELECT * FROM vectors") == before
 
 
 async def test_broken_vectors_are_left_out(tmp_path: Path) -> None:
@@ -321,7 +294,6 @@ async def test_broken_vectors_are_left_out(tmp_path: Path) -> None:
         assert await waiting(store, "vectors") == ["t"]
         assert await store.get(PutVectors, ["t"]) == []
     assert await store.search(SearchQuery(vector=EAST[:8], embedder=MARK.model_id)) == []
-    await store.aclose()
 
 
 async def test_pending_reads_an_index(tmp_path: Path) -> None:
@@ -330,11 +302,8 @@ async def test_pending_reads_an_index(tmp_path: Path) -> None:
 
     store = await sqlite(tmp_path)
     await store.apply(garden())
-    connection = opened(tmp_path)
     for work, query in [(work, query) for work, all_ in QUERIES.items() for query in all_]:
-        plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", {"person": "ana"}).fetchall()
+        plan = by_hand(tmp_path, f"EXPLAIN QUERY PLAN {query}", person="ana")
         steps = [str(row[3]) for row in plan]
         assert not any("TEMP B-TREE" in step for step in steps), (work, steps)
         assert any("USING" in step and "INDEX" in step for step in steps), (work, steps)
-    connection.close()
-    await store.aclose()

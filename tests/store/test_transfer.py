@@ -9,11 +9,11 @@ import pytest
 from ragmem.errors import SessionNotFound, StoreRefused, UsageError
 from ragmem.records import PutTurn, Span, Usage
 from ragmem.store import Archive
-from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
 from tests.fakes.neo4j import open_empty_neo4j_store
 from tests.store.conftest import mostly
+from tests.store.opening import sqlite
 from tests.store.samples import (
     at,
     begun,
@@ -59,10 +59,6 @@ def source(pair: tuple[Archive, Archive]) -> Archive:
 @pytest.fixture
 def target(pair: tuple[Archive, Archive]) -> Archive:
     return pair[1]
-
-
-async def sqlite(home: Path) -> SQLiteStore:
-    return await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks")
 
 
 async def moved(source: Archive, target: Archive) -> dict[str, int]:

@@ -16,9 +16,9 @@ from ragmem.config import PermissionMode
 from ragmem.messages import ToolUse
 from ragmem.records import ToolCall, utc_now
 from ragmem.tools.base import Decision, Proposal, ToolOutcome
+from ragmem.tools.files import SeenFiles
 from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.sandbox import Sandbox
-from ragmem.tools.seen import SeenFiles
 from ragmem.tools.shell import Commands, Jobs
 from ragmem.tools.workspace import Workspace
 
@@ -87,6 +87,10 @@ class Desk:
         outcome = await self.call(name, **arguments)
         assert outcome.success, outcome.text
         return outcome
+
+    async def ran(self, command: str, **arguments: object) -> str:
+        """What is told of a command that can be run."""
+        return (await self.do("run_command", command=command, **arguments)).text
 
     async def fails(self, name: str, **arguments: object) -> ToolOutcome:
         """A call that has to fail, with a text that the model can read."""

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from ragmem.tools import seen
-from ragmem.tools.files import changed_lines, unified_diff
-from ragmem.tools.seen import ChangedFiles
+from ragmem.tools import files
+from ragmem.tools.files import ChangedFiles, changed_lines, unified_diff
 from tests.tools.conftest import Desk, recorded
 
 
@@ -75,13 +74,13 @@ async def test_written_again_within_a_tick(
     desk: Any, changed: ChangedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clock that ticks now and then, as many file systems' do, hides no change."""
-    fine, tick_ns = seen.identity, 100_000_000
+    fine, tick_ns = files.identity, 100_000_000
 
     def ticking(status: os.stat_result) -> tuple[int, ...]:
         *what, modified, changed = fine(status)
         return *what, modified // tick_ns, changed // tick_ns
 
-    monkeypatch.setattr(seen, "identity", ticking)
+    monkeypatch.setattr(files, "identity", ticking)
     for n in range(100):
         file = desk.file("a.py", f"{n:03}\n")
         assert changed._hash_of("a.py") == hashlib.sha256(file.read_bytes()).hexdigest()

@@ -173,6 +173,7 @@ def test_the_shift_of_an_edit_makes_no_difference(around, old, new, here, there)
     assert found[1] == len(around) + 1
 
 
+ROWS = [f'{{"id": {n}, "notes": "{f"order {n} came back. " * 25}"}},' for n in range(5_000)]
 LONG = "".join(f"def f{n}():\n    return {n}\n\n\n" for n in range(20))
 
 
@@ -185,6 +186,12 @@ LONG = "".join(f"def f{n}():\n    return {n}\n\n\n" for n in range(20))
         (LONG, "    return 9 + 1\n", (38, ["    return 9"])),
         ("\n".join("abcdefghijklm"), "\n".join("abcdefghiXklm"), (7, ["g", "j", "m"])),
         ("c\nd\n", "a\nb\nc\nd\n", (1, ["c"])),
+        pytest.param(
+            "\n".join(ROWS),
+            ROWS[4321].replace("back", "bck"),
+            (4322, [ROWS[4321][:300]]),
+            id="rows",
+        ),
         pytest.param("x" * 900 + "\n", "x" * 800 + "y", (1, ["x" * 300 + "…"]), id="long"),
     ],
 )

@@ -1,5 +1,6 @@
 """read_file, create_file, write_file, edit_file on real files."""
 
+import errno
 import hashlib
 import os
 import stat
@@ -7,14 +8,15 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from ragmem.tools.content import MAX_IMAGE_BYTES
+from ragmem.tools.files import SeenFiles
 from ragmem.tools.rewind import Preimages
-from ragmem.tools.seen import SeenFiles
 from tests.tools.conftest import recorded
 
 
@@ -30,13 +32,8 @@ async def test_read_shows_numbered_lines(desk):
     outcome = await desk.do("read_file", path="a.txt")
     assert outcome.text == "     1\tone\n     2\ttwo"
     assert outcome.display == "2 lines"
-    assert outcome.data == {
-        "path": "a.txt",
-        "first_line": 1,
-        "last_line": 2,
-        "lines": 2,
-        "sha256": sha(b"one\ntwo\n"),
-    }
+    lines = {"first_line": 1, "last_line": 2, "lines": 2}
+    assert outcome.data == {"path": "a.txt", "sha256": sha(b"one\ntwo\n"), **lines}
 
 
 async def test_read_in_parts(desk):
@@ -79,19 +76,6 @@ UTF16, MARKED = "     1\té\n     2\tx\n[encoding utf-16-", "starts with a byte 
         ("\ufeffé\nx\n".encode("utf-16-be"), f"{UTF16}be; {MARKED}"),
         ("a\u2028b\x0cc\rd\n".encode(), "     1\ta\u2028b\\x0cc\\x0dd"),
         (b"\x1b[31mred\n", "     1\t\\x1b[31mred"),
-    ],
-    ids=[
-        "empty",
-        "no-end",
-        "crlf",
-        "mixed",
-        "bom",
-        "latin1",
-        "stray",
-        "utf16",
-        "utf16be",
-        "seps",
-        "esc",
     ],
 )
 async def test_read_of_odd_text(desk, content, text):
@@ -263,11 +247,8 @@ async def test_change_while_asked_is_refused(desk):
 async def test_an_edit_in_another_indentation_is_shown_as_it_is_made_and_told(desk):
     """The file has to be known as it is, as for any other."""
     file = desk.file("a.py", "class A:\n\tdef f(self):\n\t\treturn 1\n")
-    edit = {
-        "path": "a.py",
-        "old": "def f(self):\n\treturn 1\n",
-        "new": "def f(self):\n\treturn 2\n",
-    }
+    old = "def f(self):\n\treturn 1\n"
+    edit = {"path": "a.py", "old": old, "new": old.replace("1", "2")}
     assert "has not been read" in (await desk.fails("edit_file", **edit)).text
     await desk.do("read_file", path="a.py")
     outcome = await desk.do("edit_file", **edit)
@@ -376,25 +357,19 @@ async def test_edit_keeps_mode_owner_and_attributes(desk):
     file.chmod(0o755)
     if os.geteuid() == 0:
         os.chown(file, 1234, 2345)
-    try:
+    with suppress(OSError):
         os.setxattr(file, "user.note", b"kept")
-    except OSError:
-        attributes = False
-    else:
-        attributes = True
-    before = file.stat()
+
+    def kept() -> tuple[object, ...]:
+        now = file.stat()
+        attributes = {name: os.getxattr(file, name) for name in os.listxattr(file)}
+        return now.st_mode, now.st_uid, now.st_gid, attributes
+
+    before, number = kept(), file.stat().st_ino
     await desk.do("read_file", path="run.sh")
     await desk.do("edit_file", path="run.sh", old="one", new="two")
-    after = file.stat()
     assert file.read_text() == "echo two\n"
-    assert (after.st_mode, after.st_uid, after.st_gid) == (
-        before.st_mode,
-        before.st_uid,
-        before.st_gid,
-    )
-    assert after.st_ino != before.st_ino
-    if attributes:
-        assert os.getxattr(file, "user.note") == b"kept"
+    assert (kept(), file.stat().st_ino != number) == (before, True)
 
 
 async def test_edit_keeps_hard_links(desk):
@@ -559,3 +534,21 @@ async def test_denied_edit_changes_nothing(desk):
     assert "use tabs" in outcome.text
     assert file.read_text() == "old\n"
     assert not (desk.home / "data" / "preimages").exists()
+
+
+async def test_what_was_written_is_told_to_be_where_a_folder_cannot_be_flushed(
+    make_desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fsync(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "as on some file systems of a network")
+        flush(fd)
+
+    desk = make_desk(mode="acceptEdits")
+    desk.file("a.txt", "one\n")
+    await desk.do("read_file", path="a.txt")
+    flush = os.fsync
+    monkeypatch.setattr(os, "fsync", fsync)
+    outcome = await desk.do("edit_file", path="a.txt", old="one", new="two")
+    assert outcome.data["preimage"]
+    assert (desk.cwd / "a.txt").read_text() == "two\n"

@@ -85,6 +85,21 @@ async def test_a_secret_at_the_cut_of_a_long_output_is_not_left_over_in_part(
         assert not any(key[at : at + 4] in redact(text) for at in range(20))
 
 
+def test_a_line_that_was_unfinished_is_told_again_whole(tmp_path: Path) -> None:
+    job = Job(1, "serve", tmp_path)
+    key = "8f7Gk2LmQ9zXw3Rt5VbN1cYd"
+    line = f"GET /café Authorization: Bearer {key}\n".encode()
+    for cut in (9, len(line) - 12):
+        job.output.feed(line[:cut])
+        first = redact(job.news())
+        assert (job.has_news, job.news()) == (False, "")
+        job.output.feed(line[cut:])
+        told = redact(job.news())
+        assert told.startswith("GET /café Authorization")
+        assert "\ufffd" not in first
+        assert not any(key[at : at + 4] in first + told for at in range(20))
+
+
 async def test_there_is_a_most(make_desk, jobs: Jobs) -> None:
     desk = make_desk(jobs=jobs)
     for _ in range(MOST_RUNNING):

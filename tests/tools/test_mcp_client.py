@@ -5,9 +5,11 @@ import json
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp_types import Tool
@@ -64,6 +66,22 @@ def url() -> Iterator[str]:
         thread.join()
 
 
+@asynccontextmanager
+async def started(
+    settings: McpServerConfig, cwd: Path, say: Callable[[str], object] = str
+) -> AsyncIterator[McpServer]:
+    """A server that is ready, or has failed."""
+    server = McpServer("a", settings, say, ToolRoom())
+    server.start(cwd)
+    await server.settled.wait()
+    yield server
+    await server.aclose()
+
+
+def fake(kind: str, **settings: Any) -> McpServerConfig:
+    return McpServerConfig(command=sys.executable, args=(mcp_server.__file__, kind), **settings)
+
+
 async def test_a_server_at_an_address_is_asked_with_its_headers(
     url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -73,29 +91,24 @@ async def test_a_server_at_an_address_is_asked_with_its_headers(
         ({"Authorization": "Bearer ${TEST_BEARER}"}, "ready, 6 tools"),
         ({"Authorization": "Bearer no"}, "not available: it answered 401: set a valid key"),
     ):
-        server = McpServer("h", McpServerConfig(url=url, headers=headers), said.append, ToolRoom())
-        server.start(tmp_path)
-        await server.settled.wait()
-        assert server.state.startswith(state)
-        if server.tools:
-            assert (await server.call("echo", {"text": "fern"}, 30)).endswith("fern")
-            cut = redact(await server.call("echo", {"text": f"{KEY} " * 4_000}, 30))
-            assert not any(KEY[at : at + 4] in cut for at in range(len(KEY) - 3))
-            with pytest.raises(ToolFailure, match="no"):
-                await server.call("fail", {"text": "no"}, 30)
-        await server.aclose()
+        settings = McpServerConfig(url=url, headers=headers)
+        async with started(settings, tmp_path, said.append) as server:
+            assert server.state.startswith(state)
+            if server.tools:
+                assert (await server.call("echo", {"text": "fern"}, 30)).endswith("fern")
+                cut = redact(await server.call("echo", {"text": f"{KEY} " * 4_000}, 30))
+                assert not any(KEY[at : at + 4] in cut for at in range(len(KEY) - 3))
+                with pytest.raises(ToolFailure, match="no"):
+                    await server.call("fail", {"text": "no"}, 30)
     assert len(said) == 1
     assert KEY not in redact(f"it was {KEY}")
 
 
 async def test_a_tool_at_an_address_may_take_its_time(url: str, tmp_path: Path) -> None:
     """More than the five seconds that an HTTP client would give it."""
-    headers = {"Authorization": f"Bearer {KEY}"}
-    server = McpServer("h", McpServerConfig(url=url, headers=headers), lambda _: None, ToolRoom())
-    server.start(tmp_path)
-    await server.settled.wait()
-    assert (await server.call("slow", {"text": "fern"}, 60)).endswith("fern")
-    await server.aclose()
+    settings = McpServerConfig(url=url, headers={"Authorization": f"Bearer {KEY}"})
+    async with started(settings, tmp_path) as server:
+        assert (await server.call("slow", {"text": "fern"}, 60)).endswith("fern")
 
 
 def test_what_hides_in_a_schema_is_shown_to_the_model(tmp_path: Path) -> None:
@@ -123,45 +136,24 @@ async def test_a_header_with_a_line_break_is_named_and_not_shown(
     ):
         monkeypatch.setenv("TEST_BEARER", value)
         said: list[str] = []
-        server = McpServer("h", McpServerConfig(url=url, headers=headers), said.append, ToolRoom())
-        server.start(tmp_path)
-        await server.settled.wait()
-        assert state in server.state
-        assert not [line for line in [server.state, *said] if "fern" in line or "moss" in line]
-        await server.aclose()
+        settings = McpServerConfig(url=url, headers=headers)
+        async with started(settings, tmp_path, said.append) as server:
+            assert state in server.state
+            said.append(server.state)
+        assert not [line for line in said if "fern" in line or "moss" in line]
 
 
-@pytest.fixture
-async def odd(tmp_path: Path) -> AsyncIterator[McpServer]:
-    """A server that says what few can read."""
-    command = McpServerConfig(command=sys.executable, args=[mcp_server.__file__, "odd"])
-    server = McpServer("odd", command, lambda _: None, ToolRoom())
-    server.start(tmp_path)
-    await server.settled.wait()
-    yield server
-    await server.aclose()
-
-
-async def test_a_schema_that_is_none_costs_its_own_tool_alone(odd: McpServer) -> None:
-    assert [tool.name for tool in odd.tools] == ["half", "many", "long"]
-
-
-async def test_half_a_character_of_an_answer_is_not_waited_for(odd: McpServer) -> None:
-    """As programs send it that cut a text in the midst of an emoji."""
-    assert (await odd.call("half", {}, 60)) == "fern \ufffd"
-
-
-async def test_of_an_answer_in_thousands_of_parts_the_first_are_read(odd: McpServer) -> None:
-    told = await odd.call("many", {}, 60)
-    assert told.count("fern") == 1_000
-    assert told.endswith("[4,000 more parts left out]")
-
-
-async def test_a_server_that_sends_too_much_at_once_is_ended_and_it_is_said(
-    odd: McpServer,
-) -> None:
-    with pytest.raises(ToolFailure, match="a message of more than 16 MB, and was stopped"):
-        await odd.call("long", {}, 60)
+async def test_what_a_server_says_that_few_can_read_costs_itself_alone(tmp_path: Path) -> None:
+    async with started(fake("odd"), tmp_path) as odd:
+        # Schemas that are none.
+        assert [tool.name for tool in odd.tools] == ["half", "many", "long"]
+        # As programs send it that cut a text in the midst of an emoji.
+        assert (await odd.call("half", {}, 60)) == "fern \ufffd"
+        told = await odd.call("many", {}, 60)
+        assert told.count("fern") == 1_000
+        assert told.endswith("[4,000 more parts left out]")
+        with pytest.raises(ToolFailure, match="a message of more than 16 MB, and was stopped"):
+            await odd.call("long", {}, 60)
 
 
 async def test_whoever_is_stopped_while_it_waits_for_servers_leaves_nothing_waiting(
@@ -183,9 +175,8 @@ async def test_the_tools_of_all_servers_together_fit_a_request_and_hold_nothing_
     tmp_path: Path,
 ) -> None:
     """What is beyond is named; while their schemas are looked at, all else goes on."""
-    wide = McpServerConfig(command=sys.executable, args=(mcp_server.__file__, "wide"))
-    said: list[str] = []
-    servers = Servers({"a": wide, "b": wide}, cwd=tmp_path, timeout_s=5, say=said.append)
+    both, said = dict.fromkeys("ab", fake("wide")), list[str]()
+    servers = Servers(both, cwd=tmp_path, timeout_s=5, say=said.append)
     began_s = time.thread_time()
     servers.start()
     await asyncio.gather(*(each.settled.wait() for each in servers.all))
@@ -206,17 +197,8 @@ async def test_the_tools_of_all_servers_together_fit_a_request_and_hold_nothing_
 
 async def test_of_a_server_those_tools_are_told_that_its_table_names(tmp_path: Path) -> None:
     """What it names and the server has not is told to the person."""
-    names = ("long7", "short1*", "shorter")
-    settings = McpServerConfig(
-        command=sys.executable, args=(mcp_server.__file__, "wide"), tools=names
-    )
-    said: list[str] = []
-    server = McpServer("a", settings, said.append, ToolRoom())
-    server.start(tmp_path)
-    await server.settled.wait()
-    told = [tool.name for tool in server.tools]
-    await server.aclose()
+    settings, said = fake("wide", tools=("long7", "short1*", "shorter")), list[str]()
+    async with started(settings, tmp_path, said.append) as server:
+        told = [tool.name for tool in server.tools]
     assert told == ["long7", "short1", *(f"short{i}" for i in range(10, 20))]
-    assert said == [
-        "MCP server a: tools left out: 'shorter' (it has no tool of that name).",
-    ]
+    assert said == ["MCP server a: tools left out: 'shorter' (it has no tool of that name)."]

@@ -98,10 +98,7 @@ def test_specs(desk: Desk) -> None:
             "recall_result": (["id", "limit", "offset"], ["id"]),
             "search_memories": (["limit", "query", "subjects"], ["query"]),
             "get_recent_memories": (["limit"], []),
-            "remember": (
-                ["content", "reason", "subjects", "ttl"],
-                ["content", "subjects"],
-            ),
+            "remember": (["content", "reason", "subjects", "ttl"], ["content", "subjects"]),
         }
     )
     assert not [name for name in specs if re.search("forget|delete|update|edit", name)]
@@ -168,19 +165,6 @@ async def test_the_turn_in_flight_is_no_memory(desk: Desk) -> None:
     assert (await desk.call("get_recent_memories")).text == "Nothing has been remembered yet."
 
 
-async def test_two_searches_one_after_the_other(desk: Desk) -> None:
-    await desk.knows("dev's real name is Mickael", subjects=("dev", "mickael"))
-    await desk.knows("Mickael is going on holiday to Greece", subjects=("mickael", "holiday"))
-    await desk.knows("PSG won 3-0", subjects=("psg",))
-    first = await desk.call("search_memories", query="conversations dev", limit=1)
-    assert "dev's real name is Mickael" in first.text
-    second = await desk.call("search_memories", query="Mickael")
-    assert "going on holiday to Greece" in second.text
-    # In two passes of one search, too.
-    both = await desk.call("search_memories", query="conversations dev", limit=2)
-    assert "going on holiday to Greece" in both.text
-
-
 async def test_subjects_filter(desk: Desk) -> None:
     for content, subject in (("The cat sleeps", "mickael"), ("A boat was sold", "Mickael")):
         await desk.knows(content, subjects=(subject,))
@@ -239,13 +223,8 @@ async def test_a_fact_is_kept_with_its_turn_and_call(desk: Desk) -> None:
     recording = await desk.asks("no, I broke my shoulder")
     asking = a_call(turn_id=recording.turn.turn_id, tool_name="remember", arguments="{}", result="")
     await recording.call(asking)
-    outcome = await desk.call(
-        "remember",
-        content="Mickael broke his shoulder",
-        subjects=["Mickael", "blessure"],
-        reason="He can't ski.",
-        ttl="30d",
-    )
+    told = {"subjects": ["Mickael", "blessure"], "reason": "He can't ski.", "ttl": "30d"}
+    outcome = await desk.call("remember", content="Mickael broke his shoulder", **told)
     assert outcome.success
     assert shape(outcome.text).startswith("Remembered:\n- [ID, fact, DATE, just now, said by")
     (memory,) = await desk.all()
@@ -255,53 +234,39 @@ async def test_a_fact_is_kept_with_its_turn_and_call(desk: Desk) -> None:
     assert memory.project_id == desk.project.project_id
     assert memory.expires_at == memory.created_at + timedelta(days=30)
     (evidence,) = memory.evidence
-    assert evidence.turn_id == recording.turn.turn_id
-    assert evidence.session_id == desk.session.session_id
-    assert evidence.turn_index == 1
-    assert evidence.tool_call_id == asking.tool_call_id
-    assert outcome.written == (
-        MemoryWritten(
-            action="added", kind="fact", content="Mickael broke his shoulder", id=memory.memory_id
-        ),
-    )
+    turn = recording.turn
+    assert (evidence.session_id, evidence.turn_id) == (turn.session_id, turn.turn_id)
+    assert (evidence.turn_index, evidence.tool_call_id) == (1, asking.tool_call_id)
+    kept = {"kind": "fact", "content": memory.content, "id": memory.memory_id}
+    assert outcome.written == (MemoryWritten(action="added", **kept),)
     assert outcome.data == {"memory_id": memory.memory_id}
 
 
 async def test_more_exact_takes_the_place_of_less(desk: Desk) -> None:
     await desk.asks("It was on 10 January 2026.")
-    tell = {"subjects": ["mickael"], "reason": "it matters"}
-    await desk.call("remember", content="Mickael broke his shoulder", **tell)
+    await desk.call("remember", content="Mickael broke his shoulder", subjects=["mickael"])
     (old,) = await desk.all()
-    again = await desk.call(
-        "remember", content="Mickael broke his shoulder on 10 January 2026", **tell
-    )
+    more = {"content": "Mickael broke his shoulder on 10 January 2026", "subjects": ["mickael"]}
+    again = await desk.call("remember", **more)
     assert again.text.startswith("Updated:\n")
     assert "It replaces:\n- Mickael broke his shoulder" in again.text
     (new,) = await desk.all()
-    assert new.content == "Mickael broke his shoulder on 10 January 2026"
+    assert new.content == more["content"]
     (written,) = again.written
     assert (written.action, written.superseded) == ("updated", (old.memory_id,))
-    assert [old.memory_id for old in await desk.facts.history(new)] == [old.memory_id]
-    third = await desk.call(
-        "remember", content="Mickael broke his shoulder on 10 January 2026", **tell
-    )
-    assert third.success
+    third = await desk.call("remember", **more)
+    assert (third.success, third.written) == (True, ())
     assert third.text.startswith("Already known:\n")
-    assert third.written == ()
 
 
 async def test_what_is_not_worth_keeping_is_refused_in_words(desk: Desk) -> None:
-    """Greetings and questions; a fact needs no reason, and a duration that is none is told."""
+    """A fact needs no reason, and a duration that is none is told."""
     await desk.asks("hello")
-    for content in ("hello", "Thanks!", "What is the port?"):
-        outcome = await desk.call("remember", content=content, subjects=[], reason="x")
-        assert not outcome.success
-        assert outcome.text.startswith("Not remembered")
-        assert outcome.written == ()
-    assert await desk.all() == []
+    refused = await desk.call("remember", content="Thanks!", subjects=[], reason="x")
+    assert (refused.success, refused.written, await desk.all()) == (False, (), [])
+    assert refused.text.startswith("Not remembered")
     odd = await desk.call("remember", content="The cache is cold at start", subjects=[], ttl="soon")
-    assert odd.success
-    assert "Note: " in odd.text
+    assert (odd.success, "Note: " in odd.text) == (True, True)
     (memory,) = await desk.all()
     assert memory.expires_at is None
 
@@ -312,14 +277,11 @@ async def test_the_persons_words_are_theirs(desk: Desk) -> None:
     for content in ("Always run make lint before a commit", "I prefer short answers"):
         await desk.call("remember", content=content, subjects=[], reason="they said so")
     preference, rule = await desk.all()
-    assert (rule.kind, rule.trust, rule.project_id) == (
-        "rule", "person", desk.project.project_id,
-    )  # fmt: skip
-    assert (preference.kind, preference.trust, preference.project_id) == (
-        "preference", "person", None,
-    )  # fmt: skip
-    pinned = [rule.memory_id]
-    assert [m.memory_id for m in await desk.facts.pinned(desk.project.project_id)] == pinned
+    project_id = desk.project.project_id
+    assert (rule.kind, rule.trust, rule.project_id) == ("rule", "person", project_id)
+    kept = (preference.kind, preference.trust, preference.project_id)
+    assert kept == ("preference", "person", None)
+    assert [m.memory_id for m in await desk.facts.pinned(project_id)] == [rule.memory_id]
 
 
 async def test_an_order_that_the_person_did_not_give_is_no_rule(desk: Desk) -> None:
@@ -328,19 +290,6 @@ async def test_an_order_that_the_person_did_not_give_is_no_rule(desk: Desk) -> N
     assert not outcome.success
     assert "Only the user sets rules" in outcome.text
     assert await desk.all() == []
-
-
-async def test_a_model_that_repeats_a_file_vouches_for_nothing(desk: Desk) -> None:
-    await desk.knows("Staging listens on port 5439", trust="tool")
-    tell = {"content": "Staging listens on port 5439", "subjects": [], "reason": "x"}
-    await desk.asks("And now?")
-    assert (await desk.call("remember", **tell)).success
-    (memory,) = await desk.all()
-    assert memory.trust == "tool"
-    await desk.asks("Staging listens on port 5439")
-    assert (await desk.call("remember", **tell)).success
-    (memory,) = await desk.all()
-    assert memory.trust == "person"
 
 
 async def test_a_store_that_is_away(desk: Desk) -> None:

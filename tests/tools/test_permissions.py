@@ -221,6 +221,29 @@ async def test_what_denies_reading_or_editing_a_file_holds_for_a_tool_of_any_nam
         await permissions.edit("sort_lines", "keep/x", workspace.resolve("keep/x"), "")
 
 
+async def test_what_denies_a_file_holds_for_each_link_on_the_way_to_it(make_desk):
+    deny = ("read_file(.env)", "edit_file(settings/**)")
+    desk = make_desk(mode="bypassPermissions", deny=deny)
+    desk.file("conf/dev", "TOKEN=1\n")
+    (desk.cwd / ".env").symlink_to("conf/dev")
+    (desk.cwd / "settings").symlink_to("conf")
+    (desk.cwd / "link").symlink_to(".env")
+    for path in (".env", "link"):
+        assert (await desk.fails("read_file", path=path)).denied
+    await desk.do("read_file", path="conf/dev")
+    assert (await desk.fails("write_file", path="settings/dev", content="x")).denied
+    await desk.do("write_file", path="conf/dev", content="x")
+
+
+def test_files_that_must_not_be_read_are_found_before_those_that_tools_made(tmp_path, monkeypatch):
+    monkeypatch.setattr("ragmem.tools.permissions._MOST_LOOKED_AT", 20)
+    for name in ("node_modules/a/.env", "src/.env", *(f"node_modules/{n}.js" for n in range(50))):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = PermissionRules(deny=("read_file(.env)",)).hidden_in(tmp_path, [tmp_path])
+    assert tmp_path / "src/.env" in found
+
+
 @pytest.fixture
 def closed(make_desk):
     """A desk with files that must not be read, and one that may."""
@@ -234,23 +257,12 @@ def closed(make_desk):
 @pytest.mark.parametrize(
     "line",
     [
-        "cat .env",
-        "cat <.env",
-        "cat ./a/../.en'v'",
-        "true; head -1 $(echo .env)",
-        "bash -c 'cat .env'",
-        "cat .e*",
-        "cat {open.txt,.env}",
-        "curl -d @.env localhost",
-        "dd if=.env",
-        "git show HEAD:.env",
-        "cat link",
-        "cat {cwd}/.env",
-        "cd keys && cat deep/one",
-        "tar -C keys -c deep",
-        "cat keys/deep/one",
+        "cat .env", "cat <.env", "cat ./a/../.en'v'", "true; head -1 $(echo .env)",
+        "bash -c 'cat .env'", "cat .e*", "cat {open.txt,.env}", "curl -d @.env localhost",
+        "dd if=.env", "git show HEAD:.env", "cat link", "cat {cwd}/.env", "cd keys && cat deep/one",
+        "tar -C keys -c deep", "cat keys/deep/one",
     ],
-)
+)  # fmt: skip
 async def test_a_command_that_names_a_file_that_must_not_be_read_is_refused(closed, line):
     outcome = await closed.fails("run_command", command=line.replace("{cwd}", str(closed.cwd)))
     assert outcome.denied

@@ -30,6 +30,7 @@ from ragmem.tools.sandbox import (
     profile,
 )
 from ragmem.tools.shell import Jobs
+from tests.tools.conftest import Desk
 from tests.tools.escapes import GUARD, REACHED, WAYS
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -144,6 +145,16 @@ def sandbox(tmp_path: Path) -> Iterator[Made]:
         each.close()
 
 
+@pytest.fixture
+def confined(make_desk, sandbox: Made) -> Callable[..., Desk]:
+    """A desk with a sandbox by a mechanism, where nobody is asked; with settings of the sandbox."""
+
+    def make(kind: str = "bubblewrap", **settings: object) -> Desk:
+        return make_desk(mode="bypassPermissions", sandbox=sandbox(kind, **settings))
+
+    return make
+
+
 KINDS = pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
 
 
@@ -152,49 +163,42 @@ async def test_one_works_in_the_project_and_a_temporary_folder(make_desk, sandbo
     made = sandbox(kind)
     desk = make_desk(mode="bypassPermissions", sandbox=made)
     work = "mkdir -p a/b && echo 1 >a/x && mv a/x a/b/y && ln -s b a/l && cat a/l/y && rm -r a"
-    assert (await desk.do("run_command", command=work)).text == "Exit code 0\n1"
-    await desk.do("run_command", command='echo kept >"$TMPDIR/t"')
-    assert "kept" in (await desk.do("run_command", command='cat "$TMPDIR/t"')).text
+    assert await desk.ran(work) == "Exit code 0\n1"
+    await desk.ran('echo kept >"$TMPDIR/t"')
+    assert "kept" in await desk.ran('cat "$TMPDIR/t"')
     if kind == "bubblewrap":
-        assert "kept" in (await desk.do("run_command", command="cat /tmp/t")).text
+        assert "kept" in await desk.ran("cat /tmp/t")
         served = "python3 -m http.server -b 127.0.0.1 0 & sleep 0.1; kill %1"
-        assert "denied" not in (await desk.do("run_command", command=served)).text
-    (folder,) = [each for each in [made._temporary] if each]
+        assert "denied" not in await desk.ran(served)
+    folder = made._temporary
+    assert folder
     made.close()
     assert not folder.exists()
 
 
 @KINDS
-async def test_a_project_in_a_closed_folder_is_worked_in_all_the_same(
-    make_desk, sandbox: Made, tmp_path: Path, kind
-):
+async def test_a_project_in_a_closed_folder_is_worked_in_all_the_same(confined, tmp_path, kind):
     (tmp_path / "beside").write_text("closed")
-    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(kind, deny_read=(str(tmp_path),)))
+    desk = confined(kind, deny_read=(str(tmp_path),))
     desk.file("made", "mine")
-    done = await desk.do("run_command", command="cat made; cat ../beside; echo more >>made")
-    assert "mine" in done.text
-    assert "closed" not in done.text
+    text = await desk.ran("cat made; cat ../beside; echo more >>made")
+    assert ("mine" in text, "closed" in text) == (True, False)
     assert (desk.cwd / "made").read_text() == "minemore\n"
 
 
 @KINDS
-async def test_closed_folders_of_a_project_are_closed(make_desk, sandbox: Made, tmp_path, kind):
-    desk = make_desk(
-        mode="bypassPermissions", sandbox=sandbox(kind, deny_read=(f"{tmp_path}/w/keys",))
-    )
+async def test_closed_folders_of_a_project_are_closed(confined, tmp_path, kind):
+    desk = confined(kind, deny_read=(f"{tmp_path}/w/keys",))
     desk.file("keys/one", "secret")
     desk.file("other/one", "known")
-    done = await desk.do("run_command", command="cat other/one keys/one; echo >keys/two; true")
-    assert "known" in done.text
-    assert "secret" not in done.text
+    text = await desk.ran("cat other/one keys/one; echo >keys/two; true")
+    assert ("known" in text, "secret" in text) == (True, False)
     assert os.listdir(desk.cwd / "keys") == ["one"]
 
 
-async def test_what_other_programs_keep_secret_is_hidden(
-    make_desk, sandbox: Made, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_other_programs_keep_secret_is_hidden(confined, monkeypatch):
     """Keys, mail and histories of a home, by what finds them by itself."""
-    desk = make_desk(mode="bypassPermissions", sandbox=sandbox("bubblewrap"))
+    desk = confined()
     home = desk.cwd / "home"
     monkeypatch.setenv("HOME", str(home))
     for name in (
@@ -204,51 +208,38 @@ async def test_what_other_programs_keep_secret_is_hidden(
     ):
         desk.file(f"home/{name}", "closed")
     desk.file("home/.profile", "known")
-    done = await desk.do("run_command", command="grep -rh . home")
-    assert "known" in done.text
-    assert "closed" not in done.text
+    text = await desk.ran("grep -rh . home")
+    assert ("known" in text, "closed" in text) == (True, False)
 
 
+@KINDS
 async def test_what_must_not_be_read_is_hidden_from_what_finds_it_by_itself(
-    make_desk, sandbox: Made, tmp_path: Path
+    confined, tmp_path, kind
 ):
+    """With Landlock outside of the folder alone."""
     beside = tmp_path / "beside"
     beside.write_text("closed")
     deny = ("read_file(*.pem)", "read_file({keys,locks}/**)", f"read_file({beside})")
-    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(deny=deny))
+    desk = confined(kind, deny=deny)
     for name in ("a/b/x.pem", "keys/one"):
-        desk.file(name, "closed")
+        desk.file(name, "closed" if kind == "bubblewrap" else "in it")
     desk.file("a/other", "known")
-    done = await desk.do("run_command", command="grep -rh . . ../beside; echo >a/new")
-    assert "known" in done.text
-    assert "closed" not in done.text
+    text = await desk.ran("grep -rh . . ../beside; echo >a/new")
+    assert ("known" in text, "closed" in text) == (True, False)
+    assert ("in it" in text) == (kind == "landlock")
     assert (desk.cwd / "a/new").exists()
-
-
-async def test_with_landlock_what_must_not_be_read_is_hidden_outside_of_the_folder(
-    make_desk, sandbox: Made, tmp_path: Path
-):
-    beside = tmp_path / "beside"
-    beside.write_text("closed")
-    deny = ("read_file(*.pem)", f"read_file({beside})")
-    desk = make_desk(mode="bypassPermissions", sandbox=sandbox("landlock", deny=deny))
-    desk.file("x.pem", "in it")
-    done = await desk.do("run_command", command="grep -h . * ../beside; echo >new")
-    assert "in it" in done.text
-    assert "closed" not in done.text
-    assert (desk.cwd / "new").exists()
 
 
 @KINDS
 @pytest.mark.parametrize("network", ["none", "loopback", "all"])
-async def test_the_network_is_what_the_settings_say(make_desk, sandbox: Made, kind, network):
-    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(kind, network=network))
+async def test_the_network_is_what_the_settings_say(confined, kind, network):
+    desk = confined(kind, network=network)
     looks = "python3 -IS -c 'import socket; print(socket.socket().fileno() > 0)' 2>/dev/null"
     unix = "python3 -IS -c 'import socket; socket.socketpair(); socket.socket(socket.AF_UNIX)'"
-    done = await desk.do("run_command", command=f"{looks}; {unix}")
+    text = await desk.ran(f"{looks}; {unix}")
     inet = network == "all" or (network, kind) == ("loopback", "bubblewrap")
-    assert ("True" in done.text) == inet
-    assert done.text.count("Operation not permitted") == 1
+    assert ("True" in text) == inet
+    assert text.count("Operation not permitted") == 1
 
 
 async def test_what_is_refused_is_told_with_the_way_out(make_desk, sandbox: Made):
@@ -257,30 +248,23 @@ async def test_what_is_refused_is_told_with_the_way_out(make_desk, sandbox: Made
     assert "[This ran in the sandbox: it can write only in the working directory" in refused.text
     assert "call run_command again with `outside_sandbox`" in refused.text
     assert "sandbox" not in refused.display
-    other = await desk.do("run_command", command="echo unknown flag; false")
-    assert "sandbox" not in other.text
-    piped = await desk.do("run_command", command="touch /etc/made 2>&1 | tail -1")
-    assert "[This ran in the sandbox" in piped.text
+    assert "sandbox" not in await desk.ran("echo unknown flag; false")
+    assert "[This ran in the sandbox" in await desk.ran("touch /etc/made 2>&1 | tail -1")
 
 
 async def test_a_server_in_it_is_told_to_be_out_of_reach(make_desk, sandbox: Made, jobs: Jobs):
     desk = make_desk(mode="bypassPermissions", sandbox=sandbox(), jobs=jobs)
-    inside = await desk.do("run_command", command="exec sleep 60", background=True)
-    assert "no browser and no other command can reach its ports" in inside.text
-    outside = await desk.do(
-        "run_command", command="exec sleep 60", background=True, outside_sandbox="it is a server"
-    )
-    assert "no browser and no other command can reach its ports" not in outside.text
+    said, serve = "no browser and no other command can reach its ports", "exec sleep 60"
+    assert said in await desk.ran(serve, background=True)
+    assert said not in await desk.ran(serve, background=True, outside_sandbox="it is a server")
 
 
 async def test_leaving_it_is_a_question_of_its_own_and_says_what_for(make_desk, sandbox: Made):
     desk = make_desk(mode="acceptEdits", allow=("run_command",), sandbox=sandbox(auto_allow=True))
-    desk.answer = Decision(True)
-    await desk.do("run_command", command="true")
+    await desk.ran("true")
     assert desk.proposals == []
     for _ in range(2):
-        done = await desk.do("run_command", command="echo $TMPDIR", outside_sandbox="it installs")
-        assert "/tmp" not in done.text
+        assert "/tmp" not in await desk.ran("echo $TMPDIR", outside_sandbox="it installs")
     first, second = desk.proposals
     assert first.warnings == ("it runs outside the sandbox; the reason given: it installs",)
     assert second.body == "echo $TMPDIR"
@@ -296,20 +280,20 @@ async def test_what_may_always_leave_is_not_asked_for_again(make_desk, sandbox: 
     desk = make_desk(sandbox=sandbox())
     desk.answer = Decision(True, remember=True)
     for _ in range(2):
-        await desk.do("run_command", command="echo 1", outside_sandbox="it installs")
-    await desk.do("run_command", command="echo 1")
-    await desk.do("run_command", command="echo 2", outside_sandbox="it installs")
+        await desk.ran("echo 1", outside_sandbox="it installs")
+    await desk.ran("echo 1")
+    await desk.ran("echo 2", outside_sandbox="it installs")
     assert [each.body for each in desk.proposals] == ["echo 1", "echo 1", "echo 2"]
     assert [each.always for each in desk.proposals][1] == "exactly this command in this session"
     ruled = make_desk(sandbox=sandbox(), allow=("outside_sandbox(echo *)",))
-    done = await ruled.do("run_command", command="echo $TMPDIR", outside_sandbox="it installs")
-    assert (ruled.proposals, "/tmp" in done.text) == ([], False)
+    text = await ruled.ran("echo $TMPDIR", outside_sandbox="it installs")
+    assert (ruled.proposals, "/tmp" in text) == ([], False)
     denied = make_desk(
         mode="bypassPermissions", sandbox=sandbox(), deny=("outside_sandbox(echo *)",)
     )
     refused = await denied.fails("run_command", command="echo 1", outside_sandbox="it installs")
     assert "outside_sandbox(echo *) denies this" in refused.text
-    await denied.do("run_command", command="echo 1")
+    await denied.ran("echo 1")
 
 
 async def test_a_server_that_the_person_runs_outside_is_reached(
@@ -322,20 +306,19 @@ async def test_a_server_that_the_person_runs_outside_is_reached(
     serve = f"exec python3 -m http.server {port} --bind 127.0.0.1"
     get = f"curl -sS --retry 9 --retry-connrefused http://127.0.0.1:{port}/"
     desk.answer = Decision(True, remember=True, outside=True)
-    begun = await desk.do("run_command", command=serve, background=True)
+    begun = await desk.ran(serve, background=True)
     (asked,) = desk.proposals
     assert asked.outside is not None
     assert asked.outside.always == "exactly this command outside the sandbox in this session"
-    assert "no browser and no other command" not in begun.text
+    assert "no browser and no other command" not in begun
     await jobs.stop(jobs.all[0])
-    await desk.do("run_command", command=serve, background=True)
+    await desk.ran(serve, background=True)
     assert len(desk.proposals) == 1
     desk.answer = Decision(True)
-    within = await desk.do("run_command", command=f"curl -sS http://127.0.0.1:{port}/")
-    assert "What runs outside it can only be reached from outside" in within.text
-    assert "call run_command again with `outside_sandbox`" in within.text
-    reached = await desk.do("run_command", command=get, outside_sandbox="to see the page")
-    assert "Directory listing" in reached.text
+    within = await desk.ran(f"curl -sS http://127.0.0.1:{port}/")
+    assert "What runs outside it can only be reached from outside" in within
+    assert "call run_command again with `outside_sandbox`" in within
+    assert "Directory listing" in await desk.ran(get, outside_sandbox="to see the page")
 
 
 async def test_where_it_is_required_no_server_is_offered_to_leave(
@@ -344,10 +327,10 @@ async def test_where_it_is_required_no_server_is_offered_to_leave(
     allow = ("outside_sandbox(sleep *)",)
     desk = make_desk(sandbox=sandbox(mode="required"), jobs=jobs, allow=allow)
     desk.answer = Decision(True, outside=True)
-    begun = await desk.do("run_command", command="sleep 60", background=True)
+    begun = await desk.ran("sleep 60", background=True)
     (asked,) = desk.proposals
     assert asked.outside is None
-    assert "no browser and no other command can reach its ports" in begun.text
+    assert "no browser and no other command can reach its ports" in begun
 
 
 @pytest.mark.parametrize(
@@ -362,14 +345,14 @@ async def test_where_it_is_required_no_server_is_offered_to_leave(
 )
 async def test_what_is_asked_for(make_desk, sandbox: Made, kind, mode, settings, asked):
     desk = make_desk(mode=mode, sandbox=sandbox(kind, **settings))
-    await desk.do("run_command", command="true")
+    await desk.ran("true")
     assert bool(desk.proposals) == asked
 
 
 async def test_without_one_nothing_is_allowed_that_was_not(make_desk):
     none = Sandbox(SandboxConfig(auto_allow=True), mechanism=Mechanism("", why="a fake"))
     desk = make_desk(mode="acceptEdits", sandbox=none)
-    await desk.do("run_command", command="true", outside_sandbox="whatever")
+    await desk.ran("true", outside_sandbox="whatever")
     (asked,) = desk.proposals
     assert (asked.warnings, asked.always) == ((), "exactly this command in this session")
     assert none.describe() == "none: a fake; commands can do whatever you can do"
@@ -404,45 +387,27 @@ async def test_what_one_types_runs_outside_unless_that_is_set(make_desk, sandbox
 
 
 @KINDS
-async def test_new_files_that_run_by_themselves_are_told(make_desk, sandbox: Made, kind):
-    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(kind))
-    command = (
-        "mkdir -p .vscode .git src; echo >.vscode/tasks.json; echo >.git/commondir; echo >src/a"
-    )
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("mkdir -p .vscode src; echo >.vscode/tasks.json; echo >src/a", ".vscode"),
+        ("mkdir refs; echo x >HEAD; echo x >config", "HEAD config"),
+        # It would lead git, also the person's own, to another configuration.
+        (
+            "echo ../x >.git/commondir; until [ ! -e .git/commondir ]; do sleep 0.02; done",
+            ".git/commondir",
+        ),
+    ],
+    ids=["an editor's task", "a repository", "another configuration for git"],
+)
+async def test_new_files_that_run_by_themselves_are_told(confined, kind, command: str, told: str):
+    desk = confined(kind)
     desk.file(".git/HEAD")
     done = await desk.do("run_command", command=command)
-    where = desk.cwd
-    told = f"meanwhile, and can run by itself: {where}/.git/commondir, {where}/.vscode]"
-    assert told in done.text
-    assert told in done.display
-    # It would lead git to another configuration, at once.
-    assert not (where / ".git/commondir").exists()
-
-
-@KINDS
-async def test_another_configuration_for_git_does_not_stay_while_a_command_runs(
-    make_desk, sandbox: Made, kind
-):
-    """The person's own git may run meanwhile."""
-    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(kind))
-    desk.file(".git/HEAD")
-    waits = "until [ ! -e .git/commondir ]; do sleep 0.02; done; echo gone"
-    done = await desk.do("run_command", command=f"echo ../x >.git/commondir; {waits}")
-    assert "gone" in done.text
-    assert (
-        f"Created or changed meanwhile, and can run by itself: {desk.cwd}/.git/commondir]"
-        in done.text
-    )
-
-
-@KINDS
-async def test_a_folder_that_becomes_a_repository_is_told(make_desk, sandbox: Made, kind):
-    desk = make_desk(mode="bypassPermissions", sandbox=sandbox(kind))
-    done = await desk.do("run_command", command="mkdir refs; echo x >HEAD; echo x >config")
-    assert (
-        f"Created or changed meanwhile, and can run by itself: {desk.cwd}/HEAD, {desk.cwd}/config]"
-        in done.text
-    )
+    files = ", ".join(f"{desk.cwd}/{name}" for name in told.split())
+    for text in (done.text, done.display):
+        assert f"[Created or changed meanwhile, and can run by itself: {files}]" in text
+    assert not (desk.cwd / ".git/commondir").exists()
 
 
 def test_only_ones_own_settings_reach_it(tmp_path: Path):
@@ -464,10 +429,7 @@ def test_macos_is_given_the_rules_as_it_takes_them():
     lines = profile(rules).splitlines()
     assert lines[:2] == ["(version 1)", "(allow default)"]
     writes = [line for line in lines if "file-write*" in line]
-    assert writes[:2] == [
-        "(deny file-write*)",
-        '(allow file-write* (subpath "/p") (subpath "/t"))',
-    ]
+    assert writes[:2] == ["(deny file-write*)", '(allow file-write* (subpath "/p") (subpath "/t"))']
     assert writes[-2:] == [
         '(deny file-write* (subpath "/p/.git/ho\\"oks"))',
         '(deny file-read* file-write* (subpath "/u/.ssh"))',

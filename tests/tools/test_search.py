@@ -20,17 +20,13 @@ from tests.tools.conftest import recorded
 @pytest.fixture
 def project(desk):
     """A small repository with ignored, hidden and binary files."""
-    desk.file(".git/config", "needle\n")
     desk.file(".gitignore", "build/\n*.log\n!keep.log\nnode_modules\n")
     desk.file("src/a.py", "import os\nneedle = 1\nprint(needle)\n")
     desk.file("src/deep/b.ts", "no\nneedle\n")
-    desk.file("build/out.py", "needle\n")
-    desk.file("build/keep.log", "needle\n")
-    desk.file("node_modules/m/index.js", "needle\n")
-    desk.file("debug.log", "needle\n")
-    desk.file("keep.log", "needle\n")
-    desk.file(".github/ci.yml", "needle\n")
     desk.file("image.bin", b"needle\0\n")
+    ignored = "build/out.py build/keep.log node_modules/m/index.js debug.log .git/config"
+    for name in f"{ignored} keep.log .github/ci.yml".split():
+        desk.file(name, "needle\n")
     return desk
 
 
@@ -89,15 +85,10 @@ async def test_grep_globs_respect_gitignore(project, glob, expected):
 
 async def test_ignored_folders_can_be_asked_for(project):
     """A folder that is named outright is searched and listed, whatever .gitignore says of it."""
-    assert paths(await project.do("grep_files", pattern="needle", path="node_modules")) == [
-        "node_modules/m/index.js"
-    ]
-    found = await project.do("glob_files", pattern="*.py", path="build")
-    assert found.text == "build/out.py"
+    for path, found in (("node_modules", "node_modules/m/index.js"), ("debug.log", "debug.log")):
+        assert paths(await project.do("grep_files", pattern="needle", path=path)) == [found]
+    assert (await project.do("glob_files", pattern="*.py", path="build")).text == "build/out.py"
     assert "out.py" in (await project.do("list_directory", path="build")).text
-    assert paths(await project.do("grep_files", pattern="needle", path="debug.log")) == [
-        "debug.log"
-    ]
 
 
 async def test_grep_pages(desk):
@@ -106,12 +97,9 @@ async def test_grep_pages(desk):
     seen, offset = [], 0
     while True:
         outcome = await desk.do("grep_files", pattern="x", offset=offset)
-        name = ""
-        for line in outcome.text.split("\n"):
-            if line.endswith(".txt"):
-                name = line
-            elif line.endswith(":x"):
-                seen.append((name, line))
+        for lines in outcome.text.split("\n\n"):
+            name, *others = lines.split("\n")
+            seen += [(name, line) for line in others if line.endswith(":x")]
         if "continue with" not in outcome.text:
             break
         offset = int(outcome.text.rpartition("offset=")[2].rstrip("]"))
@@ -301,26 +289,29 @@ def fake_rg(tmp_path: Path, script: str) -> Path:
     return program
 
 
+def ran(program: Path, timeout_s: float = 60, *, stops: bool = False) -> tuple[Ripgrep, bytes]:
+    """A run to its end, and what was printed."""
+    stop = threading.Event()
+    if stops:
+        stop.set()
+    with open_folder(program.resolve().parent) as folder:
+        run = Ripgrep(program, [], folder=folder, timeout_s=timeout_s, stop=stop)
+        return run, b"".join(run.chunks())
+
+
 def test_loud_stderr_does_not_block(tmp_path):
     """term-llm #911: 4 MB of complaints, bounded memory, no deadlock."""
-    program = fake_rg(tmp_path, "head -c 4000000 /dev/zero | tr '\\0' x >&2; echo out; exit 2")
-    with open_folder(tmp_path.resolve()) as folder:
-        run = Ripgrep(program, [], folder=folder, timeout_s=30, stop=threading.Event())
-        assert b"".join(run.chunks()) == b"out\n"
-    assert 0 < len(run.failed) <= 4000
+    loud = "head -c 4000000 /dev/zero | tr '\\0' x >&2; echo out; exit 2"
+    run, printed = ran(fake_rg(tmp_path, loud))
+    assert (printed, 0 < len(run.failed) <= 4000) == (b"out\n", True)
 
 
 def test_a_silent_rg_is_stopped(tmp_path):
-    program = fake_rg(tmp_path, "exec sleep 60")
-    stop = threading.Event()
-    with open_folder(tmp_path.resolve()) as folder:
-        run = Ripgrep(program, [], folder=folder, timeout_s=0.2, stop=stop)
-        started = time.monotonic()
-        assert list(run.chunks()) == []
-        assert run.timed_out
-        stop.set()
-        assert list(Ripgrep(program, [], folder=folder, timeout_s=60, stop=stop).chunks()) == []
-        assert time.monotonic() - started < 30
+    program, started = fake_rg(tmp_path, "exec sleep 60"), time.monotonic()
+    run, printed = ran(program, 0.2)
+    assert (printed, run.timed_out) == (b"", True)
+    assert ran(program, stops=True)[1] == b""
+    assert time.monotonic() - started < 30
 
 
 async def test_a_slow_search_keeps_what_it_found(desk, tmp_path, monkeypatch):
@@ -387,6 +378,4 @@ async def test_an_ignore_file_that_says_nothing_ends_no_listing(desk, monkeypatc
 def test_ripgreps_memory_is_bounded(tmp_path):
     take = "try: bytearray(600 << 20); print('taken')\nexcept MemoryError: print('refused')"
     program = fake_rg(tmp_path, f'exec {sys.executable} -c "{take}"')
-    with open_folder(tmp_path.resolve()) as folder:
-        run = Ripgrep(program, [], folder=folder, timeout_s=60, stop=threading.Event())
-        assert b"".join(run.chunks()) == b"refused\n"
+    assert ran(program)[1] == b"refused\n"

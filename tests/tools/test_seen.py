@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragmem.tools.seen import SeenFiles
+from ragmem.tools.files import SeenFiles
 from ragmem.usage import Metrics
 from tests.tools.conftest import Desk, recorded
 

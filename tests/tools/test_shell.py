@@ -1,15 +1,14 @@
 """run_command: real processes under a guard."""
 
 import asyncio
-import json
 import os
+import re
 import stat
 import time
 from pathlib import Path
 
 import pytest
 
-from ragmem.children import child_environment
 from ragmem.redact import know, redact
 from ragmem.tools.base import ENDED
 from tests.tools.conftest import gone, running
@@ -24,29 +23,23 @@ async def test_exit_code_and_output(shell):
     outcome = await shell.do("run_command", command="echo out; echo err >&2; exit 3")
     assert outcome.text == "Exit code 3\nout\nerr"
     assert outcome.data == {"exit_code": 3}
-    assert (await shell.do("run_command", command="true")).text == "Exit code 0\n(no output)"
-    await shell.do("run_command", command="export PAGER=evil; cd /; alias ls=evil")
-    after = await shell.do("run_command", command="echo $PAGER; pwd")
-    assert after.text == f"Exit code 0\ncat\n{shell.cwd}"
-    killed = await shell.do("run_command", command="kill -9 $$")
-    assert killed.text.startswith("Killed by signal 9")
+    assert await shell.ran("true") == "Exit code 0\n(no output)"
+    await shell.ran("export PAGER=evil; cd /; alias ls=evil")
+    assert await shell.ran("echo $PAGER; pwd") == f"Exit code 0\ncat\n{shell.cwd}"
+    assert (await shell.ran("kill -9 $$")).startswith("Killed by signal 9")
 
 
 async def test_quoting_reaches_bash_as_it_is(shell):
-    outcome = await shell.do("run_command", command="printf '%s|' \"a b\" '$x' *; echo \"$0\"")
-    assert outcome.text == "Exit code 0\na b|$x|*|bash"
+    text = await shell.ran("printf '%s|' \"a b\" '$x' *; echo \"$0\"")
+    assert text == "Exit code 0\na b|$x|*|bash"
 
 
 async def test_no_input_no_terminal(shell):
     """Standard input is empty, /dev/tty can't be opened, `read` ends at once."""
-    outcome = await shell.do(
-        "run_command",
-        command="read x; echo read=$?; cat; (exec </dev/tty) || echo no tty; tty; ps -o tty= $$",
-    )
-    assert "read=1" in outcome.text
-    assert "no tty" in outcome.text
-    assert "not a tty" in outcome.text
-    assert outcome.text.rstrip().endswith("?")
+    looks = "read x; echo read=$?; cat; (exec </dev/tty) || echo no tty; tty; ps -o tty= $$"
+    text = await shell.ran(looks)
+    assert all(told in text for told in ("read=1", "no tty", "not a tty"))
+    assert text.rstrip().endswith("?")
 
 
 async def test_environment_has_no_secrets(shell, monkeypatch):
@@ -60,25 +53,16 @@ async def test_environment_has_no_secrets(shell, monkeypatch):
     monkeypatch.setenv("BASH_ENV", str(shell.cwd / "evil.sh"))
     monkeypatch.setenv("PROMPT_COMMAND", "echo evil")
     monkeypatch.setenv("LD_PRELOAD", "/evil.so")
-    text = (
-        await shell.do("run_command", command="env; cat /proc/self/environ /proc/$PPID/environ")
-    ).text
+    monkeypatch.setenv("PYTHONPATH", "/evil")
+    for name, value in (("LC_ALL", "C"), ("HTTP_PROXY", "http://p:1")):
+        monkeypatch.setenv(name, value)
+    text = await shell.ran("env; cat /proc/self/environ /proc/$PPID/environ")
     assert canary not in text
     assert "evil" not in text
-    assert "GIT_PAGER=cat" in text
-    assert f"PATH={os.environ['PATH']}" in text
-
-
-def test_environment_is_an_allow_list():
-    kept = child_environment(
-        {"PATH": "/bin", "LC_ALL": "C", "X": "1", "HTTP_PROXY": "http://p:1", "PYTHONPATH": "/x"}
+    path = f"PATH={os.environ['PATH']}"
+    assert all(
+        kept in text for kept in ("GIT_PAGER=cat", path, "LC_ALL=C", "HTTP_PROXY=http://p:1")
     )
-    assert {k: v for k, v in kept.items() if k in ("PATH", "LC_ALL", "X", "HTTP_PROXY")} == {
-        "PATH": "/bin",
-        "LC_ALL": "C",
-        "HTTP_PROXY": "http://p:1",
-    }
-    assert "PYTHONPATH" not in kept
 
 
 def test_children_cannot_read_our_keys(tmp_path, in_a_process):
@@ -126,23 +110,31 @@ async def test_a_command_that_ends_with_ragmem_was_not_stopped_by_the_person(she
     assert (await task).text.startswith("Stopped as ragmem exited")
 
 
+async def test_the_output_of_a_stopped_command_is_in_the_file_that_its_result_names(shell, mark):
+    descriptors = len(os.listdir("/proc/self/fd"))
+    line = f"seq 20000; touch ready; sleep {mark}"
+    task = asyncio.create_task(shell.call("run_command", command=line))
+    while not (shell.cwd / "ready").exists():
+        await asyncio.sleep(0.02)
+    task.cancel()
+    named = re.search(r"The whole output is in (\S+):", (await task).text)
+    assert named
+    assert Path(named[1]).read_text().splitlines() == [str(n) for n in range(1, 20_001)]
+    await gone(mark)
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+
+
 async def test_zombies_and_many_children(shell):
-    outcome = await shell.do(
-        "run_command", command="for i in $(seq 50); do (setsid true &) ; done; sleep 0.3; echo ok"
-    )
-    assert outcome.text.endswith("ok")
+    text = await shell.ran("for i in $(seq 50); do (setsid true &) ; done; sleep 0.3; echo ok")
+    assert text.endswith("ok")
 
 
 async def test_timeout_argument(shell):
     for bad in (0, -1, 601, "x"):
-        assert (
-            "invalid arguments"
-            in (await shell.fails("run_command", command="true", timeout=bad)).text
-        )
-    assert (
-        "partial"
-        in (await shell.fails("run_command", command="echo partial; sleep 301.5", timeout=1.5)).text
-    )
+        outcome = await shell.fails("run_command", command="true", timeout=bad)
+        assert "invalid arguments" in outcome.text
+    outcome = await shell.fails("run_command", command="echo partial; sleep 301.5", timeout=1.5)
+    assert "partial" in outcome.text
 
 
 async def test_bad_commands(shell):
@@ -179,6 +171,10 @@ async def test_kept_output_is_read_without_asking(make_desk):
     await desk.do("read_file", path=file)
     assert (await desk.fails("write_file", path=file, content="x")).denied
     assert (await desk.fails("read_file", path=str(Path(file).parent.parent / "x"))).denied
+    # What other chats have kept beside it has names that nobody here knows.
+    folder = str(Path(file).parent)
+    assert (await desk.fails("list_directory", path=folder)).denied
+    assert (await desk.fails("grep_files", path=folder, pattern="20000")).denied
 
 
 async def test_a_full_disk_costs_the_file_alone(shell):
@@ -207,20 +203,16 @@ def test_endless_output_in_bounded_memory(tmp_path, in_a_process):
 
 async def test_output_is_plain_text(shell):
     """Colours, progress bars, split characters, invalid bytes."""
-    outcome = await shell.do(
-        "run_command",
-        command=r"printf '\033[31mred\033[0m 10%%\r100%%\n\xff\xc3'; sleep 0.1; printf '\xa9\n'",
-    )
-    assert outcome.text == "Exit code 0\n100%\n\ufffdé"
-    json.dumps(outcome.text, ensure_ascii=False).encode()
+    odd = r"printf '\033[31mred\033[0m 10%%\r100%%\n\xff\xc3'; sleep 0.1; printf '\xa9\n'"
+    assert await shell.ran(odd) == "Exit code 0\n100%\n\ufffdé"
 
 
 async def test_a_long_line_beside_a_progress_bar_takes_linear_time(shell):
     """A minified file, say, which has no carriage return of its own."""
     long = "head -c 200000 /dev/zero | tr '\\0' a"
     began = time.process_time()
-    outcome = await shell.do("run_command", command=f"printf '10%%\\r100%%\\n'; {long}")
-    assert outcome.text.startswith("Exit code 0\n100%\naaa")
+    text = await shell.ran(f"printf '10%%\\r100%%\\n'; {long}")
+    assert text.startswith("Exit code 0\n100%\naaa")
     assert time.process_time() - began < 5
 
 

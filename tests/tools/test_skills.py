@@ -114,6 +114,21 @@ def test_a_command_that_waits_for_a_yes_is_said_to_wait(desk: Desk) -> None:
     assert "This project comes with 1 command (/tidy). A chat asks" in caught.value.hint
 
 
+def test_commands_in_subfolders_have_the_names_of_their_files(desk: Desk) -> None:
+    desk.put(desk.own, "commands/home/sweep.md", "Sweep.")
+    desk.put(desk.top, ".claude/commands/garden/rake.md", "Rake.")
+    desk.put(desk.top, ".claude/commands/garden/tidy.md", "Tidy the garden.")
+    desk.put(desk.top, ".claude/commands/tidy.md", "Tidy up.")
+    desk.put(desk.top, ".claude/skills/ferns/SKILL.md", FERNS)
+    desk.put(desk.top, ".claude/skills/ferns/commands/dig.md", "Dig.")
+    skill_set = desk.skill_set()
+    assert "1 skill (ferns) and 3 commands (/rake, /tidy, /tidy)" in skill_set.question
+    skill_set.answer(True)
+    for each in (skill_set, desk.skill_set()):
+        assert list(each.commands) == ["sweep", "tidy", "rake"]
+        assert each.commands["tidy"].text == "Tidy up."
+
+
 async def test_a_projects_are_used_after_a_yes_as_they_were_then(desk: Desk) -> None:
     skill = desk.put(desk.top, ".claude/skills/ferns/SKILL.md", FERNS)
     desk.put(desk.top, ".ragmem/commands/tidy.md", "Tidy up.")

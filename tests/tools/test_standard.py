@@ -37,10 +37,7 @@ def test_specs(desk):
             "create_file": (["content", "path"], ["path", "content"]),
             "write_file": (["content", "path"], ["path", "content"]),
             "edit_file": (["new", "old", "path", "replace_all"], ["path", "old", "new"]),
-            "run_command": (
-                ["background", "command", "outside_sandbox", "timeout"],
-                ["command"],
-            ),
+            "run_command": (["background", "command", "outside_sandbox", "timeout"], ["command"]),
         }
     )
 

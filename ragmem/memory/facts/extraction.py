@@ -125,6 +125,10 @@ class Extracted(msgspec.Struct, frozen=True):
     """Requested only to make the model consider the source, which `believed` looks up itself."""
 
 
+_LASTING: tuple[MemoryKind, ...] = ("rule", "preference")
+"""Kinds that only the user ends."""
+
+
 class _MemoriesAnswer(msgspec.Struct, frozen=True):
     memories: Annotated[list[Any], msgspec.Meta(extra_json_schema={"items": schema_of(Extracted)})]
     """Decoded one by one, so that an invalid one does not lose the others."""
@@ -185,7 +189,7 @@ def believed(
         subjects=_subjects(item),
         trust=source.trust,
         scope=_scope(item, kind, content, source),
-        ttl=item.ttl[:20] if item.ttl else None,
+        ttl=item.ttl[:20] if item.ttl and kind not in _LASTING else None,
         at=due.at(now) if due else None,
         evidence=(evidence_of(turn, source, locate=locate),),
     )

@@ -303,7 +303,7 @@ def _merge_repeated(known: MemoryRecord, new: MemoryRecord) -> Remembered:
         kind=new.kind if trusted and known.kind == "fact" else known.kind,
         subjects=union(known.subjects, new.subjects),
         pinned=known.pinned or new.pinned,
-        expires_at=new.expires_at if trusted else known.expires_at,
+        expires_at=_end(known, new) if trusted else known.expires_at,
         at=known.at or new.at,
         evidence=joined([*known.evidence, *new.evidence]),
     )
@@ -313,6 +313,15 @@ def _merge_repeated(known: MemoryRecord, new: MemoryRecord) -> Remembered:
     same = told == (known.trust, known.kind, known.expires_at, known.pinned)
     merged = msgspec.structs.replace(merged, updated_at=new.updated_at)
     return Remembered(action="known" if same else "updated", memory=merged)
+
+
+def _end(known: MemoryRecord, new: MemoryRecord) -> datetime | None:
+    """Return when a repeated memory expires: a model's guess ends nothing that was told to last."""
+    if new.source != "conversation":
+        return new.expires_at or known.expires_at
+    if known.source != "conversation" or known.expires_at is None:
+        return known.expires_at
+    return new.expires_at and max(known.expires_at, new.expires_at)
 
 
 def joined(evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:

@@ -168,7 +168,8 @@ def _spending_of(
     into, out = usage.input_tokens, usage.output_tokens
     into = estimate_tokens(sent_chars) if into is None else into
     out = estimate_tokens(said_chars) if out is None else out
-    priced = info.cost_usd(into, out, usage.cached_tokens, usage.written_tokens)
+    used = msgspec.structs.replace(usage, input_tokens=into, output_tokens=out)
+    priced = info.cost_usd(used)
     cost = 0.0 if _runs_here(info.name) else priced
     return Spending(1, int(failed), into, out, cost or 0.0, int(cost is None))
 
@@ -254,13 +255,12 @@ class Summarizer:
             self.usage.answered(self._llm.info.name)
 
     async def consider(self, store: Store, session_ids: Iterable[str]) -> None:
-        """Look up which of these sessions must not be sent to another machine."""
+        """Look up which of these sessions must not be sent to another machine, as of now."""
         if self._llm is None or self._is_chosen or _runs_here(self._llm.info.name):
             return
         for session_id in set(session_ids):
-            if self._kept_here.get(session_id, True):
-                turns = await store.turns(session_id, _LATEST_ANSWERED)
-                self._kept_here[session_id] = any(_runs_here(turn.model or "") for turn in turns)
+            turns = await store.turns(session_id, _LATEST_ANSWERED)
+            self._kept_here[session_id] = any(_runs_here(turn.model or "") for turn in turns)
 
     def uses_model(self, session_id: str) -> bool:
         """Whether the model can be used now; only then can extractive summaries be replaced."""
@@ -277,7 +277,8 @@ class Summarizer:
         if _runs_here(info.name):
             return True
         config, spent = self._config, self.usage.spent(session_id)
-        expected = info.cost_usd(estimate_tokens(sent_chars), _USUAL_TOKENS) or 0.0
+        tokens = UsageChunk(input_tokens=estimate_tokens(sent_chars), output_tokens=_USUAL_TOKENS)
+        expected = info.cost_usd(tokens) or 0.0
         if (
             spent.calls >= config.max_calls_per_session
             or spent.cost_usd + expected > config.max_cost_usd_per_session

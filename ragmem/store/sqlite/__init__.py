@@ -29,7 +29,7 @@ from ragmem.records import (
 )
 from ragmem.similarity import VectorCache
 from ragmem.store import owned
-from ragmem.store.sqlite import code, read, schema, search, text_index, vectors, work
+from ragmem.store.sqlite import code, documents, read, schema, search, work
 from ragmem.store.sqlite.apply import apply, delete_session, forget_memories
 from ragmem.store.sqlite.connection import Access, ConnectionThread, Database
 
@@ -47,7 +47,7 @@ _BY_ID: dict[type, Callable[..., list[Any]]] = {
     Summary: read.summaries_by_id,
     MemoryRecord: read.memories_by_id,
     PutReferences: code.references_of,
-    PutVectors: vectors.vectors_of,
+    PutVectors: documents.vectors_of,
 }
 """Kinds read from more than one table; the others are in `read.TABLES`."""
 _ALONE_S = 1.0
@@ -72,6 +72,52 @@ def _writes(change: Query[P, T]) -> Method[P, T]:
         )
 
     return method
+
+
+# --- the processes attached to sessions ---------------------------------------------------
+
+
+def _attach(db: Database, session_id: str, owner_id: str) -> list[str]:
+    """Register the owner, and interrupt turns of dead ones; return the session's other owners."""
+    read.need_session(db, session_id)
+    db.access.locks.hold(owner_id)
+    known = db.column(
+        "SELECT owner_id FROM owners"
+        " UNION SELECT owner_id FROM turns WHERE status = 'running' AND owner_id IS NOT NULL"
+    )
+    for other in known:
+        if other != owner_id and not db.access.locks.lives(other):
+            _detach(db, other)
+    _interrupt(db, None)
+    documents.catch_up(db)
+    db.query(
+        "INSERT INTO owners (owner_id, session_id) VALUES (:id, :session_id)"
+        " ON CONFLICT DO NOTHING",
+        id=owner_id,
+        session_id=session_id,
+    )
+    return db.column(
+        "SELECT owner_id FROM owners WHERE session_id = :session_id AND owner_id <> :id"
+        " ORDER BY owner_id",
+        id=owner_id,
+        session_id=session_id,
+    )
+
+
+def _detach(db: Database, owner_id: str) -> None:
+    """Interrupt the owner's running turns, and unregister it."""
+    _interrupt(db, owner_id)
+    db.query("DELETE FROM owners WHERE owner_id = :id", id=owner_id)
+
+
+def _interrupt(db: Database, owner_id: str | None) -> None:
+    for turn_id in db.column(
+        "UPDATE turns SET status = 'interrupted', owner_id = NULL, finished_at = :now"
+        " WHERE status = 'running' AND owner_id IS :id RETURNING turn_id",
+        id=owner_id,
+        now=db.now,
+    ):
+        documents.turn_changed(db, turn_id)
 
 
 class SQLiteStore:
@@ -194,9 +240,9 @@ class SQLiteStore:
     code_turns = _reads(code.code_turns)
     changed_with = _reads(code.changed_with)
 
-    embedder = _reads(vectors.embedder)
-    use_embedder = _writes(vectors.use_embedder)
-    small_vectors = _reads(vectors.small_vectors)
+    embedder = _reads(documents.embedder)
+    use_embedder = _writes(documents.use_embedder)
+    small_vectors = _reads(documents.small_vectors)
 
     pending = _reads(work.pending)
     count_pending = _reads(work.count_pending)
@@ -205,7 +251,7 @@ class SQLiteStore:
     attempts = _reads(work.attempts)
     keep_attempts = _writes(work.keep_attempts)
     forget_attempts = _writes(work.forget_attempts)
-    attach = _writes(work.attach)
+    attach = _writes(_attach)
 
     store_id = _reads(schema.store_id)
 
@@ -220,7 +266,7 @@ class SQLiteStore:
 
     async def detach(self, owner_id: str) -> None:
         def job(db: Database) -> None:
-            self._transaction(db, lambda: work.detach(db, owner_id))
+            self._transaction(db, lambda: _detach(db, owner_id))
             self._access.locks.release(owner_id)
 
         await self._write(job)
@@ -242,7 +288,7 @@ class SQLiteStore:
         If that is impossible right now, the counts have `traces`: the next deletion clears them.
         """
         went, clean = await self._erase(
-            lambda db: delete_session(db, session_id), then=text_index.purge
+            lambda db: delete_session(db, session_id), then=documents.purge
         )
         return went if clean else went | {"traces": 1}
 

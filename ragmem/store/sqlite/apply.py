@@ -49,7 +49,7 @@ from ragmem.store import (
     touches_memories,
     turn_stays,
 )
-from ragmem.store.sqlite import code, text_index, vectors, work
+from ragmem.store.sqlite import code, documents, work
 from ragmem.store.sqlite.connection import Database, Row, columns, value
 from ragmem.store.sqlite.read import (
     AMONG_IDS,
@@ -73,7 +73,7 @@ def apply(db: Database, writes: Sequence[Write]) -> dict[str, int]:
         else:
             _APPLY[type(write)](db, write)
     if touches_memories(writes):
-        vectors.memories_changed(db)
+        documents.memories_changed(db)
     return indexes
 
 
@@ -104,13 +104,13 @@ def _create_session(db: Database, write: CreateSession) -> None:
         row["forked_at_index"] = max(0, count if at is None else min(at, count))
     row["turn_count"] = row["forked_at_index"] or 0
     db.put("sessions", row, "session_id", keep=tuple(row))
-    vectors.summary_written(db, row["session_id"], vectors.summary_of(db, row["session_id"]))
+    documents.summary_written(db, row["session_id"], documents.summary_of(db, row["session_id"]))
 
 
 def _put_session(db: Database, write: PutSession) -> None:
     """Put a session with its own times; of an existing one, keep what was changed later here."""
     row = _session_row(db, write.session)
-    before = vectors.summary_of(db, row["session_id"])
+    before = documents.summary_of(db, row["session_id"])
     held = db.get(
         "SELECT last_activity_at FROM sessions WHERE session_id = :id", id=row["session_id"]
     )
@@ -123,13 +123,13 @@ def _put_session(db: Database, write: PutSession) -> None:
         keep=(*kept, "parent_session_id", "forked_at_index"),
         where="WHERE excluded.updated_at >= updated_at",
     )
-    vectors.summary_written(db, row["session_id"], before)
+    documents.summary_written(db, row["session_id"], before)
 
 
 def _update_session(db: Database, write: UpdateSession) -> None:
     row = columns(write)
     row["title_key"] = row["title"] and row["title"].casefold()
-    before = vectors.summary_of(db, row["session_id"])
+    before = documents.summary_of(db, row["session_id"])
     db.execute(
         """
         UPDATE sessions SET
@@ -146,7 +146,7 @@ def _update_session(db: Database, write: UpdateSession) -> None:
     )
     if not db.changes():
         raise no_session(write.session_id)
-    vectors.summary_written(db, row["session_id"], before)
+    documents.summary_written(db, row["session_id"], before)
 
 
 # --- turns ------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def _record_tool_call(db: Database, write: RecordToolCall) -> None:
     status = _status_of_turn(db, write.call.turn_id, write.session_id)
     _write_tool_call(db, write.call, write.accesses)
     if status != "running":
-        text_index.turn_changed(db, write.call.turn_id)
+        documents.turn_changed(db, write.call.turn_id)
 
 
 def _write_tool_call(db: Database, call: ToolCall, accesses: Sequence[FileAccess]) -> None:
@@ -253,7 +253,7 @@ def _finish_turn(db: Database, write: FinishTurn) -> None:
         more=is_complete,
         at=write.finished_at,
     )
-    text_index.turn_changed(db, row["turn_id"])
+    documents.turn_changed(db, row["turn_id"])
     if is_complete:
         _mark_due(db, "to_extract = 1, to_link = 1", row["turn_id"])
 
@@ -292,7 +292,7 @@ def _put_turn(db: Database, write: PutTurn) -> None:
         if db.get(others, id=call.tool_call_id, turn_id=row["turn_id"]) is not None:
             raise of_another_turn(call.tool_call_id)
         _write_tool_call(db, call, write.accesses.get(call.tool_call_id, ()))
-    text_index.turn_changed(db, row["turn_id"])
+    documents.turn_changed(db, row["turn_id"])
     if is_complete:
         _mark_due(db, "to_link = 1", row["turn_id"])
 
@@ -341,7 +341,7 @@ def _add_summary(db: Database, write: AddSummary) -> None:
         link = {"summary_id": row["summary_id"], "covered_id": value(covered)}
         key_of_link = "summary_id, covered_id"
         db.put(f"summarized_{of}", link | {"position": position}, key_of_link, keep=("position",))
-    text_index.summary_changed(db, summary)
+    documents.summary_changed(db, summary)
 
 
 # --- memories ----------------------------------------------------------------------------
@@ -372,9 +372,9 @@ def _put_memory(db: Database, write: PutMemory) -> None:
         if by is not None:
             row |= {"superseded_by": by, "valid_until": until}
         if said != [row["content"], row["subjects"]]:
-            vectors.remove_small(db, MEMORY_LEVEL, memory_id)
+            documents.remove_small_vector(db, MEMORY_LEVEL, memory_id)
     db.put("memories", row | {"to_embed": 0}, "memory_id")
-    vectors.mark_memory(db, memory_id)
+    documents.mark_memory(db, memory_id)
     db.query("DELETE FROM evidence WHERE memory_id = :id", id=memory_id)
     for position, place in enumerate(write.memory.evidence):
         db.put(
@@ -469,8 +469,8 @@ def delete_session(db: Database, session_id: str) -> dict[str, int]:
         raise in_use(session_id)
     others = db.column(_SUMMARIZED_OTHERS, id=session_id)
     work.forget_session(db, session_id)
-    text_index.remove_session(db, session_id)
-    vectors.remove_small(db, SESSION_LEVEL, session_id)
+    documents.remove_session(db, session_id)
+    documents.remove_small_vector(db, SESSION_LEVEL, session_id)
     went = {"memories": _forget_memories_of(db, session_id)}
     code.forget_session(db, session_id)
     for table, condition in _OF_A_SESSION:
@@ -478,7 +478,7 @@ def delete_session(db: Database, session_id: str) -> dict[str, int]:
         db.query(f"DELETE FROM {table} WHERE {condition}", id=session_id)
         went[table] = db.changes()
     for turn_id in others:
-        text_index.turn_changed(db, turn_id, keep_vectors=True)
+        documents.turn_changed(db, turn_id, keep_vectors=True)
     kinds = ("sessions", "turns", "tool_calls", "summaries", "memories")
     return {kind: went[kind] for kind in kinds}
 
@@ -534,17 +534,17 @@ def _set_successor(db: Database, memory_id: str, by: str | None) -> None:
         id=memory_id,
         by=by,
     )
-    vectors.mark_memory(db, memory_id)
+    documents.mark_memory(db, memory_id)
 
 
 def _remove(db: Database, gone: Iterable[str]) -> None:
     for memory_id in gone:
         failpoint("sqlite.delete")
-        vectors.remove_small(db, MEMORY_LEVEL, memory_id)
+        documents.remove_small_vector(db, MEMORY_LEVEL, memory_id)
         db.query("DELETE FROM leases WHERE key = :key", key=f"vectors:{MEMORY_LEVEL}:{memory_id}")
         db.query("DELETE FROM evidence WHERE memory_id = :id", id=memory_id)
         db.query("DELETE FROM memories WHERE memory_id = :id", id=memory_id)
-    vectors.memories_changed(db)
+    documents.memories_changed(db)
 
 
 _OWN_SESSIONS = """
@@ -594,7 +594,7 @@ def _split(db: Database, project_id: str, root: str) -> None:
     )
     for session_id in moved:
         failpoint("sqlite.split")
-        text_index.move_session(db, session_id)
+        documents.move_session(db, session_id)
     db.query(
         """
         UPDATE memories SET project_id = :id WHERE project_id = :root AND memory_id IN (
@@ -636,7 +636,7 @@ _APPLY: dict[type, Callable[[Database, Any], object]] = {
     RecordToolCall: _record_tool_call,
     RecordAnswer: _record_answer,
     AddSummary: _add_summary,
-    PutVectors: vectors.put,
+    PutVectors: documents.put_vectors,
     PutSession: _put_session,
     PutMemory: _put_memory,
     PutProfile: _put_profile,

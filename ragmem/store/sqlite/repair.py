@@ -22,10 +22,10 @@ from ragmem.errors import StoreDamaged
 from ragmem.failpoints import failpoint
 from ragmem.files import OwnerLocks, lock, sync_folder
 from ragmem.records import Finding
-from ragmem.store.sqlite import schema, text_index, vectors
+from ragmem.store.sqlite import documents, schema
 from ragmem.store.sqlite.connection import Access, Database, Row, record
+from ragmem.store.sqlite.documents import words_of
 from ragmem.store.sqlite.read import TABLES, summaries_by_id, turns_by_id
-from ragmem.store.sqlite.text_index import words_of
 
 WORDS = "what was said is found by its words"
 _SHOWN = 3
@@ -146,13 +146,13 @@ PROMISES = {
             AND document NOT IN (SELECT document FROM vectors)
         )
         OR to_summarize <> (
-            level = 0 AND turns.status = 'completed' AND {text_index.TO_SUMMARIZE}
+            level = 0 AND turns.status = 'completed' AND {documents.TO_SUMMARIZE}
         )
-        OR to_roll_up <> (level > 0 AND {text_index.TO_ROLL_UP})
+        OR to_roll_up <> (level > 0 AND {documents.TO_ROLL_UP})
         OR ((to_extract OR to_link) AND (level > 0 OR turns.status <> 'completed'))
-        UNION ALL SELECT memory_id FROM memories WHERE to_embed <> {vectors.MEMORY_TO_EMBED}
+        UNION ALL SELECT memory_id FROM memories WHERE to_embed <> {documents.MEMORY_TO_EMBED}
         UNION ALL SELECT session_id FROM sessions
-        WHERE to_embed <> {vectors.SESSION_TO_EMBED}
+        WHERE to_embed <> {documents.SESSION_TO_EMBED}
         """,
     "a scope is defined by a file that is known": """
         SELECT scope_id FROM code_scopes AS s WHERE defined AND NOT EXISTS (
@@ -458,8 +458,8 @@ def _recount(db: Database) -> None:
                 SELECT count(*) FROM turns AS t
                 WHERE t.session_id = sessions.session_id AND status = 'completed'
             );
-        UPDATE sessions SET to_embed = {vectors.SESSION_TO_EMBED};
-        UPDATE memories SET to_embed = {vectors.MEMORY_TO_EMBED}
+        UPDATE sessions SET to_embed = {documents.SESSION_TO_EMBED};
+        UPDATE memories SET to_embed = {documents.MEMORY_TO_EMBED}
         """
     )
 
@@ -467,7 +467,7 @@ def _recount(db: Database) -> None:
 def _index_all(sources: Sequence[RowSource], db: Database) -> None:
     """Build the text index; vectors are pending again."""
     db.execute("UPDATE recall_state SET terms_version = 0")
-    text_index.build(db)
+    documents.build(db)
     db.execute(f"UPDATE documents SET to_link = 1 WHERE {_COMPLETED}")
     for source in reversed(sources):  # so that the first source's wins
         for row in source.rows("documents", ()):

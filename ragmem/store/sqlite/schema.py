@@ -20,7 +20,7 @@ from ragmem.failpoints import failpoint
 from ragmem.files import lock, make_private, replace_private, sync_folder
 from ragmem.ids import new_id
 from ragmem.store import AHEAD
-from ragmem.store.sqlite import text_index
+from ragmem.store.sqlite import documents
 from ragmem.store.sqlite.connection import Access, Database, iso
 
 OVERWRITES = "FAST"
@@ -363,13 +363,13 @@ def open_for_writing(
         db.set_busy_timeout(round(timeout_s * 1000))
         if db.readonly("main"):
             raise unwritable(database, "it is read-only")
-        if version_of(db, database) < VERSION or text_index.is_old(db):
+        if version_of(db, database) < VERSION or documents.is_old(db):
             # One process at a time: switching the journal mode ignores the busy timeout.
             alone = lock(locks_dir / "schema.lock", timeout_s=timeout_s)
             try:
                 _migrate(db, database)
                 with transaction(db):
-                    text_index.build(db)
+                    documents.build(db)
             finally:
                 os.close(alone)
         if not store_id(db):
@@ -499,7 +499,7 @@ def _migrate(db: Database, database: Path) -> None:
             if version_of(db, database) < number:
                 db.execute(sql)
                 if number == _FIRST_WITH_DOCUMENTS:
-                    text_index.build(db)
+                    documents.build(db)
                 if number == _FIRST_WITH_OWNERS:
                     assign_owner(db, db.access.owner)
                 row = {"version": number, "name": name, "applied_at": iso(db.now)}

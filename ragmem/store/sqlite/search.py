@@ -32,10 +32,9 @@ from ragmem.similarity import (
     merged,
     runs,
 )
-from ragmem.store.sqlite import vectors
 from ragmem.store.sqlite.connection import Database
+from ragmem.store.sqlite.documents import HIGHEST, embedder, level_of, similarities
 from ragmem.store.sqlite.read import FAMILY, lineage
-from ragmem.store.sqlite.text_index import HIGHEST, level_of
 from ragmem.text import clean
 
 if TYPE_CHECKING:
@@ -262,12 +261,12 @@ def _by_vector(db: Database, query: SearchQuery, area: _Area, cache: VectorCache
     """Return all documents with a vector of the question's embedder, and their cosines."""
     import numpy as np
 
-    mark = vectors.embedder(db) if query.vector else None
+    mark = embedder(db) if query.vector else None
     found: list[Similarities] = []
     if mark and mark.model_id == query.embedder and len(query.vector) == 4 * mark.dimension:
         for number in area.numbers:
             part = area.parts.get(number)
-            for each in vectors.similarities(db, cache, number, query.vector, mark):
+            for each in similarities(db, cache, number, query.vector, mark):
                 inside = slice(None) if part is None else np.isin(each.records, part)
                 found.append(each.those(inside))
     return Similarities.joined(found)

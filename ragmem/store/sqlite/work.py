@@ -1,4 +1,4 @@
-"""Pending work, derived from what is stored; leases on it; processes attached to sessions."""
+"""Pending work, derived from what is stored; leases on it; failed attempts at it."""
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -8,9 +8,9 @@ from itertools import islice
 import msgspec
 
 from ragmem.records import UNSUMMARIZED, WORK, Attempts, Pending, Work
-from ragmem.store.sqlite import code, text_index
+from ragmem.store.sqlite import code
 from ragmem.store.sqlite.connection import Database, Row, columns
-from ragmem.store.sqlite.read import need_session, session
+from ragmem.store.sqlite.read import session
 
 _COUNT_LIMIT = 1000
 _MAX_LEASE = timedelta(days=1)
@@ -220,49 +220,3 @@ def forget_attempts(db: Database, session_id: str, item: str = "") -> None:
 def _has_attempts(db: Database) -> bool:
     there = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'refused'"
     return db.get(there) is not None
-
-
-# --- the processes attached to sessions ---------------------------------------------------
-
-
-def attach(db: Database, session_id: str, owner_id: str) -> list[str]:
-    """Register the owner, and interrupt turns of dead ones; return the session's other owners."""
-    need_session(db, session_id)
-    db.access.locks.hold(owner_id)
-    known = db.column(
-        "SELECT owner_id FROM owners"
-        " UNION SELECT owner_id FROM turns WHERE status = 'running' AND owner_id IS NOT NULL"
-    )
-    for other in known:
-        if other != owner_id and not db.access.locks.lives(other):
-            detach(db, other)
-    _interrupt(db, None)
-    text_index.catch_up(db)
-    db.query(
-        "INSERT INTO owners (owner_id, session_id) VALUES (:id, :session_id)"
-        " ON CONFLICT DO NOTHING",
-        id=owner_id,
-        session_id=session_id,
-    )
-    return db.column(
-        "SELECT owner_id FROM owners WHERE session_id = :session_id AND owner_id <> :id"
-        " ORDER BY owner_id",
-        id=owner_id,
-        session_id=session_id,
-    )
-
-
-def detach(db: Database, owner_id: str) -> None:
-    """Interrupt the owner's running turns, and unregister it."""
-    _interrupt(db, owner_id)
-    db.query("DELETE FROM owners WHERE owner_id = :id", id=owner_id)
-
-
-def _interrupt(db: Database, owner_id: str | None) -> None:
-    for turn_id in db.column(
-        "UPDATE turns SET status = 'interrupted', owner_id = NULL, finished_at = :now"
-        " WHERE status = 'running' AND owner_id IS :id RETURNING turn_id",
-        id=owner_id,
-        now=db.now,
-    ):
-        text_index.turn_changed(db, turn_id)

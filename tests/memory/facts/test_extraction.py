@@ -234,6 +234,24 @@ async def test_what_a_model_finds(store: Store) -> None:
     assert ill.evidence[0].quote == "Mickael is ill, and David is my brother."
 
 
+async def test_a_models_guess_of_an_end_holds_for_nothing_told_to_last(store: Store) -> None:
+    fact, rule = "Ben keeps the key of the shed", "Never water the ferns at noon."
+    passing = "The lift is out of order"
+    await happened(store, f"{fact}. {rule} {passing}.")
+    learner = Learner(
+        store,
+        said(
+            a_memory(fact, fact, ttl="1d"),
+            a_memory(rule, rule, kind="rule", ttl="1d"),
+            a_memory(passing, passing, ttl="1d"),
+        ),
+    )
+    await told(learner.facts, fact, source="note")
+    await told(learner.facts, passing, source="note", ttl="7d")
+    found = {memory.content: memory.expires_at for memory in await learner.learn()}
+    assert found == {fact: None, rule: None, passing: NOW + timedelta(days=7)}
+
+
 async def test_what_a_model_says_is_liked_is_the_projects_unless_it_is_told(store: Store) -> None:
     liked = "preference"
     await happened(store, "Take htmx and nothing else. I read short functions more easily.")
