@@ -129,13 +129,10 @@ def test_every_rule_has_its_example() -> None:
 def test_the_shortest_key_of_each_format_is_found_too() -> None:
     """Keys are looked for only in what is long enough for one."""
     for kind, key in KEYS.items():
-        rule = next(
-            rule for rule in RULES if rule.kind == kind.strip() and key.startswith(rule.prefixes)
-        )
+        rule = next(r for r in RULES if r.kind == kind.strip() and key.startswith(r.prefixes))
         pattern = re.compile(f"(?:{'|'.join(map(re.escape, rule.prefixes))})(?:{rule.pattern})")
-        shortest = next(
-            cut for cut in (key[:end] for end in range(len(key) + 1)) if pattern.match(cut)
-        )
+        cuts = (key[:end] for end in range(len(key) + 1))
+        shortest = next(cut for cut in cuts if pattern.match(cut))
         assert redact(f"<{shortest}>") == f"<[redacted: {rule.kind}]>"
 
 
@@ -241,9 +238,7 @@ def test_known_values_are_replaced_wherever_they_stand() -> None:
         lambda data: binascii.hexlify(data).upper(),
     ],
 )
-def test_known_values_are_found_in_other_writings(
-    before: str, encode: Callable[[bytes], bytes]
-) -> None:
+def test_known_values_in_other_writings(before: str, encode: Callable[[bytes], bytes]) -> None:
     """In base64, wherever it begins in what was encoded, and in hex; nothing of it is left."""
     secret = "s3cr3t>>value??of-the-key"
     know({"A_KEY": secret})

@@ -210,13 +210,9 @@ def was_here(session: Session, cwd: str, project: Project) -> bool:
 
 def is_gone(stored: str) -> bool:
     """Whether nothing exists at a stored path."""
-    return not os.path.lexists(stored) and not os.path.lexists(_decoded(stored))
-
-
-def _decoded(stored: str) -> bytes:
-    return re.sub(
-        rb"\\x([89a-f][0-9a-f])", lambda found: bytes([int(found[1], 16)]), os.fsencode(stored)
-    )
+    name, escaped = os.fsencode(stored), rb"\\x([89a-f][0-9a-f])"
+    decoded = re.sub(escaped, lambda found: bytes([int(found[1], 16)]), name)
+    return not os.path.lexists(stored) and not os.path.lexists(decoded)
 
 
 def _home() -> Path | None:

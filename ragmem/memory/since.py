@@ -303,9 +303,7 @@ def _messages_of(turn: Turn) -> str:
 def _main_statement(turn: Turn, wrote: Collection[str]) -> str:
     """Return the statement of a turn that contains the most words of what it wrote."""
     texts = _stated(turn) or [turn.user_message[:_READ_CHARS]]
-    return one_line(
-        max(texts, key=lambda text: len(_file_words(text).intersection(wrote))), _QUOTED
-    )
+    return one_line(max(texts, key=lambda t: len(_file_words(t).intersection(wrote))), _QUOTED)
 
 
 def _note(found: str, at: datetime) -> str:

@@ -106,10 +106,8 @@ _SUBJECTS = ("command", "cmd", "path", "file_path", "pattern", "query", "url", "
 
 def subject_of(call: ToolCall) -> str:
     """Return a call as it was displayed when it ran: the tool and its main argument."""
-    about = first_line(argument(call, *_SUBJECTS))
-    return (
-        about if call.tool_name == RUN_COMMAND and about else f"{call.tool_name} {about}".rstrip()
-    )
+    main = first_line(argument(call, *_SUBJECTS))
+    return main if call.tool_name == RUN_COMMAND and main else f"{call.tool_name} {main}".rstrip()
 
 
 def has_failed(call: ToolCall) -> bool:

@@ -502,9 +502,7 @@ def test_maximum_follows_the_model_and_the_configuration() -> None:
         ("recently_accessed_files_percent", {"Recently Accessed Files"}),
     ],
 )
-def test_a_section_with_no_percentage_is_left_out(
-    key: str, sections: set[str], native: bool
-) -> None:
+def test_a_section_of_no_percent_is_left_out(key: str, sections: set[str], native: bool) -> None:
     """Heading and all."""
     info = ModelInfo(name="openai/x", supports_tools=native)
 

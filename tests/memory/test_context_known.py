@@ -118,9 +118,8 @@ def test_at_most_so_many() -> None:
 
 def test_items_say_why_they_are_there() -> None:
     """`context` and `memory_recall`: label, score, why, and the id that `memory why` takes."""
-    context = build(
-        pinned=(RULE,), profile=PROFILE, facts=(fact_hit(SHOULDER, why=("its meaning",)),)
-    )
+    hits = (fact_hit(SHOULDER, why=("its meaning",)),)
+    context = build(pinned=(RULE,), profile=PROFILE, facts=hits)
     items = {s.name: s.items for s in context.sections}
     (fact,) = items["Remembered Facts"]
     assert (fact.label, fact.score, fact.why, fact.record_id) == (

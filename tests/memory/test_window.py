@@ -162,9 +162,7 @@ def test_prefix_is_the_same_to_the_byte_between_moves() -> None:
     st.lists(st.tuples(st.integers(0, 900), st.integers(0, 900), st.integers(0, 5)), min_size=1),
     st.integers(300, 3000),
 )
-def test_window_is_bounded_valid_and_has_the_newest(
-    shapes: list[tuple[int, int, int]], high: int
-) -> None:
+def test_window_is_bounded_and_has_newest(shapes: list[tuple[int, int, int]], high: int) -> None:
     """Whatever the turns are."""
     turns = [
         a_turn(
@@ -393,9 +391,7 @@ def with_command(turn: Turn, *, success: bool = True, exit_code: int | None = No
         ({"command": [1]}, "shell"),
     ],
 )
-def test_a_command_that_another_agent_keeps_as_words_is_named(
-    arguments: dict[str, Any], subject: str
-) -> None:
+def test_a_command_that_is_kept_as_words_is_named(arguments: dict[str, Any], subject: str) -> None:
     call = msgspec.structs.replace(a_call(0), tool_name="shell", arguments=json.dumps(arguments))
     assert subject_of(call) == subject
 
@@ -488,9 +484,7 @@ def test_how_many_of_the_latest_depends_on_the_room() -> None:
     st.integers(0, 3_000),
     st.text(max_size=200),
 )
-def test_whatever_was_said_it_keeps_its_budget(
-    said: list[HistoryMessage], max_chars: int, so_far: str
-) -> None:
+def test_it_keeps_its_budget(said: list[HistoryMessage], max_chars: int, so_far: str) -> None:
     """Also where a single message is longer."""
     digests = {i: f"digest {i}" for i in range(0, len(said), 2)}
     text = build_history_context(said, so_far=so_far, digests=digests, max_chars=max_chars)

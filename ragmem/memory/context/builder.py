@@ -305,9 +305,7 @@ class ContextBuilder:
 
     # --- what is recalled -----------------------------------------------------------
 
-    def _block(
-        self, texts: Sequence[str], request: ContextRequest, files_so_far: int | None
-    ) -> str:
+    def _block(self, texts: Sequence[str], request: ContextRequest, so_far: int | None) -> str:
         """Return the recalled texts as quoted data, apart from the user's prompt after them.
 
         A model without tool calls can't act on instructions in a text, and takes each word for a
@@ -318,7 +316,7 @@ class ContextBuilder:
             recalled = "\n\n".join(texts)
             return f"<memory-{tag}>\n{recalled}\n</memory-{tag}>\n\n" if texts else ""
         today = f"Today is {request.now:%A, %Y-%m-%d}."
-        notes = [today] if files_so_far is None else [_UNFINISHED.format(files_so_far), today]
+        notes = [today] if so_far is None else [_UNFINISHED.format(so_far), today]
         # Without texts there is nothing to quote.
         return (framed([*texts, *notes], tag) if texts else "\n\n".join(notes)) + "\n\n"
 

@@ -418,9 +418,7 @@ class Collector:
         level1 = {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
         own = {request.session.session_id, *(turn.session_id for turn in shown)}
         candidates = (one.candidate for one in found.ranked)
-        higher = [
-            each.record_id for each in candidates if each.level > 1 and each.session_id in own
-        ]
+        higher = [c.record_id for c in candidates if c.level > 1 and c.session_id in own]
         if len(shown) < 2 or not higher:
             return level1
         above = await self._query_store(

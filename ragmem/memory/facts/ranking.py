@@ -290,9 +290,7 @@ def _word_shares(book: Book, text: str, others: Collection[str]) -> dict[int, fl
     """Return the weighted share (0 to 1) of the text's words in each memory that has any, by
     position; aliases (`others`) count as words of the text."""
     wanted = [t for t in query_terms(text) if t.kind in _TOPIC]
-    wanted += [
-        QueryTerm(term, 0.8, "name") for name in others for term in dict.fromkeys(terms(name))
-    ]
+    wanted += [QueryTerm(t, 0.8, "name") for name in others for t in dict.fromkeys(terms(name))]
     shares: dict[int, float] = defaultdict(float)
     total = 0.0
     for term in wanted:

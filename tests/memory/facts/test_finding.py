@@ -157,9 +157,7 @@ async def test_a_failure_has_no_part_in_what_is_unlike_it(failing: Facts, prompt
         ("please tidy up the imports in src/a.py and sort them by name", "src/a.py"),
     ],
 )
-async def test_a_failure_comes_with_its_command_or_its_words(
-    failing: Facts, prompt: str, subject: str
-) -> None:
+async def test_a_failure_comes_with_its_command(failing: Facts, prompt: str, subject: str) -> None:
     assert FAILURES[subject] in await found(failing, prompt)
 
 
@@ -172,9 +170,7 @@ async def test_a_failure_comes_with_its_command_or_its_words(
         "Qu'est-ce qui a échoué ?",
     ],
 )
-async def test_who_asks_what_went_wrong_hears_of_the_latest_failures(
-    failing: Facts, prompt: str
-) -> None:
+async def test_who_asks_what_went_wrong_hears_of_the_latest(failing: Facts, prompt: str) -> None:
     await told(failing, "Ana planted ferns")
     assert set(await found(failing, prompt)) == set(FAILURES.values())
 
@@ -309,9 +305,7 @@ async def test_pinned_ones_and_rules_in_their_order(facts: Facts, clock: Clock) 
     ]
 
 
-async def test_what_another_process_wrote_is_seen(
-    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_writes_elsewhere(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read stands for a moment, not for ever; its own writes are seen at once."""
     first, second = facts_of(await open_store()), facts_of(await open_store())
     assert await found(first, "ferns") == []
