@@ -14,6 +14,7 @@ from types import MappingProxyType
 import msgspec
 
 from ragmem.ids import short_id
+from ragmem.memory.facts import day_of
 from ragmem.memory.facts.failures import failures, subject_of
 from ragmem.memory.facts.words import is_generic, is_greeting, leaves_subject, names_nothing
 from ragmem.memory.recall import Replaced
@@ -342,9 +343,7 @@ def _was_left_for_fork(read: _Read, listed: Iterable[Session]) -> bool:
     That is, nothing was asked in it since, and an active fork of it is listed.
     """
     session, turns = read
-    last = next(
-        (each for each in reversed(turns) if each.is_rewind or not each.is_own_command), None
-    )
+    last = next((t for t in reversed(turns) if t.is_rewind or not t.is_own_command), None)
     if last is None or not last.is_rewind:
         return False
     return any(
@@ -472,9 +471,10 @@ def _last_at(session: Session, turns: Iterable[Turn]) -> datetime:
 
 
 def _due(memories: Iterable[MemoryRecord], turns: Iterable[Turn], now: datetime) -> list[str]:
-    """Return the deadlines that are not past, with a note if they may have changed since."""
+    """Return the deadlines of today and later, with a note if they may have changed since."""
     known = [memory for memory in memories if memory.kind == "deadline"]
-    found = [each for each in known if not (each.at and each.at < now)]
+    today = day_of(now, now)
+    found = [each for each in known if not each.at or day_of(each.at, now) >= today]
     if not found:
         return []
     after = Aftermath(turns, known)

@@ -292,16 +292,6 @@ _DISTINCTIVE_CHARS = 12
 """Length from which a memory's text is searched for anywhere in a prompt."""
 
 
-class _Forgotten(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of the deletion log, with the memory's id but without its text."""
-
-    at: datetime
-    memory_id: str
-    project_id: str | None
-    store: str
-    deleted: dict[str, int]
-
-
 async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: str) -> int:
     """Delete a memory with its earlier versions, and log it; return how many were deleted.
 
@@ -313,14 +303,14 @@ async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: s
     with suppress(OSError):
         forget_prompts(paths.prompt_history, lambda typed: _contains_any(_normalized(typed), texts))
     count = await facts.forget(memory)
-    forgotten = _Forgotten(
-        at=utc_now(),
-        memory_id=memory.memory_id,
-        project_id=memory.project_id,
-        store=store,
-        deleted={"memories": count},
-    )
-    log_deletion(paths.log_dir, forgotten)
+    entry = {
+        "at": utc_now(),
+        "memory_id": memory.memory_id,
+        "project_id": memory.project_id,
+        "store": store,
+        "deleted": {"memories": count},
+    }
+    log_deletion(paths.log_dir, entry)
     return count
 
 

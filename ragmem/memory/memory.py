@@ -291,7 +291,7 @@ class Memory:
         """Return a session's recap, for a user who returns to it. Raises StoreError."""
         from ragmem.memory.last_time import recaps
 
-        [found] = await recaps(await self._store(), [session], now=self._clock())
+        [found] = await recaps(await self._store(), [session], now=self._clock().astimezone())
         return found
 
     async def rename(self, session_id: str, title: str) -> Session:
@@ -520,7 +520,5 @@ def _fork_title(title: str) -> str:
     """Number the title as a fork's; an untitled fork is named after its own first turn."""
     if title == DEFAULT_TITLE:
         return title
-    again = _FORK.search(title)
-    return (
-        f"{title[: again.start()]} (fork {int(again[1] or 1) + 1})" if again else f"{title} (fork)"
-    )
+    old = _FORK.search(title)
+    return f"{title[: old.start()]} (fork {int(old[1] or 1) + 1})" if old else f"{title} (fork)"

@@ -59,6 +59,7 @@ def a_context(
     mentions: Sequence[ToolCall] = (),
     turns: Sequence[Turn] = (),
     changed: str = "",
+    now: datetime = NOW,
     **material: Any,
 ) -> Context:
     """The request for a prompt, of these turns and what else there is; `shown`: facts at most."""
@@ -77,7 +78,7 @@ def a_context(
         prompt=prompt,
         place=place,
         tag="t",
-        now=NOW,
+        now=now,
         session_id=SESSION_ID,
         mentions=mentions,
         strategy=strategy,

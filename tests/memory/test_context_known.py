@@ -1,7 +1,8 @@
 """What was found on a prompt and what is known, as sections of the request."""
 
 import time
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
@@ -117,9 +118,8 @@ def test_at_most_so_many() -> None:
 
 def test_items_say_why_they_are_there() -> None:
     """`context` and `memory_recall`: label, score, why, and the id that `memory why` takes."""
-    context = build(
-        pinned=(RULE,), profile=PROFILE, facts=(fact_hit(SHOULDER, why=("its meaning",)),)
-    )
+    hits = (fact_hit(SHOULDER, why=("its meaning",)),)
+    context = build(pinned=(RULE,), profile=PROFILE, facts=hits)
     items = {s.name: s.items for s in context.sections}
     (fact,) = items["Remembered Facts"]
     assert (fact.label, fact.score, fact.why, fact.record_id) == (
@@ -184,12 +184,12 @@ def test_pinned_memories_are_capped_with_a_notice() -> None:
     assert "- pin 1 " in text
     assert "- pin 2 " not in text
     assert text.index("- pin 1 ") < text.index("- Never push to main")
-    (notice,) = context.notices
+    (notice,) = context.over_limits
     assert "18 pinned memories" in notice
     assert "memory.context.pinned_percent" in notice
     one = build(max_chars=20_000, pinned=(a_memory(1, "z" * 990, pinned=True),))
     assert names(one) == ["System", "Prompt"]
-    assert one.notices[0].startswith("“zzz")
+    assert one.over_limits[0].startswith("“zzz")
 
 
 def test_the_tools_are_described_where_there_are_any() -> None:
@@ -324,6 +324,23 @@ def test_ages_in_words() -> None:
 def test_days_are_told_by_the_calendar() -> None:
     at, now = (datetime(2026, 11, *when).astimezone() for when in ((24, 9, 2), (26, 4, 43)))
     assert ago(at, now) == "2 days ago"
+
+
+@pytest.mark.parametrize(
+    ("zone", "hour", "due", "said"),
+    [("Pacific/Auckland", 23, "11-27", "11-25"), ("America/Los_Angeles", 1, "11-25", "11-23")],
+)
+def test_days_are_the_persons_own(zone: str, hour: int, due: str, said: str) -> None:
+    """Of deadlines and preferences, wherever the times are stored as those of another day."""
+    noon, at = (datetime(2026, 11, day, hour, tzinfo=UTC) for day in (26, 24))
+    context = build(
+        now=at.astimezone(ZoneInfo(zone)),
+        pinned=(a_memory(1, "The fair", kind="deadline", at=noon, pinned=True),),
+        preferences=(a_memory(2, "I like tea", kind="preference", created_at=at),),
+    )
+    text = "\n".join(message.text for message in context.messages)
+    assert f"- The fair (due 2026-{due})\n" in text
+    assert f"- [2026-{said}] I like tea" in text
 
 
 def test_the_day_that_has_an_hour_more_is_a_day(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.ids import short_id
-from ragmem.memory.facts import FactHit, dated, told_by
+from ragmem.memory.facts import FactHit, dated, day_of, told_by
 from ragmem.memory.turns import (
     answered,
     format_accessed_files,
@@ -348,7 +348,7 @@ class Sections:
         for memory in filter(self._is_news, self._material.preferences):
             if _words(memory.content) in rules:
                 continue
-            day = f"[{memory.created_at:%Y-%m-%d}] " if self._native else ""
+            day = f"[{day_of(memory.created_at, self._now)}] " if self._native else ""
             line = f"- {day}{one_line(memory.content, _FACT_CHARS)}"
             entries.add_memory(line, memory, why="a preference of the user")
         return entries.part("Preferences", of=len(self._material.preferences))
@@ -507,7 +507,7 @@ class Sections:
         if best is None or room < _LEAST_CHARS // 2:
             return ""
         call = best[1]
-        then = f" (as it was on {call.started_at:%Y-%m-%d}; changed since)"
+        then = f" (as it was on {day_of(call.started_at, self._now)}; changed since)"
         then = then if call.tool_call_id in hit.outdated else ""
         label = f"Result of {one_line(call.tool_name, 60)} {one_line(call.arguments, 60)}{then}: "
         return label + passage(_compact(result_text(call)), question, max(0, room - len(label)))
@@ -532,9 +532,8 @@ class Sections:
                 source="this session",
                 at=summary.created_at,
             )
-        return entries.part(
-            "Level 1 Summaries", heading + "\n\n".join(entries.texts), of=len(listed)
-        )
+        text = heading + "\n\n".join(entries.texts)
+        return entries.part("Level 1 Summaries", text, of=len(listed))
 
 
 def _ids(parts: Iterable[ContextSection]) -> frozenset[str]:
@@ -557,7 +556,7 @@ def pinned_part(
     theirs = [memory for memory in pinned if memory.trust == "person" and memory.is_current(now)]
     room, chosen = budget - len(PINNED_HEADING), set[str]()
     for memory in sorted(theirs, key=lambda memory: memory.kind != "rule"):
-        needed = len(_pinned_line(memory)) + 1
+        needed = len(_pinned_line(memory, now)) + 1
         if needed <= room:
             room -= needed
             chosen.add(memory.memory_id)
@@ -566,7 +565,7 @@ def pinned_part(
         if memory.memory_id in chosen:
             is_rule = memory.kind == "rule"
             why = "a rule of the user" if is_rule else "pinned by the user"
-            entries.add_memory(_pinned_line(memory), memory, why=why)
+            entries.add_memory(_pinned_line(memory, now), memory, why=why)
     left_out = [memory for memory in theirs if memory.memory_id not in chosen]
     part = entries.part("Pinned", of=len(theirs))
     return part, _left_out_notice(left_out, budget) if left_out else ""
@@ -606,8 +605,8 @@ def _with_since(hit: FactHit) -> str:
     return one_line(hit.memory.content, _FACT_CHARS) + since
 
 
-def _pinned_line(memory: MemoryRecord) -> str:
-    due = f" (due {memory.at:%Y-%m-%d})" if memory.kind == "deadline" and memory.at else ""
+def _pinned_line(memory: MemoryRecord, now: datetime) -> str:
+    due = f" ({dated(memory, now)})" if memory.kind == "deadline" and memory.at else ""
     return f"- {one_line(memory.content, _FACT_CHARS)}{due}"
 
 

@@ -103,8 +103,13 @@ def dated(memory: MemoryRecord, now: datetime) -> str:
     """Return when it happened or is due, as text; empty if that is unknown."""
     if memory.at is None:
         return ""
-    day = f"{memory.at.astimezone(now.tzinfo):%Y-%m-%d}"
+    day = day_of(memory.at, now)
     return f"due {day}" if memory.kind == "deadline" else day
+
+
+def day_of(at: datetime, now: datetime) -> str:
+    """Return the day of a time in the user's time zone, which is that of `now`."""
+    return f"{at.astimezone(now.tzinfo):%Y-%m-%d}"
 
 
 MAX_CONTENT_CHARS = 1_000

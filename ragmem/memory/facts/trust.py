@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 
 import msgspec
 
@@ -12,6 +13,7 @@ from ragmem.memory.facts import Draft, Remembered
 from ragmem.memory.facts.words import (
     PARTICULAR,
     WHEN,
+    is_of_subject,
     names_in,
     own_words,
     particulars,
@@ -66,11 +68,10 @@ def compare(
     `similarity` has the raw cosine of each comparable memory with it, by id. The caller must store
     the memory of the outcome, unless it is identical to a known one.
     """
-    alike = [old for old in known if new.kind == old.kind or not {new.kind, old.kind} & _SINGULAR]
-    text = normal(new.content)
-    for old in alike:
-        if normal(old.content) == text:
+    for old in known:
+        if repeats(new, old):
             return _merge_repeated(old, new)
+    alike = [old for old in known if new.kind == old.kind or not {new.kind, old.kind} & _SINGULAR]
     words = words_of(new.content)
     near = [
         old
@@ -91,6 +92,12 @@ def compare(
         return Remembered(action="added", memory=new)
     merged = carried_over(new, replaced, sources=[m for m in replaced if _says_all_of(new, m)])
     return Remembered(action="updated", memory=merged, superseded=tuple(replaced))
+
+
+def repeats(new: MemoryRecord, old: MemoryRecord) -> bool:
+    """Whether they have the same words, and neither or both are failures."""
+    is_alike = (new.kind == "failure") == (old.kind == "failure")
+    return is_alike and normal(new.content) == normal(old.content)
 
 
 def rank(memory: MemoryRecord) -> int:
@@ -229,9 +236,7 @@ def _is_same(
         return False
     if similarity is not None and similarity > duplicate:
         return not _are_of_two_things(new, old)
-    if not _nearly_equal(words, words_of(old.content)):
-        return False
-    return new.kind != "rule" or not _are_of_two_things(new, old)
+    return _nearly_equal(words, words_of(old.content)) and not _are_of_two_things(new, old)
 
 
 _OF_DEADLINES = frozenset(
@@ -263,13 +268,23 @@ def _due_words(memory: MemoryRecord) -> frozenset[str]:
 def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:
     """Whether both may be true: "Service A listens on 8001", "Service B listens on 8002".
 
-    One particular that differs is a changed value; if more differ, a model decides later (see
-    `rivals`). For rules one suffices: "never touch a.py" must not replace "never touch b.py".
+    One particular that differs is a changed value, unless it tells which thing is meant: "Room 12
+    has a beamer", "Room 14 has a beamer". If more differ, a model decides later (see `rivals`). For
+    rules one suffices: "never touch a.py" must not replace "never touch b.py".
     """
-    first, second = particulars(new.content), particulars(old.content)
-    only_first, only_second = first - second, second - first
-    most = 0 if new.kind == "rule" else 1
-    return bool(only_first and only_second) and max(len(only_first), len(only_second)) > most
+    only_first, only_second = _particulars_beyond(new, old), _particulars_beyond(old, new)
+    if not only_first or not only_second:
+        return False
+    if new.kind == "rule" or max(len(only_first), len(only_second)) > 1:
+        return True
+    return is_of_subject(only_first[0], new.content) and is_of_subject(only_second[0], old.content)
+
+
+def _particulars_beyond(one: MemoryRecord, other: MemoryRecord) -> list[str]:
+    """Return the particulars of one memory that the other's text lacks."""
+    there = _bounded(other.content)
+    found = particulars(one.content) - particulars(other.content)
+    return [each for each in found if _bounded(each) not in there]
 
 
 def failed_command(memory: MemoryRecord) -> str | None:
@@ -292,7 +307,8 @@ def _nearly_equal(new: frozenset[str], old: frozenset[str]) -> bool:
 def _merge_repeated(known: MemoryRecord, new: MemoryRecord) -> Remembered:
     """Merge a memory with the same words into the known one: subjects, evidence, pin and the like.
 
-    The outcome is "updated" if trust, kind, expiry or pin change, and "known" otherwise.
+    It becomes a rule, and known in all projects, if one of them is. The outcome is "updated" if
+    trust, kind, scope, expiry or pin change, and "known" otherwise.
     """
     # A model that repeats what a file said does not vouch for it; only the user does.
     stronger = new.trust == "person" != known.trust
@@ -300,7 +316,8 @@ def _merge_repeated(known: MemoryRecord, new: MemoryRecord) -> Remembered:
     merged = msgspec.structs.replace(
         known,
         trust=new.trust if stronger else known.trust,
-        kind=new.kind if trusted and known.kind == "fact" else known.kind,
+        kind=new.kind if trusted and (known.kind == "fact" or new.kind == "rule") else known.kind,
+        project_id=known.project_id if new.project_id or not trusted else None,
         subjects=union(known.subjects, new.subjects),
         pinned=known.pinned or new.pinned,
         expires_at=_end(known, new) if trusted else known.expires_at,
@@ -309,10 +326,12 @@ def _merge_repeated(known: MemoryRecord, new: MemoryRecord) -> Remembered:
     )
     if merged == known:
         return Remembered(action="known", memory=known)
-    told = (merged.trust, merged.kind, merged.expires_at, merged.pinned)
-    same = told == (known.trust, known.kind, known.expires_at, known.pinned)
+    told, before = (
+        (each.trust, each.kind, each.scope, each.expires_at, each.pinned)
+        for each in (merged, known)
+    )
     merged = msgspec.structs.replace(merged, updated_at=new.updated_at)
-    return Remembered(action="known" if same else "updated", memory=merged)
+    return Remembered(action="known" if told == before else "updated", memory=merged)
 
 
 def _end(known: MemoryRecord, new: MemoryRecord) -> datetime | None:
@@ -405,9 +424,7 @@ class Sources:
         wanted = _bounded(quote)
         if len(wanted.split()) < _LEAST_WORDS or len(wanted) < _LEAST_CHARS + 2:
             return None
-        return next(
-            filter(None, (self._source_of(each, quote) for each in _variants(wanted))), None
-        )
+        return next(filter(None, (self._source_of(v, quote) for v in _variants(wanted))), None)
 
     def _source_of(self, wanted: str, quote: str) -> Source | None:
         if wanted in self._own:
@@ -438,9 +455,7 @@ def covers(source: str, content: str) -> bool:
     telling = {word for word in words if not is_stop_word(word, language)} or words
     there = frozenset((*terms(source), *words_said.split()))
     # Inflected forms count.
-    found = [
-        word for word in telling if not there.isdisjoint((word, *terms(word, language=language)))
-    ]
+    found = [w for w in telling if not there.isdisjoint((w, *terms(w, language=language)))]
     return len(found) >= _COVERED * len(telling)
 
 
@@ -534,12 +549,17 @@ class Settlement:
         self._rows |= rows
 
     def settle(self, memory: MemoryRecord, row: bytes) -> Remembered:
-        """Compare one memory and return the outcome, with which later ones are compared, too."""
+        """Compare one memory and return the outcome, with which later ones are compared, too.
+
+        It is compared with those of its scope, and with those that have the same words.
+        """
         current = self._known.setdefault(memory.project_id, {})
+        others = chain(*(known.values() for known in self._known.values() if known is not current))
+        alike = [*current.values(), *(each for each in others if repeats(memory, each))]
         near = cosines(row, {i: self._rows[i] for i in current if i in self._rows}) if row else {}
-        outcome = compare(memory, current.values(), near, duplicate=self._duplicate)
+        outcome = compare(memory, alike, near, duplicate=self._duplicate)
         put = outcome.memory
-        if put is None or current.get(put.memory_id) == put:
+        if put is None or put in alike:
             return outcome
         is_new = put.memory_id == memory.memory_id
         if is_new and row:
@@ -551,7 +571,9 @@ class Settlement:
             # A memory from this same batch was never stored, so it is not reported as superseded.
             gone = self._settled.pop(one.memory_id, None)
             replaced += gone.replaced if gone and gone.is_new else [one]
-        current[put.memory_id] = put
+        for known in self._known.values():
+            known.pop(put.memory_id, None)
+        self._known.setdefault(put.project_id and memory.project_id, {})[put.memory_id] = put
         settled = self._settled.pop(put.memory_id, None) or _Settled(put, is_new)
         settled.memory = put
         settled.replaced += replaced
