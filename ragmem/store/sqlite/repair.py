@@ -195,10 +195,7 @@ class DamagedDatabase:
     def __init__(self, database: Path, folder: Path) -> None:
         """Copy the database into the directory; StoreDamaged if SQLite can't read any of it."""
         copy = folder / f"read-{database.name}"
-        for suffix in ("", "-wal"):
-            source = database.with_name(database.name + suffix)
-            if source.exists():
-                shutil.copyfile(source, copy.with_name(copy.name + suffix))
+        schema.copy_files(database, copy)
         self.lost = 0
         self.connection = Database(str(copy), _FLAGS, Access(OwnerLocks(folder)))
         try:

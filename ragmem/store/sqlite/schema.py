@@ -87,6 +87,13 @@ def state_of(database: Path) -> list[tuple[int, int]]:
     return [(found.st_size, found.st_mtime_ns) for found in files if found.st_size]
 
 
+def copy_files(database: Path, to: Path) -> None:
+    """Copy a database with what is only in its log, or has to be rolled back, as it is."""
+    for suffix in ("", "-wal", "-journal"):
+        if (file := _beside(database, suffix)).exists():
+            shutil.copyfile(file, _beside(to, suffix))
+
+
 def exchange(database: Path, new: Path, state: list[tuple[int, int]]) -> Path:
     """Put another database in place of a damaged one, which is kept byte for byte.
 
