@@ -586,6 +586,11 @@ def test_without_a_daily_copy_a_lost_database_names_the_newest_backup(ragmem: Ra
     database.unlink()
     told = ragmem.refused("store", "repair", code=1)
     assert f"Restore it from a backup: copy {file} to its place. To start" in told
+    log = database.with_name("memory.db-wal")
+    log.touch(0o600)
+    told = ragmem.refused("store", "repair", code=1)
+    assert f"from a backup: move {log} away and copy {file} to its place. To start" in told
+    log.unlink()
     shutil.copyfile(file, database)
     assert ragmem.ok("store", "repair").out == "Nothing to repair.\n"
 

@@ -205,7 +205,7 @@ class DamagedDatabase:
             self.connection.close()
             raise StoreDamaged(
                 f"Nothing of {database} can be read. It was left as it is.",
-                hint="Put a backup in its place.",
+                hint="Move it away, with its log (…-wal), and put a backup in its place.",
             ) from None
 
     def store_id(self) -> str:

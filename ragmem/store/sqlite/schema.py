@@ -205,7 +205,9 @@ def lost(database: Path, how: str) -> StoreDamaged:
     if copies := daily_copies(database):
         way = f": `ragmem store repair` uses {copies[0]}"
     elif made := newest_backup(database):
-        way = f": copy {made} to its place"
+        log = _beside(database, "-wal")
+        first = f"move {log} away and " if log.exists() else ""
+        way = f": {first}copy {made} to its place"
     return StoreDamaged(
         f"The memory's database {database} {how}, but it was in use before.",
         hint=f"Restore it from a backup{way}. To start an empty memory instead, move away what is "
@@ -218,7 +220,7 @@ def damaged(database: Path, why: str) -> StoreDamaged:
     return StoreDamaged(
         f"The memory's database {database} is damaged: {why}. It was left as it is.",
         hint="`ragmem store repair` saves what can be read into a new one and keeps this one; or "
-        "put a backup in its place.",
+        "move it away, with its log (…-wal), and put a backup in its place.",
     )
 
 
