@@ -496,7 +496,7 @@ class Administration:
             await repairing.empty(kept)
             async with self.file(saved) as source, self.archive("neo4j", fills=True) as store:
                 await transfer.copy(source.stream, store, lambda *_: None)
-                await repairing.end(copy.due)
+                await repairing.end()
                 return Saved(await store.info(), await store.check())
         finally:
             await repairing.aclose()

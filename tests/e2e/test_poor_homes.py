@@ -155,6 +155,18 @@ def test_a_home_that_is_a_file(tmp_path: Path, ragmem: Ragmem, way: str) -> None
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
 
 
+@pytest.mark.parametrize("way", ["RAGMEM_HOME", "HOME"])
+def test_a_home_whose_path_is_no_text(tmp_path: Path, ragmem: Ragmem, way: str) -> None:
+    """SQLite takes none: nothing is made there."""
+    home = tmp_path / os.fsdecode(b"caf\xe9")
+    env: dict[str, str | None] = {"RAGMEM_HOME": None, way: str(home)}
+    for arguments in (["ask", "Hello?"], ["sessions", "list"], ["doctor"]):
+        done = run(ragmem, *arguments, env=env)
+        assert (done.code, done.out) == (2, "")
+        assert "can't hold a database: the path is not UTF-8." in done.err
+    assert not home.exists()
+
+
 def test_an_empty_home_is_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
     """HOME= is taken for none: nothing is written to the root of the file system."""
     monkeypatch.setenv("HOME", "")

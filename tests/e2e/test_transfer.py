@@ -592,20 +592,20 @@ def test_without_a_daily_copy_a_lost_database_names_the_newest_backup(ragmem: Ra
     assert ragmem.sessions()
 
 
-def test_what_stands_in_the_log_beside_a_database_is_copied_with_it(
-    ragmem: Ragmem, tmp_path: Path
-) -> None:
-    """As after the end of a process that was killed."""
-    database, copy = ragmem.home / "data" / "memory.db", tmp_path / "old" / "memory.db"
-    copy.parent.mkdir()
-    with closing(apsw.Connection(str(database))) as reader:
-        reader.execute("SELECT count(*) FROM memories").fetchall()
-        ragmem.ok("memory", "add", "Ferns like shade in the north bed.")
+def test_a_database_is_restored_with_its_log(ragmem: Ragmem, tmp_path: Path) -> None:
+    """As one that was in use has it when the machine is switched off."""
+    (session,) = ragmem.sessions()
+    database = ragmem.home / "data" / "memory.db"
+    with closing(apsw.Connection(str(database))) as connection:
+        connection.execute(
+            "UPDATE sessions SET title = 'In the log' WHERE session_id = ?",
+            (session["session_id"],),
+        )
         for suffix in ("", "-wal"):
-            shutil.copyfile(f"{database}{suffix}", f"{copy}{suffix}")
-    other = Ragmem(tmp_path / "other")
-    other.ok("store", "migrate", "--from", str(copy), "--yes")
-    assert "Ferns like shade" in other.ok("memory", "list", "--all").out
+            shutil.copyfile(f"{database}{suffix}", tmp_path / f"old.db{suffix}")
+    elsewhere = Ragmem(tmp_path / "elsewhere")
+    elsewhere.ok("store", "migrate", "--from", str(tmp_path / "old.db"), "--yes")
+    assert [each["title"] for each in elsewhere.sessions()] == ["In the log"]
 
 
 def test_a_backup_that_is_damaged_is_named_and_not_the_copy_that_was_read(

@@ -81,17 +81,17 @@ def prepare(database: Path, locks_dir: Path) -> bool:
     return was_set_up
 
 
-def copy_files(database: Path, copy: Path) -> None:
-    """Copy a database with its log, which may have the latest writes."""
-    for suffix in ("", "-wal"):
-        if (path := _beside(database, suffix)).exists():
-            shutil.copyfile(path, _beside(copy, suffix))
-
-
 def state_of(database: Path) -> list[tuple[int, int]]:
     """Return the sizes and times of a database and its log; any change to what is stored shows."""
     files = [file.stat() for name in ("", "-wal") if (file := _beside(database, name)).exists()]
     return [(found.st_size, found.st_mtime_ns) for found in files if found.st_size]
+
+
+def copy_files(database: Path, to: Path) -> None:
+    """Copy a database with what is only in its log, or has to be rolled back, as it is."""
+    for suffix in ("", "-wal", "-journal"):
+        if (file := _beside(database, suffix)).exists():
+            shutil.copyfile(file, _beside(to, suffix))
 
 
 def exchange(database: Path, new: Path, state: list[tuple[int, int]]) -> Path:
