@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ragmem.memory.facts import Draft
-from ragmem.memory.facts.trust import vouch
+from ragmem.memory.facts.vouching import vouch
 from ragmem.records import ToolCall
 from tests.memory.builders import NOW, a_call, a_turn
 

@@ -11,7 +11,7 @@ from ragmem.memory.dates import days
 from ragmem.memory.facts import expiry, is_about_person, past_their_time, problem_with, tags
 from ragmem.memory.facts.episodes import episodes
 from ragmem.memory.facts.ranking import names_of
-from ragmem.memory.facts.trust import Sources, covers, is_rule
+from ragmem.memory.facts.vouching import Sources, covers, is_rule
 from ragmem.memory.facts.words import is_generic, is_greeting, is_instruction, own_words, sentences
 from ragmem.messages import of_command
 from ragmem.records import MemoryRecord
