@@ -11,6 +11,7 @@ from ragmem.memory.date_words import word_set
 from ragmem.memory.facts import Remembered
 from ragmem.memory.facts.words import WHEN, is_of_subject, names_in, particulars, plain
 from ragmem.records import Evidence, MemoryKind, MemoryRecord, PutMemory
+from ragmem.store import AHEAD
 from ragmem.terms import guess_language, is_stop_word, terms
 from ragmem.text import Regex
 
@@ -69,7 +70,7 @@ def compare(
         or _is_moved(new, old)
         or _is_reversed(new, old)
     ]
-    if any(old.created_at > new.created_at for old in near):
+    if any(_is_later(old, new) for old in near):
         # An old turn that is only now extracted must not replace what was said after it.
         return Remembered(action="known", memory=max(near, key=lambda old: old.created_at))
     for old in near:
@@ -189,7 +190,7 @@ def rivals(
         old
         for old in sorted(near, key=lambda old: -similarity.get(old.memory_id, 0.0))
         if old.memory_id != memory.memory_id
-        and old.created_at <= memory.created_at
+        and not _is_later(old, memory)
         and old.kind not in _SINGULAR
         and overlapping(memory, old)
         and may_supersede(memory, old)
@@ -203,6 +204,12 @@ def overlapping(one: MemoryRecord, other: MemoryRecord) -> bool:
 
 def _subjects(memory: MemoryRecord) -> frozenset[str]:
     return frozenset(map(plain, memory.subjects)) or names_in(memory.content)
+
+
+def _is_later(old: MemoryRecord, new: MemoryRecord) -> bool:
+    """Whether the old memory was said after the new one. A time that was still to come when the
+    new one was stored is a wrong clock's."""
+    return new.created_at < old.created_at <= new.updated_at + AHEAD
 
 
 def _is_same(
