@@ -43,6 +43,10 @@ _RULE = Regex(
 )
 
 
+_ANSWER = Regex(r"^(?:no|non|nein|nope|oh no)[,.!:;]+ ")
+"""An answer in front of what is said, which negates nothing in it."""
+
+
 class Source(msgspec.Struct, frozen=True):
     """The place where a quote was found."""
 
@@ -116,6 +120,22 @@ def covers(source: str, content: str) -> bool:
         word for word in telling if not there.isdisjoint((word, *terms(word, language=language)))
     ]
     return len(found) >= _COVERED * len(telling)
+
+
+def says_otherwise(content: str, said: str) -> bool:
+    """Whether a memory may mean something else than the sentence that covers it: with other words
+    that change the meaning, or the same words in another order.
+
+    "Ben has the key" is not what "It is not true that Ben has the key" says.
+    """
+    told, tells = normal(_ANSWER.sub("", plain(said))).split(), normal(content).split()
+    places = [
+        told.index(word)
+        for word in tells
+        if told.count(word) == tells.count(word) == 1 and not is_stop_word(word, None)
+    ]
+    turning = TURNING | {"t"}
+    return turning.intersection(told) != turning.intersection(tells) or places != sorted(places)
 
 
 def is_rule(sentence: str) -> bool:
@@ -204,7 +224,8 @@ def vouch(
     if turn is None or sources is None:
         return Draft(content=content, trust="model")
     words = words_of(content) - _NOBODY
-    if len(words) >= _LEAST_WORDS and words <= words_of(sources.own):
+    told = " ".join(each for each in sentences(sources.own) if words & words_of(each))
+    if len(words) >= _LEAST_WORDS and words <= words_of(told) and not says_otherwise(content, told):
         # Rephrased, but only with words that the user used.
         said = _turn_evidence(turn, one_line(sources.own, _QUOTE_CHARS))
         return Draft(content=content, evidence=(said,))
@@ -223,8 +244,8 @@ def _is_order(content: str) -> bool:
 
 
 def _quoting_user(content: str, said: str, turn: Turn, now: datetime) -> Draft:
-    """Return a memory that quotes the user; a rule becomes their whole sentence, because a part of
-    it may mean the opposite."""
+    """Return a memory that quotes the user; a rule, or a part of a sentence that may mean the
+    opposite of it, becomes their whole sentence."""
     from ragmem.memory.facts.episodes import episodes
 
     draft = Draft(content=content, evidence=(_turn_evidence(turn, said),))
@@ -233,7 +254,9 @@ def _quoting_user(content: str, said: str, turn: Turn, now: datetime) -> Draft:
             return msgspec.structs.replace(
                 draft, content=episode.content, kind=episode.kind, at=episode.at
             )
-    return msgspec.structs.replace(draft, content=said, kind="rule") if is_rule(said) else draft
+    if is_rule(said):
+        return msgspec.structs.replace(draft, content=said, kind="rule")
+    return msgspec.structs.replace(draft, content=said) if says_otherwise(content, said) else draft
 
 
 def _turn_evidence(turn: Turn, quote: str) -> Evidence:
