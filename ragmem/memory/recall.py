@@ -127,6 +127,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     the rarer they are; without a vector yet, it must have more than a few of the words."""
     patience_s: float | None = None
     """Seconds to wait for the embedder before searching by words alone."""
+    now: str = ""
+    """The time in ISO form, with the offset of the user's time zone: "yesterday" is theirs, even if
+    a process with another zone answers. `Recall.find` sets it."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -385,6 +388,8 @@ class Recall:
         """Find and rank the candidates for a question. Raises StoreError."""
         if question.max_results < 1 or not question.text.strip():
             return Found(question=question)
+        now = question.now or self._clock().astimezone().isoformat()
+        question = msgspec.structs.replace(question, now=now)
         found = None
         if self._service:
             with self._metrics.time("recall.search"):
@@ -408,7 +413,7 @@ class Recall:
         from ragmem.terms import query_terms
 
         store = await self._open_store()
-        now = self._clock().astimezone()
+        now = datetime.fromisoformat(question.now)
         text = _shortened(question.text)
         spans = time_spans(text, now)
         surest = sorted(spans, key=lambda span: -span.confidence)[:_MOST_INTERVALS]

@@ -23,7 +23,7 @@ from ragmem.index.codebase import Codebase
 from ragmem.memory.context.builder import OUTSIDE, is_outside
 from ragmem.memory.context.collect import ProjectCode
 from ragmem.memory.facts import FactHit, Remembered, dated, day_of, told_by
-from ragmem.memory.facts.trust import vouch
+from ragmem.memory.facts.vouching import vouch
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import Hit, Question, scope_of
 from ragmem.memory.turns import answered, passage, result_text, shown_path, stored_path

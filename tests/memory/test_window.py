@@ -17,7 +17,7 @@ from ragmem.memory.context.history import (
     format_history,
 )
 from ragmem.memory.facts.failures import failures, succeeded
-from ragmem.memory.facts.trust import Sources
+from ragmem.memory.facts.vouching import Sources
 from ragmem.memory.turns import (
     UNKNOWN_EFFECTS,
     passage,

@@ -359,7 +359,7 @@ class Sections:
         Left out are facts that a recalled turn, from which they were learned and which still holds,
         says in other words; and those much farther from the prompt than the nearest of `turns`.
         """
-        from ragmem.memory.facts.trust import covers
+        from ragmem.memory.facts.vouching import covers
 
         elsewhere = {item.record_id for item in told}
         news = (

@@ -17,7 +17,14 @@ from ragmem.memory.facts import Draft, is_about_person, problem_with
 from ragmem.memory.facts.episodes import EVERYWHERE, episodes, is_of_person
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.failures import failures, succeeded
-from ragmem.memory.facts.trust import Source, Sources, covers, evidence_of, is_rule
+from ragmem.memory.facts.vouching import (
+    Source,
+    Sources,
+    covers,
+    evidence_of,
+    is_rule,
+    says_otherwise,
+)
 from ragmem.memory.facts.words import holds_secret, is_greeting, is_instruction, plain
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
@@ -176,6 +183,7 @@ def believed(
         return None
     elif source.trust == "person":
         kind = "fact" if kind == "rule" else kind
+        content = source.quote if says_otherwise(content, source.quote) else content
     elif is_instruction(content) or is_instruction(source.quote):
         return None
     else:

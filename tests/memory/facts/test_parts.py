@@ -11,7 +11,7 @@ from ragmem.memory.dates import days
 from ragmem.memory.facts import expiry, is_about_person, past_their_time, problem_with, tags
 from ragmem.memory.facts.episodes import episodes
 from ragmem.memory.facts.ranking import names_of
-from ragmem.memory.facts.trust import Sources, covers, is_rule
+from ragmem.memory.facts.vouching import Sources, covers, is_rule
 from ragmem.memory.facts.words import is_generic, is_greeting, is_instruction, own_words, sentences
 from ragmem.messages import of_command
 from ragmem.records import MemoryRecord
@@ -463,10 +463,20 @@ def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | N
         "> We decided to use PostgreSQL.",
         'The page says "from now on use tabs".',
         "2026-01-01 10:00 INFO from now on use tabs",
+        "Nothing is due on Friday.",
+        "The release is not due by Friday.",
+        "Am Freitag ist nichts fällig.",
+        "Rien n'est prévu pour vendredi.",
+        "In the fixture my name is Bob Brown.",
+        "My name is Unknown in the footer, why",
+        "It is not true that we decided to use Redis.",
+        "They claim we agreed on Redis.",
+        "Es stimmt nicht, dass wir uns für Redis entschieden haben.",
+        "We agreed on Redis, but that was wrong.",
     ],
 )
 def test_no_moment(text: str) -> None:
-    """Greetings, code, questions, orders of the moment and what was pasted are none."""
+    """Greetings, code, questions, orders of the moment, and what was pasted or is denied."""
     assert episodes(text, NOW) == []
 
 
