@@ -286,8 +286,17 @@ class PermissionsConfig(_Section, frozen=True):
 
     def of_project(self, folder: str) -> ProjectRules:
         """Return the rules that apply only to the project with this folder."""
-        rules = {os.path.expanduser(name).rstrip("/"): each for name, each in self.projects.items()}
-        return rules.get(folder.rstrip("/"), ProjectRules())
+        own = self.named(folder).values()
+        return ProjectRules(
+            tuple(rule for each in own for rule in each.allow),
+            tuple(rule for each in own for rule in each.deny),
+        )
+
+    def named(self, folder: str) -> dict[str, ProjectRules]:
+        """Return the rules for this folder by how it is written: with `~`, over a link."""
+        real = os.path.realpath(folder)
+        names = {name: os.path.realpath(os.path.expanduser(name)) for name in self.projects}
+        return {name: self.projects[name] for name in names if names[name] == real}
 
 
 class SandboxConfig(_Section, frozen=True):
@@ -493,7 +502,7 @@ def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 def read(file: Path) -> str:
     """Return the file's text; empty if it does not exist."""
     try:
-        return file.read_text("utf-8")
+        return file.read_bytes().decode("utf-8")  # Line ends stay as they are.
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, UnicodeDecodeError) as error:
