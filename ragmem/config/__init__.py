@@ -386,15 +386,20 @@ class Config(_Section, frozen=True):
 
         found = passwords_in({"llm.api_base": self.llm.api_base, "store.url": self.store.url})
         for server in self.mcp.servers.values():
-            given = {**server.env, "url": server.url}
-            found |= secrets_among(given) | server.headers
-            found |= {name: value for name, value in server.env.items() if _is_like_a_key(value)}
+            given = {**server.env, **server.headers}
+            found |= secrets_among({**given, "url": server.url})
+            found |= {
+                name: value
+                for name, value in given.items()
+                if re.search("(?i)auth|cookie", name) or _is_like_a_key(value)
+            }
         return found
 
 
 def _is_like_a_key(value: str) -> bool:
-    """Return whether a value could be a key, whatever its name."""
-    return re.fullmatch(r"(?=.*\d)(?=.*[A-Za-z])[\w.+=:-]{16,}", value) is not None
+    """Return whether a value could be a key, whatever its name: long, and no words or numbers."""
+    mixed = r"(?<![A-Za-z0-9])(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{10,}"
+    return len(value) >= 16 and re.search(mixed, value) is not None
 
 
 _SHORT_NAMES = {"RAGMEM_MODEL": "RAGMEM_MODEL__MAIN", "RAGMEM_STORE": "RAGMEM_STORE__KIND"}
