@@ -17,6 +17,7 @@ from urllib.parse import quote
 import pytest
 
 from ragmem import redact as module
+from ragmem.config import check_tree
 from ragmem.redact import RULES, know, parted, redact, secrets_among
 
 pytestmark = pytest.mark.timeout(900)
@@ -488,6 +489,30 @@ def test_secrets_are_chosen_by_name_and_length() -> None:
         "[redacted: OPENAI_API_KEY] [redacted: NEO4J_PASSWORD] [redacted: AWS_SECRET_ACCESS_KEY] "
         "short 100000000 /home/ana/.ssh/id us-international visible-value"
     )
+
+
+def test_what_servers_are_given_is_a_secret_by_its_name_or_its_look() -> None:
+    """Anything else is stored as it was said."""
+    innocent = {
+        "Content-Type": "application/json",
+        "X-Region": "frankfurt",
+        "NODE_OPTIONS": "--max-old-space-size=4096",
+        "MODEL": "gpt-4.1-mini-2025-04-14",
+        "DB_HOST": "db-01.example.internal",
+    }
+    secret = {
+        "Authorization": "Bearer correct-horse",
+        "Cookie": "session=horse",
+        "X-Api-Key": "battery-staple",
+        "X-Own": "c0ffee5b-93d1-4ac9-8a8b-3f5a0d12e97b",
+        "GARDEN": "gdn.9f8e7d6c5b4a39281706",
+    }
+    for part in ("env", "headers"):
+        server = {"command": "x", part: innocent | secret}
+        know(check_tree({"mcp": {"servers": {"x": server}}}, "", "").passwords())
+    said = "\n".join(innocent.values())
+    assert redact(said) == said
+    assert not [each for each in secret.values() if each in redact(f"It is {each}, not more.")]
 
 
 _SIZES = [150_000, pytest.param(10_000_000, marks=pytest.mark.campaign)]

@@ -17,6 +17,7 @@ CLAUDE = """\
 {
   "numStartups": 7,
   "greeting": "Grüße \U0001f33f",
+  "cut": "\\ud83d",
   "mcpServers": {
     "other": {"command": "other", "args": []}
   }
@@ -77,7 +78,7 @@ def test_claude_code_gets_the_tools_and_hooks_and_gives_all_back(ragmem: Ragmem)
     before = _files(ragmem)
     assert '+    "ragmem": {' in changed(ragmem, "install", "claude-code")
     document, settings = _claude(ragmem)
-    assert list(document) == ["numStartups", "greeting", "mcpServers"]
+    assert list(document) == ["numStartups", "greeting", "cut", "mcpServers"]
     entry = document["mcpServers"]["ragmem"]
     assert entry["args"][-1] == "mcp"
     assert entry["env"] == {"RAGMEM_HOME": str(ragmem.home)}
@@ -198,6 +199,12 @@ def test_nothing_is_written_where_nobody_says_so_or_a_file_is_broken(ragmem: Rag
         told = ragmem.refused("install", client, "--yes")
         assert why in told
         assert str(ragmem.home.parent) in told
+    (ragmem.home.parent / ".claude.json").write_text(CLAUDE)
+    settings = ragmem.home.parent / ".claude/settings.json"
+    settings.write_text('{"hooks": {"UserPromptSubmit": "x"}}')
+    broken = _files(ragmem)
+    told = ragmem.refused("install", "claude-code", "--yes")
+    assert f"{settings} was not changed. `hooks.UserPromptSubmit` is not a list." in told
     assert _files(ragmem) == broken
 
 
