@@ -375,9 +375,7 @@ class Alike(msgspec.Struct, frozen=True):
         are somewhat similar.
         """
         others = {name: held for name, held in self.rows.items() if name != turn_id}
-        passages = {
-            (name, i): row for name, held in others.items() for i, row in enumerate(held)
-        }
+        passages = {(name, i): row for name, held in others.items() for i, row in enumerate(held)}
         found: dict[str, float] = {}
         for own in self.rows.get(turn_id, ()):
             for (other, _), near in cosines(own, passages).items():
