@@ -345,10 +345,6 @@ def runs(numbers: "Numbers") -> "tuple[Numbers, Numbers]":
 WORDS_AS_COSINE = 0.8
 """What is added to the similarity of a record that has all of a question's words, when judging
 whether it is relevant. Fitted on turns and memories; on either alone it is 0.6 to 0.9."""
-OF_BEST = 0.6
-"""The share of the best such similarity that the other hits must reach: most questions ask one
-thing. Fitted on the stories of tests/recall/days/open, where it loses hardly any relevant turn or
-memory; for turns, .6 instead of .5 leaves a tenth of the irrelevant items out."""
 _LEAST_DEVIATION = 1e-9
 
 
