@@ -68,7 +68,7 @@ _LEVEL1_LIMIT = 200
 """Number of summaries read, of which the builder shows ten that the window does not cover."""
 _CONTEXT_HITS = 16
 """Number of hits, of which a request shows the best five that are not in it already."""
-_NEAR_NOTHING = 0.32
+_NEAR_NOTHING = 0.35
 """Share of the embedder's own floor. If the three turns nearest to a prompt are on average less
 similar, the prompt is about something else, such as general knowledge. Half of such prompts are
 recognized by it (docs/measurements.md)."""
