@@ -84,6 +84,14 @@ class ChatOutput:
 
     def show(self, what: RenderableType, kind: Kind = "note") -> None:
         """Print one part, separated from the previous one according to their kinds."""
+        self.show_all([(kind, what)])
+
+    def show_all(self, parts: Iterable[tuple[Kind, RenderableType]]) -> None:
+        """Print parts in one go: the rows below them are redrawn once, not for each part."""
+        if painted := "".join(self._painted(kind, what) for kind, what in parts):
+            self.terminal.write(painted)
+
+    def _painted(self, kind: Kind, what: RenderableType) -> str:
         follows = kind in _TOGETHER and kind == self._last
         follows |= kind == "item" and self._last in ("text", "item")
         closes = kind == "closing" and self._last != "prompt"
@@ -91,7 +99,7 @@ class ChatOutput:
         gap = "" if follows or closes or self._last is None else "\n"
         self._last = kind
         painted = paint(what, width=self.width, mode=self._mode)
-        self.terminal.write(gap + self.colors.theme.recolor(painted))
+        return gap + self.colors.theme.recolor(painted)
 
     def choose_theme(self, name: ThemeName) -> bool:
         """Switch to another theme; return whether it is visible before the next start."""
