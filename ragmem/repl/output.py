@@ -59,6 +59,10 @@ Level = Literal["info", "warning", "error"]
 Kind = Literal["prompt", "recall", "text", "item", "tool", "notice", "closing", "note"]
 """Parts of different kinds are separated by a blank line; an `item` continues a list."""
 _TOGETHER = {"tool", "notice"}
+_MAX_STYLED_CHARS = 200_000
+"""Characters above which a block of an answer is printed as plain text: as a table it would take
+seconds and hundreds of megabytes.
+"""
 SAMPLE = (
     ("● added", "green"), ("✗ removed", "red"), ("! warning", "yellow"), ("name", "cyan"),
     ("plan", "blue"), ("quiet", "dim"),
@@ -423,8 +427,9 @@ def spent(usage: Usage, duration_ms: int | None = None) -> str:
 
 
 def answer(markdown: str) -> RenderableType:
-    """Return a block of the model's answer, rendered as Markdown."""
-    return _Answer(visible(markdown))
+    """Return a block of the model's answer, rendered as Markdown unless it is huge."""
+    text = visible(markdown)
+    return Text(text.strip("\n")) if len(text) > _MAX_STYLED_CHARS else _Answer(text)
 
 
 class _Heading(Heading):

@@ -317,6 +317,14 @@ def test_the_open_block_is_live_and_printed_once_it_closes() -> None:
     assert len(shown_live(view, rows=2)) == 2
 
 
+def test_a_huge_block_is_printed_as_it_is() -> None:
+    """To lay out a table of that size takes seconds, in which no key is answered."""
+    row, paper = "| one | two |\n", Paper(40)
+    table = "| a | b |\n|---|---|\n" + row * 20_000
+    ChatOutput(paper, mode="none").answer(table)
+    assert paper.text.splitlines() == table.splitlines()
+
+
 def test_what_comes_together_is_written_together() -> None:
     """Each write draws the prompt again: a list that comes at once would block the keys."""
 
