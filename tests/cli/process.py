@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import termios
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import BytesIO
@@ -230,6 +231,14 @@ class Terminal(fdspawn):  # type: ignore[misc]
     def __init__(self, process: Process, terminal: int) -> None:
         super().__init__(terminal, timeout=60, encoding="utf-8")
         self.process = process
+
+
+def until(condition: Callable[[], Any], seconds: float = 60) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.05)
 
 
 def finish(child: Terminal) -> int:

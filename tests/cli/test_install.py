@@ -3,14 +3,13 @@
 import json
 import shutil
 import subprocess
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.process import COMMAND, Ragmem
+from tests.cli.process import COMMAND, Ragmem, until
 from tests.importers.reading import CLAUDE_CODE
 
 CLAUDE = """\
@@ -258,7 +257,5 @@ def test_a_session_that_ends_is_imported(ragmem: Ragmem, tmp_path: Path) -> None
     log = sorted(logs.glob("*.jsonl"))[0]
     done = _hooked(ragmem, "session-end", {"cwd": "/", "transcript_path": str(log)})
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    deadline = time.monotonic() + 60
-    while not (sessions := ragmem.sessions()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert [session["tags"] for session in sessions] == [["claude-code"]]
+    until(ragmem.sessions)
+    assert [session["tags"] for session in ragmem.sessions()] == [["claude-code"]]

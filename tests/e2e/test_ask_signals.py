@@ -3,13 +3,12 @@
 import json
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.process import Ragmem, Started
+from tests.cli.process import Ragmem, Started, until
 from tests.fakes.llm_server import Answer, LLMServer
 
 SLOW = Answer("word " * 400, chunk_chars=5, chunk_delay_s=0.05)
@@ -127,8 +126,7 @@ def test_ctrl_c_while_the_model_is_silent_ends_it_at_once(
 ) -> None:
     server.extend(Answer("x", mode="silent"))
     child = ragmem.start("ask", "Tell me")
-    while not server.requests:
-        time.sleep(0.01)
+    until(lambda: server.requests)
     for _ in range(times):
         child.send_signal(signal.SIGINT)
     out, err = child.communicate()

@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 from ragmem.app import App
 from ragmem.background import is_at_work, work_alone
 from ragmem.config import find_paths, load_config
-from tests.cli.process import COMMAND, Ragmem
+from tests.cli.process import COMMAND, Ragmem, until
 from tests.fakes.llm_server import Answer, LLMServer, Received
 
 KEY = "scripted-key"
@@ -90,13 +90,6 @@ def world(tmp_path: Path, slow: list[float]) -> Iterator[World]:
 
 NEVER_S = 3600.0
 """Of an answer that nobody can have waited for: `World.ask` gives up long before."""
-
-
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.05)
 
 
 def test_ask_leaves_its_work_to_a_process(world: World) -> None:
