@@ -473,7 +473,5 @@ def test_without_an_editor_or_the_package_it_says_so(ragmem: Ragmem) -> None:
         "import sys; sys.modules['acp'] = None; "
         "from ragmem.cli.main import run; sys.exit(run(['acp']))"
     )
-    done = subprocess.run(
-        [COMMAND[0], "-c", hidden], env=ragmem.env, cwd=ragmem.project, capture_output=True
-    )
-    assert (done.returncode, b"pip install" in done.stderr) == (2, True)
+    done = ragmem.execute(COMMAND[0], "-c", hidden)
+    assert (done.code, "pip install" in done.err) == (2, True)
