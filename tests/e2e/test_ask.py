@@ -1,8 +1,6 @@
 """`ragmem ask` as scripts and pipes use it: real processes, a real HTTP server, a real store."""
 
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -240,15 +238,7 @@ def test_an_evil_project_folder_changes_nothing(ragmem: Ragmem, tmp_path: Path) 
     (ragmem.project / ".ragmem" / "ragmem.toml").write_text('[model]\nmain = "evil/model"\n')
     ragmem.env["RAGMEM_MEMORY__WORKER"] = "inline"
     asked = ("ask", "Hello", "--output-format", "stream-json")
-    begun = subprocess.run(
-        [sys.executable, "-m", "ragmem", *asked],
-        cwd=ragmem.project,
-        env=ragmem.env,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        check=True,
-    ).stdout.splitlines()[0]
-    told = json.loads(begun)
+    told = ragmem.execute(sys.executable, "-m", "ragmem", *asked).lines[0]
     assert (told["model"], told["permission_mode"]) == ("openai/scripted", "default")
     assert not (tmp_path / "stolen").exists()
     assert not hits.exists(), hits.read_text()

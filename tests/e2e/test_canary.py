@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -264,13 +263,10 @@ def test_what_a_crash_tells(house: House) -> None:
         "ragmem.app.App.start_session = broken\n"
         f"sys.exit(run(['ask', 'Key: {CANARY}']))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script], cwd=house.ragmem.project, env=house.ragmem.env,
-        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "This is a bug in ragmem. The traceback is in " in done.stderr
-    assert CANARY not in done.stderr
+    done = house.ragmem.execute(sys.executable, "-P", "-c", script)
+    assert done.code == 1
+    assert "This is a bug in ragmem. The traceback is in " in done.err
+    assert CANARY not in done.err
     (log,) = (house.home / "logs").glob("crash-*.log")
     assert "[redacted: " in log.read_text()
 
