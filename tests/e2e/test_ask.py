@@ -209,9 +209,7 @@ def test_a_bad_config_names_file_and_line(
     """And nothing is sent."""
     ragmem.home.mkdir()
     (ragmem.home / "ragmem.toml").write_text(settings)
-    done = ragmem.run("ask", "Hello")
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err
+    assert message in ragmem.refused("ask", "Hello")
     assert server.requests == []
 
 

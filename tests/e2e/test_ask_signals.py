@@ -23,7 +23,6 @@ def slow(ragmem: Ragmem, server: LLMServer) -> Ragmem:
 
 def read_words(child: Started, count: int) -> str:
     """The session's id, once so many pieces of the answer have come."""
-    assert child.stdout
     while count:
         line = json.loads(child.stdout.readline())
         count -= line["type"] == "stream_event"
@@ -89,7 +88,6 @@ def test_a_turn_whose_process_was_killed_is_shown_as_interrupted(slow: Ragmem) -
 
 def test_a_signal_while_stdin_is_read_leaves_nothing(slow: Ragmem) -> None:
     child = slow.start("ask", stdin=subprocess.PIPE)
-    assert child.stderr
     assert child.stderr.readline().startswith(b"waiting for standard input")
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)
@@ -101,8 +99,6 @@ def test_when_the_reader_leaves_the_turn_is_recorded_and_all_is_quiet(slow: Ragm
     """No traceback, no spin; what came is kept."""
     child = slow.start("ask", "Tell me", *STREAM)
     session_id = read_words(child, 3)
-    assert child.stdout
-    assert child.stderr
     child.stdout.close()
     assert child.wait(timeout=60) == 141
     assert child.stderr.read() == b""
