@@ -78,8 +78,7 @@ class CommandOutput:
         self._lock = threading.Lock()
 
     def since(self, start: int) -> tuple[str, int]:
-        """Return the output from a byte offset, as a terminal would show it, and the offset of its
-        end.
+        """Return the output from a byte offset, as a terminal shows it, and the offset of its end.
 
         If it is too long for memory, its beginning is left out.
         """
