@@ -455,8 +455,7 @@ def load_config(
 ) -> Config:
     """Read, merge and validate; errors name the file and line, the variable or the flag.
 
-    `flags` maps key paths, `("model", "main")`, to values; None values are skipped. Raises
-    ConfigError.
+    `flags` maps key paths, `("model", "main")`, to values; None is skipped. Raises ConfigError.
     """
     text = read(file)
     tree = as_tree(text, str(file))
