@@ -419,10 +419,7 @@ def _introduced(sentence: str, now: datetime) -> list[Episode]:
     if not name or len(sentence) > _LONGEST or _ASKS.search(plain(sentence)):
         return []
     named = Episode(
-        kind="fact",
-        content=f"The user's name is {name[1]}",
-        quote=sentence,
-        scope="user",
+        kind="fact", content=f"The user's name is {name[1]}", quote=sentence, scope="user"
     )
     rest = _AND.sub("", sentence[name.end() :])
     rest = rest[:1].upper() + rest[1:]
@@ -480,11 +477,7 @@ def _read(sentence: str, now: datetime) -> list[Episode]:
         content = f"{sentence[: due.end]} ({due.day.isoformat()}){sentence[due.end :]}"
     return [
         Episode(
-            kind=kind,
-            content=content,
-            quote=sentence,
-            scope=scope,
-            at=due.at(now) if due else None,
+            kind=kind, content=content, quote=sentence, scope=scope, at=due.at(now) if due else None
         )
     ]
 
