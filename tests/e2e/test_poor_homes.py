@@ -135,7 +135,7 @@ def test_a_home_whose_path_is_no_text(tmp_path: Path, ragmem: Ragmem, way: str) 
     home = tmp_path / os.fsdecode(b"caf\xe9")
     env: dict[str, str | None] = {"RAGMEM_HOME": None, way: str(home)}
     for arguments in (["ask", "Hello?"], ["sessions", "list"], ["doctor"]):
-        done = run(ragmem, *arguments, env=env)
+        done = ragmem.run(*arguments, env=env)
         assert (done.code, done.out) == (2, "")
         assert "can't hold a database: the path is not UTF-8." in done.err
     assert not home.exists()
