@@ -558,7 +558,7 @@ def test_repair_saves_what_can_be_read_and_takes_the_rest_from_a_backup(
         database.unlink()
         for command in (("sessions", "list"), ("store", "check"), ("doctor",)):
             told = ragmem.run(*command)
-            assert (told.code, "`ragmem store repair` uses" in told.out + told.err) == (1, True)
+            assert (told.code, "`ragmem store repair` restores" in told.out + told.err) == (1, True)
     done = ragmem.ok("store", "repair")
     assert done.out == "Recovered: 1 session, 2 turns.\n"
     assert "Missing records were restored from" in done.err
@@ -585,14 +585,11 @@ def test_without_a_daily_copy_a_lost_database_names_the_newest_backup(ragmem: Ra
         copy.unlink()
     database.unlink()
     told = ragmem.refused("store", "repair", code=1)
-    assert f"Restore it from a backup: copy {file} to its place. To start" in told
-    log = database.with_name("memory.db-wal")
-    log.touch(0o600)
-    told = ragmem.refused("store", "repair", code=1)
-    assert f"from a backup: move {log} away and copy {file} to its place. To start" in told
-    log.unlink()
-    shutil.copyfile(file, database)
-    assert ragmem.ok("store", "repair").out == "Nothing to repair.\n"
+    assert f"({database}*), then run `ragmem store migrate --from {file}` for a backup" in told
+    for left in database.parent.glob("memory.db*"):
+        left.unlink()
+    ragmem.ok("store", "migrate", "--from", str(file), "--yes")
+    assert ragmem.sessions()
 
 
 def test_a_database_is_restored_with_its_log(ragmem: Ragmem, tmp_path: Path) -> None:
@@ -634,7 +631,7 @@ def test_a_lost_database_is_not_repaired_away(ragmem: Ragmem, left: bytes | None
     for command in ("repair", "check", "backup"):
         told = ragmem.refused("store", command, code=1)
         assert "was in use before" in told
-        assert "Restore it from a backup. To start" in told
+        assert "`ragmem store migrate --from FILE` for a backup, or start with an empty" in told
     assert database.exists() is (left is not None)
 
 

@@ -419,8 +419,9 @@ def _put_profile(db: Database, write: PutProfile) -> None:
 
 
 def _put_owner(db: Database, write: PutOwner) -> None:
-    """Set an owner's name, unless it was set later."""
-    db.put("owner_names", columns(write), "owner", where="WHERE excluded.at >= owner_names.at")
+    """Set an owner's name, unless it was set later; a time to come is a wrong clock's."""
+    earlier = "WHERE excluded.at >= owner_names.at OR owner_names.at > horizon()"
+    db.put("owner_names", columns(write), "owner", where=earlier)
 
 
 def _mark_extracted(db: Database, write: MarkExtracted) -> None:

@@ -205,7 +205,8 @@ class DamagedDatabase:
             self.connection.close()
             raise StoreDamaged(
                 f"Nothing of {database} can be read. It was left as it is.",
-                hint="Move it away, with its log (…-wal), and put a backup in its place.",
+                hint=f"Move {database}* away, then run `ragmem store migrate --from FILE` with a "
+                "backup.",
             ) from None
 
     def store_id(self) -> str:
