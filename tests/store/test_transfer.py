@@ -145,6 +145,25 @@ async def test_a_turn_without_a_place_is_refused(source: Archive) -> None:
 
 
 @OF_A_GRAPH
+async def test_a_session_stays_if_what_has_to_go_first_can_not(source: Archive) -> None:
+    """That is told the counts, and then the session is deleted."""
+    await source.apply([*garden(), *known()])
+    before, told = await seen(source), list[dict[str, int]]()
+
+    def first(counts: dict[str, int]) -> None:
+        told.append(dict(counts))
+        if len(told) == 1:
+            raise UsageError("A file is in the way.")
+
+    with pytest.raises(UsageError, match="in the way"):
+        await source.delete_session("deep", first=first)
+    assert await seen(source) == before
+    went = await source.delete_session("deep", first=first)
+    assert told == [went, went]
+    assert went["turns"] == 2
+
+
+@OF_A_GRAPH
 async def test_delete_removes_what_was_derived_and_no_more(source: Archive) -> None:
     """A session with turns, calls, summaries; not one whose turns a fork shares."""
     await source.apply([*garden(), *known()])
