@@ -6,7 +6,6 @@ All such operations go through this module; everything else goes through `ragmem
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -26,7 +25,7 @@ from ragmem.errors import (
     UsageError,
     unreadable,
 )
-from ragmem.files import forget_prompts, lock
+from ragmem.files import forget_prompts, lock, remove_left_folders, work_folder
 from ragmem.ids import is_whole_id, short_id
 from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
 from ragmem.own_tools import RUN_COMMAND
@@ -177,14 +176,14 @@ class Administration:
             await self._refuse_while_writes_wait(store, kind)
             yield await _copy_source(store)
 
-    async def _refuse_while_writes_wait(self, store: "Archive", kind: str) -> None:
+    async def _refuse_while_writes_wait(self, store: "Archive", kind: str, of: str = "") -> None:
         from ragmem.store.spool.files import Spool
 
         where = configured(self.config, self.paths, environment(), kind=kind)
         older = [self.paths.spool_dir / name for name in where.older_spools]
         spool = Spool(self.paths.spool_dir / where.spool, older=older)
         spool.meet(await store.store_id())
-        if waiting := spool.count_waiting():
+        if (not of or spool.elsewhere(of, but=())) and (waiting := spool.count_waiting()):
             raise StoreUnavailable(
                 f"{counted(waiting, 'write', 'still wait')} for {kind}.",
                 hint="Run `ragmem sessions list` to store them, then run this again. "
@@ -209,12 +208,12 @@ class Administration:
             yield CopySource(stream, str(file), count_lines(file))
             return
         # A copy, because opening a database writes next to it and updates its schema.
-        with tempfile.TemporaryDirectory(prefix="restoring-", dir=self.paths.data_dir) as folder:
-            database = Path(folder) / "memory.db"
+        with work_folder(self.paths, "restoring") as folder:
+            database = folder / "memory.db"
             shutil.copyfile(file, database)
             try:
                 with _reporting_damage(file):
-                    store = await SQLiteStore.open(database, locks_dir=Path(folder) / "locks")
+                    store = await SQLiteStore.open(database, locks_dir=folder / "locks")
                 try:
                     with _reporting_damage(file):
                         source = await _copy_source(store)
@@ -301,6 +300,7 @@ class Administration:
 
         from ragmem.store.sqlite import repair
 
+        await to_thread(remove_left_folders, self.paths)
         await to_thread(repair.keep_copy, self.paths.database, self.paths.locks_dir, utc_now())
 
     # --- sessions ---------------------------------------------------------------
@@ -335,36 +335,44 @@ class Administration:
             return await import_document(store, document, as_new=as_new), document
 
     async def delete(self, session: Session) -> dict[str, int]:
-        """Delete a session with everything derived from it; returns counts by kind."""
+        """Delete a session after everything derived from it; returns counts by kind.
+
+        Raises StoreUnavailable while writes of it wait.
+        """
         from ragmem.logs import log_deletion
         from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
         from ragmem.memory.turns import was_said
         from ragmem.tools.rewind import Preimages
 
-        preimages = Preimages(self.paths.data_dir / "preimages")
-        async with self.archive(existing=True) as store:
-            outputs, copies, typed_texts = await _leftovers(store, session, preimages)
-            gone = await store.delete_session(session.session_id)
-        folder = self.paths.data_dir / "outputs"
-        files = [file for name in sorted(outputs) if (file := folder / name).is_file()]
-        for output in files:
-            output.unlink(missing_ok=True)
-        gone |= {"outputs": len(files), "copies": preimages.remove(copies)}
-        deletion = _Deletion(datetime.now(UTC), session.session_id, session.cwd, self.kind, gone)
-        log_deletion(self.paths.log_dir, deletion)
-        for file in self.paths.spool_dir.glob(f"*{TAIL_SUFFIX}"):
-            Tail(file, str).forget(session.session_id)
-        RequestLog(self.paths.data_dir).forget(session.session_id)
+        paths, session_id = self.paths, session.session_id
+        preimages = Preimages(paths.data_dir / "preimages")
+        remove_left_folders(paths)
         preimages.look_through()
-        history = self.paths.prompt_history
-        try:
-            forget_prompts(history, lambda typed: was_said(typed, typed_texts))
-        except OSError as error:
-            raise RagmemError(
-                f"The session is deleted, but its prompts remain in {history}: {error.strerror}.",
-                hint="Delete that file, or make it writable and delete the lines in it.",
-            ) from None
-        return gone
+        async with self.archive(existing=True) as store:
+            await self._refuse_while_writes_wait(store, self.kind, session_id)
+            outputs, copies, typed_texts = await _leftovers(store, session, preimages)
+
+            def remove_files(gone: dict[str, int]) -> None:
+                folder = paths.data_dir / "outputs"
+                files = [file for name in sorted(outputs) if (file := folder / name).is_file()]
+                try:
+                    for output in files:
+                        output.unlink(missing_ok=True)
+                    gone |= {"outputs": len(files), "copies": preimages.remove(copies)}
+                    for file in paths.spool_dir.glob(f"*{TAIL_SUFFIX}"):
+                        Tail(file, str).forget(session_id)
+                    RequestLog(paths.data_dir).forget(session_id)
+                    forget_prompts(paths.prompt_history, lambda typed: was_said(typed, typed_texts))
+                except OSError as error:
+                    raise RagmemError(
+                        f"The session was not deleted, because {error.filename or 'a file'} can't "
+                        f"be changed: {error.strerror or error}.",
+                        hint="Make it writable, and run this again.",
+                    ) from None
+                deletion = _Deletion(utc_now(), session_id, session.cwd, self.kind, gone)
+                log_deletion(paths.log_dir, deletion)
+
+            return await store.delete_session(session_id, first=remove_files)
 
     async def split(self, folder: Path) -> Split:
         """Make a normalized folder's project independent of the one that it was joined to.
@@ -419,17 +427,17 @@ class Administration:
         else:
             if not findings:
                 return None
-        with tempfile.TemporaryDirectory(prefix="repairing-", dir=paths.data_dir) as name:
-            folder = Path(name)
+        with work_folder(paths, "repairing") as folder:
             # If the damaged store's id is unreadable, waiting writes are assigned to the new store.
             known = Spool(paths.spool_dir / "sqlite").store_id
+            state = schema.state_of(paths.database)
             lost, backup, lost_turns = _rebuilt(paths, folder, known)
             store = await SQLiteStore.open(folder / "memory.db", locks_dir=folder / "locks")
             try:
                 found = await store.info()
             finally:
                 await store.aclose()
-            kept = schema.exchange(paths.database, folder / "memory.db")
+            kept = schema.exchange(paths.database, folder / "memory.db", state)
         fates = {None: "Nothing could be read.", 0: "Everything could be read."}
         message = fates.get(lost, f"{counted(lost or 0, 'place')} could not be read.")
         if backup is not None:
@@ -475,10 +483,9 @@ class Administration:
             copy = GraphCopy(kept, repairing.store_id, utc_now())
             saved = self._backup_file("graph", "saved.db")
             with (
-                tempfile.TemporaryDirectory(prefix="repairing-", dir=self.paths.data_dir) as name,
+                work_folder(self.paths, "repairing") as folder,
                 new(saved) as part,
             ):
-                folder = Path(name)
                 rebuild([copy], folder / "memory.db", folder / "locks", owner=self.owner_id)
                 shutil.copyfile(folder / "memory.db", part)
             say(
@@ -614,16 +621,17 @@ def _rebuilt(
     """Rebuild a damaged database in `folder`, with the help of its newest backup.
 
     Returns the number of places lost (None if all are), the backup used, and the sessions that lost
-    turns. Raises StoreDamaged if neither the database nor a backup can be read.
+    turns. Raises StoreDamaged if neither can be read, StoreRefused while a session is in use.
     """
     from ragmem.store.sqlite import schema
     from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 
-    sources: list[DamagedDatabase] = []
+    sources = list[DamagedDatabase]()
     backup = next(iter(schema.daily_copies(paths.database)), None)
     try:
         try:
             sources.append(DamagedDatabase(paths.database, folder))
+            sources[0].refuse_while_used(paths.locks_dir)
         except StoreDamaged:
             if backup is None:
                 raise
@@ -637,7 +645,8 @@ def _rebuilt(
             owner=owner_of_file(paths),
             store_id=known_id,
         )
-        return (remains.lost if remains else None), backup, lost_turns
+        used = backup if backup and sources[-1].gave else None
+        return (remains.lost if remains else None), used, lost_turns
     finally:
         for source in sources:
             source.connection.close()

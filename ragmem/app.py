@@ -5,6 +5,8 @@ is imported when an agent is created.
 """
 
 import asyncio
+import shutil
+import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
@@ -176,7 +178,19 @@ class App:
         """The background commands; created lazily, since most processes start none."""
         from ragmem.tools.shell import Jobs
 
-        return Jobs(self.paths.data_dir / "outputs", self._job_ended)
+        return Jobs(self.work_dir / "outputs", self._job_ended)
+
+    @cached_property
+    def work_dir(self) -> Path:
+        """The folder for outputs of commands and for files before edits.
+
+        If nothing is recorded, it is a temporary one, which goes with the process.
+        """
+        if self.memory.records:
+            return self.paths.data_dir
+        folder = tempfile.mkdtemp(prefix="ragmem-")
+        self._exit.callback(shutil.rmtree, folder, ignore_errors=True)
+        return Path(folder)
 
     @cached_property
     def sandbox(self) -> "Sandbox":
@@ -561,6 +575,7 @@ class App:
             self.servers = Servers(
                 self.config.mcp.servers,
                 cwd=self.cwd,
+                apart=self.paths.config_dir,
                 timeout_s=self.config.tools.command_timeout_s,
                 say=self._say,
                 waits=self._brief,
@@ -568,6 +583,7 @@ class App:
         return Shared(
             config=self.config,
             paths=self.paths,
+            work_dir=self.work_dir,
             cwd=self.cwd,
             memory=self.memory,
             codebase=self.codebase,

@@ -8,10 +8,11 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import stat
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -159,6 +160,34 @@ def refusal(folder: Path) -> str:
     if real == home:
         return "it is your home folder"
     return "your home folder is in it" if home.is_relative_to(real) else ""
+
+
+_WORK_FOLDER = re.compile(r"(restoring|repairing)-(?P<owner_id>.+)")
+
+
+@contextmanager
+def work_folder(paths: Paths, task: str) -> Iterator[Path]:
+    """Make a private folder for a copy of a whole memory; it is removed at the end."""
+    remove_left_folders(paths)
+    make_private(paths.locks_dir)
+    locks, owner_id = OwnerLocks(paths.locks_dir), new_id()
+    locks.hold(owner_id)
+    folder = paths.data_dir / f"{task}-{owner_id}"
+    try:
+        folder.mkdir(mode=0o700)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        locks.release(owner_id)
+
+
+def remove_left_folders(paths: Paths) -> None:
+    """Remove the work folders of processes that were killed."""
+    locks = OwnerLocks(paths.locks_dir)
+    for folder in _entries(paths.data_dir):
+        found = _WORK_FOLDER.fullmatch(folder.name)
+        if found and not locks.lives(found["owner_id"]):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 _PATH_MAX = 4096

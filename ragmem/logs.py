@@ -106,7 +106,7 @@ def logging_to(
         handler.close()
 
 
-def log_deletion(folder: Path, deletion: msgspec.Struct) -> None:
+def log_deletion(folder: Path, deletion: msgspec.Struct | dict[str, object]) -> None:
     """Append a line to `deletions.log` in a folder: no user data is deleted without one."""
     line = msgspec.json.encode(deletion) + b"\n"
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC

@@ -331,7 +331,7 @@ class Rule(msgspec.Struct, frozen=True):
 _GAP = r"(?:[\s+|>]++|\\[nrt]|[0-9]{1,7}(?:[\t:|]|\\t)){0,200}"
 _PRIVATE_KEY = (
     r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-    rf"(?:{_GAP}(?:[A-Za-z0-9+/=]{{16,}}+|[A-Z][A-Za-z-]{{2,30}}: [^\n\\]{{0,200}}+))*"
+    rf"(?:{_GAP}(?:[A-Za-z0-9+/=]{{16,}}+|[A-Z][A-Za-z-]{{2,30}}: [^\n\\\"]{{0,200}}+))*"
     rf"(?:{_GAP}[A-Za-z0-9+/=]{{1,15}}+(?={_GAP}-----END))?"
     rf"(?:{_GAP}-----END [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----)?"
 )
@@ -486,29 +486,19 @@ def _redacted(text: str, mark: Mark) -> str:
     for value, name in _known.items():
         if value in text:
             text = text.replace(value, mark(name, value))
-    for rule, prefix in _prefixes_in(text):
-        text = _compiled(prefix, rule.pattern).sub(partial(_marked, mark, rule.kind), text)
-    return _redact_by_place(text, mark)
-
-
-def _prefixes_in(text: str) -> list[tuple[Rule, str]]:
-    """Return the rules with a prefix in a run long enough for a key: a tenth of a program."""
+    # Of a program, a tenth is in runs long enough for a key.
     runs = " ".join(_KEY_RUN.findall(text))
-    return [
-        (rule, prefix)
-        for rule in RULES
-        for prefix in rule.prefixes
-        if prefix in (text if rule.over_lines else runs)
-    ]
+    for rule in RULES:
+        for prefix in rule.prefixes:
+            if prefix in (text if rule.over_lines else runs):
+                keys = _compiled(prefix, rule.pattern)
+                text = keys.sub(lambda found: mark(rule.kind, found[0]), text)  # noqa: B023
+    return _redact_by_place(text, mark)
 
 
 def redact_all(texts: Iterable[str]) -> tuple[str, ...]:
     """Redact each text."""
     return tuple(redact(text) for text in texts)
-
-
-def _marked(mark: Mark, kind: str, found: re.Match[str]) -> str:
-    return mark(kind, found[0])
 
 
 @cache

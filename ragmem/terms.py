@@ -396,10 +396,8 @@ def _folded(word: str) -> str:
     """Remove accents, so that é and e match; case folding has turned ß into ss already."""
     if word.isascii():
         return word
-    parts = unicodedata.normalize("NFKD", word)
-    return unicodedata.normalize(
-        "NFC", "".join(c for c in parts if not ("\u0300" <= c <= "\u036f"))
-    )
+    nfkd = unicodedata.normalize("NFKD", word)
+    return unicodedata.normalize("NFC", "".join(c for c in nfkd if not "\u0300" <= c <= "\u036f"))
 
 
 @lru_cache(maxsize=16)

@@ -42,6 +42,7 @@ def Regex(pattern: str, flags: int = 0) -> re.Pattern[str]:
 
 # Characters that are not escaped although they are not printable: line feed and tab.
 _LAYOUT = "\n\t"
+_SYMBOLS = ("So", "Sk", "Mn")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -91,12 +92,9 @@ def visible(text: str) -> str:
 
 def _escaped(text: str) -> Iterator[str]:
     for i, char in enumerate(text):
-        if not _is_hidden(char) or (
-            char == "\u200d" and 0 < i < len(text) - 1 and _joins(text[i - 1], text[i + 1])
-        ):
-            yield char
-        else:
-            yield _escape(char)
+        around = (text[i - 1 : i], text[i + 1 : i + 2]) if char == "\u200d" else ()
+        joins = around and all(c and unicodedata.category(c) in _SYMBOLS for c in around)
+        yield _escape(char) if _is_hidden(char) and not joins else char
 
 
 def visible_draft(text: str) -> list[str]:
@@ -156,11 +154,6 @@ def printable_json(text: str) -> str:
     if text.replace("\n", "").isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
-
-
-def _joins(before: str, after: str) -> bool:
-    symbols = ("So", "Sk", "Mn")
-    return unicodedata.category(before) in symbols and unicodedata.category(after) in symbols
 
 
 def _escape(char: str) -> str:

@@ -129,13 +129,10 @@ def test_every_rule_has_its_example() -> None:
 def test_the_shortest_key_of_each_format_is_found_too() -> None:
     """Keys are looked for only in what is long enough for one."""
     for kind, key in KEYS.items():
-        rule = next(
-            rule for rule in RULES if rule.kind == kind.strip() and key.startswith(rule.prefixes)
-        )
+        rule = next(r for r in RULES if r.kind == kind.strip() and key.startswith(r.prefixes))
         pattern = re.compile(f"(?:{'|'.join(map(re.escape, rule.prefixes))})(?:{rule.pattern})")
-        shortest = next(
-            cut for cut in (key[:end] for end in range(len(key) + 1)) if pattern.match(cut)
-        )
+        cuts = (key[:end] for end in range(len(key) + 1))
+        shortest = next(cut for cut in cuts if pattern.match(cut))
         assert redact(f"<{shortest}>") == f"<[redacted: {rule.kind}]>"
 
 
@@ -188,6 +185,17 @@ def test_a_private_key_that_was_cut_takes_nothing_else_along() -> None:
     assert redact(told) == "Search for [redacted: private key] in the files of the project."
 
 
+def test_a_private_key_whose_header_is_last_leaves_the_json_around_it_whole() -> None:
+    shown = {
+        "text": f"passed\n{KEYS['private key'].partition(chr(10))[0]}\nProc-Type: 4,ENC",
+        "a": 1,
+    }
+    assert json.loads(redact(json.dumps(shown))) == {
+        "text": "passed\n[redacted: private key]",
+        "a": 1,
+    }
+
+
 def test_no_group_of_a_rule_is_possessive() -> None:
     """Before Python 3.11.5 such a group keeps what it took when it fails half-way."""
     assert [
@@ -230,9 +238,7 @@ def test_known_values_are_replaced_wherever_they_stand() -> None:
         lambda data: binascii.hexlify(data).upper(),
     ],
 )
-def test_known_values_are_found_in_other_writings(
-    before: str, encode: Callable[[bytes], bytes]
-) -> None:
+def test_known_values_in_other_writings(before: str, encode: Callable[[bytes], bytes]) -> None:
     """In base64, wherever it begins in what was encoded, and in hex; nothing of it is left."""
     secret = "s3cr3t>>value??of-the-key"
     know({"A_KEY": secret})

@@ -116,9 +116,7 @@ def test_a_person_asked_about_counts_double() -> None:
         ("Il y a une erreur de réseau dans le journal", "erreurs réseaux"),
     ],
 )
-def test_a_few_words_are_stemmed_in_each_language_that_they_may_be_of(
-    said: str, asked: str
-) -> None:
+def test_few_words_are_stemmed_in_each_language_that_they_may_be_of(said: str, asked: str) -> None:
     """What is searched for has no words that tell its language."""
     assert {t.term for t in query_terms(asked)} & set(terms(said))
 

@@ -288,6 +288,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
     config: Config
     paths: Paths
+    work_dir: Path
+    """The folder for outputs of commands and for files before edits."""
     cwd: Path
     memory: Memory
     codebase: Codebase
@@ -320,9 +322,10 @@ def create_agent(
     top = real_folder(project.path, cwd)
     seen, tasks = SeenFiles(shared.metrics), UpdateTasks()
     before = tuple(before)
-    seen.restore(before)
+    private, session_cwd = shared.paths.own_folders, Path(session.cwd)
+    workspace = Workspace(cwd, options.add_dirs, private=private, session_cwd=session_cwd)
+    seen.restore(before, workspace.recorded_path)
     tasks.restore(before)
-    workspace = Workspace(cwd, options.add_dirs, private=shared.paths.own_folders)
     code = SessionCode(shared.codebase, project, cwd=cwd, top=top, seen=seen, rules=shared.rules)
     mode = CurrentMode(options.permission_mode)
     rules = shared.rules.for_session(options.allow)
@@ -331,7 +334,7 @@ def create_agent(
         mode=mode,
         approver=approver,
         seen=seen,
-        data_dir=shared.paths.data_dir,
+        data_dir=shared.work_dir,
         rules=rules,
         commands=commands_of(
             memory, session, config.tools.command_timeout_s, shared.sandbox, shared.jobs
@@ -357,6 +360,7 @@ def create_agent(
             keeps_thoughts=config.memory.thoughts,
             place=Place(
                 cwd=cwd,
+                session_cwd=session_cwd,
                 project=top,
                 instructions=_instructions(shared, top),
                 show_path=code.show,

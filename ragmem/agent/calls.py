@@ -183,10 +183,8 @@ class CallRunner:
     def _teller(self, call: ToolCall) -> Tell:
         loop = asyncio.get_running_loop()
 
-        def tell(printed: OutputSoFar) -> None:
-            event = ToolProgress(
-                tool_call_id=call.tool_call_id, tail=printed.tail, lines=printed.lines
-            )
+        def tell(seen: OutputSoFar) -> None:
+            event = ToolProgress(tool_call_id=call.tool_call_id, tail=seen.tail, lines=seen.lines)
             # The loop is closed: the chat has ended.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._emit, event)
@@ -316,11 +314,9 @@ class CallRunner:
         return done
 
 
-def _failed(call: ToolCall, text: str, shown: str) -> ToolOutcome:
+def _failed(call: ToolCall, why: str, note: str) -> ToolOutcome:
     """Return the outcome of a call that was not run."""
-    return ToolOutcome(
-        text=text, display=shown, success=False, error=text, started_at=call.started_at
-    )
+    return ToolOutcome(text=why, display=note, success=False, error=why, started_at=call.started_at)
 
 
 def cut_short(end_reason: str) -> str:
@@ -356,10 +352,8 @@ def _valid_arguments(arguments: str) -> str:
     return clean(arguments or "{}")
 
 
-def _denial(use: ToolUse, outcome: ToolOutcome) -> PermissionDenial:
-    return PermissionDenial(
-        use.name, use.id, use.arguments, final=outcome.final, reason=outcome.text
-    )
+def _denial(use: ToolUse, done: ToolOutcome) -> PermissionDenial:
+    return PermissionDenial(use.name, use.id, use.arguments, final=done.final, reason=done.text)
 
 
 class ToolLoop:

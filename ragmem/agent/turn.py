@@ -437,10 +437,10 @@ class TurnRun:
                 without_code=context.without_code,
             )
         )
-        if context.without_code and context.without_code not in parts.said:
-            parts.said.add(context.without_code)
-            # It resolves itself: the process that answers searches may just have ended.
-            self._emit(Notice(level="info", text=context.without_code))
+        # It resolves itself: the process that answers searches may just have ended.
+        self._say_once(Notice(level="info", text=context.without_code))
+        for text in context.over_limits:
+            self._say_once(Notice(level="warning", text=text))
         for text in context.notices:
             self._warn(text)
         self._say_notices()
@@ -537,11 +537,9 @@ class TurnRun:
         failpoint("model.answered")
         uses = tuple((u.id, u.name, u.arguments) for u in completion.tool_uses)
         said = estimate_tokens(sum(map(len, (completion.text, *(u[2] for u in uses)))))
-        context_tokens = (used.input_tokens or sent) + (used.output_tokens or said)
+        tokens = (used.input_tokens or sent) + (used.output_tokens or said)
         self._emit(
-            MessageFinished(
-                text=clean(completion.text), tool_uses=uses, context_tokens=context_tokens
-            )
+            MessageFinished(text=clean(completion.text), tool_uses=uses, context_tokens=tokens)
         )
         return completion
 
@@ -577,6 +575,12 @@ class TurnRun:
     def _say_notices(self) -> None:
         for text in self._parts.notices():
             self._warn(text)
+
+    def _say_once(self, notice: Notice) -> None:
+        """Show a notice unless it is empty or has been shown in this session."""
+        if notice.text and notice.text not in self._parts.said:
+            self._parts.said.add(notice.text)
+            self._emit(notice)
 
     def _warn(self, text: str) -> None:
         self._emit(Notice(level="warning", text=text))

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import termios
 from itertools import chain
 from math import ceil
 from shutil import get_terminal_size
@@ -337,6 +338,8 @@ def terminal_approver(progress: Progress) -> Approver:
 
     async def approve(proposal: Proposal) -> Decision:
         progress.clear()
+        # What was typed before it is no answer to it.
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
         out.say(proposal_text(proposal))
         always = f"[a]lways: {proposal.always}, " if proposal.always else ""
         question = f"Allow? [y]es, [n]o, {always}or type what to do instead: "

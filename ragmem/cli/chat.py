@@ -81,6 +81,7 @@ def chat(  # noqa: PLR0913 - one parameter a flag
         fork=fork,
         title=typed(name),
         prompt=typed(prompt or "").strip(),
+        keeps_prompts=config.memory.enabled and not ephemeral,
     )
     code = run_chat(start, opening=opening, cwd=cwd, history=paths.prompt_history, config=config)
     # Success requires that the turns are stored.

@@ -54,7 +54,7 @@ def doctor() -> None:
 
     async def main(_: cli.Interruption) -> int:
         broken = False
-        paint = paint_for(_settings(find_paths().config_file, Config()).ui)
+        paint = paint_for(_settings(find_paths().config_file).ui)
         width = columns(80) if sys.stdout.isatty() else None
         async for check in examine():
             write(check_text(check, width, paint))
@@ -64,12 +64,12 @@ def doctor() -> None:
     raise typer.Exit(cli.run_async(main))
 
 
-def _settings(file: Path, otherwise: Config) -> Config:
-    """Load the settings; if that fails, which the config check reports, return `otherwise`."""
+def _settings(file: Path) -> Config:
+    """Load the settings; if that fails, which the config check reports, the default ones."""
     try:
         return load_config(file)
     except RagmemError:
-        return otherwise
+        return Config()
 
 
 async def examine() -> AsyncIterator[Check]:
@@ -83,7 +83,7 @@ async def examine() -> AsyncIterator[Check]:
     try:
         config = load_config(paths.config_file)
     except RagmemError as error:
-        config = _settings(Path(os.devnull), Config())  # the defaults, with environment variables
+        config = _settings(Path(os.devnull))  # the defaults, with environment variables
         said = (
             "Other commands fail with this error; the checks below use the default settings "
             "instead."

@@ -410,30 +410,20 @@ async def owner(
         own.take_owner(take)
         if before not in ("", take):
             out.say(f"The owner was {before}; restore it with `--take {before}`.\n")
-    await _print_owner(own, None if name is None else out.words(name))
-
-
-async def _print_owner(own: "Administration", name: str | None) -> None:
-    """Print the owner's id and name, after storing `name` if it is given."""
-    owner_id = own.owner_id
-    if name is None:
-        out.write(f"{owner_id}\n")  # printed even if the store fails
+    if name is not None:
+        name, at = redact(one_line(out.words(name), 40)), utc_now()
+        async with own.archive() as store:
+            await store.apply([PutOwner(owner=own.owner_id, name=name, at=at)])
+    out.write(f"{own.owner_id}\n")  # printed even if its name can't be looked up
+    known: dict[str, str] = {}
     try:
-        async with own.archive(existing=name is None) as store:
-            if name is not None:
-                put = PutOwner(owner=owner_id, name=redact(one_line(name, 40)), at=utc_now())
-                await store.apply([put])
+        async with own.archive(existing=True) as store:
             known = {each.owner_id: each.name for each in await store.owners()}
     except RagmemError as error:
-        if name is not None:
-            raise
-        known = {}
         if isinstance(error, StoreError):
             out.say(f"note: Can't look up your name: {visible(str(error))}\n")
-    if name is not None:
-        out.write(f"{owner_id}\n")
-    if known.get(owner_id):
-        out.say(f"name: {visible(known[owner_id])}\n")
+    if known.get(own.owner_id):
+        out.say(f"name: {visible(known[own.owner_id])}\n")
 
 
 @cli.command(app, cli.app_with_facts)

@@ -332,6 +332,8 @@ class McpServerConfig(_Section, frozen=True):
     """Sent to the URL; `${NAME}` as above."""
     tools: tuple[str, ...] = ()
     """Tools the agent may use, by name, with `*` as a wildcard; empty: all."""
+    in_project: bool = False
+    """Start the command in the project's folder, whose files it may take for parts of itself."""
 
     def __post_init__(self) -> None:
         if bool(self.command) == bool(self.url):

@@ -127,9 +127,7 @@ def _database(url: str) -> Path:
         raise ConfigError(f"{url!r}: no home folder is set.", hint=_FORMS) from None
     path = Path(os.path.realpath(path))
     if path.is_dir():
-        raise ConfigError(
-            f"{path} is a folder.", hint=f"Use a file in it: sqlite://{path}/memory.db."
-        )
+        raise ConfigError(f"{path} is a folder.", hint=f"Add a name: sqlite://{path}/memory.db.")
     return path
 
 

@@ -16,6 +16,7 @@ import ragmem.config as declared
 from ragmem.config import Config, as_tree, environment, find_paths, read as read, sections
 from ragmem.errors import ConfigError
 from ragmem.files import replace_private
+from ragmem.redact import redact
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -102,6 +103,8 @@ def change_rules(
         tree = tree.get(name, {})
     rules = [each for each in tree or () if each not in remove]
     rules += [each for each in add if each not in rules]
+    if any(redact(each) != each for each in add):
+        raise ConfigError("A rule with a key in it is not written.", hint="Use * for the key.")
     save(file, _with_item(text, file, path, rules))
     return tuple(rules)
 

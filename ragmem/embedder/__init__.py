@@ -39,21 +39,34 @@ _MOST_WITHOUT_NUMPY = 300
 
 def cosines(row: bytes, rows: Mapping[K, bytes]) -> dict[K, float]:
     """Return the cosine similarities of a unit vector to others of its length, all float32 (LE)."""
-    alike = {name: other for name, other in rows.items() if len(other) == len(row)}
+    return highest_cosines([row], rows)
+
+
+def highest_cosines(own: Sequence[bytes], rows: Mapping[K, bytes]) -> dict[K, float]:
+    """Return, for each of `rows`, the cosine similarity of the most similar of `own`.
+
+    All are unit vectors of float32 (LE), those in `own` of one length; others are left out.
+    """
+    alike = {name: other for name, other in rows.items() if own and len(other) == len(own[0])}
     if not alike:
         return {}
     if (
-        len(alike) <= _MOST_WITHOUT_NUMPY
+        len(alike) * len(own) <= _MOST_WITHOUT_NUMPY
         and "numpy" not in sys.modules
         and sys.byteorder == "little"
     ):
-        own = array("f", row)
-        return {name: _cosine(own, array("f", other)) for name, other in alike.items()}
+        ours = [array("f", row) for row in own]
+        return {
+            name: max(_cosine(one, vector) for one in ours)
+            for name, other in alike.items()
+            for vector in [array("f", other)]
+        }
     load_numpy()
     import numpy as np
 
     matrix = np.frombuffer(b"".join(alike.values()), dtype="<f4").reshape(len(alike), -1)
-    found = np.nan_to_num(matrix @ np.frombuffer(row, dtype="<f4"), nan=-1.0)
+    to_each = np.frombuffer(b"".join(own), dtype="<f4").reshape(len(own), -1)
+    found = np.nan_to_num(matrix @ to_each.T, nan=-1.0).max(axis=1)
     return dict(zip(alike, found.tolist(), strict=True))
 
 

@@ -80,9 +80,7 @@ def _with_indexed_edges(graph: Graph) -> dict[str, object]:
 @cache
 def _parts() -> tuple[str, str, str]:
     page = files("ragmem.graph") / "page"
-    texts = {
-        name: (page / name).read_text("utf-8") for name in (*_SCRIPTS, "page.css", "page.html")
-    }
+    texts = {n: (page / n).read_text("utf-8") for n in (*_SCRIPTS, "page.css", "page.html")}
     return texts["page.css"], "\n".join(texts[name] for name in _SCRIPTS), texts["page.html"]
 
 

@@ -222,8 +222,7 @@ class ClaudeCodeParser(SessionParser):
     def _said(self, words: str, key: str, at: datetime) -> Iterator[PutTurn]:
         if self.turn and self.turn.is_bare and self.turn.prompt == words:
             return  # a prompt that waited in the queue has two records
-        yield from self.end(over=True)
-        self.begin(words, at, key)
+        yield from self.begin(words, at, key)
 
     def _queue_operation(self, record: Fields, at: datetime) -> None:
         match text(record, "operation"):
@@ -287,8 +286,8 @@ class ClaudeCodeParser(SessionParser):
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
         for block in map(fields, blocks):
             self._block(turn, key, block, at)
-        if usage := tokens(fields(message, "usage"), _FRESH, ("output_tokens",), _FRESH[1]):
-            turn.set_usage(key, usage)
+        used = tokens(fields(message, "usage"), _FRESH, ("output_tokens",), _FRESH[1])
+        turn.set_usage(key, used)
         if text(message, "stop_reason") in ("end_turn", "stop_sequence"):
             self.complete()
 
@@ -306,12 +305,6 @@ class ClaudeCodeParser(SessionParser):
                 self.answer(text(block, "tool_use_id"), _result_text(block), at)
             case kind:
                 self.count_unknown("assistant", kind)
-
-
-def titles_of(record: Fields) -> tuple[str, str] | None:
-    """Return the message that a summary names, perhaps of another file, and the summary."""
-    leaf, title = text(record, "leafUuid"), text(record, "summary")
-    return (leaf, title) if leaf and title.strip() else None
 
 
 def _result_text(block: Fields) -> str:

@@ -22,7 +22,6 @@ _EXIT = re.compile(r"^(?:Process exited with code|Exit code:?) (-?[0-9]{1,10})\b
 _EXIT_WITHIN = 400
 """Maximum characters at the start of a result in which its exit code is looked for."""
 _ID_IN_NAME = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")
-KEY_CHARS = 200
 CALLS = {"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"}
 UNANSWERED = {"web_search_call": "web_search", "image_generation_call": "image_generation"}
 ANSWERS = {"function_call_output", "custom_tool_call_output", "tool_search_output"}
@@ -94,7 +93,7 @@ class _PossiblePrompt(msgspec.Struct, frozen=True):
 
     words: str
     at: datetime
-    key: str
+    prefix: str
 
 
 class CodexParser(SessionParser):
@@ -112,7 +111,7 @@ class CodexParser(SessionParser):
         """Whether records have a payload, as in all but the oldest format."""
         self._has_events = False
         """Whether the file has events for prompts too."""
-        self._key = ""
+        self._prefix = ""
         self._model: str | None = None
         self._spent: Fields = {}
 
@@ -120,7 +119,7 @@ class CodexParser(SessionParser):
         """Process one record; yield the turns that it completes."""
         kind, payload = text(record, "type"), fields(record, "payload")
         at, is_told = self.time(record)
-        self._key = f"{at.isoformat()} " if is_told else ""
+        self._prefix = f"{at.isoformat()} " if is_told else ""
         self._wrapped = self._wrapped or "payload" in record
         if kind == "session_meta":
             self._meta(payload)
@@ -152,8 +151,8 @@ class CodexParser(SessionParser):
             return
         self._identified = True
         facts = self.facts
-        if self.turn is None and (foreign_id := text(meta, "id") or text(meta, "session_id")):
-            self.identify(foreign_id)
+        if self.turn is None:
+            self.identify(text(meta, "id") or text(meta, "session_id"))
         if parent := text(meta, "forked_from_id"):
             facts.forked_from = session_id_of(self.agent, parent)
         facts.cwd = text(meta, "cwd") or facts.cwd
@@ -201,7 +200,7 @@ class CodexParser(SessionParser):
         if not words or ADDED.match(words):
             self.leave_out("context that the agent added")
         elif not (self.turn and self.turn.is_bare and same(self.turn.prompt, words)):
-            yield from self._hold(_PossiblePrompt(words, at, self._key))
+            yield from self._hold(_PossiblePrompt(words, at, self._prefix))
 
     def _hold(self, heard: _PossiblePrompt | None) -> Iterator[PutTurn]:
         """Remember a possible prompt; drop the one before it, as nothing has followed from it.
@@ -212,7 +211,7 @@ class CodexParser(SessionParser):
         if before and self._wrapped:
             self.leave_out("context that the agent added")
         elif before:
-            yield from self._begin_held(before)
+            yield from self.begin(before.words, before.at, prefix=before.prefix)
 
     def _prompt(self, words: str, at: datetime) -> Iterator[PutTurn]:
         """Handle what is certainly the user's words."""
@@ -220,17 +219,13 @@ class CodexParser(SessionParser):
         words = typed(words)
         heard, self._possible = self._possible, None
         if heard and words and same(heard.words, words):
-            yield from self._begin_held(heard)
+            yield from self.begin(heard.words, heard.at, prefix=heard.prefix)
             return
         if heard:
             self.leave_out("context that the agent added")
         told_twice = self.turn and self.turn.is_bare and same(self.turn.prompt, words)
         if words and not told_twice:
-            yield from self._begin_held(_PossiblePrompt(words, at, self._key))
-
-    def _begin_held(self, heard: _PossiblePrompt) -> Iterator[PutTurn]:
-        yield from self.end(over=True)
-        self.begin(heard.words, heard.at, heard.key + heard.words[:KEY_CHARS])
+            yield from self.begin(words, at, prefix=self._prefix)
 
     def _model_acts(self) -> Iterator[PutTurn]:
         """Begin the turn of the possible prompt, if any, since the model says or does something."""
@@ -238,7 +233,7 @@ class CodexParser(SessionParser):
         if heard and self._has_events:
             self.leave_out("context that the agent added")
         elif heard:
-            yield from self._begin_held(heard)
+            yield from self.begin(heard.words, heard.at, prefix=heard.prefix)
         if (turn := self.answered()) and self._model:
             turn.model = self._model
 
@@ -294,9 +289,3 @@ class CodexParser(SessionParser):
         usage = tokens(fields(info, "last_token_usage") or summed, (fresh,), (out,), cached)
         if self.turn and usage and usage.input_tokens and (not total or total != before):
             self.turn.set_usage(self.next_name(), usage)
-
-
-def titles_of(record: Fields) -> tuple[str, str] | None:
-    """Return a session's id and title from a line of `session_index.jsonl`."""
-    session_id, name = text(record, "id"), text(record, "thread_name")
-    return (session_id, name) if session_id and name.strip() else None

@@ -34,6 +34,7 @@ from ragmem.importers import (
     opened,
     records,
     records_of,
+    text,
 )
 from ragmem.importers.session_parser import TITLE_LIMIT, SessionParser, session_id_of
 from ragmem.memory.projects import (
@@ -75,7 +76,8 @@ class AgentFiles(msgspec.Struct, frozen=True):
     takes: Callable[[Path], bool]
     """Whether a file with this name contains a session."""
     records: Callable[[FoundFile, Tally], Iterator[Fields]] = records_of
-    titles_of: Callable[[Fields], tuple[str, str] | None] | None = None
+    titled: tuple[str, str] | None = None
+    """Fields of records elsewhere with a title: what they are of, and the title."""
 
     @property
     def name(self) -> AgentName:
@@ -118,14 +120,14 @@ AGENTS: dict[AgentName, AgentFiles] = {
             ("CLAUDE_CONFIG_DIR", "~/.claude", "projects"),
             claude_code.ClaudeCodeParser,
             lambda file: file.name.endswith(_LOGS),
-            titles_of=claude_code.titles_of,
+            titled=("leafUuid", "summary"),
         ),
         AgentFiles(
             "Codex",
             ("CODEX_HOME", "~/.codex", "sessions"),
             codex.CodexParser,
             lambda file: file.name.startswith("rollout-") and file.name.endswith(_LOGS),
-            titles_of=codex.titles_of,
+            titled=("id", "thread_name"),
         ),
         AgentFiles(
             "opencode",
@@ -265,7 +267,7 @@ def session_ids_of(foreign_id: str, given: Mapping[str, str]) -> list[str]:
 def titles_beside(agent: AgentFiles, path: Path, files: list[FoundFile]) -> dict[str, str]:
     """Return the titles of sessions that are not in their own files."""
     titles: dict[str, str] = {}
-    if agent.titles_of is None:
+    if agent.titled is None:
         return titles
     sources: Iterable[tuple[Path, int | None]]
     if agent.name == "codex":
@@ -276,8 +278,10 @@ def titles_beside(agent: AgentFiles, path: Path, files: list[FoundFile]) -> dict
     for file, limit in sources:
         # Unreadable files are reported when their turns are read.
         with suppress(OSError), opened(file) as source:
-            named = map(agent.titles_of, islice(records(source, Tally()), limit))
-            titles.update(filter(None, named))
+            for record in islice(records(source, Tally()), limit):
+                key, title = (text(record, name) for name in agent.titled)
+                if key and title.strip():
+                    titles[key] = title
     return titles
 
 
@@ -412,8 +416,7 @@ class _Session:
 
     async def add(self, batch: Sequence[PutTurn]) -> None:
         """Store those turns that are new, or more complete than the stored ones."""
-        ready = [await self._to_put(put) for put in batch]
-        writes: list[Write] = [put for put in ready if put is not None]
+        writes: list[Write] = [ready for put in batch if (ready := await self._to_put(put))]
         if not writes or self._importer.is_dry or self._store is None:
             return
         if self._is_new:
@@ -428,7 +431,7 @@ class _Session:
         """Store the title, which may be at the end of the file, and the last activity's time."""
         held, facts = self.session, self._facts
         title = held.title
-        first = redact(one_line(facts.first_prompt, TITLE_LIMIT))
+        first = one_line(redact(facts.first_prompt), TITLE_LIMIT)
         if title in (DEFAULT_TITLE, first):  # it was not renamed here
             title = facts.title or first or title
         went_on = self._added or self._changed

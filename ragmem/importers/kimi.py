@@ -20,13 +20,6 @@ from ragmem.importers.messages import ADDED, MessagesParser
 from ragmem.importers.session_parser import session_id_of, tokens, words_of
 from ragmem.records import PutTurn
 
-_KEY_CHARS = 200
-
-
-def _key(words: str, at: datetime) -> str:
-    """Return a prompt's key, made of its time, as prompts have no ids."""
-    return f"{at.isoformat()} {words[:_KEY_CHARS]}"
-
 
 class KimiCliParser(MessagesParser):
     """Parser of kimi-cli's sessions: events in `wire.jsonl`, formerly `context.jsonl`."""
@@ -59,9 +52,8 @@ class KimiCliParser(MessagesParser):
         kind, payload = text(message, "type"), fields(message, "payload")
         if kind in ("TurnBegin", "SteerInput"):
             if words := words_of(payload, "user_input").strip():
-                yield from self.end(over=True)
                 self._step = self.next_name()
-                self.begin(words, at, _key(words, at))
+                yield from self.begin(words, at, prefix=f"{at.isoformat()} ")
         elif kind in ("ContentPart", "ToolCall") and self.answered() is None:
             return
         elif kind == "ToolResult":
@@ -90,8 +82,7 @@ class KimiCliParser(MessagesParser):
         elif kind == "StatusUpdate" and turn:
             used = fields(payload, "token_usage")
             fresh = ("input_other", "input_cache_read", "input_cache_creation")
-            if usage := tokens(used, fresh, ("output",), fresh[1]):
-                turn.set_usage(self._step, usage)
+            turn.set_usage(self._step, tokens(used, fresh, ("output",), fresh[1]))
         elif kind == "SubagentEvent":
             self.leave_out("subagent messages")
         elif kind in _EVENTS_LEFT_OUT or (not kind):
@@ -215,9 +206,8 @@ class KimiCodeParser(MessagesParser):
         elif steered and self.turn and self.turn.status is None:
             self.turn.add_user_message(words)
         elif words:
-            yield from self.end(over=True)
             self._step = self.next_name()
-            self.begin(words, at, _key(words, at))
+            yield from self.begin(words, at, prefix=f"{at.isoformat()} ")
 
     def _event(self, event: Fields, at: datetime) -> None:
         kind = text(event, "type")
@@ -250,8 +240,8 @@ class KimiCodeParser(MessagesParser):
             return
         self.turn.model = text(record, "model") or self.turn.model
         fresh = ("inputOther", "inputCacheRead", "inputCacheCreation")
-        if usage := tokens(fields(record, "usage"), fresh, ("output",), fresh[1]):
-            self.turn.set_usage(self._step, usage)
+        used = fields(record, "usage")
+        self.turn.set_usage(self._step, tokens(used, fresh, ("output",), fresh[1]))
 
 
 def _in_old_form(message: Fields) -> Fields:

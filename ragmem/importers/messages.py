@@ -44,8 +44,7 @@ class MessagesParser(SessionParser):
             case "user" if record.get("injected") is True or ADDED.match(words):
                 self.leave_out("context that the agent added")
             case "user" if words.strip():
-                yield from self.end(over=True)
-                self.begin(words.strip(), at)
+                yield from self.begin(words.strip(), at)
             case "assistant":
                 self._assistant(record, words, at)
             case "tool":
@@ -97,8 +96,7 @@ class MistralVibeParser(MessagesParser):
 
     def _read_metadata(self, metadata: Fields) -> None:
         facts = self.facts
-        if foreign_id := text(metadata, "session_id"):
-            self.identify(foreign_id)
+        self.identify(text(metadata, "session_id"))
         if parent := text(metadata, "parent_session_id"):
             facts.forked_from = session_id_of(self.agent, parent)
         facts.cwd = text(fields(metadata, "environment"), "working_directory")
@@ -149,8 +147,7 @@ class GeminiCliParser(SessionParser):
 
     def _read_metadata(self, metadata: Fields) -> None:
         facts = self.facts
-        if foreign_id := text(metadata, "sessionId"):
-            self.identify(foreign_id)
+        self.identify(text(metadata, "sessionId"))
         facts.subagent = facts.subagent or metadata.get("kind") == "subagent"
         self.time({"timestamp": metadata.get("startTime")})
         if "messages" in metadata:
@@ -165,8 +162,7 @@ class GeminiCliParser(SessionParser):
                 if not words or _GEMINI_ADDED.match(words):
                     self.leave_out("context that the agent added")
                     return
-                yield from self.end(over=True)
-                self.begin(words, at, message_id)
+                yield from self.begin(words, at, message_id)
             case "gemini":
                 self._answered(message_id, record, at)
             case "info" | "warning" | "error" as kind:
@@ -185,8 +181,7 @@ class GeminiCliParser(SessionParser):
             parts = (text(thought, "subject"), text(thought, "description"))
             turn.add_reasoning("\n".join(filter(None, parts)))
         used = fields(record, "tokens")
-        if usage := tokens(used, ("input",), ("output", "thoughts"), "cached"):
-            turn.set_usage(key, usage)
+        turn.set_usage(key, tokens(used, ("input",), ("output", "thoughts"), "cached"))
         for each in map(fields, items(record, "toolCalls")):
             call_id = self.call(key, text(each, "id"), text(each, "name"), each.get("args"), at)
             if (status := text(each, "status")) in ("success", "error", "cancelled"):
@@ -288,8 +283,7 @@ class OpencodeParser(SessionParser):
                 case kind:
                     self._left_out("user", kind)
         if words := "\n\n".join(filter(None, said)):
-            yield from self.end(over=True)
-            self.begin(words, at, key)
+            yield from self.begin(words, at, key)
 
     def _answered(self, info: Fields, parts: list[Fields], at: datetime) -> None:
         if (turn := self.answered()) is None:
@@ -309,8 +303,7 @@ class OpencodeParser(SessionParser):
                     self._left_out("assistant", kind)
         used = fields(info, "tokens")
         used = {**used, **fields(used, "cache")}
-        if usage := tokens(used, _FRESH, ("output", "reasoning"), _FRESH[1]):
-            turn.set_usage(key, usage)
+        turn.set_usage(key, tokens(used, _FRESH, ("output", "reasoning"), _FRESH[1]))
         if text(fields(info, "error"), "name"):
             is_aborted = text(fields(info, "error"), "name") == "MessageAbortedError"
             turn.status = "interrupted" if is_aborted else "failed"

@@ -29,8 +29,9 @@ from ragmem.importers import (
 )
 from ragmem.memory.turns import with_said
 from ragmem.records import AccessType, FileAccess, PutTurn, ToolCall, Turn, TurnStatus, Usage
+from ragmem.redact import ends_of, redact
 from ragmem.store import fitted
-from ragmem.text import clean, clip_middle, one_line
+from ragmem.text import clean, one_line
 
 _TOOLS: dict[AccessType, str] = {
     "read": "Read NotebookRead read_file view_image read ReadFile",
@@ -193,9 +194,10 @@ class TurnBuilder:
         if words.strip():
             self._thoughts.append(words.strip())
 
-    def set_usage(self, key: str, usage: Usage) -> None:
-        """Set the usage of one model call; the last value for a key counts."""
-        self._usage[key] = usage
+    def set_usage(self, key: str, usage: Usage | None) -> None:
+        """Set the usage of one model call, if it is known; the last value for a key counts."""
+        if usage:
+            self._usage[key] = usage
 
     def add_call(
         self, key: str | None, call_id: str, name: str, arguments: str, files: list[Touched]
@@ -239,13 +241,13 @@ class TurnBuilder:
         if held is None:
             return False
         self._touch(at)
-        words = clip_middle(words, TEXT_LIMIT)
+        words = ends_of(words, TEXT_LIMIT)
         waited = at - held.started_at
         self._calls[call_id] = msgspec.structs.replace(
             held,
             result=msgspec.json.encode({"text": words}).decode(),
             success=not failed,
-            error=(one_line(words, _ERROR_LIMIT) or "failed") if failed else None,
+            error=(one_line(redact(words), _ERROR_LIMIT) or "failed") if failed else None,
             duration_ms=max(0, int(waited.total_seconds() * 1000)),
         )
         if files:
@@ -278,7 +280,7 @@ class TurnBuilder:
             session_id=self._session_id,
             user_message="\n\n".join([self.prompt, *(words for words, _ in self._meanwhile)]),
             assistant_message=said,
-            reasoning=clip_middle("\n\n".join(self._thoughts), TEXT_LIMIT) or None,
+            reasoning=ends_of("\n\n".join(self._thoughts), TEXT_LIMIT) or None,
             status=self._status(said, calls, over=over),
             started_at=self.started_at,
             finished_at=self.last_at,
@@ -423,21 +425,27 @@ class SessionParser(ABC):
             yield turn.build(over=over)
 
     def identify(self, foreign_id: str) -> None:
-        """Set the session's foreign id; to be called before its first turn."""
-        self.facts.foreign_id = foreign_id
-        self._session_id = session_id_of(self.agent, foreign_id)
-        self._keys: Counter[str] = Counter()
+        """Set the session's foreign id, if it is known; to be called before its first turn."""
+        if foreign_id:
+            self.facts.foreign_id = foreign_id
+            self._session_id = session_id_of(self.agent, foreign_id)
+            self._keys: Counter[str] = Counter()
 
-    def begin(self, words: str, at: datetime, key: str = "") -> TurnBuilder:
-        """Begin a turn; `key` is the prompt's id in the file, or else its beginning is used."""
+    def begin(
+        self, words: str, at: datetime, key: str = "", *, prefix: str = ""
+    ) -> Iterator[PutTurn]:
+        """End the current turn, and begin one.
+
+        `key` is the prompt's id in the file, or else its beginning is used, after the prefix.
+        """
+        yield from self.end(over=True)
         self._is_beginning = False
-        key = key or words[:_KEY_CHARS]
+        key = key or prefix + words[:_KEY_CHARS]
         self._keys[key] += 1
         # The second turn with the same key gets another id.
         own = key if self._keys[key] == 1 else f"{key}#{self._keys[key]}"
         turn_id = _derived_id(self._session_id, own)
         self.turn = TurnBuilder(self._session_id, turn_id, words, at)
-        return self.turn
 
     def call(self, key: str | None, call_id: str, name: str, given: object, at: datetime) -> str:
         """Add a tool call to the current turn; return the call's id."""
@@ -476,7 +484,7 @@ class SessionParser(ABC):
 
     def entitle(self, title: str) -> None:
         """Set the session's title."""
-        self.facts.title = one_line(title, TITLE_LIMIT) or self.facts.title
+        self.facts.title = one_line(redact(title), TITLE_LIMIT) or self.facts.title
 
     def time(self, record: Fields) -> tuple[datetime, bool]:
         """Return the time of a record, and whether it is the record's own."""

@@ -21,6 +21,7 @@ from ragmem.llm.base import parse_arguments
 from ragmem.memory.context.collect import STRATEGIES, Place, Strategy
 from ragmem.memory.projects import Instructions, find_instructions
 from ragmem.memory.recall import scope_of
+from ragmem.memory.recording import write_of
 from ragmem.memory.turns import extract_accessed_files, shown_path
 from ragmem.messages import fields_in
 from ragmem.records import (
@@ -111,9 +112,7 @@ def local_time(at: datetime | None, now: datetime) -> datetime:
     return at.astimezone(now.tzinfo) if at else now
 
 
-def checked_calls(
-    given: Iterable[GivenCall], *, turn_id: str, at: datetime
-) -> tuple[ToolCall, ...]:
+def calls_of(given: Iterable[GivenCall], *, turn_id: str, at: datetime) -> tuple[ToolCall, ...]:
     """Return the given calls as records, in order; `at` is the default for their start."""
     made = [_call(one, turn_id=turn_id, order=order, at=at) for order, one in enumerate(given)]
     if len({call.tool_call_id for call in made}) < len(made):
@@ -163,13 +162,10 @@ def _arguments(value: object) -> str:
 def _result(value: object) -> str:
     """Return a result as a JSON object with a field `text`, which the model was shown."""
     if isinstance(value, str):
-        if isinstance(fields_in(value).get("text"), str):
-            return clean(value)
-        return _json({"text": clean(value)})
-    if isinstance(value, Mapping) and isinstance(value.get("text"), str):
-        return _json(dict(value))
-    shown = {"text": _json(value)}
-    return _json(shown | dict(value) if isinstance(value, Mapping) else shown)
+        has_text = isinstance(fields_in(value).get("text"), str)
+        return clean(value) if has_text else _json({"text": clean(value)})
+    fields = dict(value) if isinstance(value, Mapping) else {}
+    return _json(fields if isinstance(fields.get("text"), str) else {"text": _json(value)} | fields)
 
 
 def _json(value: object) -> str:
@@ -189,13 +185,7 @@ _SUMMARY_LEVELS = tuple(range(1, 65))
 def writes_of(turn: Turn, locate: Callable[[str], str]) -> list[Write]:
     """Return the writes that store a completed turn, for one transaction."""
     return [
-        BeginTurn(
-            turn_id=turn.turn_id,
-            session_id=turn.session_id,
-            user_message=turn.user_message,
-            started_at=turn.started_at,
-            model=turn.model,
-        ),
+        write_of(BeginTurn, turn),
         *(
             RecordToolCall(
                 session_id=turn.session_id,
@@ -204,15 +194,7 @@ def writes_of(turn: Turn, locate: Callable[[str], str]) -> list[Write]:
             )
             for call in turn.tool_calls
         ),
-        FinishTurn(
-            turn_id=turn.turn_id,
-            session_id=turn.session_id,
-            status=turn.status,
-            assistant_message=turn.assistant_message,
-            reasoning=turn.reasoning,
-            model=turn.model,
-            finished_at=turn.started_at,
-        ),
+        write_of(FinishTurn, turn),
     ]
 
 

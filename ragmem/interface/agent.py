@@ -222,9 +222,7 @@ class Conversation:
         return ConversationContext(
             strategy=strategy,
             summary=session.summary if include_summary else None,
-            recent_messages=tuple(
-                m for turn in request.turns for m in messages_of(turn, self.uuid)
-            ),
+            recent_messages=tuple(m for t in request.turns for m in messages_of(t, self.uuid)),
             message_count=session.message_count,
             request=request,
         )

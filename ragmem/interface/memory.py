@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -24,9 +25,9 @@ from ragmem.errors import StoreError, StoreUnavailable, UsageError
 from ragmem.ids import new_id
 from ragmem.interface import (
     GivenCall,
+    calls_of,
     checked,
     checked_arguments,
-    checked_calls,
     checked_strategy,
     clipped,
     found_session,
@@ -154,7 +155,6 @@ class OpenMemory:
         self.app = app
         self._memory = app.memory
         self._llm: LLM | None = None
-        self._own_summarizer: Summarizer | None = None
         self._own_work: Work | None = None
         self._agents_work: list[Work] = []
         self._closing: list[Callable[[], Awaitable[None]]] = []
@@ -264,7 +264,7 @@ class OpenMemory:
             status="completed",
             started_at=at,
             finished_at=at,
-            tool_calls=checked_calls(tool_calls, turn_id=turn_id, at=at),
+            tool_calls=calls_of(tool_calls, turn_id=turn_id, at=at),
         )
         locate = await self._locator_of(session_id) if turn.tool_calls else str
         applied = await self._write(writes_of(turn, locate), "turn")
@@ -362,51 +362,47 @@ class OpenMemory:
                     return await self._store_summary(made)
             await asyncio.sleep(_RETRY_S)
 
-    @property
+    @cached_property
     def _summarizer(self) -> Summarizer:
         """Return the summarizer, which is created on first use."""
-        if self._own_summarizer is None:
-            app = self.app
-            named = app.config.model.summary or app.config.model.main
-            # An API key alone doesn't count: a model has to be set explicitly.
-            self._llm = summary_model(app.config, app.paths) if named else None
-            summaries = app.config.memory.summaries
-            self._own_summarizer = Summarizer(
-                self._llm,
-                summaries,
-                usage=app.usage,
-                open_attempts=app.store,
-                is_chosen=bool(app.config.model.summary),
-            )
-        return self._own_summarizer
+        app = self.app
+        named = app.config.model.summary or app.config.model.main
+        # An API key alone doesn't count: a model has to be set explicitly.
+        self._llm = summary_model(app.config, app.paths) if named else None
+        return Summarizer(
+            self._llm,
+            app.config.memory.summaries,
+            usage=app.usage,
+            open_attempts=app.store,
+            is_chosen=bool(app.config.model.summary),
+        )
 
     async def _checked(
         self, session_id: str, given: Summary | str, level: int | None, covers: tuple[str, ...]
     ) -> Summary:
         """Complete a program's summary; raises UsageError if what it covers doesn't exist."""
-        if isinstance(given, str):
-            bare = Summary(
+        told = given
+        if isinstance(told, str):
+            told = Summary(
                 summary_id="",
-                session_id=session_id,
-                text=clean(given),
-                level=1 if level is None else level,
+                session_id="",
+                text=clean(told),
+                level=1,
                 turn_count=0,
                 created_at=utc_now(),
-                covers=covers,
+                covers=(),
             )
-        else:
-            bare = msgspec.structs.replace(
-                given, level=given.level if level is None else level, covers=covers or given.covers
-            )
-        own_id = isinstance(given, Summary) and bare == given and given.session_id == session_id
-        return msgspec.structs.replace(
-            bare,
+        made = msgspec.structs.replace(
+            told,
             session_id=session_id,
-            turn_count=await self._count_turns(bare),
-            summary_id=bare.summary_id
-            if own_id
-            else summary_id(session_id, bare.level, bare.covers),
+            level=told.level if level is None else level,
+            covers=covers or told.covers,
         )
+        count = await self._count_turns(made)
+        if made != given:
+            own_id = summary_id(session_id, made.level, made.covers)
+            made = msgspec.structs.replace(made, summary_id=own_id)
+        return msgspec.structs.replace(made, turn_count=count)
 
     async def _count_turns(self, summary: Summary) -> int:
         """Return the number of turns that a summary covers; raises UsageError if one is missing."""

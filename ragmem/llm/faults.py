@@ -100,10 +100,8 @@ def from_status(
     said = said if said.endswith((".", "!", "?", "…")) else said + "."
     if status == 413 or (status in (400, 422) and _TOO_LONG.search(body)):
         return too_long(peer, detail)
-    no_credit = _NO_CREDIT.search(detail + body[:2000]) is not None
-    if status == 402 or (
-        no_credit and (status == 400 or (status == 429 and retry_after_s is None))
-    ):
+    no_money = _NO_CREDIT.search(detail + body[:2000]) is not None
+    if status == 402 or (no_money and (status == 400 or (status == 429 and retry_after_s is None))):
         return ProviderRefused(said, hint=f"Check your plan and credit at {peer.name}.")
     brief = "rate limited" if status == 429 else f"{peer.name} answered {status}"
     if status in PASSING_STATUS:

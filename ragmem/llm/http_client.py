@@ -87,7 +87,9 @@ class HttpClient(ABC):
         secrets = tuple(filter(None, (endpoint.api_key, url.password)))
         name = endpoint.name or url.netloc.rpartition("@")[2]
         self._endpoint = msgspec.structs.replace(endpoint, name=name, secrets=secrets)
-        self._own_machine = endpoint.uds is not None or _is_loopback(url.hostname or "")
+        host = url.hostname or ""
+        is_loopback = host.startswith("127.") or host in ("localhost", "::1", "0.0.0.0")
+        self._own_machine = is_loopback or endpoint.uds is not None
 
     # --- the protocol -----------------------------------------------------------
 
@@ -184,9 +186,7 @@ class HttpClient(ABC):
                 response = await stack.enter_async_context(asked)
             yield response
 
-    async def _chunks(
-        self, response: "Response", reader: EventReader
-    ) -> AsyncGenerator[Chunk, None]:
+    async def _chunks(self, response: "Response", into: EventReader) -> AsyncGenerator[Chunk, None]:
         kind = _header(response, "content-type").partition(";")[0].strip().lower()
         packed = _header(response, "content-encoding").strip().lower()
         if packed not in ("", "identity"):
@@ -196,22 +196,22 @@ class HttpClient(ABC):
                 body = await _read(response, MAX_EVENT_BYTES + 1)
             if len(body) > MAX_EVENT_BYTES:
                 raise too_long(MAX_EVENT_BYTES)
-            for chunk in self._feed(body.decode("utf-8", "surrogateescape"), reader):
+            for chunk in self._feed(body.decode("utf-8", "surrogateescape"), into):
                 yield chunk
-            reader.done()
+            into.done()
             return
         if kind not in ("text/event-stream", "text/plain", "application/octet-stream", ""):
             raise faults.not_an_api(self._endpoint, "a web page" if "html" in kind else kind)
         async with aclosing(event_data(response.aiter_stream())) as events:
-            async for data in timed(events, reader, self._timeout_s):
+            async for data in timed(events, into, self._timeout_s):
                 if data == "[DONE]":
-                    reader.done()
+                    into.done()
                     # Read to its end, which comes with it, the connection serves the next request.
                     with suppress(TimeoutError, StopAsyncIteration):
                         async with asyncio.timeout(_END_FOLLOWS_S):
                             await anext(events)
                     return
-                for chunk in self._feed(data, reader):
+                for chunk in self._feed(data, into):
                     yield chunk
 
     def _feed(self, data: str, reader: EventReader) -> list[Chunk]:
@@ -541,11 +541,6 @@ class ResponseReader(EventReader):
                 call = msgspec.convert(raw, _Call)
                 return begun + self._calls.end(index, call.arguments or "")
         return []
-
-
-def _is_loopback(host: str) -> bool:
-    """Return whether a host is this machine itself."""
-    return host == "localhost" or host.startswith("127.") or host in ("::1", "0.0.0.0")
 
 
 def _certificates() -> ssl.SSLContext:

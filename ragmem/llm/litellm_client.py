@@ -16,7 +16,7 @@ from ragmem.errors import LLMError, ProviderRefused, chain, header_of
 from ragmem.libraries import close_litellm, hush_litellm, load_litellm
 from ragmem.llm import faults, wire
 from ragmem.llm.base import Chunk, ModelInfo, Passing, Request, ToolChunk, parse_arguments, retried
-from ragmem.llm.faults import Peer
+from ragmem.llm.http_client import Endpoint
 from ragmem.messages import Json
 
 _CACHE_BREAKPOINTS: Json = [
@@ -29,28 +29,15 @@ class LiteLLMClient:
     """Implements `ragmem.llm.base.LLM` over litellm."""
 
     def __init__(
-        self,
-        info: ModelInfo,
-        *,
-        model: str,
-        api_key: str | None = None,
-        api_base: str | None = None,
-        key_variable: str = "",
-        timeout_s: float = 120.0,
-        retries: int = 3,
+        self, info: ModelInfo, endpoint: Endpoint, *, timeout_s: float = 120.0, retries: int = 3
     ) -> None:
         self.info = info
-        self._model = model
-        self._api_key = api_key
-        self._api_base = api_base
         self._timeout_s = timeout_s
         self._retries = retries
-        self._peer = Peer(
-            name=model.partition("/")[0],
-            model=model,
-            key_variable=key_variable,
-            secrets=(api_key,) if api_key else (),
-            custom=api_base is not None,
+        self._endpoint = msgspec.structs.replace(
+            endpoint,
+            name=endpoint.model.partition("/")[0],
+            secrets=(endpoint.api_key,) if endpoint.api_key else (),
         )
 
     def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
@@ -77,7 +64,7 @@ class LiteLLMClient:
                 answer = await litellm.acompletion(**self._call(request))
             if answer is None:
                 # litellm returns None for a second 422.
-                raise faults.from_status(self._peer, 422, "")
+                raise faults.from_status(self._endpoint, 422, "")
             async for event in wire.timed(aiter(answer), reader, self._timeout_s):
                 for chunk in reader.feed(msgspec.convert(event.model_dump(), wire.WireChunk)):
                     if isinstance(chunk, ToolChunk):
@@ -95,18 +82,18 @@ class LiteLLMClient:
         if fault is not None:
             raise fault
         if not _has_finish_reason(answer):
-            raise faults.closed_early(self._peer)
+            raise faults.closed_early(self._endpoint)
         try:
             for parts in arguments.values():
                 parse_arguments("".join(parts) or "{}")
         except ValueError:
-            raise Passing(f"{self._peer.name} sent an incomplete tool call.") from None
+            raise Passing(f"{self._endpoint.name} sent an incomplete tool call.") from None
         for chunk in reader.closing():
             yield chunk
 
     def _call(self, request: Request) -> dict[str, Json]:
         call: dict[str, Json] = {
-            "model": self._model,
+            "model": self._endpoint.model,
             "messages": wire.messages_json(request.messages),
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -126,20 +113,20 @@ class LiteLLMClient:
             call["max_tokens"] = request.max_output_tokens
         if request.effort:
             call["reasoning_effort"] = request.effort
-        if "claude" in self._model:
+        if "claude" in self._endpoint.model:
             # Claude's cached prefixes cost a tenth, but need explicit cache breakpoints.
             call["cache_control_injection_points"] = _CACHE_BREAKPOINTS
-        if self._api_base:
-            call["api_base"] = self._api_base
+        key, base = self._endpoint.api_key, self._endpoint.base_url
+        if base:
             # The SDK refuses to start without any key.
-            call["api_key"] = self._api_key or "none"
-        elif self._api_key:
-            call["api_key"] = self._api_key
+            call |= {"api_base": base, "api_key": key or "none"}
+        elif key:
+            call["api_key"] = key
         return call
 
     def _fault(self, error: Exception) -> LLMError:
         """Convert any exception raised by litellm; only its names and texts are used."""
-        peer = self._peer
+        peer = self._endpoint
         kinds = {type(each).__name__ for each in chain(error)}
         message = str(getattr(error, "message", "") or error)[: faults.MOST_ERROR_CHARS]
         text = _SDK_NAMES.sub("", message).strip()

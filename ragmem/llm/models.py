@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -33,10 +33,6 @@ from ragmem.llm.providers import (
 )
 from ragmem.text import one_line, visible
 from ragmem.usage import UsageLog
-
-if TYPE_CHECKING:
-    from ragmem.llm.http_client import HttpClient
-
 
 PROBE_S = 0.15
 """How long to wait for Ollama, which may not be running."""
@@ -128,13 +124,14 @@ def _fetch_models(url: str, within_s: float, key: str | None) -> list[str]:
 
 Client = Literal[Protocol, "responses", "litellm", "local"]
 
-_HTTP_CLIENTS = {
+_CLIENTS = {
     "openai": ("http_client", "OpenAIClient"),
     "responses": ("http_client", "ResponsesClient"),
     "anthropic": ("anthropic_client", "AnthropicClient"),
     "gemini": ("gemini_client", "GeminiClient"),
+    "litellm": ("litellm_client", "LiteLLMClient"),
 }
-"""The module, which is imported on demand, and the class of each adapter over HTTP."""
+"""The module, which is imported on demand, and the class of each adapter of providers."""
 LOCAL_NAME = "local/smollm2-135m-instruct"
 LOCAL_KEY = "RAGMEM_API_KEY"
 """The environment variable with the key for the server at `llm.api_base`."""
@@ -185,11 +182,9 @@ def choose_model(config: Config, environ: Mapping[str, str], *, flag: str = "") 
             f"llm.api_base is {_without_credentials(config.llm.api_base)}, but no model is named.",
             hint="Set model.main, RAGMEM_MODEL or -m to a model that this server offers" + offers,
         )
-    for provider in PROVIDERS:
-        if provider.main and (variable := _key_variable(provider, environ)):
-            return _choice_of(
-                f"{provider.name}/{provider.main}", f"{variable} is set", config, environ
-            )
+    for each in PROVIDERS:
+        if each.main and (variable := _key_variable(each, environ)):
+            return _choice_of(f"{each.name}/{each.main}", f"{variable} is set", config, environ)
     if found := ollama_models(environ):
         return _choice_of(f"ollama/{found[0]}", "Ollama is running", config, environ)
     if find_local_model(environ) is not None:
@@ -272,7 +267,7 @@ def _local_model_runs() -> bool:
 
 def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping[str, str]) -> LLM:
     """Return the adapter for a choice, which connects at the first request."""
-    timeout_s, retries = config.llm.timeout_s, config.llm.retries
+    timeout_s = config.llm.timeout_s
     key = provider_key(choice.key_variable, environ) if choice.key_variable else None
     if choice.client == "local":
         from ragmem.llm.local import LocalLLM
@@ -286,18 +281,6 @@ def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping
             runtime_dir=paths.data_dir,
             log_file=paths.log_dir / "local-model.log",
             timeout_s=timeout_s,
-        )
-    if choice.client == "litellm":
-        from ragmem.llm.litellm_client import LiteLLMClient
-
-        return LiteLLMClient(
-            choice.info,
-            model=choice.name,
-            api_key=key,
-            api_base=choice.base_url or None,
-            key_variable=choice.key_variable,
-            timeout_s=timeout_s,
-            retries=retries,
         )
     from ragmem.llm.http_client import Endpoint
 
@@ -313,9 +296,10 @@ def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping
         tool_call_id_length=provider.tool_call_id_length if provider and not custom else 0,
         custom=custom or (provider is not None and provider.local),
     )
-    module, name = _HTTP_CLIENTS[choice.client]
-    client: type[HttpClient] = getattr(import_module(f"ragmem.llm.{module}"), name)
-    return client(choice.info, endpoint, timeout_s=timeout_s, retries=retries)
+    module, name = _CLIENTS[choice.client]
+    client = getattr(import_module(f"ragmem.llm.{module}"), name)
+    llm: LLM = client(choice.info, endpoint, timeout_s=timeout_s, retries=config.llm.retries)
+    return llm
 
 
 def _choice_of(name: str, why: str, config: Config, environ: Mapping[str, str]) -> ModelChoice:

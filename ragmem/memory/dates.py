@@ -57,7 +57,7 @@ def time_spans(question: str, now: datetime) -> tuple[TimeSpan, ...]:
     for match, span in _scan(text, _past_readers(), now):
         if is_here and match.group().startswith("hier"):
             continue
-        # A preposition is left to `_with_ranges`, for "since" and "between".
+        # A preposition is left to `_ranges`, for "since" and "between".
         lead = len(match.groupdict().get("in") or "")
         at = match.start() + lead + (1 if lead else 0)
         placed = TimeSpan(
@@ -69,7 +69,7 @@ def time_spans(question: str, now: datetime) -> tuple[TimeSpan, ...]:
         )
         found.append((at, placed))
     found.sort(key=lambda pair: pair[0])
-    return _with_ranges(text, found, now)
+    return _ranges(text, found, now)
 
 
 def days(text: str, now: datetime) -> list[Day]:
@@ -270,10 +270,6 @@ def _past_day(read: _ReadDay, match: re.Match[str], now: datetime) -> _Span | No
     return _from_day(day, confidence, relative=False)
 
 
-def _iso_month(match: re.Match[str], now: datetime) -> _Span:
-    return _whole_months(int(match[1]) * 12 + int(match[2]) - 1, 0.7)
-
-
 def _named_month(match: re.Match[str], now: datetime) -> _Span | None:
     month = words.MONTHS[match["month"]]
     if match["year"]:
@@ -353,10 +349,6 @@ def _past_weekday(match: re.Match[str], now: datetime) -> _Span | None:
     return _from_day(now.date() - timedelta(days=back), 0.75)
 
 
-def _recent(match: re.Match[str], now: datetime) -> _Span:
-    return _Span(_midnight(now.date() - timedelta(days=14)), now, 0.35)
-
-
 @cache
 def _past_readers() -> _Readers[_Span]:
     lead = rf"(?:(?P<in>{any_of(words.PREPOSITIONS)}) )?"
@@ -364,7 +356,10 @@ def _past_readers() -> _Readers[_Span]:
     yesterday, this = f"(?:{any_of(words.YESTERDAY)})", f"(?:{any_of(words.THIS)})"
     forms: list[tuple[str, _Reader[_Span]]] = [
         *((form, partial(_past_day, read)) for form, read in _NUMBERED),
-        (rf"({_YEAR})-(0[1-9]|1[0-2])", _iso_month),
+        (
+            rf"({_YEAR})-(0[1-9]|1[0-2])",
+            lambda match, now: _whole_months(int(match[1]) * 12 + int(match[2]) - 1, 0.7),
+        ),
         *((form, partial(_past_day, _named)) for form in _NAMED),
         (rf"{lead}{_MONTH}(?:,? (?:de |del |of )?(?P<year>{_YEAR}))?", _named_month),
         *((form.format(n=_N, unit=_UNIT), _ago) for form in words.AGO),
@@ -382,7 +377,10 @@ def _past_readers() -> _Readers[_Span]:
             "(?: dernier| passe| pasado| scorso| passada| passado)?",
             _past_weekday,
         ),
-        (any_of(words.RECENT), _recent),
+        (
+            any_of(words.RECENT),
+            lambda match, now: _Span(_midnight(now.date() - timedelta(days=14)), now, 0.35),
+        ),
         (rf"(?:in|en|im jahr|im jahre|nel|em|anno) ({_YEAR})", _year),
     ]
     return tuple((re.compile(rf"(?<!\w)(?:{form})(?!\w)"), read) for form, read in forms)
@@ -403,9 +401,7 @@ _UNTIL = Regex(
 )
 
 
-def _with_ranges(
-    text: str, found: list[tuple[int, TimeSpan]], now: datetime
-) -> tuple[TimeSpan, ...]:
+def _ranges(text: str, found: list[tuple[int, TimeSpan]], now: datetime) -> tuple[TimeSpan, ...]:
     """Join the two ends of a range; open intervals after "since" and before "before"."""
     out: list[TimeSpan] = []
     replace = msgspec.structs.replace

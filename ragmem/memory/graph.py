@@ -126,9 +126,7 @@ async def collect(
         store=(await store.info()).kind,
         made_at=now,
         nodes=tuple(known.values()),
-        edges=tuple(
-            each for each in collecting.edges if each.source in known and each.target in known
-        ),
+        edges=tuple(e for e in collecting.edges if e.source in known and e.target in known),
         left_out=tuple(collecting.left_out),
         numbers=tuple(numbers),
     )

@@ -343,9 +343,7 @@ def _was_left_for_fork(read: _Read, listed: Iterable[Session]) -> bool:
     That is, nothing was asked in it since, and an active fork of it is listed.
     """
     session, turns = read
-    last = next(
-        (each for each in reversed(turns) if each.is_rewind or not each.is_own_command), None
-    )
+    last = next((t for t in reversed(turns) if t.is_rewind or not t.is_own_command), None)
     if last is None or not last.is_rewind:
         return False
     return any(

@@ -292,34 +292,25 @@ _DISTINCTIVE_CHARS = 12
 """Length from which a memory's text is searched for anywhere in a prompt."""
 
 
-class _Forgotten(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of the deletion log, with the memory's id but without its text."""
-
-    at: datetime
-    memory_id: str
-    project_id: str | None
-    store: str
-    deleted: dict[str, int]
-
-
 async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: str) -> int:
     """Delete a memory with its earlier versions, and log it; return how many were deleted.
 
     Prompts that contain it are deleted from the prompt history too.
     """
     every = (memory, *await facts.history(memory))
-    count = await facts.forget(memory)
     texts = [_normalized(words) for each in every for words in (each.content, *_quoted(each))]
+    # The memory goes last: if this is interrupted, it can be run again.
     with suppress(OSError):
         forget_prompts(paths.prompt_history, lambda typed: _contains_any(_normalized(typed), texts))
-    forgotten = _Forgotten(
-        at=utc_now(),
-        memory_id=memory.memory_id,
-        project_id=memory.project_id,
-        store=store,
-        deleted={"memories": count},
-    )
-    log_deletion(paths.log_dir, forgotten)
+    count = await facts.forget(memory)
+    entry = {
+        "at": utc_now(),
+        "memory_id": memory.memory_id,
+        "project_id": memory.project_id,
+        "store": store,
+        "deleted": {"memories": count},
+    }
+    log_deletion(paths.log_dir, entry)
     return count
 
 

@@ -520,7 +520,5 @@ def _fork_title(title: str) -> str:
     """Number the title as a fork's; an untitled fork is named after its own first turn."""
     if title == DEFAULT_TITLE:
         return title
-    again = _FORK.search(title)
-    return (
-        f"{title[: again.start()]} (fork {int(again[1] or 1) + 1})" if again else f"{title} (fork)"
-    )
+    old = _FORK.search(title)
+    return f"{title[: old.start()]} (fork {int(old[1] or 1) + 1})" if old else f"{title} (fork)"

@@ -20,6 +20,7 @@ from ragmem.errors import StoreError, UsageError
 from ragmem.files import is_a_path
 from ragmem.ids import new_id
 from ragmem.records import Project, RegisterProject, Session, utc_now
+from ragmem.redact import redact
 from ragmem.text import Regex, mark_for, one_line, quoted, visible
 
 if TYPE_CHECKING:
@@ -209,13 +210,9 @@ def was_here(session: Session, cwd: str, project: Project) -> bool:
 
 def is_gone(stored: str) -> bool:
     """Whether nothing exists at a stored path."""
-    return not os.path.lexists(stored) and not os.path.lexists(_decoded(stored))
-
-
-def _decoded(stored: str) -> bytes:
-    return re.sub(
-        rb"\\x([89a-f][0-9a-f])", lambda found: bytes([int(found[1], 16)]), os.fsencode(stored)
-    )
+    name, escaped = os.fsencode(stored), rb"\\x([89a-f][0-9a-f])"
+    decoded = re.sub(escaped, lambda found: bytes([int(found[1], 16)]), name)
+    return not os.path.lexists(stored) and not os.path.lexists(decoded)
 
 
 def _home() -> Path | None:
@@ -406,7 +403,8 @@ def read_remote(root: Path) -> str | None:
         if header := re.match(r"\s*\[(.+?)\]", line):
             section = header[1]
         elif section == 'remote "origin"' and (url := re.match(r"\s*url\s*=\s*(\S+)", line)):
-            return re.sub(r"^(\w[\w+.-]*://)[^/@]*@", r"\1", url[1])
+            plain, _, _ = url[1].replace('"', "").partition("?")
+            return redact(re.sub(r"^(\w[\w+.-]*://)(?:[^/]*@)?", r"\1", plain))
     return None
 
 

@@ -97,7 +97,7 @@ class TurnRecording:
         """Write the turn; `next_index` is its index if the store is unavailable to assign one."""
         turn = self.turn
         failpoint("turn.begin")
-        applied = await self._record([_write_of(BeginTurn, turn)])
+        applied = await self._record([write_of(BeginTurn, turn)])
         failpoint("turn.begun")
         self.recorded = applied is not None and kept(applied)
         index = applied.turn_indexes.get(turn.turn_id, next_index) if applied else next_index
@@ -115,7 +115,7 @@ class TurnRecording:
         )
         session_id = self.turn.session_id
         places = [RecordToolCall(session_id=session_id, call=call) for call in last]
-        await self._record([_write_of(BeginTurn, self.turn), *places])
+        await self._record([write_of(BeginTurn, self.turn), *places])
 
     def answering(self, pieces: Sequence[str]) -> None:
         """Store the partial answer, `pieces` as it is then, in the background after a delay.
@@ -204,7 +204,7 @@ class TurnRecording:
             finished_at=self._clock(),
         )
         failpoint("turn.finish")
-        applied = await self._record([_write_of(FinishTurn, self.turn)])
+        applied = await self._record([write_of(FinishTurn, self.turn)])
         failpoint("turn.finished")
         self.recorded = applied is not None and kept(applied)
 
@@ -220,7 +220,7 @@ class TurnRecording:
 W = TypeVar("W", BeginTurn, FinishTurn)
 
 
-def _write_of(write: type[W], turn: Turn) -> W:
+def write_of(write: type[W], turn: Turn) -> W:
     """Create a write from the turn's fields of the same names."""
     return write(**{name: getattr(turn, name) for name in write.__struct_fields__})
 
@@ -333,10 +333,8 @@ class SentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 def sent(turn_id: str, session_id: str, at: datetime, context: "Context") -> SentRequest:
     """Return what the request log keeps of a request."""
 
-    def noted(item: "ContextItem") -> SentItem:
-        return SentItem(
-            item.record_id, item.chars, one_line(redact(item.why), _WHY_CHARS), item.score
-        )
+    def noted(one: "ContextItem") -> SentItem:
+        return SentItem(one.record_id, one.chars, one_line(redact(one.why), _WHY_CHARS), one.score)
 
     return SentRequest(
         turn_id=turn_id,

@@ -58,11 +58,9 @@ async def find_session(store: "Store | Tail", reference: str, *, mine: bool = Fa
 
 
 def _ambiguous(reference: str, found: Sequence[Session]) -> AmbiguousSession:
-    lines = "\n".join(
-        f"  {short_id(s.session_id)}  {one_line(s.title, 60)}  {s.cwd}" for s in found
-    )
+    rows = "\n".join(f"  {short_id(s.session_id)}  {one_line(s.title, 60)}  {s.cwd}" for s in found)
     return AmbiguousSession(
-        f"{len(found)} sessions match {one_line(reference, 80)!r}:\n{lines}",
+        f"{len(found)} sessions match {one_line(reference, 80)!r}:\n{rows}",
         candidates=tuple(s.session_id for s in found),
         hint="Give more of its id.",
     )
@@ -77,7 +75,7 @@ def with_part(found: Iterable[Session], part: str) -> Session | None:
     return matching[0] if matching else None
 
 
-_MAX_TAG_CHARS = 40
+_TAG_CHARS = 40
 
 
 def _tag_of(text: str) -> str:
@@ -85,10 +83,8 @@ def _tag_of(text: str) -> str:
     tag = " ".join(clean(text).split()).removeprefix("#").strip()
     if not tag:
         raise UsageError("A tag is empty.")
-    if len(tag) > _MAX_TAG_CHARS:
-        raise UsageError(
-            f"The tag {one_line(tag, 60)!r} has more than {_MAX_TAG_CHARS} characters."
-        )
+    if len(tag) > _TAG_CHARS:
+        raise UsageError(f"The tag {one_line(tag, 60)!r} has more than {_TAG_CHARS} characters.")
     return tag
 
 
@@ -173,7 +169,7 @@ EMBEDDED_NOW = 50
 """How many summaries without a vector, the latest first, are embedded while the caller waits."""
 _MOST_SESSIONS = 100_000
 _LARGEST_BATCH = 16
-_LAST_TURNS = 3
+_LATEST = 3
 
 
 class SimilarSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,9 +224,7 @@ async def about(store: Store, session: Session) -> str:
     """Return a text to compare a session with others by: its summary, or else its last prompts."""
     if session.summary:
         return session.summary
-    turns = await store.turns(
-        session.session_id, TurnQuery(limit=_LAST_TURNS, with_tool_calls=False)
-    )
+    turns = await store.turns(session.session_id, TurnQuery(limit=_LATEST, with_tool_calls=False))
     return "\n".join(turn.user_message for turn in turns)
 
 

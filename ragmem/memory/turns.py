@@ -8,9 +8,11 @@ import os
 import posixpath
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -104,10 +106,8 @@ _SUBJECTS = ("command", "cmd", "path", "file_path", "pattern", "query", "url", "
 
 def subject_of(call: ToolCall) -> str:
     """Return a call as it was displayed when it ran: the tool and its main argument."""
-    about = first_line(argument(call, *_SUBJECTS))
-    return (
-        about if call.tool_name == RUN_COMMAND and about else f"{call.tool_name} {about}".rstrip()
-    )
+    main = first_line(argument(call, *_SUBJECTS))
+    return main if call.tool_name == RUN_COMMAND and main else f"{call.tool_name} {main}".rstrip()
 
 
 def has_failed(call: ToolCall) -> bool:
@@ -353,17 +353,25 @@ def prompts_of(turn: Turn) -> tuple[str, dict[str, str]]:
     return prompt, dict(reversed(later.items()))
 
 
+_FOLDED = Regex(r"\[pasted [^\]\n]{1,80}\]")
+"""Matches what a chat shows, and keeps in the history of prompts, instead of a very long paste."""
+
+
 def was_said(typed: str, said: Collection[str]) -> bool:
     """Whether a typed line is among the recorded prompts of turns.
 
     Those have a shell command without blanks after the `!`, and of a custom slash command the
-    prompt that it expanded to, with its arguments.
+    prompt that it expanded to, with its arguments. What was pasted may be folded in a typed line.
     """
     typed = typed.strip()
     if typed.startswith("!"):
         return f"!{typed[1:].strip()}" in said
     words = typed.partition(" ")[2].strip() if typed.startswith("/") else ""
-    return typed in said or (bool(words) and any(words in each for each in said))
+    if typed in said or (words and any(words in each for each in said)):
+        return True
+    around = _FOLDED.split(typed)
+    pasted = re.compile(".*".join(map(re.escape, around)), re.DOTALL)
+    return len(around) > 1 and any(map(pasted.fullmatch, said))
 
 
 class Said(NamedTuple):
@@ -600,9 +608,10 @@ def passage(text: str, question: str, max_chars: int) -> str:
 
 
 def _named_line(lines: Sequence[str], question: str) -> int | None:
-    words = [_words(line) for line in lines]
-    counts = {word: sum(word in found for found in words) for word in question_words(question)}
-    rare = {word: 1 / count for word, count in counts.items() if 0 < count <= _RARE}
+    asked = question_words(question)
+    words = [_words(line) & asked for line in lines]
+    counts = Counter(chain.from_iterable(words))
+    rare = {word: 1 / count for word, count in counts.items() if count <= _RARE}
     if not rare:
         return None
     scores = [sum(rare.get(word, 0.0) for word in found) for found in words]

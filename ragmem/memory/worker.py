@@ -465,11 +465,9 @@ class Worker:
         without = [item for item in todo[:_CUT_AT_ONCE] if item.key not in asks]
         # A model takes its time: one by one, so that a killed process loses a single summary.
         items = without if todo[0] in without else todo[:1]
-        return await self._attempted(items, partial(self._summarize, store, summarizer, items))
+        return await self._attempted(items, partial(self._sum_up, store, summarizer, items))
 
-    async def _summarize(
-        self, store: Store, summarizer: Summarizer, items: Sequence[Pending]
-    ) -> bool:
+    async def _sum_up(self, store: Store, summarizer: Summarizer, items: Sequence[Pending]) -> bool:
         async with self._leased(store, *(item.key for item in items)) as mine:
             items = [item for item in items if item.key in mine]
             # The previous holder of the lease may have done it.
@@ -478,18 +476,16 @@ class Worker:
             sessions = await sessions_by_id(store, {turn.session_id for turn in turns})
             writes = []
             for turn in turns:
-                before = made.get(turn.turn_id)
+                old = made.get(turn.turn_id)
                 uses_model = summarizer.uses_model(turn.session_id)
                 if turn.session_id not in sessions:
                     continue  # The session was deleted meanwhile.
-                if before is None or (before.extractive and uses_model):
+                if old is None or (old.extractive and uses_model):
                     locate = locator(sessions[turn.session_id])
-                    summary = await summarizer.summarize_turn(
-                        turn, locate=locate, instead_of=before
-                    )
-                    if before is None or not summary.extractive:
+                    summary = await summarizer.summarize_turn(turn, locate=locate, instead_of=old)
+                    if old is None or not summary.extractive:
                         writes.append(redacted(AddSummary(summary=summary)))
-                    if before is not None and not summary.extractive:
+                    if old is not None and not summary.extractive:
                         self._renewed.add(turn.session_id)
                 # Each turn takes a millisecond or two: let other tasks run.
                 await asyncio.sleep(0)
@@ -509,10 +505,8 @@ class Worker:
                     # The previous holder of the lease may have done it.
                     if not mine or (old, below) not in await summaries.renewable(store, session_id):
                         continue
-                    summary = await summarizer.summarize_summaries(
-                        session_id, below, instead_of=old
-                    )
-                    await store.apply([redacted(AddSummary(summary=summary))])
+                    made = await summarizer.summarize_summaries(session_id, below, instead_of=old)
+                    await store.apply([redacted(AddSummary(summary=made))])
                 return True
             self._renewed.discard(session_id)
         return False
@@ -549,9 +543,7 @@ class Worker:
                     await self.summarize_thread(store, summarizer, session)
                     return True
                 idle = summaries.is_idle(session, self._clock())
-                return bool(mine and idle) and await self._summarize_idle(
-                    store, summarizer, session
-                )
+                return bool(mine and idle) and await self._sum_up_idle(store, summarizer, session)
 
         return await self._first_due(store, "thread", do)
 
@@ -563,7 +555,7 @@ class Worker:
         summary = await summarizer.thread_summary(session.summary, since, are_known=are_known)
         return await self._put_summary(store, session, summary, at)
 
-    async def _summarize_idle(self, store: Store, summarizer: Summarizer, session: Session) -> bool:
+    async def _sum_up_idle(self, store: Store, summarizer: Summarizer, session: Session) -> bool:
         """Update an idle session's summary from its turns' summaries; false if some are missing."""
         since = await self._turns_since(store, session)
         ids = [summaries.summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in since]

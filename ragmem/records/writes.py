@@ -281,9 +281,7 @@ class PutReferences(Write, frozen=True, kw_only=True, tag="references"):
     references: tuple[CodeReference, ...]
 
 
-write_decoder: msgspec.json.Decoder[Write] = msgspec.json.Decoder(
-    reduce(or_, Write.__subclasses__())
-)
+write_decoder = msgspec.json.Decoder[Write](reduce(or_, Write.__subclasses__()))
 """Decodes each write as the kind that its tag names."""
 
 

@@ -80,6 +80,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the session."""
     prompt: str = ""
     """The first prompt, sent at once."""
+    keeps_prompts: bool = True
+    """Whether the history of prompts is written."""
 
 
 def run_chat(start: Start, *, opening: Opening, cwd: Path, history: Path, config: Config) -> int:
@@ -207,13 +209,15 @@ class ChatLoop:
         """The descriptions of the slash commands that can be completed, by name."""
         self.terminal: Terminal = PlainTerminal(self)
         if self._mode != "none":
+            from ragmem.repl.drawing import PromptHistory
             from ragmem.repl.input import LiveTerminal
 
             drawn, editing = (
                 self._colors if self._mode == "color" else None,
                 config.chat.editing_mode,
             )
-            self.terminal = LiveTerminal(self, history=history, colors=drawn, editing=editing)
+            past = PromptHistory(history, is_kept=opening.keeps_prompts)
+            self.terminal = LiveTerminal(self, history=past, colors=drawn, editing=editing)
         shown = config.chat
         self._attention = Attention(
             self.terminal.signal, title=shown.title, bell=shown.bell, environ=environment()

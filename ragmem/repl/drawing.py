@@ -252,11 +252,12 @@ class Pastes:
 class PromptHistory(FileHistory):
     """Stores prompts in prompt_toolkit's file format, with mode 0600.
 
-    If the file can't be written, prompts are kept in memory only.
+    If the file can't be written, or is not to be (`is_kept`), prompts are kept in memory only.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *, is_kept: bool = True) -> None:
         self._file = file
+        self._is_kept = is_kept
         self._whole: dict[str, str] = {}
         """The text to store for the prompt being added, by its folded form."""
         super().__init__(file)
@@ -278,6 +279,8 @@ class PromptHistory(FileHistory):
 
     def store_string(self, string: str) -> None:
         """Append a prompt to the file."""
+        if not self._is_kept:
+            return
         with contextlib.suppress(OSError):
             make_private(self._file.parent)
             os.close(os.open(self._file, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))

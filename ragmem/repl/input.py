@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from prompt_toolkit.application import Application, in_terminal, run_in_terminal
@@ -48,7 +47,15 @@ from ragmem.repl.drawing import (
     earlier_prompts,
     style_of,
 )
-from ragmem.repl.terminal import ChatQuestion, PickQuestion, Submission, T, Terminal, suspend
+from ragmem.repl.terminal import (
+    WORDS,
+    ChatQuestion,
+    PickQuestion,
+    Submission,
+    T,
+    Terminal,
+    suspend,
+)
 from ragmem.text import clean
 from ragmem.themes import ASKS_BACKGROUND, Colors
 
@@ -70,7 +77,6 @@ _REWIND, _EXPAND = "/rewind", "/expand"
 _QUIT_HINT = "Ctrl-C again to leave"
 _REWIND_HINT = "Esc again to rewind to a prompt"
 _ERASE_ROW = "\x1b[K"
-_WORDS = {"yes": "y", "no": "n"}
 """Words that, sent with Enter, stand for the key of a choice."""
 
 
@@ -78,13 +84,18 @@ class LiveTerminal(Terminal):
     """A terminal that keeps the prompt at the bottom, below what is printed."""
 
     def __init__(
-        self, host: "ChatLoop", *, history: Path, colors: Colors | None, editing: EditingKeys
+        self,
+        host: "ChatLoop",
+        *,
+        history: PromptHistory,
+        colors: Colors | None,
+        editing: EditingKeys,
     ) -> None:
         """Create the terminal of a chat; without `colors`, it is monochrome."""
         self._host = host
         self._colors = colors or Colors()
         self._style = style_of(self._colors.theme)
-        self._history = PromptHistory(history)
+        self._history = history
         self._pastes = Pastes()
         self.question: ChatQuestion | None = None
         self.marked: int | None = None
@@ -371,7 +382,7 @@ class LiveTerminal(Terminal):
         """Send the draft, or answer the question with it."""
         shown = self.buffer.text
         text = self._pastes.unfold(shown)
-        if choice := self._choice(**_WORDS):
+        if choice := self._choice(**WORDS):
             self.buffer.reset()
             self._reply(choice)
             return
@@ -539,7 +550,7 @@ class LiveTerminal(Terminal):
         """Return the hint about a key that does something unusual next; empty for none."""
         if self._armed:
             return self._armed
-        is_key = not self.buffer.text or self._choice(**_WORDS)
+        is_key = not self.buffer.text or self._choice(**WORDS)
         asks = self.question is not None and self.question.choices
         return "" if is_key or not asks else "text in the prompt · clear it to answer"
 

@@ -272,6 +272,7 @@ async def _turns(chat: ChatSession, query: TurnQuery = ALL_TURNS) -> tuple[Turn,
 
 # --- changes to files --------------------------------------------------------
 
+_UNKNOWN = "This session is not stored, so its edits are not known."
 _UNDONE: tuple[Outcome, ...] = ("restored", "removed", "as_before")
 _OUTCOMES: dict[Outcome, str] = {
     "restored": "restored",
@@ -285,6 +286,8 @@ _OUTCOMES: dict[Outcome, str] = {
 async def diff(named: str, chat: ChatSession) -> None:
     """Run `/diff [file]`: compare files as they were before this session's edits with now."""
     output = chat.output
+    if not chat.app.memory.records:
+        raise UsageError(_UNKNOWN)
     turns = await _edits(chat)
     back = rewind_to(turns, 0)
     changes = [
@@ -332,6 +335,8 @@ async def undo(_: str, chat: ChatSession) -> None:
     it is. Run again, or if nothing of that turn can be undone, it undoes the turn before.
     """
     restorer, output = _restorer(chat), chat.output
+    if not chat.app.memory.records:
+        raise UsageError(_UNKNOWN)
 
     async def never(_: str, __: str) -> bool:
         return False
@@ -512,9 +517,12 @@ async def _restore(back: Rewind, chat: ChatSession) -> list[Restored]:
 
 
 def _restorer(chat: ChatSession) -> Restorer:
-    paths = chat.app.paths
-    workspace = Workspace(chat.app.cwd, chat.options.add_dirs, private=paths.own_folders)
-    return Restorer(workspace, Preimages(paths.data_dir / "preimages"))
+    paths, folder = chat.app.paths, Path(chat.session.cwd)
+    if not folder.is_dir():  # It was moved, and the chat is where it is now.
+        folder = chat.app.cwd
+    folders = (chat.app.cwd, *chat.options.add_dirs)
+    workspace = Workspace(folder, folders, private=paths.own_folders)
+    return Restorer(workspace, Preimages(chat.app.work_dir / "preimages"))
 
 
 def _report(

@@ -52,6 +52,8 @@ class ChatQuestion(msgspec.Struct, frozen=True):
 
 
 YES_NO = (("y", "yes"), ("n", "no"))
+WORDS = {"yes": "y", "no": "n"}
+"""Typed out, whatever the choice of that key is called."""
 
 
 class PickRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,9 +235,10 @@ class PlainTerminal(Terminal):
             loop.add_reader(fd, self._read)
 
     async def ask(self, question: ChatQuestion) -> str | None:
-        """Ask for a line; a choice is taken by its first letter, and asked again until valid."""
+        """Ask for a line: a choice by its key or its word; any other line is sent as a prompt."""
         async with self._asking:
-            keys = question.keys
+            taken = {each: key for key, word in question.choices for each in (key, word)}
+            taken |= {each: key for each, key in WORDS.items() if key in question.keys}
             words = "".join(f"  {key} {word}" for key, word in question.choices)
             while True:
                 self.write(f"{visible(question.label)}{words}\n{early.prompt()}")
@@ -244,10 +247,11 @@ class PlainTerminal(Terminal):
                     answer = await self._answer
                 finally:
                     self._answer = None
-                if answer is None or not keys:
+                if answer is None or not taken:
                     return answer
-                if (key := answer.strip().lower()[:1]) in keys:
+                if key := taken.get(answer.strip().casefold()):
                     return key
+                self._send(answer)
 
     def _read(self) -> None:
         try:
@@ -272,10 +276,13 @@ class PlainTerminal(Terminal):
             return
         text = "\n".join([*self._lines, line])
         self._lines.clear()
+        if not self._send(text):
+            self.idle()
+
+    def _send(self, text: str) -> bool:
         if text.strip():
             self._host.submit(Submission(text, text))
-        else:
-            self.idle()
+        return bool(text.strip())
 
     def _reply(self, answer: str | None) -> bool:
         if self._answer is None or self._answer.done():

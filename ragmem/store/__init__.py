@@ -220,8 +220,11 @@ class Store(CodeStore, Protocol):
         Float32 little-endian; only of those that have a vector of this embedder.
         """
 
-    async def forget_memories(self, memory_ids: Sequence[str]) -> int:
-        """Delete these memories, what they superseded, and all their links; return how many."""
+    async def forget_memories(self, memory_ids: Sequence[str], *, erase: bool = True) -> int:
+        """Delete these memories, what they superseded, and all their links; return how many.
+
+        With `erase`, nothing of them is left in files of the store on this disk.
+        """
 
     async def profile(self) -> Profile:
         """Return the owner's profile; empty before anything was said."""
@@ -255,10 +258,13 @@ class Archive(Store, Protocol):
     async def branches(self, session_id: str) -> list[Session]:
         """Return the sessions forked from this one, oldest first."""
 
-    async def delete_session(self, session_id: str) -> dict[str, int]:
+    async def delete_session(
+        self, session_id: str, *, first: Callable[[dict[str, int]], None] = lambda _: None
+    ) -> dict[str, int]:
         """Delete a session and all that belongs to it alone; return counts of the deleted, by kind.
 
         Memories whose only evidence is in it are deleted too; the others lose that evidence.
+        `first` is called with the counts before any of this takes effect; if it raises, none does.
 
         Raises StoreRefused while a fork shares its turns, or a process works in it.
         """

@@ -215,9 +215,7 @@ def _find_line(fd: int, number: int, shown: str) -> int:
     while wanted:
         block = os.pread(fd, 1 << 20, position)
         if not block:
-            raise ToolFailure(
-                f"{shown} has no line {number:,}. To read its end, use a negative offset."
-            )
+            raise ToolFailure(f"{shown} has no line {number:,}. For its end use a negative offset.")
         if position >= MAX_SCAN_BYTES:
             raise ToolFailure(
                 f"Line {number:,} of {shown} is past its first {MAX_SCAN_BYTES:,} bytes. "

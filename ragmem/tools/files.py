@@ -80,8 +80,11 @@ class SeenFiles:
         """Return the last files seen with their hashes, latest first."""
         return list(islice(reversed(self._hashes.items()), limit))
 
-    def restore(self, calls: Iterable[ToolCall]) -> None:
-        """Restore the state of a recorded session; `calls` are in the order they were made."""
+    def restore(self, calls: Iterable[ToolCall], path_of: Callable[[str], str] = str) -> None:
+        """Restore the state of a recorded session; `calls` are in the order they were made.
+
+        `path_of` turns a recorded path into what results show now.
+        """
         for call in calls:
             if not call.success or call.tool_name not in {READ_FILE, *EDITING_TOOLS}:
                 continue
@@ -92,9 +95,9 @@ class SeenFiles:
                     "first_line": int(first),
                     "last_line": int(last),
                 }:
-                    self._record_read(path, sha256, first, last)
+                    self._record_read(path_of(path), sha256, first, last)
                 case {"path": str(path), "sha256": str(sha256)}:
-                    self.note(path, sha256)
+                    self.note(path_of(path), sha256)
 
 
 _MAX_NAMED = 20
@@ -295,9 +298,7 @@ class _Editing(AgentTool):
         """Return an existing file's content, if it is what this session last read."""
         before = self._seen.hash_of(shown)
         if before is None:
-            raise ToolFailure(
-                f"{shown} has not been read in this session. Read it with read_file first."
-            )
+            raise ToolFailure(f"{shown} has not been read in this session. Use read_file first.")
 
         def read(_: object) -> bytes:
             with open_file(target.real) as fd:
@@ -331,7 +332,8 @@ class _Editing(AgentTool):
                 except FileExistsError:
                     raise _exists(shown) from None
                 return None
-            kept = Preimages(self._preimages).keep(old)
+            with plain_failures(f"{shown} is unchanged: no copy can be kept in {self._preimages}"):
+                kept = Preimages(self._preimages).keep(old)
             workspace.replace(target.real, new, expected_sha256=sha256_of(old), shown=shown)
             return kept
 
@@ -455,9 +457,7 @@ def _text(content: str) -> str:
     try:
         content.encode()
     except UnicodeEncodeError:
-        raise ToolFailure(
-            "The text contains an unpaired surrogate, so nothing was written."
-        ) from None
+        raise ToolFailure("It contains an unpaired surrogate, so nothing was written.") from None
     return content
 
 
@@ -472,9 +472,7 @@ def _encode(before: Text, content: str, shown: str) -> bytes:
 
 
 def _exists(shown: str) -> ToolFailure:
-    return ToolFailure(
-        f"{shown} already exists. Read it, then use edit_file or write_file to change it."
-    )
+    return ToolFailure(f"{shown} already exists. Read it, then use edit_file or write_file.")
 
 
 _MAX_COMPARED = 4_000_000

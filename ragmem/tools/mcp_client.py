@@ -37,6 +37,7 @@ from ragmem.tools.permissions import Permissions
 if TYPE_CHECKING:
     import mcp_types as types
     from mcp import ClientSession
+    from mcp.client.session import ClientRequestContext, ListRootsFnT
 
 _log = logging.getLogger("ragmem")
 
@@ -116,14 +117,14 @@ class McpServer:
         """Set once the server is ready or has failed."""
         self.gone = asyncio.Event()
 
-    def start(self, cwd: Path) -> None:
+    def start(self, project: Path, apart: Path) -> None:
         """Start the server in the background, unless it is started already."""
         if self._task is None:
             quiet = logging.getLogger("mcp")  # without a handler it would write to the terminal
             quiet.addHandler(logging.NullHandler())
             quiet.propagate = False
             self.state = "starting"
-            self._task = asyncio.create_task(self._connect(cwd))
+            self._task = asyncio.create_task(self._connect(project, apart))
 
     async def aclose(self) -> None:
         """Stop the server, and all the processes that it has started."""
@@ -131,7 +132,7 @@ class McpServer:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    async def _connect(self, cwd: Path) -> None:
+    async def _connect(self, project: Path, apart: Path) -> None:
         """Start the server, list its tools, and stay connected until it exits or is stopped."""
         stderr = bytearray()
         try:
@@ -139,10 +140,11 @@ class McpServer:
             await asyncio.to_thread(import_module, "mcp")
             from mcp import ClientSession
 
+            cwd = project if self._config.in_project else apart
             async with (
                 _transport(self._config, cwd, stderr) as (read, write, ended),
                 _filtered(read, self._left_out) as sound,
-                ClientSession(sound, write) as session,
+                ClientSession(sound, write, list_roots_callback=_roots(project)) as session,
             ):
                 async with asyncio.timeout(_START_S):
                     await _run_until_ended(ended, self._initialize(session))
@@ -217,35 +219,29 @@ class McpServer:
 
     async def call(self, tool: str, arguments: dict[str, Json], timeout_s: float) -> str:
         """Return a tool's result; raises ToolFailure if it fails or does not answer in time."""
+        import mcp_types as types
         from mcp import MCPError
-        from mcp_types import (
-            CONNECTION_CLOSED,
-            REQUEST_TIMEOUT,
-            CallToolRequest,
-            CallToolRequestParams,
-            CallToolResult,
-        )
 
         session = self._session
         prefix = f"The server {self.name} is "
         if session is None:
             raise ToolFailure(prefix + self.state)
-        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
+        params = types.CallToolRequestParams(name=tool, arguments=arguments)
         try:
             result = await session.send_request(
-                request, CallToolResult, request_read_timeout_seconds=timeout_s
+                types.CallToolRequest(params=params),
+                types.CallToolResult,
+                request_read_timeout_seconds=timeout_s,
             )
         except MCPError as error:
-            if error.code == CONNECTION_CLOSED:
+            if error.code == types.CONNECTION_CLOSED:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(10 * _POLL_S):
                         await self.gone.wait()
                     raise ToolFailure(prefix + self.state) from None
-            if error.code == REQUEST_TIMEOUT:
+            if error.code == types.REQUEST_TIMEOUT:
                 raise ToolFailure(f"{self.name} did not answer within {timeout_s:g} s.") from None
-            raise ToolFailure(
-                _visible_result(f"{self.name} answered with an error: {error}")
-            ) from None
+            raise ToolFailure(_visible_result(f"{self.name} reports an error: {error}")) from None
         except Exception as error:  # the result does not conform to the protocol
             raise ToolFailure(
                 f"The answer of {self.name} does not follow the protocol ({type(error).__name__})."
@@ -268,6 +264,7 @@ class Servers:
         configured: Mapping[str, McpServerConfig],
         *,
         cwd: Path,
+        apart: Path,
         timeout_s: float,
         say: Callable[[str], None],
         waits: bool = False,
@@ -275,12 +272,13 @@ class Servers:
         """Set up the servers; `say` receives messages for the user, and a call may take
         `timeout_s`.
 
+        They start in `apart`, unless their settings say that they start in the project, `cwd`.
         With `waits` they are started only when the model asks for them: a short-lived process
         mostly needs none.
         """
         room = ToolRoom()
         self.all = [McpServer(name, each, say, room) for name, each in configured.items()]
-        self._cwd = cwd
+        self._cwd, self._apart = cwd, apart
         self._timeout_s = timeout_s
         self._waits = waits
         if self.all and find_spec("mcp") is None:
@@ -305,7 +303,7 @@ class Servers:
     def start(self) -> None:
         """Start the servers that are not started yet, in the background."""
         for server in self.all:
-            server.start(self._cwd)
+            server.start(self._cwd, self._apart)
 
     async def aclose(self) -> None:
         """Stop all servers."""
@@ -506,6 +504,17 @@ def _block_text(block: "types.ContentBlock") -> str:
             return f"[{block.name}: {block.uri}]"
         case kind:
             return f"[{kind}, {block.mime_type}, {len(block.data):,} characters: not shown]"
+
+
+def _roots(project: Path) -> "ListRootsFnT":
+    """Return what answers a server's question about the folder that is worked in."""
+
+    async def answer(context: "ClientRequestContext") -> "types.ListRootsResult":
+        from mcp_types import ListRootsResult, Root
+
+        return ListRootsResult(roots=[Root.model_validate({"uri": project.as_uri()})])
+
+    return answer
 
 
 # --- transports ---------------------------------------------------------------------

@@ -107,11 +107,11 @@ class SearchMemories(_OverMemory):
             subjects=tuple(subject.casefold() for subject in params.subjects),
             floor=False,
         )
-        hits = _search_turns(self._memory, self._session, self._scope, params.query, params.limit)
+        hits = _turns(self._memory, self._session, self._scope, params.query, params.limit)
         return facts, await hits
 
 
-async def _search_turns(
+async def _turns(
     memory: Memory,
     session: Session,
     scope: ScopeName,
@@ -173,11 +173,9 @@ class GetRecentMemories(_OverMemory):
 
 def _session_entry(session: Session, now: datetime) -> str:
     at = session.last_activity_at
-    about = [f"session {short_id(session.session_id)}", day_of(at, now), ago(at, now)]
+    about = ", ".join([f"session {short_id(session.session_id)}", day_of(at, now), ago(at, now)])
     text = session.summary or f"Last asked: {session.last_asked or session.title}"
-    return (
-        f"- [{', '.join(about)}] “{one_line(session.title, 60)}”: {one_line(text, _QUOTED_CHARS)}"
-    )
+    return f"- [{about}] “{one_line(session.title, 60)}”: {one_line(text, _QUOTED_CHARS)}"
 
 
 class Remember(_OverMemory):
@@ -448,9 +446,7 @@ class BrainSearch(AgentTool):
         if self._memory is None:
             return []
         memory, floor = self._memory, self._memory.floor
-        return await _search_turns(
-            memory, self._session, self._scope, params.query, params.limit, floor
-        )
+        return await _turns(memory, self._session, self._scope, params.query, params.limit, floor)
 
     def _code_entry(self, hit: CodeHit) -> str:
         path = self._show(hit.path)
@@ -494,55 +490,50 @@ _MAX_NEAR = 20
 """How many of the files last touched by the session slightly raise the rank of hits in them."""
 
 
-class SessionCode:
+class SessionCode(msgspec.Struct):
     """Finds code for an agent: with paths as it writes them, favouring files that it has seen.
 
     `top` is the project's folder on this machine. Files that `rules` forbid to read are left out.
     """
 
-    def __init__(
-        self,
-        codebase: Codebase,
-        project: Project,
-        *,
-        cwd: Path,
-        top: Path,
-        seen: SeenFiles,
-        rules: PermissionRules,
-    ) -> None:
-        self._codebase = codebase
-        self._project = project
-        self._cwd = cwd
-        self._top = top
-        self._seen = seen
-        self._rules = rules
-        self.is_there = codebase.has(top)
+    codebase: Codebase
+    project: Project
+    cwd: Path
+    top: Path
+    seen: SeenFiles
+    rules: PermissionRules
+    is_there: bool = False
+
+    def __post_init__(self) -> None:
+        self.is_there = self.codebase.has(self.top)
         if self.is_there:
-            codebase.meet(project)
+            self.codebase.meet(self.project)
 
     def show(self, path: str) -> str:
         """Return a stored path as the agent writes it."""
-        return shown_path(path, cwd=self._cwd, project=self._top)
+        return shown_path(path, cwd=self.cwd, project=self.top)
 
     def begin(self) -> None:
         """Begin a turn: look for changes."""
         if self.is_there:
-            self._codebase.begin(self._project)
+            self.codebase.begin(self.project)
 
     async def passages(self, prompt: str) -> ProjectCode:
         """Return the passages that are relevant to the prompt, for the request."""
-        found = await self._codebase.passages(self._project, prompt, near=self._near())
-        hides = self._rules.hides
-        shown = (e for e in found.passages if not hides(self._top / e.path, self._cwd))
+        found = await self.codebase.passages(self.project, prompt, near=self._near())
+        hides = self.rules.hides
+        shown = (e for e in found.passages if not hides(self.top / e.path, self.cwd))
         return msgspec.structs.replace(found, passages=tuple(shown))
 
     async def search(self, text: str, limit: int) -> list[CodeHit]:
         """Search on behalf of brain_search."""
-        found = await self._codebase.search(self._project, text, limit, near=self._near())
-        return [each for each in found if not self._rules.hides(self._top / each.path, self._cwd)]
+        found = await self.codebase.search(self.project, text, limit, near=self._near())
+        return [each for each in found if not self.rules.hides(self.top / each.path, self.cwd)]
 
     def tools(self, memory: Memory, session: Session, scope: ScopeName) -> list[Tool]:
         """Return brain_search, if there is an index to search."""
+        from ragmem.tools.memory import BrainSearch
+
         if not self.is_there:
             return []
         recalls = memory if memory.recalls else None
@@ -550,5 +541,5 @@ class SessionCode:
 
     def _near(self) -> list[str]:
         """Return the files that the session last read or changed, as stored."""
-        paths = [path for path, _ in self._seen.latest(_MAX_NEAR)]
-        return [stored_path(path, cwd=self._cwd, project=self._top) for path in paths]
+        paths = [path for path, _ in self.seen.latest(_MAX_NEAR)]
+        return [stored_path(path, cwd=self.cwd, project=self.top) for path in paths]

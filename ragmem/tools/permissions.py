@@ -22,6 +22,7 @@ from ragmem.children import MADE_FOLDERS
 from ragmem.config import PermissionMode
 from ragmem.errors import UsageError
 from ragmem.own_tools import OWN_TOOLS, READ_FILE, RUN_COMMAND
+from ragmem.redact import redact
 from ragmem.text import Regex
 from ragmem.tools.base import (
     Approver,
@@ -73,6 +74,7 @@ class PermissionRule(msgspec.Struct, frozen=True):
         return self.covers_command(command) and ("*" not in self.pattern or not command.acts)
 
 
+@lru_cache(1024)
 def read_rule(text: str) -> PermissionRule:
     """Parse `tool` or `tool(pattern)`; raises UsageError if it is neither."""
     found = _RULE.fullmatch(text.strip())
@@ -420,12 +422,10 @@ class Permissions:
             or ("outside", command) in self._rules.remembered
         ):
             return True
-        mode = self._current.value
+        mode, rules = self._current.value, self._rules
         if mode == "bypassPermissions":
             return bool(outside)
-        if not outside and (
-            self._rules.allows_command(command) or (unasked and mode == "acceptEdits")
-        ):
+        if not outside and (rules.allows_command(command) or (unasked and mode == "acceptEdits")):
             return False
         reason = f"it runs outside the sandbox; the reason given: {outside}" if outside else ""
         is_plain = all(char.isprintable() or char in "\n\t" for char in command)
@@ -577,6 +577,8 @@ def offers_for_command(line: str, kind: str = RUN_COMMAND) -> tuple[tuple[str, .
     parsed = parse(line)
     if not parsed.is_clear or not parsed.commands or "\n" in line or "*" in line:
         return ()
+    if redact(line) != line:
+        return ()  # It would be written into the settings.
     exact = tuple(dict.fromkeys(f"{kind}({each.text})" for each in parsed.commands))
     wide = () if kind == OUTSIDE else tuple(map(_open_prefix, parsed.commands))
     if not wide or not all(wide):

@@ -48,9 +48,7 @@ class UpdateTasks(AgentTool):
     )
 
     class Params(Arguments, frozen=True):
-        tasks: Annotated[
-            tuple[Task, ...], arg("All tasks, in order, done ones included.", _MOST_TASKS)
-        ]
+        tasks: Annotated[tuple[Task, ...], arg("All tasks, in order, done ones too.", _MOST_TASKS)]
 
     def __init__(self) -> None:
         self.tasks: tuple[Task, ...] = ()
@@ -102,9 +100,7 @@ class PresentPlan(AgentTool):
     )
 
     class Params(Arguments, frozen=True):
-        decision: Annotated[
-            str, arg("One self-contained sentence: what will be done, and how.", 500, 1)
-        ]
+        decision: Annotated[str, arg("One self-contained sentence: what to do, and how.", 500, 1)]
         plan: Annotated[
             str,
             arg(
@@ -115,11 +111,9 @@ class PresentPlan(AgentTool):
             ),
         ]
 
-    def __init__(
-        self, mode: CurrentMode, approver: Approver, memory: Memory, session: Session
-    ) -> None:
+    def __init__(self, mode: CurrentMode, asks: Approver, memory: Memory, session: Session) -> None:
         self._mode = mode
-        self._approver = approver
+        self._approver = asks
         self._memory = memory
         self._session = session
 

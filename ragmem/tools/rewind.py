@@ -141,9 +141,7 @@ def _with_secrets(sha256: str, data: bytes, now: bytes | None) -> bytes:
     except (ValueError, RecursionError, msgspec.MsgspecError):
         raise _damaged(sha256) from None
     if not parts.pieces:
-        raise ToolFailure(
-            "its previous content was not kept: the secrets in it could not be removed"
-        )
+        raise ToolFailure("its old content was not kept: the secrets in it could not be removed")
     size = max(1, sum(map(len, parts.pieces)))
     most = max(1, min(_MOST_GUESSES, _MOST_HASHED_BYTES // size))
     for secrets in islice(_guesses(parts, now), most):

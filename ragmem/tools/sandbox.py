@@ -197,7 +197,10 @@ _SECRETS = (
     # package registries
     ".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml",
     ".gem/credentials", ".m2/settings-security.xml", ".config/composer/auth.json",
-    ".local/share/uv/credentials", ".config/pypoetry/auth.toml",
+    ".local/share/uv/credentials", ".config/pypoetry/auth.toml", ".composer/auth.json",
+    ".config/pip/pip.conf", ".pip/pip.conf", ".gradle/gradle.properties", ".bundle/config", ".hex",
+    ".nuget/NuGet/NuGet.Config", ".sbt/.credentials", ".ivy2/.credentials", ".config/pnpm/rc",
+    ".config/dart/pub-credentials.json", ".sentryclirc", ".config/helm/registry",
     # other agents
     ".claude/.credentials.json", ".codex/auth.json", ".gemini/oauth_creds.json",
     ".config/github-copilot", ".local/share/opencode/auth.json", ".claude.json",
@@ -394,9 +397,7 @@ class Sandbox:
     @property
     def absent(self) -> tuple[str, ...]:
         """Configured writable paths that do not exist."""
-        return tuple(
-            each for each in self.settings.write if not os.path.lexists(os.path.expanduser(each))
-        )
+        return tuple(e for e in self.settings.write if not os.path.lexists(os.path.expanduser(e)))
 
     def describe(self) -> str:
         """Describe the sandbox on one line."""
@@ -426,13 +427,11 @@ class Sandbox:
                 "If that is why it failed and there is no way around it, call run_command again "
                 "with `outside_sandbox` saying why: the user is asked."
             )
-        apart = (
-            "What runs outside it can only be reached from outside. " if self.keeps_ports else ""
-        )
+        also = "What runs outside it can only be reached from outside. " if self.keeps_ports else ""
         return (
             "[This ran in the sandbox: it can write only in the working directory and a temporary "
             "folder ($TMPDIR), but not git's hooks and configuration or files that run by "
-            f"themselves; it can't read keys; it has {self.network}. {apart}{outside}]"
+            f"themselves; it can't read keys; it has {self.network}. {also}{outside}]"
         )
 
     @contextmanager
@@ -458,20 +457,14 @@ class Sandbox:
 
     def _confinement(self, roots: Sequence[Path]) -> Confinement:
         write = [*roots, *_existing(self.settings.write)]
-        kept = [path for root in roots for path in protected_in(root)]
+        kept = set(_existing(path for root in roots for path in protected_in(root)))
         denied = self._permission_rules.hidden_in(roots[0], roots) if roots else set()
         if self.mechanism.kind == "landlock":
             denied = {path for path in denied if not any(map(path.is_relative_to, write))}
         return Confinement(
             write=tuple(dict.fromkeys(write)),
-            kept=tuple(
-                path
-                for path in sorted(set(_existing(kept)))
-                if any(map(path.is_relative_to, write))
-            ),
-            hidden=tuple(
-                _hidden(self._private, [*self.settings.deny_read, *map(str, denied)], write)
-            ),
+            kept=tuple(p for p in sorted(kept) if any(map(p.is_relative_to, write))),
+            hidden=tuple(_hidden([*self._private, *self.settings.deny_read, *denied], write)),
             network=self.settings.network,
             temporary=self._temporary_folder(),
         )
@@ -515,9 +508,7 @@ def _existing(paths: Iterable[Path | str]) -> Iterator[Path]:
             yield Path(os.path.realpath(full))
 
 
-def _hidden(
-    private: Sequence[Path], configured: Sequence[str], write: Sequence[Path]
-) -> Iterator[Path]:
+def _hidden(paths: Iterable[Path | str], write: Sequence[Path]) -> Iterator[Path]:
     own = {os.path.realpath(os.path.expanduser("~"))}
     with suppress(KeyError):
         own.add(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir))
@@ -529,7 +520,7 @@ def _hidden(
         # Some contain programs for all users, such as Homebrew's.
         if not any(Path(each).is_relative_to(home) for each in (*own, *programs, sys.prefix))
     ]
-    found = set(_existing([*others, *secrets, *_SYSTEM_SECRETS, *private, *configured]))
+    found = set(_existing([*others, *secrets, *_SYSTEM_SECRETS, *paths]))
     for path in sorted(found):
         # The sandbox has its own /tmp.
         seen = not path.is_relative_to(_TMP) or any(map(path.is_relative_to, write))

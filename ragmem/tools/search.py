@@ -48,23 +48,17 @@ _BETWEEN = re.compile(
 Mode = Literal["lines", "files", "count"]
 
 
-def _result(
-    lines: list[str], notes: list[str], run: Ripgrep, display: str, **data: Json
-) -> ToolOutput:
+def _result(rows: list[str], notes: list[str], run: Ripgrep, said: str, **data: Json) -> ToolOutput:
     """Return the results, followed by notes on why ripgrep's output may be incomplete."""
     if run.timed_out:
-        notes.append(
-            f"stopped after {TIMEOUT_S:g} s: this is incomplete; narrow the path or pattern"
-        )
+        notes.append(f"stopped after {TIMEOUT_S:g} s: incomplete; narrow the path or pattern")
     if run.unreadable:
         notes.append(f"{run.unreadable} files or folders could not be read")
     if run.failed:
         notes.append(f"ripgrep failed: {run.failed}; this is incomplete")
     if not run.is_ignoring:
-        notes.append(
-            "an ignore file could not be read in full, so ignored files may be among these"
-        )
-    return ToolOutput(text="\n".join(lines + bracketed(notes)), display=display, data=data)
+        notes.append("an ignore file could not be read in full; ignored files may be among these")
+    return ToolOutput(text="\n".join(rows + bracketed(notes)), display=said, data=data)
 
 
 class GlobFiles(Looking):
@@ -161,9 +155,7 @@ class GrepFiles(Looking):
             raise ToolFailure(f"The pattern is longer than {_MAX_PATTERN_CHARS:,} characters.")
         return await self.look(params.path, partial(self._search, params))
 
-    def _search(
-        self, params: Params, target: Target, where: str, stop: threading.Event
-    ) -> ToolOutput:
+    def _search(self, params: Params, target: Target, at: str, stop: threading.Event) -> ToolOutput:
         program = require_ripgrep(self._workspace.roots)
         base, name = target.real, ""
         if not stat.S_ISDIR(os.lstat(base).st_mode):
@@ -173,7 +165,7 @@ class GrepFiles(Looking):
         filters, selects = _glob_arguments(params.glob)
         modes = {"count": ["--count"], "files": ["--files-with-matches"]}
         lines = ["--line-number", "--no-heading", "--max-columns=500", "--max-columns-preview"]
-        arguments = [
+        words = [
             *modes.get(params.mode, [*lines, f"--context={params.context}"]),
             *filters,
             *("--null", "--with-filename", "--sort=path", "--crlf"),
@@ -181,15 +173,11 @@ class GrepFiles(Looking):
         ]
         hides = self._permissions.hides(target.real)
 
-        def shows(real: Path) -> bool:
-            return not hides(real) and (
-                selects is None or selects(real.relative_to(base).as_posix())
-            )
+        def shows(it: Path) -> bool:
+            return not hides(it) and (selects is None or selects(it.relative_to(base).as_posix()))
 
         with open_folder(base) as folder:
-            for run in Ripgrep.tries(
-                program, arguments, folder=folder, timeout_s=TIMEOUT_S, stop=stop
-            ):
+            for run in Ripgrep.tries(program, words, folder=folder, timeout_s=TIMEOUT_S, stop=stop):
                 page = _Page(params)
                 with closing(run.chunks()) as chunks:
                     for hit in _hits(chunks, params.mode):
@@ -201,7 +189,7 @@ class GrepFiles(Looking):
                 f"{run.failed}\nNothing was searched. Put a backslash before ( ) [ ] {{ }} . * + ? "
                 "to search for the character itself."
             )
-        return page.output(where, run)
+        return page.output(at, run)
 
 
 class _Hit(msgspec.Struct, frozen=True):

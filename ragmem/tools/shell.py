@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -129,9 +130,7 @@ class Job:
     def run(self, workspace: Workspace, sandbox: "Sandbox | None") -> None:
         """Run it to its end; called in a thread of its own."""
         try:
-            self.ended = run_guarded(
-                self.command, workspace, float("inf"), self.output, self.stop, sandbox
-            )
+            self.ended = run_guarded(self.command, workspace, inf, self.output, self.stop, sandbox)
         except OSError as error:
             self.problem = error.strerror or str(error)
         finally:
@@ -155,9 +154,7 @@ class Jobs:
         """Return the job with that number."""
         return self.all[number - 1] if 0 < number <= len(self.all) else None
 
-    async def start(
-        self, command: str, workspace: Workspace, sandbox: "Sandbox | None" = None
-    ) -> Job:
+    async def start(self, command: str, place: Workspace, sandbox: "Sandbox | None" = None) -> Job:
         """Start a job and watch it for a second, so that immediate failures are seen.
 
         Raises ToolFailure if too many are running. A cancellation only cuts the watching short,
@@ -174,7 +171,7 @@ class Jobs:
         loop = asyncio.get_running_loop()
 
         def work() -> None:
-            job.run(workspace, sandbox)
+            job.run(place, sandbox)
             # The event loop may be closed by now: a process that is exiting needs no notification.
             with suppress(RuntimeError):
                 if not job.stop.is_set():

@@ -229,10 +229,8 @@ class SkillSet:
                 fields, body = _front_matter(data.decode("utf-8", "replace"))
                 about = fields.get("description") or body.strip().split("\n")[0]
                 about, text = one_line(about, 100), clean(body).strip()
-                is_brought = pinned is not None
-                made = OwnCommand(
-                    name=file.stem, description=about, text=text, is_brought=is_brought
-                )
+                brought = pinned is not None
+                made = OwnCommand(name=file.stem, description=about, text=text, is_brought=brought)
                 self.commands.setdefault(file.stem, made)
 
 
@@ -314,10 +312,8 @@ def _names(folder: Path, pinned: Mapping[str, bytes] | None, top: Path) -> list[
 
 
 def _below(folder: Path, files: Mapping[str, bytes], top: Path) -> dict[str, bytes]:
-    before = f"{folder.relative_to(top)}/"
-    return {
-        name.removeprefix(before): data for name, data in files.items() if name.startswith(before)
-    }
+    at = f"{folder.relative_to(top)}/"
+    return {name.removeprefix(at): data for name, data in files.items() if name.startswith(at)}
 
 
 def _digest(files: Mapping[str, bytes]) -> str:

@@ -50,14 +50,23 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 class Workspace:
     """The working directory and the folders added to it (`--add-dir`).
 
-    `private` are ragmem's own folders: no tool reads, lists or writes in them. Raises UsageError if
-    a folder does not exist.
+    `private` are ragmem's own folders: no tool reads, lists or writes in them. `session_cwd` is the
+    folder in which the session began, if it still exists: in another one, results have absolute
+    paths, since the recorded ones are relative to that. Raises UsageError if a folder does not
+    exist.
     """
 
     def __init__(
-        self, cwd: Path, extra: tuple[Path, ...] = (), *, private: tuple[Path, ...] = ()
+        self,
+        cwd: Path,
+        extra: tuple[Path, ...] = (),
+        *,
+        private: tuple[Path, ...] = (),
+        session_cwd: Path | None = None,
     ) -> None:
         self.cwd = _existing_folder(cwd)
+        moved = session_cwd is None or not session_cwd.is_dir()
+        self._session_cwd = self.cwd if moved else Path(os.path.realpath(session_cwd or ""))
         self.roots = (self.cwd, *(_existing_folder(path) for path in extra))
         self._private = tuple(Path(os.path.realpath(path)) for path in private)
 
@@ -68,9 +77,7 @@ class Workspace:
         `\\xff`, `\\n`).
         """
         if not path or "\0" in path:
-            raise ToolFailure(
-                "The path is empty or contains a NUL. Give the path of a file or folder."
-            )
+            raise ToolFailure("The path is empty or contains a NUL. Give that of a file or folder.")
         full = self._absolute(path)
         try:
             real = Path(os.path.realpath(full, strict=True))
@@ -91,9 +98,15 @@ class Workspace:
 
     def record_path(self, real: Path) -> str:
         """Return a path as results show it: relative to the working directory, or else absolute."""
-        if real.is_relative_to(self.cwd):
+        if real.is_relative_to(self.cwd) and self._session_cwd == self.cwd:
             return show_name(real.relative_to(self.cwd).as_posix())
         return show_name(real.as_posix())
+
+    def recorded_path(self, path: str) -> str:
+        """Return a path that a result of this session has, as results show it now."""
+        if self._session_cwd == self.cwd:
+            return path
+        return self.record_path(Path(os.path.normpath(self._session_cwd / path)))
 
     def relative(self, path: str | Path) -> str:
         """Return a path, given in any form, as a user in the working directory would write it."""
@@ -357,20 +370,18 @@ def stale(shown: str) -> ToolFailure:
     )
 
 
-def _with_temporary(
-    folder: int, data: bytes, mode: int, publish: Callable[[int, str], None]
-) -> None:
+def _with_temporary(into: int, data: bytes, mode: int, publish: Callable[[int, str], None]) -> None:
     """Write a file without a name (or a random one, if the system requires it), then publish it."""
     name = ""
     try:
         if not _O_TMPFILE:
             raise OSError(errno.EOPNOTSUPP, "no O_TMPFILE")
-        fd = os.open(".", os.O_WRONLY | _O_TMPFILE | os.O_CLOEXEC, mode, dir_fd=folder)
+        fd = os.open(".", os.O_WRONLY | _O_TMPFILE | os.O_CLOEXEC, mode, dir_fd=into)
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
         name = _temporary_name()
-        fd = os.open(name, _CREATE_FLAGS, mode, dir_fd=folder)
+        fd = os.open(name, _CREATE_FLAGS, mode, dir_fd=into)
     try:
         failpoint("file.write")
         _write_all(fd, data, close=False)
@@ -380,8 +391,8 @@ def _with_temporary(
     finally:
         os.close(fd)
         if name:
-            _unlink(name, folder)
-    _sync_folder(folder)
+            _unlink(name, into)
+    _sync_folder(into)
 
 
 def _link(fd: int, temporary: str, name: str, folder: int) -> None:

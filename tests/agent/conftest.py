@@ -27,6 +27,7 @@ from ragmem.store.sqlite import SQLiteStore
 from ragmem.tools.base import ToolFailure, ToolOutput, Toolset
 from ragmem.tools.memory import memory_tools
 from ragmem.tools.workspace import Workspace
+from tests.fakes.patience import until
 from tests.fakes.scripted_llm import Says, ScriptedLLM, Step
 
 E = TypeVar("E", bound=Event)
@@ -42,12 +43,10 @@ def calls(name: str, **arguments: object) -> Says:
 
 
 def reads(*paths: str, **said: Any) -> Says:
-    """An answer that reads files."""
     return Says(tools=tuple(use("read_file", path=path) for path in paths), **said)
 
 
 def touches(*paths: str, **said: Any) -> Says:
-    """An answer that makes files."""
     return Says(tools=tuple(use("run_command", path=path) for path in paths), **said)
 
 
@@ -76,30 +75,32 @@ class PathParams(msgspec.Struct):
     path: str
 
 
-class ReadFile:
-    """Reads a file of the folder."""
+class PathTool:
+    """A tool that does something with a file of the folder."""
 
-    name = "read_file"
-    description = "Read a file."
-    effect: Effect = "read"
+    name: str
     Params = PathParams
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.running = 0
-        self.most_at_once = 0
-        self.company = 1
-        """So many at once are waited for, the first time."""
+        self.runs = 0
 
     def title(self, params: PathParams) -> str:
-        return params.path
+        return f"{self.name} {params.path}"
+
+
+class ReadFile(PathTool):
+    name = "read_file"
+    description = "Read a file."
+    effect: Effect = "read"
+    running = most_at_once = 0
+    company = 1
+    """So many at once are waited for, the first time."""
 
     async def run(self, params: PathParams) -> ToolOutput:
         self.running += 1
         self.most_at_once = max(self.most_at_once, self.running)
-        async with asyncio.timeout(60):
-            while self.most_at_once < self.company:
-                await asyncio.sleep(0.01)
+        await until(lambda: self.most_at_once >= self.company)
         await asyncio.sleep(0.01)
         self.running -= 1
         try:
@@ -109,21 +110,13 @@ class ReadFile:
         return ToolOutput(text=text, display=f"{len(text)} characters", data={"path": params.path})
 
 
-class Touch:
+class Touch(PathTool):
     """Makes a file: a tool with an effect that can be seen."""
 
     name = "run_command"
     description = "Make a file."
     effect: Effect = "command"
-    Params = PathParams
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.runs = 0
-        self.gate: asyncio.Event | None = None
-
-    def title(self, params: PathParams) -> str:
-        return f"touch {params.path}"
+    gate: asyncio.Event | None = None
 
     async def run(self, params: PathParams) -> ToolOutput:
         self.runs += 1

@@ -1,7 +1,7 @@
 """What an agent knows, is told to keep, and keeps: in its requests, its events and its store."""
 
 import asyncio
-from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -10,7 +10,7 @@ from ragmem.config import ContextConfig, FactsConfig, MemoryConfig
 from ragmem.errors import ContextTooLong, StoreUnavailable
 from ragmem.events import ContextBuilt, MemoryWritten, TextDelta, ToolFinished
 from ragmem.llm.base import Request
-from ragmem.memory.facts import Draft, Remembered
+from ragmem.memory.facts import Draft
 from ragmem.memory.memory import Memory
 from ragmem.records import MemoryRecord, MemorySource
 from tests.fakes.scripted_llm import Says
@@ -23,23 +23,25 @@ def remembers(content: str, **arguments: object) -> Says:
     return calls("remember", content=content, **told)
 
 
-async def known(memory: Memory, draft: Draft, project_id: str) -> Remembered:
-    assert memory.facts is not None
-    return await memory.facts.remember(draft, project_id)
+async def knows(
+    bench: Bench, content: str, *, memory: Memory | None = None, **fields: Any
+) -> MemoryRecord:
+    """What a memory holds of the project from now on."""
+    facts, project_id = (memory or bench.memory).facts, (await bench.session()).project_id
+    assert facts
+    record = (await facts.remember(Draft(content=content, **fields), project_id)).memory
+    assert record
+    return record
 
 
 async def everything(bench: Bench) -> list[MemoryRecord]:
-    assert bench.memory.facts is not None
+    assert bench.memory.facts
     session = await bench.session()
     return await bench.memory.facts.recent(project_id=session.project_id, limit=99)
 
 
 def system_of(request: Request) -> str:
     return request.messages[0].text
-
-
-def result_of(request: Request) -> str:
-    return str(request.messages[-1].parts[0])
 
 
 # --- writes are visible ------------------------------------------------------------
@@ -73,14 +75,12 @@ async def test_each_write_is_an_event(bench: Bench) -> None:
 @pytest.mark.parametrize("prompt", ["What does Mickael like?", "I am mickael"])
 async def test_the_search_before_the_prompt_stays(bench: Bench, prompt: str) -> None:
     """What bears on a prompt is there unasked, and told as recalled."""
-    session = await bench.session()
-    told = await known(bench.memory, Draft(content="Mickael likes skiing"), session.project_id)
-    assert told.memory is not None
+    memory = await knows(bench, "Mickael likes skiing")
     agent, llm = await bench.agent([Says("You like skiing!")])
     events = await asked(agent, prompt)
     (context,) = events.of(ContextBuilt)
     (recalled,) = [r for r in context.recalled if r.section == "Remembered Facts"]
-    assert recalled.id == told.memory.memory_id
+    assert recalled.id == memory.memory_id
     assert recalled.score is not None
     assert "its words" in recalled.why
     assert "] Mickael likes skiing" in llm.requests[0].messages[-1].text
@@ -120,13 +120,9 @@ async def test_a_rule_of_turn_1_stands_in_turn_10_and_after_a_resume(bench: Benc
 
 async def test_rules_outlive_a_request_that_was_too_long(bench: Bench) -> None:
     """Half the room for all else, and the system message as it was."""
-    session = await bench.session()
     for name in ("alpha", "beta", "gamma", "delta"):
-        rule = Draft(content=f"Never touch {name}: " + f"{name} breaks. " * 60, kind="rule")
-        await known(bench.memory, rule, session.project_id)
-    agent, llm = await bench.agent(
-        [Says("w " * 15_000), ContextTooLong("too long"), Says("so")], session=session
-    )
+        await knows(bench, f"Never touch {name}: " + f"{name} breaks. " * 60, kind="rule")
+    agent, llm = await bench.agent([Says("w " * 15_000), ContextTooLong("too long"), Says("so")])
     await asked(agent, "one?")
     events = await asked(agent, "two?")
     _, long, short = llm.requests
@@ -138,10 +134,8 @@ async def test_rules_outlive_a_request_that_was_too_long(bench: Bench) -> None:
 
 async def test_a_rule_outlives_a_store_that_is_away(bench: Bench) -> None:
     """Nothing that shortens a context can lose it."""
-    session = await bench.session()
-    rule = Draft(content="Never push to main", kind="rule")
-    await known(bench.memory, rule, session.project_id)
-    agent, llm = await bench.agent([Says("one"), Says("two")], session=session)
+    await knows(bench, "Never push to main", kind="rule")
+    agent, llm = await bench.agent([Says("one"), Says("two")])
     await asked(agent, "one?")
     await bench.store.aclose()
     events = await asked(agent, "two?")
@@ -151,14 +145,11 @@ async def test_a_rule_outlives_a_store_that_is_away(bench: Bench) -> None:
     assert "Never push to main" in system_of(llm.requests[1])
 
 
-async def test_a_store_that_is_slow_to_open_costs_no_rule(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_store_costs_no_rule(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request has the rules, when the store answers at the second time of asking."""
     facts = bench.memory.facts
-    assert facts is not None
-    session = await bench.session()
-    await known(bench.memory, Draft(content="Never push to main", kind="rule"), session.project_id)
+    assert facts
+    rule = await knows(bench, "Never push to main", kind="rule")
     whole, failed = facts.pinned, list[str]()
 
     async def once_away(project_id: str) -> object:
@@ -168,22 +159,20 @@ async def test_a_store_that_is_slow_to_open_costs_no_rule(
         return await whole(project_id)
 
     monkeypatch.setattr(facts, "pinned", once_away)
-    agent, llm = await bench.agent([Says("so")], session=session)
+    agent, llm = await bench.agent([Says("so")])
     await asked(agent, "one?")
-    assert failed == [session.project_id]
+    assert failed == [rule.project_id]
     assert system_of(llm.requests[0]).endswith("- Never push to main")
 
 
 async def test_an_unpinned_one_leaves(bench: Bench) -> None:
     """Pinned and unpinned by the user; the rest of the message stays."""
     facts = bench.memory.facts
-    assert facts is not None
-    session = await bench.session()
-    told = await known(bench.memory, Draft(content="The code name is Ibex"), session.project_id)
-    assert told.memory is not None
-    agent, llm = await bench.agent([Says("1"), Says("2"), Says("3")], session=session)
+    assert facts
+    memory = await knows(bench, "The code name is Ibex")
+    agent, llm = await bench.agent([Says("1"), Says("2"), Says("3")])
     await asked(agent, "one?")
-    pinned = await facts.edit(told.memory, pinned=True)
+    pinned = await facts.edit(memory, pinned=True)
     await asked(agent, "two?")
     await facts.edit(pinned, pinned=False)
     await asked(agent, "three?")
@@ -198,47 +187,40 @@ async def test_an_unpinned_one_leaves(bench: Bench) -> None:
 
 async def test_switched_off(bench: Bench) -> None:
     """memory.facts.enabled = false: neither tools nor sections nor a word about them."""
-    session = await bench.session()
-    for draft in (Draft(content="Be brief", pinned=True), Draft(content="Mickael likes skiing")):
-        await known(bench.memory, draft, session.project_id)
+    await knows(bench, "Be brief", pinned=True)
+    await knows(bench, "Mickael likes skiing")
     for off in (MemoryConfig(facts=FactsConfig(enabled=False)), MemoryConfig(enabled=False)):
         memory = bench.new_memory(off)
         agent, llm = await bench.agent([Says("so")], memory=memory)
         await asked(agent, "What does Mickael like?")
         request = llm.requests[0]
-        assert [spec.name for spec in request.tools if spec.name in NAMES] == []
+        facts = {"search_memories", "get_recent_memories", "remember"}
+        assert not facts & {spec.name for spec in request.tools}
         assert "search_memories" not in system_of(request)
         assert "Be brief" not in system_of(request)
         assert "skiing" not in request.messages[-1].text
         await memory.aclose()
 
 
-NAMES: Sequence[str] = ("search_memories", "get_recent_memories", "remember")
-
-
 async def test_without_a_trace(bench: Bench) -> None:
     """`--ephemeral`: what is known is told, and a rule holds; nothing can be added."""
-    session = await bench.session()
-    for draft in (Draft(content="Be brief", pinned=True), Draft(content="Mickael likes skiing")):
-        await known(bench.memory, draft, session.project_id)
+    await knows(bench, "Be brief", pinned=True)
+    await knows(bench, "Mickael likes skiing")
     before = await everything(bench)
     memory = bench.new_memory(records=False)
     agent, llm = await bench.agent([remembers("The port is 5439"), Says("so")], memory=memory)
     events = await asked(agent, "What does Mickael like?")
     assert "- Be brief" in system_of(llm.requests[0])
     assert "Mickael likes skiing" in llm.requests[0].messages[-1].text
-    assert "There is no tool 'remember'" in result_of(llm.requests[1])
+    assert "There is no tool 'remember'" in str(llm.requests[1].messages[-1].parts[0])
     assert "remember" not in [spec.name for spec in llm.requests[0].tools]
     assert not events.of(MemoryWritten)
     assert await everything(bench) == before
     await memory.aclose()
 
 
-async def test_what_is_known_can_fail_and_the_answer_comes(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_comes_without_facts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever goes wrong in it, there are no facts and no error."""
-    assert bench.memory.facts is not None
 
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
@@ -258,11 +240,9 @@ async def test_what_the_background_learns_is_shown_too(bench: Bench) -> None:
     gate = asyncio.Event()
     agent, _ = await bench.agent([Says("So be it.", gate=gate)], memory=memory)
     agents.append(agent)
-    session = agent.session
 
     async def learn(content: str, source: MemorySource = "conversation") -> None:
-        draft = Draft(content=content, kind="decision", source=source)
-        await known(memory, draft, session.project_id)
+        await knows(bench, content, memory=memory, kind="decision", source=source)
 
     await learn("We decided to use JWT")
     assert [line.split(": ")[1] for line in lines] == ["We decided to use JWT"]

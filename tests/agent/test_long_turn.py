@@ -87,9 +87,7 @@ class SmallWindow(ScriptedLLM):
 
 
 @pytest.mark.parametrize("named", [None, 8_192])
-async def test_a_turn_goes_on_in_a_window_far_smaller_than_thought(
-    bench: Bench, named: int | None
-) -> None:
+async def test_a_turn_goes_on_in_a_far_smaller_window(bench: Bench, named: int | None) -> None:
     """That of a server of one's own is not known: what is sent is halved until it fits."""
     for number in range(12):
         (bench.folder / f"{number}.txt").write_text(f"file {number} " + "x" * 9_000)

@@ -8,10 +8,12 @@ from ragmem.events import ModelCallStarted, PromptAdded, ToolFinished, TurnFinis
 from ragmem.llm.base import ModelInfo
 from ragmem.memory.turns import prompts_of
 from ragmem.messages import Message, user
-from ragmem.records import SearchQuery, Turn, WeightedTerm
+from ragmem.records import SearchQuery, WeightedTerm
 from tests.agent.conftest import Bench, asked, reads
 from tests.agent.test_toolloop import HEAD, a_round, assert_valid, size
+from tests.fakes.patience import until
 from tests.fakes.scripted_llm import Says
+from tests.memory.builders import a_call, a_turn
 
 
 class Keys:
@@ -32,9 +34,7 @@ def said(messages: Sequence[Message]) -> list[tuple[str, str]]:
     ]
 
 
-async def test_it_goes_to_the_model_with_the_results_and_stands_there_from_then_on(
-    bench: Bench,
-) -> None:
+async def test_it_goes_to_the_model_with_the_results_and_stays_there(bench: Bench) -> None:
     """Several together, in order; the same in the requests of this turn and of the next."""
     agent, llm = await bench.agent(
         [reads("a.py", "b.py"), reads("a.py"), Says("Done."), Says("You are welcome.")]
@@ -73,9 +73,7 @@ async def test_it_lasts_before_the_model_is_told(bench: Bench) -> None:
     gate = asyncio.Event()
     agent, llm = await bench.agent([reads("a.py"), Says("Fine.", gate=gate)])
     asking = asyncio.create_task(asked(agent, "What does it do?", Keys(["And b.py?"])))
-    async with asyncio.timeout(30):
-        while len(llm.requests) < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(llm.requests) == 2)
     running = await bench.turn(agent)
     assert (running.status, running.user_message) == ("running", "What does it do?\n\nAnd b.py?")
     agent.interrupt()
@@ -149,17 +147,5 @@ def test_what_was_said_in_rounds_that_are_left_out_stays_whole() -> None:
 
 def test_a_result_that_is_no_object_keeps_no_place() -> None:
     """Then it is part of what the turn began with: nothing is lost."""
-    assert prompts_of(a_turn("A\n\nB", "[]")) == ("A\n\nB", {})
-    assert prompts_of(a_turn("A\n\nB", '{"text": "", "said_then": "C"}')) == ("A\n\nB", {})
-
-
-def a_turn(message: str, result: str) -> Turn:
-    from tests.store.samples import START, called
-
-    return Turn(
-        turn_id="t",
-        session_id="s",
-        user_message=message,
-        started_at=START,
-        tool_calls=(called("s", "t", 0, result=result).call,),
-    )
+    for result in ("[]", '{"text": "", "said_then": "C"}'):
+        assert prompts_of(a_turn(1, "A\n\nB", calls=(a_call(result=result),))) == ("A\n\nB", {})

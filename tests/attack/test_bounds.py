@@ -59,7 +59,6 @@ def measured(child: "subprocess.Popen[bytes]") -> tuple[Done, int]:
 
 
 def stored_bytes(turn: Any) -> int:
-    """Of all its texts."""
     texts = [turn.get(name) or "" for name in ("user_message", "assistant_message", "reasoning")]
     return sum(len(text.encode()) for text in (*texts, *map(str, turn["tool_calls"])))
 

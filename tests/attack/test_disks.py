@@ -96,9 +96,7 @@ def on_a_full_disk(ragmem: Ragmem, *arguments: str) -> Done:
     return Done(done.returncode, done.stdout, done.stderr.replace(f"{through[5]}: ", ""))
 
 
-def test_on_a_full_disk_reading_goes_on_and_nothing_else_is_said_to_be_done(
-    ragmem: Ragmem,
-) -> None:
+def test_on_a_full_disk_reading_goes_on_and_nothing_else_is_said_to_be_done(ragmem: Ragmem) -> None:
     for arguments, out in (
         (["memory", "add", "We use tabs."], ""),
         (["ask", "Second?"], f"{ANSWER}\n"),

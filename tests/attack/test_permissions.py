@@ -76,17 +76,6 @@ async def test_always_for_a_path_is_for_the_tool_that_was_named(desk: Desk, tmp_
     assert await asked(desk, lambda: desk.fails("read_file", path=str(outside / "key.txt")))
 
 
-async def test_always_is_not_offered_where_each_change_is_asked_for(desk: Desk) -> None:
-    desk.answer = ALWAYS
-    await desk.do("create_file", path=".bashrc", content="one\n")
-    (proposal,) = await asked(
-        desk, lambda: desk.fails("write_file", path=".bashrc", content="two\n")
-    )
-    assert proposal.always == ""
-    assert decide("always", proposal) is None
-    assert decide("y", proposal) == Decision(True)
-
-
 # Absent at the start, in any case, in any form: each of them acts without being called.
 PROTECTED = [
     ".git/hooks/pre-commit", ".git/config", "sub/.git/config", ".ragmem/config.toml", ".envrc",
@@ -115,9 +104,7 @@ async def test_a_folder_with_a_head_is_as_protected_as_dot_git(tmp_path: Path, p
 
 
 @pytest.mark.parametrize("path", PROTECTED)
-async def test_what_runs_by_itself_is_asked_for_even_when_edits_are_free(
-    tmp_path: Path, path: str
-) -> None:
+async def test_what_runs_itself_is_asked_for_when_edits_are_free(tmp_path: Path, path: str) -> None:
     desk = Desk(tmp_path, mode="acceptEdits", allow=("create_file", "write_file"))
     desk.deny()
     assert (await desk.fails("create_file", path=path, content="evil")).denied
@@ -128,7 +115,9 @@ async def test_what_runs_by_itself_is_asked_for_even_when_edits_are_free(
     await desk.do("create_file", path="plain.txt", content="x")
     desk.deny()
     assert (await desk.fails("write_file", path=path, content="evil")).denied
-    assert len(desk.proposals) == 3
+    assert [proposal.always for proposal in desk.proposals] == [""] * 3
+    assert decide("always", desk.proposals[0]) is None
+    assert decide("y", desk.proposals[0]) == Decision(True)
 
 
 async def test_a_link_hides_nothing_that_runs_by_itself(tmp_path: Path) -> None:

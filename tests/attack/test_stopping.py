@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ragmem.tools import subprocess_guard
+from tests.fakes.patience import until
 from tests.tools.conftest import Desk, gone, mark, running
 
 __all__ = ["mark"]
@@ -47,15 +48,19 @@ STAYS = {
 }
 
 
+_ROOT = Path(__file__).parents[2]
+_RUNS = """
+import asyncio, sys
+from pathlib import Path
+from tests.tools.conftest import Desk
+desk = Desk(Path(sys.argv[1]).resolve(), mode="bypassPermissions")
+asyncio.run(desk.call("run_command", command=sys.argv[2]))
+"""
+
+
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path, mode="bypassPermissions")
-
-
-async def appears(mark: str) -> None:
-    async with asyncio.timeout(60):
-        while not any(" sleep " in line or "/bin/sleep" in line for line in running(mark)):
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("name", KILLS_ITS_GUARD)
@@ -86,7 +91,7 @@ async def test_nothing_is_left_after_a_timeout(desk: Desk, mark: str, name: str)
 async def test_nothing_is_left_after_ctrl_c(desk: Desk, mark: str, command: str) -> None:
     call = desk.call("run_command", command=command.replace("MARK", mark))
     task = asyncio.create_task(call)
-    await appears(mark)
+    await until(lambda: running(mark))
     task.cancel()
     outcome = await task
     assert outcome.text.startswith("Stopped by the user")
@@ -95,9 +100,7 @@ async def test_nothing_is_left_after_ctrl_c(desk: Desk, mark: str, command: str)
     await gone(mark)
 
 
-async def test_what_can_not_be_ended_is_named(
-    desk: Desk, mark: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_survivors_are_named(desk: Desk, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a process of another user can't be: here the kernel is asked in vain."""
     reached: list[int] = []
     monkeypatch.setattr(subprocess_guard, "send", lambda pids, _: reached.extend(pids))
@@ -114,19 +117,9 @@ async def test_what_can_not_be_ended_is_named(
 
 async def test_the_kill_of_ragmem_ends_what_it_ran(tmp_path: Path, mark: str) -> None:
     """Also what has left its session, its parents and its environment."""
-    script = (
-        "import asyncio, sys\n"
-        "from pathlib import Path\n"
-        "from tests.tools.conftest import Desk\n"
-        "desk = Desk(Path(sys.argv[1]), mode='bypassPermissions')\n"
-        "asyncio.run(desk.call('run_command', command=sys.argv[2]))\n"
-    )
     command = f"(env -i setsid /bin/sleep {mark} &); trap '' TERM; sleep {mark}; sleep {mark}"
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path), command], cwd=root)
-    async with asyncio.timeout(60):
-        while len([line for line in running(mark) if "sleep 301" in line]) < 4:
-            await asyncio.sleep(0.02)
+    process = subprocess.Popen([sys.executable, "-c", _RUNS, str(tmp_path), command], cwd=_ROOT)
+    await until(lambda: len([line for line in running(mark) if "sleep 301" in line]) >= 4)
     process.kill()
     process.wait()
     await gone(mark)
@@ -134,21 +127,11 @@ async def test_the_kill_of_ragmem_ends_what_it_ran(tmp_path: Path, mark: str) ->
 
 async def test_a_command_within_a_command_is_ended_with_it(desk: Desk, mark: str) -> None:
     """An agent may run another one: each has marks of its own."""
-    root = Path(__file__).parents[2]
-    script = (
-        "import asyncio, sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); "
-        "from tests.tools.conftest import Desk; "
-        "desk = Desk(Path.cwd(), mode='bypassPermissions'); "
-        "asyncio.run(desk.call('run_command', command=sys.argv[2]))"
-    )
     inner = f"env -i setsid sleep {mark} & touch began; sleep {mark}"
-    file = desk.file("inner.py", script)
-    command = f"{sys.executable} {file} {root} '{inner}'"
+    command = f"PYTHONPATH={_ROOT} {sys.executable} {desk.file('inner.py', _RUNS)} . '{inner}'"
     task = asyncio.create_task(desk.call("run_command", command=command))
-    async with asyncio.timeout(120):
-        while not (desk.cwd / "w" / "began").exists():
-            assert not task.done(), task.result().text
-            await asyncio.sleep(0.02)
+    await until(lambda: task.done() or (desk.cwd / "w" / "began").exists())
+    assert not task.done(), task.result().text
     task.cancel()
     await task
     await gone(mark)

@@ -13,21 +13,26 @@ from tests.llm.adapters import Connect, ask, complete, feed, litellm_client, ope
 
 _JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 _ERROR = b"HTTP/1.1 500 No\r\nContent-Type: application/json\r\n\r\n"
-DRIPS = {
-    "comments": (HEAD, b": keep-alive\n\n"),
-    "half a line": (HEAD, b"x"),
-    "empty lines": (HEAD, b"\n"),
-    "a head": (b"HTTP/1.1 200 OK\r\n", b"X-Drip: 1\r\n"),
-    "a body": (_JSON, b" "),
-    "an error": (_ERROR, b" "),
-}
+_EARLY = b"HTTP/1.1 103 Early Hints\r\n\r\n"
 
 
-@pytest.mark.parametrize("kind", DRIPS)
-async def test_a_server_that_drips_without_an_event_has_timed_out(kind: str) -> None:
-    head, block = DRIPS[kind]
+@pytest.mark.parametrize(
+    ("connect", "head", "block"),
+    [
+        pytest.param(openai_client, HEAD, b": keep-alive\n\n", id="comments"),
+        pytest.param(openai_client, HEAD, b"x", id="half a line"),
+        pytest.param(openai_client, HEAD, b"\n", id="empty lines"),
+        pytest.param(openai_client, b"HTTP/1.1 200 OK\r\n", b"X-Drip: 1\r\n", id="a head"),
+        pytest.param(litellm_client, _EARLY, _EARLY, id="a head of litellm's"),
+        pytest.param(openai_client, _JSON, b" ", id="a body"),
+        pytest.param(openai_client, _ERROR, b" ", id="an error"),
+    ],
+)
+async def test_a_server_that_drips_without_an_event_has_timed_out(
+    connect: Connect, head: bytes, block: bytes
+) -> None:
     with Torrent(block, head=head, pause_s=0.1) as server:
-        llm = openai_client(server.url, timeout_s=1.5, retries=3)
+        llm = connect(server.url, timeout_s=1.5, retries=3)
         with pytest.raises(LLMError, match=r"sent nothing for 1\.5 s"):
             await complete(llm)
         await llm.aclose()

@@ -16,7 +16,6 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close
 
 
 def event(delta: dict[str, Any]) -> bytes:
-    """An event of a stream."""
     return b"data: %s\n\n" % json.dumps({"choices": [{"delta": delta}]}).encode()
 
 
@@ -71,7 +70,6 @@ class Torrent:
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables that make ragmem use this server."""
         return model_env(self.url)
 
     def __enter__(self) -> Self:

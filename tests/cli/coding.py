@@ -1,11 +1,14 @@
-"""A small project of code for the tests of the commands about it, and what is on a terminal."""
+"""Small projects for the tests of the commands about them, and what is on a terminal."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyte
 
 from tests.cli.process import Ragmem, finish
+from tests.fakes.llm_server import Answer, Call, LLMServer
 
 EVIL = "\x1b]0;owned\x07\x1b[31m"
 WATER = '''\
@@ -41,6 +44,22 @@ def garden(ragmem: Ragmem) -> None:
     (ragmem.project / "water.py").write_text(WATER)
     (ragmem.project / "plan.py").write_text(PLAN)
     (ragmem.project / "README.md").write_text("# Garden\n\nFerns stand in the shade.\n")
+
+
+@contextmanager
+def recorded(folder: Path, **env: str) -> Iterator[Ragmem]:
+    """A session with two turns, one of them with a tool call."""
+    answers = [
+        Answer("I read it.", tools=[Call("read_file", {"path": "hello.py"})]),
+        Answer("It says hello."),
+        Answer("Because."),
+    ]
+    with LLMServer(answers, repeat=True) as server:
+        one = Ragmem(folder, server.env | env)
+        (one.project / "hello.py").write_text("print('hello')\n")
+        one.ok("ask", "What does hello.py do?")
+        one.ok("ask", "-c", "Why?")
+        yield one
 
 
 def without_times(text: str) -> str:

@@ -14,6 +14,7 @@ from ragmem.memory.files import CodePast, CodeSession
 from ragmem.records import ChangedTogether, Evidence, MemoryRecord, Session
 from tests.cli.coding import EVIL, garden, on_a_terminal, without_times
 from tests.cli.process import Ragmem
+from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -313,18 +314,17 @@ def test_of_the_session(discussed: Ragmem) -> None:
         assert {each["path"] for each in of(discussed, "--related", *flags)} == paths
 
 
-def test_of_many_files_the_latest_are_told_of_and_how_many_there_are(tmp_path: Path) -> None:
+def test_of_many_files_the_latest_are_told_of_and_how_many_there_are(house: House) -> None:
     names = [f"bed{number}.py" for number in range(25)]
     reads = [Call("read_file", {"path": name}) for name in names]
-    with LLMServer([Answer(tools=reads), Answer("Read.")]) as server:
-        made = Ragmem(tmp_path, server.env)
-        for name in names:
-            (made.project / name).write_text("A = 1\n")
-        made.ok("ask", "Read the beds.")
-    assert {each["path"] for each in of(made)} == set(names)
-    done = made.ok("files", "--related")
+    house.server.extend(Answer(tools=reads))
+    for name in names:
+        (house.project / name).write_text("A = 1\n")
+    house.ok("ask", "Read the beds.")
+    assert {each["path"] for each in of(house)} == set(names)
+    done = house.ok("files", "--related")
     assert done.err.startswith("The latest 20 of 25 files. `ragmem files PATH` shows any other;")
-    assert len(of(made, "--related")) == 20
+    assert len(of(house, "--related")) == 20
 
 
 def test_paths_are_those_from_the_folder(discussed: Ragmem) -> None:

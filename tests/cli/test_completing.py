@@ -1,12 +1,11 @@
 """What Tab offers in a shell for ids of memories and sessions."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.process import Ragmem
-from tests.fakes.llm_server import Answer, LLMServer
+from tests.fakes.llm_server import LLMServer
 
 FORGETTABLE = ("show", "why", "pin", "unpin", "forget", "edit")
 
@@ -22,14 +21,13 @@ def offered(ragmem: Ragmem, *words: str, shell: str = "bash", cwd: Path | None =
 
 
 @pytest.fixture
-def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
+def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
     """With a session, and with memories."""
-    with LLMServer([Answer("Yes.")], repeat=True) as server:
-        made = Ragmem(tmp_path, server.env)
-        made.ok("ask", "Do ferns like shade?")
-        for text in ("Ferns like shade.", "The shed \x1b[31mburns."):
-            made.ok("memory", "add", text)
-        yield made
+    made = Ragmem(tmp_path, server.env)
+    made.ok("ask", "Do ferns like shade?")
+    for text in ("Ferns like shade.", "The shed \x1b[31mburns."):
+        made.ok("memory", "add", text)
+    return made
 
 
 def test_memories_are_offered_by_their_ids_with_what_they_say(ragmem: Ragmem) -> None:

@@ -3,38 +3,21 @@
 import json
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from ragmem.memory.recording import REQUESTS_FILE, RequestLog
+from tests.cli.coding import recorded
 from tests.cli.process import Ragmem
-from tests.fakes.llm_server import Answer, Call, LLMServer
-
-
-@contextmanager
-def recorded(folder: Path) -> Iterator[Ragmem]:
-    """A session in which a file was read, and a fact."""
-    answers = [
-        Answer("I read it.", tools=[Call("read_file", {"path": "hello.py"})]),
-        Answer("It says hello."),
-        Answer("Because."),
-    ]
-    with LLMServer(answers, repeat=True) as server:
-        one = Ragmem(folder, server.env)
-        (one.project / "hello.py").write_text("print('hello')\n")
-        one.ok("ask", "What does hello.py do?")
-        one.ok("ask", "-c", "Why?")
-        one.ok("memory", "add", "Greetings are short.")
-        yield one
 
 
 @pytest.fixture(scope="module")
 def ragmem(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ragmem]:
     """What the tests only read."""
     with recorded(tmp_path_factory.mktemp("graph")) as one:
+        one.ok("memory", "add", "Greetings are short.")
         yield one
 
 

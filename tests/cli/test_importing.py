@@ -9,7 +9,7 @@ from inline_snapshot import snapshot
 
 from ragmem.cli.agents import report_text
 from tests.cli.process import Ragmem, finish
-from tests.fakes.llm_server import Answer, LLMServer
+from tests.fakes.llm_server import LLMServer
 from tests.importers.reading import CLAUDE_CODE, CODEX, EVENTS, SPRING
 from tests.importers.test_more_agents import opencode_database, vibe_session
 
@@ -138,15 +138,14 @@ def test_another_place_one_folder_one_file(ragmem: Ragmem, tmp_path: Path) -> No
     )
 
 
-def test_an_imported_session_is_resumed(ragmem: Ragmem) -> None:
+def test_an_imported_session_is_resumed(ragmem: Ragmem, server: LLMServer) -> None:
     """The model is told what was said and done there, and what is said now follows it."""
     ragmem.ok("import", "codex")
     imported = next(s for s in ragmem.sessions() if s["last_message"] == "And the fern?")
-    with LLMServer([Answer("It stands well.")]) as server:
-        ragmem.env |= server.env
-        done = ragmem.ok("ask", "-r", imported["session_id"], "Is it well?")
-        [request] = server.requests
-    assert done.out == "It stands well.\n"
+    ragmem.env |= server.env
+    done = ragmem.ok("ask", "-r", imported["session_id"], "Is it well?")
+    [request] = server.requests
+    assert done.out == "The answer.\n"
     told = str(request.body["messages"])
     assert "Keep the slugs off the hosta." in told
     assert "apply_patch" in told

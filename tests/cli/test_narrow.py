@@ -1,6 +1,5 @@
 """Tables, and narrow terminals: every row fits, nothing that may have to be typed again is cut."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,17 +21,16 @@ HEADER = ("ID", "STATUS", "TURNS", "LAST ACTIVITY", "TITLE")
 
 
 @pytest.fixture
-def ragmem(tmp_path: Path) -> Iterator[Ragmem]:
+def ragmem(tmp_path: Path, server: LLMServer) -> Ragmem:
     """In the garden, after a turn that has changed a file far down, and with a memory."""
-    with LLMServer() as server:
-        ragmem = Ragmem(tmp_path, server.env)
-        garden(ragmem)
-        (ragmem.project / DEEP).parent.mkdir(parents=True)
-        ragmem.run("memory", "add", "The tomatoes are watered in the morning only, not at noon")
-        made = {"path": DEEP, "content": "BED = 1\n"}
-        server.extend(Answer(tools=[Call("create_file", made)]), Answer("It is made."))
-        assert ragmem.run("ask", "--yolo", "Make a bed of tomatoes along the wall").code == 0
-        yield ragmem
+    ragmem = Ragmem(tmp_path, server.env)
+    garden(ragmem)
+    (ragmem.project / DEEP).parent.mkdir(parents=True)
+    ragmem.run("memory", "add", "The tomatoes are watered in the morning only, not at noon")
+    made = {"path": DEEP, "content": "BED = 1\n"}
+    server.extend(Answer(tools=[Call("create_file", made)]), Answer("It is made."))
+    assert ragmem.run("ask", "--yolo", "Make a bed of tomatoes along the wall").code == 0
+    return ragmem
 
 
 def test_rows_fit(ragmem: Ragmem) -> None:

@@ -13,7 +13,7 @@ from ragmem.memory.recall import Hit
 from ragmem.records import MemoryRecord
 from tests.cli.coding import EVIL, without_times
 from tests.cli.process import Ragmem
-from tests.fakes.llm_server import Answer, LLMServer
+from tests.fakes.llm_server import LLMServer
 
 KEY = "Ben keeps the key of the greenhouse."
 
@@ -68,19 +68,18 @@ def test_where_memories_are_looked_for(kept: Ragmem) -> None:
         assert {hit["text"] for hit in hits} == texts, asked
 
 
-def test_beside_turns(tmp_path: Path) -> None:
+def test_beside_turns(tmp_path: Path, server: LLMServer) -> None:
     """One list by rank; `--limit` is of all; of a session only what was said in it."""
-    with LLMServer([Answer("Noted.")], repeat=True) as server:
-        ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__WORKER": "inline"})
-        ragmem.ok("memory", "add", KEY)
-        ragmem.ok("ask", "We decided to lock the greenhouse at night.")
-        hits = found(ragmem, "the greenhouse is locked at night")
-        assert {hit["type"] for hit in hits} >= {"turn", "memory"}
-        assert len(found(ragmem, "greenhouse", "--limit", "1")) == 1
-        own = found(ragmem, "greenhouse key", "--scope", "session")
-        [decision] = [hit for hit in own if hit["type"] == "memory"]
-        assert (decision["turn_index"], decision["session_id"]) == (1, own[0]["session_id"])
-        assert decision["text"] != KEY
+    ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__WORKER": "inline"})
+    ragmem.ok("memory", "add", KEY)
+    ragmem.ok("ask", "We decided to lock the greenhouse at night.")
+    hits = found(ragmem, "the greenhouse is locked at night")
+    assert {hit["type"] for hit in hits} >= {"turn", "memory"}
+    assert len(found(ragmem, "greenhouse", "--limit", "1")) == 1
+    own = found(ragmem, "greenhouse key", "--scope", "session")
+    [decision] = [hit for hit in own if hit["type"] == "memory"]
+    assert (decision["turn_index"], decision["session_id"]) == (1, own[0]["session_id"])
+    assert decision["text"] != KEY
 
 
 def test_as_a_person_sees_it(ragmem: Ragmem) -> None:
@@ -131,21 +130,20 @@ def test_the_nearer_comes_first() -> None:
         assert " ".join(names) == order
 
 
-def test_what_was_said_otherwise_since_is_marked(tmp_path: Path) -> None:
+def test_what_was_said_otherwise_since_is_marked(tmp_path: Path, server: LLMServer) -> None:
     """As it is where a prompt is answered, in a list and where a memory comes from too."""
-    with LLMServer([Answer("Fine.")], repeat=True) as server:
-        ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"})
-        for said in (
-            "What does the till print on Sundays?",
-            "Name the gardener.",
-            "We decided to use CSV for the receipts.",
-            "Receipts are JSON now, no longer CSV.",
-        ):
-            ragmem.ok("ask", said, env={"RAGMEM_MEMORY__WORKER": "inline"})
-        [decided] = [hit for hit in found(ragmem, "receipts") if hit["type"] == "memory"]
-        since = "said later: “Receipts are JSON now, no longer CSV.”"
-        assert decided["since"].endswith(since)
-        assert since in ragmem.ok("search", "receipts").out
-        assert "possibly outdated" in ragmem.ok("memory", "list").out
-        assert since in ragmem.ok("memory", "why", decided["id"]).out
-        assert since in ragmem.ok("context", "How are the receipts stored?").out
+    ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false"})
+    for said in (
+        "What does the till print on Sundays?",
+        "Name the gardener.",
+        "We decided to use CSV for the receipts.",
+        "Receipts are JSON now, no longer CSV.",
+    ):
+        ragmem.ok("ask", said, env={"RAGMEM_MEMORY__WORKER": "inline"})
+    [decided] = [hit for hit in found(ragmem, "receipts") if hit["type"] == "memory"]
+    since = "said later: “Receipts are JSON now, no longer CSV.”"
+    assert decided["since"].endswith(since)
+    assert since in ragmem.ok("search", "receipts").out
+    assert "possibly outdated" in ragmem.ok("memory", "list").out
+    assert since in ragmem.ok("memory", "why", decided["id"]).out
+    assert since in ragmem.ok("context", "How are the receipts stored?").out

@@ -143,19 +143,19 @@ def test_what_a_day_may_cost_is_shown() -> None:
     assert "daily limit" not in stats_text(nothing, width=80, today=TODAY)
 
 
-def test_stats_are_kept_across_runs(tmp_path: Path) -> None:
+def test_stats_are_kept_across_runs(tmp_path: Path, server: LLMServer) -> None:
     """An `ask`, a search, and then the numbers of both; none of what is not remembered."""
-    with LLMServer([Answer("It listens on port 5439.")], repeat=True) as server:
-        ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__WORKER": "inline"})
-        ragmem.ok("ask", "Is it?", "--ephemeral")
-        ragmem.ok("ask", "Is it?", env={"RAGMEM_MEMORY__ENABLED": "false"})
-        assert not (ragmem.home / "data" / FILE).exists()
-        for prompt in ("Where does the database listen?", "Is the database reachable there?"):
-            ragmem.ok("ask", prompt)
-        ragmem.ok("search", "database port")
-        ragmem.ok("search", "zzzz qqqq", "--no-semantic")
-        after = ragmem.read("stats")
-        shown = ragmem.ok("stats")
+    server.always(Answer("It listens on port 5439."))
+    ragmem = Ragmem(tmp_path, {**server.env, "RAGMEM_MEMORY__WORKER": "inline"})
+    ragmem.ok("ask", "Is it?", "--ephemeral")
+    ragmem.ok("ask", "Is it?", env={"RAGMEM_MEMORY__ENABLED": "false"})
+    assert not (ragmem.home / "data" / FILE).exists()
+    for prompt in ("Where does the database listen?", "Is the database reachable there?"):
+        ragmem.ok("ask", prompt)
+    ragmem.ok("search", "database port")
+    ragmem.ok("search", "zzzz qqqq", "--no-semantic")
+    after = ragmem.read("stats")
+    shown = ragmem.ok("stats")
     assert after["store_turn"]["count"] == 2
     assert 0 < after["store_turn"]["p95_ms"] < 60_000
     assert after["generate_summary"]["count"] >= 2

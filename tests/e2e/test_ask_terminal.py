@@ -1,11 +1,12 @@
 """`ragmem ask` on a terminal: a person sees what runs, and is asked."""
 
 import json
+import threading
 
 import pytest
 
 from tests.cli.process import Ragmem, finish
-from tests.fakes.llm_server import Answer, Call, LLMServer
+from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 
 EDIT = Call("create_file", {"path": "made.txt", "content": "one\ntwo \u202e evil\n"})
 
@@ -32,6 +33,26 @@ def test_an_edit_is_shown_whole_and_asked_for(
     assert finish(child) == 0
     assert (ragmem.project / "made.txt").exists() is made
     assert answer in str(server.requests[1].body["messages"][-1]["content"]) or made
+
+
+def test_what_was_typed_before_the_question_does_not_answer_it(
+    ragmem: Ragmem, server: LLMServer
+) -> None:
+    is_up = threading.Event()
+
+    def typed_early(_: Received) -> Answer:
+        assert is_up.wait(60)
+        child.sendline("y")
+        return Answer(tools=[EDIT])
+
+    server.extend(typed_early)
+    child = ragmem.on_terminal("ask", "Make a file")
+    is_up.set()
+    child.expect_exact("Allow? ")
+    child.sendline("n")
+    child.expect_exact("The answer.")
+    assert finish(child) == 0
+    assert not (ragmem.project / "made.txt").exists()
 
 
 def test_ctrl_c_at_the_question_ends_the_turn(ragmem: Ragmem, server: LLMServer) -> None:

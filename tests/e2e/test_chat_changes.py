@@ -62,3 +62,35 @@ def test_a_chat_tells_of_itself(house: House) -> None:
     text = next(written).read_text()
     assert "bell = false" in text
     assert "title = false" in text
+
+
+def test_a_session_that_is_resumed_in_another_folder_keeps_to_its_own_files(house: House) -> None:
+    """What it read, and what is undone, are those of the folder in which it began."""
+    (house.project / ".git").mkdir(exist_ok=True)
+    sub = house.project / "sub"
+    sub.mkdir()
+    for folder in (house.project, sub):
+        (folder / "b.txt").write_text("same\n")
+    (house.project / "made.txt").write_text("")
+    house.server.extend(
+        Answer(
+            tools=[
+                Call("read_file", {"path": "b.txt"}),
+                Call("create_file", {"path": "made.txt", "content": ""}),
+            ]
+        ),
+        Answer("done"),
+        Answer(tools=[Call("edit_file", {"path": "b.txt", "old": "same", "new": "changed"})]),
+        Answer("done"),
+    )
+    session_id = house.session_of("Read and make.", "--yolo", cwd=sub)
+    house.ok("ask", "-r", session_id, "Now change b.txt.", "--yolo")
+    assert (house.project / "b.txt").read_text() == "same\n"
+    assert json.dumps(f'earlier results: of "{sub}"')[1:-1] in house.last_prompt()
+    assert "Changed on disk" not in house.last_prompt()
+    with house.chat("chat", "-r", session_id, ready=LOADED) as chat:
+        chat.send("/undo\r", shows=r"did to made\.txt\?  y yes")
+        chat.send("y", prints=r"^made\.txt: removed$")
+        chat.leave()
+    assert (house.project / "made.txt").exists()
+    assert not (sub / "made.txt").exists()

@@ -120,6 +120,27 @@ def test_mistakes_are_said_on_a_clean_line(house: House) -> None:
             assert chat.is_restored()
 
 
+def test_ephemeral_leaves_no_trace_on_the_disk(house: House) -> None:
+    """Neither of the prompt, nor of a command's output, nor of a file before its edit."""
+    (house.project / "a.txt").write_text("the old text\n")
+    edit = Call("write_file", {"path": "a.txt", "content": "new\n"})
+    house.server.extend(
+        Answer(tools=[Call("read_file", {"path": "a.txt"})]),
+        Answer(tools=[edit, Call("run_command", {"command": "seq 20000; echo private output"})]),
+        Answer("done"),
+    )
+    with house.chat("chat", "--ephemeral", "--yolo", ready=LOADED) as chat:
+        chat.send("a private question\r", ends=r"^done")
+        for command in ("/undo", "/diff"):
+            chat.send(
+                f"{command}\r", prints=rf"^› {command}\n+\W*This session is not stored, so its"
+            )
+        chat.leave()
+    held = {file: file.read_bytes() for file in house.home.rglob("*") if file.is_file()}
+    for words in (b"private question", b"the old text", b"private output"):
+        assert [file for file, data in held.items() if words in data] == []
+
+
 def test_ephemeral_leaves_nothing_to_resume(house: House) -> None:
     """Neither session nor memory is written; in the chat the past is known, whatever its name."""
     house.server.extend(Answer("Answer 1."), Answer("Answer 2."))

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.cli.process import Ragmem
+from tests.e2e.test_facts import block_of
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 from tests.index.conftest import AUTH, CLOCK
 
@@ -26,12 +27,6 @@ def ragmem(ragmem: Ragmem) -> Ragmem:
         (ragmem.project / path).parent.mkdir(exist_ok=True)
         (ragmem.project / path).write_text(text)
     return ragmem
-
-
-def block_of(request: Received) -> str:
-    """The last message of the person: memory block and prompt."""
-    users = [m for m in request.body["messages"] if m["role"] == "user"]
-    return str(users[-1]["content"])
 
 
 def code_of(request: Received) -> str:

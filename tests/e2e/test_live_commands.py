@@ -1,4 +1,4 @@
-"""A command while it runs, and when it has ended: the real chat on a pty, real processes."""
+"""A command while it runs, what is typed meanwhile, and when it has ended: a real chat on a pty."""
 
 import pytest
 
@@ -50,3 +50,20 @@ def test_the_persons_own_command_shows_what_it_prints(house: House) -> None:
         chat.send("!bash build.sh\r", shows=r"^  │ line 40 of the build\n  │ 20%$")
         (house.project / "go").touch()
         chat.wait_for(r"^  E  assert 3 == 4\n  ✗ exit 7 · ")
+
+
+def test_what_has_no_room_beside_the_turn_waits_for_its_end(house: House) -> None:
+    """A text of 100,000 characters begins a turn of its own, as what comes behind it does."""
+    command = "echo begun; while [ ! -e go ]; do sleep 0.05; done"
+    works = Answer(tools=[Call("run_command", {"command": command})])
+    house.server.extend(works, Answer("Watered."), Answer("Read."), Answer("Yes."))
+    with house.chat("chat", "--yolo", ready=LOADED) as chat:
+        chat.send("water the ferns\r", shows=r"^  │ begun$")
+        chat.send("\x1b[200~" + "plum\n" * 20_000 + "\x1b[201~\r")
+        chat.send("is it wet?\r", shows=r"^queued: is it wet\?$")
+        (house.project / "go").touch()
+        chat.wait_for(r"^Watered\.[\s\S]*^Read\.[\s\S]*^› is it wet\?[\s\S]*^Yes\.")
+    [session] = house.sessions()
+    assert [turn["user_message"][:11] for turn in session["turns"]] == [
+        "water the f", "plum\nplum\np", "is it wet?",
+    ]  # fmt: skip

@@ -232,6 +232,21 @@ def left_in_an_outage(ragmem: Ragmem) -> tuple[str, SpoolFile]:
     return asked, held
 
 
+def test_a_session_is_not_deleted_while_writes_of_it_wait(ragmem: Ragmem) -> None:
+    """They could never be stored without it, and their text would stay on the disk for good."""
+    first, other = ragmem.session_of("First?"), ragmem.session_of("Other?")
+    with locked(ragmem.home):
+        ragmem.ok("ask", "My diary?", "-r", first)
+    (path,) = spool(ragmem).iterdir()
+    held = SpoolFile.adopt(path)
+    assert held
+    assert "still wait" in ragmem.refused("sessions", "delete", first, "--yes", code=75)
+    ragmem.ok("sessions", "delete", other, "--yes")
+    held.close()
+    ragmem.ok("sessions", "delete", first, "--yes")
+    assert ragmem.sessions() == list(spool(ragmem).iterdir()) == []
+
+
 @pytest.mark.parametrize("before", [True, False], ids=["an-older-one", "none"])
 def test_going_on_waits_for_the_last_session_that_another_process_has_to_store(
     ragmem: Ragmem, server: LLMServer, *, before: bool

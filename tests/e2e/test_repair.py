@@ -8,24 +8,15 @@ from pathlib import Path
 import pytest
 
 from ragmem.store.neo4j import Connection
+from tests.cli.coding import recorded
 from tests.cli.process import Ragmem
-from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.fakes.neo4j import ask, in_thread, neo4j_env
 
 
 @pytest.fixture
 def ragmem(tmp_path: Path, neo4j_server: Connection) -> Iterator[Ragmem]:
     """Two turns in Neo4j, one of them with a tool call."""
-    answers = [
-        Answer("I read it.", tools=[Call("read_file", {"path": "hello.py"})]),
-        Answer("It says hello."),
-        Answer("Because."),
-    ]
-    with LLMServer(answers, repeat=True) as server:
-        one = Ragmem(tmp_path, server.env | neo4j_env(neo4j_server))
-        (one.project / "hello.py").write_text("print('hello')\n")
-        one.ok("ask", "What does hello.py do?")
-        one.ok("ask", "-c", "Why?")
+    with recorded(tmp_path, **neo4j_env(neo4j_server)) as one:
         yield one
 
 

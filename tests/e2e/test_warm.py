@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from ragmem.files import is_held
-from tests.cli.process import SOURCE, Done, Ragmem, Started
-from tests.fakes.llm_server import Answer, LLMServer
+from tests.cli.process import SOURCE, Done, Started
+from tests.e2e.house import House
+from tests.fakes.llm_server import Answer
 
 LONG_S = 600.0
 _TRIES = 20
@@ -24,22 +25,20 @@ SECRET = "the wombat's burrow is at fern hollow"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[Ragmem]:
+def house(house: House) -> House:
     """A home whose background process stays; it is ended with the test."""
-    with LLMServer([Answer("In burrows.")], repeat=True) as server:
-        env = {
-            **server.env,
-            "RAGMEM_MEMORY__EMBEDDINGS__IDLE_S": str(LONG_S),
-            "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false",
-            "RAGMEM_MEMORY__FACTS__EXTRACT": "false",
-        }
-        house = Ragmem(tmp_path, env)
-        house.server = server  # type: ignore[attr-defined]
-        yield house
+    house.server.always(Answer("In burrows."))
+    (house.project / "a.py").unlink()
+    house.env |= {
+        "RAGMEM_MEMORY__EMBEDDINGS__IDLE_S": str(LONG_S),
+        "RAGMEM_MEMORY__SUMMARIES__ENABLED": "false",
+        "RAGMEM_MEMORY__FACTS__EXTRACT": "false",
+    }
+    return house
 
 
 @contextmanager
-def warm(house: Ragmem) -> Iterator[Started]:
+def warm(house: House) -> Iterator[Started]:
     """`ragmem work`, which has done its work and answers."""
     asking = house.home / "data" / "embedder.sock"
     with house.start("work", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as work:
@@ -79,15 +78,13 @@ def unscored(said: Done) -> list[dict[str, Any]]:
     return [{**hit, "score": None} for hit in said.json]
 
 
-def asked(house: Ragmem) -> str:
+def asked(house: House) -> str:
     """What the last request gave the model, without what differs in each."""
-    sent = house.server.requests[-1].body["messages"]  # type: ignore[attr-defined]
+    sent = house.server.requests[-1].body["messages"]
     return re.sub(r"[0-9a-f]{8,}|\d\d:\d\d(:\d\d)?", "", json.dumps(sent))
 
 
-def test_a_search_imports_nothing_that_the_process_has_loaded(
-    house: Ragmem, tmp_path: Path
-) -> None:
+def test_a_search_imports_nothing_that_the_process_has_loaded(house: House, tmp_path: Path) -> None:
     """Nor does an ask; and both come to the same as where none stays."""
     (house.project / "pets.py").write_text("def feed_the_kitten(fish):\n    return fish\n")
     assert house.run("ask", "Our cat Whiskers hates tuna.").code == 0
@@ -111,7 +108,7 @@ def test_a_search_imports_nothing_that_the_process_has_loaded(
     assert noted.exists()
 
 
-def test_other_settings_are_searched_by_themselves(house: Ragmem, tmp_path: Path) -> None:
+def test_other_settings_are_searched_by_themselves(house: House, tmp_path: Path) -> None:
     """And an ephemeral question has nothing indexed."""
     house.ok("ask", "Our cat Whiskers hates tuna.")
     env, noted = missing(tmp_path, "numpy")
@@ -123,7 +120,7 @@ def test_other_settings_are_searched_by_themselves(house: Ragmem, tmp_path: Path
     assert noted.exists()
 
 
-def test_what_came_after_it_is_found(house: Ragmem, tmp_path: Path) -> None:
+def test_what_came_after_it_is_found(house: House, tmp_path: Path) -> None:
     """What was said, and a file that was written."""
     assert house.run("ask", "Our cat Whiskers hates tuna.").code == 0
     env, noted = missing(tmp_path, "numpy")
@@ -142,7 +139,7 @@ def test_what_came_after_it_is_found(house: Ragmem, tmp_path: Path) -> None:
         assert "def zebra_house" in asked(house)
 
 
-def test_while_it_stays_it_holds_nothing_of_the_memory(house: Ragmem) -> None:
+def test_while_it_stays_it_holds_nothing_of_the_memory(house: House) -> None:
     """No store is open, no work is held up, and what is asked is in no file; soon after a search a
     database is let go of. SIGTERM ends it, and it leaves no file."""
     house.ok("ask", "Our cat Whiskers hates tuna.")
@@ -172,7 +169,7 @@ def test_while_it_stays_it_holds_nothing_of_the_memory(house: Ragmem) -> None:
     assert [path for path in files if b"fern hollow" in path.read_bytes()] == []
 
 
-def test_switched_off_none_stays(house: Ragmem) -> None:
+def test_switched_off_none_stays(house: House) -> None:
     for name, value in (
         ("EMBEDDINGS__IDLE_S", "0"), ("EMBEDDINGS__ENABLED", "false"), ("ENABLED", "false")
     ):  # fmt: skip

@@ -29,7 +29,6 @@ def bench(*arguments: str | Path, stdin: str = "") -> str:
 
 
 def texts_of(picture: Path) -> list[str]:
-    """Every text in an SVG."""
     parsed = ElementTree.parse(picture).iter()
     return [each.text or "" for each in parsed if each.tag.endswith("text")]
 

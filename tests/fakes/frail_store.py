@@ -30,7 +30,6 @@ class Line:
         self._open.set()
 
     def set(self, mode: Mode) -> None:
-        """From now on."""
         self.mode = mode
         if mode == "silent":
             self._open.clear()
@@ -38,7 +37,6 @@ class Line:
             self._open.set()
 
     async def wait(self) -> None:
-        """Until there is an answer."""
         await self._open.wait()
 
 
@@ -68,7 +66,6 @@ class FrailStore:
         return applied
 
     async def aclose(self) -> None:
-        """Close the store itself."""
         await self._inner.aclose()
 
     def __getattr__(self, name: str) -> Any:

@@ -34,7 +34,6 @@ class HashEmbedder:
         """Nothing to load."""
 
     def count_tokens(self, text: str) -> int:
-        """Words."""
         return len(text.split())
 
     async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> NDArray[np.float32]:

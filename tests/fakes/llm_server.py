@@ -52,7 +52,7 @@ from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -98,7 +98,6 @@ class Answer(msgspec.Struct, frozen=True):
     """Of an error body."""
 
     def __post_init__(self) -> None:
-        """Refuse a mode that is none."""
         if self.mode not in MODES:
             raise ValueError(f"there is no mode {self.mode!r}")
 
@@ -251,8 +250,6 @@ def model_env(url: str) -> dict[str, str]:
 
 
 class LLMServer:
-    """The server; see the module's docstring."""
-
     def __init__(
         self,
         script: Sequence[Step] = (),
@@ -296,31 +293,22 @@ class LLMServer:
 
     @property
     def left(self) -> int:
-        """Answers not yet given."""
         with self._lock:
             return len(self._script)
 
-    def start(self) -> "LLMServer":
-        """Serve; `with` does it."""
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End every connection and the threads."""
         self.stopping.set()
         self._tcp.shutdown()
         self._tcp.server_close()
         self._thread.join(5)
 
-    def __enter__(self) -> "LLMServer":
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     @property
     def url(self) -> str:
-        """The API base."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     @property

@@ -182,7 +182,6 @@ async def ask(server: Connection, *statements: str, **parameters: Any) -> list[R
 
 
 async def one(server: Connection, statement: str, **parameters: Any) -> Row:
-    """The only row."""
     [row] = await ask(server, statement, **parameters)
     return row
 

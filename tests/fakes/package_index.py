@@ -42,7 +42,6 @@ class PackageIndex:
 
 @contextmanager
 def package_index() -> Iterator[PackageIndex]:
-    """One that runs."""
     index = PackageIndex()
 
     class Handler(BaseHTTPRequestHandler):

@@ -50,11 +50,7 @@ class ScriptedLLM:
     """Implements `ragmem.llm.base.LLM`."""
 
     def __init__(
-        self,
-        script: Sequence[Step] = (),
-        *,
-        info: ModelInfo | None = None,
-        repeat: bool = False,
+        self, script: Sequence[Step] = (), *, info: ModelInfo | None = None, repeat: bool = False
     ) -> None:
         self.info = info or ModelInfo(name="openai/scripted", context_window=128_000)
         self.requests: list[Request] = []
@@ -63,16 +59,13 @@ class ScriptedLLM:
         self._repeat = repeat
 
     def extend(self, *steps: Step) -> None:
-        """More answers."""
         self._script.extend(steps)
 
     @property
     def left(self) -> int:
-        """Answers not yet given."""
         return len(self._script)
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        """The next step of the script."""
         self.requests.append(request)
         if not self._script:
             raise AssertionError("the script is over: a model call that the test did not expect")

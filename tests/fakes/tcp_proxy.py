@@ -38,7 +38,6 @@ class TcpProxy:
 
     @property
     def url(self) -> str:
-        """Where to connect."""
         assert self._server is not None
         return f"bolt://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
@@ -57,7 +56,6 @@ class TcpProxy:
             self._place.close()
 
     async def listen(self, port: int = 0) -> None:
-        """Accept connections."""
         if self._place is None:
             # Never listens: it keeps the port from every other program, also in the meantime.
             self._place = socket.socket()

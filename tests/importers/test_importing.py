@@ -213,6 +213,24 @@ async def test_the_first_prompt_is_the_title_until_there_is_one(
     assert (await small.session(outcome.session_id)).title == "Mondays"
 
 
+async def test_a_secret_where_a_title_or_an_error_is_cut_is_not_kept_in_part(
+    small: Archive, tmp_path: Path
+) -> None:
+    token, long = "ghp_R4t7Yb2Kq9Lm3Nx8Wz5Vc1Ds6Fg0Hj4Pu7Ea", "x" * 480
+    file = lines(
+        tmp_path / "one.jsonl",
+        [
+            asked(f"{long[:100]} {token}"),
+            answered([called("Bash", command="x")]),
+            asked([returned(f"{long} {token}", is_error=True)], "u2"),
+        ],
+    )
+    [outcome] = await taken(small, file)
+    [turn] = await small.turns(outcome.session_id)
+    assert (turn.user_message[:99], turn.tool_calls[0].success) == (long[:99], False)
+    assert "ghp" not in f"{await small.session(outcome.session_id)} {turn}"
+
+
 async def test_a_fork_shares_its_parents_turns(small: Archive, tmp_path: Path) -> None:
     """A session that begins with another one's records does not have its turns a second time."""
     begun = beginning(tmp_path, SPRING, 10).read_bytes()

@@ -98,6 +98,7 @@ async def test_small_talk_gets_no_code_and_what_is_named_does(desk: Desk) -> Non
         (a_hit("words: text, token"), True),
         (a_hit("name: text", "words: token"), True),
         (a_hit("name: text", "words: token", similarity=0.3), True),
+        (a_hit("name: text", "words: token", similarity=0.25), False),
         (a_hit("name: text", "words: token", similarity=0.1), False),
         (a_hit("called by login", "touched in this conversation"), False),
     ],

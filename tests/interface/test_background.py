@@ -31,9 +31,7 @@ async def test_vectors_follow(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> No
         session_id = await memory.create_session(spot.folder)
         await memory.store_turn(session_id, "Where do wombats live?", "In burrows.")
         async with asyncio.timeout(60):
-            while not (
-                hits := await memory.search_conversation_history(session_id, "marsupial homes")
-            ):
+            while not (hits := await memory.search_conversation_history(session_id, "marsupials")):
                 await asyncio.sleep(0.05)
         assert hits[0].similarity is not None
 
@@ -82,9 +80,7 @@ async def test_what_an_agent_left(memory: OpenMemory, spot: Spot) -> None:
     assert not small.closed
 
 
-async def test_an_agent_that_does_it_before_it_ends(
-    spot: Spot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_agent_that_does_it_in_time(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> None:
     """`inline`: what its turns need is done when it is closed, by its own settings."""
     monkeypatch.setenv("RAGMEM_MEMORY__WORKER", "inline")
     llm = ScriptedLLM([Says("In burrows.")], repeat=True)
@@ -100,9 +96,7 @@ async def test_an_agent_that_does_it_before_it_ends(
         assert (await pending(memory))["vectors"] == 1
 
 
-async def test_what_is_not_to_be_summed_up_is_not_by_others_either(
-    spot: Spot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_not_summed_up_by_others(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> None:
     """The conversation says so itself, whoever works on what is pending; a branch of it too."""
     with LLMServer([_DIGEST], repeat=True) as server:
         for name, value in server.env.items():
@@ -192,9 +186,7 @@ async def test_turns_while_the_store_is_away(spot: Spot, monkeypatch: pytest.Mon
         assert [turn.turn_index for turn in turns] == [1, 2, 3]
 
 
-async def test_conversations_while_the_store_is_away(
-    spot: Spot, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_conversations_without_the_store(spot: Spot, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent answers, from what was loaded and what it said itself."""
     llm = ScriptedLLM([Says(f"Answer {n}.") for n in range(1, 5)])
     monkeypatch.setenv("RAGMEM_STORE__TIMEOUT_S", "2")

@@ -418,9 +418,7 @@ async def test_out_and_in_again(memory: OpenMemory, spot: Spot) -> None:
 
 
 @pytest.mark.parametrize("is_own", [False, True], ids=["of another", "own"])
-async def test_what_a_program_imports_rules_nothing(
-    memory: OpenMemory, spot: Spot, is_own: bool
-) -> None:
+async def test_what_is_imported_rules_nothing(memory: OpenMemory, spot: Spot, is_own: bool) -> None:
     """A rule in a conversation comes as a fact of its project, whoever's id it bears: nobody is
     asked, and the id can be written by whoever knows it. What is here stays."""
     async with an_agent(memory, spot, Says("Fine.")) as (agent, _, _):

@@ -47,9 +47,7 @@ async def test_similar_conversations(memory: OpenMemory, spot: Spot) -> None:
         assert await agent.find_similar_conversations("the price of coffee in Peru") == []
 
 
-async def test_nothing_is_compared_where_nothing_is_embedded(
-    memory: OpenMemory, spot: Spot
-) -> None:
+async def test_nothing_is_compared_where_none_is_embedded(memory: OpenMemory, spot: Spot) -> None:
     async with an_agent(memory, spot, embed_messages=False) as (agent, _, _):
         with pytest.raises(UsageError, match="embeddings are turned off"):
             await agent.find_similar_conversations("x")

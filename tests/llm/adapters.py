@@ -6,7 +6,7 @@ from typing import Any
 from ragmem.llm.anthropic_client import AnthropicClient
 from ragmem.llm.base import LLM, Assembler, Chunk, Completion, ModelInfo, Request
 from ragmem.llm.gemini_client import GeminiClient
-from ragmem.llm.http_client import Endpoint, HttpClient, OpenAIClient, ResponsesClient
+from ragmem.llm.http_client import Endpoint, OpenAIClient, ResponsesClient
 from ragmem.llm.litellm_client import LiteLLMClient
 from ragmem.messages import Message, ToolSpec, user
 
@@ -15,19 +15,14 @@ KEY = "sk-canary-0123456789abcdef"
 Connect = Callable[..., LLM]
 
 
-def over_http(kind: type[HttpClient], name: str) -> Connect:
-    """A client of one protocol; `known` is what is known of its model."""
+def client_of(kind: Callable[..., LLM], name: str, model: str = "scripted") -> Connect:
+    """An adapter of one kind; `known` is what is known of its model."""
 
     def connect(
-        url: str,
-        *,
-        timeout_s: float = 60.0,
-        retries: int = 0,
-        key: str | None = KEY,
-        **known: Any,
+        url: str, *, timeout_s: float = 60.0, retries: int = 0, key: str | None = KEY, **known: Any
     ) -> LLM:
         endpoint = Endpoint(
-            base_url=url, model="scripted", api_key=key, key_variable="RAGMEM_API_KEY", custom=True
+            base_url=url, model=model, api_key=key, key_variable="RAGMEM_API_KEY", custom=True
         )
         info = ModelInfo(name=f"{name}/scripted", **known)
         return kind(info, endpoint, timeout_s=timeout_s, retries=retries)
@@ -35,26 +30,11 @@ def over_http(kind: type[HttpClient], name: str) -> Connect:
     return connect
 
 
-openai_client = over_http(OpenAIClient, "openai")
-anthropic_client = over_http(AnthropicClient, "anthropic")
-responses_client = over_http(ResponsesClient, "openai")
-gemini_client = over_http(GeminiClient, "gemini")
-
-
-def litellm_client(
-    url: str, *, timeout_s: float = 60.0, retries: int = 0, key: str | None = KEY
-) -> LLM:
-    """The litellm adapter."""
-    return LiteLLMClient(
-        ModelInfo(name="openai/scripted"),
-        model="openai/scripted",
-        api_key=key,
-        api_base=url,
-        key_variable="RAGMEM_API_KEY",
-        timeout_s=timeout_s,
-        retries=retries,
-    )
-
+openai_client = client_of(OpenAIClient, "openai")
+anthropic_client = client_of(AnthropicClient, "anthropic")
+responses_client = client_of(ResponsesClient, "openai")
+gemini_client = client_of(GeminiClient, "gemini")
+litellm_client = client_of(LiteLLMClient, "openai", "openai/scripted")
 
 ADAPTERS: dict[str, Connect] = {
     "openai": openai_client,
@@ -77,7 +57,6 @@ def asking(*messages: Message, tools: tuple[ToolSpec, ...] = (READ_FILE,)) -> Re
 
 
 async def chunks_of(llm: LLM, request: Request | None = None) -> list[Chunk]:
-    """Every chunk of an answer."""
     return [chunk async for chunk in llm.stream(request or asking())]
 
 

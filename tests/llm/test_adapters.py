@@ -10,16 +10,11 @@ from itertools import product
 
 import pytest
 
-from ragmem.errors import (
-    ContextTooLong,
-    LLMError,
-    ProviderRefused,
-    ProviderUnavailable,
-    StreamCut,
-)
+from ragmem.errors import ContextTooLong, LLMError, ProviderRefused, ProviderUnavailable, StreamCut
 from ragmem.llm.base import Assembler, EndChunk, ReasoningChunk, TextChunk, UsageChunk
 from ragmem.messages import ImagePart, Message, TextPart, ToolUse, assistant, system, tool, user
 from tests.fakes.llm_server import Answer, Call, LLMServer, Mode
+from tests.fakes.patience import until
 from tests.llm.adapters import (
     ADAPTERS,
     KEY,
@@ -77,8 +72,7 @@ async def test_tool_calls_arrive_whole(connect: Connect) -> None:
     calls = [Call("read_file", {"path": "ä.py"}), Call("read_file", {"path": "b.py"}, id="b")]
     with LLMServer([Answer("Let me look.", tools=calls, chunk_chars=3)]) as server:
         done = await complete(connect(server.url))
-    assert done.text == "Let me look."
-    assert done.end_reason == "tool_calls"
+    assert (done.text, done.end_reason) == ("Let me look.", "tool_calls")
     assert [u.name for u in done.tool_uses] == ["read_file", "read_file"]
     assert [json.loads(u.arguments)["path"] for u in done.tool_uses] == ["ä.py", "b.py"]
     if server.requests[0].path.startswith("/v1/models/"):
@@ -110,8 +104,7 @@ async def test_what_is_sent(connect: Connect) -> None:
         await complete(connect(server.url), request)
     sent = server.requests[0]
     assert sent.path == "/v1/chat/completions"
-    assert sent.headers["authorization"] == f"Bearer {KEY}"
-    assert sent.body["model"] == "scripted"
+    assert (sent.headers["authorization"], sent.body["model"]) == (f"Bearer {KEY}", "scripted")
     assert sent.body["stream_options"] == {"include_usage": True}
     roles = [m["role"] for m in sent.body["messages"]]
     # Mistral's models take no word of the person right behind a tool's answer.
@@ -157,8 +150,7 @@ async def test_a_task_can_be_cancelled_in_the_middle(connect: Connect) -> None:
     with LLMServer([Answer(mode="silent")]) as server:
         llm = connect(server.url, timeout_s=60, retries=3)
         task = asyncio.create_task(complete(llm))
-        while not server.requests:
-            await asyncio.sleep(0.01)
+        await until(lambda: server.requests)
         task.cancel()
         started = time.monotonic()
         with pytest.raises(asyncio.CancelledError):

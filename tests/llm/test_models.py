@@ -1,26 +1,18 @@
 """Which model answers, and how it is reached."""
 
-import contextlib
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 import pytest
 
-from ragmem.config import (
-    Config,
-    LLMConfig,
-    ModelConfig,
-    find_paths,
-    load_config,
-    provider_key,
-)
+from ragmem.config import Config, LLMConfig, ModelConfig, find_paths, load_config, provider_key
 from ragmem.errors import ConfigError, NoModel, NoWeights, UsageError
 from ragmem.llm import models
 from ragmem.llm.base import ModelInfo, UsageChunk
@@ -34,8 +26,9 @@ from ragmem.llm.models import (
     model_info,
     open_llm,
 )
-from ragmem.llm.providers import BY_NAME, PROVIDERS, known_models
+from ragmem.llm.providers import BY_NAME, PROVIDERS, known_models, small_sibling
 from ragmem.usage import UsageLog
+from tests.attack.torrent import Torrent
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.llm.adapters import complete
 
@@ -91,15 +84,15 @@ def test_flag_before_environment_before_file(environ: dict[str, str], tmp_path: 
 
 @pytest.mark.usefixtures("local_model")
 def test_key_before_ollama_before_the_small_model(environ: dict[str, str]) -> None:
-    assert choose_model(Config(), environ).name == LOCAL_NAME
+    for choose in (choose_model, choose_summary_model):
+        assert choose(Config(), environ).name == LOCAL_NAME
     with LLMServer(ollama=True, models=["nomic-embed-text", "qwen3:8b"]) as server:
         environ["OLLAMA_HOST"] = f"http://127.0.0.1:{server.port}"
         chosen = choose_model(Config(), environ)
         assert (chosen.name, chosen.why) == ("ollama/qwen3:8b", "Ollama is running")
         environ["MISTRAL_API_KEY"] = "k"
         chosen = choose_model(Config(), environ)
-    assert chosen.provider == "mistral"
-    assert chosen.why == "MISTRAL_API_KEY is set"
+    assert (chosen.provider, chosen.why) == ("mistral", "MISTRAL_API_KEY is set")
     assert chosen.paid
 
 
@@ -135,8 +128,9 @@ def test_who_has_the_small_model_for_want_of_a_key_is_told_how_to_have_another(
 
 @pytest.mark.usefixtures("no_local_model")
 def test_nothing_to_answer_with(environ: dict[str, str]) -> None:
-    with pytest.raises(NoModel) as caught:
-        choose_model(Config(), environ)
+    for choose in (choose_model, choose_summary_model):
+        with pytest.raises(NoModel, match="no model") as caught:
+            choose(Config(), environ)
     assert caught.value.exit_code == 2
     for way in ("ANTHROPIC_API_KEY", "Ollama", "RAGMEM_API_BASE", "ragmem doctor"):
         assert way in caught.value.hint
@@ -342,26 +336,13 @@ def test_nobody_bills_for_a_provider_that_is_not_known(environ: dict[str, str]) 
 # --- Ollama ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("drips", [False, True], ids=["silent", "never comes to an end"])
-def test_an_ollama_that_does_not_answer_costs_little(drips: bool) -> None:
+@pytest.mark.parametrize("pause_s", [600, 0.1], ids=["silent", "never comes to an end"])
+def test_an_ollama_that_does_not_answer_costs_little(pause_s: float) -> None:
     """It is waited for so long in all, not for each of its bytes."""
-    asked = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as endless:
-
-        def drip() -> None:
-            connection, _ = endless.accept()
-            with connection, contextlib.suppress(OSError):
-                while not asked.wait(0.1):
-                    connection.sendall(b"H" if drips else b"")
-
-        server = threading.Thread(target=drip)
-        server.start()
-        environ = {"OLLAMA_HOST": f"127.0.0.1:{endless.getsockname()[1]}"}
+    with Torrent(b"H", head=b"", pause_s=pause_s) as server:
         started = time.monotonic()
-        assert models.ollama_models(environ) == []
+        assert models.ollama_models({"OLLAMA_HOST": server.url.removesuffix("/v1")}) == []
         assert time.monotonic() - started < 10
-        asked.set()
-        server.join()
 
 
 @pytest.mark.parametrize(
@@ -399,9 +380,7 @@ def test_ollama_host_as_ollama_reads_it(host: str, url: str) -> None:
         ("openai/never-heard-of", (10, 10), None),
     ],
 )  # fmt: skip
-def test_a_request_costs_what_the_provider_bills(
-    model: str, tokens: tuple[int, ...], cost: float | None
-) -> None:
+def test_a_request_costs_its_price(model: str, tokens: tuple[int, ...], cost: float | None) -> None:
     """Tokens in, out, read from the cache and written to it."""
     names = ("input_tokens", "output_tokens", "cached_tokens", "written_tokens")
     used = UsageChunk(**dict(zip(names, tokens, strict=False)))
@@ -425,9 +404,7 @@ def test_a_request_costs_what_the_provider_bills(
         ("openai/of-tomorrow", None, True),
     ],
 )
-def test_how_long_a_model_can_think_is_known(
-    model: str, efforts: tuple[str, ...] | None, by_name: bool
-) -> None:
+def test_how_it_thinks_is_known(model: str, efforts: tuple[str, ...] | None, by_name: bool) -> None:
     info = model_info(model)
     assert (info.efforts, info.effort_by_name) == (efforts, by_name)
 
@@ -476,6 +453,79 @@ def test_the_script_makes_the_table_as_it_is() -> None:
     assert ours["source"] != theirs["source"] or ours == theirs
 
 
+# --- the model for background work: set, or found beside the main one ----------------------------
+
+
+SMALL_SIBLINGS = {
+    "anthropic/claude-sonnet-5-5": "anthropic/claude-haiku-5-5",
+    "anthropic/claude-opus-4-5-20251101": "anthropic/claude-haiku-5-5",
+    "openai/gpt-5": "openai/gpt-6-luna",
+    "gemini/gemini-2.5-pro": "gemini/gemini-3.5-flash-lite",
+    "mistral/devstral-latest": "mistral/mistral-small-latest",
+    "deepseek/deepseek-v4-pro": "deepseek/deepseek-v4-flash",
+    "groq/openai/gpt-oss-120b": "groq/openai/gpt-oss-20b",
+    "vertex_ai/gemini-3.1-pro-preview": "vertex_ai/gemini-3.5-flash-lite",
+    "zai/glm-5.3": "zai/glm-5.3-flash",
+    "dashscope/qwen3.8-max": "dashscope/qwen3.8-flash",
+}
+WITHOUT_SIBLING = [
+    "anthropic/claude-haiku-5-5", "openai/gpt-5-nano", "openai/ft:gpt-4o-2024-11-20",
+    "gemini/gemini-2.5-flash-lite", "vertex_ai/claude-opus-5", "bedrock/anthropic.claude-sonnet-5",
+    "azure/gpt-5", "openrouter/openrouter/auto", "ollama/qwen3:8b", "hosted_vllm/anything",
+    "local/smollm2-135m-instruct", "openai/my-own-finetune", "nobody/knows", "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("main", "small"), [*SMALL_SIBLINGS.items(), *zip(WITHOUT_SIBLING, repeat(""), strict=False)]
+)
+def test_the_small_sibling(main: str, small: str) -> None:
+    """Same provider; none for a model that is unknown, local or as cheap."""
+    assert small_sibling(main) == small
+
+
+def test_a_sibling_is_known_cheaper_and_reads_enough() -> None:
+    """Whatever main model of the table: its sibling has a price below its own."""
+    found = {name: small for name in known_models() if (small := small_sibling(name))}
+    assert len(found) > 100
+    for name, small in found.items():
+        info, main = model_info(small), model_info(name)
+        assert name.partition("/")[0] == small.partition("/")[0]
+        assert info.input_usd_per_token is not None
+        assert (info.context_window or 0) >= 100_000
+        if main.input_usd_per_token is not None and main.output_usd_per_token is not None:
+            used = UsageChunk(input_tokens=800, output_tokens=100)
+            assert info.cost_usd(used) < main.cost_usd(used)  # type: ignore[operator]
+    for each in PROVIDERS:
+        has_sibling = bool(small_sibling(f"{each.name}/{each.main}"))
+        assert has_sibling is (each.main != each.small), each.name
+
+
+BOTH = ModelConfig(main="openai/gpt-5.4", summary="ollama/x")
+
+
+@pytest.mark.parametrize(
+    ("config", "flag", "name", "why"),
+    [
+        (named("openai/gpt-5.4"), "", "openai/gpt-6-luna", "sibling of openai/gpt-5.4"),
+        (Config(model=BOTH), "", "ollama/x", "model.summary"),
+        (named("openai/mine"), "", "openai/mine", "model.main"),
+        (named("ollama/qwen3:8b"), "", "ollama/qwen3:8b", "model.main"),
+        (Config(), "", "openai/gpt-6-luna", "sibling of openai/gpt-6.1-sol"),
+        (Config(), "anthropic/claude-opus-5", "anthropic/claude-haiku-5-5", "sibling"),
+        (named("openai/gpt-5.4", api_base=OWN_SERVER), "", "openai/gpt-5.4", ""),
+    ],
+    ids=["sibling", "set", "unknown", "ollama", "by-key", "by-flag", "a server of one's own"],
+)
+def test_it_says_why(
+    environ: dict[str, str], config: Config, flag: str, name: str, why: str
+) -> None:
+    environ["OPENAI_API_KEY"] = "k"
+    keys = {"ANTHROPIC_API_KEY": "k"} if flag else {}
+    choice = choose_summary_model(config, environ | keys, flag=flag)
+    assert (choice.name, why in choice.why) == (name, True)
+
+
 # --- what is usable ------------------------------------------------------------------------------
 
 
@@ -498,9 +548,7 @@ def test_what_is_usable_now(environ: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "variable", ["RAGMEM_API_KEY", *sorted({v for p in PROVIDERS for v in p.key_variables})]
 )
-def test_a_key_that_cannot_be_sent_is_named_and_not_shown(
-    environ: dict[str, str], variable: str
-) -> None:
+def test_an_unsendable_key_is_named_and_not_shown(environ: dict[str, str], variable: str) -> None:
     """It was sent up to the HTTP library, whose error showed the whole key."""
     provider = next((p for p in PROVIDERS if variable in p.key_variables), None)
     model = f"{provider.name}/m" if provider else "openai/m"

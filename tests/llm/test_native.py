@@ -277,32 +277,17 @@ def test_why_each_stopped(kind: Any, events: list[dict[str, Any]], end: str) -> 
     assert fed(kind({}), *events)[-1] == EndChunk(end)
 
 
-def test_arguments_that_openai_sends_whole() -> None:
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_arguments_that_openai_sends_whole(is_announced: bool) -> None:
+    """Some calls it tells of only then."""
     call = {"type": "function_call", "call_id": "c", "name": "now", "arguments": ""}
     whole = {**call, "arguments": '{"a": 1}'}
-    chunks = fed(
-        ResponseReader({}),
-        {"type": "response.output_item.added", "output_index": 0, "item": call},
-        {"type": "response.output_item.done", "output_index": 0, "item": whole},
-        {"type": "response.completed", "response": {"usage": {"input_tokens": 3}}},
-    )
-    assert chunks == [
-        ToolChunk(0, "c", "now"),
-        ToolChunk(0, "", "", '{"a": 1}'),
-        UsageChunk(input_tokens=3),
-        EndChunk("tool_calls"),
-    ]
-
-
-def test_a_call_that_openai_tells_of_only_when_it_is_whole_is_one() -> None:
-    call = {"type": "function_call", "call_id": "c", "name": "now", "arguments": '{"a": 1}'}
-    done = {"type": "response.output_item.done", "output_index": 0, "item": call}
-    chunks = fed(ResponseReader({}), done, WHOLE)
-    assert chunks == [
-        ToolChunk(0, "c", "now"),
-        ToolChunk(0, "", "", '{"a": 1}'),
-        EndChunk("tool_calls"),
-    ]
+    added = {"type": "response.output_item.added", "output_index": 0, "item": call}
+    done = {"type": "response.output_item.done", "output_index": 0, "item": whole}
+    ended = {"type": "response.completed", "response": {"usage": {"input_tokens": 3}}}
+    chunks = fed(ResponseReader({}), *[added] * is_announced, done, ended)
+    calls = [ToolChunk(0, "c", "now"), ToolChunk(0, "", "", '{"a": 1}')]
+    assert chunks == [*calls, UsageChunk(input_tokens=3), EndChunk("tool_calls")]
 
 
 def anthropic_call(index: int, name: str, *pieces: str, **more: Any) -> list[dict[str, Any]]:
@@ -462,9 +447,7 @@ SCHEMA = {
         (gemini_client, ("generationConfig", "responseJsonSchema")),
     ],
 )
-async def test_a_schema_of_the_answer_is_told_where_the_protocol_has_it(
-    make: Any, place: tuple[str, ...]
-) -> None:
+async def test_a_schema_is_told_where_a_protocol_has_it(make: Any, place: tuple[str, ...]) -> None:
     """A server that refuses it is asked without, then and from then on."""
     refused = Answer(mode="400", message="response_format is not supported")
     with LLMServer([Answer("{}"), refused, Answer("{}"), Answer("{}")]) as server:

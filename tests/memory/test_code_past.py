@@ -144,9 +144,7 @@ async def test_which_sessions_touched_a_file(asked: Store) -> None:
     assert await past_of_file(asked, GARDEN, "src/none.py") == CodePast()
 
 
-async def test_many_sessions_are_counted_and_the_newest_told(
-    asked: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_newest_of_many_are_told(asked: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragmem.memory.files._SESSIONS", 1)
     [past] = (await past_of_scopes(asked, GARDEN, {"it": ["validate"]})).values()
     assert [each.session.title for each in past.sessions] == ["Search"]

@@ -502,9 +502,7 @@ def test_maximum_follows_the_model_and_the_configuration() -> None:
         ("recently_accessed_files_percent", {"Recently Accessed Files"}),
     ],
 )
-def test_a_section_with_no_percentage_is_left_out(
-    key: str, sections: set[str], native: bool
-) -> None:
+def test_a_section_of_no_percent_is_left_out(key: str, sections: set[str], native: bool) -> None:
     """Heading and all."""
     info = ModelInfo(name="openai/x", supports_tools=native)
 
@@ -520,7 +518,7 @@ def test_instructions_are_capped_with_a_notice() -> None:
     rules = Instructions("follow the rules " * 9_000, (Path("/p/AGENTS.md"),))
     place = msgspec.structs.replace(PLACE, instructions=rules)
     context = a_context(place=place)
-    (notice,) = context.notices
+    (notice,) = context.over_limits
     assert "instructions_percent" in notice
     section = next(s for s in context.sections if s.name == "Instructions")
     assert section.budget == 20_000

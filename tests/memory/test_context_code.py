@@ -134,9 +134,7 @@ def test_a_model_without_tools_gets_little() -> None:
     st.integers(1_000, 120_000),
     st.booleans(),
 )
-def test_budget_holds_for_any_code(
-    scopes: list[tuple[int, int, int]], max_chars: int, native: bool
-) -> None:
+def test_budget_of_code(scopes: list[tuple[int, int, int]], max_chars: int, native: bool) -> None:
     """Whatever is found; no line of a file twice."""
     code = [
         passage("app/a.py", first, "\n".join("y" * width for _ in range(count + 1)))

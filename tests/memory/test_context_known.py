@@ -118,9 +118,8 @@ def test_at_most_so_many() -> None:
 
 def test_items_say_why_they_are_there() -> None:
     """`context` and `memory_recall`: label, score, why, and the id that `memory why` takes."""
-    context = build(
-        pinned=(RULE,), profile=PROFILE, facts=(fact_hit(SHOULDER, why=("its meaning",)),)
-    )
+    hits = (fact_hit(SHOULDER, why=("its meaning",)),)
+    context = build(pinned=(RULE,), profile=PROFILE, facts=hits)
     items = {s.name: s.items for s in context.sections}
     (fact,) = items["Remembered Facts"]
     assert (fact.label, fact.score, fact.why, fact.record_id) == (
@@ -185,12 +184,12 @@ def test_pinned_memories_are_capped_with_a_notice() -> None:
     assert "- pin 1 " in text
     assert "- pin 2 " not in text
     assert text.index("- pin 1 ") < text.index("- Never push to main")
-    (notice,) = context.notices
+    (notice,) = context.over_limits
     assert "18 pinned memories" in notice
     assert "memory.context.pinned_percent" in notice
     one = build(max_chars=20_000, pinned=(a_memory(1, "z" * 990, pinned=True),))
     assert names(one) == ["System", "Prompt"]
-    assert one.notices[0].startswith("“zzz")
+    assert one.over_limits[0].startswith("“zzz")
 
 
 def test_the_tools_are_described_where_there_are_any() -> None:

@@ -216,9 +216,7 @@ async def test_what_a_short_process_leaves(tmp_path: Path, semantic: bool) -> No
         assert (said.similarity is not None) == semantic
 
 
-async def test_a_resumed_conversation_keeps_its_goal_and_its_gist(
-    open_store: OpenStore, tmp_path: Path
-) -> None:
+async def test_a_resumed_conversation_keeps_its_gist(open_store: OpenStore, tmp_path: Path) -> None:
     """Another process' turns and summaries too."""
     inner: Any = await open_store()
     async with a_memory(inner) as memory:
@@ -230,9 +228,8 @@ async def test_a_resumed_conversation_keeps_its_goal_and_its_gist(
             await chat.told(asked, answer=answer)
         assert await a_worker(inner, llm=a_model()).drain()
         session_id = chat.session.session_id
-        await inner.apply(
-            [UpdateSession(session_id=session_id, summary="Ferns it is.", at=utc_now())]
-        )
+        summed = UpdateSession(session_id=session_id, summary="Ferns it is.", at=utc_now())
+        await inner.apply([summed])
     line = Line()
     frail: Any = FrailStore(inner, line)
     async with a_memory(frail) as memory:

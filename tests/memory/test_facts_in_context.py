@@ -74,9 +74,7 @@ async def test_each_project_has_its_own(chat: Chat, tmp_path: Path) -> None:
     assert "Never push" not in there.text()
 
 
-async def test_an_embedder_that_fails_or_dawdles(
-    store: Store, tmp_path: Path, embedder: HashEmbedder
-) -> None:
+async def test_an_embedder_that_fails(store: Store, tmp_path: Path, embedder: HashEmbedder) -> None:
     """Then words alone bring them up, in good time."""
     config = MemoryConfig(embeddings=EmbeddingsConfig(timeout_s=0.2))
     async with a_memory(store, embedder, config) as memory:
@@ -91,9 +89,7 @@ async def test_an_embedder_that_fails_or_dawdles(
             assert told(await chat.asks("And what does Mickael do?")) == [ski.memory_id]
 
 
-async def test_a_memory_that_is_too_slow_for_the_rules_says_so(
-    chat: Chat, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_memory_too_slow_for_the_rules(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever made rules is to know that a request went without them; once they were read they
     stand in it all the same, and what else is missing is said. Nothing is where all is there."""
     assert PINNED_UNKNOWN not in (await chat.asks("Hello there")).notices

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import sys
 import time
 import tracemalloc
 from datetime import UTC, datetime, timedelta
@@ -153,9 +154,8 @@ def test_the_outcome_is_of_the_last_turn_that_says_something() -> None:
         a_turn(1, "Let tokens expire.", "They expire after 15 minutes now."),
         a_turn(2, "thanks, bye!", "You're welcome."),
     ]
-    assert recap(SESSION, turns).outcome == (
-        "Let tokens expire. — They expire after 15 minutes now."
-    )
+    outcome = "Let tokens expire. — They expire after 15 minutes now."
+    assert recap(SESSION, turns).outcome == outcome
 
 
 def test_asking_where_the_work_stood_is_no_outcome() -> None:
@@ -357,6 +357,43 @@ def test_what_a_newer_session_says_on_the_same_is_told_with_it() -> None:
     assert told_since(0.58, same) == "", "a session itself goes on"
 
 
+def test_turns_on_other_matters_are_not_revisited_where_all_texts_are_similar() -> None:
+    """As in German: what counts is how much more similar they are than the others."""
+    turn = a_turn(1, "Der Brennofen geht bei 1290 Grad aus.", "Eingebaut.")
+    matters = "Die Rechnung ist raus.", "Der Kran steht im Hof.", "Das Heft hat 16 Seiten."
+    others = [since(a_turn(n, said, "Gut.")) for n, said in enumerate(matters, 2)]
+    others = [msgspec.structs.replace(each, session_id="newer") for each in others]
+    row = np.array((1.0, 0.0), "<f4")
+    rows = {turn.turn_id: (row.tobytes(),)}
+    rows |= {each.turn_id: ((row * 0.62).tobytes(),) for each in others}
+    assert Aftermath([turn, *others], meant=Alike(rows, 0.4)).of_turn(turn) == ""
+
+
+def test_turns_of_many_passages_are_compared_in_one_go() -> None:
+    """What was pasted has hundreds; the vectors are read once, not once for each passage.
+
+    Counted in the calls that it takes.
+    """
+    rng = np.random.default_rng(1)
+    calls: list[int] = []
+    for size in (100, 200):
+        rows = {name: rng.normal(size=(size, 8)).astype("<f4") for name in ("one", "two")}
+        meant = Alike({name: tuple(map(bytes, held)) for name, held in rows.items()})
+        count = 0
+
+        def counted(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(counted)
+        found = meant.to("one")
+        sys.setprofile(None)
+        calls.append(count)
+        # Less the mean with one that is similar to nothing: see `to`.
+        assert found["two"] == pytest.approx(float((rows["one"] @ rows["two"].T).max()) / 2)
+    assert calls[1] <= 2.5 * calls[0]
+
+
 @pytest.mark.parametrize(
     ("said", "later"),
     [
@@ -385,9 +422,7 @@ def test_a_day_that_was_moved_is_told_as_it_was_then(said: str, later: str) -> N
         ("The hall wants the list by 6 May.", "Ann has holidays from 9 May on.", False),
     ],
 )
-def test_a_deadline_says_that_a_later_turn_names_another_day_for_a_part_of_it(
-    said: str, later: str, is_moved: bool
-) -> None:
+def test_a_deadline_says_that_a_part_of_it_has_moved(said: str, later: str, is_moved: bool) -> None:
     turn, after = a_turn(1, said, "Ok."), since(a_turn(2, later, "Ok."))
     told_in = Evidence(session_id=turn.session_id, turn_id=turn.turn_id, at=turn.timestamp)
     due = a_record(0, said, kind="deadline", evidence=(told_in,))
@@ -470,9 +505,7 @@ def test_what_only_shares_a_word_is_not_marked(said: str, later: str) -> None:
         ),
     ],
 )
-def test_what_is_said_alike_of_other_things_takes_nothing_back(
-    said: tuple[str, str], later: tuple[str, str]
-) -> None:
+def test_what_is_said_of_others_is_no_change(said: tuple[str, str], later: tuple[str, str]) -> None:
     """How an answer begins and what was done say nothing of what it is about."""
     turn, after = a_turn(1, *said), since(a_turn(2, *later))
     assert Aftermath([turn, after]).of_turn(turn) == ""
@@ -509,9 +542,8 @@ def test_what_the_person_puts_off_is_open_once() -> None:
 
 
 def test_a_plan_of_which_a_part_is_done_stays_open_and_says_so() -> None:
-    plan = a_turn(
-        1, "Go.", "Still open: turn on the cache in nginx, move the name to the new host."
-    )
+    open_still = "Still open: turn on the cache in nginx, move the name to the new host."
+    plan = a_turn(1, "Go.", open_still)
     done = since(a_turn(2, "Turn on the cache in nginx.", "It is on."))
     [left] = recap(SESSION, [plan], later=[done]).open
     assert left.startswith("(as it was then")
@@ -561,9 +593,7 @@ def undone() -> ToolCall:
 
 
 @pytest.mark.parametrize("prompt", ["Draw a plan of the pond.", "Where were we?"])
-async def test_a_new_session_begins_with_what_the_last_ones_came_to(
-    chat: Chat, tmp_path: Path, prompt: str
-) -> None:
+async def test_a_session_begins_with_the_last_ones(chat: Chat, tmp_path: Path, prompt: str) -> None:
     """The newest three of the project, whatever the prompt names."""
     for number in range(1, 5):
         await chat.once(f"Water bed {number}.", f"Bed {number} is watered.")
@@ -574,9 +604,7 @@ async def test_a_new_session_begins_with_what_the_last_ones_came_to(
     assert "Checkmate" not in told_of
 
 
-async def test_it_names_the_sessions_and_tells_nothing_that_is_recalled_as_well(
-    chat: Chat, tmp_path: Path
-) -> None:
+async def test_it_names_sessions_and_repeats_nothing_recalled(chat: Chat, tmp_path: Path) -> None:
     """Of this project alone, and nothing under the strategy `recent`."""
     await chat.once("A secret?", "No.", folder=tmp_path / "other")
     for title, prompt in (("The shade garden", "Tell me of shade!"), ("", "Tell me of ferns!")):
@@ -612,9 +640,7 @@ async def test_a_decision_that_is_told_as_a_fact_is_not_told_of_last_time_too(ch
     assert "Outcome: Dig the pond." in request
 
 
-async def test_what_was_gone_back_on_takes_no_place_and_what_is_shared_stands_once(
-    chat: Chat,
-) -> None:
+async def test_what_was_gone_back_on_takes_no_place_and_shared_stands_once(chat: Chat) -> None:
     await chat.once("Water the fern.", "The fern is watered.")
     session = await chat.begin()
     for said in ("We decided to use peat.", "We decided to use bark.", "Dig the pond."):
@@ -632,9 +658,7 @@ async def test_what_was_gone_back_on_takes_no_place_and_what_is_shared_stands_on
     assert not re.search("bark|pond|well|ditch", found)
 
 
-async def test_a_fork_and_a_session_that_both_go_on_are_told_of_and_what_they_share_once(
-    chat: Chat,
-) -> None:
+async def test_a_fork_and_a_session_that_both_go_on_share_turns_once(chat: Chat) -> None:
     await chat.told("Dig the pond.", answer=LONG)
     fork = await fork_at(chat.memory, chat.session)
     await chat.told("Add fish.", answer=f"Fish. {LONG}")
@@ -645,9 +669,7 @@ async def test_a_fork_and_a_session_that_both_go_on_are_told_of_and_what_they_sh
 
 
 @pytest.mark.parametrize("left", ["", REWIND])
-async def test_of_what_was_forked_only_what_was_gone_back_on_is_left_out(
-    chat: Chat, left: str
-) -> None:
+async def test_of_a_fork_only_what_was_gone_back_on_is_left_out(chat: Chat, left: str) -> None:
     """A fork in the middle is a second branch; a fork that was put away hides nothing either."""
     for prompt in ("Dig the pond.", "Build the fence.", "Plant the oak."):
         await chat.told(prompt, answer=LONG)
@@ -689,9 +711,7 @@ GUERNICA = "Who painted Guernica?"
 MURALS = "Who paints murals of roses, tulips and lilies on beds for a museum?"
 
 
-async def test_a_prompt_about_something_else_is_told_of_last_time_in_a_young_project_alone(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_last_time_is_told_anyway_in_a_young_project(store: Store, tmp_path: Path) -> None:
     """One that has a word of the project too. What points back, names nothing or is near always is;
     what the person prefers is told with any prompt. From where on a turn is recalled is another
     matter."""
@@ -803,9 +823,7 @@ async def test_a_deadline_that_a_later_turn_moves_is_told_as_it_was_then(chat: C
     assert told_of.startswith("(as it was then")
 
 
-async def test_a_turn_of_which_something_was_replaced_is_told_with_what_took_its_place(
-    chat: Chat,
-) -> None:
+async def test_a_turn_is_told_with_what_replaced_a_part_of_it(chat: Chat) -> None:
     said = "Guests write to me."
     old = await chat.once(said, "I read your inbox for it every evening then.")
     new = await chat.once("There is a form.", "The form has their answers.")
@@ -847,9 +865,7 @@ async def test_a_preference_is_gone_when_what_was_made_of_it_is_written_over(cha
     assert f"] {quote}" not in await chat.request("Write a function.")
 
 
-async def test_what_was_learned_of_a_turn_in_its_own_words_goes_with_a_models_words_for_it(
-    chat: Chat,
-) -> None:
+async def test_what_was_learned_in_a_turns_words_goes_with_a_models_words(chat: Chat) -> None:
     """But not what the turn says beside it, nor what is of another number."""
     turn = await chat.told("I like answers in full sentences. Episode 1 with Ana is short.")
 
@@ -868,9 +884,7 @@ async def test_what_was_learned_of_a_turn_in_its_own_words_goes_with_a_models_wo
     assert liked == {"Answers in bullets", "Episode 2 is a long one", *beside}
 
 
-async def test_a_turn_that_is_recalled_or_found_says_what_took_the_place_of_its_decision(
-    chat: Chat,
-) -> None:
+async def test_a_turn_that_is_recalled_says_what_replaced_its_decision(chat: Chat) -> None:
     made = []
     for said in ("Tokens last one hour", "Tokens last ten minutes"):
         turn = await chat.told(f"{said}, I decided.")

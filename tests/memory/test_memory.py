@@ -91,9 +91,7 @@ async def test_a_long_chat_holds_the_results_of_its_latest_turns_alone(chat: Cha
     assert found.result == first.result
 
 
-async def test_a_chat_of_which_nothing_is_kept_holds_all_results(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_a_chat_of_which_none_is_kept_holds_all_results(store: Store, tmp_path: Path) -> None:
     memory = Memory(opening(store), MemoryConfig(), records=False)
     chat = Chat(memory, store, tmp_path / "project")
     await chat.begin()
@@ -104,9 +102,7 @@ async def test_a_chat_of_which_nothing_is_kept_holds_all_results(
     await memory.aclose()
 
 
-async def test_two_processes_in_a_new_folder_share_its_project(
-    open_store: OpenStore, tmp_path: Path
-) -> None:
+async def test_two_processes_share_a_new_project(open_store: OpenStore, tmp_path: Path) -> None:
     """Both look at the folder before either has written; its memory is not split."""
     async with AsyncExitStack() as stack:
         both = [await a_chat(stack, open_store, tmp_path) for _ in range(2)]
@@ -120,20 +116,17 @@ async def test_two_processes_in_a_new_folder_share_its_project(
 async def test_the_turn_in_flight_is_no_history(chat: Chat) -> None:
     """The question is said once; turns without tools are turns."""
     await chat.told("The earlier question", answer="The earlier answer")
-    recording = await chat.memory.begin_turn(
-        chat.session, chat.project, "The question now", model="m"
-    )
-    built = await chat.asks("The question now", turn=recording.turn)
+    now = "The question now"
+    recording = await chat.memory.begin_turn(chat.session, chat.project, now, model="m")
+    built = await chat.asks(now, turn=recording.turn)
     assert not built.fallback
     text = built.text()
-    assert text.count("The question now") == 1
+    assert text.count(now) == 1
     assert text.count("The earlier question") == text.count("The earlier answer") == 1
     await recording.finish("completed", "done")
 
 
-async def test_another_process_builds_the_same_context(
-    open_store: OpenStore, tmp_path: Path
-) -> None:
+async def test_another_process_builds_the_same_one(open_store: OpenStore, tmp_path: Path) -> None:
     """What was recorded is all that a request is made of, to the byte."""
     async with AsyncExitStack() as stack:
         first, second = [await a_chat(stack, open_store, tmp_path) for _ in range(2)]
@@ -217,9 +210,7 @@ async def test_a_project_is_known_again(chat: Chat) -> None:
     assert (again.project.project_id, again.moved_from) == (session.project_id, None)
 
 
-async def test_a_store_that_was_away_at_first_is_looked_at_all_the_same(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_store_that_is_back_is_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragmem.memory.memory._HEARTBEAT_S", 0.01)
     looked = asyncio.Event()
     away = [True]
@@ -239,9 +230,7 @@ async def test_a_store_that_was_away_at_first_is_looked_at_all_the_same(
     await presence.aclose()
 
 
-async def test_turns_are_read_on_from_any_page_by_page(
-    chat: Chat, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_turns_are_read_on_page_by_page(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each once and in order, wherever the pages end."""
     monkeypatch.setattr("ragmem.memory.memory._PAGE", 3)
     for number in range(1, 8):

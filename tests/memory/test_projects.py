@@ -33,10 +33,8 @@ URL = "https://example.org/team/app.git"
 
 def checkout(path: Path, remote: str = "") -> Path:
     (path / ".git").mkdir(parents=True)
-    text = (
-        f'[core]\n\tbare = false\n[remote "origin"]\n\turl = {remote}\n' if remote else "[core]\n"
-    )
-    (path / ".git" / "config").write_text(text)
+    origin = f'\tbare = false\n[remote "origin"]\n\turl = {remote}\n' if remote else ""
+    (path / ".git" / "config").write_text(f"[core]\n{origin}")
     return path
 
 
@@ -71,9 +69,7 @@ def test_known_ancestor_else_the_folder_itself(tmp_path: Path) -> None:
     assert locate(inner, [], now=NOW).project.path == str(inner)
 
 
-def test_home_is_never_a_project_of_its_folders(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_home_is_no_project_of_its_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A home folder under version control, or the root, claims nothing below it."""
     home = checkout(tmp_path / "home")
     work = home / "work"
@@ -107,9 +103,7 @@ def met(folder: Path, *others: Project) -> Project:
 
 
 @pytest.mark.parametrize("met_since", [False, True])
-def test_a_repository_that_got_its_remote_later_is_known_when_it_moves(
-    tmp_path: Path, met_since: bool
-) -> None:
+def test_a_repository_with_a_later_remote_is_known_again(tmp_path: Path, met_since: bool) -> None:
     """Whether or not a session was there in between; and where the remote was removed since."""
     old, new = repository(tmp_path / "old"), tmp_path / "new"
     project = met(old)
@@ -150,6 +144,9 @@ def test_a_clone_is_never_taken_for_another_that_is_gone(tmp_path: Path) -> None
     [
         ("https://user:token@example.org/a.git", "https://example.org/a.git"),
         ("https://token@example.org/a.git", "https://example.org/a.git"),
+        ('"https://user:token@example.org/a.git"', "https://example.org/a.git"),
+        ("https://user:to@ken@example.org/a.git", "https://example.org/a.git"),
+        ("https://example.org/a.git?private_token=x", "https://example.org/a.git"),
         ("git@example.org:a/b.git", "git@example.org:a/b.git"),
         ("", None),
     ],
@@ -420,9 +417,7 @@ def test_a_worktree_of_a_bare_repository_is_that_repositorys(main: Path) -> None
     assert main_checkout(main.parent / "tree") == bare
 
 
-def test_paths_from_one_side_to_the_other_are_read_from_where_they_stand(
-    main: Path, tree: Path
-) -> None:
+def test_paths_between_the_sides_are_read_from_where_they_stand(main: Path, tree: Path) -> None:
     """As `git worktree add --relative-paths` writes them."""
     (tree / ".git").write_text("gitdir: ../garden/.git/worktrees/tree\n")
     (main / ".git/worktrees/tree/gitdir").write_text("../../../../tree/.git\n")

@@ -104,10 +104,8 @@ class Fixed(HashEmbedder):
 # --- where is looked ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("scope", "expected"), [("session", "m"), ("project", "mo"), ("all", "moe")]
-)
-async def test_scopes(past: Past, scope: ScopeName, expected: str) -> None:
+@pytest.mark.parametrize(("scope", "hits"), [("session", "m"), ("project", "mo"), ("all", "moe")])
+async def test_scopes(past: Past, scope: ScopeName, hits: str) -> None:
     """This session, its project, everything; never another project's unasked."""
     mine = await past.session()
     other = await past.session(cwd="/home/ana/garden/beds")
@@ -117,7 +115,7 @@ async def test_scopes(past: Past, scope: ScopeName, expected: str) -> None:
         (ids[name],) = await past.say((WOMBATS[0], f"In burrow {name}."), session=session)
     embedder = await past.embed(HashEmbedder())
     got = await past.found("wombats", scope=scope_of(mine, scope), max_results=9)
-    assert set(got) == {ids[name] for name in expected}
+    assert set(got) == {ids[name] for name in hits}
     # Of equals the own session's comes first.
     own = mine.session_id
     first = await past.found("wombats", scope=scope_of(mine, scope), session_id=own)
@@ -126,7 +124,7 @@ async def test_scopes(past: Past, scope: ScopeName, expected: str) -> None:
         text = (await context(memory, await past.session(), "wombats")).messages[-1].text
     # A new session of the same project has nothing of its own.
     assert [name for name in "moe" if f"burrow {name}" in text] == (
-        [] if scope == "session" else list(expected)
+        [] if scope == "session" else list(hits)
     )
 
 
@@ -360,9 +358,7 @@ async def test_a_topic_at_a_time(past: Past) -> None:
     assert quiet not in await past.found(asked, max_results=9, min_similarity=0.5)
 
 
-@pytest.mark.parametrize(
-    "asked", ["how do we do it", "what is that for?", "et ça, on en fait quoi"]
-)
+@pytest.mark.parametrize("asked", ["how do we do it", "what's that for?", "et ça, on en fait quoi"])
 async def test_fillers_and_nothing_else(past: Past, asked: str) -> None:
     """By words alone what holds most of them, the newest of equals; they pass no floor,
     and with vectors they are not looked for."""
@@ -515,6 +511,19 @@ async def test_each_prompt_is_searched_for(past: Past) -> None:
     assert metrics.counts["recall.searches"] == 2
 
 
+async def test_three_turns_tell_whether_anything_is_near(past: Past) -> None:
+    """A single one may be near to anything; of fewer than five turns nothing is told."""
+    embedder = Fixed(zeppelin=(1.0, 0.0), near=(0.6, 0.8), far=(0.0, 1.0))
+    question = Question(text="zeppelin")
+    await past.say(("near", "far"), *[("far", "far")] * 3)
+    await past.embed(embedder)
+    assert (await a_recall(past.store, embedder).find(question)).nearest is None
+    await past.say(("far", "far"))
+    await past.embed(embedder)
+    found = await a_recall(past.store, embedder).find(question)
+    assert found.nearest == pytest.approx(0.2, abs=0.01)
+
+
 async def test_a_search_is_a_success_also_where_the_request_shows_what_it_found(past: Past) -> None:
     """And none where all that it found is far from the question."""
     session = await past.session()
@@ -535,10 +544,8 @@ async def test_what_is_shown_hides_nothing_behind_it(past: Past) -> None:
     told = ("How does pagination work?", "pagination by keyset, not by offset")
     await past.say(told, session=await past.session(title="Last year"))
     session = await past.session()
-    many = [
-        (f"pagination keyset offset {n}?", f"pagination works by offset {n}") for n in range(40)
-    ]
-    await past.say(*many, session=session, at=START + timedelta(days=3))
+    new = [(f"pagination keyset offset {n}?", f"pagination works by offset {n}") for n in range(40)]
+    await past.say(*new, session=session, at=START + timedelta(days=3))
     embedder = HashEmbedder()
     await a_worker(past.store, embedder=embedder).drain()
     session = await past.store.session(session.session_id)

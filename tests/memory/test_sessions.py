@@ -59,9 +59,7 @@ async def test_the_archive_and_back(memory: Memory, session: Session) -> None:
 
 
 @pytest.mark.parametrize("until", [0, 1, 2, 3, None])
-async def test_a_fork_holds_exactly_the_turns_up_to_its_own(
-    memory: Memory, session: Session, until: int | None
-) -> None:
+async def test_a_fork_holds_the_turns(memory: Memory, session: Session, until: int | None) -> None:
     """With what is derived of them; what tells of later turns stays behind."""
     whole = ["One?", "Two?", "Three?"]
     fork = await fork_at(memory, session, until)
@@ -125,9 +123,7 @@ async def test_nothing_is_forked_where_nothing_is_recorded(session: Session) -> 
         await fork_at(Memory(None, MemoryConfig()), session, 1)
 
 
-async def test_a_fork_is_not_told_what_its_parent_went_on_with(
-    memory: Memory, session: Session
-) -> None:
+async def test_a_fork_is_not_told_how_its_parent_went_on(memory: Memory, session: Session) -> None:
     """Not even where it asks for the last conversations; nor is the parent of its own."""
     await memory.record([created("else"), *whole_turn("else", user="Elsewhere?")])
     fork = await fork_at(memory, session, 1)

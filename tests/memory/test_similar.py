@@ -51,9 +51,8 @@ async def test_the_nearest_above_the_threshold_come_first(store: Store) -> None:
     exact = found[1].similarity
     again = await similar_sessions(store, embedder, "refactoring authentication", floor=exact)
     assert [each.uuid for each in again] == ["nearer"]
-    [first] = await similar_sessions(
-        store, embedder, "refactoring authentication", floor=0.3, limit=1
-    )
+    text = "refactoring authentication"
+    [first] = await similar_sessions(store, embedder, text, floor=0.3, limit=1)
     assert first.uuid == "nearer"
 
 

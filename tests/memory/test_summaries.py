@@ -298,9 +298,7 @@ def test_other_answers_are_refused(answer: str, problem: str) -> None:
     st.lists(st.text(max_size=80), max_size=12),
     st.integers(20, 500),
 )
-def test_a_digest_is_bounded_and_on_single_lines(
-    text: str, findings: list[str], topics: list[str], limit: int
-) -> None:
+def test_a_digest_is_bounded(text: str, findings: list[str], topics: list[str], limit: int) -> None:
     """Whatever a model says, it can forge no line of the memory block."""
     answer = json.dumps({"text": text, "key_findings": findings, "topics": topics})
     try:
@@ -316,9 +314,7 @@ def test_a_digest_is_bounded_and_on_single_lines(
 
 
 @pytest.mark.parametrize(("asked_chars", "most"), [(3_000, 800), (20, 200)])
-async def test_a_text_longer_than_the_prompt_allows_is_cut_after_a_sentence(
-    asked_chars: int, most: int
-) -> None:
+async def test_a_text_that_is_too_long_is_cut_after_a_sentence(asked_chars: int, most: int) -> None:
     """The limit in the prompt is the one that holds; that of a short turn is lower."""
     summarizer, llm = a_summarizer(Says(json.dumps({"text": "This is what was done. " * 60})))
     found = await summarizer.summarize_turn(a_turn(1, "x" * asked_chars))
@@ -536,9 +532,7 @@ async def test_of_the_longest_turn_both_ends_of_what_each_said_are_read() -> Non
     [(ProviderUnavailable("It is away."), [3, 0, 0, 0]), (ProviderRefused("No."), [1, 1, 1, 0])],
     ids=["away", "refuses"],
 )
-async def test_a_model_that_does_not_answer_is_left_alone_for_longer_each_time(
-    tmp_path: Path, error: Step, first: list[int]
-) -> None:
+async def test_a_silent_model_is_left_alone(tmp_path: Path, error: Step, first: list[int]) -> None:
     """All processes of a home keep to it until it answers, or a person asks."""
     now = T0
 

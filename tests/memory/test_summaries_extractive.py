@@ -127,9 +127,7 @@ def test_odd_turns(asked: str, answered: str, text: str) -> None:
     st.lists(st.tuples(st.sampled_from(["run_command", "edit_file", "x"]), st.text(max_size=200))),
     st.integers(40, 400),
 )
-def test_it_is_bounded_whatever_the_turn(
-    asked: str, answered: str, calls: list[tuple[str, str]], limit: int
-) -> None:
+def test_it_is_bounded(asked: str, answered: str, calls: list[tuple[str, str]], limit: int) -> None:
     """Lengths, single lines, and no more than was there."""
     turn = a_turn(
         1,

@@ -128,9 +128,7 @@ async def test_a_session_whose_first_turns_broke_off(store: Store) -> None:
     assert await title(store) == "Where?"
 
 
-async def test_a_turn_that_was_stopped_when_something_had_come_of_it_names_its_session(
-    store: Store,
-) -> None:
+async def test_a_turn_that_was_stopped_with_a_result_names_its_session(store: Store) -> None:
     begins = begun("s", "t0", "The test fails, fix it.")
     ends = finished("s", "t0", "", status="interrupted")
     await store.apply([created("s"), begins, called("s", "t0"), ends])

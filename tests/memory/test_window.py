@@ -1,6 +1,7 @@
 """The recent window and files as a model is shown them: messages, text, passages."""
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -161,9 +162,7 @@ def test_prefix_is_the_same_to_the_byte_between_moves() -> None:
     st.lists(st.tuples(st.integers(0, 900), st.integers(0, 900), st.integers(0, 5)), min_size=1),
     st.integers(300, 3000),
 )
-def test_window_is_bounded_valid_and_has_the_newest(
-    shapes: list[tuple[int, int, int]], high: int
-) -> None:
+def test_window_is_bounded_and_has_newest(shapes: list[tuple[int, int, int]], high: int) -> None:
     """Whatever the turns are."""
     turns = [
         a_turn(
@@ -279,6 +278,27 @@ def test_a_passage_fits(text: str, question: str, limit: int) -> None:
     assert len(text) > limit or found == text
 
 
+def test_a_long_question_about_a_long_text_takes_linear_time() -> None:
+    """Both are what was piped in: each line is read once, not once for each word of the question.
+
+    Counted in the calls that it takes.
+    """
+    calls: list[int] = []
+    for size in (500, 1_000):
+        text = "\n".join(f"row{i}" for i in range(size))
+        count = 0
+
+        def counted(*_: object) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(counted)
+        passage(text, text, 300)
+        sys.setprofile(None)
+        calls.append(count)
+    assert calls[1] <= 2.5 * calls[0]
+
+
 def own_command(printed: str, said: str = "!make check") -> Turn:
     call = msgspec.structs.replace(a_call(text=printed), origin="person", tool_name="run_command")
     return msgspec.structs.replace(
@@ -371,9 +391,7 @@ def with_command(turn: Turn, *, success: bool = True, exit_code: int | None = No
         ({"command": [1]}, "shell"),
     ],
 )
-def test_a_command_that_another_agent_keeps_as_words_is_named(
-    arguments: dict[str, Any], subject: str
-) -> None:
+def test_a_command_that_is_kept_as_words_is_named(arguments: dict[str, Any], subject: str) -> None:
     call = msgspec.structs.replace(a_call(0), tool_name="shell", arguments=json.dumps(arguments))
     assert subject_of(call) == subject
 
@@ -466,9 +484,7 @@ def test_how_many_of_the_latest_depends_on_the_room() -> None:
     st.integers(0, 3_000),
     st.text(max_size=200),
 )
-def test_whatever_was_said_it_keeps_its_budget(
-    said: list[HistoryMessage], max_chars: int, so_far: str
-) -> None:
+def test_it_keeps_its_budget(said: list[HistoryMessage], max_chars: int, so_far: str) -> None:
     """Also where a single message is longer."""
     digests = {i: f"digest {i}" for i in range(0, len(said), 2)}
     text = build_history_context(said, so_far=so_far, digests=digests, max_chars=max_chars)

@@ -333,9 +333,7 @@ async def test_who_ends_leaves_its_work_to_others_at_once(open_store: OpenStore)
     assert len(await other.summaries(session_id, level=1)) == 2
 
 
-async def test_a_lease_is_kept_as_long_as_the_work_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lease_lasts_as_long_as_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that thinks for longer than the lease is not asked twice."""
     monkeypatch.setattr(worker_module, "_LEASE_S", 0.3)
     clock = [at(0)]
@@ -587,9 +585,7 @@ async def test_stand_ins_are_redone_by_who_has_a_model(open_store: OpenStore) ->
     assert await store.summaries(session_id) == after
 
 
-async def test_what_a_model_of_this_machine_answered_is_not_told_to_one_elsewhere(
-    store: Store,
-) -> None:
+async def test_what_a_local_model_answered_is_not_told_to_one_elsewhere(store: Store) -> None:
     """Unless somebody chose that one for it, or the session goes on with such a model."""
     session_id = await a_session(store, 1)
     own = whole_turn(session_id, new_id(), model="local/small", started_at=at(10))
@@ -657,9 +653,7 @@ async def test_what_is_switched_off_is_not_done(store: Store, config: SummariesC
     assert await store.embedder() == (EmbedderMark("hash-1", 64) if config is OFF else None)
 
 
-async def test_an_answer_that_can_not_be_used_is_asked_for_three_times_by_all_processes(
-    open_store: OpenStore,
-) -> None:
+async def test_an_unusable_answer_is_asked_for_three_times_by_all(open_store: OpenStore) -> None:
     """Another model is asked anew, and the same one when a person wants it."""
     session_id = await a_session(await open_store(), 1)
 
@@ -724,9 +718,7 @@ async def test_what_was_refused_is_asked_for_again_after_pauses_that_all_process
     assert await (await open_store()).attempts() == []
 
 
-async def test_nothing_of_any_kind_is_asked_more_than_three_times_by_all_processes(
-    open_store: OpenStore,
-) -> None:
+async def test_nothing_is_asked_more_than_three_times_by_all(open_store: OpenStore) -> None:
     """Each of them has its own worker, and a person who looks over the sessions."""
     session_id = await a_session(await open_store(), 12)
     asked: Counter[tuple[str, str]] = Counter()

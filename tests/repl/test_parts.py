@@ -11,6 +11,8 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.data_structures import Point
 from prompt_toolkit.document import Document
 
+from ragmem.files import forget_prompts
+from ragmem.memory.turns import was_said
 from ragmem.repl.commands import COMMANDS
 from ragmem.repl.completion import ChatCompleter, command_at, mention_at, project_files
 from ragmem.repl.drawing import Pastes, PromptHistory, does_fold, folded
@@ -96,6 +98,18 @@ def test_the_history_file_is_private_and_lasts(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     kept = ["[pasted]", "bad \ufffd  end", "two\nlines", "one"]
     assert PromptHistory(file).load_history_strings() == kept
+
+
+def test_a_long_paste_in_the_history_goes_with_the_turn_that_it_is_of(tmp_path: Path) -> None:
+    """The history has its mark, the turn the whole text."""
+    file, pastes = tmp_path / "history", Pastes()
+    history = PromptHistory(file)
+    mark = pastes.fold("a line of the log\n" * 2_000)
+    for typed in (f"Why did {mark} fail?", f"Where is {mark}?"):
+        history.remember(pastes.unfold(typed), typed)
+    said = [pastes.unfold(f"Why did {mark} fail?")]
+    assert forget_prompts(file, lambda typed: was_said(typed, said)) == 1
+    assert PromptHistory(file).load_history_strings() == [f"Where is {mark}?"]
 
 
 def test_a_history_that_cannot_be_written_costs_no_prompt(tmp_path: Path) -> None:

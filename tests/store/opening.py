@@ -5,15 +5,25 @@ from typing import Any
 
 import apsw
 
+from ragmem.store import Archive
+from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.sqlite import SQLiteStore
+from tests.fakes.neo4j import PATIENCE_S
 
-_opened: list[SQLiteStore] = []
+_opened: list[Archive] = []
 
 
 async def sqlite(home: Path, **given: Any) -> SQLiteStore:
     """The store in that folder, once more."""
     patient = {"timeout_s": 30.0, **given}
     store = await SQLiteStore.open(home / "memory.db", locks_dir=home / "locks", **patient)
+    _opened.append(store)
+    return store
+
+
+async def neo4j(server: Connection, **given: Any) -> Neo4jStore:
+    """The store on that server, once more."""
+    store = await Neo4jStore.open(server, **{"timeout_s": PATIENCE_S, **given})
     _opened.append(store)
     return store
 

@@ -228,23 +228,6 @@ async def test_one_may_take_the_place_of_several(store: Store) -> None:
     assert [m.memory_id for m in await store.superseded_by("c")] == ["b", "a"]
 
 
-async def test_superseding_twice_is_superseding_once(store: Store) -> None:
-    """As a replay does it, one by one or all of it again."""
-    writes: list[Write] = [
-        remembered("a", created_at=at(1)),
-        remembered("b", created_at=at(2), supersedes=("a",)),
-        remembered("c", created_at=at(3), supersedes=("b", "a")),
-    ]
-    await store.apply(writes)
-    once = await seen(store)
-    assert (await one(store, "a")).superseded_by == "b"
-    for write in writes:
-        await store.apply([write])
-        assert await seen(store) == once
-    await store.apply(writes)
-    assert await seen(store) == once
-
-
 async def test_what_is_superseded_is_left_as_it_is(store: Store) -> None:
     """By whom comes second, and by what is put again."""
     await store.apply([remembered("a", created_at=at(1))])
@@ -767,6 +750,7 @@ async def test_a_deleted_session_takes_along_what_only_it_said(store: Store) -> 
     assert await store.small_vectors(["s"], SESSION_LEVEL, "model-a") == {}
     assert await store.get(Insight, ["s", "r"]) == [insight("r").insight]
     assert ("s", "s", -2) not in await due(store)
+    assert not set(await to_extract(store)) & {"t1", "t2"}
     assert await inner.check() == []
     assert (await inner.delete_session("k"))["memories"] == 0
 
@@ -858,21 +842,6 @@ async def test_a_summary_is_nothing_to_look_through(store: Store) -> None:
     await store.apply([created("s"), *whole_turn("s", "t"), summed("s", "t")])
     await store.apply([MarkExtracted(turn_ids=("t",))])
     assert await to_extract(store) == []
-
-
-async def test_two_never_look_through_the_same(open_store: OpenStore) -> None:
-    """A lease ends, or its turn is done; a deleted session leaves no work."""
-    first, second = await open_store(), await open_store()
-    await first.apply([created("s"), *whole_turn("s", "a"), *whole_turn("s", "b")])
-    keys = [item.key for item in await first.pending("memories", limit=9)]
-    assert keys == ["memories:0:a", "memories:0:b"]
-    assert await first.claim(keys[:1], "one", seconds=60) == keys[:1]
-    assert await second.claim(keys, "two", seconds=60) == keys[1:]
-    assert await to_extract(first) == await to_extract(second) == []
-    await second.release(keys, "two")
-    assert await to_extract(first) == ["b"]
-    await (await archive(first)).delete_session("s")
-    assert await to_extract(first) == []
 
 
 # --- the store --------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """The graph store's connection, broken before, during and after each commit; beyond test_spool."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from pathlib import Path
@@ -22,7 +21,6 @@ from ragmem.records import (
 from ragmem.store import Store
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.spool import Patience, SpooledStore, Waiting
-from ragmem.store.spool.files import count_waiting
 from tests.fakes.neo4j import PATIENCE_S
 from tests.fakes.tcp_proxy import Cut, TcpProxy
 from tests.store.code_samples import code_seen
@@ -42,6 +40,7 @@ from tests.store.samples import (
 )
 from tests.store.seen import difference, everything
 from tests.store.test_contract import a_story
+from tests.store.test_spool import settled
 
 T = TypeVar("T")
 
@@ -95,19 +94,6 @@ async def prompt(call: Awaitable[T], limit_s: float = LONGEST_S) -> T:
         return await call
     finally:
         assert time.monotonic() - began < limit_s
-
-
-async def settled(store: SpooledStore, spool: Path) -> None:
-    """Wait until all is in the store, by itself."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                await store.sessions(SessionQuery(limit=1))
-                if not count_waiting(spool):
-                    return
-            except StoreUnavailable:
-                pass
-            await asyncio.sleep(0.02)
 
 
 async def there(server: Connection, steps: Sequence[Sequence[Write]], home: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from ragmem.errors import StoreError, StoreRefused
 from ragmem.records import FileAccess, SessionQuery, Turn, UpdateSession
 from ragmem.store.neo4j import Connection, Neo4jStore
-from tests.fakes.neo4j import PATIENCE_S, ask, one
+from tests.fakes.neo4j import ask, one
+from tests.store.opening import neo4j
 from tests.store.samples import at, begun, called, created, finished, project, summed, whole_turn
 
 # --- the shape -------------------------------------------------------------------
@@ -71,7 +72,7 @@ async def test_two_that_replay_a_stream_at_once_make_one_copy(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
     """Each relationship is there once, however often it is written."""
-    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    other = await neo4j(neo4j_server)
     for n in range(4):
         ids = f"s{n}", f"t{n}"
         stream = [

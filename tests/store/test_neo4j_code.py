@@ -10,6 +10,7 @@ from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.code import STATEMENTS
 from tests.fakes.neo4j import PATIENCE_S, ask, one
 from tests.store.code_samples import GARDEN, a_scope, put, refers
+from tests.store.opening import neo4j
 from tests.store.samples import at, begun, called, created, finished, project, whole_turn
 
 
@@ -129,7 +130,7 @@ async def test_names_longer_than_an_index_takes(graph: Neo4jStore) -> None:
 async def test_two_who_put_the_same_files(graph: Neo4jStore, neo4j_server: Connection) -> None:
     """Scopes that wander between files while turns are linked and sessions go; none is lost
     that something holds, and none stays that nothing holds."""
-    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    other = await neo4j(neo4j_server)
     here = [a_scope(f"x{n}", line=n + 1) for n in range(20)]
 
     async def wander(store: Neo4jStore, first: str, second: str) -> None:
@@ -159,7 +160,6 @@ async def test_two_who_put_the_same_files(graph: Neo4jStore, neo4j_server: Conne
         ids = {each.scope_id for each in reference.references}
         held = {each.scope.scope_id for each in await graph.find_scopes(ScopeQuery(limit=999))}
         assert ids <= held
-    await other.aclose()
 
 
 async def test_a_conversation_goes_on_while_files_come_in(
@@ -167,7 +167,7 @@ async def test_a_conversation_goes_on_while_files_come_in(
 ) -> None:
     """Who waits to link a turn holds nothing that its session needs."""
     await graph.apply(known())
-    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    other = await neo4j(neo4j_server)
     driver = AsyncGraphDatabase.driver(neo4j_server.url, auth=("neo4j", neo4j_server.password))
     async with driver, driver.session() as session:
         files = await session.begin_transaction()
@@ -181,7 +181,6 @@ async def test_a_conversation_goes_on_while_files_come_in(
         await files.commit()
         await linking
     assert [each.turn_id for each in await graph.get(PutReferences, ["t2"])] == ["t2"]
-    await other.aclose()
 
 
 # --- size ---------------------------------------------------------------------------------

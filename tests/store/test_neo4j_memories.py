@@ -15,7 +15,8 @@ from ragmem.records import (
     Write,
 )
 from ragmem.store.neo4j import Connection, Neo4jStore
-from tests.fakes.neo4j import PATIENCE_S, ask, one
+from tests.fakes.neo4j import ask, one
+from tests.store.opening import neo4j
 from tests.store.samples import (
     at,
     called,
@@ -137,7 +138,7 @@ async def test_memories_while_their_sessions_go(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
     """Evidence is put before or after its session went; none is half there."""
-    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    other = await neo4j(neo4j_server)
     for number in range(12):
         name = f"s{number}"
         await graph.apply([created(name), *whole_turn(name, f"t{number}")])
@@ -148,14 +149,13 @@ async def test_memories_while_their_sessions_go(
         [held] = await graph.get(MemoryRecord, [f"m{number}"])
         assert held.evidence in (put.memory.evidence, put.memory.evidence[1:])
     assert await graph.check() == []
-    await other.aclose()
 
 
 async def test_memories_while_projects_are_joined(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
     """A memory that is being written sees the join, or is seen by it."""
-    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    other = await neo4j(neo4j_server)
 
     for number in range(12):
         name = f"p{number}"
@@ -167,14 +167,13 @@ async def test_memories_while_projects_are_joined(
     found = await graph.memories(MemoryQuery(project_ids=("root",)))
     assert len(found) == 12
     assert {memory.project_id for memory in found} == {"root"}
-    await other.aclose()
 
 
 async def test_what_crosses_does_not_deadlock_for_good(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
     """Turns that end, vectors and memories of the same sessions, in every order."""
-    stores = [await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S) for _ in range(4)]
+    stores = [await neo4j(neo4j_server) for _ in range(4)]
     await graph.apply([created("a"), created("b"), remembered("old", created_at=at(0))])
     await graph.use_embedder(MARK)
 

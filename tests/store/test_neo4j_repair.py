@@ -34,7 +34,7 @@ from ragmem.store.transfer import stream_of
 from tests.fakes.frail_store import Killed, killed_at
 from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.store.fixtures.make import content
-from tests.store.opening import sqlite
+from tests.store.opening import neo4j, sqlite
 from tests.store.samples import START, at
 from tests.store.seen import seen
 
@@ -56,7 +56,7 @@ async def garden(neo4j_server: Connection) -> Connection:
 @pytest.fixture
 async def store(garden: Connection) -> AsyncIterator[Neo4jStore]:
     """The person's own."""
-    store = await Neo4jStore.open(garden, timeout_s=PATIENCE_S, owner=OWNER)
+    store = await neo4j(garden, owner=OWNER)
     yield store
     await store.aclose()
 
@@ -298,7 +298,7 @@ async def test_a_graph_that_was_changed_since_it_was_read_is_not_emptied(
         assert not await texts(garden)
         said: list[str] = []
         with pytest.raises(StoreDamaged, match="was interrupted"):
-            await Neo4jStore.open(garden, timeout_s=PATIENCE_S, say=said.append, owner="ben-id")
+            await neo4j(garden, say=said.append, owner="ben-id")
         assert said == [], "nobody sets up anew what another is about to fill"
         [found] = await ask(garden, "MATCH (v:RagmemSchema) RETURN v.version AS version")
         assert found["version"] is None
@@ -320,14 +320,14 @@ async def test_a_repair_that_is_cut_off_loses_nothing(
         await repaired(garden, tmp_path, monkeypatch)
     assert await texts(garden) == Counter()
     with pytest.raises(StoreDamaged, match="was interrupted") as caught:
-        await Neo4jStore.open(garden, timeout_s=PATIENCE_S)
+        await neo4j(garden)
     assert "store repair" in caught.value.hint
     with pytest.raises(StoreDamaged, match="was interrupted"):
         async with administration(tmp_path).archive():
             pytest.fail("a backup of it would be empty, and what is brought in would be deleted")
     saved, _ = await repaired(garden, tmp_path, monkeypatch)
     assert saved
-    await (await Neo4jStore.open(garden, timeout_s=PATIENCE_S)).aclose()
+    await (await neo4j(garden)).aclose()
     after = await seen(store)
     for each in (before, after):
         each["counts"].pop("scopes")  # type: ignore[attr-defined]
@@ -386,15 +386,14 @@ async def test_a_graph_that_has_something_twice_is_mended(
         " SET d = properties(t), d.userMessage = 'again'",
     )
     with pytest.raises(StoreRefused):
-        await Neo4jStore.open(garden, timeout_s=PATIENCE_S)
+        await neo4j(garden)
     saved, _ = await repaired(garden, tmp_path, monkeypatch)
     assert saved
     assert saved.left == []
-    store = await Neo4jStore.open(garden, timeout_s=PATIENCE_S)
+    store = await neo4j(garden)
     assert sorted(turn.user_message for turn in await store.turns("root")) == sorted(
         ["one", "two", "other three", "four", "again"]
     )
-    await store.aclose()
 
 
 async def test_a_graph_in_which_somebody_works_is_not_emptied(
@@ -418,7 +417,7 @@ async def test_what_is_of_another_type_is_left_out_and_told(garden: Connection) 
     for statement in BY_HAND:
         await ask(garden, statement)
     said: list[str] = []
-    store = await Neo4jStore.open(garden, timeout_s=PATIENCE_S, say=said.append)
+    store = await neo4j(garden, say=said.append)
     sessions = await store.sessions(SessionQuery(limit=99))
     for session in sessions:
         await store.turns(session.session_id, ALL_TURNS)
@@ -436,10 +435,9 @@ async def test_what_is_of_another_type_is_left_out_and_told(garden: Connection) 
     [finding] = await store.check()
     assert (finding.what, finding.count) == ("properties are of their types", len(BY_HAND))
     await store.aclose()
-    strict = await Neo4jStore.open(garden, timeout_s=PATIENCE_S)
+    strict = await neo4j(garden)
     with pytest.raises(StoreRefused, match="has been altered"):
         _ = [batch async for batch in stream_of(strict)()]
-    await strict.aclose()
 
 
 async def test_a_profile_that_cannot_be_read_is_told(garden: Connection, store: Neo4jStore) -> None:

@@ -12,6 +12,7 @@ from ragmem.store.neo4j import Connection, Neo4jStore, schema
 from ragmem.store.neo4j.gateway import Gateway, Transaction
 from ragmem.store.neo4j.vectors import EMBEDDED
 from tests.fakes.neo4j import PATIENCE_S, ask, one
+from tests.store.opening import neo4j
 from tests.store.samples import created, whole_turn
 
 _WANTED = set(schema.missing(schema.Server("", 0, frozenset())))
@@ -37,7 +38,7 @@ async def test_indexes_are_there_and_made_once(graph: Neo4jStore, neo4j_server: 
     """Indexes on sessionId, timestamp, level and cwd; opening again changes nothing."""
     before = await names(neo4j_server)
     assert set(before) == _WANTED
-    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    again = await neo4j(neo4j_server)
     await again.aclose()
     assert await names(neo4j_server) == before
     rows = await ask(
@@ -77,7 +78,7 @@ async def test_what_is_missing_or_was_cut_off_is_made_by_opening(
     await ask(neo4j_server, "DROP CONSTRAINT lease_key")
     await ask(neo4j_server, "CREATE INDEX lease_key FOR (n:Lease) ON (n.key)")
     # Who stays briefly does not look, and says what is missed.
-    brief = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S, brief=True)
+    brief = await neo4j(neo4j_server, brief=True)
     with pytest.raises(StoreRefused, match=r"lacks the index search_terms\.") as caught:
         await brief.search(SearchQuery(terms=(WeightedTerm("pump"),)))
     await brief.aclose()
@@ -92,11 +93,10 @@ async def test_what_is_missing_or_was_cut_off_is_made_by_opening(
                           notBefore: datetime(), problem: 'empty'})
         """
     await ask(neo4j_server, made)
-    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    again = await neo4j(neo4j_server)
     assert set(await names(neo4j_server)) == _WANTED
     assert await constraint_names(neo4j_server) == _CONSTRAINTS
     assert [(each.model, each.count) for each in await again.attempts("i")] == [("m", 3)]
-    await again.aclose()
 
 
 @pytest.mark.changes_schema
@@ -123,7 +123,7 @@ async def test_constraints_cut_off_while_others_write_are_made_later(
             *(_opened_in_haste(neo4j_server, 0.2 * number) for number in range(1, 4)),
         )
         await ask(neo4j_server, "MATCH (l:Lease) DETACH DELETE l")
-        await (await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)).aclose()
+        await (await neo4j(neo4j_server)).aclose()
         assert await constraint_names(neo4j_server) == _CONSTRAINTS
         assert set(await names(neo4j_server)) == _WANTED
 
@@ -154,7 +154,7 @@ async def test_foreign_data_in_the_way_is_said(graph: Neo4jStore, neo4j_server: 
     await ask(neo4j_server, "DROP CONSTRAINT project_id")
     await ask(neo4j_server, "CREATE (:Project {projectId: 'x'}), (:Project {projectId: 'x'})")
     with pytest.raises(StoreRefused, match="project_id") as caught:
-        await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+        await neo4j(neo4j_server)
     assert "database of its own" in caught.value.hint
     assert "store repair" in caught.value.hint
     assert (await one(neo4j_server, "MATCH (p:Project) RETURN count(p) AS n"))["n"] == 2
@@ -166,7 +166,7 @@ async def test_foreign_data_beside_ours_is_left_alone(
     """Other labels in the same database stay as they are."""
     await ask(neo4j_server, "CREATE (:Plant {name: 'fern'})-[:LIKES]->(:Place {name: 'shade'})")
     await graph.apply([created("s"), *whole_turn("s")])
-    await (await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)).aclose()
+    await (await neo4j(neo4j_server)).aclose()
     row = await one(neo4j_server, "MATCH (p:Plant)-[:LIKES]->(q) RETURN p.name AS p, q.name AS q")
     assert row == {"p": "fern", "q": "shade"}
     assert (await graph.info()).counts["turns"] == 1
@@ -194,7 +194,7 @@ async def test_vector_indexes_follow_the_embedder(
     assert await dimensions() == dict.fromkeys(EMBEDDED, 5)
     await ask(neo4j_server, "DROP INDEX turn_embedding")
     # Of this embedder's indexes nobody has looked yet whether they are whole.
-    brief = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S, brief=True)
+    brief = await neo4j(neo4j_server, brief=True)
     await brief.aclose()
     assert await dimensions() == dict.fromkeys(EMBEDDED, 5)
     # More than any index takes: the store works on, and nothing is told.

@@ -23,7 +23,8 @@ from ragmem.store.neo4j.entries import STATEMENTS
 from ragmem.store.neo4j.repair import WORDS
 from ragmem.store.neo4j.search import Commonness, sample
 from tests.fakes.frail_store import Killed, killed_at
-from tests.fakes.neo4j import PATIENCE_S, ask
+from tests.fakes.neo4j import ask
+from tests.store.opening import neo4j
 from tests.store.samples import at, begun, called, created, finished, summed, whole_turn
 from tests.store.test_contract_recall import EAST, MARK, NORTH, asking, by_words, embedded, found
 
@@ -75,7 +76,7 @@ async def test_what_a_deleted_session_said_is_gone_for_all(
     graph: Neo4jStore, neo4j_server: Connection
 ) -> None:
     """Its words, vectors and leases; also for who holds its vectors in memory."""
-    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    other = await neo4j(neo4j_server)
     await graph.apply([created("s"), created("r"), *whole_turn("s", "t"), *whole_turn("r", "u")])
     await graph.use_embedder(MARK)
     await graph.apply([embedded("t", EAST), embedded("u", NORTH)])
@@ -89,7 +90,6 @@ async def test_what_a_deleted_session_said_is_gone_for_all(
     assert await graph.check() == []
     rows = await ask(neo4j_server, "MATCH (l:Lease) RETURN l.key AS key")
     assert [row["key"] for row in rows] == ["level1:0:u"]
-    await other.aclose()
 
 
 # --- vectors in memory ---------------------------------------------------------------
@@ -115,7 +115,7 @@ async def test_the_nearest_are_the_exact_ones(
     question /= np.linalg.norm(question)
     exact = [puts[i].turn.turn_id for i in np.argsort(-(rows @ question))[:20]]
     for scope in (Scope(), Scope(project_ids=(PROJECT,)), Scope(session_ids=("s",))):
-        store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+        store = await neo4j(neo4j_server)
         query = asking("ferns 7 8 9", question.tobytes(), scope=scope)
         await store.search(query)
         await asyncio.gather(*store._searcher._reading.values())
@@ -135,7 +135,7 @@ async def test_a_replaced_vector_is_not_compared_as_it_was(
     await graph.apply([created("s"), *puts])
     await graph.use_embedder(MARK)
     await graph.apply([embedded(put.turn.turn_id, NORTH) for put in puts])
-    store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    store = await neo4j(neo4j_server)
     query = asking(vector=EAST, limit=1, scope=Scope(project_ids=(PROJECT,)))
     await store.search(query)
     for vector, nearest in ((EAST, 1), (NORTH, 0)):
@@ -143,7 +143,6 @@ async def test_a_replaced_vector_is_not_compared_as_it_was(
         for hits in await asyncio.gather(*(found(store, query) for _ in range(3))):
             best = max(hit.similarity or 0 for hit in hits.values())
             assert best == pytest.approx(nearest, abs=0.01)
-    await store.aclose()
 
 
 @pytest.mark.changes_schema
@@ -159,7 +158,7 @@ async def test_what_is_not_in_memory_is_found_by_the_graphs_own_index(
     await graph.apply([embedded(put.turn.turn_id, NORTH) for put in puts[3:]])
     for indexed in (True, False):
         for scope in (Scope(project_ids=(PROJECT,)), EVERYTHING):
-            store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+            store = await neo4j(neo4j_server)
             query = asking(vector=EAST, limit=1, scope=scope)
             hits = await found(store, query)
             assert hits
@@ -183,10 +182,9 @@ async def test_another_embedder_after_a_crash(graph: Neo4jStore, neo4j_server: C
         " v.epoch = v.epoch + 1",
     )
     assert await graph.search(asking(vector=EAST, embedder="model-b")) == []
-    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    again = await neo4j(neo4j_server)
     assert len(await again.pending("vectors", limit=9)) == 3
     assert await again.check() == []
-    await again.aclose()
 
 
 async def test_a_graph_without_vectors_has_none_to_drop(
@@ -196,10 +194,9 @@ async def test_a_graph_without_vectors_has_none_to_drop(
     with killed_at("neo4j.committed", lambda: None), pytest.raises(Killed):
         await graph.use_embedder(MARK)
     said: list[str] = []
-    other = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S, say=said.append)
+    other = await neo4j(neo4j_server, say=said.append)
     assert said == []
     assert await other.embedder() == MARK
-    await other.aclose()
 
 
 # --- words ------------------------------------------------------------------------
@@ -267,11 +264,10 @@ async def test_words_of_an_older_version_are_made_again(
         " SET e.terms = 'old', e.termsHash = 'old', e.termsVersion ="
         " CASE WHEN e.turnIndex = 7 THEN e.termsVersion ELSE 0 END",
     )
-    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    again = await neo4j(neo4j_server)
     # What bears this version's number was made by it.
     assert [(each.what, each.where) for each in await again.check()] == [(WORDS, "s-0007")]
     assert (await found(again, asking(vector=EAST)))["s-0001"].similarity is not None
-    await again.aclose()
 
 
 async def test_only_turns_with_words_between_calls_are_made_anew_for_those(
@@ -286,10 +282,9 @@ async def test_only_turns_with_words_between_calls_are_made_anew_for_those(
         "MATCH (v:RagmemSchema) SET v.termsVersion = 3 WITH v MATCH (e:SearchEntry)"
         " WHERE e.level = 0 SET e.terms = 'old', e.termsHash = 'old', e.termsVersion = 3",
     )
-    again = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    again = await neo4j(neo4j_server)
     assert await by_words(again, "locale") == {"t1"}
     assert [(each.what, each.where) for each in await again.check()] == [(WORDS, "t2")]
-    await again.aclose()
 
 
 @pytest.mark.parametrize("statement", ["scope", "around"])

@@ -52,6 +52,14 @@ def empty(tmp_path: Path) -> Paths:
     return find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
 
 
+@pytest.fixture
+def layout(empty: Paths) -> Layout:
+    """The folders of a server in that home."""
+    layout = Layout(empty.make().neo4j_dir)
+    layout.make()
+    return layout
+
+
 def local(paths: Paths, environ: Mapping[str, str] = MappingProxyType({})) -> LocalNeo4j:
     """The server of that home, where no other one is configured."""
     return LocalNeo4j(paths, CONFIG, environ)
@@ -237,13 +245,11 @@ exit 1
 
 
 async def test_a_port_that_is_taken_is_left_for_another_and_its_owner_told_nothing(
-    empty: Paths, tmp_path: Path
+    empty: Paths, layout: Layout, tmp_path: Path
 ) -> None:
     """`neo4j` on PATH comes first; a port of the last start that is taken is told of, too."""
     environ = only(tmp_path / "bin", neo4j=_TAKEN)
     environ["PATH"] += os.pathsep + os.defpath
-    layout = Layout(empty.make().neo4j_dir)
-    layout.make()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -305,11 +311,9 @@ esac
 """
 
 
-async def test_a_container(empty: Paths, tmp_path: Path) -> None:
+async def test_a_container(empty: Paths, layout: Layout, tmp_path: Path) -> None:
     """On loopback, with the folder's data; the password is not among its arguments."""
     environ = only(tmp_path / "bin", docker=_DOCKER)
-    layout = Layout(empty.make().neo4j_dir)
-    layout.make()
     engine = await ways.find_engine(environ)
     assert engine
     await engine.prepare(layout, print)
@@ -333,10 +337,8 @@ async def test_a_container(empty: Paths, tmp_path: Path) -> None:
 # --- what is never stopped, what is never started ------------------------------------------
 
 
-async def test_a_recycled_process_id_is_left_alone(empty: Paths) -> None:
+async def test_a_recycled_process_id_is_left_alone(empty: Paths, layout: Layout) -> None:
     """A record whose process is another one by now stops nobody."""
-    layout = Layout(empty.make().neo4j_dir)
-    layout.make()
     innocent = subprocess.Popen(["sleep", "60"])
     try:
         for started in ("some-boot:123", ""):
@@ -380,10 +382,8 @@ async def test_one_that_ignores_a_polite_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"way": 1}', b"\xff\xfe"])
-async def test_a_record_that_is_no_record(empty: Paths, content: bytes) -> None:
+async def test_a_record_that_is_no_record(empty: Paths, layout: Layout, content: bytes) -> None:
     """A torn file is as none."""
-    layout = Layout(empty.make().neo4j_dir)
-    layout.make()
     (layout.folder / "running.json").write_bytes(content)
     assert not (await local(empty).status()).running
     assert not await local(empty).down()
@@ -500,12 +500,10 @@ async def test_how_much_is_fetched_is_told_meanwhile(
 
 
 async def test_who_holds_the_server_is_told_and_not_waited_for_without_end(
-    empty: Paths, monkeypatch: pytest.MonkeyPatch
+    empty: Paths, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether it is to be started or stopped."""
     monkeypatch.setattr(neo4j_server, "WAIT_S", 0.2)
-    layout = Layout(empty.make().neo4j_dir)
-    layout.make()
     layout.remember(Running("java", 1, 2))
     for work in (local(empty).up, local(empty).down):
         said: list[str] = []
@@ -535,10 +533,8 @@ def test_children_get_no_secrets() -> None:
     assert ways.without_secrets(given) == {"PATH": "/bin", "HOME": "/h", "LANG": "C"}
 
 
-def test_the_settings_of_the_server(empty: Paths) -> None:
+def test_the_settings_of_the_server(layout: Layout) -> None:
     """Loopback only, no usage reports, no log of statements."""
-    layout = Layout(empty.make().neo4j_dir)
-    layout.make()
     layout.write_settings(Ports(4711, 4712))
     settings = (layout.settings / "neo4j.conf").read_text().splitlines()
     assert "server.bolt.listen_address=127.0.0.1:4711" in settings

@@ -11,6 +11,7 @@ from ragmem.errors import StoreRefused
 from ragmem.store.neo4j import Connection, Neo4jStore
 from tests.fakes.neo4j import PATIENCE_S, open_empty_neo4j_store
 from tests.store.fixtures.make import content
+from tests.store.opening import neo4j
 from tests.store.samples import begun, finished
 
 
@@ -50,7 +51,7 @@ async def test_an_expired_password_says_how_to_set_a_new_one(neo4j_server: Conne
 
 async def test_a_transaction_that_somebody_ends_is_run_again(garden: Connection) -> None:
     """TERMINATE TRANSACTION while the write waits for a lock: it is stored once."""
-    store = await Neo4jStore.open(garden, timeout_s=PATIENCE_S)
+    store = await neo4j(garden)
     async with administered(garden) as driver, driver.session() as session:
         blocking = await session.begin_transaction()
         await blocking.run("MATCH (s:ConversationSession {sessionId: 'root'}) SET s.held = true")
@@ -67,7 +68,6 @@ async def test_a_transaction_that_somebody_ends_is_run_again(garden: Connection)
     turns = await store.turns("root")
     assert [turn.turn_id for turn in turns].count("next") == 1
     assert await store.check() == []
-    await store.aclose()
 
 
 async def _waiting(driver: AsyncDriver, ended: set[str]) -> str:

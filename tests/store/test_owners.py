@@ -18,13 +18,13 @@ from ragmem.records import (
     utc_now,
 )
 from ragmem.store import Archive, home_owner, take_owner
-from ragmem.store.neo4j import Connection, Neo4jStore
+from ragmem.store.neo4j import Connection
 from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 from ragmem.store.transfer import compare, copy, stream_of
 from ragmem.store.transfer.document import decoded, document_of, encoded, import_document
-from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
+from tests.fakes.neo4j import ask, empty_neo4j
 from tests.store.code_samples import GARDEN, put
-from tests.store.opening import sqlite
+from tests.store.opening import neo4j, sqlite
 from tests.store.samples import START, at, begun, called, created, finished, project, remembered
 from tests.store.test_schemas import old_database, old_graph
 
@@ -58,9 +58,7 @@ async def open_as(
 
     async def open_as(owner: str, *, everyone: bool = False) -> Archive:
         if kind == "neo4j":
-            store: Archive = await Neo4jStore.open(
-                server, owner=owner, everyone=everyone, timeout_s=PATIENCE_S
-            )
+            store: Archive = await neo4j(server, owner=owner, everyone=everyone)
         else:
             store = await sqlite(tmp_path / "home", owner=owner, everyone=everyone)
         opened.append(store)
@@ -216,7 +214,7 @@ async def test_the_graph_can_be_explored_from_people_and_projects(
 ) -> None:
     """Whoever writes hangs it there, a join takes it along, and deletion leaves the rest."""
     await empty_neo4j(neo4j_server)
-    ana = await Neo4jStore.open(neo4j_server, owner="ana-id", timeout_s=PATIENCE_S)
+    ana = await neo4j(neo4j_server, owner="ana-id")
     garden = "/home/ana/garden"
     # Before its project is known, as where the code is looked at first.
     code = put("a.py", "s1", imports=("b.py",))
@@ -274,14 +272,13 @@ async def test_the_graph_can_be_explored_from_people_and_projects(
         garden, "/home/ana/park", "ana-id",
     ]  # fmt: skip
     assert await ana.check() == []
-    await ana.aclose()
 
 
 async def test_what_hangs_elsewhere_than_it_says_is_told(
     neo4j_server: Connection,
 ) -> None:
     await empty_neo4j(neo4j_server)
-    ana = await Neo4jStore.open(neo4j_server, owner="ana-id", timeout_s=PATIENCE_S)
+    ana = await neo4j(neo4j_server, owner="ana-id")
     await ana.apply(
         [
             project(GARDEN),
@@ -299,7 +296,6 @@ async def test_what_hangs_elsewhere_than_it_says_is_told(
     assert told["Memory hangs on its Owner"] == "mine"
     assert told["ConversationSession hangs on its Owner"] == "s"
     assert told["UserProfile hangs on its Owner"] == "ana-id"
-    await ana.aclose()
 
 
 async def test_an_older_graph_gets_its_people_and_loses_nothing_that_works_there(
@@ -313,7 +309,7 @@ async def test_an_older_graph_gets_its_people_and_loses_nothing_that_works_there
         " CREATE (:Owner {ownerId: 'p-1', leaseUntil: datetime() + duration('PT1H')})"
         "-[:ATTACHED_TO]->(s)",
     )
-    store = await Neo4jStore.open(neo4j_server, owner="ana-id", timeout_s=PATIENCE_S)
+    store = await neo4j(neo4j_server, owner="ana-id")
     found = await held(neo4j_server)
     assert {each for each in found if each[2] == "root"} == {
         ("/home/ana/garden", "HAS_SESSION", "root"),
@@ -324,7 +320,6 @@ async def test_an_older_graph_gets_its_people_and_loses_nothing_that_works_there
     }  # fmt: skip
     assert await store.attach("root", "p-2") == ["p-1"]
     assert await store.check() == []
-    await store.aclose()
 
 
 async def test_what_is_rebuilt_is_whose_home_it_is(tmp_path: Path) -> None:

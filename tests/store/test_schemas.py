@@ -36,7 +36,7 @@ from ragmem.store.transfer import stream_of
 from tests.fakes.neo4j import PATIENCE_S, ask, open_empty_neo4j_store
 from tests.store.conftest import mostly
 from tests.store.fixtures.make import GRAPH, LINKS
-from tests.store.opening import by_hand, sqlite
+from tests.store.opening import by_hand, neo4j, sqlite
 from tests.store.samples import begun, finished, remembered, said
 from tests.store.test_contract_recall import by_words
 from tests.store.test_sqlite_rebuild import rebuilt
@@ -223,7 +223,7 @@ async def test_an_old_graph_opens(neo4j_server: Connection, version: int) -> Non
     await old_graph(neo4j_server, version)
     if version < graph_schema.VERSION:
         await ask(neo4j_server, NAMED_ZONE)
-    store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    store = await neo4j(neo4j_server)
     assert (await store.info()).schema_version == graph_schema.VERSION
     await is_whole_and_goes_on(store, version)
     await store.aclose()
@@ -386,7 +386,7 @@ async def test_killed_while_a_graph_is_brought_up_to_date(
         deaths += 1
         if point == "neo4j.committed":
             continue  # One further each time.
-        store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+        store = await neo4j(neo4j_server)
         if point == "neo4j.schema":
             # Nothing was made: it is an old graph that opens.
             assert await held(store) == content(1)
@@ -395,11 +395,10 @@ async def test_killed_while_a_graph_is_brought_up_to_date(
         await store.aclose()
         break
     assert deaths
-    store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+    store = await neo4j(neo4j_server)
     rows = await ask(neo4j_server, "MATCH (v:RagmemSchema) RETURN v.version AS version")
     assert rows == [{"version": graph_schema.VERSION}]
     indexes = [row["name"] for row in await graph_as_it_is(neo4j_server) if "name" in row]
     assert indexes == [row["name"] for row in complete if "name" in row]
     if point == "neo4j.committed":
         await is_whole_and_goes_on(store, 1)
-    await store.aclose()

@@ -11,9 +11,10 @@ from ragmem.config import Config, StoreConfig, find_paths
 from ragmem.config.address import configured, named
 from ragmem.errors import StoreError, StoreUnavailable
 from ragmem.records import SessionQuery
-from ragmem.store.neo4j import Connection, Neo4jStore
+from ragmem.store.neo4j import Connection
 from ragmem.store.spool.files import count_waiting
-from tests.fakes.neo4j import PATIENCE_S, open_empty_neo4j_store
+from tests.fakes.neo4j import open_empty_neo4j_store
+from tests.store.opening import neo4j
 from tests.store.samples import begun, created
 from tests.store.test_spool import Home, settled
 
@@ -160,7 +161,7 @@ async def test_a_graph_keeps_its_id_and_an_emptied_one_is_another(
     for _ in range(2):
         ids.append(await store.store_id())
         await store.aclose()
-        store = await Neo4jStore.open(neo4j_server, timeout_s=PATIENCE_S)
+        store = await neo4j(neo4j_server)
     await store.aclose()
     store = await open_empty_neo4j_store(neo4j_server)
     assert ids[0] == ids[1] != await store.store_id()

@@ -359,6 +359,10 @@ async def test_an_owner_is_held_once(tmp_path: Path) -> None:
 # --- what is deleted ---------------------------------------------------------
 
 
+def pages(home: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in home.iterdir() if file.is_file())
+
+
 async def test_deleted_text_is_in_no_page_of_the_file(tmp_path: Path) -> None:
     """Not even where a page that was split long ago kept a copy of it."""
     store = await sqlite(tmp_path)
@@ -369,9 +373,8 @@ async def test_deleted_text_is_in_no_page_of_the_file(tmp_path: Path) -> None:
         await store.apply(whole_turn("kept", f"k{149 - number:03}", "leaf " * (number % 40), "x"))
     await store.delete_session("s")
     assert len(await store.turns("kept")) == 150
-    held = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
-    assert b"leaf" in held
-    assert b"qqsec" not in held
+    assert b"leaf" in pages(tmp_path)
+    assert b"qqsec" not in pages(tmp_path)
     assert await store.check() == []
 
 
@@ -400,9 +403,8 @@ async def test_forgotten_text_is_in_no_page_of_the_file(tmp_path: Path) -> None:
     await store.forget_memories(forgotten)
     assert (await store.delete_session("gone"))["memories"] == 0
     assert (await store.info()).counts["memories"] == 150
-    held = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
-    assert b"leaf" in held
-    assert b"qqsec" not in held
+    assert b"leaf" in pages(tmp_path)
+    assert b"qqsec" not in pages(tmp_path)
     assert await store.check() == []
 
 
@@ -438,8 +440,7 @@ async def test_a_deletion_says_when_another_process_still_reads_the_old_pages(
         await store.session("s")
     reader.close(force=True)
     assert "traces" not in await store.delete_session("empty")
-    held = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
-    assert b"qqsec" not in held
+    assert b"qqsec" not in pages(tmp_path)
 
 
 def test_who_looks_while_another_makes_it_sees_one_moment(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Disks that are not what SQLite would like: no shared memory, errors at any read or write."""
 
 import itertools
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from ragmem.records import SessionQuery
 from ragmem.store.sqlite import SQLiteStore
 from ragmem.store.sqlite.schema import NETWORK_NOTICE
 from tests.store.conftest import mostly
-from tests.store.opening import sqlite
+from tests.store.opening import by_hand, sqlite
 from tests.store.samples import begun, called, created, finished, whole_turn
 
 
@@ -29,14 +28,6 @@ def on_vfs(name: str) -> Iterator[None]:
         apsw.set_default_vfs("unix")
 
 
-def journal_of(folder: Path) -> str:
-    connection = sqlite3.connect(folder / "memory.db")
-    try:
-        return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
-    finally:
-        connection.close()
-
-
 # --- no shared memory ---------------------------------------------------
 
 
@@ -45,7 +36,7 @@ async def test_an_ordinary_disk_needs_no_notice(tmp_path: Path) -> None:
         store = await sqlite(tmp_path)
         assert store.notice == ""
         await store.aclose()
-    assert journal_of(tmp_path) == "wal"
+    assert by_hand(tmp_path, "PRAGMA journal_mode") == [("wal",)]
 
 
 @pytest.mark.parametrize("vfs", ["unix-dotfile", "unix-none"])
@@ -67,7 +58,7 @@ async def test_a_disk_without_shared_memory_gets_a_rollback_journal(
         await store.apply([created("s3")])
         assert {s.session_id for s in await store.sessions(SessionQuery())} == {"s2", "s3"}
         await store.aclose()
-    assert journal_of(tmp_path) == "delete"
+    assert by_hand(tmp_path, "PRAGMA journal_mode") == [("delete",)]
     assert not list(tmp_path.glob("*-wal")) + list(tmp_path.glob("*-shm"))
 
 

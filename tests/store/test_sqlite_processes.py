@@ -79,6 +79,14 @@ async def main():
 asyncio.run(main())
 """
 
+COPIES = """
+from ragmem.failpoints import arm
+from ragmem.records import utc_now
+from ragmem.store.sqlite import repair
+arm("sqlite.backed_up:stop")
+say(repair.keep_copy(home / "memory.db", home / "locks", utc_now()))
+"""
+
 
 Start = Callable[[str, Path, str], subprocess.Popen[str]]
 
@@ -277,3 +285,20 @@ async def test_an_owner_that_ends_without_a_word(tmp_path: Path, start: Start) -
     end(process, "done\n")
     assert await store.attach("s", "judge") == []
     assert [turn.status for turn in await store.turns("s")] == ["interrupted"]
+
+
+async def test_a_daily_copy_made_during_a_deletion_is_dropped(tmp_path: Path, start: Start) -> None:
+    """It has what was deleted; neither does one that was killed remain."""
+    store = await sqlite(tmp_path)
+    for name, goes_on in (("s1", True), ("s2", False)):
+        await store.apply([created(name), *whole_turn(name)])
+        copying = start(COPIES, tmp_path, "copying")
+        os.waitpid(copying.pid, os.WUNTRACED)
+        if goes_on:
+            await store.delete_session(name)
+            copying.send_signal(signal.SIGCONT)
+            assert end(copying) == "False\n"
+        else:
+            kill(copying)
+            await store.delete_session(name)
+        assert list((tmp_path / "backups").iterdir()) == []

@@ -10,8 +10,15 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ragmem.errors import StoreDamaged
-from ragmem.records import DropCodeFiles, PutReferences, SessionQuery, Write, utc_now
+from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
+from ragmem.records import (
+    DropCodeFiles,
+    PutProfile,
+    PutReferences,
+    SessionQuery,
+    Write,
+    utc_now,
+)
 from ragmem.store.sqlite import SQLiteStore, repair, schema
 from ragmem.store.sqlite.repair import DamagedDatabase, rebuild
 from tests.store.code_samples import GARDEN, code_seen, put, refers, scopes_there
@@ -143,6 +150,69 @@ async def test_what_is_lost_comes_from_a_backup(tmp_path: Path, database: Path) 
     assert len((await scopes_there(store)).keys()) == 290
 
 
+async def test_what_was_removed_on_purpose_does_not_come_back(
+    tmp_path: Path, database: Path
+) -> None:
+    """A backup fills the gaps of tables that have some, and of no other."""
+    store = await sqlite(tmp_path / "home")
+    await store.apply([PutProfile(key="employer", value="ACME", at=at(1))])
+    assert repair.keep_copy(database, tmp_path / "home/locks", utc_now())
+    [backup] = schema.daily_copies(database)
+    await store.apply([PutProfile(key="employer", value=None, at=at(2))])
+    await store.aclose()
+    by_hand(
+        database,
+        "UPDATE sessions SET completed_count = 7",
+        "DELETE FROM turns WHERE turn_id = 'turn-0007'",
+        "DELETE FROM sessions WHERE session_id = 'root'",
+    )
+    store, lost = await rebuilt(database, tmp_path / "new", backup)
+    assert lost == 0
+    assert await store.check() == []
+    assert (await store.session("long")).turn_count == TURNS
+    assert (await store.session("root")).title != "Salvaged session"
+    assert "employer" not in (await store.profile()).values
+
+
+async def test_a_database_that_is_written_to_meanwhile_is_not_exchanged(
+    tmp_path: Path, database: Path
+) -> None:
+    """Nothing that was acknowledged is lost: neither before the exchange nor during it."""
+    new = tmp_path / "new.db"
+    shutil.copyfile(database, new)
+    state = schema.state_of(database)
+    store = await sqlite(tmp_path / "home", timeout_s=1)
+    await store.apply([created("late")])
+    with pytest.raises(StoreUnavailable, match="written to during the repair"):
+        schema.exchange(database, new, state)
+    state = schema.state_of(database)
+    other = apsw.Connection(str(database))
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="written to during the repair"):
+        schema.exchange(database, new, state)
+    other.close()
+    before = database.read_bytes()
+    kept = schema.exchange(database, new, state)
+    assert kept.read_bytes() == before
+    with pytest.raises(StoreDamaged, match="was replaced while in use"):
+        await store.apply([created("later")])
+    assert {each.name for each in database.parent.glob("memory.db.d*")} == {
+        kept.name,
+        f"{kept.name}-wal",
+    }
+
+
+async def test_one_in_use_is_not_repaired(tmp_path: Path, database: Path) -> None:
+    store = await sqlite(tmp_path / "home")
+    await store.attach("root", "0a")
+    copy = DamagedDatabase(database, tmp_path)
+    with pytest.raises(StoreRefused, match="using one of its sessions"):
+        copy.refuse_while_used(tmp_path / "home/locks")
+    await store.detach("0a")
+    copy.refuse_while_used(tmp_path / "home/locks")
+    copy.connection.close()
+
+
 async def test_without_its_first_page_nothing_is_read(tmp_path: Path, database: Path) -> None:
     """It is left as it is; a backup alone takes its place."""
     assert repair.keep_copy(database, tmp_path / "home/locks", utc_now())
@@ -163,14 +233,12 @@ async def test_without_its_first_page_nothing_is_read(tmp_path: Path, database: 
 async def test_backups_are_one_a_day_and_the_newest_three(tmp_path: Path, database: Path) -> None:
     """None where nothing has changed; private; with a deletion all of them go."""
     now = utc_now()
-    days = [now + timedelta(days=each, minutes=each) for each in range(6)]
+    days = [now + timedelta(days=each, minutes=each) for each in range(-6, 0)]
 
     def keep(at: datetime) -> bool:
-        made = repair.keep_copy(database, tmp_path / "home/locks", at)
-        if made:
-            os.utime(schema.daily_copies(database)[0], (at.timestamp(), at.timestamp()))
-        return made
+        return repair.keep_copy(database, tmp_path / "home/locks", at)
 
+    os.utime(database, (days[0].timestamp(), days[0].timestamp()))
     assert keep(days[0])
     assert not keep(days[0] + timedelta(hours=23))
     assert not keep(days[1]), "nothing has changed"
@@ -184,6 +252,21 @@ async def test_backups_are_one_a_day_and_the_newest_three(tmp_path: Path, databa
     store = await sqlite(tmp_path / "home")
     await store.delete_session("deep")
     assert schema.daily_copies(database) == []
+
+
+async def test_a_copy_from_the_future_stops_no_other(tmp_path: Path, database: Path) -> None:
+    """The clock was wrong when it was made: it is the first to go, and never the newest."""
+    locks = tmp_path / "home/locks"
+    now = utc_now()
+    assert repair.keep_copy(database, locks, now + timedelta(days=3650))
+    [wrong] = schema.daily_copies(database)
+    for day in range(3):
+        assert wrong in schema.daily_copies(database)
+        assert repair.keep_copy(database, locks, now + timedelta(days=day, minutes=day))
+        changed = now + timedelta(days=day, hours=1)
+        os.utime(database, (changed.timestamp(), changed.timestamp()))
+    assert wrong not in schema.daily_copies(database)
+    assert len(schema.daily_copies(database)) == 3
 
 
 async def test_a_damaged_database_takes_no_backups_place(tmp_path: Path, database: Path) -> None:

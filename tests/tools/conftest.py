@@ -1,11 +1,11 @@
 """A desk: tools over a real folder, with a person who answers as a test says."""
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,6 +21,7 @@ from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.sandbox import Sandbox
 from ragmem.tools.shell import Commands, Jobs
 from ragmem.tools.workspace import Workspace
+from tests.fakes.patience import until
 
 LOOKING = {
     "read_file": {},
@@ -65,13 +66,13 @@ class Desk:
             self.workspace,
             data_dir=self.home / "data",
             mode=mode,
-            approver=self._approve,
+            approver=self.approve,
             seen=self.seen,
             rules=PermissionRules(rules, deny, flags=allow),
             commands=Commands(timeout_s, sandbox=lambda: sandbox, jobs=jobs),
         )
 
-    async def _approve(self, proposal: Proposal) -> Decision:
+    async def approve(self, proposal: Proposal) -> Decision:
         self.proposals.append(proposal)
         self.meanwhile()
         return self.answer
@@ -134,10 +135,7 @@ def desk(tmp_path: Path) -> Desk:
 
 @pytest.fixture
 def make_desk(tmp_path: Path) -> Callable[..., Desk]:
-    def make(**settings: object) -> Desk:
-        return Desk(tmp_path, **settings)  # type: ignore[arg-type]
-
-    return make
+    return partial(Desk, tmp_path)
 
 
 @pytest.fixture
@@ -168,9 +166,7 @@ def running(mark: str) -> list[str]:
 
 async def gone(mark: str) -> None:
     """Wait until nothing that bears the mark runs any more."""
-    async with asyncio.timeout(60):
-        while running(mark):
-            await asyncio.sleep(0.02)
+    await until(lambda: not running(mark))
 
 
 _REPOSITORY = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""Files that others have changed since the agent read them; and which lines an edit has changed."""
+"""What was read: again, or changed by others since; and which lines an edit has changed."""
 
 import hashlib
 import os
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ragmem.tools import files
-from ragmem.tools.files import ChangedFiles, changed_lines, unified_diff
+from ragmem.tools.files import ChangedFiles, SeenFiles, changed_lines, unified_diff
+from ragmem.usage import Metrics
 from tests.tools.conftest import Desk, recorded
 
 
@@ -17,9 +18,7 @@ def changed(desk: Any) -> ChangedFiles:
     return ChangedFiles(desk.workspace, desk.seen)
 
 
-async def test_told_once_a_change(
-    desk: Any, changed: ChangedFiles, make_desk: Callable[..., Desk]
-) -> None:
+async def test_told_once(desk: Any, changed: ChangedFiles, make_desk: Callable[..., Desk]) -> None:
     desk.file("a.py", "one\n")
     desk.file("b.py", "one\n")
     assert await changed.news() == ""
@@ -151,3 +150,40 @@ async def test_edits_are_recorded_with_their_lines(desk: Any) -> None:
     assert (edited.data["changed"], edited.data["replaced"]) == ([[2, 3]], [1])
     written = await desk.do("write_file", path="a.py", content="one\n2\n2b\nfour\n")
     assert (written.data["changed"], written.data["replaced"]) == ([[4, 4]], [1])
+
+
+@pytest.fixture
+def counted(desk: Desk) -> Metrics:
+    metrics = desk.seen._metrics
+    desk.file("a.txt", "".join(f"{n}\n" for n in range(1, 101)))
+    return metrics
+
+
+async def test_only_what_was_shown_unchanged_is_read_again(desk: Desk, counted: Metrics) -> None:
+    async def again(**lines: int) -> int:
+        before = counted.counts["files.reads_again"]
+        await desk.do("read_file", path="a.txt", **lines)
+        return int(counted.counts["files.reads_again"] - before)
+
+    assert not await again(limit=40)
+    assert not await again(offset=41)  # the next page
+    assert await again(offset=10, limit=5)
+    assert not await again()  # all of it was never shown at once
+    assert await again(offset=2)
+    await desk.do("edit_file", path="a.txt", old="7\n8\n", new="seven\n8\n")
+    assert not await again()
+    (desk.cwd / "a.txt").write_text("other\n")
+    assert not await again()
+    assert await again()
+    assert counted.counts["files.reads"] == 8
+
+
+async def test_a_resumed_session_knows_what_it_has_read(desk: Desk, counted: Metrics) -> None:
+    outcome = await desk.do("read_file", path="a.txt")
+    desk.seen = SeenFiles(counted)
+    desk.seen.restore([recorded("read_file", outcome)])
+    sha256 = desk.seen.hash_of("a.txt")
+    assert sha256
+    assert (counted.counts["files.reads"], counted.counts["files.reads_again"]) == (1, 0)
+    desk.seen.read("a.txt", sha256, 1, 100)
+    assert (counted.counts["files.reads"], counted.counts["files.reads_again"]) == (2, 1)

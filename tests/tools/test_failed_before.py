@@ -132,9 +132,7 @@ async def test_where_it_works_now_nothing_is_said_of_it(desk: Desk) -> None:
     assert outcome.text == "Exit code 0\ngreen"
 
 
-async def test_a_memory_that_is_away_stops_no_command(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_memory_away_stops_no_command(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     shell = Shell(desk)
 
     async def away(project_id: str | None) -> list[MemoryRecord]:

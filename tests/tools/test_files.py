@@ -30,8 +30,7 @@ def sha(data: bytes) -> str:
 async def test_read_shows_numbered_lines(desk):
     desk.file("a.txt", "one\ntwo\n")
     outcome = await desk.do("read_file", path="a.txt")
-    assert outcome.text == "     1\tone\n     2\ttwo"
-    assert outcome.display == "2 lines"
+    assert (outcome.text, outcome.display) == ("     1\tone\n     2\ttwo", "2 lines")
     lines = {"first_line": 1, "last_line": 2, "lines": 2}
     assert outcome.data == {"path": "a.txt", "sha256": sha(b"one\ntwo\n"), **lines}
 
@@ -119,10 +118,8 @@ async def test_a_picture_is_read_as_what_it_is(desk, content, media_type, what):
     """Its words are stored, its bytes are not; it can't be edited."""
     desk.file("b", content)
     outcome = await desk.do("read_file", path="b")
-    assert outcome.display == what
-    assert outcome.image.media_type == media_type
-    assert outcome.image.data == content
-    assert outcome.data["sha256"] == sha(content)
+    assert (outcome.display, outcome.image.media_type) == (what, media_type)
+    assert (outcome.image.data, outcome.data["sha256"]) == (content, sha(content))
     assert f"{what}, {len(content)} bytes" in outcome.text
     assert outcome.image.base64 not in outcome.result_json
     assert str(len(content)) in repr(outcome.image)
@@ -449,11 +446,13 @@ async def test_preimage_is_byte_exact_and_private(desk):
 
 async def test_no_edit_without_its_preimage(desk):
     (desk.home / "data").mkdir(parents=True)
-    (desk.home / "data" / "preimages").write_text("a file in the way")
+    folder = desk.home / "data" / "preimages"
+    folder.write_text("a file in the way")
     file = desk.file("a.txt", "old\n")
     await desk.do("read_file", path="a.txt")
-    await desk.fails("edit_file", path="a.txt", old="old", new="new")
+    outcome = await desk.fails("edit_file", path="a.txt", old="old", new="new")
     assert file.read_text() == "old\n"
+    assert outcome.text.startswith(f"a.txt is unchanged: no copy can be kept in {folder}: ")
 
 
 _REPOSITORY = Path(__file__).parents[2]

@@ -72,9 +72,7 @@ async def test_of_much_output_the_end_is_kept(jobs: Jobs, tmp_path: Path) -> Non
     assert news.endswith("x\nend\n")
 
 
-async def test_a_secret_at_the_cut_of_a_long_output_is_not_left_over_in_part(
-    jobs: Jobs, tmp_path: Path
-) -> None:
+async def test_a_secret_at_the_cut_of_an_output_leaves_no_part(jobs: Jobs, tmp_path: Path) -> None:
     key = "zQ9mT4vX7kL2wR8nB5cY1pD6"
     know({"MY_KEY": key})
     (tmp_path / "keys").write_text(f"{key} " * 2_000)

@@ -72,7 +72,7 @@ async def started(
 ) -> AsyncIterator[McpServer]:
     """A server that is ready, or has failed."""
     server = McpServer("a", settings, say, ToolRoom())
-    server.start(cwd)
+    server.start(cwd, cwd)
     await server.settled.wait()
     yield server
     await server.aclose()
@@ -156,12 +156,10 @@ async def test_what_a_server_says_that_few_can_read_costs_itself_alone(tmp_path:
             await odd.call("long", {}, 60)
 
 
-async def test_whoever_is_stopped_while_it_waits_for_servers_leaves_nothing_waiting(
-    tmp_path: Path,
-) -> None:
+async def test_who_is_stopped_waiting_for_servers_leaves_nothing_waiting(tmp_path: Path) -> None:
     cat = McpServerConfig(command="cat")
     silent = [McpServer(name, cat, lambda _: None, ToolRoom()) for name in "ab"]
-    servers = Servers({}, cwd=tmp_path, timeout_s=5, say=lambda _: None)
+    servers = Servers({}, cwd=tmp_path, apart=tmp_path, timeout_s=5, say=lambda _: None)
     waits = WaitForServers(servers, silent)
     call = asyncio.create_task(waits.run(waits.Params()))
     await asyncio.sleep(0)
@@ -171,12 +169,46 @@ async def test_whoever_is_stopped_while_it_waits_for_servers_leaves_nothing_wait
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_the_tools_of_all_servers_together_fit_a_request_and_hold_nothing_up(
-    tmp_path: Path,
+_ASKING = """
+import json, os, sys
+def say(**what):
+    print(json.dumps({"jsonrpc": "2.0"} | what), flush=True)
+hello = json.loads(input())
+version = hello["params"]["protocolVersion"]
+info = {"name": "asking", "version": "1"}
+say(id=hello["id"], result={"protocolVersion": version, "capabilities": {}, "serverInfo": info})
+input()
+say(id="r", method="roots/list")
+while "result" not in (line := json.loads(input())):
+    pass
+print(json.dumps([os.getcwd(), line["result"]["roots"]]), file=open(sys.argv[1], "w"))
+"""
+
+
+@pytest.mark.parametrize("in_project", [False, True])
+async def test_a_server_starts_apart_from_the_project_and_is_told_where_that_is(
+    tmp_path: Path, in_project: bool
 ) -> None:
+    """Else `npx` and `python -m` would take files of a stranger's project for the server."""
+    project, apart, told = tmp_path / "project", tmp_path / "apart", tmp_path / "told"
+    project.mkdir()
+    apart.mkdir()
+    asking = McpServerConfig(
+        command=sys.executable, args=("-c", _ASKING, str(told)), in_project=in_project
+    )
+    servers = Servers({"asking": asking}, cwd=project, apart=apart, timeout_s=5, say=lambda _: None)
+    servers.start()
+    await asyncio.wait_for(servers.all[0].settled.wait(), 60)
+    await servers.aclose()
+    folder, roots = json.loads(told.read_text())
+    assert folder == str(project if in_project else apart)
+    assert [root["uri"] for root in roots] == [project.as_uri()]
+
+
+async def test_the_tools_of_all_servers_fit_a_request_and_hold_nothing_up(tmp_path: Path) -> None:
     """What is beyond is named; while their schemas are looked at, all else goes on."""
     both, said = dict.fromkeys("ab", fake("wide")), list[str]()
-    servers = Servers(both, cwd=tmp_path, timeout_s=5, say=said.append)
+    servers = Servers(both, cwd=tmp_path, apart=tmp_path, timeout_s=5, say=said.append)
     began_s = time.thread_time()
     servers.start()
     await asyncio.gather(*(each.settled.wait() for each in servers.all))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ragmem.config import load_config
+from ragmem.config.file import change_rules
 from ragmem.errors import ConfigError, UsageError
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.bash import parse
@@ -142,9 +143,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(st.lists(st.sampled_from(_PARTS), min_size=3, max_size=14).map("".join), st.data())
-def test_bash_runs_nothing_else_of_a_line_that_is_allowed(
-    programs: Path, parts: str, data: st.DataObject
-) -> None:
+def test_bash_runs_no_more_than_is_allowed(programs: Path, parts: str, data: st.DataObject) -> None:
     line = f"ok {parts}{'' if 'evil' in parts else data.draw(st.sampled_from(_ENDS))}"
     if not PermissionRules(["run_command(ok*)"]).allows_command(line):
         return
@@ -171,9 +170,7 @@ def test_bash_runs_nothing_else_of_a_line_that_is_allowed(
     ],
     ids=["brackets", "braces", "quoted braces", "sums", "commands", "shells", "wrappers"],
 )  # fmt: skip
-def test_what_is_too_much_to_be_looked_at_is_denied_and_never_allowed(
-    line: str, tmp_path: Path
-) -> None:
+def test_what_is_too_much_to_look_at_is_denied_and_never_allowed(line: str, tmp_path: Path) -> None:
     started = time.monotonic()
     assert DENIED.denial_of_command(line)
     assert not PermissionRules(["run_command(echo*)"]).allows_command(line)
@@ -232,6 +229,7 @@ def test_rules_that_are_offered_allow_what_they_were_offered_for() -> None:
         ("run_command(git status -s)",),
         ("run_command(git status *)",),
     )
+    assert offers_for_command("curl -H 'X: sk-ant-api03-abcdEFGH1234ijkl' example.com") == ()
     for line in ("git commit -m 'it is done'", "cd 'a b' && make test", "pytest -q | head -3"):
         for rules in offers_for_command(line):
             assert PermissionRules(rules).allows_command(line)
@@ -269,9 +267,7 @@ def test_nothing_wide_is_offered_for_what_can_do_anything(line: str) -> None:
         ("npm test *", "npm test --script-shell=./evil"),
     ],
 )
-def test_the_rest_of_a_rule_is_no_option_that_runs_or_writes_something_else(
-    rule: str, line: str
-) -> None:
+def test_the_rest_of_a_rule_is_no_option_that_runs_or_writes_more(rule: str, line: str) -> None:
     assert not PermissionRules([f"run_command({rule})"]).allows_command(line)
     assert PermissionRules(["run_command"]).allows_command(line)
     for exact in offers_for_command(line)[:1]:
@@ -367,3 +363,12 @@ def test_rules_of_a_project_hold_there_alone_and_what_denies_goes_first(tmp_path
     assert rules.denial_of_command("make clean") == "run_command(make clean)"
     assert rules.hides(Path("/w/garden/.env"), Path("/w/garden"))
     assert not PermissionRules(held.allow, held.deny).allows_command("git status")
+
+
+def test_a_rule_with_a_key_in_it_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAGMEM_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="key"):
+        change_rules("allow", add=["run_command(curl -u sk-ant-api03-abcdEFGH1234ijkl x)"])
+    assert change_rules("allow", add=["run_command(ls)"]) == ("run_command(ls)",)

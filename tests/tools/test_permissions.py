@@ -1,5 +1,6 @@
 """Modes, what always asks, and approvals bound to content."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -112,25 +113,18 @@ async def test_every_command_asks(desk, command):
     st.sampled_from([";", "&", "&&", "|", "||", "\n", "\r", "\r\n", "$(", "`", "<(", ">", "<<<"]),
     st.text(max_size=5),
 )
-def test_an_approval_never_covers_more(separator, tail):
+async def test_an_approval_never_covers_more(separator, tail):
     """gemini-cli #11510, MCPoison: "always" is for the exact command, not for its beginning."""
-    import asyncio
+    asked: list[str] = []
 
-    async def check() -> None:
-        asked: list[str] = []
+    async def approve(proposal):
+        asked.append(proposal.body)
+        return Decision(True, remember=True)
 
-        async def approve(proposal):
-            asked.append(proposal.body)
-            return Decision(True, remember=True)
-
-        permissions = Permissions(Workspace(Path("/")), approver=approve)
-        await permissions.command("ls")
-        await permissions.command("ls")
-        assert asked == ["ls"]
-        await permissions.command(f"ls{separator}{tail}")
-        assert len(asked) == 2
-
-    asyncio.run(check())
+    permissions = Permissions(Workspace(Path("/")), approver=approve)
+    for command in ("ls", "ls", f"ls{separator}{tail}"):
+        await permissions.command(command)
+    assert asked == ["ls", f"ls{separator}{tail}"]
 
 
 async def test_hidden_characters_are_said(desk):
@@ -170,8 +164,6 @@ async def test_ragmems_own_folders_are_refused(tmp_path, make_desk, mode):
 
 async def test_questions_come_one_at_a_time(desk):
     """Read-only tools run in parallel; a person answers one question at a time."""
-    import asyncio
-
     open_questions, most = 0, 0
 
     async def approve(_):
@@ -300,18 +292,12 @@ async def test_rules_allow_what_they_say_and_ask_for_the_rest(make_desk):
     ],
 )
 async def test_a_file_outside_and_a_servers_tool_need_the_mode_a_rule_or_the_person(
-    tmp_path: Path, mode: PermissionMode, rules: PermissionRules, asked: list[str]
+    desk, mode: PermissionMode, rules: PermissionRules, asked: list[str]
 ) -> None:
-    heard = []
-
-    async def approve(proposal):
-        heard.append(proposal.tool_name)
-        return Decision(True)
-
-    permissions = Permissions(Workspace(tmp_path), mode=mode, rules=rules, approver=approve)
+    permissions = Permissions(desk.workspace, mode=mode, rules=rules, approver=desk.approve)
     await permissions.read("read_file", "/etc/hostname")
     await permissions.call("good__echo", "{}")
-    assert heard == asked
+    assert [each.tool_name for each in desk.proposals] == asked
 
 
 async def test_a_servers_tool_that_a_rule_denies_is_called_in_no_mode(tmp_path: Path) -> None:
@@ -322,21 +308,16 @@ async def test_a_servers_tool_that_a_rule_denies_is_called_in_no_mode(tmp_path: 
         )
 
 
-async def test_a_servers_tool_asks_for_each_call_until_it_is_always_allowed(tmp_path: Path) -> None:
-    asked = []
-
-    async def approve(proposal):
-        asked.append(proposal)
-        return Decision(True, remember=len(asked) == 2)
-
+async def test_a_servers_tool_asks_for_each_call_until_it_is_always_allowed(desk) -> None:
     mode = CurrentMode()
-    permissions = Permissions(Workspace(tmp_path), mode=mode, approver=approve)
+    permissions = Permissions(desk.workspace, mode=mode, approver=desk.approve)
     for number in range(4):
         await permissions.call("good__echo", f'{{"n": {number}}}')
-    assert [each.body for each in asked] == ['{"n": 0}', '{"n": 1}']
-    assert asked[0].for_good == (("good__echo",),)
+        desk.answer = Decision(True, remember=True)
+    assert [each.body for each in desk.proposals] == ['{"n": 0}', '{"n": 1}']
+    assert desk.proposals[0].for_good == (("good__echo",),)
     await permissions.call("good__other", "{}")
-    assert len(asked) == 3
+    assert len(desk.proposals) == 3
     mode.value = "plan"
     with pytest.raises(ToolFailure, match="plan mode"):
         await permissions.call("good__echo", "{}")

@@ -14,10 +14,10 @@ import pytest
 from ragmem import redact
 from ragmem.memory.files import FileChange, Rewind, rewind_to
 from ragmem.own_tools import OWN_TOOLS
-from ragmem.records import ToolCall, Turn, utc_now
+from ragmem.records import ToolCall, Turn
 from ragmem.tools.rewind import Preimages, Restored, Restorer
 from ragmem.tools.workspace import Workspace
-from tests.memory.builders import a_call
+from tests.memory.builders import a_call, a_turn
 from tests.tools.conftest import Desk, recorded
 
 
@@ -43,18 +43,7 @@ class Story:
         self.add(*calls)
 
     def add(self, *calls: ToolCall) -> None:
-        number = len(self.turns) + 1
-        self.turns.append(
-            Turn(
-                turn_id=f"t{number}",
-                session_id="s",
-                turn_index=number,
-                user_message="Do!",
-                status="completed",
-                started_at=utc_now(),
-                tool_calls=calls,
-            )
-        )
+        self.turns.append(a_turn(len(self.turns) + 1, calls=calls))
 
     async def back_to(self, turn_index: int) -> list[tuple[str, str]]:
         self.done = await self.restore(*rewind_to(self.turns, turn_index).changes)
@@ -120,29 +109,22 @@ async def test_what_is_overwritten_or_removed_is_kept_first(story: Story) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "left", "doubt"),
-    [
-        (
-            lambda file: file.write_text("mine"),
-            "mine",
-            "it has changed since this session's last edit",
-        ),
-        (Path.unlink, None, "it no longer exists"),
-    ],
-    ids=["changed", "gone"],
+    ("left", "doubt"),
+    [("mine", "it has changed since this session's last edit"), ("", "it no longer exists")],
 )
-async def test_nothing_that_changed_since_is_overwritten_unasked(
-    story: Story, change: Callable[[Path], object], left: str | None, doubt: str
-) -> None:
+async def test_no_later_change_is_overwritten_unasked(story: Story, left: str, doubt: str) -> None:
     """The person is asked for each such file, and told why; the others go back."""
     mine, other = story.desk.file("a.py", "one"), story.desk.file("b.py", "one")
     await story.turn(read("a.py"), edit("a.py", "one", "two"))
     await story.turn(read("b.py"), edit("b.py", "one", "two"))
-    change(mine)
+    mine.write_text(left)
+    if not left:
+        mine.unlink()
     assert await story.back_to(0) == [("a.py", "kept"), ("b.py", "restored")]
     assert story.doubts == [("a.py", doubt)]
     assert other.read_text() == "one"
-    assert (mine.read_text() if mine.exists() else None) == left
+    assert mine.exists() == bool(left)
+    assert not left or mine.read_text() == left
     story.says_yes = True
     assert await story.back_to(0) == [("a.py", "restored"), ("b.py", "as_before")]
     assert mine.read_text() == "one"
@@ -172,16 +154,8 @@ async def test_a_file_that_changes_while_the_person_thinks_stays(story: Story) -
 async def test_an_edit_that_was_cut_off_is_no_ground_to_go_back_on(story: Story) -> None:
     """Whether it was made is not known: the file is left as it is, and it is said."""
     file = story.desk.file("a.py", "one")
-    unfinished = ToolCall(
-        tool_call_id="c",
-        turn_id="t",
-        order=0,
-        tool_name="write_file",
-        arguments='{"path": "./a.py", "content": "?"}',
-        result="",
-        success=False,
-        started_at=utc_now(),
-    )
+    arguments = '{"path": "./a.py", "content": "?"}'
+    unfinished = a_call(tool_name="write_file", arguments=arguments, result="", success=False)
     story.add(unfinished)
     file.write_text("?")
     await story.turn(read("a.py"), edit("a.py", "?", "two"))
@@ -205,9 +179,7 @@ async def test_commands_are_counted_as_what_is_not_taken_back(story: Story) -> N
     assert (rewind.command_count, rewind.other_count, rewind.changes) == (2, 2, ())
 
 
-async def test_a_command_that_plan_mode_refused_does_not_count_as_run(
-    make_desk: Callable[..., Desk],
-) -> None:
+async def test_a_command_refused_by_plan_mode_has_not_run(make_desk: Callable[..., Desk]) -> None:
     story = Story(make_desk(mode="plan"))
     await story.turn(("run_command", {"command": "make all"}))
     assert rewind_to(story.turns, 0) == Rewind(turn_index=0)
@@ -225,9 +197,7 @@ async def test_a_command_that_plan_mode_refused_does_not_count_as_run(
         ("Exit code 1 remote: You are not allowed to push", 1),
     ],
 )
-def test_a_command_counts_as_run_unless_it_was_refused(
-    story: Story, error: str, count: int
-) -> None:
+def test_a_command_counts_as_run_unless_refused(story: Story, error: str, count: int) -> None:
     """What a stopped one printed is no refusal."""
     result = json.dumps({"text": error})
     story.add(a_call(tool_name="run_command", result=result, success=False, error=error))
@@ -252,9 +222,7 @@ async def test_what_failed_was_refused_or_changes_no_file_leaves_nothing_to_be_t
 
 
 @pytest.mark.parametrize("path", ["{outside}/x", "../x", "{private}/config.toml", "link/x"])
-async def test_nothing_outside_of_the_folder_is_touched(
-    story: Story, tmp_path: Path, path: str
-) -> None:
+async def test_nothing_outside_a_folder_is_touched(story: Story, tmp_path: Path, path: str) -> None:
     """A recorded path, which may come from an imported session, leads nowhere else."""
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -326,9 +294,7 @@ def _plain(file: Path) -> bytes:
     ],
     ids=["utf-8", "utf-16", "latin-1", "mixed"],
 )
-async def test_a_file_with_secrets_comes_back_though_no_copy_holds_them(
-    story: Story, content: bytes
-) -> None:
+async def test_a_file_with_secrets_comes_back_without_a_copy(story: Story, content: bytes) -> None:
     file = story.desk.file("settings", content)
     await story.turn(read("settings"), edit("settings", "MODE=old", "MODE=new"))
     lines = f"TWO={OTHER_KEY}\nMODE=new\nONE={API_KEY} {API_KEY}"

@@ -213,9 +213,7 @@ async def test_what_other_programs_keep_secret_is_hidden(confined, monkeypatch):
 
 
 @KINDS
-async def test_what_must_not_be_read_is_hidden_from_what_finds_it_by_itself(
-    confined, tmp_path, kind
-):
+async def test_what_must_not_be_read_is_hidden_from_what_finds_it_itself(confined, tmp_path, kind):
     """With Landlock outside of the folder alone."""
     beside = tmp_path / "beside"
     beside.write_text("closed")
@@ -296,9 +294,7 @@ async def test_what_may_always_leave_is_not_asked_for_again(make_desk, sandbox: 
     await denied.ran("echo 1")
 
 
-async def test_a_server_that_the_person_runs_outside_is_reached(
-    make_desk, sandbox: Made, jobs: Jobs
-):
+async def test_a_server_the_person_runs_outside_is_reached(make_desk, sandbox: Made, jobs: Jobs):
     """Also by the next command, where that may leave too; from within it says what to ask for."""
     desk = make_desk(sandbox=sandbox(), jobs=jobs)
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -321,9 +317,7 @@ async def test_a_server_that_the_person_runs_outside_is_reached(
     assert "Directory listing" in await desk.ran(get, outside_sandbox="to see the page")
 
 
-async def test_where_it_is_required_no_server_is_offered_to_leave(
-    make_desk, sandbox: Made, jobs: Jobs
-):
+async def test_where_required_no_server_is_offered_to_leave(make_desk, sandbox: Made, jobs: Jobs):
     allow = ("outside_sandbox(sleep *)",)
     desk = make_desk(sandbox=sandbox(mode="required"), jobs=jobs, allow=allow)
     desk.answer = Decision(True, outside=True)

@@ -11,6 +11,7 @@ import pytest
 
 from ragmem.redact import know, redact
 from ragmem.tools.base import ENDED
+from tests.fakes.patience import until
 from tests.tools.conftest import gone, running
 
 
@@ -21,8 +22,7 @@ def shell(make_desk):
 
 async def test_exit_code_and_output(shell):
     outcome = await shell.do("run_command", command="echo out; echo err >&2; exit 3")
-    assert outcome.text == "Exit code 3\nout\nerr"
-    assert outcome.data == {"exit_code": 3}
+    assert (outcome.text, outcome.data) == ("Exit code 3\nout\nerr", {"exit_code": 3})
     assert await shell.ran("true") == "Exit code 0\n(no output)"
     await shell.ran("export PAGER=evil; cd /; alias ls=evil")
     assert await shell.ran("echo $PAGER; pwd") == f"Exit code 0\ncat\n{shell.cwd}"
@@ -81,8 +81,7 @@ def test_children_cannot_read_our_keys(tmp_path, in_a_process):
         {"tool": "grep_files", "pattern": "y"},
         env={**os.environ, "SOME_API_KEY": "canary"},
     )
-    assert outcomes[0] == [True, "Exit code 0\n1"]
-    assert outcomes[1] == [True, ""]
+    assert (outcomes[0], outcomes[1]) == ([True, "Exit code 0\n1"], [True, ""])
     assert "ermi" in outcomes[2][1] or "ermission denied" in outcomes[2][1]
     assert "Exit code 0" not in outcomes[2][1]
     # The tools themselves go on working without access through /proc from outside.
@@ -104,8 +103,7 @@ async def test_background_child_does_not_block(shell, mark):
 
 async def test_a_command_that_ends_with_ragmem_was_not_stopped_by_the_person(shell, mark):
     task = asyncio.create_task(shell.call("run_command", command=f"sleep {mark}"))
-    while not running(mark):
-        await asyncio.sleep(0.02)
+    await until(lambda: running(mark))
     task.cancel(ENDED)
     assert (await task).text.startswith("Stopped as ragmem exited")
 
@@ -216,9 +214,7 @@ async def test_a_long_line_beside_a_progress_bar_takes_linear_time(shell):
     assert time.process_time() - began < 5
 
 
-def test_the_outputs_that_are_kept_have_an_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_outputs_kept_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ragmem.tools.guarded import _make_room
 
     monkeypatch.setattr("ragmem.tools.guarded.MAX_SPILLED_BYTES", 100)

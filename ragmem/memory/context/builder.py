@@ -79,6 +79,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     fallback: bool = False
     without_code: str = ""
     """Why the project's code was left out, if searching it took too long."""
+    over_limits: tuple[str, ...] = ()
+    """Notices of what exceeds a configured limit; usually they are the same for every prompt."""
     notices: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = ()
     """The turns of the conversation that are replayed, or shown as text."""
@@ -263,7 +265,8 @@ class ContextBuilder:
             max_chars=self.max_chars,
             fallback=material.at_hand,
             without_code=material.code.left_out,
-            notices=tuple(filter(None, (clipped, left_out, *material.notices))),
+            over_limits=tuple(filter(None, (clipped, left_out))),
+            notices=material.notices,
             turns=turns if request.strategy != "relevant" else (),
         )
 
@@ -271,8 +274,10 @@ class ContextBuilder:
 
     def _system_part(self, place: Place) -> ContextSection:
         branch = read_branch(place.project)
+        elsewhere = place.session_cwd if place.session_cwd != place.cwd else None
+        earlier = f" (earlier results: of {quoted(str(elsewhere))})" if elsewhere else ""
         text = prompt_text("system" if self._native else "system_small").format(
-            cwd=quoted(str(place.cwd)),
+            cwd=quoted(str(place.cwd)) + earlier,
             project=quoted(str(place.project)),
             branch=f" (git branch {quoted(branch)})" if branch else "",
             platform=platform.system() or "unknown",
@@ -300,9 +305,7 @@ class ContextBuilder:
 
     # --- what is recalled -----------------------------------------------------------
 
-    def _block(
-        self, texts: Sequence[str], request: ContextRequest, files_so_far: int | None
-    ) -> str:
+    def _block(self, texts: Sequence[str], request: ContextRequest, so_far: int | None) -> str:
         """Return the recalled texts as quoted data, apart from the user's prompt after them.
 
         A model without tool calls can't act on instructions in a text, and takes each word for a
@@ -313,7 +316,7 @@ class ContextBuilder:
             recalled = "\n\n".join(texts)
             return f"<memory-{tag}>\n{recalled}\n</memory-{tag}>\n\n" if texts else ""
         today = f"Today is {request.now:%A, %Y-%m-%d}."
-        notes = [today] if files_so_far is None else [_UNFINISHED.format(files_so_far), today]
+        notes = [today] if so_far is None else [_UNFINISHED.format(so_far), today]
         # Without texts there is nothing to quote.
         return (framed([*texts, *notes], tag) if texts else "\n\n".join(notes)) + "\n\n"
 

@@ -68,11 +68,10 @@ _LEVEL1_LIMIT = 200
 """Number of summaries read, of which the builder shows ten that the window does not cover."""
 _CONTEXT_HITS = 16
 """Number of hits, of which a request shows the best five that are not in it already."""
-_NEAR_NOTHING = 0.4
-"""Share of the embedder's own floor. If nothing stored is that similar to a prompt, it is about
-something else, such as general knowledge. More than a third of such prompts are recognized by it;
-of the turns that prompts about a project with a long history must find, one in 400 is lost
-(docs/measurements.md)."""
+_NEAR_NOTHING = 0.35
+"""Share of the embedder's own floor. If the three turns nearest to a prompt are on average less
+similar, the prompt is about something else, such as general knowledge. Half of such prompts are
+recognized by it (docs/measurements.md)."""
 _LONGEST_QUESTION = 40_000
 """Characters of a prompt that are searched for, as many as are embedded of a turn."""
 _MORE_TRIES = 2
@@ -92,6 +91,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     cwd: Path
     project: Path
     instructions: Instructions
+    session_cwd: Path | None = None
+    """The folder that paths in the session's earlier results are relative to; None: `cwd`."""
     show_path: Callable[[str], str] = str
     memory_tools: bool = False
     """Whether the model has tools to search the memory and to add to it."""
@@ -417,9 +418,7 @@ class Collector:
         level1 = {summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in shown}
         own = {request.session.session_id, *(turn.session_id for turn in shown)}
         candidates = (one.candidate for one in found.ranked)
-        higher = [
-            each.record_id for each in candidates if each.level > 1 and each.session_id in own
-        ]
+        higher = [c.record_id for c in candidates if c.level > 1 and c.session_id in own]
         if len(shown) < 2 or not higher:
             return level1
         above = await self._query_store(

@@ -94,13 +94,11 @@ def _size(*groups: Sequence[HistoryMessage]) -> int:
     return len(format_history([message for group in groups for message in group]))
 
 
-def _gist(
-    hidden: Sequence[HistoryMessage], so_far: str, summaries: Sequence[str], room: int
-) -> str:
+def _gist(hidden: Sequence[HistoryMessage], so_far: str, digests: Sequence[str], room: int) -> str:
     """Return what is known of the hidden messages; rules and decisions get the room first."""
     critical = [f"- {line}" for line in _critical(hidden)[-_MOST_CRITICAL:]]
     whole = [f"So far: {set_in(so_far)}"] if so_far else []
-    known = [f"- {' '.join(text.split())}" for text in summaries]
+    known = [f"- {' '.join(text.split())}" for text in digests]
     taken: set[str] = set()
     for line in [*reversed(critical), *whole, *reversed(known)]:
         room -= len(line) + 1

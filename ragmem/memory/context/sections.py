@@ -532,9 +532,8 @@ class Sections:
                 source="this session",
                 at=summary.created_at,
             )
-        return entries.part(
-            "Level 1 Summaries", heading + "\n\n".join(entries.texts), of=len(listed)
-        )
+        text = heading + "\n\n".join(entries.texts)
+        return entries.part("Level 1 Summaries", text, of=len(listed))
 
 
 def _ids(parts: Iterable[ContextSection]) -> frozenset[str]:

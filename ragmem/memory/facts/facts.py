@@ -9,10 +9,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
-from operator import is_
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -55,7 +54,7 @@ from ragmem.text import clean, one_line
 from ragmem.usage import Metrics
 
 if TYPE_CHECKING:
-    from ragmem.memory.facts.ranking import Book, IndexedFact
+    from ragmem.memory.facts.ranking import Book
 
 
 LEASE = "memories"
@@ -80,18 +79,14 @@ FRESH_S = 1.0
 class CachedFacts(msgspec.Struct, frozen=True):
     """The memories of a project and the user, as read at one moment; immutable."""
 
-    book: "Book"
+    memories: Sequence[MemoryRecord]
+    """All of them, newest first."""
     rows: dict[str, bytes]
     """The vectors, by memory id."""
     revision: int
     """The revision of the store's memories; the content is at least as new."""
     read_at: float
     """The time on the monotonic clock."""
-
-    @property
-    def memories(self) -> list[MemoryRecord]:
-        """Return all memories, newest first."""
-        return [entry.memory for entry in self.book.entries]
 
 
 class FactCache:
@@ -104,6 +99,7 @@ class FactCache:
         self._model_id = model_id
         self._clock = clock
         self._cached: dict[str | None, CachedFacts] = {}
+        self._books: dict[str | None, Book] = {}
 
     async def of(
         self, store: Store, project_id: str | None, *, surely: bool = False
@@ -121,7 +117,7 @@ class FactCache:
         else:
             scope = (project_id,) if project_id else ()
             found = await store.memories(MemoryQuery(project_ids=scope, alive_at=self._clock()))
-            renewed = await self._index(store, held, found, revision, now)
+            renewed = await self._with_rows(store, held, found, revision, now)
         if self._cached.get(project_id) is held:
             self._cached[project_id] = renewed
         return renewed
@@ -153,7 +149,8 @@ class FactCache:
                 known += [memory for memory in own if memory.is_current(now)]
                 known.sort(key=lambda memory: (memory.created_at, memory.memory_id), reverse=True)
                 read_at = time.monotonic()
-                renewed = await self._index(store, held, known, held.revision + 1, read_at)
+                revision = held.revision + 1
+                renewed = await self._with_rows(store, held, known, revision, read_at)
                 if self._cached.get(project_id) is held:
                     self._cached[project_id] = renewed
 
@@ -164,7 +161,16 @@ class FactCache:
             for name, held in self._cached.items()
         }
 
-    async def _index(
+    async def book(self, project_id: str | None, held: CachedFacts) -> "Book":
+        """Return the search index of cached memories, made when it is first asked for."""
+        from ragmem.memory.facts.ranking import book_of
+
+        # In a thread: thousands of new ones would block the event loop.
+        book = await asyncio.to_thread(book_of, held.memories, self._books.get(project_id))
+        self._books[project_id] = book
+        return book
+
+    async def _with_rows(
         self,
         store: Store,
         held: CachedFacts | None,
@@ -172,41 +178,19 @@ class FactCache:
         revision: int,
         read_at: float,
     ) -> CachedFacts:
-        """Index memories for search, reusing what is cached for those that have not changed."""
-        before = {e.memory.memory_id: e for e in held.book.entries} if held else {}
-        # In a thread: thousands of new ones would block the event loop.
-        entries = await asyncio.to_thread(_entries, found, before)
+        """Return memories with their vectors, from the cache for those that say the same still."""
+        before = {memory.memory_id: memory.content for memory in held.memories} if held else {}
         rows = {
             memory.memory_id: held.rows[memory.memory_id]
             for memory in found
-            if held
-            and memory.memory_id in held.rows
-            and before[memory.memory_id].memory.content == memory.content
+            if held and memory.memory_id in held.rows and before[memory.memory_id] == memory.content
         }
         missing = [memory.memory_id for memory in found if memory.memory_id not in rows]
         if missing and self._model_id:
             rows |= await store.small_vectors(missing, MEMORY_LEVEL, self._model_id)
-        if held and len(entries) == len(before) and all(map(is_, entries, held.book.entries)):
-            book = held.book
-        else:
-            from ragmem.memory.facts.ranking import book_of
-
-            book = await asyncio.to_thread(book_of, entries)
         # Always in the same order, which makes the last digit of a cosine reproducible.
         rows = {m.memory_id: rows[m.memory_id] for m in found if m.memory_id in rows}
-        return CachedFacts(book, rows, revision, read_at)
-
-
-def _entries(
-    found: Sequence[MemoryRecord], before: "Mapping[str, IndexedFact]"
-) -> "list[IndexedFact]":
-    from ragmem.memory.facts.ranking import entry_of
-
-    known = [before.get(memory.memory_id) for memory in found]
-    return [
-        old if old and old.memory == memory else entry_of(memory)
-        for memory, old in zip(found, known, strict=True)
-    ]
+        return CachedFacts(found, rows, revision, read_at)
 
 
 FACTS = "facts"
@@ -385,12 +369,13 @@ class Facts:
 
         store = await self._open_store()
         held = await self._cache.of(store, asked.project_id)
-        if not held.book.entries:
+        if not held.memories:
             return []
         near = await self._similarities(store, held, asked.text, patience_s)
+        book = await self._cache.book(asked.project_id, held)
         # In a thread: scoring thousands would block the event loop.
         least, now = self._thresholds.fact, self._clock()
-        return await asyncio.to_thread(search, held.book, asked, near, now, least=least)
+        return await asyncio.to_thread(search, book, asked, near, now, least=least)
 
     async def recent(self, *, project_id: str | None, limit: int) -> list[MemoryRecord]:
         """Return the latest memories, newest first."""
@@ -531,11 +516,14 @@ class Facts:
         return count
 
     async def cleanup(self) -> int:
-        """Remove expired memories, and nothing that has not expired; return how many."""
+        """Remove expired memories, and nothing that has not expired; return how many.
+
+        Daily copies of the store stay: one that is older has them as well.
+        """
         store = await self._open_store()
         query = MemoryQuery(everywhere=True, with_superseded=True)
         gone = past_their_time(await store.memories(query), self._clock())
-        count = await store.forget_memories(gone) if gone else 0
+        count = await store.forget_memories(gone, erase=False) if gone else 0
         if count:
             self._cache.mark_stale()
             _log.info("%d memories past their time were removed", count)
@@ -575,7 +563,7 @@ class Facts:
             return {}
         rows = await self._vectors.rows(store, [text], query=True, patience_s=patience_s)
         near = cosines(rows[0], held.rows) if rows else {}
-        places = enumerate(entry.memory.memory_id for entry in held.book.entries)
+        places = enumerate(memory.memory_id for memory in held.memories)
         return {place: near[memory_id] for place, memory_id in places if memory_id in near}
 
 

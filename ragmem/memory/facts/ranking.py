@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import is_
 
 import msgspec
 
@@ -63,6 +64,8 @@ class IndexedFact(msgspec.Struct, frozen=True):
 class Book(msgspec.Struct, frozen=True):
     """The search index of a scope's memories."""
 
+    memories: Sequence[MemoryRecord]
+    """What it was made of, newest first."""
     entries: tuple[IndexedFact, ...]
     postings: dict[str, list[int]]
     """Positions in `entries`, by term."""
@@ -143,8 +146,7 @@ def _aliases(memories: Iterable[MemoryRecord]) -> dict[str, frozenset[str]]:
 # --- a book -------------------------------------------------------------------------------
 
 
-def entry_of(memory: MemoryRecord) -> IndexedFact:
-    """Index a memory; callers keep the result until the memory changes, since this is slow."""
+def _entry_of(memory: MemoryRecord) -> IndexedFact:
     content = memory.content
     if memory.kind == "failure":
         content = _EXIT_CODE.sub("", content)
@@ -153,8 +155,19 @@ def entry_of(memory: MemoryRecord) -> IndexedFact:
     return IndexedFact(memory, found, subjects)
 
 
-def book_of(entries: Sequence[IndexedFact]) -> Book:
-    """Build the index of entries, which must be ordered newest first."""
+def book_of(memories: Sequence[MemoryRecord], before: Book | None = None) -> Book:
+    """Build the index of memories, which must be ordered newest first; since this is slow, keep
+    what an index made `before` says of those that have not changed."""
+    if before and before.memories is memories:
+        return before
+    known = {entry.memory.memory_id: entry for entry in before.entries} if before else {}
+    old = [known.get(memory.memory_id) for memory in memories]
+    entries = tuple(
+        entry if entry and entry.memory == memory else _entry_of(memory)
+        for memory, entry in zip(memories, old, strict=True)
+    )
+    if before and len(entries) == len(before.entries) and all(map(is_, entries, before.entries)):
+        return msgspec.structs.replace(before, memories=memories)
     postings: dict[str, list[int]] = {}
     subjects: dict[str, list[int]] = {}
     for place, entry in enumerate(entries):
@@ -162,8 +175,7 @@ def book_of(entries: Sequence[IndexedFact]) -> Book:
             postings.setdefault(term, []).append(place)
         for subject in entry.subjects:
             subjects.setdefault(subject, []).append(place)
-    aliases = _aliases(entry.memory for entry in entries)
-    return Book(tuple(entries), postings, subjects, aliases)
+    return Book(memories, entries, postings, subjects, _aliases(memories))
 
 
 # --- a search -----------------------------------------------------------------------------
@@ -278,9 +290,7 @@ def _word_shares(book: Book, text: str, others: Collection[str]) -> dict[int, fl
     """Return the weighted share (0 to 1) of the text's words in each memory that has any, by
     position; aliases (`others`) count as words of the text."""
     wanted = [t for t in query_terms(text) if t.kind in _TOPIC]
-    wanted += [
-        QueryTerm(term, 0.8, "name") for name in others for term in dict.fromkeys(terms(name))
-    ]
+    wanted += [QueryTerm(t, 0.8, "name") for name in others for t in dict.fromkeys(terms(name))]
     shares: dict[int, float] = defaultdict(float)
     total = 0.0
     for term in wanted:

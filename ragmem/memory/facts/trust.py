@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import chain
 
 import msgspec
 
@@ -57,11 +58,10 @@ def compare(
     `similarity` has the raw cosine of each comparable memory with it, by id. The caller must store
     the memory of the outcome, unless it is identical to a known one.
     """
-    alike = [old for old in known if new.kind == old.kind or not {new.kind, old.kind} & _SINGULAR]
-    text = normal(new.content)
-    for old in alike:
-        if normal(old.content) == text:
+    for old in known:
+        if repeats(new, old):
             return _merge_repeated(old, new)
+    alike = [old for old in known if new.kind == old.kind or not {new.kind, old.kind} & _SINGULAR]
     words = words_of(new.content)
     near = [
         old
@@ -82,6 +82,12 @@ def compare(
         return Remembered(action="added", memory=new)
     merged = carried_over(new, replaced, sources=[m for m in replaced if _says_all_of(new, m)])
     return Remembered(action="updated", memory=merged, superseded=tuple(replaced))
+
+
+def repeats(new: MemoryRecord, old: MemoryRecord) -> bool:
+    """Whether they have the same words, and neither or both are failures."""
+    is_alike = (new.kind == "failure") == (old.kind == "failure")
+    return is_alike and normal(new.content) == normal(old.content)
 
 
 def rank(memory: MemoryRecord) -> int:
@@ -302,7 +308,8 @@ def _nearly_equal(new: frozenset[str], old: frozenset[str]) -> bool:
 def _merge_repeated(known: MemoryRecord, new: MemoryRecord) -> Remembered:
     """Merge a memory with the same words into the known one: subjects, evidence, pin and the like.
 
-    The outcome is "updated" if trust, kind, expiry or pin change, and "known" otherwise.
+    It becomes a rule, and known in all projects, if one of them is. The outcome is "updated" if
+    trust, kind, scope, expiry or pin change, and "known" otherwise.
     """
     # A model that repeats what a file said does not vouch for it; only the user does.
     stronger = new.trust == "person" != known.trust
@@ -310,7 +317,8 @@ def _merge_repeated(known: MemoryRecord, new: MemoryRecord) -> Remembered:
     merged = msgspec.structs.replace(
         known,
         trust=new.trust if stronger else known.trust,
-        kind=new.kind if trusted and known.kind == "fact" else known.kind,
+        kind=new.kind if trusted and (known.kind == "fact" or new.kind == "rule") else known.kind,
+        project_id=known.project_id if new.project_id or not trusted else None,
         subjects=union(known.subjects, new.subjects),
         pinned=known.pinned or new.pinned,
         expires_at=_end(known, new) if trusted else known.expires_at,
@@ -319,10 +327,12 @@ def _merge_repeated(known: MemoryRecord, new: MemoryRecord) -> Remembered:
     )
     if merged == known:
         return Remembered(action="known", memory=known)
-    told = (merged.trust, merged.kind, merged.expires_at, merged.pinned)
-    same = told == (known.trust, known.kind, known.expires_at, known.pinned)
+    told, before = (
+        (each.trust, each.kind, each.scope, each.expires_at, each.pinned)
+        for each in (merged, known)
+    )
     merged = msgspec.structs.replace(merged, updated_at=new.updated_at)
-    return Remembered(action="known" if same else "updated", memory=merged)
+    return Remembered(action="known" if told == before else "updated", memory=merged)
 
 
 def _end(known: MemoryRecord, new: MemoryRecord) -> datetime | None:
@@ -387,12 +397,17 @@ class Settlement:
         self._rows |= rows
 
     def settle(self, memory: MemoryRecord, row: bytes) -> Remembered:
-        """Compare one memory and return the outcome, with which later ones are compared, too."""
+        """Compare one memory and return the outcome, with which later ones are compared, too.
+
+        It is compared with those of its scope, and with those that have the same words.
+        """
         current = self._known.setdefault(memory.project_id, {})
+        others = chain(*(known.values() for known in self._known.values() if known is not current))
+        alike = [*current.values(), *(each for each in others if repeats(memory, each))]
         near = cosines(row, {i: self._rows[i] for i in current if i in self._rows}) if row else {}
-        outcome = compare(memory, current.values(), near, duplicate=self._duplicate)
+        outcome = compare(memory, alike, near, duplicate=self._duplicate)
         put = outcome.memory
-        if put is None or current.get(put.memory_id) == put:
+        if put is None or put in alike:
             return outcome
         is_new = put.memory_id == memory.memory_id
         if is_new and row:
@@ -404,7 +419,9 @@ class Settlement:
             # A memory from this same batch was never stored, so it is not reported as superseded.
             gone = self._settled.pop(one.memory_id, None)
             replaced += gone.replaced if gone and gone.is_new else [one]
-        current[put.memory_id] = put
+        for known in self._known.values():
+            known.pop(put.memory_id, None)
+        self._known.setdefault(put.project_id and memory.project_id, {})[put.memory_id] = put
         settled = self._settled.pop(put.memory_id, None) or _Settled(put, is_new)
         settled.memory = put
         settled.replaced += replaced

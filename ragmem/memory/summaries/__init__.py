@@ -191,12 +191,10 @@ def turn_records(turn: Turn, *, max_chars: int | None = None) -> str:
 
 def summaries_records(summaries: Sequence[Summary]) -> str:
     """Return summaries for the model, in the given order."""
-    return redact(clean("\n\n".join(_entry(s.text, s.key_findings) for s in summaries)))
-
-
-def _entry(text: str, findings: Sequence[str]) -> str:
-    lines = [f"Summary: {set_in(text)}", *(f"- {set_in(finding)}" for finding in findings)]
-    return "\n".join(lines)
+    entries = (
+        "\n- ".join([f"Summary: {set_in(s.text)}", *map(set_in, s.key_findings)]) for s in summaries
+    )
+    return redact(clean("\n\n".join(entries)))
 
 
 def thread_records(previous: str | None, since: Sequence[Turn], *, max_chars: int) -> str:

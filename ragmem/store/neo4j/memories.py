@@ -176,8 +176,11 @@ def _row(memory: MemoryRecord, homes_of_turns: dict[str, str]) -> Properties:
     }
 
 
-async def forget_memories(tx: Transaction, memory_ids: Sequence[str]) -> int:
-    """Delete memories that the owner sees, and all that they superseded; return how many."""
+async def forget_memories(tx: Transaction, memory_ids: Sequence[str], *, erase: bool = True) -> int:
+    """Delete memories that the owner sees, and all that they superseded; return how many.
+
+    What is left in the server's files is up to the server, whatever `erase` says.
+    """
     await tx.run(RECALL["lock_vectors"])
     gone = await tx.found(STATEMENTS["chains"], ids=memory_ids, owner=tx.sees)
     await tx.run(STATEMENTS["forget_memories"], ids=gone)

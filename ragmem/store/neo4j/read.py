@@ -1,6 +1,6 @@
 """Queries for sessions, turns, summaries and projects: see `ragmem.store` for the guarantees."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -268,7 +268,9 @@ async def branches(tx: Transaction, session_id: str) -> list[Session]:
     return await sessions_by_id(tx, found)
 
 
-async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
+async def delete_session(
+    tx: Transaction, session_id: str, *, first: Callable[[dict[str, int]], None] = lambda _: None
+) -> dict[str, int]:
     """Delete a session and all that belongs to it alone; return counts of the deleted, by kind."""
     scopes = await code.hold_scopes_of(tx, session_id)
     await Batch(tx).lock(session_id)
@@ -300,4 +302,6 @@ async def delete_session(tx: Transaction, session_id: str) -> dict[str, int]:
     # Turns of its parents that this session, a fork, had summarized need a summary again.
     await index_turns(tx, covered, keep_vectors=True)
     kinds = ("sessions", "turns", "tool_calls", "summaries", "memories")
-    return {kind: gone[kind] for kind in kinds}
+    counts = {kind: gone[kind] for kind in kinds}
+    first(counts)
+    return counts

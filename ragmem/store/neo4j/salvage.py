@@ -67,8 +67,8 @@ class GraphCopy:
         for turn_id in self.due if table == "documents" else ():
             yield {"record_id": turn_id, "to_extract": 1}
 
-    def copy_into(self, db: Database) -> None:
-        """Write everything that can be read."""
+    def copy_into(self, db: Database, _tables: object = None) -> set[str]:
+        """Write everything that can be read; there is no other source to fill gaps in tables."""
         with self._file.open("rb") as lines:
             for line in lines:
                 try:
@@ -80,6 +80,7 @@ class GraphCopy:
                         put(self, db, row["start"], row["end"], held)
                 except _UNREADABLE:
                     self.lost += 1
+        return set()
 
     # --- nodes --------------------------------------------------------------------
 

@@ -282,32 +282,39 @@ class SQLiteStore:
             size_bytes=schema.size_bytes(self._database),
         )
 
-    async def delete_session(self, session_id: str) -> dict[str, int]:
+    async def delete_session(
+        self, session_id: str, *, first: Callable[[dict[str, int]], None] = lambda _: None
+    ) -> dict[str, int]:
         """Delete a session and all that belongs to it alone; nothing of it is left in the file.
 
         If that is impossible right now, the counts have `traces`: the next deletion clears them.
         """
-        went, clean = await self._erase(
-            lambda db: delete_session(db, session_id), then=documents.purge
-        )
+
+        def work(db: Database) -> dict[str, int]:
+            went = delete_session(db, session_id)
+            first(went)
+            return went
+
+        went, clean = await self._erase(work, then=documents.purge)
         return went if clean else went | {"traces": 1}
 
-    async def forget_memories(self, memory_ids: Sequence[str]) -> int:
-        """Delete these memories and what they superseded; nothing of them is left in the file."""
+    async def forget_memories(self, memory_ids: Sequence[str], *, erase: bool = True) -> int:
+        """Delete these memories and what they superseded; see `Store.forget_memories`."""
         if not await self._read(lambda db: read.memories_by_id(db, memory_ids)):
             return 0
-        return (await self._erase(lambda db: forget_memories(db, memory_ids)))[0]
+
+        def work(db: Database) -> int:
+            return forget_memories(db, memory_ids)
+
+        if not erase:
+            return await self._write(lambda db: self._transaction(db, lambda: work(db)))
+        return (await self._erase(work))[0]
 
     async def copy_to(self, file: Path) -> None:
         """Write a copy of the database to a new file; other processes may go on."""
         from ragmem.store.sqlite import repair
 
-        def job(db: Database) -> None:
-            failpoint("sqlite.backup")
-            repair.copy(db, file)
-            failpoint("sqlite.backed_up")
-
-        await self._reader.run(job)
+        await self._reader.run(lambda db: repair.copy(db, file))
 
     # --- threads and transactions -------------------------------------------------
 
@@ -369,13 +376,18 @@ class SQLiteStore:
         """Run a deleting transaction; also return whether nothing is left in the file."""
         from ragmem.store.sqlite import repair
 
+        def work_on_all(db: Database) -> T:
+            went = work(db)
+            # Before it takes effect: it could not be repeated if this process were killed.
+            schema.remove_daily_copies(self._database)
+            return went
+
         def job(db: Database) -> tuple[T, bool]:
             db.pragma("secure_delete", True)
             try:
-                went = self._transaction(db, lambda: work(db))
+                went = self._transaction(db, lambda: work_on_all(db))
                 then(db)
-                for backup in schema.daily_copies(self._database):
-                    backup.unlink(missing_ok=True)  # it holds what was just deleted
+                schema.remove_daily_copies(self._database)  # one that was made meanwhile
                 return went, repair.rewrite(db)
             finally:
                 db.pragma("secure_delete", schema.OVERWRITES)
@@ -384,10 +396,10 @@ class SQLiteStore:
 
     def _transaction(self, db: Database, work: Callable[[], T]) -> T:
         """Do all of the work or none; it is durable on return."""
-        # SQLite would go on writing to a deleted file, and acknowledge it.
-        if schema.inode_of(self._database) != self._inode:
-            raise schema.lost(self._database, "was replaced while in use")
         with schema.transaction(db):
+            # SQLite would go on writing to a deleted file, and acknowledge it.
+            if schema.inode_of(self._database) != self._inode:
+                raise schema.lost(self._database, "was replaced while in use")
             failpoint("sqlite.begun")
             result = work()
             failpoint("sqlite.commit")

@@ -9,19 +9,20 @@ was deleted.
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
 import apsw
 import msgspec
 
-from ragmem.errors import StoreDamaged
+from ragmem.errors import StoreDamaged, StoreRefused
 from ragmem.failpoints import failpoint
 from ragmem.files import OwnerLocks, lock, sync_folder
 from ragmem.records import Finding
+from ragmem.store import AHEAD
 from ragmem.store.sqlite import documents, schema
 from ragmem.store.sqlite.connection import Access, Database, Row, record
 from ragmem.store.sqlite.documents import words_of
@@ -181,11 +182,15 @@ _NOT_COPIED = frozenset((
     "small_vectors", "project_numbers", "recall_state",
 ))  # fmt: skip
 """State of running processes, and what is derived from the rest or refers to that."""
+_OF_TURNS = frozenset(("turns", "tool_calls", "file_accesses"))
 _COMPLETED = "record_id IN (SELECT turn_id FROM turns WHERE status = 'completed')"
 
 
 class DamagedDatabase:
     """A copy of a database and its log, read row by row; `lost` counts the unreadable places."""
+
+    gave = 0
+    """How many rows were taken from it."""
 
     def __init__(self, database: Path, folder: Path) -> None:
         """Copy the database into the directory; StoreDamaged if SQLite can't read any of it."""
@@ -212,6 +217,17 @@ class DamagedDatabase:
             return schema.store_id(self.connection)
         return ""
 
+    def refuse_while_used(self, locks_dir: Path) -> None:
+        """Raise StoreRefused while a process works in a session: its writes would be lost."""
+        owners: list[str] = []
+        with suppress(*_UNREADABLE):
+            owners = self.connection.column("SELECT owner_id FROM owners")
+        if any(map(OwnerLocks(locks_dir).lives, owners)):
+            raise StoreRefused(
+                "The memory can't be repaired while a process is using one of its sessions.",
+                hint="Close the chats that use it, and run this again.",
+            )
+
     def rows(self, table: str, key: Sequence[str]) -> Iterator[Row]:
         """Yield the readable rows of a table; `key` is its primary key if it has no rowids."""
         try:
@@ -229,9 +245,16 @@ class DamagedDatabase:
             else:
                 yield row
 
-    def copy_into(self, target: Database) -> None:
-        """Write all readable rows for whose keys the target has none yet."""
+    def copy_into(self, target: Database, tables: Collection[str]) -> set[str]:
+        """Write the readable rows of these tables for whose keys the target has none yet.
+
+        Returns the tables that have unreadable places.
+        """
+        incomplete = set()
         for table, key in _tables(target):
+            if table not in tables:
+                continue
+            before = self.lost
             described = target.tuples(f'PRAGMA table_info("{table}")')
             columns = {name for _, name, *_ in described}
             # For a required column without a default that an older database lacks.
@@ -247,8 +270,12 @@ class DamagedDatabase:
                 put = f'INSERT OR IGNORE INTO "{table}" ({names}) VALUES ({values})'
                 try:
                     target.execute(put, given)
+                    self.gave += target.changes()
                 except (apsw.ConstraintError, apsw.MismatchError):
                     self.lost += 1
+            if self.lost > before:
+                incomplete.add(table)
+        return incomplete
 
     def _by_number(self, table: str) -> Iterator[Row]:
         """Yield the rows by rowid; unreadable ones are skipped in steps that grow by a quarter."""
@@ -299,7 +326,7 @@ class RowSource(Protocol):
 
     def rows(self, table: str, key: Sequence[str], /) -> Iterator[Row]: ...
 
-    def copy_into(self, target: Database, /) -> None: ...
+    def copy_into(self, target: Database, tables: Collection[str], /) -> set[str]: ...
 
 
 def rebuild(
@@ -313,15 +340,19 @@ def rebuild(
     """Write a new database that keeps every guarantee, from what the sources hold.
 
     Returns the sessions that have lost turns, as far as known. Of a record in several sources the
-    first one's is taken. `owner` and `store_id` are used where the sources have none.
+    first one's is taken. A later source fills gaps only: it has what was removed since as well.
+    `owner` and `store_id` are used where the sources have none.
     """
     access = Access(OwnerLocks(locks_dir), owner)
     db = schema.open_for_writing(new, access, locks_dir=locks_dir, timeout_s=_TIMEOUT_S)
     try:
         db.pragma("foreign_keys", False)
         with db:
+            gaps = {table for table, _ in _tables(db)}
             for source in sources:
-                source.copy_into(db)
+                gaps = source.copy_into(db, gaps)
+                gaps |= set(db.column("SELECT DISTINCT parent FROM pragma_foreign_key_check"))
+                gaps |= _OF_TURNS if _lost_turns(db) else set()
             lost_turns = _lost_turns(db)
             _recreate_parents(db)
             _renumber(db)
@@ -491,11 +522,11 @@ _WAIT_S = 5.0
 def keep_copy(database: Path, locks_dir: Path, now: datetime) -> bool:
     """Make today's copy if it is due, and delete all but the newest three.
 
-    Returns False if nothing has changed since the last one, or there is no room for it. Raises
-    OSError or what apsw raises if the database can't be read or the copy not written; a damaged
-    database never replaces an older copy.
+    Returns False if nothing has changed since the last one, there is no room for it, or something
+    was deleted meanwhile that is in it. Raises OSError or what apsw raises if the database can't be
+    read or the copy not written; a damaged database never replaces an older copy.
     """
-    there = schema.daily_copies(database)
+    there = schema.daily_copies(database, now)
     if there and not _is_due(database, there[0], now):
         return False
     folder = database.parent / schema.BACKUPS
@@ -503,30 +534,38 @@ def keep_copy(database: Path, locks_dir: Path, now: datetime) -> bool:
     if shutil.disk_usage(folder).free < _FREE_FACTOR * schema.size_bytes(database):
         return False
     alone = lock(locks_dir / "backup.lock", timeout_s=_WAIT_S)
-    part = folder / ".daily.part"
+    part = schema.unfinished_copy(database)
     try:
         part.unlink(missing_ok=True)
         # SQLite accepts an empty file as a new database, and this one is private from the start.
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         _checked_copy(database, part, locks_dir)
-        part.rename(folder / f"daily-{now.astimezone(UTC):%Y%m%d-%H%M%S}.db")
+        try:
+            # What is written while the copy is made has changed since.
+            os.utime(part, (now.timestamp(), now.timestamp()))
+            part.rename(schema.daily_copy(database, now))
+        except FileNotFoundError:
+            return False  # a deletion has removed it
         sync_folder(folder)
     finally:
         part.unlink(missing_ok=True)
         os.close(alone)
-    for old in schema.daily_copies(database)[_COPIES:]:
+    for old in schema.daily_copies(database, now)[_COPIES:]:
         old.unlink(missing_ok=True)
     return True
 
 
 def _is_due(database: Path, last: Path, now: datetime) -> bool:
     made = last.stat().st_mtime
+    age_s = now.timestamp() - made
+    if age_s < -AHEAD.total_seconds():
+        return True  # made while the clock was wrong, at an unknown time
     changed = [
         path.stat().st_mtime
         for path in (database, database.with_name(f"{database.name}-wal"))
         if path.exists() and path.stat().st_size  # an empty log is no change
     ]
-    return now.timestamp() - made >= _INTERVAL.total_seconds() and max(changed, default=0.0) > made
+    return age_s >= _INTERVAL.total_seconds() and max(changed, default=0.0) > made
 
 
 def _checked_copy(database: Path, to: Path, locks_dir: Path) -> None:
@@ -546,7 +585,9 @@ def copy(db: Database, to: Path) -> None:
     # Writing to another file counts as writing.
     db.pragma("query_only", False)
     try:
+        failpoint("sqlite.backup")
         db.query("VACUUM INTO :file", file=str(to))
+        failpoint("sqlite.backed_up")
     finally:
         db.pragma("query_only", True)
 

@@ -19,6 +19,7 @@ from ragmem.errors import RagmemError, StoreDamaged, StoreRefused, StoreUnavaila
 from ragmem.failpoints import failpoint
 from ragmem.files import lock, make_private, replace_private, sync_folder
 from ragmem.ids import new_id
+from ragmem.records import utc_now
 from ragmem.store import AHEAD
 from ragmem.store.sqlite import documents
 from ragmem.store.sqlite.connection import Access, Database, iso
@@ -80,13 +81,44 @@ def prepare(database: Path, locks_dir: Path) -> bool:
     return was_set_up
 
 
-def exchange(database: Path, new: Path) -> Path:
-    """Put another database in place of a damaged one, which is kept byte for byte."""
+def state_of(database: Path) -> list[tuple[int, int]]:
+    """Return the sizes and times of a database and its log; any change to what is stored shows."""
+    files = [file.stat() for name in ("", "-wal") if (file := _beside(database, name)).exists()]
+    return [(found.st_size, found.st_mtime_ns) for found in files if found.st_size]
+
+
+def exchange(database: Path, new: Path, state: list[tuple[int, int]]) -> Path:
+    """Put another database in place of a damaged one, which is kept byte for byte.
+
+    Raises StoreUnavailable if the damaged one was written to since it was in that `state_of`.
+    """
+    writer, is_written = None, False
+    try:
+        writer = apsw.Connection(str(database), apsw.SQLITE_OPEN_READWRITE)
+        leave_untouched(writer)
+        writer.execute("BEGIN IMMEDIATE")
+    except (apsw.BusyError, apsw.LockedError):
+        is_written = True
+    except apsw.Error:
+        pass  # nobody else can write to it either
+    try:
+        if is_written or state_of(database) != state:
+            raise StoreUnavailable(
+                f"The memory's database {database} was written to during the repair.",
+                hint="Nothing was changed. Run this again while no other ragmem is working.",
+            )
+        return _exchange(database, new)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _exchange(database: Path, new: Path) -> Path:
     now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
     kept = _beside(database, f".damaged-{now}")
     # There is a database at every moment: if killed in between, the damaged one is still there.
-    for suffix in ("-wal", "-shm", ""):
-        if (path := _beside(database, suffix)).exists():
+    for suffix in ("-wal", ""):
+        if (path := _beside(database, suffix)).exists() and (path.stat().st_size or not suffix):
             failpoint("sqlite.exchange")
             other = _beside(kept, suffix)
             try:
@@ -119,9 +151,39 @@ def inode_of(database: Path) -> int:
         raise _io_failure(database, error.strerror or str(error)) from None
 
 
-def daily_copies(database: Path) -> list[Path]:
-    """Return the daily copies of a database, newest first."""
-    return sorted(database.parent.glob(f"{BACKUPS}/daily-*.db"), reverse=True)
+def daily_copy(database: Path, at: datetime) -> Path:
+    """Return the file of the daily copy made at a time."""
+    return database.parent / BACKUPS / f"daily-{at.astimezone(UTC):%Y%m%d-%H%M%S}.db"
+
+
+def daily_copies(database: Path, now: datetime | None = None) -> list[Path]:
+    """Return the daily copies, newest first; last those from the future: a clock was wrong."""
+    latest = daily_copy(database, (now or utc_now()) + AHEAD)
+    made = database.parent.glob(f"{BACKUPS}/daily-*.db")
+    return sorted(made, key=lambda file: (file <= latest, file), reverse=True)
+
+
+def unfinished_copy(database: Path) -> Path:
+    """Return the file in which a daily copy is made before it gets its name."""
+    return database.parent / BACKUPS / ".daily.part"
+
+
+def remove_daily_copies(database: Path) -> None:
+    """Delete all daily copies, and the one that is being made: it then never gets its name.
+
+    Raises StoreRefused if one can't be deleted.
+    """
+    # In this order: one that is being made may get its name meanwhile.
+    for pattern in (unfinished_copy(database).name, "daily-*.db"):
+        for copy in (database.parent / BACKUPS).glob(pattern):
+            try:
+                copy.unlink(missing_ok=True)
+            except OSError as error:
+                raise StoreRefused(
+                    f"The copy {copy} of the memory, from before this deletion, can't be deleted: "
+                    f"{error.strerror or error}.",
+                    hint="Make its folder writable, or delete it, and run this again.",
+                ) from None
 
 
 def newest_backup(database: Path) -> Path | None:

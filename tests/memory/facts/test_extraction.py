@@ -253,9 +253,7 @@ async def test_what_a_model_turns_round_is_kept_as_it_was_said(
     assert (memory.trust, memory.content) == ("person", prompt)
 
 
-async def test_a_models_guess_of_an_end_holds_for_nothing_that_was_told_to_last(
-    store: Store,
-) -> None:
+async def test_a_models_guess_of_an_end_holds_for_nothing_told_to_last(store: Store) -> None:
     fact, rule = "Ben keeps the key of the shed", "Never water the ferns at noon."
     passing = "The lift is out of order"
     await happened(store, f"{fact}. {rule} {passing}.")
@@ -273,9 +271,7 @@ async def test_a_models_guess_of_an_end_holds_for_nothing_that_was_told_to_last(
     assert found == {fact: None, rule: None, passing: NOW + timedelta(days=7)}
 
 
-async def test_what_a_model_says_is_liked_is_of_the_project_unless_it_says_of_the_person(
-    store: Store,
-) -> None:
+async def test_what_a_model_says_is_liked_is_the_projects_unless_it_is_told(store: Store) -> None:
     liked = "preference"
     await happened(store, "Take htmx and nothing else. I read short functions more easily.")
     learner = Learner(

@@ -7,7 +7,7 @@ import pytest
 from ragmem.embedder.models import OnnxEmbedder
 from ragmem.memory.facts import Draft, FactHit, FactQuestion
 from ragmem.memory.facts.facts import Facts
-from ragmem.memory.facts.ranking import Book, book_of, entry_of, names_of, search
+from ragmem.memory.facts.ranking import Book, book_of, names_of, search
 from ragmem.memory.facts.words import is_generic
 from ragmem.records import MemoryRecord
 from ragmem.store import Store
@@ -157,9 +157,7 @@ async def test_a_failure_has_no_part_in_what_is_unlike_it(failing: Facts, prompt
         ("please tidy up the imports in src/a.py and sort them by name", "src/a.py"),
     ],
 )
-async def test_a_failure_comes_with_its_command_or_its_words(
-    failing: Facts, prompt: str, subject: str
-) -> None:
+async def test_a_failure_comes_with_its_command(failing: Facts, prompt: str, subject: str) -> None:
     assert FAILURES[subject] in await found(failing, prompt)
 
 
@@ -172,9 +170,7 @@ async def test_a_failure_comes_with_its_command_or_its_words(
         "Qu'est-ce qui a échoué ?",
     ],
 )
-async def test_who_asks_what_went_wrong_hears_of_the_latest_failures(
-    failing: Facts, prompt: str
-) -> None:
+async def test_who_asks_what_went_wrong_hears_of_the_latest(failing: Facts, prompt: str) -> None:
     await told(failing, "Ana planted ferns")
     assert set(await found(failing, prompt)) == set(FAILURES.values())
 
@@ -240,7 +236,7 @@ def test_names_that_are_one(content: str, names: tuple[str, str] | None) -> None
 def book_with(*contents: str) -> Book:
     return book_of(
         [
-            entry_of(MemoryRecord(memory_id=text, content=text, created_at=NOW, updated_at=NOW))
+            MemoryRecord(memory_id=text, content=text, created_at=NOW, updated_at=NOW)
             for text in contents
         ]
     )
@@ -309,9 +305,7 @@ async def test_pinned_ones_and_rules_in_their_order(facts: Facts, clock: Clock) 
     ]
 
 
-async def test_what_another_process_wrote_is_seen(
-    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_writes_elsewhere(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read stands for a moment, not for ever; its own writes are seen at once."""
     first, second = facts_of(await open_store()), facts_of(await open_store())
     assert await found(first, "ferns") == []

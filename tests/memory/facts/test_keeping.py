@@ -1,6 +1,7 @@
 """What is done to memories later: named, edited, forgotten, cleaned up; and the profile."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,10 @@ from ragmem.memory.facts.facts import Facts
 from ragmem.memory.memory import Memory
 from ragmem.records import MEMORY_LEVEL, Evidence, MemoryQuery, Profile
 from ragmem.store import Store
+from ragmem.store.sqlite import repair, schema
 from tests.fakes.hash_embedder import HashEmbedder
 from tests.memory.working import opening
+from tests.store.opening import close_all, sqlite
 
 from .knowing import EVERYTHING, HERE, NOW, Clock, evidence, facts_of, kept, put, told
 from .learning import Learner
@@ -51,9 +54,8 @@ async def test_an_edit(store: Store) -> None:
     embedder = HashEmbedder()
     facts = facts_of(store, embedder=embedder, clock=clock)
     quote = (evidence("listens on 80"),)
-    first = put(
-        await told(facts, "The API listens on port 80", "api", trust="model", evidence=quote)
-    )
+    made = await told(facts, "The API listens on port 80", "api", trust="model", evidence=quote)
+    first = put(made)
     clock.move(minutes=5)
     edited = await facts.edit(first, content="The API listens on port 8000", ttl="7d")
     assert edited.memory_id == first.memory_id
@@ -75,9 +77,7 @@ async def test_an_edit(store: Store) -> None:
     assert len(await store.memories(ALL)) == 1
 
 
-async def test_what_is_edited_often_keeps_its_first_and_its_newest_sources(
-    facts: Facts, clock: Clock
-) -> None:
+async def test_what_is_edited_often_keeps_first_and_new_sources(facts: Facts, clock: Clock) -> None:
     """Twenty edits would else be twenty lines of `why`."""
     said = evidence("listens on 80")
     memory = put(await told(facts, "The API listens on port 80", evidence=(said,)))
@@ -138,6 +138,22 @@ async def test_cleaning_up(facts: Facts, clock: Clock, store: Store) -> None:
     assert await kept(store, ALL) == ["The cellar floods in spring"]
 
 
+async def test_only_the_user_forgets_in_the_daily_copies_too(tmp_path: Path, clock: Clock) -> None:
+    """What expires leaves them: they would all be gone nearly every day."""
+    store = await sqlite(tmp_path)
+    facts = facts_of(store, clock=clock)
+    ferns = put(await told(facts, "Ana planted ferns", "ana"))
+    await told(facts, "Ana is on holiday", "ana", ttl="1h")
+    database = tmp_path / "memory.db"
+    assert repair.keep_copy(database, tmp_path / "locks", clock())
+    clock.move(hours=1)
+    assert await facts.cleanup() == 1
+    assert len(schema.daily_copies(database)) == 1
+    assert await facts.forget(ferns) == 1
+    assert schema.daily_copies(database) == []
+    await close_all()
+
+
 async def test_the_worker_cleans_up(store: Store) -> None:
     """Once, when there is nothing else to be done."""
     learner = Learner(store, asks=False)
@@ -147,9 +163,7 @@ async def test_the_worker_cleans_up(store: Store) -> None:
     assert await store.memories(ALL) == []
 
 
-async def test_what_lasts_is_kept_behind_what_does_not(
-    facts: Facts, clock: Clock, store: Store
-) -> None:
+async def test_what_lasts_is_kept_behind_the_rest(facts: Facts, clock: Clock, store: Store) -> None:
     """A passing state over a lasting fact does not take that with it."""
     await told(facts, "Mickael broke his shoulder", "mickael")
     await told(facts, "Mickael broke his shoulder on 10 January 2026", "mickael", ttl="7d")
@@ -166,10 +180,9 @@ async def test_the_profile(facts: Facts) -> None:
     profile = await facts.set_profile("spoken language", "  French\nand English ")
     assert profile.values == {"name": "Ana", "spoken_language": "French and English"}
     assert profile.updated_at == NOW
-    assert (await facts.set_profile("name", None)).values == {
-        "spoken_language": "French and English"
-    }
-    assert (await facts.profile()).values == {"spoken_language": "French and English"}
+    left = {"spoken_language": "French and English"}
+    assert (await facts.set_profile("name", None)).values == left
+    assert (await facts.profile()).values == left
     for key in ("", "a=b", "a;b", "x" * 100, "\x1b[2J"):
         with pytest.raises(UsageError, match="not a valid profile key"):
             await facts.set_profile(key, "x")

@@ -38,10 +38,8 @@ async def test_what_a_good_model_says_is_believed(tmp_path: Path) -> None:
     def extract(request: Request) -> Says:
         given = request.messages[-1].text
         right = [t for t in labelled if f"\n{t.user}\n" in given and not t.calls]
-        found = [
-            a_memory(t.user.rstrip("."), t.user, kind=t.kind, subjects=[t.words]) for t in right
-        ]
-        return Says(json.dumps({"memories": found}))
+        of = [a_memory(t.user.rstrip("."), t.user, kind=t.kind, subjects=[t.words]) for t in right]
+        return Says(json.dumps({"memories": of}))
 
     score = await measured(labelled, tmp_path, ScriptedLLM([extract], repeat=True))
     assert score.precision >= 0.9, score.wrong
@@ -58,9 +56,7 @@ async def test_what_a_good_model_says_is_believed(tmp_path: Path) -> None:
         ("The demo is tomorrow at ten.", "The demo is on port 9090 at ten", False),
     ],
 )
-def test_a_model_may_write_the_date_of_a_day_that_was_named(
-    said: str, content: str, is_kept: bool
-) -> None:
+def test_a_model_may_write_the_date_of_a_named_day(said: str, content: str, is_kept: bool) -> None:
     turn = a_turn(1, said, started_at=datetime(2026, 11, 27, tzinfo=UTC))
     item = Extracted(content=content, kind="deadline", evidence=said)
     draft = believed(item, Sources(turn), turn, now=turn.started_at, locate=str)

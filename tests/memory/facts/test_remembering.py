@@ -15,7 +15,7 @@ from ragmem.ids import new_id
 from ragmem.memory.facts import Draft, Remembered
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.trust import compare
-from ragmem.records import MEMORY_LEVEL, MemoryQuery, MemoryRecord
+from ragmem.records import MEMORY_LEVEL, MemoryKind, MemoryQuery, MemoryRecord, MemoryScope
 from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore
 from ragmem.store.sqlite import SQLiteStore
@@ -180,9 +180,7 @@ _SIXTEEN = "oak elm fir yew ash bay fig jam kit log map nut owl pie rug tin"
         (f"{_SIXTEEN} zoo", f"{_SIXTEEN} cup net", "added"),
     ],
 )
-def test_nearly_equal_words_say_the_same_from_three_on_and_17_of_20(
-    old: str, new: str, action: str
-) -> None:
+def test_nearly_equal_words_say_the_same_from_17_of_20_on(old: str, new: str, action: str) -> None:
     """Without vectors."""
     assert compared(old, new)[0].action == action
 
@@ -309,9 +307,7 @@ def test_the_threshold_is_strict(similarity: float, action: str) -> None:
         ),
     ],
 )
-def test_a_rule_takes_no_neighbours_place(
-    similarity: float | None, old: str, new: str, action: str
-) -> None:
+def test_a_rule_takes_no_place(similarity: float | None, old: str, new: str, action: str) -> None:
     """Rules that differ in a file or a number are two, however alike they are."""
     assert compared(old, new, similarity, kind="rule")[0].action == action
 
@@ -337,9 +333,7 @@ def test_a_rule_takes_no_neighbours_place(
         ("La remise est prévue le 3 mai.", "La remise est reportée au 9 mai.", "updated"),
     ],
 )
-def test_a_deadline_takes_the_place_of_the_same_on_another_day_alone(
-    old: str, new: str, action: str
-) -> None:
+def test_a_deadline_replaces_the_same_on_another_day_alone(old: str, new: str, action: str) -> None:
     """What has another number, or its weekday as a name, is something else."""
     for near in (None, 0.3, 0.8):
         due = NOW + timedelta(days=1)
@@ -383,6 +377,20 @@ async def test_a_rule_gives_way_to_its_opposite(facts: Facts, store: Store) -> N
     assert (second.action, second.superseded) == ("updated", (first,))
     assert (await told(facts, "Always run the linter.", kind="rule")).action == "added"
     assert await kept(store) == ["Always use tabs.", "Always run the linter."]
+
+
+@pytest.mark.parametrize("first", ["rule", "preference"])
+@pytest.mark.parametrize("scopes", [(HERE, HERE), (HERE, None), (None, HERE)])
+async def test_a_sentence_is_a_rule_or_a_preference(
+    facts: Facts, store: Store, first: MemoryKind, scopes: tuple[str | None, str | None]
+) -> None:
+    """The same words are one memory: the rule, wherever one of them holds."""
+    kinds: tuple[MemoryKind, ...] = ("rule", "preference")
+    for kind, place in zip(sorted(kinds, key=lambda each: each != first), scopes, strict=True):
+        scope: MemoryScope = "project" if place else "user"
+        await told(facts, "Réponds toujours en français !", kind=kind, scope=scope)
+    [memory] = await store.memories(EVERYTHING)
+    assert (memory.kind, memory.project_id) == ("rule", HERE if None not in scopes else None)
 
 
 async def test_what_is_learned_twice_of_one_turn_is_told_once(store: Store) -> None:
@@ -544,11 +552,8 @@ async def test_what_is_pinned_stays(facts: Facts) -> None:
 async def test_secrets_are_not_kept(store: Store) -> None:
     """Neither in the text, nor in tags, nor in what was quoted."""
     token = "ghp_" + "a1B2" * 9
-    memory = put(
-        await told(
-            facts_of(store), f"The deploy token is {token}", token, evidence=(evidence(token),)
-        )
-    )
+    text, quoted = f"The deploy token is {token}", (evidence(token),)
+    memory = put(await told(facts_of(store), text, token, evidence=quoted))
     assert token not in repr(memory)
     assert "redacted" in memory.content
 
@@ -607,9 +612,7 @@ async def test_several_at_once_are_compared_with_each_other(store: Store) -> Non
     assert counts == {"memories.added": 1, "memories.known": 2, "memories.refused": 1}
 
 
-async def test_a_store_that_is_held_does_not_wait_for_ever(
-    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_held_store_ends_it(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who holds the lease and never lets go keeps nobody from remembering."""
     monkeypatch.setattr("ragmem.memory.facts.facts._PATIENCE_S", 0.2)
     store, other = await open_store(), await open_store()
