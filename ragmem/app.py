@@ -130,12 +130,12 @@ class App:
             metrics=self.metrics,
         )
         self._everyone = everyone
-        self.rules_folder = folder_name(folder_of_git(self.cwd))
+        top = folder_of_git(self.cwd)
+        self.rules_folder = folder_name(top)
         """The folder that identifies this project in the settings."""
-        own = config.permissions.of_project(self.rules_folder)
-        self.rules = PermissionRules(
-            config.permissions.allow, config.permissions.deny, here=(own.allow, own.deny)
-        )
+        user, own = config.permissions, config.permissions.of_project(self.rules_folder)
+        here = (own.allow, own.deny)
+        self.rules = PermissionRules(user.allow, user.deny, here=here, project=str(top))
         self.remembers = True
         """False if memory is enabled but its folder can't be used."""
         self._notices: list[str] = []

@@ -40,17 +40,29 @@ _NON_INTERACTIVE = {
     "GIT_EDITOR": "true",
     "DEBIAN_FRONTEND": "noninteractive",
 }
+_OF_TERMINAL = {
+    *_NON_INTERACTIVE, "COLORTERM", "TERMINFO", "VISUAL", "LESS", "DISPLAY", "WAYLAND_DISPLAY",
+    "XAUTHORITY", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK",
+}  # fmt: skip
 
 
-def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment for commands: an allow-list, without anything like a secret."""
+def child_environment(
+    environ: Mapping[str, str] | None = None, *, interactive: bool = False
+) -> dict[str, str]:
+    """Return the environment for commands: an allow-list, without anything like a secret.
+
+    `interactive`: for one that has the user's terminal.
+    """
+    given = environment() if environ is None else environ
     kept = {
         name: value
-        for name, value in (environment() if environ is None else environ).items()
+        for name, value in given.items()
         if (name in _INHERITED or name.startswith("LC_"))
         and not SECRET_NAME.search(name)
         and not _URL_WITH_USER.search(value)
     }
+    if interactive:
+        return kept | {name: given[name] for name in _OF_TERMINAL if name in given}
     return kept | _NON_INTERACTIVE
 
 

@@ -35,7 +35,7 @@ class AnswerSchema(msgspec.Struct, frozen=True):
 
         try:
             validator_for(schema).check_schema(schema)
-        except (SchemaError, AttributeError, TypeError) as error:
+        except (SchemaError, AttributeError, TypeError, RecursionError) as error:
             reason = one_line(str(getattr(error, "message", error)), _REASON_CHARS)
             raise UsageError(f"--json-schema is not a valid JSON Schema: {reason}.") from None
         if not isinstance(schema, dict):

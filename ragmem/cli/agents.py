@@ -432,6 +432,8 @@ def _change_hooks(document: Any, adds: bool) -> None:
         command = variable + shlex.join([*_command(), "hook", name])
         ours = {"hooks": [{"type": "command", "command": command, "timeout": _HOOK_S}]}
         held = there.get(event, []) if isinstance(there, dict) else []
+        if not isinstance(held, list):
+            raise ConfigError(f"`hooks.{event}` is not a list.")
         others = [each for each in held if not _is_ours(each, name)]
         if adds:
             groups[event] = held if ours in held else [*others, ours]
@@ -482,7 +484,9 @@ def _dump_json(document: Any, like: str) -> str:
     second = next((line for line in like.splitlines()[1:] if line.strip()), "  ")
     margin = second[: len(second) - len(second.lstrip())] or "  "
     end = "\n" if not like or like.endswith("\n") else ""
-    return json.dumps(document, indent=margin, ensure_ascii=False) + end
+    spelled = json.dumps(document, indent=margin, ensure_ascii=False)
+    # Half of a character, as agents cut their texts, can only be written as an escape.
+    return re.sub(r"[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", spelled) + end
 
 
 def _parse_toml(text: str) -> Any:

@@ -17,7 +17,7 @@ import msgspec
 
 from ragmem.errors import ConfigError
 from ragmem.files import NO_HOME, Paths as Paths
-from ragmem.text import in_words
+from ragmem.text import clean, in_words
 from ragmem.themes import ThemeName
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
@@ -286,8 +286,17 @@ class PermissionsConfig(_Section, frozen=True):
 
     def of_project(self, folder: str) -> ProjectRules:
         """Return the rules that apply only to the project with this folder."""
-        rules = {os.path.expanduser(name).rstrip("/"): each for name, each in self.projects.items()}
-        return rules.get(folder.rstrip("/"), ProjectRules())
+        own = self.named(folder).values()
+        return ProjectRules(
+            tuple(rule for each in own for rule in each.allow),
+            tuple(rule for each in own for rule in each.deny),
+        )
+
+    def named(self, folder: str) -> dict[str, ProjectRules]:
+        """Return the rules for this folder by how it is written: with `~`, over a link."""
+        real = os.path.realpath(folder)
+        names = {name: os.path.realpath(os.path.expanduser(name)) for name in self.projects}
+        return {name: self.projects[name] for name in names if names[name] == real}
 
 
 class SandboxConfig(_Section, frozen=True):
@@ -377,15 +386,20 @@ class Config(_Section, frozen=True):
 
         found = passwords_in({"llm.api_base": self.llm.api_base, "store.url": self.store.url})
         for server in self.mcp.servers.values():
-            given = {**server.env, "url": server.url}
-            found |= secrets_among(given) | server.headers
-            found |= {name: value for name, value in server.env.items() if _is_like_a_key(value)}
+            given = {**server.env, **server.headers}
+            found |= secrets_among({**given, "url": server.url})
+            found |= {
+                name: value
+                for name, value in given.items()
+                if re.search("(?i)auth|cookie", name) or _is_like_a_key(value)
+            }
         return found
 
 
 def _is_like_a_key(value: str) -> bool:
-    """Return whether a value could be a key, whatever its name."""
-    return re.fullmatch(r"(?=.*\d)(?=.*[A-Za-z])[\w.+=:-]{16,}", value) is not None
+    """Return whether a value could be a key, whatever its name: long, and no words or numbers."""
+    mixed = r"(?<![A-Za-z0-9])(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{10,}"
+    return len(value) >= 16 and re.search(mixed, value) is not None
 
 
 _SHORT_NAMES = {"RAGMEM_MODEL": "RAGMEM_MODEL__MAIN", "RAGMEM_STORE": "RAGMEM_STORE__KIND"}
@@ -405,7 +419,20 @@ _NOT_SETTINGS = {
 
 
 def find_paths(environ: Mapping[str, str] = os.environ) -> Paths:
-    """Return the paths of everything that ragmem stores; creates nothing."""
+    """Return the paths of everything that ragmem stores; creates nothing.
+
+    Raises ConfigError if they are not UTF-8.
+    """
+    paths = _found_paths(environ)
+    if clean(str(paths.data_dir)) != str(paths.data_dir):
+        raise ConfigError(
+            f"{str(paths.data_dir)!r} can't hold a database: the path is not UTF-8.",
+            hint="Set RAGMEM_HOME to another folder.",
+        )
+    return paths
+
+
+def _found_paths(environ: Mapping[str, str]) -> Paths:
     home = environ.get("RAGMEM_HOME")
     if home:
         root = Path(home).expanduser().absolute()
@@ -428,8 +455,7 @@ def load_config(
 ) -> Config:
     """Read, merge and validate; errors name the file and line, the variable or the flag.
 
-    `flags` maps key paths, `("model", "main")`, to values; None values are skipped. Raises
-    ConfigError.
+    `flags` maps key paths, `("model", "main")`, to values; None is skipped. Raises ConfigError.
     """
     text = read(file)
     tree = as_tree(text, str(file))
@@ -493,7 +519,7 @@ def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 def read(file: Path) -> str:
     """Return the file's text; empty if it does not exist."""
     try:
-        return file.read_text("utf-8")
+        return file.read_bytes().decode("utf-8")  # Line ends stay as they are.
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, UnicodeDecodeError) as error:

@@ -4,8 +4,8 @@ import ast
 import inspect
 import os
 import tomllib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 import ragmem.config as declared
-from ragmem.config import Config, as_tree, environment, find_paths, read as read, sections
-from ragmem.errors import ConfigError
-from ragmem.files import replace_private
+from ragmem.config import (
+    Config,
+    ProjectRules,
+    as_tree,
+    environment,
+    find_paths,
+    read as read,
+    sections,
+)
+from ragmem.errors import ConfigError, RagmemError
+from ragmem.files import lock, replace_private
 from ragmem.redact import redact
 
 if TYPE_CHECKING:
@@ -23,28 +31,26 @@ if TYPE_CHECKING:
 
 
 def change(key: str, value: str) -> str:
-    """Change a setting in the file, which is validated as a whole; return what overrides it, if
-    anything.
+    """Change a setting in the file, which is validated whole; return what overrides it, or "".
 
     Raises ConfigError for an unknown setting or an invalid value; the file is unchanged then.
     """
-    file = find_paths().make().config_file
-    save(file, with_value(read(file), file, key, value))
+    with _held() as file:
+        save(file, with_value(read(file), file, key, value))
     shadow = _shadowing(key)
     return f"{shadow} is set in the environment and overrides the file." if shadow else ""
 
 
 def reset(key: str) -> tuple[bool, str]:
-    """Remove a setting from the file; return whether it was there, and what overrides it, if
-    anything.
+    """Remove a setting from the file; return whether it was there, and what overrides it.
 
     Raises ConfigError for an unknown setting; the file is unchanged then.
     """
-    file = find_paths().config_file
-    before = read(file)
-    after = without_value(before, file, key)
-    if after != before:
-        save(file, after)
+    with _held() as file:
+        before = read(file)
+        after = without_value(before, file, key)
+        if after != before:
+            save(file, after)
     shadow = _shadowing(key)
     outranked = f"{shadow} is set in the environment and stays in effect." if shadow else ""
     return after != before, outranked
@@ -91,33 +97,56 @@ def change_rules(
 
     The rules are those for all folders, or those for the project with this folder.
     """
-    file = find_paths().make().config_file
-    text = read(file)
-    tree: Any = tomllib.loads(text)
-    path = ["permissions", kind]
-    if project:
-        named = tree.get("permissions", {}).get("projects", {})
-        same = (each for each in named if os.path.expanduser(each).rstrip("/") == project)
-        path[1:1] = ["projects", next(same, project)]
-    for name in path:
-        tree = tree.get(name, {})
-    rules = [each for each in tree or () if each not in remove]
-    rules += [each for each in add if each not in rules]
     if any(redact(each) != each for each in add):
         raise ConfigError("A rule with a key in it is not written.", hint="Use * for the key.")
-    save(file, _with_item(text, file, path, rules))
-    return tuple(rules)
+    result = list[str]()
+    with _held() as file:
+        text = read(file)
+        written = declared.check_tree(as_tree(text, str(file)), text, str(file)).permissions
+        tables: dict[tuple[str, ...], Sequence[str]]
+        tables = {("permissions",): getattr(written, kind)}
+        if project:
+            own = written.named(project) or {project: ProjectRules()}
+            tables = {("permissions", "projects", n): getattr(own[n], kind) for n in own}
+        for path, before in tables.items():
+            rules = [each for each in before if each not in remove]
+            rules += [each for each in add if each not in rules]
+            add = ()
+            if rules != [*before]:
+                text = _with_item(text, file, [*path, kind], rules)
+            result += rules
+        save(file, text)
+    return tuple(result)
+
+
+@contextmanager
+def _held() -> Iterator[Path]:
+    """Yield the settings file, which no other process changes meanwhile."""
+    file = find_paths().make().config_file
+    try:
+        handle = lock(file.with_suffix(".lock"), timeout_s=5)
+    except OSError as error:
+        raise _unwritten(file, error) from None
+    try:
+        yield file
+    finally:
+        os.close(handle)
 
 
 def save(file: Path, text: str) -> None:
-    """Replace the file atomically, readable by its owner only; a symlink stays a symlink."""
+    """Replace the file atomically, readable by its owner only; a symlink stays a symlink.
+
+    Raises RagmemError if the disk can't take it.
+    """
     target = file.resolve()
     try:
         replace_private(target, text.encode(), sync=True)
     except OSError as error:
-        raise ConfigError(
-            f"Can't write {file}: {error.strerror}.", hint="Nothing was changed."
-        ) from None
+        raise _unwritten(file, error) from None
+
+
+def _unwritten(file: Path, error: OSError) -> RagmemError:
+    return RagmemError(f"Can't write {file}: {error.strerror}.", hint="Nothing was changed.")
 
 
 def _shadowing(key: str) -> str:
@@ -175,14 +204,25 @@ def with_value(text: str, source: Path, key: str, value: str) -> str:
 
 def _with_item(text: str, source: Path, path: list[str], value: Any) -> str:
     import tomlkit
+    from tomlkit.items import Array, InlineTable
 
     document = _document(text, source)
     table: Any = document
     for name in path[:-1]:
-        table = table.setdefault(name, tomlkit.table())
+        is_inline = isinstance(table, InlineTable)
+        table = table.setdefault(name, tomlkit.inline_table() if is_inline else tomlkit.table())
         if not isinstance(table, dict):
             raise ConfigError(f"{name} is a value in this file, not a table.")
-    table[path[-1]] = value
+    held = table.get(path[-1])
+    if isinstance(held, Array) and isinstance(value, list):
+        # Comments inside it stay.
+        for each in [each for each in held if each not in value]:
+            held.remove(each)
+        for each in value:
+            if each not in held:
+                held.append(each)
+    if held != value:
+        table[path[-1]] = value
     return _checked(document, source)
 
 
@@ -210,8 +250,7 @@ def without_value(text: str, source: Path, key: str) -> str:
 
 
 def _document(text: str, source: Path) -> "TOMLDocument":
-    """Parse the file for editing; a broken one raises the same ConfigError as reading settings
-    does.
+    """Parse the file for editing; a broken one raises the ConfigError of reading settings.
 
     The library that keeps comments reports positions other than where the error is.
     """

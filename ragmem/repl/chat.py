@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ragmem import repl
+from ragmem.children import child_environment
 from ragmem.config import Config, environment
 from ragmem.errors import EXIT_DONE, EXIT_SIGINT, UsageError
 from ragmem.events import Event, ToolFinished, TurnFinished
@@ -462,7 +463,9 @@ class ChatLoop:
         began = time.monotonic()
         argv = ["/bin/bash", "--noprofile", "--norc", "-c", command]
         try:
-            ran = await self.terminal.lend(lambda: subprocess.run(argv, cwd=chat.app.cwd))
+            environ = child_environment(interactive=True)
+            run = partial(subprocess.run, argv, cwd=chat.app.cwd, env=environ)
+            ran = await self.terminal.lend(run)
         except OSError as error:
             return chat.output.say(f"Can't start it: {error.strerror}.", "warning")
         ended = ToolFinished(
@@ -539,8 +542,7 @@ class ChatLoop:
         if self._held is not None:
             self._held += parts
             return
-        for kind, part in parts:
-            chat.output.show(part, kind)
+        chat.output.show_all(parts)
 
     async def _tick(self) -> None:
         while True:

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from ragmem.config.file import change_rules
-from ragmem.errors import ConfigError, UsageError
+from ragmem.errors import RagmemError, UsageError
 from ragmem.repl.about import MODES, sandbox
 from ragmem.repl.output import columns
 from ragmem.repl.session import ChatSession
@@ -72,7 +72,7 @@ def keep_rules(given: Sequence[str], chat: ChatSession, kind: Kind, place: str) 
     told = ", ".join(given)
     try:
         _change(chat, kind, place, add=given)
-    except ConfigError as error:
+    except RagmemError as error:
         if kind == "deny":
             raise
         _change(chat, kind, "s", add=given)

@@ -107,17 +107,12 @@ class SearchMemories(_OverMemory):
             subjects=tuple(subject.casefold() for subject in params.subjects),
             floor=False,
         )
-        hits = _turns(self._memory, self._session, self._scope, params.query, params.limit)
+        hits = _turns(self._memory, self._session, self._scope, params.query, params.limit, None)
         return facts, await hits
 
 
 async def _turns(
-    memory: Memory,
-    session: Session,
-    scope: ScopeName,
-    text: str,
-    limit: int,
-    floor: float | None = None,
+    memory: Memory, session: Session, scope: ScopeName, text: str, limit: int, floor: float | None
 ) -> list[Hit]:
     """Search earlier turns and summaries, leaving out the running turn."""
     running = memory.running_turn(session.session_id)

@@ -2,9 +2,8 @@
 
 No command is considered harmless by itself: each needs approval, unless the mode or one of the
 user's rules allows it. A rule is a tool's name, `edit_file`, or has a pattern, `edit_file(src/**)`.
-A rule for commands is matched against each command that a line runs, not against the beginning of
-the line, so that the quoting, pipes and substitutions by which published allowlists were bypassed
-need approval.
+A rule for commands is matched against each command that a line runs, not against its beginning, so
+that quoting, pipes and substitutions, which bypassed published allowlists, need approval.
 """
 
 import asyncio
@@ -60,9 +59,14 @@ class PermissionRule(msgspec.Struct, frozen=True):
     tool: str
     pattern: str = ""
     """Matches commands or paths; empty: every call."""
+    folder: str = ""
+    """What paths are relative to; empty: the folder that the agent works in."""
 
     def covers_path(self, names: Sequence[str]) -> bool:
         """Return whether any of a file's names matches."""
+        if self.folder:
+            full = [name for name in names if name.startswith("/")]
+            names = [*full, *(name.removeprefix(f"{self.folder}/") for name in full)]
         return not self.pattern or any(map(_path_matcher(self.pattern), names))
 
     def covers_command(self, command: CommandWords) -> bool:
@@ -75,7 +79,7 @@ class PermissionRule(msgspec.Struct, frozen=True):
 
 
 @lru_cache(1024)
-def read_rule(text: str) -> PermissionRule:
+def read_rule(text: str, folder: str = "") -> PermissionRule:
     """Parse `tool` or `tool(pattern)`; raises UsageError if it is neither."""
     found = _RULE.fullmatch(text.strip())
     if found is None:
@@ -83,7 +87,7 @@ def read_rule(text: str) -> PermissionRule:
             f"{text.strip()!r} is not a valid rule.",
             hint="Examples: run_command(git status*), edit_file(src/**), run_command.",
         )
-    rule = PermissionRule(found[1], (found[2] or "").strip())
+    rule = PermissionRule(found[1], (found[2] or "").strip(), folder)
     if rule.pattern and rule.tool not in (RUN_COMMAND, OUTSIDE):
         try:
             _path_matcher(rule.pattern)
@@ -123,12 +127,16 @@ class PermissionRules:
         *,
         flags: Iterable[str] = (),
         here: tuple[Iterable[str], Iterable[str]] = ((), ()),
+        project: str = "",
     ) -> None:
-        """Set the rules; `here` are those of this project. Raises UsageError for an invalid one."""
+        """Set the rules; `here` are those of this project, whose paths are relative to its folder,
+        `project`. Raises UsageError for an invalid one.
+        """
         self.allow = list(allow)
         """Permanent rules, from the user's own settings."""
         self.deny = list(deny)
         self.allow_here, self.deny_here = map(list, here)
+        self.project = project
         self.flags = list(flags)
         """Allowed in this session: on the command line, or by the user in the chat."""
         self.remembered: dict[tuple[str, str], str] = {}
@@ -139,7 +147,8 @@ class PermissionRules:
 
     @property
     def _allow_rules(self) -> list[PermissionRule]:
-        return list(map(read_rule, (*self.allow, *self.allow_here, *self.flags)))
+        here = (read_rule(text, self.project) for text in self.allow_here)
+        return [*map(read_rule, (*self.allow, *self.flags)), *here]
 
     @property
     def _deny_texts(self) -> list[str]:
@@ -147,7 +156,8 @@ class PermissionRules:
 
     def _denials(self, *tools: str) -> Iterator[tuple[str, PermissionRule]]:
         """Yield the rules, with their text, that deny something to one of these tools."""
-        rules = ((text, read_rule(text)) for text in self._deny_texts)
+        rules = [(text, read_rule(text)) for text in self.deny]
+        rules += [(text, read_rule(text, self.project)) for text in self.deny_here]
         return ((text, rule) for text, rule in rules if rule.tool in tools)
 
     def denial_of_command(self, line: str, kind: str = RUN_COMMAND) -> str:
@@ -192,7 +202,7 @@ class PermissionRules:
 
     def for_session(self, flags: Iterable[str] = ()) -> "PermissionRules":
         """Return rules that share the permanent ones and have their own for a session."""
-        other = PermissionRules(flags=flags)
+        other = PermissionRules(flags=flags, project=self.project)
         other.allow, other.deny = self.allow, self.deny
         other.allow_here, other.deny_here = self.allow_here, self.deny_here
         return other
@@ -227,8 +237,7 @@ class PermissionRules:
         return ""
 
     def hidden_in(self, cwd: Path, roots: Iterable[Path]) -> set[Path]:
-        """Return the existing paths that must not be read, in these folders and where rules name
-        them.
+        """Return the existing paths that must not be read, here or where rules name them.
 
         A folder whose files are all denied is returned itself. At most 1,000 of 200,000 files.
         """
@@ -237,12 +246,13 @@ class PermissionRules:
         for rule, pattern in rules:
             above = os.path.expanduser(pattern.removesuffix("/**"))
             if "/" in above and not glob.has_magic(above):
-                found.add(cwd / above)
+                found.add(Path(rule.folder or cwd, above))
             elif above.startswith("/"):
                 found.update(map(Path, islice(glob.iglob(above, recursive=True), _MOST_HIDDEN)))
             else:
                 wanted.append(rule)
-        files = (path for root in roots if wanted for path in islice(_files(root), _MOST_LOOKED_AT))
+        tops = dict.fromkeys([*roots, *(Path(rule.folder) for rule in wanted if rule.folder)])
+        files = (path for root in tops if wanted for path in islice(_files(root), _MOST_LOOKED_AT))
         own = os.path.join(cwd, "")
         named = ((path.removeprefix(own), path) for path in files)
         denied = (each[1] for each in named if any(rule.covers_path(each) for rule in wanted))
@@ -339,8 +349,7 @@ class Permissions:
         return target
 
     def hides(self, base: Path) -> Callable[[Path], bool]:
-        """Return a predicate for what a search below a real path leaves out: private and denied
-        files.
+        """Return a test for what a search below a real path leaves out: private and denied files.
 
         A search that was allowed to start in a private folder leaves out nothing for being private.
         """
@@ -365,13 +374,13 @@ class Permissions:
         return target
 
     async def edit(self, tool_name: str, given: str, target: Target, body: str) -> None:
-        """Ask for approval of an edit, whose whole diff is `body`, if the mode or the file requires
-        it.
+        """Ask for approval of an edit, with the diff `body`, if the mode or the file requires it.
 
         "Always" covers every edit of that file; a protected file needs approval each time.
         """
         protected = self._protection(target)
-        names = names_of(target.real, self._workspace.cwd)
+        cwd = self._workspace.cwd
+        names = names_of(target.real, cwd)
         _refuse_denied(self._rules.denial_of_path(tool_name, self._names(target), edits=True))
         mode, warnings = self._current.value, _link_warning(given, target)
         if mode == "bypassPermissions":
@@ -381,6 +390,8 @@ class Permissions:
         if protected:
             warnings += (f"{protected} is protected: it can run by itself, or agents follow it",)
         shown = self._workspace.record_path(target.real)
+        # In a folder of a project, only the absolute name is the same file in each kind of rules.
+        name = names[0] if self._rules.project in ("", str(cwd)) else names[1]
         proposal = Proposal(
             tool_name=tool_name,
             title=f"{tool_name} {shown}",
@@ -388,7 +399,7 @@ class Permissions:
             body=body,
             warnings=warnings,
             always="" if protected else "every edit of this file in this session",
-            for_good=() if protected else offers_for_path(tool_name, names[0]),
+            for_good=() if protected else offers_for_path(tool_name, name),
         )
         refusal = f"The change of {shown} was not allowed"
         await self._ask(proposal, ("edit", str(target.real)), refusal)

@@ -44,6 +44,7 @@ REFUSED = [
         "--json-schema is not JSON: Expecting value: line 1 col",
     ),
     ("""ask ? --json-schema '{"type": "numbr"}'""", "--json-schema is not a valid JSON Schema: "),
+    ("ask ? --json-schema deep.json", "--json-schema is not a valid JSON Schema: "),
     ("ask ? --json-schema ''", "--json-schema is empty."),
     ("ask ? --json-schema bytes.json", "--json-schema: bytes.json can't be read: 'utf-8' codec"),
     # --- commands and options that there are not
@@ -150,6 +151,8 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ragmem]:
     with LLMServer() as server:
         ragmem = Ragmem(tmp_path_factory.mktemp("refused"), server.env)
         (ragmem.project / "bytes.json").write_bytes(b"\xff\xfe{}")
+        deep = '{"properties":{"a":' * 400 + "{}" + "}}" * 400
+        (ragmem.project / "deep.json").write_text(deep)
         yield ragmem
         assert server.requests == []
         assert ragmem.sessions() == ragmem.read("memory", "list", "--all") == []

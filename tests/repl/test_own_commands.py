@@ -96,10 +96,11 @@ def test_nobody_is_asked_and_plan_mode_stops_only_the_agent(house: House) -> Non
 def test_a_program_that_needs_the_terminal_has_it_and_the_chat_comes_back(
     house: House, tmp_path: Path
 ) -> None:
-    """With its keys; then the chat is as it was, and takes prompts."""
+    """With its keys, but no secrets; then the chat is as it was, and takes prompts."""
     edit = tmp_path / "edit"
     edit.write_text(
-        "#!/bin/bash\ntest -t 1 || exit 9\necho full screen\n"
+        "#!/bin/bash\ntest -t 1 || exit 9\n"
+        "env | grep -E '_KEY=|TERM=dumb' && exit 8\necho full screen\n"
         "read -rsn1 key </dev/tty\n[ $key = q ] && exit 3\n"
     )
     edit.chmod(0o755)

@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ragmem.config import load_config
-from ragmem.config.file import change_rules
-from ragmem.errors import ConfigError, UsageError
+from ragmem.config.file import change, change_rules
+from ragmem.errors import EXIT_FAILED, ConfigError, RagmemError, UsageError
 from ragmem.tools.base import ToolFailure
 from ragmem.tools.bash import parse
 from ragmem.tools.permissions import PermissionRules, offers_for_command, offers_for_path
@@ -365,10 +366,66 @@ def test_rules_of_a_project_hold_there_alone_and_what_denies_goes_first(tmp_path
     assert not PermissionRules(held.allow, held.deny).allows_command("git status")
 
 
-def test_a_rule_with_a_key_in_it_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The settings file of a home of its own."""
     monkeypatch.setenv("RAGMEM_HOME", str(tmp_path))
+    return tmp_path / "ragmem.toml"
+
+
+def test_a_project_is_the_same_however_its_folder_is_written(file: Path) -> None:
+    garden, link = file.with_name("garden"), file.with_name("link")
+    garden.mkdir()
+    link.symlink_to(garden)
+    both = f'deny = ["a"]\n[permissions.projects."{garden}/../garden"]\ndeny = ["b", "c"]\n'
+    file.write_text(f'[permissions.projects."{link}"]\n{both}')
+    assert load_config(file, environ={}).permissions.of_project(str(garden)).deny == ("a", "b", "c")
+    changed = change_rules("deny", project=str(garden), add=["d"], remove=["b"])
+    assert changed == ("a", "d", "c")
+    assert load_config(file, environ={}).permissions.of_project(str(garden)).deny == changed
+
+
+@pytest.mark.parametrize(
+    "text", ["[ui]\ncolor = \n", "permissions = 3\n", "[permissions]\nprojects = 1\n"]
+)
+def test_no_rule_is_written_into_a_file_with_a_mistake(file: Path, text: str) -> None:
+    file.write_text(text)
+    for project in ("", "/w/garden"):
+        with pytest.raises(ConfigError):
+            change_rules("allow", project=project, add=["run_command(ls)"])
+    assert file.read_text() == text
+
+
+def test_rules_saved_by_several_chats_at_once_are_all_kept(file: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: change_rules("deny", add=[f"run_command({n})"]), range(20)))
+    assert len(load_config(file, environ={}).permissions.deny) == 20
+
+
+def test_a_changed_list_keeps_its_comments_and_the_file_its_line_ends(file: Path) -> None:
+    text = '[permissions]\nallow = [ # why\n  "a", # one\n  # two\n  "b",\n]\n# end\n'
+    file.write_bytes(text.replace("\n", "\r\n").encode())
+    change_rules("allow", add=["c"], remove=["a"])
+    changed = text.replace('  "a", # one\n', "").replace('"b",\n', '"b",\n  "c",\n')
+    assert file.read_bytes().decode() == changed.replace("\n", "\r\n")
+    change("permissions.allow", '["c", "b"]')
+    assert load_config(file, environ={}).permissions.allow == ("c", "b")
+
+
+def test_rules_of_a_project_can_be_put_into_a_table_on_one_line(file: Path) -> None:
+    file.write_text('permissions = {allow = ["a"]}\n')
+    change_rules("deny", project="/w", add=["b"])
+    assert load_config(file, environ={}).permissions.of_project("/w").deny == ("b",)
+
+
+def test_a_disk_that_takes_no_rule_is_no_mistake_of_the_user(file: Path) -> None:
+    file.symlink_to(file.with_name("away") / "ragmem.toml")
+    with pytest.raises(RagmemError, match="Can't write") as caught:
+        change_rules("allow", add=["run_command(ls)"])
+    assert caught.value.exit_code == EXIT_FAILED
+
+
+def test_a_rule_with_a_key_in_it_is_not_written(file: Path) -> None:
     with pytest.raises(ConfigError, match="key"):
         change_rules("allow", add=["run_command(curl -u sk-ant-api03-abcdEFGH1234ijkl x)"])
     assert change_rules("allow", add=["run_command(ls)"]) == ("run_command(ls)",)

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from ragmem.config import PermissionMode
 from ragmem.tools.base import CurrentMode, Decision, ToolFailure
-from ragmem.tools.permissions import PermissionRules, Permissions
+from ragmem.tools.permissions import PermissionRules, Permissions, names_of
 from ragmem.tools.workspace import Workspace
 from tests.tools.conftest import LOOKING
 
@@ -234,6 +234,33 @@ def test_files_that_must_not_be_read_are_found_before_those_that_tools_made(tmp_
         (tmp_path / name).touch()
     found = PermissionRules(deny=("read_file(.env)",)).hidden_in(tmp_path, [tmp_path])
     assert tmp_path / "src/.env" in found
+
+
+async def test_paths_in_the_rules_of_a_project_are_relative_to_its_top_folder(make_desk):
+    """Wherever below it the agent works."""
+    desk = make_desk()
+    for name in ("conf/prod.env", "conf/a.py", "a.py", "conf/dev/b.py"):
+        desk.file(name)
+    here = (("edit_file(conf/dev/**)",), ("read_file(conf/prod.env)",))
+    rules = PermissionRules(here=here, project=str(desk.cwd)).for_session()
+    for folder in (desk.cwd, desk.cwd / "conf"):
+        workspace = Workspace(folder)
+        permissions = Permissions(workspace, rules=rules, approver=desk.approve)
+        prod = desk.cwd / "conf/prod.env"
+        with pytest.raises(ToolFailure, match="rule"):
+            await permissions.read("read_file", str(prod))
+        assert rules.denial_of_named(f"cat {prod.relative_to(folder)}", folder)
+        assert rules.hidden_in(folder, [folder]) == {prod}
+        await permissions.edit("edit_file", "", workspace.resolve(f"{desk.cwd}/conf/dev/b.py"), "")
+        assert desk.proposals == []
+    desk.deny()
+    with pytest.raises(ToolFailure):
+        await permissions.edit("edit_file", "a.py", workspace.resolve("a.py"), "")
+    [offered, _] = desk.proposals[-1].for_good
+    again = PermissionRules(here=(offered, ()), project=str(desk.cwd))
+    for folder in (desk.cwd, desk.cwd / "conf"):
+        names = [names_of(desk.cwd / each, folder) for each in ("a.py", "conf/a.py")]
+        assert [again.allows_path("edit_file", each) for each in names] == [False, True]
 
 
 @pytest.fixture

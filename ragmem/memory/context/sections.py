@@ -471,9 +471,7 @@ class Sections:
             from ragmem.memory.facts.failures import failures
 
             failed = failures(turn, locate=str, with_mended=True)[-_MOST_FAILED:]
-            failures_shown = [
-                one_line(f"Failed: {failure.content}", _SINCE_CHARS) for failure in failed
-            ]
+            failures_shown = [one_line(f"Failed: {f.content}", _SINCE_CHARS) for f in failed]
         failures_shown = failures_shown if sum(map(len, failures_shown)) < room // 2 else []
         room -= sum(len(line) + 1 for line in failures_shown)
         room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5

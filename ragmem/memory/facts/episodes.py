@@ -441,10 +441,7 @@ def _introduced(sentence: str, now: datetime) -> list[Episode]:
     if _NAME_IN_DATA.search(around) or _DENIED.search(around):
         return []
     named = Episode(
-        kind="fact",
-        content=f"The user's name is {name[1]}",
-        quote=sentence,
-        scope="user",
+        kind="fact", content=f"The user's name is {name[1]}", quote=sentence, scope="user"
     )
     rest = _AND.sub("", sentence[name.end() :])
     rest = rest[:1].upper() + rest[1:]
@@ -502,11 +499,7 @@ def _read(sentence: str, now: datetime) -> list[Episode]:
         content = f"{sentence[: due.end]} ({due.day.isoformat()}){sentence[due.end :]}"
     return [
         Episode(
-            kind=kind,
-            content=content,
-            quote=sentence,
-            scope=scope,
-            at=due.at(now) if due else None,
+            kind=kind, content=content, quote=sentence, scope=scope, at=due.at(now) if due else None
         )
     ]
 

@@ -133,11 +133,7 @@ def compared(
     """What becomes of the second beside the first, and that one."""
     first, second = (
         a_memory(
-            0,
-            content,
-            memory_id=content,
-            evidence=(evidence(content, turn_id=content),),
-            **fields,
+            0, content, memory_id=content, evidence=(evidence(content, turn_id=content),), **fields
         )
         for content in (old, new)
     )
