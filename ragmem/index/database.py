@@ -45,8 +45,12 @@ def version() -> int:
     return int(f"{SCHEMA_VERSION}{CUT_VERSION:03}{WORDS_VERSION:03}{TERMS_VERSION:03}")
 
 
-def open_for_writing(database: Path) -> apsw.Connection:
-    """Open an index of this version, emptying and rebuilding any other file."""
+def open_for_writing(database: Path, *, anew: bool = False) -> apsw.Connection:
+    """Open an index of this version, emptying and rebuilding any other file.
+
+    Raises RagmemError for that of a newer version, which is emptied only with `anew`: an open chat
+    and a newer background process would else rebuild it in turns.
+    """
     make_private(database.parent)
     if stat.S_IMODE(database.parent.stat().st_mode) & 0o077:
         database.parent.chmod(0o700)
@@ -56,6 +60,11 @@ def open_for_writing(database: Path) -> apsw.Connection:
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = _connected(database)
     try:
+        if not anew and _version_of(connection) > version():
+            raise RagmemError(
+                f"The code index {database} was made by a newer ragmem, and this one leaves it.",
+                hint="Restart this ragmem if it was updated; else run `ragmem index --rebuild`.",
+            )
         if not _is_ours(connection):
             with _reset_lock(database):
                 if not _is_ours(connection):
@@ -76,7 +85,7 @@ def open_for_writing(database: Path) -> apsw.Connection:
 
 def reset(database: Path) -> None:
     """Empty the database in place, once no other process is emptying it."""
-    connection = open_for_writing(database)
+    connection = open_for_writing(database, anew=True)
     try:
         with _reset_lock(database):
             _reset(connection)
@@ -101,13 +110,18 @@ def _connected(database: Path) -> apsw.Connection:
 
 
 def _is_ours(connection: apsw.Connection) -> bool:
-    """Return whether it is an index of this version, not a damaged, older or foreign file."""
+    """Return whether it is an index of this version, not a damaged, other or foreign file."""
+    return _version_of(connection) == version()
+
+
+def _version_of(connection: apsw.Connection) -> int:
+    """Return the version of an index; 0 for a damaged or foreign file."""
     try:
         if connection.pragma("application_id") != _APPLICATION_ID:
-            return False
-        return bool(connection.execute("SELECT version FROM state").get == version())
+            return 0
+        return int(connection.execute("SELECT version FROM state").get or 0)
     except (apsw.NotADBError, apsw.CorruptError, apsw.SQLError):
-        return False
+        return 0
 
 
 def _reset(connection: apsw.Connection) -> None:

@@ -21,6 +21,7 @@ from ragmem.memory.facts.words import (
     CLAUSE,
     WHEN,
     clip_sentences,
+    is_of_subject,
     own_words,
     plain,
     prose_sentences,
@@ -70,6 +71,7 @@ _LANGUAGES = ("english", "german", "french")
 _MOST_WORDS, _MOST_STATEMENTS, _MOST_TEXTS, _SHORT = 20_000, 4_000, 200, 2
 """The sizes of the caches, and the length of terms that are dropped if a word has longer ones."""
 _WORDS = Regex(r"\w[\w./-]*\w")
+_SUBJECT_WORD = Regex(r"\d+|\w[\w./-]*\w")
 
 # The patterns below are matched against `plain` text.
 _PUT_OFF = (
@@ -354,6 +356,19 @@ def _revalued(told: dict[str, set[str]], later: dict[str, set[str]]) -> bool:
     return any(told[term].isdisjoint(later[term]) for term in told.keys() & later.keys())
 
 
+def _has_own_subject(one: _Statement, other: _Statement) -> bool:
+    """Whether a sentence says the same as another, but for values, of something else: "Customer
+    Meier pays 300 euros", beside "Customer Schulz pays 450 euros"."""
+    there = frozenset(_SUBJECT_WORD.findall(plain(other.text)))
+    own = set(_SUBJECT_WORD.findall(plain(one.text))) - there
+    numbers = [each for each in own if each[0].isdigit()]
+    # Parts of words don't count: "import" and "export" have one in common.
+    whole = {word: {term for term in _forms(word) if "-" not in term} for word in own}
+    words = [w for w in own.difference(numbers) if whole[w] and whole[w].isdisjoint(other.terms)]
+    is_named = words or any(is_of_subject(number, one.text) for number in numbers)
+    return bool(is_named) and all(is_of_subject(word, one.text) for word in words)
+
+
 class Alike(msgspec.Struct, frozen=True):
     """The embeddings of turns, to compare their meaning."""
 
@@ -580,6 +595,8 @@ class Aftermath:
         has_other_day = told.dates and later.dates and told.dates.isdisjoint(later.dates)
         revalued = has_other_day or (len(shared) > 1 and _revalued(told.values, later.values))
         if later.text == told.text or not (later.is_change or revalued):
+            return False
+        if not later.is_change and _has_own_subject(told, later) and _has_own_subject(later, told):
             return False
         least = _REVALUED if revalued else _REVISED
         # Sentences about different matters often share one word.

@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from ragmem import redact
-from ragmem.errors import StoreError, StoreRefused, StoreUnavailable, UsageError
+from ragmem.errors import RagmemError, StoreError, StoreRefused, StoreUnavailable, UsageError
 from ragmem.index import Refreshed, rows
 from ragmem.index.index import CodeIndex
 from tests.fakes.patience import until
@@ -152,6 +152,19 @@ async def test_what_is_no_index_of_this_version_is_made_anew(tree, damage):
         assert (await index.refresh()).files == 3
         assert tree.ids() == before
         assert "AuthService.validate" in await names_found(index, "is a token good")
+    tree.sound()
+
+
+async def test_that_of_a_newer_version_is_left_until_it_is_rebuilt(tree):
+    """An open chat and an updated one don't empty it in turns."""
+    async with tree.indexed() as index:
+        tree.rows("UPDATE state SET version = version + 1")
+        (version,) = tree.rows("SELECT version FROM state")
+        with pytest.raises(RagmemError, match="newer ragmem"):
+            await index.refresh()
+        assert tree.rows("SELECT version FROM state") == [version]
+        assert await index.search("token", semantic=False) == []
+        assert (await index.refresh(rebuild=True)).files == 3
     tree.sound()
 
 

@@ -285,6 +285,29 @@ def test_what_a_later_turn_does_or_takes_back_is_told_as_it_was_then(said: str, 
     assert "as it was then" in recap(SESSION, [turn], later=[after]).outcome
 
 
+@pytest.mark.parametrize(
+    ("said", "later", "is_revised"),
+    [
+        (
+            "Customer Meier pays 300 euros a month.",
+            "Customer Schulz pays 450 euros a month.",
+            False,
+        ),
+        ("Server 1 has 4 cores for jobs.", "Server 2 has 8 cores for jobs.", False),
+        ("The import job runs 40 minutes.", "The export job runs 25 minutes.", False),
+        ("Die Prüfung in Physik ist am 3. Mai.", "Die Prüfung in Chemie ist am 9. Mai.", False),
+        ("Customer Meier pays 300 euros a month.", "Customer Meier pays 450 euros a month.", True),
+        ("The import job runs 40 minutes.", "The nightly import job runs 25 minutes.", True),
+    ],
+)
+def test_the_same_of_something_else_revises_nothing(
+    said: str, later: str, is_revised: bool
+) -> None:
+    turn, rest = a_turn(1, said), [since(a_turn(n, f"Bed {n} has ferns.")) for n in range(3, 9)]
+    noted = Aftermath([turn, since(a_turn(2, later)), *rest]).of_turn(turn)
+    assert (later[:-1] in noted) == is_revised
+
+
 def test_what_was_said_while_the_clock_was_ahead_is_taken_back() -> None:
     """Within a session the order of its turns counts, and no time in the future does."""
     said, later = "The cache now holds 30 entries.", "The cache now holds 90 entries instead."

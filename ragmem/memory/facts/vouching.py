@@ -83,9 +83,7 @@ class Sources:
         wanted = bounded(quote)
         if len(wanted.split()) < _LEAST_WORDS or len(wanted) < _LEAST_CHARS + 2:
             return None
-        return next(
-            filter(None, (self._source_of(each, quote) for each in _variants(wanted))), None
-        )
+        return next(filter(None, (self._source_of(v, quote) for v in _variants(wanted))), None)
 
     def _source_of(self, wanted: str, quote: str) -> Source | None:
         if wanted in self._own:
@@ -116,9 +114,7 @@ def covers(source: str, content: str) -> bool:
     telling = {word for word in words if not is_stop_word(word, language)} or words
     there = frozenset((*terms(source), *words_said.split()))
     # Inflected forms count.
-    found = [
-        word for word in telling if not there.isdisjoint((word, *terms(word, language=language)))
-    ]
+    found = [w for w in telling if not there.isdisjoint((w, *terms(w, language=language)))]
     return len(found) >= _COVERED * len(telling)
 
 

@@ -216,28 +216,36 @@ def particulars(text: str) -> frozenset[str]:
 
 _BEFORE_VALUES = word_set(
     """is are was were has have had uses use used runs run costs cost takes take listens lives
-    pays needs moved we i it he she they
+    pays needs works moved we i it he she they
     ist sind war waren hat haben hatte nutzt nutzen lauft lauscht kostet dauert braucht
-    wir ich es er sie
-    est sont etait a ont avait utilise utilisons tourne ecoute coute dure habite nous on je il
-    elle es son tiene usa usamos cuesta vive sono ha costa dura e tem custa heeft kost gebruikt"""
+    wir ich er sie
+    est sont etait ont avait utilise utilisons tourne ecoute coute dure habite nous je il elle
+    tiene usa usamos cuesta vive sono ha costa dura tem custa heeft kost gebruikt"""
 )
 """Common verbs between a thing and its value, and pronouns, which stand before such a verb."""
-_SUBORDINATE = Regex(r"\b(?:that|dass|que|che|dat)\b|[,;] ")
-"""The beginning of a clause in `plain` text."""
+_THAT = Regex(r"\b(?:that|dass|que|che|dat)\b")
+# What follows the number of an amount: "30 seconds", "60 cm", "11 %".
+_UNIT = Regex(
+    r" ?(?:%|(?:percent|prozent|pour cent|ms|s|sec\w*|sek\w*|min\w*|h|hours?|stunden?|heures?|"
+    r"days?|tage?n?|jours?|nights?|nachte?n?|nuits?|weeks?|wochen?|semaines?|months?|monate?n?|"
+    r"mois|years?|jahre?n?|ans?|mm|cm|m|km|kg|g|kb|mb|gb|tb|euros?|eur|dollars?|usd|times|mal|"
+    r"fois)\b)"
+)
 
 
 def is_of_subject(particular: str, text: str) -> bool:
     """Whether a statement is about the thing that has this particular ("Room 12 has a beamer"): it
     stands before the verb or, if that isn't a common one, before most of the words."""
     parts = re.split(rf"(?<!\w){re.escape(particular)}(?!\w)", plain(text), maxsplit=1)
-    head = _SUBORDINATE.split(parts[0])[-1]
-    before, after = _WORD.findall(head), _WORD.findall(parts[-1])
-    if len(parts) == 1 or ": " in head or not _BEFORE_VALUES.isdisjoint(before):
+    before, after = (_WORD.findall(part) for part in (_THAT.split(parts[0])[-1], parts[-1]))
+    if len(parts) == 1 or ": " in parts[0] or not _BEFORE_VALUES.isdisjoint(before):
+        return False
+    if particular[-1:].isdigit() and _UNIT.match(parts[1]):
         return False
     language = guess_language(text)
     few, many = (sum(not is_stop_word(w, language) for w in words) for words in (before, after))
-    return not _BEFORE_VALUES.isdisjoint(after) or few < many
+    has_verb = not _BEFORE_VALUES.isdisjoint(after) or after[:1] == ["a"]  # French: "has"
+    return has_verb or few < many
 
 
 def is_instruction(text: str) -> bool:
