@@ -195,7 +195,7 @@ class Administration:
     @asynccontextmanager
     async def file(self, file: Path) -> AsyncIterator[CopySource]:
         """Open a whole backup; raises UsageError if the file can't be read or is not a backup."""
-        from ragmem.store.sqlite import SQLiteStore
+        from ragmem.store.sqlite import SQLiteStore, schema
         from ragmem.store.transfer import count_lines, stream_of_lines
 
         try:
@@ -210,7 +210,7 @@ class Administration:
         # A copy, because opening a database writes next to it and updates its schema.
         with work_folder(self.paths, "restoring") as folder:
             database = folder / "memory.db"
-            shutil.copyfile(file, database)
+            schema.copy_files(file, database)
             try:
                 with _reporting_damage(file):
                     store = await SQLiteStore.open(database, locks_dir=folder / "locks")
@@ -496,7 +496,7 @@ class Administration:
             await repairing.empty(kept)
             async with self.file(saved) as source, self.archive("neo4j", fills=True) as store:
                 await transfer.copy(source.stream, store, lambda *_: None)
-                await repairing.end(copy.due)
+                await repairing.end()
                 return Saved(await store.info(), await store.check())
         finally:
             await repairing.aclose()

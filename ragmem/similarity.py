@@ -99,9 +99,7 @@ class Similarities(NamedTuple):
 
     def those(self, chosen: "NDArray[np.bool_] | NDArray[np.intp] | slice") -> "Similarities":
         """Select records by a mask, indexes or a slice."""
-        return Similarities(
-            self.records[chosen], self.best[chosen], self.first[chosen], self.counts[chosen]
-        )
+        return Similarities._make(column[chosen] for column in self)
 
     @property
     def told(self) -> dict[int, dict[str, Any]]:

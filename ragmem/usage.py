@@ -238,8 +238,10 @@ class UsageLog:
         return {name: away for name, away in self._current_sums().away.items() if away.failures}
 
     def may_ask(self, model: str, now: datetime) -> bool:
-        """Return whether a model is not paused after failures."""
-        return model not in (away := self.away()) or now >= away[model].until
+        """Return whether a model is not paused after failures; by no longer than a pause can be,
+        which a clock that was ahead has put further."""
+        until = away.until if (away := self.away().get(model)) else now
+        return not now < until <= now + _LONGEST_PAUSE
 
     def failed(self, model: str, now: datetime, problem: str, *, tries: int) -> Away:
         """Record failed calls of a model, which is paused from the third successive one on.

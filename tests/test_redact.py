@@ -138,14 +138,9 @@ def test_the_shortest_key_of_each_format_is_found_too() -> None:
 
 
 AROUND = (
-    "{}",
-    "export KEY={}\nnext line",
-    'key: "{}", other: 1',
-    "Authorization: Bearer {}\r\n",
-    "Use {}, please.",
-    "https://example.org/?a=b&key%3D{}&c=d",
-    "<tag>({})</tag>",
-)
+    "{}", "export KEY={}\nnext line", 'key: "{}", other: 1', "Authorization: Bearer {}\r\n",
+    "Use {}, please.", "https://example.org/?a=b&key%3D{}&c=d", "<tag>({})</tag>",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KEYS)
@@ -259,27 +254,13 @@ def test_keys_are_found_in_base64_that_is_short_or_part_of_an_address() -> None:
 
 
 ASSIGNED = [
-    "DB_PASSWORD={}",
-    'export POSTGRES_PASSWORD="{}"',
-    "api_key = '{}'",
-    '"password": "{}"',
-    "  clientSecret: {}",
-    "mysql --password={} app",
-    "PGPASSWORD={} psql; TOKEN_COUNT=123456",
-    "DB_PASS={}",
-    "DB_PWD={} PWD=/home/ana",
-    "smtpPass: '{}'",
-    "Server=db;User Id=sa;Pwd={};Timeout=30",
-    "SSHPASS={} sshpass -e ssh ana@plum.example",
-    "X-Api-Key: {}",
-    "API Key: {}",
-    "Api key = {}",
-    "Access Key: {}",
-    "- **Password**: {}",
-    "- **API key:** `{}`",
-    "- Password: **{}**",
-    'psycopg2.connect("host=plum password={}")',
-]
+    "DB_PASSWORD={}", 'export POSTGRES_PASSWORD="{}"', "api_key = '{}'", '"password": "{}"',
+    "  clientSecret: {}", "mysql --password={} app", "PGPASSWORD={} psql; TOKEN_COUNT=123456",
+    "DB_PASS={}", "DB_PWD={} PWD=/home/ana", "smtpPass: '{}'",
+    "Server=db;User Id=sa;Pwd={};Timeout=30", "SSHPASS={} sshpass -e ssh ana@plum.example",
+    "X-Api-Key: {}", "API Key: {}", "Api key = {}", "Access Key: {}", "- **Password**: {}",
+    "- **API key:** `{}`", "- Password: **{}**", 'psycopg2.connect("host=plum password={}")',
+]  # fmt: skip
 
 
 PLACED = [
@@ -330,46 +311,25 @@ def test_a_weak_password_in_an_environment_file_is_replaced_too() -> None:
 
 
 SAID = [
-    "set password={} please",
-    "set password={}, please",
-    "the password is {}",
-    "The staging password is {}.",
-    "The password for the staging server is '{}', note it",
-    "the API key is {}",
-    "Das Passwort ist {}, bitte merken",
-    "Le mot de passe de la base est {}",
-    "La contraseña del servidor es {}",
-    "Le mot de passe de la base est : {}",
-    "Le mot de passe est\u00a0: {}.",
-    "Le mot de passe est « {} »",
-    "Le mot de passe est «\u202f{}\u202f», je crois",
-    "The password is **{}**.",
-    "My password is: __{}__",
-    "The password is **`{}`**!",
-    "The password is “{}”.",
-    "The password's {}",
-    "The token’s {}, as ever",
-    "Das Passwort ist „{}“.",
-    "Das Passwort heißt {}",
-    "Das Passwort heisst {}.",
-]
+    "set password={} please", "set password={}, please", "the password is {}",
+    "The staging password is {}.", "The password for the staging server is '{}', note it",
+    "the API key is {}", "Das Passwort ist {}, bitte merken", "Le mot de passe de la base est {}",
+    "La contraseña del servidor es {}", "Le mot de passe de la base est : {}",
+    "Le mot de passe est\u00a0: {}.", "Le mot de passe est « {} »",
+    "Le mot de passe est «\u202f{}\u202f», je crois", "The password is **{}**.",
+    "My password is: __{}__", "The password is **`{}`**!", "The password is “{}”.",
+    "The password's {}", "The token’s {}, as ever", "Das Passwort ist „{}“.",
+    "Das Passwort heißt {}", "Das Passwort heisst {}.",
+]  # fmt: skip
 BESIDE = [
-    "my password {}",
-    "use password {}, please",
-    "log in with the password `{}`.",
-    'the API key "{}" works',
-    "Passwort {} bitte merken",
-    "le mot de passe {}",
-]
+    "my password {}", "use password {}, please", "log in with the password `{}`.",
+    'the API key "{}" works', "Passwort {} bitte merken", "le mot de passe {}",
+]  # fmt: skip
 GIVEN = [
-    "mysqldump --password {} app",
-    "gh auth --token {}; ls",
-    "deploy --db-password '{}'",
-    "--token {}",
-    "tool --api-key {}",
-    "machine plum.example login ana password {}",
+    "mysqldump --password {} app", "gh auth --token {}; ls", "deploy --db-password '{}'",
+    "--token {}", "tool --api-key {}", "machine plum.example login ana password {}",
     "machine plum.example\nlogin ana\npassword {}",
-]
+]  # fmt: skip
 
 
 RANDOM, FEW_DIGITS = ("Xk29fjq2z7Lm",), ("hunter2secretXY", "horse-9-battery")

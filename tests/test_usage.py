@@ -152,6 +152,12 @@ def test_a_model_that_is_away_is_so_until_it_answers(
     assert log.may_ask("m", NOW)
 
 
+def test_a_pause_by_a_clock_that_was_ahead_is_none(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    log.failed("m", NOW + timedelta(days=365), "gone", tries=3)
+    assert log.may_ask("m", NOW)
+
+
 # --- the file -------------------------------------------------------------------------------------
 
 

@@ -213,8 +213,7 @@ class Agent:
     def interrupt(self, *, by_person: bool = True) -> None:
         """End the running turn; its results so far are kept.
 
-        `by_person` is false if ragmem itself ends, for example by a hangup; the result of a command
-        then says so.
+        `by_person` is false if ragmem itself ends, as by a hangup; a command's result then says so.
         """
         if self._task is None or self._run is None:
             return

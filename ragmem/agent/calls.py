@@ -44,8 +44,7 @@ _REFUSAL_LIMIT = 3
 """After this many refusals, or messages in a row without a valid call, the turn is stuck."""
 
 _GOAL = 3 / 4
-"""Share of the limit to which messages are cut once they exceed it, so that the prefix changes
-rarely."""
+"""Share of the limit to which messages are cut beyond it, so that the prefix changes rarely."""
 _WORDS_SHARE = 4
 _NOTE_SHARE = 8
 """The list of dropped rounds takes at most one part in this many of the limit."""
@@ -361,8 +360,7 @@ class ToolLoop:
 
     After a round's results comes what the user said meanwhile. Beyond `limit` characters, until it
     fits: the oldest results are replaced by one line each; the oldest rounds by an entry in a list
-    after the prompt, which keeps what the user said; the newest results are clipped in their
-    middle.
+    after the prompt, which keeps what the user said; the newest results are clipped.
     """
 
     def __init__(self, context: Sequence[Message], *, limit: int) -> None:

@@ -226,6 +226,8 @@ async def check_background(app: App) -> list[Check]:
         embedder = Check("embedder", "note", changed)
     elif model_id := app.background.embedder_model:
         own = "embeddings are up to date" if mark else "no embeddings yet"
+        if mark and pending.get("vectors"):
+            own = "some embeddings are still missing"
         embedder = Check("embedder", "ok", f"{model_id}; {own}")
     return [embedder, Check("background", "note" if advice else "ok", detail, "\n".join(advice))]
 

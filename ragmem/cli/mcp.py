@@ -35,7 +35,7 @@ from ragmem.ids import new_id, short_id
 from ragmem.index.links import find_code
 from ragmem.listings import code_text, page, sessions_table
 from ragmem.memory.context.builder import framed
-from ragmem.memory.facts.trust import vouch
+from ragmem.memory.facts.vouching import vouch
 from ragmem.memory.memories import chain_of, facts_of, here, minute, search_memories, told
 from ragmem.memory.projects import real_folder, registrations
 from ragmem.memory.turns import result_text, stored_path, turn_tag

@@ -468,8 +468,7 @@ async def split(
 ) -> None:
     """Remove a folder's sessions from a joined project.
 
-    They become a project of their own again, with the memories learned in them. A worktree
-    stays joined.
+    They become a project of their own again, with the memories learned in them.
     """
     done = await own.split(normalize_cwd(folder.expanduser()))
     path = visible(done.project.path)

@@ -17,7 +17,7 @@ import msgspec
 
 from ragmem.errors import ConfigError
 from ragmem.files import NO_HOME, Paths as Paths
-from ragmem.text import in_words
+from ragmem.text import clean, in_words
 from ragmem.themes import ThemeName
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
@@ -419,7 +419,20 @@ _NOT_SETTINGS = {
 
 
 def find_paths(environ: Mapping[str, str] = os.environ) -> Paths:
-    """Return the paths of everything that ragmem stores; creates nothing."""
+    """Return the paths of everything that ragmem stores; creates nothing.
+
+    Raises ConfigError if they are not UTF-8.
+    """
+    paths = _found_paths(environ)
+    if clean(str(paths.data_dir)) != str(paths.data_dir):
+        raise ConfigError(
+            f"{str(paths.data_dir)!r} can't hold a database: the path is not UTF-8.",
+            hint="Set RAGMEM_HOME to another folder.",
+        )
+    return paths
+
+
+def _found_paths(environ: Mapping[str, str]) -> Paths:
     home = environ.get("RAGMEM_HOME")
     if home:
         root = Path(home).expanduser().absolute()
@@ -442,8 +455,7 @@ def load_config(
 ) -> Config:
     """Read, merge and validate; errors name the file and line, the variable or the flag.
 
-    `flags` maps key paths, `("model", "main")`, to values; None values are skipped. Raises
-    ConfigError.
+    `flags` maps key paths, `("model", "main")`, to values; None is skipped. Raises ConfigError.
     """
     text = read(file)
     tree = as_tree(text, str(file))

@@ -63,10 +63,7 @@ def _spool_of_graph(url: str, database: str) -> str:
 def resolve(
     url: str | None, home: str | os.PathLike[str] | None, environ: Mapping[str, str]
 ) -> tuple[Config, Paths, Address]:
-    """Return what `open_memory` has to open; without `home` that of the environment.
-
-    Raises ConfigError.
-    """
+    """Return what `open_memory` opens; `home` is by default the environment's. ConfigError."""
     if home is not None and not is_a_path(home):
         shown = one_line(repr(os.fspath(home)), _SHOWN_CHARS)
         raise ConfigError(f"{shown} is not a valid path.", hint="Give the path of a folder.")

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 
 def change(key: str, value: str) -> str:
-    """Change a setting in the file, which is validated as a whole; return what overrides it, if
-    anything.
+    """Change a setting in the file, which is validated whole; return what overrides it, or "".
 
     Raises ConfigError for an unknown setting or an invalid value; the file is unchanged then.
     """
@@ -43,8 +42,7 @@ def change(key: str, value: str) -> str:
 
 
 def reset(key: str) -> tuple[bool, str]:
-    """Remove a setting from the file; return whether it was there, and what overrides it, if
-    anything.
+    """Remove a setting from the file; return whether it was there, and what overrides it.
 
     Raises ConfigError for an unknown setting; the file is unchanged then.
     """
@@ -252,8 +250,7 @@ def without_value(text: str, source: Path, key: str) -> str:
 
 
 def _document(text: str, source: Path) -> "TOMLDocument":
-    """Parse the file for editing; a broken one raises the same ConfigError as reading settings
-    does.
+    """Parse the file for editing; a broken one raises the ConfigError of reading settings.
 
     The library that keeps comments reports positions other than where the error is.
     """

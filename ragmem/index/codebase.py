@@ -447,11 +447,14 @@ class Codebase:
         return self.made > before
 
     def _existing_index(self, project: Project) -> "CodeIndex | None":
-        from ragmem.index.database import database_of
+        from ragmem.index.database import database_of, remove_unused
 
         known = project.project_id in self._indexes
         database = database_of(self._paths.data_dir, project.project_id)
-        if not os.path.isdir(project.path) or not (known or os.path.exists(database)):
+        if not os.path.isdir(project.path):
+            remove_unused(database)
+            return None
+        if not (known or os.path.exists(database)):
             return None
         index = self._known_index_of(project)
         return index if index and not index.refusal else None

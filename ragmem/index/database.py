@@ -34,6 +34,7 @@ _APPLICATION_ID = 0x72616763
 _BUSY_MS = 10_000
 _RESET_LOCK_TIMEOUT_S = 20.0
 _CACHE_KIB = 16_384
+_KEPT_S = 30 * 24 * 3600
 _SCHEMA = Path(__file__).with_name("schema.sql")
 
 
@@ -149,6 +150,15 @@ _NO_HARM = "Nothing is lost: the index is made from the files, and your memory i
 def database_of(data_dir: Path, project_id: str) -> Path:
     """Return the path of a project's index."""
     return data_dir / "code" / f"{project_id}.sqlite"
+
+
+def remove_unused(database: Path) -> None:
+    """Delete the index of a folder that is gone, unless it has changed within a month."""
+    with suppress(OSError):
+        if time.time() - database.stat().st_mtime > _KEPT_S:
+            for file in database.parent.iterdir():
+                if file.name.startswith(f"{database.stem}."):
+                    file.unlink(missing_ok=True)
 
 
 def read(database: Path, query: Callable[[apsw.Connection], T], otherwise: T) -> T:

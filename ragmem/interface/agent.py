@@ -418,10 +418,8 @@ class ConversationAgent:
                 "Can't compare: embeddings are turned off.",
                 hint="Set embed_messages, and memory.embeddings.enabled in the settings.",
             )
-        text = clean(query)
-        return await similar_sessions(
-            await self.memory.app.store(), embedder, text, floor=floor, limit=limit
-        )
+        store = await self.memory.app.store()
+        return await similar_sessions(store, embedder, clean(query), floor=floor, limit=limit)
 
     async def import_conversation(
         self, exported: Mapping[str, Any], *, as_new: bool = False

@@ -27,9 +27,7 @@ MOST_ERROR_CHARS = 64 * 1024
 """The part of an error's body that is read: searching more for keys would take seconds."""
 DETAIL_CHARS = 300
 
-_KEY_LIKE = Regex(
-    r"\b(?:(?:sk|pk|gsk|xai|tgp|hf|key)[-_]|AIza|AKIA|Bearer )[A-Za-z0-9*._\-]{6,}", re.ASCII
-)
+_KEY = Regex(r"\b(?:(?:sk|pk|gsk|xai|tgp|hf|key)[-_]|AIza|AKIA|Bearer )[A-Za-z0-9*._\-]{6,}", re.A)
 _TOO_LONG = Regex(
     r"context[_ ](?:length|window|size|limit)|maximum (?:context|prompt length|model length)|"
     r"too many (?:input )?tokens|prompt is too long|input is too long|reduce the length|"
@@ -74,7 +72,7 @@ def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
         if len(secret) > 3:
             text = text.replace(secret, "***")
     text = redact(text)
-    return one_line(clean(_KEY_LIKE.sub("***", text)), DETAIL_CHARS)
+    return one_line(clean(_KEY.sub("***", text)), DETAIL_CHARS)
 
 
 def _is_web_page(body: str) -> bool:

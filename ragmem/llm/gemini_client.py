@@ -94,9 +94,7 @@ class GeminiClient(HttpClient):
                 continue
             role = "model" if message.role == "assistant" else "user"
             first = message.tool_uses[:1]
-            parts = [
-                part for each in message.parts for part in self._part(each, names, each in first)
-            ]
+            parts = [p for each in message.parts for p in self._part(each, names, each in first)]
             if found and found[-1]["role"] == role:
                 found[-1]["parts"] += parts
             elif parts or role == "user":

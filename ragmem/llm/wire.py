@@ -142,8 +142,7 @@ def rules_of(messages: Sequence[Message]) -> str:
 
 
 Thoughts = dict[str, Json]
-"""Reasoning before tool calls, in the provider's format, by the provider's id of the first call
-after it.
+"""Reasoning before tool calls, in the provider's format, by the provider's id of the next call.
 
 It is sent back with the calls, to the same provider, in this process, and is never stored.
 """

@@ -126,10 +126,8 @@ def _without(question: str, spans: Sequence[TimeSpan]) -> str:
 
 def _plain(text: str) -> str:
     # Character by character, so that positions stay the same.
-    text = unicodedata.normalize("NFC", text)
-    return "".join((unicodedata.normalize("NFD", c)[0].lower() or c)[:1] for c in text).replace(
-        "’", "'"
-    )
+    text = unicodedata.normalize("NFC", text).replace("’", "'")
+    return "".join((unicodedata.normalize("NFD", c)[0].lower() or c)[:1] for c in text)
 
 
 def _in_utc(moment: datetime, now: datetime, elapsed: bool) -> datetime:

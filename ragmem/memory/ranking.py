@@ -53,7 +53,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     vector: float = 1.5
     """Weight of the cosine; that of BM25 is 1."""
     foreign_vector: float = 0.8
-    """Weight of the cosine for a question in a language that the embedder knows badly."""
+    """Weight of the cosine for a question that isn't in English. With 1.5, as for English, the
+    fitted sets gain .007 / .008 / -.005 at 5 / 10 / 20, but those held out lose .032 / .011 / 0."""
     whole: float = 0.5
     """Share of the first passage in a turn's cosine; the rest is the best passage's. In a long turn
     some passage is near to anything."""
@@ -92,8 +93,8 @@ def rank(
 ) -> tuple[Ranked, ...]:
     """Rank turns or summaries, not both at once: best first, ties by the newest.
 
-    `foreign`: the question is in a language that the embedder knows badly. `session_ids`: the
-    session that it is asked in, and those that it was forked from.
+    `foreign`: the question isn't in English. `session_ids`: the session that it is asked in, and
+    those that it was forked from.
     """
     if not found:
         return ()

@@ -158,16 +158,14 @@ class TurnRecording:
             error=call.error and clean(call.error),
             preamble=clean(call.preamble),
         )
-        accesses = tuple(
-            extract_accessed_files(call, turn_index=self.turn.turn_index, locate=self._locate)
-        )
+        files = extract_accessed_files(call, turn_index=self.turn.turn_index, locate=self._locate)
         call = self._fitted(call)
         others = tuple(c for c in self.turn.tool_calls if c.tool_call_id != call.tool_call_id)
         calls = tuple(sorted((*others, call), key=lambda c: c.order))
         self.turn = msgspec.structs.replace(self.turn, tool_calls=calls)
         failpoint("call.result" if call.result else "call.start")
         writes: list[Write] = [
-            RecordToolCall(session_id=self.turn.session_id, call=call, accesses=accesses)
+            RecordToolCall(session_id=self.turn.session_id, call=call, accesses=tuple(files))
         ]
         if self._answer_chars:
             self._answer_chars = 0
@@ -460,11 +458,8 @@ class Tail(_KeptFile):
 
     async def find_sessions(self, reference: str, *, mine: bool = False) -> list[Session]:
         """Find sessions whose id is, or ends with, the reference, or whose title equals it."""
-        every, folded = [kept.session for kept in self._load()], reference.casefold()
-        matching = (
-            s for s in every if s.session_id.endswith(reference) or s.title.casefold() == folded
-        )
-        return list(matching)
+        every, name = [kept.session for kept in self._load()], reference.casefold()
+        return [s for s in every if s.session_id.endswith(reference) or s.title.casefold() == name]
 
     def forget(self, session_id: str) -> None:
         """Remove a deleted session, whichever store it was in. Raises StoreUnavailable."""

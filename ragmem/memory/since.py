@@ -8,9 +8,9 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby
 
 import msgspec
 
@@ -38,9 +38,10 @@ from ragmem.records import (
     ToolCall,
     Turn,
     TurnQuery,
+    utc_now,
 )
 from ragmem.similarity import WORDS_AS_COSINE
-from ragmem.store import Store
+from ragmem.store import AHEAD, Store
 from ragmem.terms import is_stop_word, terms
 from ragmem.text import Regex, one_line
 
@@ -56,6 +57,8 @@ _ON_THE_SAME = 0.75
 """How much more similar than usual the later of two turns must be, plus their shared words, for
 them to be about the same matter, as a share of the embedder's floor. By itself this finds 137 of
 171 turns of which something was replaced, and 75 of 217 that still hold."""
+_LONG_AGO, _TICK = datetime.fromtimestamp(0, UTC), timedelta.resolution
+"""When a session with a wrong clock was, and the time between two turns of it."""
 _LONGEST = 400
 """In characters; a longer sentence is not taken for a statement."""
 _FIRST_STATED, _LAST_STATED = 12, 8
@@ -114,13 +117,6 @@ _FILLER = word_set(
     einverstanden gut ja gern gerne hatte ware angefangen begonnen accord oui bon commence
     machen tun nehmen brauchen faire mettre prendre voir"""
 )
-
-
-def said_at(told: Turn | MemoryRecord) -> datetime:
-    """Return when a turn ended, or a memory was last stated: the time of its newest evidence."""
-    if isinstance(told, Turn):
-        return told.timestamp
-    return max((each.at for each in told.evidence), default=told.created_at)
 
 
 def states_undone(sentence: str) -> bool:
@@ -392,6 +388,21 @@ async def alike(store: Store, turns: Iterable[Turn], floor: float | None) -> Ali
     return Alike({each.record_id: each.vectors for each in found}, floor)
 
 
+def _times(turns: Iterable[Turn]) -> dict[str, datetime]:
+    """Return when each turn ended, by id: before the session's next one, and not in the future,
+    even if the clock was ahead."""
+    horizon, found = utc_now() + AHEAD, dict[str, datetime]()
+    in_order = sorted(turns, key=lambda turn: (turn.session_id, turn.turn_index, turn.timestamp))
+    for _, session in groupby(in_order, key=lambda turn: turn.session_id):
+        own = [*session]
+        right = [turn.timestamp for turn in own if turn.timestamp <= horizon]
+        latest = max(right, default=_LONG_AGO)
+        for turn in reversed(own):
+            latest = found[turn.turn_id] = min(turn.timestamp, latest)
+            latest -= _TICK
+    return found
+
+
 class Aftermath:
     """Later turns and memories, with which earlier statements are compared.
 
@@ -406,22 +417,30 @@ class Aftermath:
         meant: Alike | None = None,
     ) -> None:
         self._meant = meant or Alike()
-        self._turns = sorted(
-            (turn for turn in turns if turn.status == "completed"), key=lambda turn: turn.timestamp
-        )
+        completed = [turn for turn in turns if turn.status == "completed"]
+        self._times = _times(completed)
+        self._turns = sorted(completed, key=self._said_at)
         self._taken_back = taken_back(self._turns)
         self._edits = {turn.turn_id: _edits(turn) for turn in self._turns}
         told: list[Turn | MemoryRecord] = [*self._turns, *memories]
-        self._newest_first = sorted(told, key=said_at, reverse=True)
+        self._newest_first = sorted(told, key=self._said_at, reverse=True)
         self._terms = {_id(each): _told_terms(each) for each in told}
         self._counts = Counter(term for turn in self._turns for term in self._terms[turn.turn_id])
         self._weights: dict[Word, float] = {}
         self._stated: dict[str, list[_Statement]] = {}
 
+    def _said_at(self, told: Turn | MemoryRecord) -> datetime:
+        """Return when a turn ended, or a memory was last stated, by its newest evidence."""
+        if isinstance(told, Turn):
+            return self._times.get(told.turn_id, told.timestamp)
+        return max(
+            (self._times.get(e.turn_id, e.at) for e in told.evidence), default=told.created_at
+        )
+
     def of_turn(self, turn: Turn) -> str:
         """Return a note with the turn's date and a later statement that revises it, or is about the
         same matter; empty if there is none."""
-        texts, at = _stated(turn), turn.timestamp
+        texts, at = _stated(turn), self._said_at(turn)
         if self.is_taken_back(turn):
             return f"Said on {at.astimezone():%Y-%m-%d}; the user has undone its edits since"
         since = self._overwriting(turn, _messages_of(turn), _OVERWRITTEN) or self._choice_over(turn)
@@ -433,7 +452,7 @@ class Aftermath:
         near = self._meant.to(turn.turn_id)
         words = frozenset(chain(*(each.words for each in self._statements(turn))))
         for later in reversed(self._turns):
-            if later.timestamp <= turn.timestamp:
+            if self._said_at(later) <= self._said_at(turn):
                 break
             if later.session_id == turn.session_id or later.turn_id not in near:
                 continue
@@ -456,7 +475,7 @@ class Aftermath:
         """Return such a note for a memory; empty for failures and rules, which stay valid."""
         if memory.kind in ("failure", "rule"):
             return ""
-        at, told_in = said_at(memory), {each.turn_id for each in memory.evidence}
+        at, told_in = self._said_at(memory), {each.turn_id for each in memory.evidence}
         if over := self.overwritten(memory):
             return _note(over, at)
         # One sentence may name several deadlines.
@@ -480,7 +499,7 @@ class Aftermath:
         told = _file_words(said) if wrote else frozenset[str]()
         last: tuple[Turn, set[str]] | None = None
         for later in self._turns:
-            if later.timestamp <= turn.timestamp or later.turn_id == turn.turn_id:
+            if self._said_at(later) <= self._said_at(turn) or later.turn_id == turn.turn_id:
                 continue
             edits = self._edits[later.turn_id]
             changes = {p: _written(tuple(edits[p])) for p in wrote.keys() & edits.keys()}
@@ -520,7 +539,7 @@ class Aftermath:
         A single word counts only in a turn that ran commands or edited files.
         """
         for turn in self._turns:
-            if turn.timestamp <= at:
+            if self._said_at(turn) <= at:
                 continue
             held = self._terms[turn.turn_id]
             did = any(map(subject_of, turn.tool_calls))
@@ -536,7 +555,7 @@ class Aftermath:
         """
         told = [_statement(text) for text in texts]
         for later in self._newest_first:
-            if said_at(later) <= at:
+            if self._said_at(later) <= at:
                 break
             # A sentence can't share more words than the whole turn does.
             held = self._terms[_id(later)]

@@ -39,7 +39,7 @@ from ragmem.records import (
     UpdateSession,
     utc_now,
 )
-from ragmem.store import Store
+from ragmem.store import AHEAD, Store
 from ragmem.text import clip_middle, one_line
 
 TITLE_CHARS = 60
@@ -174,7 +174,9 @@ async def look(store: Store, *, last: int) -> Look:
     found = [s for s in await store.sessions(SessionQuery(limit=last)) if s.message_count]
     made = {i.session_id: i for i in await store.get(Insight, [s.session_id for s in found])}
     known = [(s, made[s.session_id]) for s in found if s.session_id in made]
-    fresh = [(s, i) for s, i in known if i.created_at >= s.last_activity_at]
+    # An insight from the future, by a clock that was ahead, is made again.
+    latest = utc_now() + AHEAD
+    fresh = [(s, i) for s, i in known if s.last_activity_at <= i.created_at <= latest]
     done = {session.session_id for session, _ in fresh}
     return Look(known=tuple(fresh), waiting=tuple(s for s in found if s.session_id not in done))
 

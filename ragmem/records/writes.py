@@ -195,6 +195,8 @@ class PutTurn(Write, frozen=True, kw_only=True, tag="turn"):
     turn: Turn
     accesses: dict[ToolCallId, tuple[FileAccess, ...]] = msgspec.field(default_factory=dict)
     """By `tool_call_id`."""
+    to_extract: bool = False
+    """Whether the other store had still to look it through for memories."""
 
 
 class PutMemory(Write, frozen=True, kw_only=True, tag="memory"):

@@ -542,8 +542,7 @@ class ChatLoop:
         if self._held is not None:
             self._held += parts
             return
-        for kind, part in parts:
-            chat.output.show(part, kind)
+        chat.output.show_all(parts)
 
     async def _tick(self) -> None:
         while True:

@@ -59,6 +59,10 @@ Level = Literal["info", "warning", "error"]
 Kind = Literal["prompt", "recall", "text", "item", "tool", "notice", "closing", "note"]
 """Parts of different kinds are separated by a blank line; an `item` continues a list."""
 _TOGETHER = {"tool", "notice"}
+_MAX_STYLED_CHARS = 200_000
+"""Characters above which a block of an answer is printed as plain text: as a table it would take
+seconds and hundreds of megabytes.
+"""
 SAMPLE = (
     ("● added", "green"), ("✗ removed", "red"), ("! warning", "yellow"), ("name", "cyan"),
     ("plan", "blue"), ("quiet", "dim"),
@@ -84,6 +88,14 @@ class ChatOutput:
 
     def show(self, what: RenderableType, kind: Kind = "note") -> None:
         """Print one part, separated from the previous one according to their kinds."""
+        self.show_all([(kind, what)])
+
+    def show_all(self, parts: Iterable[tuple[Kind, RenderableType]]) -> None:
+        """Print parts in one go: the rows below them are redrawn once, not for each part."""
+        if painted := "".join(self._painted(kind, what) for kind, what in parts):
+            self.terminal.write(painted)
+
+    def _painted(self, kind: Kind, what: RenderableType) -> str:
         follows = kind in _TOGETHER and kind == self._last
         follows |= kind == "item" and self._last in ("text", "item")
         closes = kind == "closing" and self._last != "prompt"
@@ -91,7 +103,7 @@ class ChatOutput:
         gap = "" if follows or closes or self._last is None else "\n"
         self._last = kind
         painted = paint(what, width=self.width, mode=self._mode)
-        self.terminal.write(gap + self.colors.theme.recolor(painted))
+        return gap + self.colors.theme.recolor(painted)
 
     def choose_theme(self, name: ThemeName) -> bool:
         """Switch to another theme; return whether it is visible before the next start."""
@@ -415,8 +427,9 @@ def spent(usage: Usage, duration_ms: int | None = None) -> str:
 
 
 def answer(markdown: str) -> RenderableType:
-    """Return a block of the model's answer, rendered as Markdown."""
-    return _Answer(visible(markdown))
+    """Return a block of the model's answer, rendered as Markdown unless it is huge."""
+    text = visible(markdown)
+    return Text(text.strip("\n")) if len(text) > _MAX_STYLED_CHARS else _Answer(text)
 
 
 class _Heading(Heading):

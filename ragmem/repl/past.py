@@ -50,6 +50,8 @@ _PROMPT = "Prompt: "
 _PREVIEW_CHARS = 4_000
 _ASKED_CHARS = 60
 _MAX_BYTES = 4_000_000
+_MOST_DIFFS = 20
+"""The most files whose changes `/diff` shows at once; of more, it shows a row each."""
 _LATEST = TurnQuery(limit=200)
 """The turns that lists start with; all are read if the user asks for them."""
 
@@ -284,7 +286,10 @@ _OUTCOMES: dict[Outcome, str] = {
 
 
 async def diff(named: str, chat: ChatSession) -> None:
-    """Run `/diff [file]`: compare files as they were before this session's edits with now."""
+    """Run `/diff [file]`: compare files as they were before this session's edits with now.
+
+    Of many files it shows only the numbers of lines.
+    """
     output = chat.output
     if not chat.app.memory.records:
         raise UsageError(_UNKNOWN)
@@ -300,7 +305,7 @@ async def diff(named: str, chat: ChatSession) -> None:
         undone = ", except for undone edits" if taken_back(turns) else ""
         output.note(f"This session {what}{undone}.{_by_commands(back)}")
         return
-    restorer = _restorer(chat)
+    restorer, is_short = _restorer(chat), not named and len(changes) > _MOST_DIFFS
     for change in changes:
         try:
             before, now = await restorer.sides(change)
@@ -311,13 +316,22 @@ async def diff(named: str, chat: ChatSession) -> None:
             output.note(f"{one_line(change.path, 400)} has no changes.")
             continue
         old, new = (decode(each or b"").text for each in (before, now))
-        text, _, _ = unified_diff(old, new, change.path, creates=before is None)
-        hint = f"/diff {change.path} shows all"
-        output.show(ChangeBlock(read_change(text), folds=not named, hint=hint), "tool")
+        found = read_change(unified_diff(old, new, change.path, creates=before is None)[0])
+        note = ""
         if now is None:
-            output.note("  It no longer exists.")
+            note = "It no longer exists."
         elif hashlib.sha256(now).hexdigest() != change.after or not change.unbroken:
-            output.note("  It also has changes from outside this session.")
+            note = "It also has changes from outside this session."
+        if is_short:
+            row = " · ".join(filter(None, (f"{found.path}  {found.tally}", note)))
+            output.show(Gutter(row, mark="● "), "tool")
+            continue
+        hint = f"/diff {change.path} shows all"
+        output.show(ChangeBlock(found, folds=not named, hint=hint), "tool")
+        if note:
+            output.note(f"  {note}")
+    if is_short:
+        output.note(f"{len(changes):,} files. /diff FILE shows the changes of one.")
     if back.command_count:
         output.note(_by_commands(back).strip())
 

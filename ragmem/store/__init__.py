@@ -334,10 +334,13 @@ def turn_stays(put: Turn, status: str, said: int) -> bool:
     return status == "completed" or said > len(clean(put.user_message))
 
 
-def put_turn(turn: Turn, accesses: Mapping[str, Sequence[FileAccess]]) -> PutTurn:
+def put_turn(
+    turn: Turn, accesses: Mapping[str, Sequence[FileAccess]], *, to_extract: bool
+) -> PutTurn:
     """Return the write of a stored turn, with the accesses of its own calls among these."""
     calls = [call.tool_call_id for call in turn.tool_calls if call.tool_call_id in accesses]
-    return PutTurn(turn=turn, accesses={each: tuple(accesses[each]) for each in calls})
+    its = {each: tuple(accesses[each]) for each in calls}
+    return PutTurn(turn=turn, accesses=its, to_extract=to_extract)
 
 
 def of_another_turn(tool_call_id: str) -> StoreRefused:

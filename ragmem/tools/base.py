@@ -171,8 +171,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """The whole diff, command or plan; interfaces show it with `text.reveal`, never shortened."""
     warnings: tuple[str, ...] = ()
     always: str = ""
-    """What "always" would allow, and for how long, as both interfaces phrase it; empty: not
-    offered.
+    """What "always" would allow, and for how long, in the words of both interfaces; or empty.
 
     It refers only to what `title` and `body` show in full.
     """
@@ -457,8 +456,7 @@ _SCHEMA_NOISE = {"title": str, "minLength": int, "maxLength": int}
 def _inline_references(schema: Any, components: dict[str, Any]) -> Any:
     """Return a schema with its references inlined, since not every provider resolves them.
 
-    What does not help a model is left out: calls are validated against the type, and null counts as
-    no value.
+    What does not help a model is left out: calls are checked by the type, and null is no value.
     """
     if isinstance(schema, list):
         return [_inline_references(each, components) for each in schema]

@@ -165,9 +165,7 @@ def region(fd: int, shown: str, first: int) -> tuple[Region, bytes | None]:
     return Region(text=decode(stretch), first_line=first, ends_file=ends_file), None
 
 
-def window(
-    found: Region, first: int, limit: int, *, line_chars: int, max_bytes: int
-) -> NumberedLines:
+def window(found: Region, first: int, limit: int, *, width: int, max_bytes: int) -> NumberedLines:
     """Cut out up to `limit` numbered lines from `first`, at most `max_bytes`, long ones cut."""
     text, number = found.text.text, found.first_line
     position = 0
@@ -178,7 +176,7 @@ def window(
     while position < len(text) and len(out) < limit:
         end = text.find("\n", position)
         stop = len(text) if end < 0 else end
-        line = _shown_line(text, position, stop, line_chars)
+        line = _shown_line(text, position, stop, width)
         row = f"{number:>6}\t{line}"
         size += len(row.encode("utf-8", "replace")) + 1
         if out and size > max_bytes:

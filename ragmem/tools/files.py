@@ -251,7 +251,7 @@ def _read(target: Target, shown: str, params: ReadFile.Params) -> ToolOutput:
             first = max(1, total + first + 1) if total else 1
         elif first > total:
             raise ToolFailure(f"{shown} has {total:,} lines; there is no line {first:,}.")
-    page = window(found, first, params.limit, line_chars=MAX_LINE_CHARS, max_bytes=MAX_READ_BYTES)
+    page = window(found, first, params.limit, width=MAX_LINE_CHARS, max_bytes=MAX_READ_BYTES)
     count = page.last - page.first + 1
     of = "" if total in (None, count) else f" of {total:,}"
     notes = found.text.notes

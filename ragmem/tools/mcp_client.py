@@ -269,8 +269,7 @@ class Servers:
         say: Callable[[str], None],
         waits: bool = False,
     ) -> None:
-        """Set up the servers; `say` receives messages for the user, and a call may take
-        `timeout_s`.
+        """Set up the servers; `say` tells the user something, `timeout_s` is that of a call.
 
         They start in `apart`, unless their settings say that they start in the project, `cwd`.
         With `waits` they are started only when the model asks for them: a short-lived process
@@ -536,8 +535,7 @@ def _transport(
 def _expanded(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, str]:
     """Replace `${NAME}` with the environment variable's value, which is redacted from then on.
 
-    With `is_sent`, the values are HTTP headers; raises ValueError for one that can't be a header
-    line.
+    With `is_sent`, the values are HTTP headers; raises ValueError for one that can't be sent.
     """
 
     def checked(value: str, where: str) -> str:
@@ -583,8 +581,7 @@ async def _over_stdio(
 ) -> AsyncIterator[Transport]:
     """Run a server as a process group of its own, all of which is terminated on exit.
 
-    The package's own transport waits for seconds if a server does not exit, and reads lines of any
-    length.
+    The package's own transport waits seconds if a server does not exit, and reads endless lines.
     """
     import anyio
     from mcp.shared.message import SessionMessage

@@ -23,7 +23,7 @@ from ragmem.index.codebase import Codebase
 from ragmem.memory.context.builder import OUTSIDE, is_outside
 from ragmem.memory.context.collect import ProjectCode
 from ragmem.memory.facts import FactHit, Remembered, dated, day_of, told_by
-from ragmem.memory.facts.trust import vouch
+from ragmem.memory.facts.vouching import vouch
 from ragmem.memory.memory import Memory
 from ragmem.memory.recall import Hit, Question, scope_of
 from ragmem.memory.turns import answered, passage, result_text, shown_path, stored_path
@@ -107,17 +107,12 @@ class SearchMemories(_OverMemory):
             subjects=tuple(subject.casefold() for subject in params.subjects),
             floor=False,
         )
-        hits = _turns(self._memory, self._session, self._scope, params.query, params.limit)
+        hits = _turns(self._memory, self._session, self._scope, params.query, params.limit, None)
         return facts, await hits
 
 
 async def _turns(
-    memory: Memory,
-    session: Session,
-    scope: ScopeName,
-    text: str,
-    limit: int,
-    floor: float | None = None,
+    memory: Memory, session: Session, scope: ScopeName, text: str, limit: int, floor: float | None
 ) -> list[Hit]:
     """Search earlier turns and summaries, leaving out the running turn."""
     running = memory.running_turn(session.session_id)

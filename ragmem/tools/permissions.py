@@ -2,9 +2,8 @@
 
 No command is considered harmless by itself: each needs approval, unless the mode or one of the
 user's rules allows it. A rule is a tool's name, `edit_file`, or has a pattern, `edit_file(src/**)`.
-A rule for commands is matched against each command that a line runs, not against the beginning of
-the line, so that the quoting, pipes and substitutions by which published allowlists were bypassed
-need approval.
+A rule for commands is matched against each command that a line runs, not against its beginning, so
+that quoting, pipes and substitutions, which bypassed published allowlists, need approval.
 """
 
 import asyncio
@@ -238,8 +237,7 @@ class PermissionRules:
         return ""
 
     def hidden_in(self, cwd: Path, roots: Iterable[Path]) -> set[Path]:
-        """Return the existing paths that must not be read, in these folders and where rules name
-        them.
+        """Return the existing paths that must not be read, here or where rules name them.
 
         A folder whose files are all denied is returned itself. At most 1,000 of 200,000 files.
         """
@@ -351,8 +349,7 @@ class Permissions:
         return target
 
     def hides(self, base: Path) -> Callable[[Path], bool]:
-        """Return a predicate for what a search below a real path leaves out: private and denied
-        files.
+        """Return a test for what a search below a real path leaves out: private and denied files.
 
         A search that was allowed to start in a private folder leaves out nothing for being private.
         """
@@ -377,8 +374,7 @@ class Permissions:
         return target
 
     async def edit(self, tool_name: str, given: str, target: Target, body: str) -> None:
-        """Ask for approval of an edit, whose whole diff is `body`, if the mode or the file requires
-        it.
+        """Ask for approval of an edit, with the diff `body`, if the mode or the file requires it.
 
         "Always" covers every edit of that file; a protected file needs approval each time.
         """

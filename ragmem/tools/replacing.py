@@ -154,7 +154,7 @@ def _no_match(text: str, old: str) -> NoMatch:
         Region(text=Text(text=text), first_line=1),
         near + 1,
         _SHOWN_LINES,
-        line_chars=_SHOWN_CHARS,
+        width=_SHOWN_CHARS,
         max_bytes=_SHOWN_LINES * _SHOWN_CHARS,
     )
     hint = f"{message} The closest text is at line {near + 1}"

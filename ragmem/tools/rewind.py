@@ -218,15 +218,13 @@ class Restorer:
         """Restore files one by one; a failure of one does not affect the others."""
         done = []
         cut_off = [each for each in (self._real(c.path) for c in changes if c.cut_off) if each]
-        for change in changes:
+        for each in changes:
             try:
-                if self._real(change.path) in cut_off:
+                if self._real(each.path) in cut_off:
                     raise ToolFailure(_CUT_OFF)
-                done.append(await self._restore(change, confirm))
-            except ToolFailure as failure:
-                done.append(
-                    Restored(path=change.path, outcome="failed", note=str(failure) or "refused")
-                )
+                done.append(await self._restore(each, confirm))
+            except ToolFailure as why:
+                done.append(Restored(path=each.path, outcome="failed", note=str(why) or "refused"))
         return done
 
     async def sides(self, change: FileChange) -> tuple[bytes | None, bytes | None]:

@@ -18,11 +18,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
+from weakref import finalize
 
 import msgspec
 
@@ -350,7 +350,7 @@ class Sandbox:
         self._mechanism = mechanism
         self._permission_rules = rules or PermissionRules()
         self._temporary: Path | None = None
-        self._removal: weakref.finalize[..., Sandbox] | None = None
+        self._removal: finalize[..., Sandbox] | None = None
         self._folder_lock = threading.Lock()
 
     @property
@@ -387,8 +387,7 @@ class Sandbox:
 
     @property
     def allows_unasked(self) -> bool:
-        """Whether the user lets sandboxed commands run without approval, and the sandbox is fit for
-        that.
+        """Whether the user lets sandboxed commands run unasked, and the sandbox is fit for that.
 
         Landlock is not: it can't protect a file within a writable folder, such as git's hooks.
         """
@@ -476,9 +475,7 @@ class Sandbox:
                 self._temporary = Path(os.path.realpath(tempfile.mkdtemp(prefix="ragmem-")))
                 # Removed when the process exits at the latest; a process that is killed leaves it
                 # behind.
-                self._removal = weakref.finalize(
-                    self, shutil.rmtree, self._temporary, ignore_errors=True
-                )
+                self._removal = finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
             return self._temporary
 
     def close(self) -> None:

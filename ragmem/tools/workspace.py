@@ -73,8 +73,7 @@ class Workspace:
     def resolve(self, path: str) -> Target:
         """Resolve a path given by the model; raises ToolFailure if that is impossible.
 
-        Control characters and bytes that are not UTF-8 may be escaped as tools show them (`\\x1b`,
-        `\\xff`, `\\n`).
+        Control characters and bytes that are not UTF-8 may be escaped as shown (`\\x1b`, `\\xff`).
         """
         if not path or "\0" in path:
             raise ToolFailure("The path is empty or contains a NUL. Give that of a file or folder.")
@@ -450,8 +449,7 @@ def _temporary_name() -> str:
 
 
 def _draft_name(name: str, file: int) -> str:
-    """Return the only draft name that a file ever has: a killed process leaves one, the next
-    removes it.
+    """Return the only draft name that a file ever has: the next writer removes one that is left.
 
     A lock on the file keeps other writers out: they find the file changed once they get theirs.
     """
@@ -542,17 +540,15 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _match(parts: list[str], wanted: list[str]) -> bool:
-    # reached[i]: the pattern so far matches the first i parts.
-    reached = [True] + [False] * len(parts)
+    # hit[i]: the pattern so far matches the first i parts.
+    hit = [True] + [False] * len(parts)
     for segment in wanted:
         if segment == "**":
-            for i in range(1, len(reached)):
-                reached[i] = reached[i] or reached[i - 1]
+            for i in range(1, len(hit)):
+                hit[i] = hit[i] or hit[i - 1]
         else:
-            reached = [False] + [
-                reached[i] and fnmatchcase(part, segment) for i, part in enumerate(parts)
-            ]
-    return reached[-1]
+            hit = [False] + [hit[i] and fnmatchcase(part, segment) for i, part in enumerate(parts)]
+    return hit[-1]
 
 
 def alternatives(pattern: str) -> list[str]:

@@ -29,9 +29,7 @@ class Keys:
 
 def said(messages: Sequence[Message]) -> list[tuple[str, str]]:
     """Role and text of each message, a tool's with its answer."""
-    return [
-        (m.role, m.text or "".join(getattr(part, "text", "") for part in m.parts)) for m in messages
-    ]
+    return [(m.role, m.text or "".join(getattr(p, "text", "") for p in m.parts)) for m in messages]
 
 
 async def test_it_goes_to_the_model_with_the_results_and_stays_there(bench: Bench) -> None:

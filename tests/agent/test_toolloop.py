@@ -17,9 +17,7 @@ def a_round(number: int, *sizes: int, said: str = "") -> list[Message]:
         ToolUse(f"call{number:03}{i:02}", "read_file", f'{{"path":"f{number}_{i}.py"}}')
         for i in range(len(sizes))
     )
-    answers = [
-        tool(use.id, f"{use.id} " + "x" * size) for use, size in zip(uses, sizes, strict=True)
-    ]
+    answers = [tool(use.id, f"{use.id} " + "x" * n) for use, n in zip(uses, sizes, strict=True)]
     return [assistant(said, uses), *answers]
 
 

@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import termios
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import BytesIO
@@ -67,22 +68,41 @@ class Ragmem:
         *arguments: str,
         stdin: bytes = b"",
         cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
+        through: Sequence[str | Path] = (),
     ) -> Done:
-        """Run to the end: in a warm process, where that differs in nothing but time."""
-        folder, given = cwd or self.project, {**self.env, **(env or {})}
-        if ForkServer.can_start(arguments, given):
+        """Run to the end: in a warm process, where that differs in nothing but time.
+
+        A variable that is None is not set; `through` is a program that starts it.
+        """
+        folder, given = cwd or self.project, self._with(env)
+        if not through and ForkServer.can_start(arguments, given):
             return run_warm(arguments, env=given, cwd=folder, stdin=stdin)
+        return self.execute(*through, *COMMAND, *arguments, stdin=stdin, cwd=cwd, env=env)
+
+    def execute(
+        self,
+        *command: str | Path,
+        stdin: bytes = b"",
+        cwd: Path | None = None,
+        env: Mapping[str, str | None] | None = None,
+    ) -> Done:
+        """Run another program to its end, as it would be run itself."""
         done = subprocess.run(
-            [*COMMAND, *arguments],
+            command,
             input=stdin,
             capture_output=True,
-            cwd=folder,
-            env=given,
+            cwd=cwd or self.project,
+            env=self._with(env),
             timeout=120,
             check=False,
         )
-        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+        said = (each.decode("utf-8", "replace") for each in (done.stdout, done.stderr))
+        return Done(done.returncode, *said)
+
+    def _with(self, env: Mapping[str, str | None] | None) -> dict[str, str]:
+        given = {**self.env, **(env or {})}
+        return {name: value for name, value in given.items() if value is not None}
 
     def ok(self, *arguments: str, **options: Any) -> Done:
         """The same for what must succeed."""
@@ -230,6 +250,14 @@ class Terminal(fdspawn):  # type: ignore[misc]
     def __init__(self, process: Process, terminal: int) -> None:
         super().__init__(terminal, timeout=60, encoding="utf-8")
         self.process = process
+
+
+def until(condition: Callable[[], Any], seconds: float = 60) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.05)
 
 
 def finish(child: Terminal) -> int:

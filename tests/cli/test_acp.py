@@ -394,17 +394,8 @@ def test_a_line_that_is_no_message_is_answered_with_an_error_and_the_next_is_rea
     wrong = ["5", "null", "[1]", '"hello"', '{"id": [1], "result": 0}', '{"id": 0, "error": 5}']
     unread = ["{no", "\udcff", "[" * 100_000]
     lines = [*wrong, '{"id": 1, "method": {}}', *unread, "", '{"id": 3}', json.dumps(hello)]
-    with subprocess.Popen(
-        [*COMMAND, "acp"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=ragmem.env,
-        cwd=ragmem.project,
-    ) as process:
-        assert process.stdin
-        assert process.stdout
+    with ragmem.start("acp", stdin=subprocess.PIPE) as process:
         process.stdin.write("".join(f"{each}\n" for each in lines).encode(errors="surrogateescape"))
-        process.stdin.flush()
         answers = [json.loads(process.stdout.readline()) for _ in range(11)]
         process.stdin.close()
         assert process.wait(60) == 0
@@ -482,7 +473,5 @@ def test_without_an_editor_or_the_package_it_says_so(ragmem: Ragmem) -> None:
         "import sys; sys.modules['acp'] = None; "
         "from ragmem.cli.main import run; sys.exit(run(['acp']))"
     )
-    done = subprocess.run(
-        [COMMAND[0], "-c", hidden], env=ragmem.env, cwd=ragmem.project, capture_output=True
-    )
-    assert (done.returncode, b"pip install" in done.stderr) == (2, True)
+    done = ragmem.execute(COMMAND[0], "-c", hidden)
+    assert (done.code, "pip install" in done.err) == (2, True)

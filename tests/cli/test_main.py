@@ -126,15 +126,9 @@ def test_short_commands_import_nothing_heavy(tmp_path: Path) -> None:
     )
     commands = ("--help", "config path", "sessions list", "sessions list --format json")
     ragmem = Ragmem(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code, *commands],
-        env=ragmem.env,
-        cwd=ragmem.project,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    told = [line for line in done.stderr.splitlines() if line.startswith(commands)]
+    done = ragmem.execute(sys.executable, "-P", "-c", code, *commands)
+    assert done.code == 0
+    told = [line for line in done.err.splitlines() if line.startswith(commands)]
     assert told == [f"{words}: set()" for words in commands]
 
 

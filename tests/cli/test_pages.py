@@ -161,17 +161,9 @@ def test_the_scripts_run_as_they_are_printed(tmp_path: Path) -> None:
         subprocess.run(["git", "init", "-q"], cwd=ragmem.project, check=True)
         path = f"{Path(COMMAND[0]).parent}:{ragmem.env['PATH']}"
         for line in lines:
-            done = subprocess.run(
-                ["bash", "-c", line],
-                cwd=ragmem.project,
-                env={**ragmem.env, "PATH": path},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert (done.returncode, done.stderr) == (0, ""), line
-            assert '"port": 80' in done.stdout.replace("\\", ""), line
+            done = ragmem.execute("bash", "-c", line, env={"PATH": path})
+            assert (done.code, done.err) == (0, ""), line
+            assert '"port": 80' in done.out.replace("\\", ""), line
 
 
 def test_its_chat_commands_exist() -> None:

@@ -1,8 +1,6 @@
 """`ragmem ask` as scripts and pipes use it: real processes, a real HTTP server, a real store."""
 
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -211,9 +209,7 @@ def test_a_bad_config_names_file_and_line(
     """And nothing is sent."""
     ragmem.home.mkdir()
     (ragmem.home / "ragmem.toml").write_text(settings)
-    done = ragmem.run("ask", "Hello")
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err
+    assert message in ragmem.refused("ask", "Hello")
     assert server.requests == []
 
 
@@ -240,15 +236,7 @@ def test_an_evil_project_folder_changes_nothing(ragmem: Ragmem, tmp_path: Path) 
     (ragmem.project / ".ragmem" / "ragmem.toml").write_text('[model]\nmain = "evil/model"\n')
     ragmem.env["RAGMEM_MEMORY__WORKER"] = "inline"
     asked = ("ask", "Hello", "--output-format", "stream-json")
-    begun = subprocess.run(
-        [sys.executable, "-m", "ragmem", *asked],
-        cwd=ragmem.project,
-        env=ragmem.env,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        check=True,
-    ).stdout.splitlines()[0]
-    told = json.loads(begun)
+    told = ragmem.execute(sys.executable, "-m", "ragmem", *asked).lines[0]
     assert (told["model"], told["permission_mode"]) == ("openai/scripted", "default")
     assert not (tmp_path / "stolen").exists()
     assert not hits.exists(), hits.read_text()

@@ -3,13 +3,12 @@
 import json
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.process import Ragmem, Started
+from tests.cli.process import Ragmem, Started, until
 from tests.fakes.llm_server import Answer, LLMServer
 
 SLOW = Answer("word " * 400, chunk_chars=5, chunk_delay_s=0.05)
@@ -24,7 +23,6 @@ def slow(ragmem: Ragmem, server: LLMServer) -> Ragmem:
 
 def read_words(child: Started, count: int) -> str:
     """The session's id, once so many pieces of the answer have come."""
-    assert child.stdout
     while count:
         line = json.loads(child.stdout.readline())
         count -= line["type"] == "stream_event"
@@ -90,7 +88,6 @@ def test_a_turn_whose_process_was_killed_is_shown_as_interrupted(slow: Ragmem) -
 
 def test_a_signal_while_stdin_is_read_leaves_nothing(slow: Ragmem) -> None:
     child = slow.start("ask", stdin=subprocess.PIPE)
-    assert child.stderr
     assert child.stderr.readline().startswith(b"waiting for standard input")
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)
@@ -102,8 +99,6 @@ def test_when_the_reader_leaves_the_turn_is_recorded_and_all_is_quiet(slow: Ragm
     """No traceback, no spin; what came is kept."""
     child = slow.start("ask", "Tell me", *STREAM)
     session_id = read_words(child, 3)
-    assert child.stdout
-    assert child.stderr
     child.stdout.close()
     assert child.wait(timeout=60) == 141
     assert child.stderr.read() == b""
@@ -127,8 +122,7 @@ def test_ctrl_c_while_the_model_is_silent_ends_it_at_once(
 ) -> None:
     server.extend(Answer("x", mode="silent"))
     child = ragmem.start("ask", "Tell me")
-    while not server.requests:
-        time.sleep(0.01)
+    until(lambda: server.requests)
     for _ in range(times):
         child.send_signal(signal.SIGINT)
     out, err = child.communicate()

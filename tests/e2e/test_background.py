@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import pytest
 from ragmem.app import App
 from ragmem.background import is_at_work, work_alone
 from ragmem.config import find_paths, load_config
-from tests.cli.process import COMMAND, Ragmem
+from tests.cli.process import COMMAND, Ragmem, until
 from tests.fakes.llm_server import Answer, LLMServer, Received
 
 KEY = "scripted-key"
@@ -37,9 +37,7 @@ class World:
         self.ragmem = Ragmem(folder, env)
 
     def ask(self, prompt: str = PROMPT, *flags: str, **env: str) -> str:
-        done = self.ragmem.ok("ask", prompt, "--output-format", "json", *flags, env=env)
-        session_id: str = done.json["session_id"]
-        return session_id
+        return self.ragmem.session_of(prompt, *flags, env=env)
 
     def workers(self) -> list[int]:
         """Processes of this home that do background work."""
@@ -54,9 +52,6 @@ class World:
             if folder.name.isdecimal() and ours and b"work" in words:
                 found.append(int(folder.name))
         return found
-
-    def stats(self) -> Any:
-        return self.ragmem.run("stats", "--format", "json").json
 
     def asked_small(self) -> list[Received]:
         return [r for r in self.server.requests if r.body["model"] == "small"]
@@ -92,13 +87,6 @@ NEVER_S = 3600.0
 """Of an answer that nobody can have waited for: `World.ask` gives up long before."""
 
 
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.05)
-
-
 def test_ask_leaves_its_work_to_a_process(world: World) -> None:
     """Vectors and summaries come after the answer; the process ends by itself.
 
@@ -118,7 +106,7 @@ def test_ask_leaves_its_work_to_a_process(world: World) -> None:
     assert world.asked_small()[0].headers["authorization"] == f"Bearer {KEY}"
     world.answers.set()
     world.settle()
-    stats = world.stats()
+    stats = world.ragmem.read("stats")
     assert stats["pending"]["vectors"] == stats["pending"]["level1"] == 0
     # What the process did is in the numbers.
     assert stats["background_calls"] >= 1
@@ -148,7 +136,7 @@ def test_one_process_at_most(world: World) -> None:
     for number in range(4):
         of_turns = [text for text in sent if f"Question {number}" in text]
         assert 1 <= len(of_turns) <= 2  # its turn's, and perhaps its session's
-    assert world.stats()["pending"]["vectors"] == 0
+    assert world.ragmem.read("stats")["pending"]["vectors"] == 0
 
 
 def test_when_none_is_started(world: World) -> None:
@@ -207,7 +195,7 @@ def test_what_a_killed_one_left_the_next_one_does(world: World, slow: list[float
     second = world.ask("And who may connect?")
     until(lambda: len(world.asked_small()) >= 3)
     world.settle()
-    stats = world.stats()
+    stats = world.ragmem.read("stats")
     assert stats["pending"]["vectors"] == stats["pending"]["level1"] == 0
     assert stats["counts"]["summaries"] == 2
     hits = world.ragmem.read("search", "ports", "--levels", "1")
@@ -233,7 +221,7 @@ def test_what_goes_wrong_is_in_the_log(tmp_path: Path) -> None:
         assert KEY not in logs
         # Summaries don't wait for vectors.
         assert len(world.ragmem.read("search", "ports", "--levels", "1")) == 1
-        assert world.stats()["pending"]["vectors"] >= 1
+        assert world.ragmem.read("stats")["pending"]["vectors"] >= 1
 
 
 @pytest.mark.parametrize("times", [10, pytest.param(50, marks=pytest.mark.campaign)])

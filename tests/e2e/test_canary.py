@@ -4,9 +4,7 @@ import os
 import re
 import signal
 import sqlite3
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 
 from ragmem.redact import passwords_in
-from tests.cli.process import COMMAND, Done, Ragmem
+from tests.cli.process import COMMAND, Done, Ragmem, until
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.repl.pty_chat import PtyChat
 
@@ -162,13 +160,9 @@ def test_no_command_line_holds_it(tmp_path: Path) -> None:
         house = House(tmp_path, server.env)
         process = house.ragmem.start_fresh("ask", "Go", "--yolo")
         try:
-            lines: dict[str, bytes] = {}
-            deadline = time.monotonic() + 30
-            while time.monotonic() < deadline and not any(b"sleep" in x for x in lines.values()):
-                lines = _command_lines(process.pid)
-                time.sleep(0.05)
-            assert any(b"sleep" in line for line in lines.values()), lines
-            assert not any(CANARY.encode() in line for line in lines.values())
+            until(lambda: any(b"sleep" in x for x in _command_lines(process.pid).values()), 30)
+            lines = _command_lines(process.pid).values()
+            assert not any(CANARY.encode() in line for line in lines)
         finally:
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=20)
@@ -269,13 +263,10 @@ def test_what_a_crash_tells(house: House) -> None:
         "ragmem.app.App.start_session = broken\n"
         f"sys.exit(run(['ask', 'Key: {CANARY}']))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script], cwd=house.ragmem.project, env=house.ragmem.env,
-        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "This is a bug in ragmem. The traceback is in " in done.stderr
-    assert CANARY not in done.stderr
+    done = house.ragmem.execute(sys.executable, "-P", "-c", script)
+    assert done.code == 1
+    assert "This is a bug in ragmem. The traceback is in " in done.err
+    assert CANARY not in done.err
     (log,) = (house.home / "logs").glob("crash-*.log")
     assert "[redacted: " in log.read_text()
 

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.process import Ragmem
 from tests.index.conftest import AUTH, CLOCK
 
-from .test_poor_homes import READ_ONLY, mounted, plain, run
+from .test_poor_homes import READ_ONLY, mounted, plain
 
 
 @pytest.fixture
@@ -37,15 +37,15 @@ def test_a_home_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem, has_log: b
     (ragmem.project / "late.py").write_text("def come_in_late():\n    return 1\n")
     before = files(ragmem.home)
     through = mounted(READ_ONLY, ragmem.home)
-    code, out, err = plain(run(ragmem, "search", "--code", "login", through=through), tmp_path)
+    code, out, err = plain(ragmem.run("search", "--code", "login", through=through), tmp_path)
     assert code == 0, err
     assert "login · function · auth.py:17-19" in out
     assert "note: The index could not be updated; files added since are not searched." in err
     assert "Read-only file system" in err
     if has_log:  # What follows does not go by the log.
-        code, _, err = plain(run(ragmem, "index", through=through), tmp_path)
+        code, _, err = plain(ragmem.run("index", through=through), tmp_path)
         assert (code != 0, "Read-only file system" in err) == (True, True)
-        code, out, err = plain(run(ragmem, "ask", "Hello?", through=through), tmp_path)
+        code, out, err = plain(ragmem.run("ask", "Hello?", through=through), tmp_path)
         assert (code, out) == (
             1,
             "The answer.\n",

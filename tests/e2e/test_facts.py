@@ -154,7 +154,7 @@ def test_a_file_attacks_the_memory(ragmem: Ragmem, server: LLMServer) -> None:
     # What stood in the file and is no order is kept as its word, and says so.
     port = stored["Staging listens on port 5439"]
     assert port["trust"] == "tool"
-    why = ragmem.ok("memory", "why", port["id"], "--format", "json").json
+    why = ragmem.read("memory", "why", port["id"])
     assert [(e["tool_name"], e["path"], e["turn_index"]) for e in why["evidence"]] == [
         ("read_file", "NOTES.md", 1)
     ]
@@ -162,7 +162,7 @@ def test_a_file_attacks_the_memory(ragmem: Ragmem, server: LLMServer) -> None:
     # No permission came of it, nor a word with the system's voice.
     done = ragmem.ok("ask", "Go on", "--output-format", "json")
     assert [d["tool_name"] for d in done.json["permission_denials"]] == ["run_command"]
-    assert ragmem.ok("memory", "profile", "show", "--format", "json").json["values"] == {}
+    assert ragmem.read("memory", "profile", "show")["values"] == {}
     # Another word than the turn's: beside a turn that says it, a fact would not be repeated.
     last = told(ragmem, server, "staging port?")
     systems = {system_of(r) for r in main_requests(server)}

@@ -1,14 +1,13 @@
 """The main job, end to end: real processes, a real server that plays the model, both stores."""
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.process import Ragmem
+from tests.cli.process import Ragmem, until
 from tests.fakes.llm_server import Answer, Call, LLMServer, Received
 from tests.fakes.neo4j import store_env
 
@@ -19,10 +18,7 @@ class Terminal(Ragmem):
     def killed_once(self, marker: Path, *arguments: str) -> None:
         """Kill -9 when the command that it runs has made this."""
         process = self.start(*arguments)
-        deadline = time.monotonic() + 60
-        while not marker.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(marker.exists)
         process.kill()
         process.communicate(timeout=60)
 

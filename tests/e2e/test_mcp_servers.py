@@ -4,11 +4,10 @@ import json
 import os
 import re
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from tests.cli.process import Ragmem
+from tests.cli.process import Ragmem, until
 from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.repl.pty_chat import LOADED
@@ -38,10 +37,7 @@ def offered(request: Any) -> set[str]:
 def ended(home: Path, kind: str) -> None:
     """Fail unless the server and its child are gone, or soon are."""
     pids = [int(pid) for pid in home.with_name(f"{kind}.pid").read_text().split()]
-    deadline = time.monotonic() + 10
-    while any(_runs(pid) for pid in pids):
-        assert time.monotonic() < deadline, f"{kind} is still there"
-        time.sleep(0.02)
+    until(lambda: not any(map(_runs, pids)), 10)
 
 
 def _runs(pid: int) -> bool:

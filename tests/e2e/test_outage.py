@@ -18,7 +18,7 @@ from ragmem.errors import StoreUnavailable
 from ragmem.memory.sessions import archive
 from ragmem.store.neo4j import Connection
 from ragmem.store.spool.files import SpoolFile, count_waiting
-from tests.cli.process import Ragmem
+from tests.cli.process import Ragmem, until
 from tests.e2e.house import House
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.fakes.neo4j import empty_neo4j
@@ -145,10 +145,7 @@ def test_a_process_killed_in_an_outage_loses_nothing_acknowledged(
     server.extend(Answer("I run it.", tools=[Call("run_command", {"command": "sleep 60"})]))
     with locked(ragmem.home):
         process = ragmem.start("ask", "Run it", "--allow", "run_command")
-        deadline = time.monotonic() + 60
-        while b"sleep 60" not in _spooled(ragmem) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert b"sleep 60" in _spooled(ragmem)
+        until(lambda: b"sleep 60" in _spooled(ragmem))
         process.send_signal(signal.SIGKILL)
         process.communicate()
     (session,) = [s for s in ragmem.sessions() if s["last_message"] == "Run it"]

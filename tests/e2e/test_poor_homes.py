@@ -5,7 +5,6 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,7 @@ from inline_snapshot import snapshot
 
 from ragmem.config import find_paths
 from ragmem.files import NO_HOME
-from tests.cli.process import COMMAND, Done, Ragmem, run_warm
-from tests.fakes.forks import ForkServer
+from tests.cli.process import Done, Ragmem
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.store.conftest import mostly
 
@@ -25,30 +23,6 @@ ANSWER = "The answer: café ✓."
 def server(server: LLMServer) -> LLMServer:
     server.always(Answer(ANSWER))
     return server
-
-
-def run(
-    ragmem: Ragmem,
-    *arguments: str,
-    env: Mapping[str, str | None] | None = None,
-    through: Sequence[str | Path] = (),
-) -> Done:
-    """Run through a wrapper; a variable that is None is not set."""
-    given = {**ragmem.env, **(env or {})}
-    environ = {name: value for name, value in given.items() if value is not None}
-    if not through and ForkServer.can_start(arguments, environ):
-        return run_warm(arguments, env=environ, cwd=ragmem.project)
-    done = subprocess.run(
-        [*through, *COMMAND, *arguments],
-        capture_output=True,
-        env=environ,
-        cwd=ragmem.project,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-    return Done(
-        done.returncode, *(s.decode("utf-8", "replace") for s in (done.stdout, done.stderr))
-    )
 
 
 def mounted(script: str, folder: Path) -> list[str | Path]:
@@ -85,7 +59,7 @@ def test_a_home_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
     """A question is answered, one line says that it is not remembered."""
     ragmem.home.mkdir(mode=0o700)
     through = mounted(READ_ONLY, ragmem.home)
-    assert plain(run(ragmem, "ask", "Hello?", through=through), tmp_path) == snapshot(
+    assert plain(ragmem.run("ask", "Hello?", through=through), tmp_path) == snapshot(
         (
             75,
             "The answer: café ✓.\n",
@@ -95,7 +69,7 @@ system. Make it writable, or set RAGMEM_HOME to a folder that is.
 """,
         )
     )
-    assert plain(run(ragmem, "sessions", "list", through=through), tmp_path) == snapshot(
+    assert plain(ragmem.run("sessions", "list", through=through), tmp_path) == snapshot(
         (
             2,
             "",
@@ -105,7 +79,7 @@ Make it writable, or set RAGMEM_HOME to a folder that is.
 """,
         )
     )
-    code, out, err = plain(run(ragmem, "doctor", through=through), tmp_path)
+    code, out, err = plain(ragmem.run("doctor", through=through), tmp_path)
     assert (code, err) == (1, "")
     assert "broken folders" in out
     assert "broken store" not in out
@@ -114,7 +88,7 @@ Make it writable, or set RAGMEM_HOME to a folder that is.
 def test_a_home_on_a_full_file_system(ragmem: Ragmem) -> None:
     """The cause is named first, and not only what fails of it."""
     ragmem.home.mkdir(mode=0o700)
-    done = run(ragmem, "doctor", through=mounted(FULL, ragmem.home))
+    done = ragmem.run("doctor", through=mounted(FULL, ragmem.home))
     assert done.code == 1
     assert f"broken folders     The file system of {ragmem.home}" in done.out
     assert "is full; nothing more can be stored there" in " ".join(done.out.split())
@@ -122,15 +96,15 @@ def test_a_home_on_a_full_file_system(ragmem: Ragmem) -> None:
 
 def test_a_memory_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
     """The same where there is a memory already; nothing of it changes."""
-    assert run(ragmem, "ask", "Before").code == 0
+    assert ragmem.run("ask", "Before").code == 0
     before = {f: f.read_bytes() for f in ragmem.home.rglob("*") if f.is_file()}
     through = mounted(READ_ONLY, ragmem.home)
-    code, out, err = plain(run(ragmem, "ask", "Hello?", through=through), tmp_path)
+    code, out, err = plain(ragmem.run("ask", "Hello?", through=through), tmp_path)
     assert (code, out) == (75, ANSWER + "\n")
     assert "can't be written" in err
     assert err.count("This turn was not stored") == 1
     assert "The memory could not be read" not in err
-    code, out, err = plain(run(ragmem, "sessions", "list", through=through), tmp_path)
+    code, out, err = plain(ragmem.run("sessions", "list", through=through), tmp_path)
     assert (code, "Before" in out, err) == (0, True, "")
     assert {f: f.read_bytes() for f in ragmem.home.rglob("*") if f.is_file()} == before
     assert [s["last_message"] for s in ragmem.sessions()] == ["Before"]
@@ -142,17 +116,29 @@ def test_a_home_that_is_a_file(tmp_path: Path, ragmem: Ragmem, way: str) -> None
     file.write_text("mine\n")
     file.chmod(0o644)
     env: dict[str, str | None] = {"RAGMEM_HOME": None, way: str(file)}
-    code, out, err = plain(run(ragmem, "ask", "Hello?", env=env), tmp_path)
+    code, out, err = plain(ragmem.run("ask", "Hello?", env=env), tmp_path)
     assert (code, out) == (75, ANSWER + "\n")
     assert said in err
     assert err.count("\n") == 1
-    assert run(ragmem, "ask", "Hello?", "--ephemeral", env=env).code == 0
+    assert ragmem.run("ask", "Hello?", "--ephemeral", env=env).code == 0
     for arguments in (["sessions", "list"], ["ask", "Hello?", "-c"]):
-        code, out, err = plain(run(ragmem, *arguments, env=env), tmp_path)
+        code, out, err = plain(ragmem.run(*arguments, env=env), tmp_path)
         assert (code, out, said in err) == (2, "", True)
-    assert plain(run(ragmem, "doctor", env=env), tmp_path)[0] == 1
+    assert plain(ragmem.run("doctor", env=env), tmp_path)[0] == 1
     assert file.read_text() == "mine\n"
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize("way", ["RAGMEM_HOME", "HOME"])
+def test_a_home_whose_path_is_no_text(tmp_path: Path, ragmem: Ragmem, way: str) -> None:
+    """SQLite takes none: nothing is made there."""
+    home = tmp_path / os.fsdecode(b"caf\xe9")
+    env: dict[str, str | None] = {"RAGMEM_HOME": None, way: str(home)}
+    for arguments in (["ask", "Hello?"], ["sessions", "list"], ["doctor"]):
+        done = ragmem.run(*arguments, env=env)
+        assert (done.code, done.out) == (2, "")
+        assert "can't hold a database: the path is not UTF-8." in done.err
+    assert not home.exists()
 
 
 def test_an_empty_home_is_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,10 +158,10 @@ def test_nobody_has_no_home(tmp_path: Path, ragmem: Ragmem) -> None:
             # Pytest's folders are for their user alone, here root.
             folder.chmod(folder.stat().st_mode | 0o005)
     (ragmem.project / "~").mkdir(mode=0o777)
-    probe = run(ragmem, "--version", env=env, through=through)
+    probe = ragmem.run("--version", env=env, through=through)
     if probe.code:
         pytest.skip(f"this Python is not for every user: {probe.err}")
-    assert plain(run(ragmem, "ask", "Hello?", env=env, through=through), tmp_path) == snapshot(
+    assert plain(ragmem.run("ask", "Hello?", env=env, through=through), tmp_path) == snapshot(
         (
             75,
             "The answer: café ✓.\n",
@@ -184,10 +170,10 @@ def test_nobody_has_no_home(tmp_path: Path, ragmem: Ragmem) -> None:
             "HOME is not set. Set RAGMEM_HOME to a writable folder.\n",
         )
     )
-    code, out, err = plain(run(ragmem, "sessions", "list", env=env, through=through), tmp_path)
+    code, out, err = plain(ragmem.run("sessions", "list", env=env, through=through), tmp_path)
     assert (code, out) == (2, "")
     assert "HOME is not set" in err
-    code, out, err = plain(run(ragmem, "doctor", env=env, through=through), tmp_path)
+    code, out, err = plain(ragmem.run("doctor", env=env, through=through), tmp_path)
     assert (code, err) == (1, "")
     assert "HOME is not set" in out
     assert list((ragmem.project / "~").iterdir()) == []
@@ -207,10 +193,10 @@ def test_nobody_has_no_home(tmp_path: Path, ragmem: Ragmem) -> None:
 def test_any_locale(tmp_path: Path, ragmem: Ragmem, env: dict[str, str | None]) -> None:
     """What can't be shown becomes `?`; what is stored is whole."""
     (ragmem.project / "café.txt").write_text("x")
-    code, out, err = plain(run(ragmem, "ask", "Où est le café ✓?", env=env), tmp_path)
+    code, out, err = plain(ragmem.run("ask", "Où est le café ✓?", env=env), tmp_path)
     assert (code, err) == (0, "")
     assert out.startswith("The answer: caf")
-    code, out, err = plain(run(ragmem, "sessions", "list", env=env), tmp_path)
+    code, out, err = plain(ragmem.run("sessions", "list", env=env), tmp_path)
     assert (code, err) == (0, "")
     (session,) = ragmem.sessions()
     (turn,) = ragmem.shown(session["session_id"])["turns"]
@@ -222,7 +208,7 @@ def test_closed_streams(tmp_path: Path, ragmem: Ragmem, closed: str) -> None:
     """Nothing is written into the memory's files, and the turn is kept."""
     through = ["sh", "-c", f'exec "$@" {closed}', "sh"]
     for arguments in (["ask", "Hello?"], ["doctor"]):
-        code, _, err = plain(run(ragmem, *arguments, through=through), tmp_path)
+        code, _, err = plain(ragmem.run(*arguments, through=through), tmp_path)
         assert (code, err) == (0, "")
     (session,) = ragmem.sessions()
     assert session["last_message"] == "Hello?"
@@ -262,14 +248,7 @@ def test_every_file_is_private_whatever_the_umask(ragmem: Ragmem, server: LLMSer
         "for words in sys.argv[1:]:\n    assert run(words.split()) == 0, words\n"
         "record_crash(ValueError('x'))\n"
     )
-    subprocess.run(
-        [sys.executable, "-P", "-c", script, *commands],
-        env=ragmem.env,
-        cwd=ragmem.project,
-        stdin=subprocess.DEVNULL,
-        check=True,
-        capture_output=True,
-    )
+    assert ragmem.execute(sys.executable, "-P", "-c", script, *commands).code == 0
     names = {path.name.split("-")[0] for path in ragmem.home.rglob("*") if path.is_file()}
     assert {"memory.db", "backup.db", "session.json", "ragmem.toml", "command", "crash"} <= names
     assert loose(ragmem.home) == []
@@ -298,7 +277,7 @@ def test_a_folder_of_everybody_stays_open(tmp_path: Path, ragmem: Ragmem) -> Non
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
-    done = run(ragmem, "ask", "Hello?", env={"RAGMEM_HOME": str(shared)})
+    done = ragmem.run("ask", "Hello?", env={"RAGMEM_HOME": str(shared)})
     assert (done.code, done.err) == (0, "")
     assert stat.S_IMODE(shared.stat().st_mode) == 0o1777
     assert loose(shared / "data") == []

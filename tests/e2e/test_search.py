@@ -180,6 +180,16 @@ def test_another_session_is_recalled_by_meaning(tmp_path: Path, server: LLMServe
     assert last.index("Whiskers") < last.index(BY_MEANING)
 
 
+def test_doctor_tells_whether_embeddings_are_missing(tmp_path: Path, server: LLMServer) -> None:
+    """In one row, as in the row of background work."""
+    ragmem, _ = talk(tmp_path, server)
+    assert "; embeddings are up to date\n" in ragmem.run("doctor").out
+    ragmem.ok("ask", "And now?", env={"RAGMEM_MEMORY__WORKER": "off"})
+    doctor = ragmem.run("doctor").out
+    assert "; some embeddings are still missing\n" in doctor
+    assert "1 without embeddings" in doctor
+
+
 # --- another embedder -----------------------------------------------------------
 
 

@@ -558,7 +558,7 @@ def test_repair_saves_what_can_be_read_and_takes_the_rest_from_a_backup(
         database.unlink()
         for command in (("sessions", "list"), ("store", "check"), ("doctor",)):
             told = ragmem.run(*command)
-            assert (told.code, "`ragmem store repair` uses" in told.out + told.err) == (1, True)
+            assert (told.code, "`ragmem store repair` restores" in told.out + told.err) == (1, True)
     done = ragmem.ok("store", "repair")
     assert done.out == "Recovered: 1 session, 2 turns.\n"
     assert "Missing records were restored from" in done.err
@@ -585,9 +585,27 @@ def test_without_a_daily_copy_a_lost_database_names_the_newest_backup(ragmem: Ra
         copy.unlink()
     database.unlink()
     told = ragmem.refused("store", "repair", code=1)
-    assert f"Restore it from a backup: copy {file} to its place. To start" in told
-    shutil.copyfile(file, database)
-    assert ragmem.ok("store", "repair").out == "Nothing to repair.\n"
+    assert f"({database}*), then run `ragmem store migrate --from {file}` for a backup" in told
+    for left in database.parent.glob("memory.db*"):
+        left.unlink()
+    ragmem.ok("store", "migrate", "--from", str(file), "--yes")
+    assert ragmem.sessions()
+
+
+def test_a_database_is_restored_with_its_log(ragmem: Ragmem, tmp_path: Path) -> None:
+    """As one that was in use has it when the machine is switched off."""
+    (session,) = ragmem.sessions()
+    database = ragmem.home / "data" / "memory.db"
+    with closing(apsw.Connection(str(database))) as connection:
+        connection.execute(
+            "UPDATE sessions SET title = 'In the log' WHERE session_id = ?",
+            (session["session_id"],),
+        )
+        for suffix in ("", "-wal"):
+            shutil.copyfile(f"{database}{suffix}", tmp_path / f"old.db{suffix}")
+    elsewhere = Ragmem(tmp_path / "elsewhere")
+    elsewhere.ok("store", "migrate", "--from", str(tmp_path / "old.db"), "--yes")
+    assert [each["title"] for each in elsewhere.sessions()] == ["In the log"]
 
 
 def test_a_backup_that_is_damaged_is_named_and_not_the_copy_that_was_read(
@@ -613,7 +631,7 @@ def test_a_lost_database_is_not_repaired_away(ragmem: Ragmem, left: bytes | None
     for command in ("repair", "check", "backup"):
         told = ragmem.refused("store", command, code=1)
         assert "was in use before" in told
-        assert "Restore it from a backup. To start" in told
+        assert "`ragmem store migrate --from FILE` for a backup, or start with an empty" in told
     assert database.exists() is (left is not None)
 
 

@@ -6,7 +6,6 @@ import re
 import signal
 import stat
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from ragmem.files import is_held
-from tests.cli.process import SOURCE, Done, Started
+from tests.cli.process import SOURCE, Done, Started, until
 from tests.e2e.house import House
 from tests.fakes.llm_server import Answer
 
@@ -43,10 +42,7 @@ def warm(house: House) -> Iterator[Started]:
     asking = house.home / "data" / "embedder.sock"
     with house.start("work", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as work:
         try:
-            deadline = time.monotonic() + 60
-            while not asking.exists():
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            until(asking.exists)
             yield work
         finally:
             work.kill()
@@ -156,10 +152,7 @@ def test_while_it_stays_it_holds_nothing_of_the_memory(house: House) -> None:
         assert stat.S_IMODE((data / "embedder.sock").lstat().st_mode) == 0o600
         assert stat.S_IMODE(data.lstat().st_mode) == 0o700
         house.ok("search", SECRET)
-        deadline = time.monotonic() + 60
-        while is_open():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: not is_open())
         work.send_signal(signal.SIGTERM)
         work.wait()
     assert not (data / "embedder.sock").exists()

@@ -46,10 +46,7 @@ class TcpProxy:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
+        self, kind: type[BaseException] | None, why: BaseException | None, at: TracebackType | None
     ) -> None:
         await self.stop_listening()
         if self._place:

@@ -8,13 +8,9 @@ import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
 ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--no-first-run",
+]  # fmt: skip
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 

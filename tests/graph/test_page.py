@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -124,24 +124,17 @@ async def look(garden_page: Look) -> AsyncIterator[Look]:
     garden_page.assert_quiet()
 
 
-class opened:
+@asynccontextmanager
+async def opened(
+    browser: Browser, graph: Graph, folder: Path, size: str = "wide"
+) -> AsyncIterator[Look]:
     """A page of the graph, closed at the end; it has to have been quiet."""
-
-    def __init__(self, browser: Browser, graph: Graph, folder: Path, size: str = "wide") -> None:
-        self._browser, self._size = browser, size
-        self._file = folder / "graph.html"
-        self._file.write_bytes(to_html(graph))
-
-    async def __aenter__(self) -> Look:
-        width, height = SIZES[self._size]
-        page = await self._browser.new_page(viewport={"width": width, "height": height})
-        self._look = await Look(page, self._file).open()
-        return self._look
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._look.page.close()
-        if error[0] is None:
-            self._look.assert_quiet()
+    file, (width, height) = folder / "graph.html", SIZES[size]
+    file.write_bytes(to_html(graph))
+    async with await browser.new_page(viewport={"width": width, "height": height}) as page:
+        look = await Look(page, file).open()
+        yield look
+    look.assert_quiet()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", ALSO_NEO4J])

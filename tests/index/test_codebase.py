@@ -265,6 +265,25 @@ async def test_a_project_that_grows_while_it_is_embedded_gets_all_of_its_vectors
         assert (await index.status()).without_vectors == 0
 
 
+async def test_the_index_of_a_folder_that_is_gone_for_a_month_is_removed(desk: Desk) -> None:
+    """Not before: it may be on a drive that comes back."""
+    await desk.turn("hello", "hi")
+    async with desk.codebase() as codebase:
+        await desk.indexed(codebase)
+    desk.folder.rename(desk.folder.with_name("away"))
+    folder = desk.paths.data_dir / "code"
+    another = folder / "another.sqlite"
+    another.touch()
+    [database] = {*folder.glob("*.sqlite")} - {another}
+    for days, remains in ((29, True), (31, False)):
+        then = time.time() - days * 86_400
+        os.utime(database, (then, then))
+        async with desk.codebase() as codebase:
+            assert not await codebase.catch_up(desk.store)
+        assert database.exists() is remains
+    assert list(folder.iterdir()) == [another]
+
+
 async def test_what_changed_last_gets_its_vectors_first(desk: Desk) -> None:
     embedder = HashEmbedder()
     for age, name in enumerate(["new", "old", "older"]):

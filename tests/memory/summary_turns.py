@@ -13,9 +13,8 @@ from .builders import a_call, a_turn
 @cache
 def _exchanges() -> list[dict[str, Any]]:
     """What was asked, called and answered, and three facts that a summary should hold."""
-    said: list[dict[str, Any]] = json.loads(
-        Path(__file__).with_name("coding_turns.json").read_text("utf-8")
-    )
+    file = Path(__file__).with_name("coding_turns.json")
+    said: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))
     return said
 
 

@@ -30,14 +30,10 @@ def call(name: str, arguments: object = None, result: object = None, **other: ob
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("read_file", "read"),
-        ("write_file", "write"),
-        ("edit_file", "write"),
-        ("create_file", "write"),
-        ("list_directory", "list"),
-        ("glob_files", "list"),
+        ("read_file", "read"), ("write_file", "write"), ("edit_file", "write"),
+        ("create_file", "write"), ("list_directory", "list"), ("glob_files", "list"),
     ],
-)
+)  # fmt: skip
 def test_path_argument_gives_the_file(name: str, kind: str) -> None:
     """The call's own time; one form of the path."""
     (found,) = extract_accessed_files(call(name, {"path": "./src/../a.py"}, order=3), turn_index=7)

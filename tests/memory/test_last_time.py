@@ -285,6 +285,21 @@ def test_what_a_later_turn_does_or_takes_back_is_told_as_it_was_then(said: str, 
     assert "as it was then" in recap(SESSION, [turn], later=[after]).outcome
 
 
+def test_what_was_said_while_the_clock_was_ahead_is_taken_back() -> None:
+    """Within a session the order of its turns counts, and no time in the future does."""
+    said, later = "The cache now holds 30 entries.", "The cache now holds 90 entries instead."
+    ahead = datetime.now(UTC) + timedelta(days=365)
+    for session_id, number in (("s", 1), ("before", 2)):
+        first = msgspec.structs.replace(
+            a_turn(number, said), session_id=session_id, started_at=ahead, finished_at=ahead
+        )
+        after = msgspec.structs.replace(since(a_turn(2, later)), session_id="s")
+        rest = [since(a_turn(n, f"Bed {n} and its ferns.", "Yes.")) for n in range(3, 9)]
+        memory = a_record(0, said, evidence=(Evidence(turn_id=first.turn_id, at=ahead),))
+        noted = Aftermath([first, after, *rest], [memory])
+        assert [later[:-1] in noted.of_turn(first), noted.of_turn(after)] == [True, ""]
+
+
 def test_digits_without_end_are_compared_as_soon_as_words_are() -> None:
     first = a_turn(1, "Go.", f"The seal has {'1' * 100_000} {'1.,' * 30_000}")
     after = since(a_turn(2, "The seal is 3 mm now.", "Done."))
@@ -546,7 +561,7 @@ def test_of_the_agents_own_list_what_is_not_done_is_open() -> None:
     first = a_turn(1, calls=(listed("doing", "open", "open"),))
     last = a_turn(2, calls=(listed("done", "doing", "open"),))
     assert recap(SESSION, [first, last]).open == ("Draw the legend", "Write the guide")
-    later = since(a_turn(1, "Draw the legend of the map.", "The legend is drawn."))
+    later = since(a_turn(3, "Draw the legend of the map.", "The legend is drawn."))
     assert recap(SESSION, [first, last], later=[later]).open == ("Write the guide",)
     assert recap(SESSION, [a_turn(1, calls=(listed("done", "done", "done"),))]).open == ()
 

@@ -206,15 +206,11 @@ def test_what_can_be_joined(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("one", "other", "alike"),
     [
-        ("shop", "Shop", True),
-        ("shop", "my-shop_2", True),
-        ("shop2", "shop", True),
-        ("a", "webapp", False),
-        ("shop", "workshop", False),
-        ("shop-old", "shop-new", False),
+        ("shop", "Shop", True), ("shop", "my-shop_2", True), ("shop2", "shop", True),
+        ("a", "webapp", False), ("shop", "workshop", False), ("shop-old", "shop-new", False),
         ("-", "shop", False),
     ],
-)
+)  # fmt: skip
 def test_folders_are_called_alike_by_their_words(one: str, other: str, alike: bool) -> None:
     first, second = known(f"/here/{one}"), known(f"/there/{other}")
     assert is_called_like(first, second) == is_called_like(second, first) == alike

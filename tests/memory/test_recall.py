@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -305,6 +306,16 @@ async def test_a_time_and_nothing_else(past: Past) -> None:
         few = await past.found(asked, max_results=2, scope=scope_of(first, "project"))
         assert few == expected[:2]
     assert embedder.seen == []
+
+
+async def test_a_day_is_that_of_whoever_asks(past: Past) -> None:
+    """Whatever the time zone of the process that answers; a question carries its own."""
+    evening, noon = datetime(2026, 3, 10, 23, tzinfo=UTC), datetime(2026, 3, 11, 12, tzinfo=UTC)
+    early, late = [(await past.say((f"{at:%d}.", "x"), at=at))[0] for at in (evening, noon)]
+    asked = msgspec.msgpack.encode(Question(text="yesterday", now="2026-03-12T09:00:00+02:00"))
+    found = await a_recall(past.store).find(msgspec.msgpack.decode(asked, type=Question))
+    assert {each.candidate.record_id for each in found.ranked} == {early, late}
+    assert await past.found("yesterday") == [late]
 
 
 async def test_a_long_session_hides_no_other_of_the_day(past: Past) -> None:

@@ -466,9 +466,8 @@ async def test_trouble_is_told_once_of_each_kind() -> None:
     for number in range(1, 5):
         await summarizer.summarize_turn(a_turn(number))
     assert len(told) == 2
-    assert (
-        "could not use what openai/scripted answered 3 times: it contains no JSON object" in told[0]
-    )
+    unusable = "could not use what openai/scripted answered 3 times: it contains no JSON object"
+    assert unusable in told[0]
     assert "continues without openai/scripted until" in told[1]
     assert told[1].endswith("It is away.")
 

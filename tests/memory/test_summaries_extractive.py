@@ -23,9 +23,8 @@ def everything(summary: Summary) -> str:
 
 async def test_a_turn_speaks_for_itself() -> None:
     """What was asked, the answer's beginning, what was changed and run, findings by name."""
-    summary = await Summarizer(None, SummariesConfig(), clock=lambda: T0).summarize_turn(
-        coding_turns()[1]
-    )
+    summarizer = Summarizer(None, SummariesConfig(), clock=lambda: T0)
+    summary = await summarizer.summarize_turn(coding_turns()[1])
     shown = {
         name: getattr(summary, name)
         for name in ("text", "key_findings", "files_mentioned", "tools_used")

@@ -161,9 +161,7 @@ def test_late_work_comes_to_the_same_summaries(raw: list[int], own_chars: int, s
 
 
 def a_session(messages: int, summarized: int) -> Session:
-    return msgspec.structs.replace(
-        created().session, message_count=messages, summarized_count=summarized
-    )
+    return created(message_count=messages, summarized_count=summarized).session
 
 
 @pytest.mark.parametrize(

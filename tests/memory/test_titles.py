@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 
 import pytest
 from inline_snapshot import snapshot
@@ -20,7 +21,16 @@ from ragmem.memory.titles import (
     look,
     title_from_words,
 )
-from ragmem.records import DEFAULT_TITLE, Applied, Insight, SessionQuery, UpdateSession, Write
+from ragmem.records import (
+    DEFAULT_TITLE,
+    Applied,
+    Insight,
+    PutInsight,
+    SessionQuery,
+    UpdateSession,
+    Write,
+    utc_now,
+)
 from ragmem.store import Store
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.memory.summarizing import Naps, a_summarizer, asked
@@ -272,6 +282,17 @@ async def test_only_sessions_that_went_on_wait(store: Store) -> None:
     assert sorted(s.session_id for s in seen.waiting) == ["grown", "old"]
     assert [s.session_id for s, _ in seen.known] == ["done"]
     assert [s.session_id for s in (await look(store, last=1)).waiting] == ["grown"]
+
+
+async def test_an_insight_of_a_clock_that_was_ahead_is_made_again(store: Store) -> None:
+    await store.apply([created("s"), *whole_turn("s")])
+    ahead = utc_now() + timedelta(days=365)
+    await store.apply(
+        [PutInsight(insight=Insight(session_id="s", main_topic="x", created_at=ahead))]
+    )
+    assert [s.session_id for s in (await look(store, last=50)).waiting] == ["s"]
+    await into(store, a_summarizer(INSIGHT)[0])
+    assert not (await look(store, last=50)).waiting
 
 
 async def test_an_answer_is_believed_little(store: Store) -> None:

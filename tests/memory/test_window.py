@@ -17,7 +17,7 @@ from ragmem.memory.context.history import (
     format_history,
 )
 from ragmem.memory.facts.failures import failures, succeeded
-from ragmem.memory.facts.trust import Sources
+from ragmem.memory.facts.vouching import Sources
 from ragmem.memory.turns import (
     UNKNOWN_EFFECTS,
     passage,
@@ -191,9 +191,8 @@ def test_planning_starts_at_the_same_turn_for_long(count: int) -> None:
 def test_raw_text_format() -> None:
     """Three lines a turn; no `Tools:` line without tools."""
     calls = (a_call(0, tool_name="grep_files"), a_call(1, tool_name="read_file"))
-    text, count = recent_text(
-        [a_turn(1, "one", "1"), a_turn(2, "two", "2", calls)], limit=3, max_chars=5000
-    )
+    turns = [a_turn(1, "one", "1"), a_turn(2, "two", "2", calls)]
+    text, count = recent_text(turns, limit=3, max_chars=5000)
     assert count == 2
     assert text == (
         "## Recent Conversation (Raw)\n"
@@ -300,10 +299,8 @@ def test_a_long_question_about_a_long_text_takes_linear_time() -> None:
 
 
 def own_command(printed: str, said: str = "!make check") -> Turn:
-    call = msgspec.structs.replace(a_call(text=printed), origin="person", tool_name="run_command")
-    return msgspec.structs.replace(
-        a_turn(1, answer="", calls=(call,)), user_message=said, assistant_message=""
-    )
+    call = a_call(text=printed, origin="person", tool_name="run_command")
+    return a_turn(1, said, "", (call,))
 
 
 def test_it_is_replayed_as_the_persons_message() -> None:
@@ -438,9 +435,8 @@ def test_summaries_of_what_is_hidden_follow_the_marker() -> None:
     assert "- summary of turn 5\n\nassistant: message 12\n\n" in text
     assert "turn 6" not in text
     assert text.endswith("assistant: message 20")
-    assert build_history_context(many(10), so_far="x", digests=digests) == (
-        build_history_context(many(10))
-    )
+    whole = build_history_context(many(10))
+    assert build_history_context(many(10), so_far="x", digests=digests) == whole
 
 
 def test_rules_and_decisions_among_the_hidden_stay_in_their_own_words() -> None:

@@ -152,12 +152,8 @@ async def test_vectors_of_all_that_was_said_and_done(store: Store) -> None:
 
 
 async def test_vectors_of_a_predecessor_are_replaced_unasked(store: Store) -> None:
-    """And those of any other model are left alone, until the user wants it."""
     await a_session(store, 3)
     assert await a_worker(store, embedder=HashEmbedder(), summarizes=False).drain()
-    other = HashEmbedder(model_id="hash-2")
-    await a_worker(store, embedder=other, summarizes=False).drain()
-    assert await store.embedder() == EmbedderMark("hash-1", 64)
     newer = HashEmbedder(32, model_id="hash-3", replaces=("hash-1",))
     assert await a_worker(store, embedder=newer, summarizes=False).drain()
     assert await store.embedder() == EmbedderMark("hash-3", 32)

@@ -317,6 +317,35 @@ def test_the_open_block_is_live_and_printed_once_it_closes() -> None:
     assert len(shown_live(view, rows=2)) == 2
 
 
+def test_a_huge_block_is_printed_as_it_is() -> None:
+    """To lay out a table of that size takes seconds, in which no key is answered."""
+    row, paper = "| one | two |\n", Paper(40)
+    table = "| a | b |\n|---|---|\n" + row * 20_000
+    ChatOutput(paper, mode="none").answer(table)
+    assert paper.text.splitlines() == table.splitlines()
+
+
+def test_what_comes_together_is_written_together() -> None:
+    """Each write draws the prompt again: a list that comes at once would block the keys."""
+
+    class Counting(Paper):
+        writes = 0
+
+        def write(self, text: str) -> None:
+            self.writes += 1
+            super().write(text)
+
+    parts = TurnView().show(TextDelta(text="- one\n" * 50 + "\nEnd"))
+    together, single = Counting(), Paper()
+    ChatOutput(together, mode="none").show_all(parts)
+    one_by_one = ChatOutput(single, mode="none")
+    for kind, what in parts:
+        one_by_one.show(what, kind)
+    assert together.writes == 1
+    assert together.text == single.text
+    assert together.text.count("one") == 50
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -147,6 +147,24 @@ async def test_edits_are_shown_against_what_stands_there_and_taken_back(opens: O
         assert "has not changed a.py, except for undone edits." in shown
 
 
+async def test_of_many_changed_files_each_is_a_row(opens: Opens) -> None:
+    """Rather than thousands of rows; one that is named is shown."""
+    async with opens() as chat:
+        made = [f"made_{i:02}.py" for i in range(30)]
+        new = [("create_file", {"path": each, "content": "one\ntwo\n"}) for each in made]
+        await chat.does("make them", *new)
+        (chat.app.cwd / made[1]).write_text("one\ntwo\nthree\n")
+        (chat.app.cwd / made[2]).unlink()
+        shown = await chat.says(diff)
+        outside = "It also has changes from outside this session."
+        assert f"● made_00.py  +2\n● made_01.py  +3 · {outside}\n" in shown
+        assert "made_02.py has no changes." in shown
+        assert "● made_29.py  +2\n" in shown
+        assert "│" not in shown
+        assert "30 files. /diff FILE shows the changes of one." in shown
+        assert "│ 1 + one" in await chat.says(diff, made[7])
+
+
 async def test_who_goes_back_to_before_an_undo_still_knows_of_it(opens: Opens) -> None:
     async with opens() as chat:
         await chat.edited()

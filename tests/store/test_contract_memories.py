@@ -37,6 +37,7 @@ from ragmem.records import (
     PutSession,
     PutTurn,
     PutVectors,
+    Span,
     UpdateSession,
     Write,
 )
@@ -822,7 +823,7 @@ async def test_only_what_is_complete_is_looked_through(store: Store) -> None:
 
 
 async def test_what_was_moved_here_is_not_looked_through(store: Store) -> None:
-    """It was, where it came from, or a person asks for it."""
+    """It was, where it came from."""
     await store.apply([created("s"), *whole_turn("s", "t1")])
     [done] = await store.turns("s")
     put = PutTurn(turn=replace(done, turn_id="t2", turn_index=2))
@@ -836,6 +837,20 @@ async def test_what_was_moved_here_is_not_looked_through(store: Store) -> None:
     # What waits here goes on waiting when it comes back from a copy.
     await store.apply([PutTurn(turn=done)])
     assert set(await to_extract(store)) == {"t1", "t3"}
+
+
+async def test_what_was_not_looked_through_yet_is_so_after_a_move(store: Store) -> None:
+    await store.apply([created("s"), *whole_turn("s", "t1"), *whole_turn("s", "t2"), created("c")])
+    await store.apply([MarkExtracted(turn_ids=("t1",))])
+    puts = await (await archive(store)).own_turns([Span("s", 1, 2)])
+    assert [put.to_extract for put in puts] == [False, True]
+    await store.apply(
+        [
+            replace(put, turn=replace(put.turn, session_id="c", turn_id=f"{put.turn.turn_id}-copy"))
+            for put in puts
+        ]
+    )
+    assert await to_extract(store) == ["t2", "t2-copy"]
 
 
 async def test_a_summary_is_nothing_to_look_through(store: Store) -> None:

@@ -22,6 +22,7 @@ from ragmem.records import (
     PutCodeFile,
     PutMemory,
     PutSession,
+    PutTurn,
     RegisterProject,
     SessionQuery,
     Write,
@@ -68,10 +69,13 @@ async def held(store: Archive) -> list[Write]:
 
 
 def stored(writes: list[Write]) -> list[Write]:
-    """Without what is derived: a session's first message is its turn's."""
+    """Without what is derived (a session's first message is its turn's), nor what is to be done:
+    earlier versions told nothing of that."""
     return [
         PutSession(session=msgspec.structs.replace(write.session, first_message=None))
         if isinstance(write, PutSession)
+        else msgspec.structs.replace(write, to_extract=False)
+        if isinstance(write, PutTurn)
         else write
         for write in writes
     ]

@@ -277,7 +277,7 @@ def test_windows_join_to_the_whole(text, first, limit):
     )
     lines = region.text.text.split("\n")
     lines = lines[:-1] if lines[-1] == "" else lines
-    page = window(region, first, limit, line_chars=100, max_bytes=10_000)
+    page = window(region, first, limit, width=100, max_bytes=10_000)
     shown = page.body.split("\n") if page.body else []
     expected = lines[first - 1 : first - 1 + limit]
     assert shown == [

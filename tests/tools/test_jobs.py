@@ -50,9 +50,7 @@ async def test_what_fails_at_once_is_told_with_the_beginning(
 async def test_the_end_of_one_is_told_but_not_when_it_was_asked_for(tmp_path: Path) -> None:
     ended: list[Job] = []
     jobs = Jobs(tmp_path / "outputs", ended.append)
-    first = await jobs.start(
-        f"until test -e {tmp_path}/go; do sleep 0.05; done", Workspace(tmp_path)
-    )
+    first = await jobs.start(f"until test -e {tmp_path}/go; do sleep .1; done", Workspace(tmp_path))
     second = await jobs.start("sleep 60", Workspace(tmp_path))
     (tmp_path / "go").touch()
     await jobs.stop(second)

@@ -275,9 +275,7 @@ ENV = f"# mine\r\nTWO={OTHER_KEY}\nMODE=old\nONE={API_KEY} {API_KEY}\n{PEM}"
 
 
 def holding(folder: Path, secret: str) -> list[Path]:
-    return [
-        file for file in folder.rglob("*") if file.is_file() and secret.encode() in _plain(file)
-    ]
+    return [at for at in folder.rglob("*") if at.is_file() and secret.encode() in _plain(at)]
 
 
 def _plain(file: Path) -> bytes:

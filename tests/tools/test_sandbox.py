@@ -115,9 +115,7 @@ def test_without_a_sandbox_they_all_lead_out(who: str) -> None:
     found = attempt("none", who)
     held = {name for name, outcome in found.items() if not escaped(outcome)}
     expected = {name for name, way in WAYS.items() if who not in way.works}
-    assert expected <= held <= expected | _SOME_SYSTEMS_REFUSE, [
-        (name, found[name]) for name in held
-    ]
+    assert expected <= held <= expected | _SOME_SYSTEMS_REFUSE, [(n, found[n]) for n in held]
 
 
 # --- what it is like to work in it ------------------------------------------------

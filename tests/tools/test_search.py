@@ -152,7 +152,7 @@ async def test_odd_patterns(desk):
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(a+)+$", "(a|a)*b", "(x+x+)+y", ".*.*.*=.*", "(?:a{1000}){100}"]
+    "pattern", ["(a+)+$", "(a|a)*b", "(x+x)+y", ".*.*.*=.*", "(?:a{1000}){100}"]
 )
 async def test_patterns_take_linear_time(desk, pattern):
     """ReDoS: what doubles per character elsewhere ends at once here."""

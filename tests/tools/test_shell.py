@@ -60,9 +60,7 @@ async def test_environment_has_no_secrets(shell, monkeypatch):
     assert canary not in text
     assert "evil" not in text
     path = f"PATH={os.environ['PATH']}"
-    assert all(
-        kept in text for kept in ("GIT_PAGER=cat", path, "LC_ALL=C", "HTTP_PROXY=http://p:1")
-    )
+    assert all(it in text for it in ("GIT_PAGER=cat", path, "LC_ALL=C", "HTTP_PROXY=http://p:1"))
 
 
 def test_children_cannot_read_our_keys(tmp_path, in_a_process):

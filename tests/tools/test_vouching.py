@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from ragmem.memory.facts import Draft
-from ragmem.memory.facts.trust import vouch
+from ragmem.memory.facts.vouching import vouch
 from ragmem.records import ToolCall
 from tests.memory.builders import NOW, a_call, a_turn
 
@@ -60,6 +60,32 @@ def test_the_persons_own_words(content: str, prompt: str, kind: str) -> None:
         4,
     )
     assert evidence.quote
+
+
+@pytest.mark.parametrize(
+    ("content", "prompt", "trust"),
+    [
+        (
+            "Ben has the key of the shed",
+            "It is not true that Ben has the key of the shed.",
+            "person",
+        ),
+        ("Staging runs Redis for sessions", "Staging does not run Redis for sessions.", "model"),
+        ("The importer can read plain files", "The importer can't read plain files.", "model"),
+        (
+            "Search uses Postgres, billing uses MySQL",
+            "Billing uses Postgres, search uses MySQL.",
+            "model",
+        ),
+        ("The fair moved to 11 May", "No, the fair moved to 11 May.", "person"),
+    ],
+)
+def test_what_says_otherwise_is_not_the_persons_word(content: str, prompt: str, trust: str) -> None:
+    """A part of their sentence becomes the whole; other words of a model are its own."""
+    vouched = said(content, prompt)
+    assert vouched.trust == trust
+    if trust == "person":
+        assert ("not" in prompt) == (vouched.content == prompt)
 
 
 def test_a_deadline_has_its_date() -> None:

@@ -359,7 +359,7 @@ class Sections:
         Left out are facts that a recalled turn, from which they were learned and which still holds,
         says in other words; and those much farther from the prompt than the nearest of `turns`.
         """
-        from ragmem.memory.facts.trust import covers
+        from ragmem.memory.facts.vouching import covers
 
         elsewhere = {item.record_id for item in told}
         news = (
@@ -471,9 +471,7 @@ class Sections:
             from ragmem.memory.facts.failures import failures
 
             failed = failures(turn, locate=str, with_mended=True)[-_MOST_FAILED:]
-            failures_shown = [
-                one_line(f"Failed: {failure.content}", _SINCE_CHARS) for failure in failed
-            ]
+            failures_shown = [one_line(f"Failed: {f.content}", _SINCE_CHARS) for f in failed]
         failures_shown = failures_shown if sum(map(len, failures_shown)) < room // 2 else []
         room -= sum(len(line) + 1 for line in failures_shown)
         room -= len(heading) + len(source) + len(tools) + len("User: Assistant: Tools: ") + 5

@@ -113,6 +113,7 @@ _NO_DECISION = _any(
     r"nehmen |verwenden |nutzen )?(?:wir|ich)\b",
     r"\b(?:what|why|how|who|which|pourquoi|comment|qui|quand) (?:was |have |did |has )?"
     r"(?:we|i|it|on|nous|decided)\b",
+    r"\bbut that was wrong\b",
 )
 # Fillers at the beginning of a sentence: "Ok, and please …".
 _LEAD = r"^(?:(?:ok(?:ay)?|and|so|please|btw|by the way|also|but|und|bitte|et|mais|bon|donc),? )*"
@@ -355,6 +356,21 @@ _PAST = _any(
     r"\b(?:etait|etaient|a ete|ont ete|hier|il y a|derniere?|avait)\b",
     r"\b(?:war|waren|wurden?|gestern|vorgestern|letzte[nrsm]?)\b",
 )
+# Overrides `_DUE`: "Nothing is due on Friday", "Am Freitag ist nichts fällig."
+_NOT_DUE = Regex(
+    r"\b(?:nothing (?:is|will be|gets)|no (?:deadlines?|releases?|exams?)|"
+    r"(?:not|no longer|nichts?|nicht mehr|pas|plus|rien (?:n'est|de)) (?:yet |encore )?"
+    r"(?:due|scheduled|planned|fallig|geplant|prevue?s?)|keine (?:frist|abgabe)|"
+    r"(?:pas|aucune) (?:d')?echeance)\b|n't (?:yet )?(?:due|scheduled|planned)\b"
+)
+# Overrides everything: "It is not true that we decided to use Redis."
+_DENIED = Regex(
+    r"\b(?:(?:is not|isn't|not) (?:at all )?true that|untrue that|(?:i|we) doubt\b|"
+    r"(?:they|people|some(?:one|body)|he|she) (?:claim(?:s|ed)?|told you)|"
+    r"that(?:'s| is| was) (?:a lie|not true|untrue|no longer true)|"
+    r"(?:stimmt nicht|ist nicht wahr|ist falsch),? dass|(?:jemand|sie|er) behaupte\w*|"
+    r"ich bezweifle|n'est pas vrai qu|il est faux qu|(?:quelqu'un|ils|elle|il) pretend)"
+)
 # A question: by its mark, or by its first word unless it ends with "." or "!".
 _ASKS = re.compile(
     r"[?？]|^(?:can|could|would|will|do|does|did|is|are|should|shall|what|why|how|when|where|who|"
@@ -368,6 +384,9 @@ _NAME = re.compile(
     r"[Ii]ch hei(?:ß|ss)e|[Mm]e llamo|[Mm]i chiamo)\s+)"
     r"([A-ZÀ-ÖØ-Þ][\w'’-]+(?:\s[A-ZÀ-ÖØ-Þ][\w'’-]+)?)"
 )
+_IN_DATA = r"(?:in|on|im|auf|dans|sur) (?:the|this|an?|de[rmn]|eine[mr]?|le|la|les|une?)\b"
+_NAME_IN_DATA = _any(rf"\b{_IN_DATA}.*\|", rf"\| {_IN_DATA}")
+"""A name (here: a bar) in data: "In the fixture my name is Bob", "My name is Bob in the footer"."""
 
 _WIDENS = Regex(
     r"^(?:and |und |et )?(?:that|this|it|same|das|dies|gleiches|ca|cela) "
@@ -418,11 +437,11 @@ def _introduced(sentence: str, now: datetime) -> list[Episode]:
     name = _NAME.search(sentence)
     if not name or len(sentence) > _LONGEST or _ASKS.search(plain(sentence)):
         return []
+    around = f"{plain(sentence[: name.start()])}| {plain(sentence[name.end() :])}"
+    if _NAME_IN_DATA.search(around) or _DENIED.search(around):
+        return []
     named = Episode(
-        kind="fact",
-        content=f"The user's name is {name[1]}",
-        quote=sentence,
-        scope="user",
+        kind="fact", content=f"The user's name is {name[1]}", quote=sentence, scope="user"
     )
     rest = _AND.sub("", sentence[name.end() :])
     rest = rest[:1].upper() + rest[1:]
@@ -453,7 +472,7 @@ def _read(sentence: str, now: datetime) -> list[Episode]:
     flat = plain(sentence)
     if len(sentence) > _LONGEST or len(flat.split()) < _LEAST_WORDS or _ASKS.search(flat):
         return []
-    if holds_secret(sentence):
+    if holds_secret(sentence) or _DENIED.search(flat):
         # Secrets are for the current task, never for memory.
         return []
     due = _due(sentence, flat, now)
@@ -480,11 +499,7 @@ def _read(sentence: str, now: datetime) -> list[Episode]:
         content = f"{sentence[: due.end]} ({due.day.isoformat()}){sentence[due.end :]}"
     return [
         Episode(
-            kind=kind,
-            content=content,
-            quote=sentence,
-            scope=scope,
-            at=due.at(now) if due else None,
+            kind=kind, content=content, quote=sentence, scope=scope, at=due.at(now) if due else None
         )
     ]
 
@@ -517,7 +532,7 @@ def _what_to_remember(sentence: str) -> str:
 
 def _due(sentence: str, flat: str, now: datetime) -> Day | None:
     """Return the day by which the sentence says that something is due; None if it doesn't."""
-    if _PAST.search(flat):
+    if _PAST.search(flat) or _NOT_DUE.search(flat):
         return None
     for day in days(sentence, now):
         before = plain(sentence[: day.start]) + " "

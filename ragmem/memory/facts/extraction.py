@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -17,7 +17,14 @@ from ragmem.memory.facts import Draft, is_about_person, problem_with
 from ragmem.memory.facts.episodes import EVERYWHERE, episodes, is_of_person
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.failures import failures, succeeded
-from ragmem.memory.facts.trust import Source, Sources, covers, evidence_of, is_rule
+from ragmem.memory.facts.vouching import (
+    Source,
+    Sources,
+    covers,
+    evidence_of,
+    is_rule,
+    says_otherwise,
+)
 from ragmem.memory.facts.words import holds_secret, is_greeting, is_instruction, plain
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
@@ -149,12 +156,7 @@ def _read_memories(answer: _MemoriesAnswer) -> tuple[Extracted, ...]:
 
 
 def believed(
-    item: Extracted,
-    sources: Sources,
-    turn: Turn,
-    *,
-    now: datetime,
-    locate: Callable[[str], str],
+    item: Extracted, sources: Sources, turn: Turn, *, now: datetime, locate: Callable[[str], str]
 ) -> Draft | None:
     """Verify a memory of the model, and return it as a draft.
 
@@ -166,7 +168,8 @@ def believed(
     content = one_line(clean(item.content), _CONTENT_CHARS)
     if source is None or problem_with(content) or holds_secret(content):
         return None
-    kind, named = _kind(item), days(source.quote, now)
+    wanted, named = item.kind.strip().casefold(), days(source.quote, now)
+    kind: MemoryKind = next((k for k in MEMORY_KINDS if k == wanted), MEMORY_KINDS[0])
     # The model may write the date of a day that was named as "tomorrow".
     dates = " ".join(f"{each.day:%Y-%m-%d %Y} {each.day.day}" for each in named)
     if kind == "rule" and source.trust == "person" and is_rule(source.quote):
@@ -176,28 +179,25 @@ def believed(
         return None
     elif source.trust == "person":
         kind = "fact" if kind == "rule" else kind
+        content = source.quote if says_otherwise(content, source.quote) else content
     elif is_instruction(content) or is_instruction(source.quote):
         return None
     else:
         kind = "failure" if kind == "failure" else "fact"
+    subjects = (one_line(clean(subject), _SUBJECT_CHARS) for subject in item.subjects)
     due = named[0] if named and kind == "deadline" else None
     if due is not None and due.day.isoformat() not in content:
         content = f"{content.rstrip('.')} ({due.day.isoformat()})"
     return Draft(
         content=content,
         kind=kind,
-        subjects=_subjects(item),
+        subjects=tuple(filter(None, subjects))[:_MOST_SUBJECTS],
         trust=source.trust,
         scope=_scope(item, kind, content, source),
         ttl=item.ttl[:20] if item.ttl and kind not in _LASTING else None,
         at=due.at(now) if due else None,
         evidence=(evidence_of(turn, source, locate=locate),),
     )
-
-
-def _kind(item: Extracted) -> MemoryKind:
-    kind = item.kind.strip().casefold()
-    return next((known for known in get_args(MemoryKind) if known == kind), MEMORY_KINDS[0])
 
 
 def _scope(item: Extracted, kind: MemoryKind, content: str, source: Source) -> MemoryScope | None:
@@ -214,11 +214,6 @@ def _scope(item: Extracted, kind: MemoryKind, content: str, source: Source) -> M
         # A preference in one project seldom holds in all.
         scope = "user" if is_of_person(plain(source.quote)) else "project"
     return "project" if scope == "project" and not is_about_person(content) else None
-
-
-def _subjects(item: Extracted) -> tuple[str, ...]:
-    found = [one_line(clean(subject), _SUBJECT_CHARS) for subject in item.subjects]
-    return tuple(subject for subject in found if subject)[:_MOST_SUBJECTS]
 
 
 Relation = Literal["same", "updates", "different"]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from ragmem.ids import short_id
 from ragmem.memory.facts import Draft
-from ragmem.memory.facts.trust import Source, evidence_of, failed_command
+from ragmem.memory.facts.trust import failed_command
+from ragmem.memory.facts.vouching import Source, evidence_of
 from ragmem.memory.facts.words import is_instruction
 from ragmem.memory.turns import argument, exit_code, has_failed, result_text, was_refused
 from ragmem.own_tools import EDITING_TOOLS, RUN_COMMAND

@@ -28,6 +28,7 @@ WITH i, t, calls, accesses
 ORDER BY i, t.turnIndex
 RETURN collect(t{
   .*, bounded(t), embedding: null, memoriesDue: null, calls: calls, accesses: accesses,
+  toExtract: t.memoriesDue IS NOT NULL,
   timestamp: toString(t.timestamp), finishedAt: toString(t.finishedAt)
 }) AS found;
 

@@ -102,7 +102,7 @@ RETURN collect(owner) AS found;
 // :put_owner
 MERGE (o:Owner {ownerId: $owner})
 WITH o
-WHERE o.updatedAt IS NULL OR o.updatedAt <= $at
+WHERE o.updatedAt IS NULL OR NOT $at < o.updatedAt <= $horizon
 SET o.name = $name, o.updatedAt = $at;
 
 // :owners

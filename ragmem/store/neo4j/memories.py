@@ -16,7 +16,15 @@ from ragmem.records import (
     PutOwner,
     PutProfile,
 )
-from ragmem.store import MOST_FOUND, anothers, in_order, join_conditions, oldest_first, stored
+from ragmem.store import (
+    AHEAD,
+    MOST_FOUND,
+    anothers,
+    in_order,
+    join_conditions,
+    oldest_first,
+    stored,
+)
 from ragmem.store.neo4j import shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL
 from ragmem.store.neo4j.gateway import Row, Transaction, from_text, named_statements
@@ -258,9 +266,16 @@ async def _put_profile(tx: Transaction, owner: str, writes: Sequence[PutProfile]
 
 
 async def put_owners(tx: Transaction, writes: Sequence[PutOwner]) -> None:
-    """Set the names of owners; a name that was set later stays."""
+    """Set the names of owners; a name that was set later stays, except by a wrong clock."""
+    horizon = tx.now + AHEAD
     for write in sorted(writes, key=lambda each: each.owner):
-        await tx.run(STATEMENTS["put_owner"], owner=write.owner, name=write.name, at=write.at)
+        await tx.run(
+            STATEMENTS["put_owner"],
+            owner=write.owner,
+            name=write.name,
+            at=write.at,
+            horizon=horizon,
+        )
 
 
 async def assign_owner(tx: Transaction, owner: str) -> None:

@@ -241,7 +241,7 @@ def _to_put_turn(row: Row) -> PutTurn:
         if call_id in orders:
             place = {"turnIndex": turn.turn_index, "order": orders[call_id]}
             accesses.setdefault(call_id, []).append(shapes.to_record(FileAccess, access | place))
-    return put_turn(turn, accesses)
+    return put_turn(turn, accesses, to_extract=row["toExtract"])
 
 
 async def turns_by_id(tx: Transaction, ids: Sequence[str]) -> list[Turn]:

@@ -14,7 +14,6 @@ from ragmem.store import batches
 from ragmem.store.neo4j import belonging, memories, schema, shapes
 from ragmem.store.neo4j.entries import STATEMENTS as RECALL, summary_entries, turn_entries
 from ragmem.store.neo4j.gateway import (
-    STATEMENTS,
     Connection,
     Gateway,
     Row,
@@ -182,9 +181,8 @@ class Repair:
         if self.store_id:
             await schema.set_store_id(self._gateway, self.store_id)
 
-    async def end(self, due: Sequence[str] = ()) -> None:
-        """Release the graph for use; mark these turns as to be looked through for memories."""
-        await self._gateway.run(STATEMENTS["memories_due"], ids=due)
+    async def end(self) -> None:
+        """Release the graph for use."""
         await self._gateway.run(_GRAPH["end"])
 
     async def aclose(self) -> None:

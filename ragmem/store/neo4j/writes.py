@@ -191,6 +191,7 @@ class Batch:
         await self._run("count_turns", lasts=list(map(_place, turns)))
         ended = [_place(turn) for turn in turns if turn.status == "completed"]
         await self._run("count_completed", completed=ended)
+        await self._run("memories_due", ids=[put.turn.turn_id for put in puts if put.to_extract])
         # Turns that existed may have tool calls that are in none of these puts.
         new = [turn for turn in map(stored, turns) if turn.turn_id not in known]
         entries = [

@@ -294,7 +294,8 @@ def _put_turn(db: Database, write: PutTurn) -> None:
         _write_tool_call(db, call, write.accesses.get(call.tool_call_id, ()))
     documents.turn_changed(db, row["turn_id"])
     if is_complete:
-        _mark_due(db, "to_link = 1", row["turn_id"])
+        flags = "to_extract = 1, to_link = 1" if write.to_extract else "to_link = 1"
+        _mark_due(db, flags, row["turn_id"])
 
 
 def _stored_turn(db: Database, turn: Row) -> tuple[str, int] | None:
@@ -418,8 +419,9 @@ def _put_profile(db: Database, write: PutProfile) -> None:
 
 
 def _put_owner(db: Database, write: PutOwner) -> None:
-    """Set an owner's name, unless it was set later."""
-    db.put("owner_names", columns(write), "owner", where="WHERE excluded.at >= owner_names.at")
+    """Set an owner's name, unless it was set later; a time to come is a wrong clock's."""
+    earlier = "WHERE excluded.at >= owner_names.at OR owner_names.at > horizon()"
+    db.put("owner_names", columns(write), "owner", where=earlier)
 
 
 def _mark_extracted(db: Database, write: MarkExtracted) -> None:

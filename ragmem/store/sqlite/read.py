@@ -246,11 +246,16 @@ def own_turns(db: Database, spans: Sequence[Span]) -> list[PutTurn]:
     )
     rows = (db.rows(of_span, **msgspec.structs.asdict(span)) for span in spans)
     found = _with_calls(db, chain.from_iterable(rows))
+    ids = [turn.turn_id for turn in found]
     accesses = grouped(
         (row["tool_call_id"], record(FileAccess, row))
-        for row in _accesses(db, [turn.turn_id for turn in found], "a.path, a.access_type")
+        for row in _accesses(db, ids, "a.path, a.access_type")
     )
-    return [put_turn(turn, accesses) for turn in found]
+    due = (
+        f"SELECT record_id FROM documents WHERE to_extract AND level = 0 AND record_id {AMONG_IDS}"
+    )
+    to_extract = set(db.column(due, ids=ids))
+    return [put_turn(turn, accesses, to_extract=turn.turn_id in to_extract) for turn in found]
 
 
 def _with_calls(db: Database, rows: Iterable[Row]) -> list[Turn]:

@@ -195,10 +195,7 @@ class DamagedDatabase:
     def __init__(self, database: Path, folder: Path) -> None:
         """Copy the database into the directory; StoreDamaged if SQLite can't read any of it."""
         copy = folder / f"read-{database.name}"
-        for suffix in ("", "-wal"):
-            source = database.with_name(database.name + suffix)
-            if source.exists():
-                shutil.copyfile(source, copy.with_name(copy.name + suffix))
+        schema.copy_files(database, copy)
         self.lost = 0
         self.connection = Database(str(copy), _FLAGS, Access(OwnerLocks(folder)))
         try:
@@ -208,7 +205,8 @@ class DamagedDatabase:
             self.connection.close()
             raise StoreDamaged(
                 f"Nothing of {database} can be read. It was left as it is.",
-                hint="Put a backup in its place.",
+                hint=f"Move {database}* away, then run `ragmem store migrate --from FILE` with a "
+                "backup.",
             ) from None
 
     def store_id(self) -> str:

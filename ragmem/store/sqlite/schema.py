@@ -87,6 +87,13 @@ def state_of(database: Path) -> list[tuple[int, int]]:
     return [(found.st_size, found.st_mtime_ns) for found in files if found.st_size]
 
 
+def copy_files(database: Path, to: Path) -> None:
+    """Copy a database with what is only in its log, or has to be rolled back, as it is."""
+    for suffix in ("", "-wal", "-journal"):
+        if (file := _beside(database, suffix)).exists():
+            shutil.copyfile(file, _beside(to, suffix))
+
+
 def exchange(database: Path, new: Path, state: list[tuple[int, int]]) -> Path:
     """Put another database in place of a damaged one, which is kept byte for byte.
 
@@ -194,15 +201,12 @@ def newest_backup(database: Path) -> Path | None:
 
 def lost(database: Path, how: str) -> StoreDamaged:
     """Return the error for a database that existed and is gone."""
-    way = ""
-    if copies := daily_copies(database):
-        way = f": `ragmem store repair` uses {copies[0]}"
-    elif made := newest_backup(database):
-        way = f": copy {made} to its place"
+    copies = daily_copies(database)
+    way = f"`ragmem store repair` restores {copies[0]}. Or move" if copies else "Move"
     return StoreDamaged(
         f"The memory's database {database} {how}, but it was in use before.",
-        hint=f"Restore it from a backup{way}. To start an empty memory instead, move away what is "
-        f"left of it and remove {marker(database)}.",
+        hint=f"{way} away what is left of it ({database}*), then run `ragmem store migrate --from "
+        f"{newest_backup(database) or 'FILE'}` for a backup, or start with an empty memory.",
     )
 
 
@@ -210,8 +214,8 @@ def damaged(database: Path, why: str) -> StoreDamaged:
     """Return the error for a file that is not an intact database; it is left as it is."""
     return StoreDamaged(
         f"The memory's database {database} is damaged: {why}. It was left as it is.",
-        hint="`ragmem store repair` saves what can be read into a new one and keeps this one; or "
-        "put a backup in its place.",
+        hint="`ragmem store repair` saves what can be read into a new one and keeps this one. Or "
+        f"move {database}* away, then run `ragmem store migrate --from FILE` with a backup.",
     )
 
 

@@ -104,10 +104,8 @@ async def measured(labelled: Sequence[Labelled], folder: Path, llm: LLM | None =
     wrong: list[str] = []
     missed: list[str] = []
     for turn in labelled:
-        project = new_id()
-        recorded = await happened(
-            store, turn.user, turn.answer, *turn.calls, at=NOW, project_id=project
-        )
+        told = turn.user, turn.answer, *turn.calls
+        recorded = await happened(store, *told, at=NOW, project_id=new_id())
         await extractor.learn(store, recorded)
         made = await store.memories(EVERYTHING)
         good = [m for m in made if _is_right(m, turn)]

@@ -234,6 +234,25 @@ async def test_what_a_model_finds(store: Store) -> None:
     assert ill.evidence[0].quote == "Mickael is ill, and David is my brother."
 
 
+@pytest.mark.parametrize(
+    ("prompt", "content"),
+    [
+        ("Staging does not run Redis for sessions.", "Staging runs Redis for sessions"),
+        ("It isn't true that Ben has the key.", "Ben has the key"),
+        (
+            "Billing is in Postgres, and search is in MySQL.",
+            "Search is in Postgres, billing in MySQL",
+        ),
+    ],
+)
+async def test_what_a_model_turns_round_is_kept_as_it_was_said(
+    store: Store, prompt: str, content: str
+) -> None:
+    await happened(store, prompt, "Noted.")
+    [memory] = await Learner(store, said(a_memory(content, prompt))).learn()
+    assert (memory.trust, memory.content) == ("person", prompt)
+
+
 async def test_a_models_guess_of_an_end_holds_for_nothing_told_to_last(store: Store) -> None:
     fact, rule = "Ben keeps the key of the shed", "Never water the ferns at noon."
     passing = "The lift is out of order"

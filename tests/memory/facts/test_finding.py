@@ -130,18 +130,13 @@ async def failing(store: Store, request: pytest.FixtureRequest) -> AsyncIterator
 @pytest.mark.parametrize(
     "prompt",
     [
-        "what happened?",
-        "what do you know about me?",
-        "make the button blue",
-        "go on with the next file",
-        "what is the code of conduct here?",
-        "please write tests for merge_with",
-        "expected behaviour of groupby?",
-        "which rule did we follow for names?",
-        "open a file and read it",
+        "what happened?", "what do you know about me?", "make the button blue",
+        "go on with the next file", "what is the code of conduct here?",
+        "please write tests for merge_with", "expected behaviour of groupby?",
+        "which rule did we follow for names?", "open a file and read it",
         "set the exit code of the cli",
     ],
-)
+)  # fmt: skip
 async def test_a_failure_has_no_part_in_what_is_unlike_it(failing: Facts, prompt: str) -> None:
     """An ordinary word of a command or of an output is no likeness, nor is it news of its own."""
     assert await found(failing, prompt) == []
@@ -191,20 +186,14 @@ async def test_who_asks_of_themselves_hears_of_themselves(facts: Facts) -> None:
 @pytest.mark.parametrize(
     ("text", "generic"),
     [
-        ("what do you know about me?", True),
-        ("Who am I?", True),
-        ("what did we talk about before?", True),
-        ("Do you remember me?", True),
-        ("que sais-tu de moi ?", True),
-        ("de quoi avons-nous parlé la dernière fois ?", True),
-        ("tell me what you remember", True),
-        ("hello", False),
-        ("ok", False),
-        ("fix the tests", False),
-        ("what is the port of the API?", False),
+        ("what do you know about me?", True), ("Who am I?", True),
+        ("what did we talk about before?", True), ("Do you remember me?", True),
+        ("que sais-tu de moi ?", True), ("de quoi avons-nous parlé la dernière fois ?", True),
+        ("tell me what you remember", True), ("hello", False), ("ok", False),
+        ("fix the tests", False), ("what is the port of the API?", False),
         ("What did we decide about Neo4j?", False),
     ],
-)
+)  # fmt: skip
 def test_what_is_generic(text: str, generic: bool) -> None:
     """A question whose words have no topic."""
     assert is_generic(text) == generic

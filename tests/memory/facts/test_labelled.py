@@ -8,7 +8,7 @@ import pytest
 
 from ragmem.llm.base import Request
 from ragmem.memory.facts.extraction import Extracted, believed
-from ragmem.memory.facts.trust import Sources
+from ragmem.memory.facts.vouching import Sources
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 from tests.memory.builders import a_turn
 

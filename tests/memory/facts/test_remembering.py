@@ -133,11 +133,7 @@ def compared(
     """What becomes of the second beside the first, and that one."""
     first, second = (
         a_memory(
-            0,
-            content,
-            memory_id=content,
-            evidence=(evidence(content, turn_id=content),),
-            **fields,
+            0, content, memory_id=content, evidence=(evidence(content, turn_id=content),), **fields
         )
         for content in (old, new)
     )
@@ -242,6 +238,19 @@ async def test_what_was_said_later_stays(facts: Facts, clock: Clock, store: Stor
     assert late.action == "known"
     assert put(late).memory_id == newer.memory_id
     assert len(await kept(store, ALL)) == 1
+
+
+async def test_what_was_said_while_the_clock_was_ahead_is_corrected(
+    facts: Facts, clock: Clock, store: Store
+) -> None:
+    clock.move(days=365)
+    await told(facts, "Ben keeps the key", "ben")
+    clock.move(days=-364)
+    for said in ("Ben keeps the key under the pot", "Ben keeps the key under the pot by the door"):
+        clock.move(hours=1)
+        again = await told(facts, said, "ben", evidence=(evidence(said, at=clock()),))
+        assert again.superseded
+    assert await kept(store) == ["Ben keeps the key under the pot by the door"]
 
 
 async def test_the_example_with_the_shipped_embedder(store: Store) -> None:
