@@ -505,7 +505,7 @@ class TurnRun:
 
         The text of a previous attempt remains the turn's partial answer until new text arrives.
         """
-        assembler = Assembler()
+        assembler, is_whole = Assembler(), False
         started = time.monotonic()
         failpoint("model.ask")
         try:
@@ -526,10 +526,12 @@ class TurnRun:
                     # However fast chunks arrive, let the tasks run that show or stop them.
                     await asyncio.sleep(0)
             completion = _renamed(assembler.completion())
+            is_whole = True
         finally:
             if self._parts.keeps_thoughts:
                 self._thoughts.append(assembler.reasoning)
-            self._count(assembler, round((time.monotonic() - started) * 1000))
+            api_ms = round((time.monotonic() - started) * 1000)
+            self._count(assembler, api_ms, 0 if is_whole else sent)
         used = completion.usage
         self._unpriced |= used.input_tokens is None or used.output_tokens is None
         self._begin_words(words)
@@ -550,13 +552,25 @@ class TurnRun:
             self._thoughts.append(half and f"[An answer that broke off:]\n{half}")
             self._said = words
 
-    def _count(self, assembler: Assembler, api_ms: int) -> None:
-        used = assembler.usage
+    def _count(self, assembler: Assembler, api_ms: int, cut: int) -> None:
+        """Add an attempt to the turn's usage; `cut`: the tokens sent for one that broke off.
+
+        Providers bill that too, but report its usage at the end or not at all: its cost is
+        estimated.
+        """
+        used = billed = assembler.usage
+        if cut and assembler.has_begun:
+            said = estimate_tokens(len(assembler.text) + len(assembler.reasoning))
+            billed = msgspec.structs.replace(
+                used,
+                input_tokens=used.input_tokens or cut,
+                output_tokens=max(used.output_tokens or 0, said),
+            )
         self._usage += Usage(
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
             cached_tokens=used.cached_tokens,
-            cost_usd=self._parts.llm.info.cost_usd(used),
+            cost_usd=self._parts.llm.info.cost_usd(billed),
             model_calls=int(assembler.has_begun),
             api_ms=api_ms,
         )

@@ -41,6 +41,7 @@ from ragmem.own_tools import OWN_TOOLS
 from ragmem.records import Session, ToolCall, Turn, utc_now
 from ragmem.text import clip_middle, fenced, one_line, reveal, visible
 from ragmem.tools.base import Decision, Proposal, ToolFailure
+from ragmem.tools.planning import PresentPlan
 from ragmem.tools.skills import SkillSet
 from ragmem.tools.workspace import Workspace
 
@@ -429,6 +430,8 @@ class EditorSession:
                 shown = "" if shows_diff else clip_middle(visible(event.text), _MAX_RESULT_CHARS)
                 status: schema.ToolCallStatus = "failed" if event.failed else "completed"
                 await self._update(event.tool_call_id, status, shown)
+                if event.name == PresentPlan.name and event.success:  # Plan mode has ended.
+                    await self.tell(helpers.update_current_mode(self.agent.permission_mode))
 
     async def _update(self, tool_call_id: str, status: schema.ToolCallStatus, shown: str) -> None:
         content = [_fenced_block(shown)] if shown else None

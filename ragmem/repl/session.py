@@ -198,6 +198,9 @@ class ChatSession:
     async def _replace(self, session: Session, options: "Options") -> None:
         same = session.session_id == self.session.session_id
         agent = await _agent(self.app, session, options, self._approver, self.output)
+        if same:
+            agent.rules.flags[:] = self.agent.rules.flags
+            agent.rules.remembered |= self.agent.rules.remembered
         await self.agent.aclose()
         self.agent, self.options, self.session = agent, options, session
         self._known_turns = max(session.turn_count, self._known_turns if same else 0)

@@ -487,11 +487,10 @@ def unified_diff(old: str, new: str, path: str, *, creates: bool = False) -> tup
 
     A diff that `creates` the file starts from /dev/null, as elsewhere.
 
-    Line ends are ignored if both sides have the same ones; a change of line ends alone is shown.
+    Line ends are left out if all are CR LF; a change of line ends is shown.
     """
-    flat = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
-    if flat[0] != flat[1]:
-        old, new = flat
+    if all(text.count("\n") == text.count("\r\n") for text in (old, new)):
+        old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     a, b = _lines(old), _lines(new)
     head = common(a, b)
     tail = common(a[head:][::-1], b[head:][::-1])

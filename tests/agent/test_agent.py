@@ -431,6 +431,20 @@ async def test_no_answer_is_asked_for_again_once_the_budget_is_spent(bench: Benc
     assert (reply.finished.exit_code, reply.content, llm.left) == (75, "Half", 1)
 
 
+async def test_an_answer_that_broke_off_costs_what_was_sent_and_what_came(bench: Bench) -> None:
+    """By estimate, where its usage did not come."""
+    info = ModelInfo(name="x/y", input_usd_per_token=0.01, output_usd_per_token=0.01)
+    half = Says("Half" * 1000, cut=True, usage=None)
+    agent, llm = await bench.agent([half, Says("ok", usage=USED)], info=info)
+    usage = (await agent.send("go")).finished.usage
+    assert usage.model_calls == 2
+    assert usage.cost_usd is not None
+    assert usage.cost_usd > 10 + 1.2
+    agent, llm = await bench.agent([half, Says("never asked")], info=info, max_budget_usd=10)
+    reply = await agent.send("go")
+    assert (reply.finished.exit_code, llm.left) == (75, 1)
+
+
 async def test_interrupt_keeps_what_came(bench: Bench) -> None:
     """Esc and Ctrl-C; the turn is recorded as interrupted, with its text."""
     gate = asyncio.Event()

@@ -197,6 +197,15 @@ async def test_a_mode_holds_at_once_and_a_refusal_is_told_to_the_model(house: Ho
         assert not list(house.home.rglob("crash-*"))
 
 
+async def test_an_approved_plan_ends_plan_mode_in_the_editor_too(house: House) -> None:
+    plan = Call("present_plan", {"decision": "Say goodbye.", "plan": "1. Say it."})
+    async with begun(house, Answer(tools=[plan]), Answer("Done.")) as editor:
+        await editor.conn.set_session_mode(session_id=editor.session, mode_id="plan")
+        assert await editor.ask("plan it") == "end_turn"
+        (update,) = editor.of("current_mode_update")
+        assert update.current_mode_id == "default"
+
+
 async def test_a_turn_is_cancelled_while_it_answers_and_while_it_asks(house: House) -> None:
     endless = Answer("Never heard to the end, " * 50, chunk_delay_s=0.1, chunk_chars=10)
     async with begun(house, endless, Answer(tools=[MAKE])) as editor:

@@ -100,7 +100,7 @@ def test_a_memory_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
     before = {f: f.read_bytes() for f in ragmem.home.rglob("*") if f.is_file()}
     through = mounted(READ_ONLY, ragmem.home)
     code, out, err = plain(ragmem.run("ask", "Hello?", through=through), tmp_path)
-    assert (code, out) == (1, ANSWER + "\n")
+    assert (code, out) == (75, ANSWER + "\n")
     assert "can't be written" in err
     assert err.count("This turn was not stored") == 1
     assert "The memory could not be read" not in err

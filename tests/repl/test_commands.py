@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ragmem.agent import Options
 from ragmem.app import App
 from ragmem.config import Config, find_paths
 from ragmem.ids import short_id
@@ -15,6 +16,7 @@ from ragmem.records import CodeReference, PutReferences
 from ragmem.repl.about import kept
 from ragmem.repl.commands import Ask, is_command, is_note, is_own_command, is_prompt, run_command
 from ragmem.store.sqlite.schema import Full
+from ragmem.tools.base import deny_all
 from tests.cli.coding import EVIL, WATER
 from tests.repl.paper import Chat, chat
 
@@ -122,6 +124,24 @@ async def test_what_is_found_in_code_stands_with_its_sessions(chat: Chat) -> Non
 
 async def test_files_takes_nothing(chat: Chat) -> None:
     assert "`ragmem files PATH`" in await chat.said("/files water.py")
+
+
+async def test_what_is_allowed_in_a_session_outlives_another_model(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But not the session."""
+    monkeypatch.setenv("OPENAI_API_KEY", "scripted-key")
+    session = chat.session
+    session.options = Options(model="openai/one")
+    session.agent = await chat.app.agent(session.session, session.options, deny_all)
+    await chat.said("/permissions session run_command(make *)")
+    session.agent.rules.remembered["command", "npm test"] = "exactly this command"
+    await session.go_on_with(model="openai/other")
+    assert session.agent.rules.flags == ["run_command(make *)"]
+    assert list(session.agent.rules.remembered) == [("command", "npm test")]
+    assert await run_command("/new", session) == "session"
+    assert not session.agent.rules.flags
+    assert not session.agent.rules.remembered
 
 
 async def test_a_rule_that_is_not_named_is_asked_for(chat: Chat) -> None:

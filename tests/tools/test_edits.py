@@ -257,6 +257,10 @@ def test_diff_of_one_line():
     diff, added, removed = unified_diff("a\r\nb\r\n", "a\nb\n", "f")
     assert (added, removed) == (2, 2)
     assert "-a\r" in diff, "line ends alone show"
+    diff, added, removed = unified_diff("a\nb\n", "a\r\nc\r\n", "f")
+    assert (added, removed) == (2, 2)
+    assert "+a\r\n+c\r" in diff, "so do they beside another change"
+    assert "\r" not in unified_diff("a\r\nb\r\n", "a\r\nc\r\n", "f")[0]
 
 
 def test_diff_of_huge_files_ends():

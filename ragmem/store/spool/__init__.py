@@ -507,7 +507,7 @@ class SpooledStore:
     async def aclose(self) -> None:
         """Release everything, after a last try to store spooled writes if the store is available.
 
-        Raises why if writes of this process are lost.
+        Raises StoreUnavailable, with the cause, if writes of this process are lost.
         """
         if self._closed:
             return
@@ -526,7 +526,7 @@ class SpooledStore:
         self._disk_thread.shutdown(wait=False)
         if self._has_losses:
             away = self._away or StoreUnavailable("The memory was unavailable.")
-            raise type(away)(f"Not all of this was stored: {away}", hint=away.hint)
+            raise StoreUnavailable(f"Not all of this was stored: {away}", hint=away.hint)
 
     # --- forwarded to the store ----------------------------------------------------
 
