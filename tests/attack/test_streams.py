@@ -8,8 +8,7 @@ from ragmem.errors import LLMError, StreamCut
 from ragmem.llm.base import Assembler
 from ragmem.text import clean
 from tests.attack.torrent import HEAD, Torrent, event, raw
-from tests.fakes.llm_server import Answer, LLMServer
-from tests.llm.adapters import Connect, ask, complete, feed, litellm_client, openai_client
+from tests.llm.adapters import Connect, ask, complete, feed, litellm_client, openai_client, warm
 
 _JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 _ERROR = b"HTTP/1.1 500 No\r\nContent-Type: application/json\r\n\r\n"
@@ -31,6 +30,7 @@ _EARLY = b"HTTP/1.1 103 Early Hints\r\n\r\n"
 async def test_a_server_that_drips_without_an_event_has_timed_out(
     connect: Connect, head: bytes, block: bytes
 ) -> None:
+    await warm(connect)
     with Torrent(block, head=head, pause_s=0.1) as server:
         llm = connect(server.url, timeout_s=1.5, retries=3)
         with pytest.raises(LLMError, match=r"sent nothing for 1\.5 s"):
@@ -41,9 +41,7 @@ async def test_a_server_that_drips_without_an_event_has_timed_out(
 
 @pytest.mark.parametrize("connect", [openai_client, litellm_client])
 async def test_a_stream_that_drips_after_words_has_timed_out(connect: Connect) -> None:
-    with LLMServer([Answer("ok")]) as ready:
-        # What litellm imports with its first request counts as the server's silence.
-        await ask(connect, ready.url)
+    await warm(connect)
     with Torrent(b": keep-alive\n\n", head=HEAD + event({"content": "Well, "}), pause_s=0.1) as s:
         llm = connect(s.url, timeout_s=3.0)
         assembler = Assembler()

@@ -9,6 +9,7 @@ from ragmem.llm.gemini_client import GeminiClient
 from ragmem.llm.http_client import Endpoint, OpenAIClient, ResponsesClient
 from ragmem.llm.litellm_client import LiteLLMClient
 from ragmem.messages import Message, ToolSpec, user
+from tests.fakes.llm_server import Answer, LLMServer
 
 KEY = "sk-canary-0123456789abcdef"
 
@@ -74,6 +75,12 @@ async def ask(make: Connect, url: str, request: Request | None = None) -> Comple
         return await complete(llm, request)
     finally:
         await llm.aclose()
+
+
+async def warm(make: Connect) -> None:
+    """What litellm imports with its first request, for seconds, would count as silence."""
+    with LLMServer([Answer("ok")]) as server:
+        await ask(make, server.url)
 
 
 async def feed(assembler: Assembler, llm: LLM, request: Request | None = None) -> None:

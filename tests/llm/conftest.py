@@ -6,7 +6,7 @@ import pytest
 
 from ragmem import errors
 from ragmem.llm.base import LLM
-from tests.llm.adapters import ADAPTERS, Connect
+from tests.llm.adapters import ADAPTERS, Connect, warm
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +25,8 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
     """Makes an adapter for a URL, one kind a run of the test, and closes it at the end."""
     made: list[LLM] = []
     make: Callable[..., LLM] = ADAPTERS[request.param]
+    if request.param == "litellm":
+        await warm(make)
 
     def opened(*args: object, **options: object) -> LLM:
         made.append(make(*args, **options))
