@@ -305,7 +305,8 @@ def _main_statement(turn: Turn, wrote: Collection[str]) -> str:
 
 
 def _note(found: str, at: datetime) -> str:
-    return f"As it was on {at.astimezone():%Y-%m-%d}; said later: “{found}”" if found else ""
+    then = f"on {at.astimezone():%Y-%m-%d}" if at > _LONG_AGO else "then"
+    return f"As it was {then}; said later: “{found}”" if found else ""
 
 
 async def replaced_in(store: Store, session_ids: Iterable[str]) -> dict[str, Replaced]:

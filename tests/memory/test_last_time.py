@@ -321,6 +321,7 @@ def test_what_was_said_while_the_clock_was_ahead_is_taken_back() -> None:
         memory = a_record(0, said, evidence=(Evidence(turn_id=first.turn_id, at=ahead),))
         noted = Aftermath([first, after, *rest], [memory])
         assert [later[:-1] in noted.of_turn(first), noted.of_turn(after)] == [True, ""]
+        assert "1970" not in noted.of_turn(first)
 
 
 def test_digits_without_end_are_compared_as_soon_as_words_are() -> None:
