@@ -6,7 +6,6 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from heapq import nlargest
 from itertools import islice
 from types import MappingProxyType
 from typing import Literal
@@ -76,9 +75,9 @@ _OF_BEFORE = 3
 """Turns found at least by a question about earlier work, however low their similarity."""
 _ENOUGH_WORDS = 0.12
 """Share of the question's words above which a record without a vector yet is relevant."""
-_ENOUGH_TURNS, _NEAREST_TURNS = 5, 3
-"""Turns with vectors that `Found.nearest` needs (with fewer, as in a young project, most questions
-have nothing near), and those whose mean it is: a single turn may be near to anything."""
+_ENOUGH_TURNS = 5
+"""Turns with vectors that `Found.nearest` needs; with fewer, as in a young project, most questions
+have nothing near."""
 _OTHERS = 8
 """Records with none of the question's words, assumed beside the few loaded ones for `rarity`."""
 BEHIND = 1.0
@@ -142,8 +141,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     by_time: bool = False
     """Whether the question names a time and nothing else, and these are the turns of that time."""
     nearest: float | None = None
-    """The mean cosine of the three nearest turns in scope; None if too few have a vector to tell,
-    or the question has no terms."""
+    """The highest cosine among turns and summaries in scope that have a vector; None if too few
+    turns have one to tell, or the question has no terms."""
 
 
 class Replaced(msgspec.Struct, frozen=True):
@@ -453,17 +452,13 @@ class Recall:
             candidates = await store.search(query)
             ranked = _ranked(candidates, question, text, now, spans)
         floor = question.min_similarity
-        near = [
-            one.similarity
-            for one in candidates
-            if one.similarity is not None and one.level == TURN_LEVEL
-        ]
-        is_told = query.terms and len(near) >= _ENOUGH_TURNS
+        near = [one for one in candidates if one.similarity is not None]
+        is_told = sum(one.level == TURN_LEVEL for one in near) >= _ENOUGH_TURNS
         return Found(
             question=question,
             ranked=tuple(one for one in ranked if _is_above(one.candidate, floor)),
             spans=spans,
-            nearest=math.fsum(nlargest(_NEAREST_TURNS, near)) / _NEAREST_TURNS if is_told else None,
+            nearest=max(one.similarity or 0.0 for one in near) if is_told and query.terms else None,
         )
 
     async def hits(self, found: Found, *, hidden: Collection[str] = ()) -> list[Hit]:

@@ -511,19 +511,6 @@ async def test_each_prompt_is_searched_for(past: Past) -> None:
     assert metrics.counts["recall.searches"] == 2
 
 
-async def test_three_turns_tell_whether_anything_is_near(past: Past) -> None:
-    """A single one may be near to anything; of fewer than five turns nothing is told."""
-    embedder = Fixed(zeppelin=(1.0, 0.0), near=(0.6, 0.8), far=(0.0, 1.0))
-    question = Question(text="zeppelin")
-    await past.say(("near", "far"), *[("far", "far")] * 3)
-    await past.embed(embedder)
-    assert (await a_recall(past.store, embedder).find(question)).nearest is None
-    await past.say(("far", "far"))
-    await past.embed(embedder)
-    found = await a_recall(past.store, embedder).find(question)
-    assert found.nearest == pytest.approx(0.2, abs=0.01)
-
-
 async def test_a_search_is_a_success_also_where_the_request_shows_what_it_found(past: Past) -> None:
     """And none where all that it found is far from the question."""
     session = await past.session()

@@ -68,10 +68,11 @@ _LEVEL1_LIMIT = 200
 """Number of summaries read, of which the builder shows ten that the window does not cover."""
 _CONTEXT_HITS = 16
 """Number of hits, of which a request shows the best five that are not in it already."""
-_NEAR_NOTHING = 0.35
-"""Share of the embedder's own floor. If the three turns nearest to a prompt are on average less
-similar, the prompt is about something else, such as general knowledge. Half of such prompts are
-recognized by it (docs/measurements.md)."""
+_NEAR_NOTHING = 0.4
+"""Share of the embedder's own floor. If nothing stored is that similar to a prompt, it is about
+something else, such as general knowledge. More than a third of such prompts are recognized by it;
+of the turns that prompts about a project with a long history must find, one in 400 is lost
+(docs/measurements.md)."""
 _LONGEST_QUESTION = 40_000
 """Characters of a prompt that are searched for, as many as are embedded of a turn."""
 _MORE_TRIES = 2
