@@ -78,6 +78,11 @@ def test_the_persons_own_words(content: str, prompt: str, kind: str) -> None:
             "model",
         ),
         ("The fair moved to 11 May", "No, the fair moved to 11 May.", "person"),
+        (
+            "The tomatoes stand in the sun and get a litre a day",
+            "Please remember: the tomatoes get a litre a day, they stand in the sun.",
+            "person",
+        ),
     ],
 )
 def test_what_says_otherwise_is_not_the_persons_word(content: str, prompt: str, trust: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from itertools import pairwise
 
 import msgspec
 
@@ -120,7 +121,7 @@ def covers(source: str, content: str) -> bool:
 
 def says_otherwise(content: str, said: str) -> bool:
     """Whether a memory may mean something else than the sentence that covers it: with other words
-    that change the meaning, or the same words in another order.
+    that change the meaning, or the same words with others beside most of them.
 
     "Ben has the key" is not what "It is not true that Ben has the key" says.
     """
@@ -130,8 +131,12 @@ def says_otherwise(content: str, said: str) -> bool:
         for word in tells
         if told.count(word) == tells.count(word) == 1 and not is_stop_word(word, None)
     ]
+    ranks = {place: rank for rank, place in enumerate(sorted(places))}
+    # Clauses may change their places: what stands behind most words stays the same then.
+    kept = sum(ranks[two] == ranks[one] + 1 for one, two in pairwise(places))
     turning = TURNING | {"t"}
-    return turning.intersection(told) != turning.intersection(tells) or places != sorted(places)
+    is_turned = turning.intersection(told) != turning.intersection(tells)
+    return is_turned or 2 * kept < len(places) - 1
 
 
 def is_rule(sentence: str) -> bool:
