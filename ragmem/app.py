@@ -197,7 +197,7 @@ class App:
         """The sandbox for commands."""
         from ragmem.tools.sandbox import Sandbox
 
-        private, rules = self.paths.own_folders, self.rules
+        private, rules = (*self.paths.own_folders, self.work_dir), self.rules
         return Sandbox(self.config.sandbox, private=private, not_in=(self.cwd,), rules=rules)
 
     async def __aenter__(self) -> Self:

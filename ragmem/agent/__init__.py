@@ -321,7 +321,7 @@ def create_agent(
     top = real_folder(project.path, cwd)
     seen, tasks = SeenFiles(shared.metrics), UpdateTasks()
     before = tuple(before)
-    private, session_cwd = shared.paths.own_folders, Path(session.cwd)
+    private, session_cwd = (*shared.paths.own_folders, shared.work_dir), Path(session.cwd)
     workspace = Workspace(cwd, options.add_dirs, private=private, session_cwd=session_cwd)
     seen.restore(before, workspace.recorded_path)
     tasks.restore(before)

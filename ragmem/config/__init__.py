@@ -397,9 +397,13 @@ class Config(_Section, frozen=True):
 
 
 def _is_like_a_key(value: str) -> bool:
-    """Return whether a value could be a key, whatever its name: long, and no words or numbers."""
+    """Return whether a value could be a key, whatever its name: long, and no words or numbers.
+
+    No path or address is taken for one.
+    """
     mixed = r"(?<![A-Za-z0-9])(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{10,}"
-    return len(value) >= 16 and re.search(mixed, value) is not None
+    is_place = value.startswith(("/", "~", ".")) or "://" in value
+    return len(value) >= 16 and not is_place and re.search(mixed, value) is not None
 
 
 _SHORT_NAMES = {"RAGMEM_MODEL": "RAGMEM_MODEL__MAIN", "RAGMEM_STORE": "RAGMEM_STORE__KIND"}

@@ -110,7 +110,8 @@ def change_rules(
             tables = {("permissions", "projects", n): getattr(own[n], kind) for n in own}
         for path, before in tables.items():
             rules = [each for each in before if each not in remove]
-            rules += [each for each in add if each not in rules]
+            known = [each for other in tables.values() for each in other]
+            rules += [each for each in add if each not in known]
             add = ()
             if rules != [*before]:
                 text = _with_item(text, file, [*path, kind], rules)

@@ -305,8 +305,11 @@ def _main_statement(turn: Turn, wrote: Collection[str]) -> str:
 
 
 def _note(found: str, at: datetime) -> str:
-    then = f"on {at.astimezone():%Y-%m-%d}" if at > _LONG_AGO else "then"
-    return f"As it was {then}; said later: “{found}”" if found else ""
+    return f"As it was {_then(at)}; said later: “{found}”" if found else ""
+
+
+def _then(at: datetime) -> str:
+    return f"on {at.astimezone():%Y-%m-%d}" if at > _LONG_AGO else "then"
 
 
 async def replaced_in(store: Store, session_ids: Iterable[str]) -> dict[str, Replaced]:
@@ -458,7 +461,7 @@ class Aftermath:
         same matter; empty if there is none."""
         texts, at = _stated(turn), self._said_at(turn)
         if self.is_taken_back(turn):
-            return f"Said on {at.astimezone():%Y-%m-%d}; the user has undone its edits since"
+            return f"Said {_then(at)}; the user has undone its edits since"
         since = self._overwriting(turn, _messages_of(turn), _OVERWRITTEN) or self._choice_over(turn)
         return _note(since or self.revised(texts, at) or self._on_the_same(turn), at)
 

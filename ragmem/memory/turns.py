@@ -370,8 +370,20 @@ def was_said(typed: str, said: Collection[str]) -> bool:
     if typed in said or (words and any(words in each for each in said)):
         return True
     around = _FOLDED.split(typed)
-    pasted = re.compile(".*".join(map(re.escape, around)), re.DOTALL)
-    return len(around) > 1 and any(map(pasted.fullmatch, said))
+    return any(map(str.strip, around)) and any(_begins_and_ends(each, around) for each in said)
+
+
+def _begins_and_ends(text: str, parts: Sequence[str]) -> bool:
+    """Return whether a text begins with the first of several parts and ends with the last, with the
+    others in between, in order."""
+    at, end = len(parts[0]), len(text) - len(parts[-1])
+    if len(parts) == 1 or not (text.startswith(parts[0]) and text.endswith(parts[-1])):
+        return False
+    for part in parts[1:-1]:
+        at = text.find(part, at, max(at, end)) + len(part)
+        if at < len(part):
+            return False
+    return at <= end
 
 
 class Said(NamedTuple):

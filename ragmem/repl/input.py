@@ -77,7 +77,6 @@ _REWIND, _EXPAND = "/rewind", "/expand"
 _QUIT_HINT = "Ctrl-C again to leave"
 _REWIND_HINT = "Esc again to rewind to a prompt"
 _ERASE_ROW = "\x1b[K"
-"""Words that, sent with Enter, stand for the key of a choice."""
 
 
 class LiveTerminal(Terminal):

@@ -497,12 +497,15 @@ class SessionCode(msgspec.Struct):
     top: Path
     seen: SeenFiles
     rules: PermissionRules
-    is_there: bool = False
 
     def __post_init__(self) -> None:
-        self.is_there = self.codebase.has(self.top)
         if self.is_there:
             self.codebase.meet(self.project)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the project has an index."""
+        return self.codebase.has(self.top)
 
     def show(self, path: str) -> str:
         """Return a stored path as the agent writes it."""
@@ -527,8 +530,6 @@ class SessionCode(msgspec.Struct):
 
     def tools(self, memory: Memory, session: Session, scope: ScopeName) -> list[Tool]:
         """Return brain_search, if there is an index to search."""
-        from ragmem.tools.memory import BrainSearch
-
         if not self.is_there:
             return []
         recalls = memory if memory.recalls else None

@@ -212,9 +212,9 @@ class PermissionRules:
         return bool(self._deny_texts and self.denial_of_path(READ_FILE, names_of(real, cwd)))
 
     @property
-    def _hiding(self) -> dict[str, PermissionRule]:
-        """The rules that keep certain files from being read, by their text."""
-        return {text: rule for text, rule in self._denials(READ_FILE) if rule.pattern}
+    def _hiding(self) -> list[tuple[str, PermissionRule]]:
+        """The rules that keep certain files from being read, with their texts."""
+        return [(text, rule) for text, rule in self._denials(READ_FILE) if rule.pattern]
 
     def denial_of_named(self, line: str, cwd: Path) -> str:
         """Return the rule that denies reading a file named in a command line; empty if none does.
@@ -225,12 +225,12 @@ class PermissionRules:
         try:
             for path in named_paths(line, cwd) if rules else ():
                 names = names_of(path, cwd)
-                for text, rule in rules.items():
+                for text, rule in rules:
                     if rule.covers_path(names):
                         return text
         except TooMuch:
             raise denial(
-                f"The user's rule {next(iter(rules))} forbids reading some files, and this "
+                f"The user's rule {rules[0][0]} forbids reading some files, and this "
                 "command may name more files than can be checked against it, so nothing was run. "
                 "Use a shorter command, or no wildcards (* ? [ ]) over large folders."
             ) from None
@@ -242,7 +242,7 @@ class PermissionRules:
         A folder whose files are all denied is returned itself. At most 1,000 of 200,000 files.
         """
         found, wanted = set[Path](), list[PermissionRule]()
-        rules = [(one, each) for one in self._hiding.values() for each in alternatives(one.pattern)]
+        rules = [(one, each) for _, one in self._hiding for each in alternatives(one.pattern)]
         for rule, pattern in rules:
             above = os.path.expanduser(pattern.removesuffix("/**"))
             if "/" in above and not glob.has_magic(above):

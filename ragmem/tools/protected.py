@@ -65,7 +65,8 @@ _PROTECTED_FILES = {
     "cloudbuild.yaml", ".drone.yaml", ".woodpecker.yaml",
 }  # fmt: skip
 _REPOSITORY_FILES = {"config", "config.worktree", "commondir", "hooks", "modules", "worktrees"}
-"""Protected next to a HEAD, which makes a folder a repository without `.git`."""
+"""Entries of `.git` that make git run programs, or use another place that has such entries; also
+protected next to a HEAD, which makes a folder a repository without `.git`."""
 _PROTECTED_PAIRS = (
     # Consecutive parts anywhere in a path; a path that ends in them is protected itself.
     (".github", "workflows"), (".github", "actions"), (".github", "instructions"),
@@ -114,8 +115,6 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", visible).casefold())
 
 
-_IN_GIT = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
-"""Entries of `.git` that make git run programs, or use another place that has such entries."""
 _NAMES = _PROTECTED_FOLDERS | _PROTECTED_FILES | _REPOSITORY_FILES
 
 
@@ -127,7 +126,9 @@ def protected_in(root: Path) -> list[Path]:
     found: list[Path] = []
     for path in _entries(root, _stands_out):
         if path.name == ".git" and path.is_dir() and not path.is_symlink():
-            found += [path / name for name in _IN_GIT if os.path.lexists(path / name)]
+            found += [
+                path / name for name in sorted(_REPOSITORY_FILES) if os.path.lexists(path / name)
+            ]
         elif _runs(path, root):
             found.append(path)
         elif path.name.startswith("."):

@@ -220,7 +220,7 @@ class SkillSet:
                 skill = msgspec.structs.replace(skill, name=called, description=about)
                 self.skills.setdefault(called, skill)
         folder = home / "commands"
-        below = (os.path.relpath(file, folder) for file in _walk(folder))
+        below = (os.path.relpath(file, folder) for file in _walk(folder, links=True))
         found = [*below] if pinned is None else [*_below(folder, pinned, self._top)]
         for name in sorted(found, key=lambda name: (name.count("/"), name)):
             file = folder / name
@@ -272,17 +272,17 @@ class ReadSkill(AgentTool):
 # --- files ------------------------------------------------------------------------
 
 
-def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """Yield the files below a folder, sorted by name, without links and hidden files."""
+def _walk(folder: Path, depth: int = 0, *, links: bool = False) -> Iterator[Path]:
+    """Yield the files below a folder, sorted by name, without hidden ones; `links`: also links."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
         return
     for entry in entries:
-        if entry.name.startswith(".") or entry.is_symlink():
+        if entry.name.startswith(".") or (entry.is_symlink() and not links):
             continue
-        if entry.is_dir() and depth < _MOST_DEPTH:
-            yield from _walk(Path(entry.path), depth + 1)
+        if entry.is_dir(follow_symlinks=False) and depth < _MOST_DEPTH:
+            yield from _walk(Path(entry.path), depth + 1, links=links)
         elif entry.is_file():
             yield Path(entry.path)
 

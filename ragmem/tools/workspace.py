@@ -30,9 +30,9 @@ _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_C
 _VIRTUAL = (Path("/dev"), Path("/sys"))
 _PROC = Path("/proc")
 _SUGGESTED_FROM = 1000
+"""How many names of a folder are compared for "did you mean"."""
 _MOST_LINKS = 40
 """As many as Linux follows."""
-"""How many names of a folder are compared for "did you mean"."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):

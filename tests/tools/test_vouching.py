@@ -78,6 +78,9 @@ def test_the_persons_own_words(content: str, prompt: str, kind: str) -> None:
             "model",
         ),
         ("The fair moved to 11 May", "No, the fair moved to 11 May.", "person"),
+        ("Ben pays Anna 300 euros monthly", "Anna pays Ben 300 euros monthly.", "model"),
+        ("The user doesn't like mocks in tests", "I don't like mocks in tests.", "person"),
+        ("Deploys need a review by Ben", "All deploys need a review by Ben.", "person"),
         (
             "The tomatoes stand in the sun and get a litre a day",
             "Please remember: the tomatoes get a litre a day, they stand in the sun.",

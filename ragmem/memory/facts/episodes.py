@@ -16,7 +16,7 @@ import msgspec
 from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.dates import Day, days
 from ragmem.memory.facts import is_about_person
-from ragmem.memory.facts.words import holds_secret, own_words, plain, sentences
+from ragmem.memory.facts.words import CLAUSE, holds_secret, own_words, plain, sentences
 from ragmem.records import MemoryKind, MemoryScope
 from ragmem.text import Regex
 
@@ -365,11 +365,12 @@ _NOT_DUE = Regex(
 )
 # Overrides everything: "It is not true that we decided to use Redis."
 _DENIED = Regex(
-    r"\b(?:(?:is not|isn't|not) (?:at all )?true that|untrue that|(?:i|we) doubt\b|"
-    r"(?:they|people|some(?:one|body)|he|she) (?:claim(?:s|ed)?|told you)|"
-    r"that(?:'s| is| was) (?:a lie|not true|untrue|no longer true)|"
-    r"(?:stimmt nicht|ist nicht wahr|ist falsch),? dass|(?:jemand|sie|er) behaupte\w*|"
-    r"ich bezweifle|n'est pas vrai qu|il est faux qu|(?:quelqu'un|ils|elle|il) pretend)"
+    r"^(?:it (?:is not|isn't|is no longer) (?:at all )?true that|it is untrue that|"
+    r"(?:i|we) doubt\b|"
+    r"(?:they|people|some(?:one|body)|he|she) (?:claim(?:s|ed)?|told you)\b|"
+    r"(?:es )?(?:stimmt nicht|ist nicht wahr|ist falsch),? dass|(?:jemand|sie|er) behaupte\w*|"
+    r"ich bezweifle|(?:ce )?n'est pas vrai qu|il est faux qu|(?:quelqu'un|ils|elle|il) pretend)|"
+    r"\bthat(?:'s| is| was) (?:a lie|not true|untrue|no longer true)"
 )
 # A question: by its mark, or by its first word unless it ends with "." or "!".
 _ASKS = re.compile(
@@ -384,7 +385,12 @@ _NAME = re.compile(
     r"[Ii]ch hei(?:ß|ss)e|[Mm]e llamo|[Mm]i chiamo)\s+)"
     r"([A-ZÀ-ÖØ-Þ][\w'’-]+(?:\s[A-ZÀ-ÖØ-Þ][\w'’-]+)?)"
 )
-_IN_DATA = r"(?:in|on|im|auf|dans|sur) (?:the|this|an?|de[rmn]|eine[mr]?|le|la|les|une?)\b"
+_IN_DATA = (
+    r"(?:in|on|im|auf|dans|sur) (?:the|this|an?|de[rmn]|eine[mr]?|le|la|les|une?) (?:\w+ )?"
+    r"(?:fixtures?|examples?|tests?|footers?|headers?|files?|seeds?|mocks?|samples?|templates?|dump|"
+    r"json|yaml|csv|readme|screenshots?|beispiel\w*|testdaten|datei|vorlage|exemple|fichier|modele)\b"
+    r"(?! (?:team|group|department)\b)"
+)
 _NAME_IN_DATA = _any(rf"\b{_IN_DATA}.*\|", rf"\| {_IN_DATA}")
 """A name (here: a bar) in data: "In the fixture my name is Bob", "My name is Bob in the footer"."""
 
@@ -532,9 +538,12 @@ def _what_to_remember(sentence: str) -> str:
 
 def _due(sentence: str, flat: str, now: datetime) -> Day | None:
     """Return the day by which the sentence says that something is due; None if it doesn't."""
-    if _PAST.search(flat) or _NOT_DUE.search(flat):
+    if _PAST.search(flat):
         return None
     for day in days(sentence, now):
+        clause = next((part for part in CLAUSE.split(sentence) if day.text in part), sentence)
+        if _NOT_DUE.search(plain(clause)):
+            continue
         before = plain(sentence[: day.start]) + " "
         # "By Friday it must be done" is matched as "It must be done by Friday".
         lead = _BEFORE_DATE.match(re.sub(_LEAD, "", before))

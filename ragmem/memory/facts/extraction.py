@@ -179,7 +179,10 @@ def believed(
         return None
     elif source.trust == "person":
         kind = "fact" if kind == "rule" else kind
-        content = source.quote if says_otherwise(content, source.quote) else content
+        if says_otherwise(content, source.quote):
+            content = source.quote
+            if problem_with(content) or holds_secret(content):
+                return None
     elif is_instruction(content) or is_instruction(source.quote):
         return None
     else:

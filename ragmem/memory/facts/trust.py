@@ -44,6 +44,11 @@ TURNING = word_set(
     nooit altijd"""
 )
 """Words that change what a sentence means: negations, "always", "only", "must" …"""
+NEGATING = TURNING - word_set(
+    """only but always all every any must may can could should would unless except
+    que seulement toujours tous chaque doit immer siempre sempre altijd"""
+) | {"t"}
+"""Those of them that negate; the last is what is left of "can't"."""
 
 
 def compare(

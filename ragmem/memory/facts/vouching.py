@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from itertools import pairwise
 
 import msgspec
 
 from ragmem.memory.date_words import word_set
 from ragmem.memory.facts import Draft
-from ragmem.memory.facts.trust import TURNING, bounded, normal, words_of
-from ragmem.memory.facts.words import PARTICULAR, own_words, plain, sentences
+from ragmem.memory.facts.trust import NEGATING, TURNING, bounded, normal, words_of
+from ragmem.memory.facts.words import CLAUSE, PARTICULAR, own_words, plain, sentences
 from ragmem.memory.summaries import RECALL_TOOLS
 from ragmem.memory.turns import argument, result_text
 from ragmem.own_tools import REMEMBER
@@ -120,23 +119,25 @@ def covers(source: str, content: str) -> bool:
 
 
 def says_otherwise(content: str, said: str) -> bool:
-    """Whether a memory may mean something else than the sentence that covers it: with other words
-    that change the meaning, or the same words with others beside most of them.
+    """Whether a memory may mean something else than the sentence that covers it: only one of them
+    negates, or a clause has its words in another order. Clauses may change their places.
 
     "Ben has the key" is not what "It is not true that Ben has the key" says.
     """
-    told, tells = normal(_ANSWER.sub("", plain(said))).split(), normal(content).split()
-    places = [
-        told.index(word)
-        for word in tells
-        if told.count(word) == tells.count(word) == 1 and not is_stop_word(word, None)
-    ]
-    ranks = {place: rank for rank, place in enumerate(sorted(places))}
-    # Clauses may change their places: what stands behind most words stays the same then.
-    kept = sum(ranks[two] == ranks[one] + 1 for one, two in pairwise(places))
-    turning = TURNING | {"t"}
-    is_turned = turning.intersection(told) != turning.intersection(tells)
-    return is_turned or 2 * kept < len(places) - 1
+    told, tells = _ANSWER.sub("", plain(said)), normal(content).split()
+    if NEGATING.isdisjoint(normal(told).split()) != NEGATING.isdisjoint(tells):
+        return True
+    known = {word: at for at, word in enumerate(tells) if tells.count(word) == 1}
+    every = normal(told).split()
+    for clause in CLAUSE.split(told):
+        shared = [
+            known[word]
+            for word in normal(clause).split()
+            if every.count(word) == 1 and word in known and not is_stop_word(word, None)
+        ]
+        if shared != sorted(shared):
+            return True
+    return False
 
 
 def is_rule(sentence: str) -> bool:

@@ -233,6 +233,18 @@ _UNIT = Regex(
 )
 
 
+_VERSIONED = word_set(
+    """python node nodejs java ruby php go rust perl postgres postgresql mysql mariadb sqlite redis
+    mongodb neo4j elasticsearch django rails flask laravel react angular vue spring ubuntu debian
+    fedora alpine windows macos ios android kernel linux gcc clang version v release api sdk"""
+)
+"""Names before the number of a version, which is a value."""
+
+
+def _is_version(number: str, before: Sequence[str]) -> bool:
+    return "." in number or (bool(before) and before[-1] in _VERSIONED)
+
+
 def is_of_subject(particular: str, text: str) -> bool:
     """Whether a statement is about the thing that has this particular ("Room 12 has a beamer"): it
     stands before the verb or, if that isn't a common one, before most of the words."""
@@ -240,7 +252,7 @@ def is_of_subject(particular: str, text: str) -> bool:
     before, after = (_WORD.findall(part) for part in (_THAT.split(parts[0])[-1], parts[-1]))
     if len(parts) == 1 or ": " in parts[0] or not _BEFORE_VALUES.isdisjoint(before):
         return False
-    if particular[-1:].isdigit() and _UNIT.match(parts[1]):
+    if particular[-1:].isdigit() and (_UNIT.match(parts[1]) or _is_version(particular, before)):
         return False
     language = guess_language(text)
     few, many = (sum(not is_stop_word(w, language) for w in words) for words in (before, after))

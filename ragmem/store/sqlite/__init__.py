@@ -377,10 +377,9 @@ class SQLiteStore:
         from ragmem.store.sqlite import repair
 
         def work_on_all(db: Database) -> T:
-            went = work(db)
             # Before it takes effect: it could not be repeated if this process were killed.
             schema.remove_daily_copies(self._database)
-            return went
+            return work(db)
 
         def job(db: Database) -> tuple[T, bool]:
             db.pragma("secure_delete", True)

@@ -12,7 +12,15 @@ from ragmem.memory.facts import expiry, is_about_person, past_their_time, proble
 from ragmem.memory.facts.episodes import episodes
 from ragmem.memory.facts.ranking import names_of
 from ragmem.memory.facts.vouching import Sources, covers, is_rule
-from ragmem.memory.facts.words import is_generic, is_greeting, is_instruction, own_words, sentences
+from ragmem.memory.facts.words import (
+    is_generic,
+    is_greeting,
+    is_instruction,
+    is_of_subject,
+    own_words,
+    plain,
+    sentences,
+)
 from ragmem.messages import of_command
 from ragmem.records import MemoryRecord
 from tests.memory.builders import a_memory, a_turn
@@ -635,3 +643,22 @@ def test_a_long_text_of_blanks_is_cut_into_sentences_in_linear_time(unit: str) -
     started = time.process_time()
     sentences(unit * (20_000 // len(unit)))
     assert time.process_time() - started < 3
+
+
+@pytest.mark.parametrize(
+    ("prompt", "kinds"),
+    [
+        ("Always check when someone claims a bug is fixed.", ["rule"]),
+        ("I prefer tabs, whatever people claim.", ["preference"]),
+        ("I work in the data team and my name is Bob.", ["fact"]),
+        ("The report is due on Friday, but the slides are not due.", ["deadline"]),
+        ("There are no releases in May, the next one is due on June 12.", ["deadline"]),
+    ],
+)
+def test_a_denial_of_something_else_takes_nothing_away(prompt: str, kinds: list[str]) -> None:
+    assert [each.kind for each in episodes(prompt, NOW)] == kinds
+
+
+@pytest.mark.parametrize("name", ["Python 3.11", "PostgreSQL 14", "Node 18"])
+def test_the_number_of_a_version_is_a_value(name: str) -> None:
+    assert not is_of_subject(plain(name.split()[1]), f"{name} is our minimum")
