@@ -459,6 +459,8 @@ def test_what_servers_are_given_is_a_secret_by_its_name_or_its_look() -> None:
         "NODE_OPTIONS": "--max-old-space-size=4096",
         "MODEL": "gpt-4.1-mini-2025-04-14",
         "DB_HOST": "db-01.example.internal",
+        "ALLOWED": "/home/ana/py3projects2024/app",
+        "BASE": "https://example.internal/v2beta1projects",
     }
     secret = {
         "Authorization": "Bearer correct-horse",
@@ -468,11 +470,13 @@ def test_what_servers_are_given_is_a_secret_by_its_name_or_its_look() -> None:
         "GARDEN": "gdn.9f8e7d6c5b4a39281706",
     }
     for part in ("env", "headers"):
+        other = {"command": "x", part: {"Authorization": "Bearer another-horse"}}
         server = {"command": "x", part: innocent | secret}
-        know(check_tree({"mcp": {"servers": {"x": server}}}, "", "").passwords())
+        know(check_tree({"mcp": {"servers": {"x": server, "y": other}}}, "", "").passwords())
     said = "\n".join(innocent.values())
     assert redact(said) == said
-    assert not [each for each in secret.values() if each in redact(f"It is {each}, not more.")]
+    for each in (*secret.values(), "Bearer another-horse"):
+        assert each not in redact(f"It is {each}, not more.")
 
 
 _SIZES = [150_000, pytest.param(10_000_000, marks=pytest.mark.campaign)]

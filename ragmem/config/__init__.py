@@ -360,8 +360,8 @@ class McpConfig(_Section, frozen=True):
     """Tools of others: servers that the agent may use (docs/agents.md). They need `ragmem[mcp]`."""
 
     servers: dict[ServerName, McpServerConfig] = {}
-    """A table for each, `[mcp.servers.NAME]`, with `command`, `args` and `env`, or `url`, and with
-    `tools` where only some are wanted."""
+    """A table for each, `[mcp.servers.NAME]`, with `command`, `args` and `env`, or `url` and
+    `headers`, and with `tools` where only some are wanted (docs/agents.md)."""
 
 
 class Config(_Section, frozen=True):
@@ -385,14 +385,15 @@ class Config(_Section, frozen=True):
         from ragmem.redact import passwords_in, secrets_among
 
         found = passwords_in({"llm.api_base": self.llm.api_base, "store.url": self.store.url})
-        for server in self.mcp.servers.values():
+        for called, server in self.mcp.servers.items():
             given = {**server.env, **server.headers}
-            found |= secrets_among({**given, "url": server.url})
-            found |= {
+            own = secrets_among({**given, "url": server.url})
+            own |= {
                 name: value
                 for name, value in given.items()
                 if re.search("(?i)auth|cookie", name) or _is_like_a_key(value)
             }
+            found |= {name if name not in found else f"{called} {name}": own[name] for name in own}
         return found
 
 
