@@ -186,7 +186,9 @@ class HttpClient(ABC):
                 response = await stack.enter_async_context(asked)
             yield response
 
-    async def _chunks(self, response: "Response", into: EventReader) -> AsyncGenerator[Chunk, None]:
+    async def _chunks(
+        self, response: "Response", reader: EventReader
+    ) -> AsyncGenerator[Chunk, None]:
         kind = _header(response, "content-type").partition(";")[0].strip().lower()
         packed = _header(response, "content-encoding").strip().lower()
         if packed not in ("", "identity"):
@@ -196,22 +198,22 @@ class HttpClient(ABC):
                 body = await _read(response, MAX_EVENT_BYTES + 1)
             if len(body) > MAX_EVENT_BYTES:
                 raise too_long(MAX_EVENT_BYTES)
-            for chunk in self._feed(body.decode("utf-8", "surrogateescape"), into):
+            for chunk in self._feed(body.decode("utf-8", "surrogateescape"), reader):
                 yield chunk
-            into.done()
+            reader.done()
             return
         if kind not in ("text/event-stream", "text/plain", "application/octet-stream", ""):
             raise faults.not_an_api(self._endpoint, "a web page" if "html" in kind else kind)
         async with aclosing(event_data(response.aiter_stream())) as events:
-            async for data in timed(events, into, self._timeout_s):
+            async for data in timed(events, reader, self._timeout_s):
                 if data == "[DONE]":
-                    into.done()
+                    reader.done()
                     # Read to its end, which comes with it, the connection serves the next request.
                     with suppress(TimeoutError, StopAsyncIteration):
                         async with asyncio.timeout(_END_FOLLOWS_S):
                             await anext(events)
                     return
-                for chunk in self._feed(data, into):
+                for chunk in self._feed(data, reader):
                     yield chunk
 
     def _feed(self, data: str, reader: EventReader) -> list[Chunk]:

@@ -78,12 +78,14 @@ async def due(
     return False
 
 
-async def _name(store: Store, asker: Summarizer | None, session: Session, now: datetime) -> bool:
-    if asker is not None:
-        await asker.consider(store, [session.session_id])
+async def _name(
+    store: Store, summarizer: Summarizer | None, session: Session, now: datetime
+) -> bool:
+    if summarizer is not None:
+        await summarizer.consider(store, [session.session_id])
     # The previous holder of the lease may have done it.
     turn = await _first_turn(store, session) if await _is_unnamed(store, session) else None
-    title = await title_of(asker, session.session_id, turn) if turn else ""
+    title = await title_of(summarizer, session.session_id, turn) if turn else ""
     # The user may have renamed or deleted it meanwhile.
     if not title or not await _is_unnamed(store, session):
         return False

@@ -465,9 +465,11 @@ class Worker:
         without = [item for item in todo[:_CUT_AT_ONCE] if item.key not in asks]
         # A model takes its time: one by one, so that a killed process loses a single summary.
         items = without if todo[0] in without else todo[:1]
-        return await self._attempted(items, partial(self._sum_up, store, summarizer, items))
+        return await self._attempted(items, partial(self._summarize, store, summarizer, items))
 
-    async def _sum_up(self, store: Store, summarizer: Summarizer, items: Sequence[Pending]) -> bool:
+    async def _summarize(
+        self, store: Store, summarizer: Summarizer, items: Sequence[Pending]
+    ) -> bool:
         async with self._leased(store, *(item.key for item in items)) as mine:
             items = [item for item in items if item.key in mine]
             # The previous holder of the lease may have done it.
@@ -543,7 +545,9 @@ class Worker:
                     await self.summarize_thread(store, summarizer, session)
                     return True
                 idle = summaries.is_idle(session, self._clock())
-                return bool(mine and idle) and await self._sum_up_idle(store, summarizer, session)
+                return bool(mine and idle) and await self._summarize_idle(
+                    store, summarizer, session
+                )
 
         return await self._first_due(store, "thread", do)
 
@@ -555,7 +559,7 @@ class Worker:
         summary = await summarizer.thread_summary(session.summary, since, are_known=are_known)
         return await self._put_summary(store, session, summary, at)
 
-    async def _sum_up_idle(self, store: Store, summarizer: Summarizer, session: Session) -> bool:
+    async def _summarize_idle(self, store: Store, summarizer: Summarizer, session: Session) -> bool:
         """Update an idle session's summary from its turns' summaries; false if some are missing."""
         since = await self._turns_since(store, session)
         ids = [summaries.summary_id(turn.session_id, 1, (turn.turn_id,)) for turn in since]

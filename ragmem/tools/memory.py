@@ -107,11 +107,13 @@ class SearchMemories(_OverMemory):
             subjects=tuple(subject.casefold() for subject in params.subjects),
             floor=False,
         )
-        hits = _turns(self._memory, self._session, self._scope, params.query, params.limit, None)
+        hits = _search_turns(
+            self._memory, self._session, self._scope, params.query, params.limit, None
+        )
         return facts, await hits
 
 
-async def _turns(
+async def _search_turns(
     memory: Memory, session: Session, scope: ScopeName, text: str, limit: int, floor: float | None
 ) -> list[Hit]:
     """Search earlier turns and summaries, leaving out the running turn."""
@@ -441,7 +443,9 @@ class BrainSearch(AgentTool):
         if self._memory is None:
             return []
         memory, floor = self._memory, self._memory.floor
-        return await _turns(memory, self._session, self._scope, params.query, params.limit, floor)
+        return await _search_turns(
+            memory, self._session, self._scope, params.query, params.limit, floor
+        )
 
     def _code_entry(self, hit: CodeHit) -> str:
         path = self._show(hit.path)

@@ -111,9 +111,11 @@ class PresentPlan(AgentTool):
             ),
         ]
 
-    def __init__(self, mode: CurrentMode, asks: Approver, memory: Memory, session: Session) -> None:
+    def __init__(
+        self, mode: CurrentMode, approver: Approver, memory: Memory, session: Session
+    ) -> None:
         self._mode = mode
-        self._approver = asks
+        self._approver = approver
         self._memory = memory
         self._session = session
 

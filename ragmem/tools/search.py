@@ -48,7 +48,9 @@ _BETWEEN = re.compile(
 Mode = Literal["lines", "files", "count"]
 
 
-def _result(rows: list[str], notes: list[str], run: Ripgrep, said: str, **data: Json) -> ToolOutput:
+def _result(
+    lines: list[str], notes: list[str], run: Ripgrep, display: str, **data: Json
+) -> ToolOutput:
     """Return the results, followed by notes on why ripgrep's output may be incomplete."""
     if run.timed_out:
         notes.append(f"stopped after {TIMEOUT_S:g} s: incomplete; narrow the path or pattern")
@@ -58,7 +60,7 @@ def _result(rows: list[str], notes: list[str], run: Ripgrep, said: str, **data: 
         notes.append(f"ripgrep failed: {run.failed}; this is incomplete")
     if not run.is_ignoring:
         notes.append("an ignore file could not be read in full; ignored files may be among these")
-    return ToolOutput(text="\n".join(rows + bracketed(notes)), display=said, data=data)
+    return ToolOutput(text="\n".join(lines + bracketed(notes)), display=display, data=data)
 
 
 class GlobFiles(Looking):
@@ -155,7 +157,9 @@ class GrepFiles(Looking):
             raise ToolFailure(f"The pattern is longer than {_MAX_PATTERN_CHARS:,} characters.")
         return await self.look(params.path, partial(self._search, params))
 
-    def _search(self, params: Params, target: Target, at: str, stop: threading.Event) -> ToolOutput:
+    def _search(
+        self, params: Params, target: Target, where: str, stop: threading.Event
+    ) -> ToolOutput:
         program = require_ripgrep(self._workspace.roots)
         base, name = target.real, ""
         if not stat.S_ISDIR(os.lstat(base).st_mode):
@@ -173,8 +177,10 @@ class GrepFiles(Looking):
         ]
         hides = self._permissions.hides(target.real)
 
-        def shows(it: Path) -> bool:
-            return not hides(it) and (selects is None or selects(it.relative_to(base).as_posix()))
+        def shows(real: Path) -> bool:
+            return not hides(real) and (
+                selects is None or selects(real.relative_to(base).as_posix())
+            )
 
         with open_folder(base) as folder:
             for run in Ripgrep.tries(program, words, folder=folder, timeout_s=TIMEOUT_S, stop=stop):
@@ -189,7 +195,7 @@ class GrepFiles(Looking):
                 f"{run.failed}\nNothing was searched. Put a backslash before ( ) [ ] {{ }} . * + ? "
                 "to search for the character itself."
             )
-        return page.output(at, run)
+        return page.output(where, run)
 
 
 class _Hit(msgspec.Struct, frozen=True):

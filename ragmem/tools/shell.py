@@ -154,7 +154,9 @@ class Jobs:
         """Return the job with that number."""
         return self.all[number - 1] if 0 < number <= len(self.all) else None
 
-    async def start(self, command: str, place: Workspace, sandbox: "Sandbox | None" = None) -> Job:
+    async def start(
+        self, command: str, workspace: Workspace, sandbox: "Sandbox | None" = None
+    ) -> Job:
         """Start a job and watch it for a second, so that immediate failures are seen.
 
         Raises ToolFailure if too many are running. A cancellation only cuts the watching short,
@@ -171,7 +173,7 @@ class Jobs:
         loop = asyncio.get_running_loop()
 
         def work() -> None:
-            job.run(place, sandbox)
+            job.run(workspace, sandbox)
             # The event loop may be closed by now: a process that is exiting needs no notification.
             with suppress(RuntimeError):
                 if not job.stop.is_set():

@@ -369,18 +369,20 @@ def stale(shown: str) -> ToolFailure:
     )
 
 
-def _with_temporary(into: int, data: bytes, mode: int, publish: Callable[[int, str], None]) -> None:
+def _with_temporary(
+    folder: int, data: bytes, mode: int, publish: Callable[[int, str], None]
+) -> None:
     """Write a file without a name (or a random one, if the system requires it), then publish it."""
     name = ""
     try:
         if not _O_TMPFILE:
             raise OSError(errno.EOPNOTSUPP, "no O_TMPFILE")
-        fd = os.open(".", os.O_WRONLY | _O_TMPFILE | os.O_CLOEXEC, mode, dir_fd=into)
+        fd = os.open(".", os.O_WRONLY | _O_TMPFILE | os.O_CLOEXEC, mode, dir_fd=folder)
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
         name = _temporary_name()
-        fd = os.open(name, _CREATE_FLAGS, mode, dir_fd=into)
+        fd = os.open(name, _CREATE_FLAGS, mode, dir_fd=folder)
     try:
         failpoint("file.write")
         _write_all(fd, data, close=False)
@@ -390,8 +392,8 @@ def _with_temporary(into: int, data: bytes, mode: int, publish: Callable[[int, s
     finally:
         os.close(fd)
         if name:
-            _unlink(name, into)
-    _sync_folder(into)
+            _unlink(name, folder)
+    _sync_folder(folder)
 
 
 def _link(fd: int, temporary: str, name: str, folder: int) -> None:
