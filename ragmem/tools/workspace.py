@@ -107,10 +107,6 @@ class Workspace:
             return path
         return self.record_path(Path(os.path.normpath(self._session_cwd / path)))
 
-    def relative(self, path: str | Path) -> str:
-        """Return a path, given in any form, as a user in the working directory would write it."""
-        return self.record_path(Path(os.path.normpath(self._absolute(str(path)))))
-
     def _absolute(self, path: str) -> str:
         return os.path.join(self.cwd, os.path.expanduser(path))
 

@@ -262,11 +262,14 @@ def test_folders_that_do_not_exist(tmp_path):
             Workspace(tmp_path, (extra,))
 
 
-def test_display_form(desk, tmp_path):
-    workspace: Workspace = desk.workspace
-    assert workspace.relative("./a/../b.py") == "b.py"
-    assert workspace.relative(desk.cwd / "x" / "y") == "x/y"
-    assert workspace.relative(tmp_path / "z") == str(tmp_path / "z")
+def test_paths_are_shown_as_the_session_recorded_them_or_whole(tmp_path: Path) -> None:
+    sub = tmp_path / "sub"
+    sub.mkdir()
+    here, moved = Workspace(tmp_path), Workspace(tmp_path, session_cwd=sub)
+    assert here.record_path(tmp_path / "x" / "y") == "x/y"
+    assert here.record_path(tmp_path.parent / "z") == str(tmp_path.parent / "z")
+    assert moved.record_path(tmp_path / "x") == str(tmp_path / "x")
+    assert (here.recorded_path("a"), moved.recorded_path("a")) == ("a", str(sub / "a"))
 
 
 def test_the_working_directory_may_be_reached_over_a_link(tmp_path: Path, make_desk: Callable):
