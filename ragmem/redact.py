@@ -408,6 +408,30 @@ def secrets_among(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+_LOGS_IN = Regex(r"(?i)auth|cookie")
+_MIXED = Regex(r"(?<![A-Za-z0-9])(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{10,}")
+
+
+def secrets_given(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the secrets in a server's variables and headers: as `secrets_among`, and besides those
+    whose names say that they log in, or whose values could be keys.
+    """
+    return secrets_among(values) | {
+        name: value
+        for name, value in values.items()
+        if _LOGS_IN.search(name) or _is_like_a_key(value)
+    }
+
+
+def _is_like_a_key(value: str) -> bool:
+    """Return whether a value could be a key, whatever its name: long, and no words or numbers.
+
+    No path or address is taken for one.
+    """
+    is_place = value.startswith(("/", "~", ".")) or "://" in value
+    return len(value) >= 16 and not is_place and _MIXED.search(value) is not None
+
+
 def passwords_in(addresses: Mapping[str, str]) -> dict[str, str]:
     """Return the secrets in `scheme://user:password@host` and `scheme://token@host`, by name."""
     found = {name: _ADDRESS.match(value) for name, value in addresses.items()}

@@ -382,29 +382,14 @@ class Config(_Section, frozen=True):
     def passwords(self) -> dict[str, str]:
         """Return the secrets in the settings, for `ragmem.redact.know`: credentials in URLs,
         although they do not belong there, and what MCP servers are given."""
-        from ragmem.redact import passwords_in, secrets_among
+        from ragmem.redact import passwords_in, secrets_given
 
         found = passwords_in({"llm.api_base": self.llm.api_base, "store.url": self.store.url})
         for called, server in self.mcp.servers.items():
-            given = {**server.env, **server.headers}
-            own = secrets_among({**given, "url": server.url})
-            own |= {
-                name: value
-                for name, value in given.items()
-                if re.search("(?i)auth|cookie", name) or _is_like_a_key(value)
-            }
+            own = passwords_in({"url": server.url})
+            own |= secrets_given({**server.env, **server.headers})
             found |= {name if name not in found else f"{called} {name}": own[name] for name in own}
         return found
-
-
-def _is_like_a_key(value: str) -> bool:
-    """Return whether a value could be a key, whatever its name: long, and no words or numbers.
-
-    No path or address is taken for one.
-    """
-    mixed = r"(?<![A-Za-z0-9])(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{10,}"
-    is_place = value.startswith(("/", "~", ".")) or "://" in value
-    return len(value) >= 16 and not is_place and re.search(mixed, value) is not None
 
 
 _SHORT_NAMES = {"RAGMEM_MODEL": "RAGMEM_MODEL__MAIN", "RAGMEM_STORE": "RAGMEM_STORE__KIND"}

@@ -101,7 +101,7 @@ def change_rules(
         raise ConfigError("A rule with a key in it is not written.", hint="Use * for the key.")
     result = list[str]()
     with _held() as file:
-        text = read(file)
+        text = unchanged = read(file)
         written = declared.check_tree(as_tree(text, str(file)), text, str(file)).permissions
         tables: dict[tuple[str, ...], Sequence[str]]
         tables = {("permissions",): getattr(written, kind)}
@@ -116,7 +116,8 @@ def change_rules(
             if rules != [*before]:
                 text = _with_item(text, file, [*path, kind], rules)
             result += rules
-        save(file, text)
+        if text != unchanged:
+            save(file, text)
     return tuple(result)
 
 

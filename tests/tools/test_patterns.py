@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from ragmem.config import load_config
+from ragmem.config import find_paths, load_config
 from ragmem.config.file import change, change_rules
 from ragmem.errors import EXIT_FAILED, ConfigError, RagmemError, UsageError
 from ragmem.tools.base import ToolFailure
@@ -429,3 +429,11 @@ def test_a_rule_with_a_key_in_it_is_not_written(file: Path) -> None:
     with pytest.raises(ConfigError, match="key"):
         change_rules("allow", add=["run_command(curl -u sk-ant-api03-abcdEFGH1234ijkl x)"])
     assert change_rules("allow", add=["run_command(ls)"]) == ("run_command(ls)",)
+
+
+def test_taking_away_a_rule_that_is_not_there_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAGMEM_HOME", str(tmp_path))
+    assert change_rules("allow", remove=["run_command(ls)"]) == ()
+    assert not find_paths().config_file.exists()
