@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,17 @@ import apsw
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.ids import short_id
+from ragmem.administration import Administration
+from ragmem.config import Config, find_paths
+from ragmem.ids import new_id, short_id
+from ragmem.records import SessionQuery
 from ragmem.store.neo4j import Connection
+from ragmem.store.sqlite import SQLiteStore
 from tests.cli.coding import recorded
 from tests.cli.process import Ragmem, finish
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.fakes.neo4j import neo4j_env
+from tests.store.samples import called, whole_turn
 from tests.store.test_schemas import FIXTURES, old_database
 
 LINES = (FIXTURES / "schema-5.writes.jsonl").read_text("utf-8").splitlines()
@@ -321,6 +326,59 @@ def test_a_killed_deletion_leaves_nothing_that_could_not_be_deleted_again(ragmem
     assert left <= {"memory.db", "memory.db-wal"}  # overwritten with the next deletion
     (line,) = (ragmem.home / "logs" / "deletions.log").read_text().splitlines()
     assert json.loads(line)["session_id"] == session["session_id"]
+
+
+@pytest.mark.parametrize("point", ["sqlite.commit", "sqlite.committed"])
+def test_a_deletion_that_fails_is_logged_if_it_has_happened(ragmem: Ragmem, point: str) -> None:
+    """And what was typed is forgotten only then."""
+    (session,) = ragmem.sessions()
+    typed = "\n# 2026-11-27 10:00:00\n+What does hello.py do?\n"
+    history, log = ragmem.home / "data" / "history", ragmem.home / "logs" / "deletions.log"
+    history.write_text(typed)
+    delete = ("sessions", "delete", session["session_id"], "--yes")
+    failed = ragmem.run(*delete, env={"RAGMEM_FAILPOINT": f"{point}:eio"})
+    assert (failed.code, "Input/output error" in failed.err) == (75, True)
+    if point == "sqlite.commit":
+        assert ragmem.sessions() == [session]
+        assert (history.read_text(), log.read_text()) == (typed, "")
+        ragmem.ok(*delete)
+    assert ragmem.sessions() == []
+    assert history.read_text() == ""
+    assert log.read_text().count(session["session_id"]) == 1
+
+
+async def test_a_deletion_that_a_graph_runs_again_counts_and_is_logged_once(
+    ragmem: Ragmem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transaction failed and was repeated, or its answer was lost, and nothing is there."""
+    output = ragmem.home / "data" / "outputs" / f"command-{new_id()}.txt"
+    output.parent.mkdir(exist_ok=True)
+    output.write_text("All that was printed.")
+    own = Administration(Config(), find_paths({"RAGMEM_HOME": str(ragmem.home)}))
+    async with own.archive() as store:
+        (session,) = await store.sessions(SessionQuery())
+        turn = whole_turn(session.session_id, "t", "Go", "Done.")
+        ran = called(session.session_id, "t", tool_name="run_command", result=output.name)
+        await store.apply([turn[0], ran, turn[1]])
+        session = await store.session(session.session_id)
+    delete = SQLiteStore.delete_session
+
+    async def delete_twice(
+        store: SQLiteStore, session_id: str, *, first: Callable[[dict[str, int]], None]
+    ) -> dict[str, int]:
+        def twice(gone: dict[str, int]) -> None:
+            first(dict(gone))
+            first(gone)
+
+        await delete(store, session_id, first=twice)
+        return await delete(store, session_id, first=first)
+
+    monkeypatch.setattr(SQLiteStore, "delete_session", delete_twice)
+    gone = await own.delete(session)
+    assert (gone["turns"], gone["outputs"]) == (3, 1)
+    (line,) = (ragmem.home / "logs" / "deletions.log").read_text().splitlines()
+    assert json.loads(line)["deleted"] == gone
+    assert not output.exists()
 
 
 @pytest.mark.parametrize("name", ["history", "backups/daily-20260101-000000.db"])

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import apsw
 
-from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable
+from ragmem.errors import RagmemError, StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.files import OwnerLocks
 from ragmem.records import (
@@ -375,7 +375,6 @@ class SQLiteStore:
         then: Callable[[Database], None] = lambda _: None,
     ) -> dict[str, int]:
         """Run a deleting transaction; its counts also have `traces` if some is left in files."""
-        from ragmem.store.sqlite import repair
 
         def work_on_all(db: Database) -> dict[str, int]:
             # Before it takes effect: it could not be repeated if this process were killed.
@@ -386,13 +385,23 @@ class SQLiteStore:
             db.pragma("secure_delete", True)
             try:
                 went = self._transaction(db, lambda: work_on_all(db))
-                then(db)
-                schema.remove_daily_copies(self._database)  # one that was made meanwhile
-                return went if repair.rewrite(db) else went | {"traces": 1}
+                return went if self._leaves_nothing(db, then) else went | {"traces": 1}
             finally:
                 db.pragma("secure_delete", schema.OVERWRITES)
 
         return await self._write(job)
+
+    def _leaves_nothing(self, db: Database, then: Callable[[Database], None]) -> bool:
+        """Remove what is left of what was deleted; return whether that was possible."""
+        from ragmem.store.sqlite import repair
+
+        try:
+            schema.remove_daily_copies(self._database)  # one that was made meanwhile
+            then(db)
+            repair.rewrite(db)
+        except (StoreRefused, apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError):
+            return False
+        return True
 
     def _transaction(self, db: Database, work: Callable[[], T]) -> T:
         """Do all of the work or none; it is durable on return."""
