@@ -129,6 +129,23 @@ def unlog_deletion(folder: Path, line: bytes) -> None:
             file.write(after)
 
 
+class _Deletion(msgspec.Struct, frozen=True):
+    session_id: str = ""
+    store: str = ""
+
+
+def was_deleted(folder: Path, store: str, session_id: str) -> bool:
+    """Return whether `deletions.log` says that a session of this kind of store was deleted."""
+    wanted, lines = _Deletion(session_id, store), list[bytes]()
+    with suppress(OSError):
+        lines = (folder / "deletions.log").read_bytes().splitlines()
+    for line in lines:
+        with suppress(msgspec.MsgspecError):
+            if msgspec.json.decode(line, type=_Deletion) == wanted:
+                return True
+    return False
+
+
 @contextmanager
 def _deletions(folder: Path) -> Iterator[BinaryIO]:
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC

@@ -253,7 +253,6 @@ async def add(
     )
     place = await here(await opened.store(), opened.cwd)
     remembered = await tell(opened.memory, place, draft, "note")
-    cli.say_notices(opened)
     return partial(_report, remembered)
 
 

@@ -20,6 +20,7 @@ from ragmem.config import Config, find_paths
 from ragmem.ids import new_id, short_id
 from ragmem.records import SessionQuery
 from ragmem.store.neo4j import Connection
+from ragmem.store.spool.files import set_aside, to_lines
 from ragmem.store.sqlite import SQLiteStore
 from tests.cli.coding import recorded
 from tests.cli.process import Ragmem, finish
@@ -326,6 +327,19 @@ def test_a_killed_deletion_leaves_nothing_that_could_not_be_deleted_again(ragmem
     assert left <= {"memory.db", "memory.db-wal"}  # overwritten with the next deletion
     (line,) = (ragmem.home / "logs" / "deletions.log").read_text().splitlines()
     assert json.loads(line)["session_id"] == session["session_id"]
+
+
+def test_what_still_waits_for_a_deleted_session_is_dropped(ragmem: Ragmem) -> None:
+    """The next command says so, and none after it."""
+    (session,) = ragmem.sessions()
+    ragmem.ok("sessions", "delete", session["session_id"], "--yes")
+    spool = ragmem.home / "data" / "spool"
+    turn = to_lines(whole_turn(session["session_id"], "t", "My secret.", "Kept."))
+    set_aside(spool / "sqlite", turn, (spool / "sqlite.id").read_text())
+    said = ragmem.ok("sessions", "list").err
+    assert "Dropped 2 writes that waited for a deleted session." in said
+    assert "Dropped" not in ragmem.ok("sessions", "list").err
+    assert list((spool / "sqlite").glob("*.jsonl")) == []
 
 
 @pytest.mark.parametrize("point", ["sqlite.commit", "sqlite.committed"])
