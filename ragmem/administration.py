@@ -190,7 +190,7 @@ class Administration:
         # A copy, because opening a database writes next to it and updates its schema.
         with work_folder(self.paths, "restoring") as folder:
             database = folder / "memory.db"
-            schema.copy_files(file, database)
+            schema.copy_in_use(file, database)
             try:
                 with _reporting_damage(file):
                     store = await SQLiteStore.open(database, locks_dir=folder / "locks")

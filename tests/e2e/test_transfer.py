@@ -680,6 +680,22 @@ def test_a_database_is_restored_with_its_log(ragmem: Ragmem, tmp_path: Path) -> 
     assert [each["title"] for each in elsewhere.sessions()] == ["In the log"]
 
 
+def test_a_database_that_is_in_use_is_restored_as_it_is_at_one_moment(
+    ragmem: Ragmem, tmp_path: Path
+) -> None:
+    """And the files of whoever uses it stay as they are."""
+    database = ragmem.home / "data" / "memory.db"
+    before = [each["title"] for each in ragmem.sessions()]
+    elsewhere = Ragmem(tmp_path / "elsewhere")
+    with closing(apsw.Connection(str(database))) as connection:
+        connection.execute("BEGIN; UPDATE sessions SET title = 'Half'; PRAGMA cache_spill = 1")
+        restored = elsewhere.ok("store", "migrate", "--from", str(database), "--yes")
+        connection.execute("UPDATE sessions SET tags = '[]'; COMMIT")
+    assert "equal" in restored.out + restored.err
+    assert [each["title"] for each in elsewhere.sessions()] == before
+    assert [each["title"] for each in ragmem.sessions()] == ["Half"]
+
+
 def test_a_backup_that_is_damaged_is_named_and_not_the_copy_that_was_read(
     ragmem: Ragmem, tmp_path: Path
 ) -> None:
