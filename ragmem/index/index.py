@@ -100,6 +100,7 @@ class CodeIndex:
         self._stop = threading.Event()
         """Stops that refresh."""
         self._grew = False
+        self._has_embedded = False
 
     @property
     def refusal(self) -> str:
@@ -269,7 +270,11 @@ class CodeIndex:
         with self._metrics.time("code.embed"):
             await embedder.prepare()
             mark = (embedder.info.model_id, embedder.info.dimension)
-            await self._write(lambda found: vectors.use_embedder(found, *mark))
+            # What has taken its place since is newer: else each would clear the other's vectors.
+            over = embedder.info.replaces if self._has_embedded else None
+            if not await self._write(lambda found: vectors.use_embedder(found, *mark, over=over)):
+                return False
+            self._has_embedded = True
             until = None if limit_s is None else time.monotonic() + limit_s
             of, done = await self._read(vectors.waiting_count, 0), 0
             waiting = partial(vectors.waiting, limit=_EMBEDDED_AT_ONCE)
@@ -280,7 +285,8 @@ class CodeIndex:
                     (key, row.astype("<f4").tobytes())
                     for (key, _), row in zip(texts, made, strict=True)
                 ]
-                await self._write(partial(vectors.put, mark=mark, made=rows))
+                if not await self._write(partial(vectors.put, mark=mark, made=rows)):
+                    break
                 done += len(rows)
                 if show is not None:
                     show(done, max(of, done))
@@ -430,12 +436,12 @@ class CodeIndex:
     async def _read(self, query: Callable[[apsw.Connection], T], otherwise: T) -> T:
         return await asyncio.to_thread(read, self._database, query, otherwise)
 
-    async def _write(self, job: Callable[[apsw.Connection], object]) -> None:
-        def whole(connection: apsw.Connection) -> None:
+    async def _write(self, job: Callable[[apsw.Connection], T]) -> T:
+        def whole(connection: apsw.Connection) -> T:
             with transaction(connection):
-                job(connection)
+                return job(connection)
 
-        await asyncio.to_thread(write, self._database, whole)
+        return await asyncio.to_thread(write, self._database, whole)
 
 
 async def _await_refresh(running: asyncio.Future[Refreshed], stop: threading.Event) -> Refreshed:
