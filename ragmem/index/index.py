@@ -24,6 +24,7 @@ from ragmem.index.mirror import SCOPE_COLUMNS, code_scope
 from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
 from ragmem.logs import LOGGER
+from ragmem.memory.projects import folder_name, real_folder
 from ragmem.records import (
     CodeScope,
     CodeStore,
@@ -82,7 +83,7 @@ class CodeIndex:
         Without `open_store` nothing is mirrored to the store.
         """
         self.project = project
-        self._root = Path(os.path.realpath(project.path))
+        self._root = Path(os.path.realpath(real_folder(project.path)))
         self._database = database
         self._embedder = embedder
         self._settings = settings
@@ -379,7 +380,7 @@ class CodeIndex:
         log = self._database.with_name(f"{self._database.name}-wal")
         return msgspec.structs.replace(
             await self._read(_status, IndexStatus(path="", files=0, scopes=0)),
-            path=str(self._root),
+            path=folder_name(self._root),
             size_bytes=sum(map(_size, (self._database, log))),
             watched=is_watched(self._watch_lock),
         )
