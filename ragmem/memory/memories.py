@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 from ragmem.config import ScopeName
-from ragmem.errors import RagmemError, StoreError, StoreUnavailable
-from ragmem.files import Paths, forget_prompts, restore_prompts
+from ragmem.errors import StoreError, StoreUnavailable
+from ragmem.files import Paths, forget_prompts
 from ragmem.ids import short_id
 from ragmem.logs import log_deletion
 from ragmem.memory.facts import Draft, FactHit, Remembered, told_by
@@ -301,17 +301,10 @@ async def forget(
     """
     every = (memory, *await facts.history(memory))
     texts = [_normalized(words) for each in every for words in (each.content, *_quoted(each))]
-    history, prompts = paths.prompt_history, b""
     # The memory goes last: if this is interrupted, it can be run again.
     with suppress(OSError):
-        prompts = forget_prompts(history, lambda typed: _contains_any(_normalized(typed), texts))
-    try:
-        gone = await facts.forget(memory)
-    except StoreError:
-        with suppress(RagmemError):
-            await facts.find(memory.memory_id)
-            restore_prompts(history, prompts)
-        raise
+        forget_prompts(paths.prompt_history, lambda typed: _contains_any(_normalized(typed), texts))
+    gone = await facts.forget(memory)
     entry = {
         "at": utc_now(),
         "memory_id": memory.memory_id,

@@ -213,6 +213,18 @@ def test_what_is_forgotten_while_another_reads_it_is_said_to_be_left(ragmem: Rag
     assert "Parts of its text may remain in the database file" in gone.err
 
 
+def test_what_could_not_be_forgotten_is_not_logged_and_can_be_forgotten_again(
+    ragmem: Ragmem,
+) -> None:
+    tail = done(ragmem, "add", "The code of the gate is Tangerine.").out.split()[0]
+    failpoint = {"RAGMEM_FAILPOINT": "sqlite.commit:eio"}
+    assert ragmem.run("memory", "forget", tail, "--yes", env=failpoint).code == 75
+    log = ragmem.home / "logs" / "deletions.log"
+    assert not log.exists()
+    done(ragmem, "forget", tail, "--yes")
+    assert log.read_text().count("\n") == 1
+
+
 def test_a_tail_that_two_share_is_told_with_both(ragmem: Ragmem) -> None:
     """An id is accepted whole or by a tail that no other has."""
     one, other = (a_memory(f"Fact {n}.", memory_id=f"{new_id()[:-12]}{n}00000abcdef") for n in "12")
