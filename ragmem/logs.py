@@ -130,7 +130,8 @@ def unlog_deletion(folder: Path, line: bytes) -> None:
 
 
 class _Deletion(msgspec.Struct, frozen=True):
-    session_id: str = ""
+    session_id: str | None = None
+    """None for a memory."""
     store: str = ""
 
 
