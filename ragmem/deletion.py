@@ -86,11 +86,10 @@ async def delete_session(
 
 
 async def _leftovers(
-    store: "Archive", session: Session, preimages: "Preimages"
+    store: "Archive", session: Session, preimages: Preimages
 ) -> tuple[set[str], set[str], set[str]]:
     """Return what a session leaves behind: its commands' output files, file copies that no other
     session refers to, and the texts typed in it."""
-
     outputs: set[str] = set()
     copies: set[str] = set()
     typed: set[str] = set()
@@ -108,10 +107,9 @@ async def _leftovers(
 
 
 async def _unreferenced(
-    store: "Archive", session: Session, copies: set[str], preimages: "Preimages"
+    store: "Archive", session: Session, copies: set[str], preimages: Preimages
 ) -> set[str]:
     """Return the copies to which no other session refers, in any project."""
-
     made = {name: at for name in copies if (at := preimages.made_at(name))}
     left = set(made)
     # Sessions that ended before the first copy was made refer to none.
