@@ -245,9 +245,11 @@ class FileList(Ripgrep):
     Iterate once for paths relative to the folder; then the attributes of the run are valid.
     """
 
-    def __init__(self, program: Path, folder: int, **options: Any) -> None:
-        """`options` are passed to `Ripgrep`."""
-        super().__init__(program, ("--files", "--null"), folder=folder, **options)
+    def __init__(
+        self, program: Path, folder: int, filters: Sequence[str] = (), **options: Any
+    ) -> None:
+        """`filters` are more arguments of ripgrep; `options` are passed to `Ripgrep`."""
+        super().__init__(program, ("--files", "--null", *filters), folder=folder, **options)
         self._silent_s = _SILENT_S if self.is_ignoring else self._timeout_s
 
     def __iter__(self) -> Iterator[str]:
