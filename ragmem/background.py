@@ -21,7 +21,14 @@ import msgspec
 
 from ragmem import __version__
 from ragmem.config import Config, Paths, environment
-from ragmem.embedder import Embedder, answering, changed, open_embedder, thresholds
+from ragmem.embedder import (
+    Embedder,
+    answering,
+    changed,
+    is_shipped,
+    open_embedder,
+    thresholds,
+)
 from ragmem.errors import (
     ConfigError,
     NoModel,
@@ -43,7 +50,7 @@ from ragmem.memory.memory import Memory, OpenStore
 from ragmem.memory.recall import FIND, Found, Question, Recall, import_all
 from ragmem.records import CodeStore, Session, Usage
 from ragmem.redact import redact
-from ragmem.service import Client, Handlers
+from ragmem.service import Client, Handlers, serve
 from ragmem.usage import Metrics, UsageLog
 
 if TYPE_CHECKING:
@@ -58,6 +65,7 @@ LONGEST_S = 600.0
 INLINE_S = 60.0
 """Limit for pending work before a short process ends, with `memory.worker = "inline"`."""
 _LOCK = "worker.lock"
+_EMBEDDER_LOCK = "embedder.lock"
 _LOCK_WAIT_S = 0.5
 """Waits this long for the lock, because a check for a running worker holds it briefly."""
 
@@ -292,6 +300,13 @@ def configured_embedder(config: Config, paths: Paths) -> Embedder | None:
     return open_embedder(config, service)
 
 
+def standalone(config: Config) -> Config:
+    """Return settings for a process that loads the embedder itself, instead of asking another."""
+    embeddings = msgspec.structs.replace(config.memory.embeddings, idle_s=0.0)
+    memory = msgspec.structs.replace(config.memory, embeddings=embeddings)
+    return msgspec.structs.replace(config, memory=memory)
+
+
 def service_of(config: Config, paths: Paths, memory: str) -> Client | None:
     """Return a client of the process that searches for others, with the same settings and store.
 
@@ -453,3 +468,29 @@ class Warm:
     async def _close_code(self) -> None:
         for code in self._code.values():
             await code.aclose()
+
+
+async def answer_others(config: Config, paths: Paths, open_store: OpenStore, memory: str) -> None:
+    """Answer other processes' searches, if the shipped embedder is used, while they keep coming.
+
+    `memory` names the store.
+    """
+    idle_s = config.memory.embeddings.idle_s
+    if not idle_s or not config.memory.enabled or not is_shipped(config):
+        return
+    embedder = configured_embedder(standalone(config), paths)
+    assert embedder is not None
+    warm = Warm(config, paths, embedder, open_store=open_store)
+    try:
+        await serve(
+            warm.handlers,
+            paths.embedder_socket,
+            paths.locks_dir / _EMBEDDER_LOCK,
+            idle_s=idle_s,
+            version=__version__,
+            settings=settings_of(config, memory),
+            prepare=warm.prepare,
+        )
+    finally:
+        await warm.aclose()
+        await embedder.aclose()
