@@ -123,7 +123,7 @@ class App:
             service=service,
             tail=tail if config.memory.enabled else None,
             requests=RequestLog(paths.data_dir),
-            on_finished=lambda: self.background.wake(),
+            on_finished=self._turn_finished,
             on_written=self._show_written,
             metrics=self.metrics,
         )
@@ -247,6 +247,11 @@ class App:
 
     def _job_ended(self, job: "Job") -> None:
         self._notices.append(f"{job.title}: {job.state}. /jobs {job.number} shows its output.")
+
+    def _turn_finished(self) -> None:
+        self.background.wake()
+        if not self._brief:
+            self.background.keep_usage()
 
     def _show_written(self, fact: Remembered) -> None:
         if not self._guest:

@@ -23,6 +23,7 @@ from ragmem import __version__
 from ragmem.config import Config, Paths, environment
 from ragmem.embedder import (
     Embedder,
+    Spent,
     answering,
     changed,
     is_shipped,
@@ -104,6 +105,8 @@ class Background:
         self._everywhere: bool | None = None
         """While draining: whether to embed all projects' code, or only this process's own."""
         self._model = ""
+        self._kept = Spent()
+        """What had been embedded when it was last stored."""
 
     @property
     def embedder_model(self) -> str:
@@ -241,15 +244,22 @@ class Background:
         with suppress(OSError, Error, StoreError):
             await Administration(self._config, self._paths).keep_daily_backup()
 
+    def keep_usage(self) -> None:
+        """Store what this process has measured since the last time, unless nothing is stored."""
+        if not self._memory.records:
+            return
+        if self._embedder:
+            spent, before = self._embedder.spent, self._kept
+            self._metrics.count("embedder.tokens", spent.tokens - before.tokens)
+            self._metrics.count("embedder.texts", spent.texts - before.texts)
+            self._kept = spent
+        self._usage.keep()
+
     async def aclose(self) -> None:
         """Stop and store the measurements; whoever comes next finds the remaining work."""
         if self._worker:
             await self._worker.aclose()
-        if self._memory.records:
-            if self._embedder:
-                self._metrics.count("embedder.tokens", self._embedder.spent.tokens)
-                self._metrics.count("embedder.texts", self._embedder.spent.texts)
-            self._usage.keep()
+        self.keep_usage()
         if self._llm:
             await self._llm.aclose()
         if self._embedder:
