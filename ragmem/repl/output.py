@@ -61,9 +61,9 @@ Level = Literal["info", "warning", "error"]
 Kind = Literal["prompt", "recall", "text", "item", "tool", "notice", "closing", "note"]
 """Parts of different kinds are separated by a blank line; an `item` continues a list."""
 _TOGETHER = {"tool", "notice"}
-_MAX_STYLED_CHARS = 200_000
-"""Characters above which a block of an answer is printed as plain text: as a table it would take
-seconds and hundreds of megabytes.
+_MAX_STYLED_CHARS = 50_000
+"""Characters above which a block of an answer is printed as plain text: as code or a table of
+100,000, a thousand rows and more, it would take seconds in which no key is answered.
 """
 SAMPLE = (
     ("● added", "green"), ("✗ removed", "red"), ("! warning", "yellow"), ("name", "cyan"),
