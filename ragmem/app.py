@@ -32,7 +32,7 @@ from ragmem.errors import (
 )
 from ragmem.files import TemporaryFolder
 from ragmem.index.codebase import Codebase
-from ragmem.libraries import load_neo4j
+from ragmem.libraries import load_neo4j, return_memory
 from ragmem.logs import logging_to
 from ragmem.memory.facts import Remembered
 from ragmem.memory.memory import Memory
@@ -252,6 +252,7 @@ class App:
         self.background.wake()
         if not self._brief:
             self.background.keep_usage()
+            return_memory()
 
     def _show_written(self, fact: Remembered) -> None:
         if not self._guest:

@@ -23,6 +23,7 @@ from ragmem.index.files import hashes_of, with_texts
 from ragmem.index.mirror import SCOPE_COLUMNS, code_scope
 from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
+from ragmem.libraries import return_memory
 from ragmem.logs import LOGGER
 from ragmem.records import (
     CodeScope,
@@ -154,9 +155,14 @@ class CodeIndex:
             settings=self._settings,
             private=self._private,
         )
-        work = partial(
-            write, self._database, lambda found: refresh(found, plan, stop, told), anew=rebuild
-        )
+
+        def work() -> Refreshed:
+            try:
+                job = partial(refresh, plan=plan, stop=stop, show=told)
+                return write(self._database, job, anew=rebuild)
+            finally:
+                return_memory()
+
         running = self._running = loop.run_in_executor(None, work)
         # The lock is held until the thread ends, which is shortly after a cancellation.
         running.add_done_callback(lambda _: os.close(lock))
