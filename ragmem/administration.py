@@ -4,11 +4,10 @@ All such operations go through this module; everything else goes through `ragmem
 """
 
 import os
-import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ import msgspec
 from ragmem.config import Config, Paths, environment
 from ragmem.config.address import configured
 from ragmem.errors import (
-    RagmemError,
     StoreDamaged,
     StoreError,
     StoreRefused,
@@ -25,10 +23,9 @@ from ragmem.errors import (
     UsageError,
     unreadable,
 )
-from ragmem.files import forget_prompts, lock, remove_left_folders, work_folder
+from ragmem.files import lock, remove_left_folders, work_folder
 from ragmem.ids import is_whole_id, short_id
 from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
-from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import (
     Claims,
     Finding,
@@ -40,11 +37,8 @@ from ragmem.records import (
     RegisterProject,
     Session,
     SessionQuery,
-    Span,
     StoreInfo,
-    Turn,
     Write,
-    as_shown,
     claims_of,
     utc_now,
 )
@@ -57,7 +51,6 @@ if TYPE_CHECKING:
     from ragmem.store.sqlite.repair import LostTurns
     from ragmem.store.transfer import Comparison as Comparison, OnProgress, Stream
     from ragmem.store.transfer.document import SessionDocument
-    from ragmem.tools.rewind import Preimages
 
 _ANOTHER_BACKUP = "Use another backup, if you have one."
 _SQLITE = b"SQLite format 3\0"
@@ -68,9 +61,6 @@ _PAGE = 100
 _ALL = 2**31 - 1
 _LISTED_SESSIONS = 20
 """How many sessions that lost turns are listed one by one."""
-_LONGEST_TURN = timedelta(days=1)
-"""How long after a session's recorded last activity its last turn may still edit files."""
-_KEPT_OUTPUT = re.compile(r"command-[0-9a-f-]{36}\.txt")
 
 Progress = Callable[[int], "AbstractContextManager[OnProgress]"]
 """Shows progress: how many of the expected records have arrived."""
@@ -97,16 +87,6 @@ class Split(msgspec.Struct, frozen=True):
     """Path of the project that it was joined to; None if it was on its own before."""
     sessions: int = 0
     """How many sessions were split off with it."""
-
-
-class _Deletion(msgspec.Struct, frozen=True):
-    """A line of the deletion log; nothing is deleted without one."""
-
-    at: datetime
-    session_id: str
-    cwd: str
-    store: str
-    deleted: dict[str, int]
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -210,7 +190,7 @@ class Administration:
         # A copy, because opening a database writes next to it and updates its schema.
         with work_folder(self.paths, "restoring") as folder:
             database = folder / "memory.db"
-            schema.copy_files(file, database)
+            schema.copy_in_use(file, database)
             try:
                 with _reporting_damage(file):
                     store = await SQLiteStore.open(database, locks_dir=folder / "locks")
@@ -339,40 +319,12 @@ class Administration:
 
         Raises StoreUnavailable while writes of it wait.
         """
-        from ragmem.logs import log_deletion
-        from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
-        from ragmem.memory.turns import was_said
-        from ragmem.tools.rewind import Preimages
+        from ragmem.deletion import delete_session
 
-        paths, session_id = self.paths, session.session_id
-        preimages = Preimages(paths.data_dir / "preimages")
-        remove_left_folders(paths)
-        preimages.look_through()
+        remove_left_folders(self.paths)
         async with self.archive(existing=True) as store:
-            await self._refuse_while_writes_wait(store, self.kind, session_id)
-            outputs, copies, typed_texts = await _leftovers(store, session, preimages)
-
-            def remove_files(gone: dict[str, int]) -> None:
-                folder = paths.data_dir / "outputs"
-                files = [file for name in sorted(outputs) if (file := folder / name).is_file()]
-                try:
-                    for output in files:
-                        output.unlink(missing_ok=True)
-                    gone |= {"outputs": len(files), "copies": preimages.remove(copies)}
-                    for file in paths.spool_dir.glob(f"*{TAIL_SUFFIX}"):
-                        Tail(file, str).forget(session_id)
-                    RequestLog(paths.data_dir).forget(session_id)
-                    forget_prompts(paths.prompt_history, lambda typed: was_said(typed, typed_texts))
-                except OSError as error:
-                    raise RagmemError(
-                        f"The session was not deleted, because {error.filename or 'a file'} can't "
-                        f"be changed: {error.strerror or error}.",
-                        hint="Make it writable, and run this again.",
-                    ) from None
-                deletion = _Deletion(utc_now(), session_id, session.cwd, self.kind, gone)
-                log_deletion(paths.log_dir, deletion)
-
-            return await store.delete_session(session_id, first=remove_files)
+            await self._refuse_while_writes_wait(store, self.kind, session.session_id)
+            return await delete_session(store, session, paths=self.paths, kind=self.kind)
 
     async def split(self, folder: Path) -> Split:
         """Make a normalized folder's project independent of the one that it was joined to.
@@ -650,51 +602,3 @@ def _rebuilt(
     finally:
         for source in sources:
             source.connection.close()
-
-
-async def _leftovers(
-    store: "Archive", session: Session, preimages: "Preimages"
-) -> tuple[set[str], set[str], set[str]]:
-    """Return what a session leaves behind: its commands' output files, file copies that no other
-    session refers to, and the texts typed in it."""
-    from ragmem.memory.files import preimages_of
-    from ragmem.memory.turns import prompts_of
-
-    outputs: set[str] = set()
-    copies: set[str] = set()
-    typed: set[str] = set()
-    async for turns in _own_turns(store, session):
-        copies |= preimages_of(turns)
-        for turn in turns:
-            prompt, later = prompts_of(turn)
-            for words in (as_shown(prompt), *later.values()):
-                # What was typed during a turn is joined by blank lines.
-                typed |= {words.strip(), *map(str.strip, words.split("\n\n"))}
-            for call in turn.tool_calls:
-                if call.tool_name == RUN_COMMAND:
-                    outputs.update(_KEPT_OUTPUT.findall(call.result))
-    return outputs, await _unreferenced(store, session, copies, preimages), typed
-
-
-async def _unreferenced(
-    store: "Archive", session: Session, copies: set[str], preimages: "Preimages"
-) -> set[str]:
-    """Return the copies to which no other session refers, in any project."""
-    from ragmem.memory.files import preimages_of
-
-    made = {name: at for name in copies if (at := preimages.made_at(name))}
-    left = set(made)
-    # Sessions that ended before the first copy was made refer to none.
-    since = min(made.values(), default=datetime.now(UTC)) - _LONGEST_TURN
-    for other in await store.sessions(SessionQuery(limit=_ALL)) if left else ():
-        if other.session_id != session.session_id and other.last_activity_at >= since:
-            async for turns in _own_turns(store, other):
-                left -= preimages_of(turns)
-    return left
-
-
-async def _own_turns(store: "Archive", session: Session) -> AsyncIterator[list[Turn]]:
-    """Yield the turns that the session shares with no other, page by page."""
-    for first in range((session.forked_at_index or 0) + 1, session.turn_count + 1, _PAGE):
-        page = Span(session.session_id, first, min(first + _PAGE - 1, session.turn_count))
-        yield [put.turn for put in await store.own_turns([page])]

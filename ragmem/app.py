@@ -33,7 +33,7 @@ from ragmem.errors import (
 from ragmem.files import TemporaryFolder
 from ragmem.index.codebase import Codebase
 from ragmem.libraries import load_neo4j, return_memory
-from ragmem.logs import logging_to
+from ragmem.logs import logging_to, was_deleted
 from ragmem.memory.facts import Remembered
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import (
@@ -284,7 +284,11 @@ class App:
             patient = Patience(stall_s=limit_s + 1, read_s=2 * limit_s)
             patience = patient if self._patient else Patience()
             self._store = SpooledStore(
-                self._open_store, spools / self._address.spool, older=older, patience=patience
+                self._open_store,
+                spools / self._address.spool,
+                older=older,
+                patience=patience,
+                was_deleted=partial(was_deleted, self.paths.log_dir, self.config.store.kind),
             )
         # A silent store is given up on quickly, but one that is being created is waited for.
         await self._store.opened()

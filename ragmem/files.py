@@ -353,15 +353,15 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def forget_prompts(history: Path, is_meant: Callable[[str], bool]) -> int:
-    """Delete prompts from the history file of prompt-toolkit; return how many were deleted.
+def forget_prompts(history: Path, is_meant: Callable[[str], bool]) -> bytes:
+    """Delete prompts from the history file of prompt-toolkit; return them as they stood in it.
 
-    0 if there is no such file. Raises OSError if it can't be written.
+    Raises OSError if the file can't be written.
     """
     try:
         held = history.read_bytes()
     except FileNotFoundError:
-        return 0
+        return b""
     lines = held.decode("utf-8", "surrogateescape").split("\n")
     # An entry is a blank line, a comment with the time, and its lines with a leading plus sign.
     entries: list[list[str]] = [[]]
@@ -369,18 +369,21 @@ def forget_prompts(history: Path, is_meant: Callable[[str], bool]) -> int:
         if not line.startswith("+") and entries[-1][-1:] and entries[-1][-1].startswith("+"):
             entries.append([])
         entries[-1].append(line)
-    kept = [
-        entry
-        for entry in entries
-        if not (prompt := "\n".join(line[1:] for line in entry if line.startswith("+")))
-        or not is_meant(prompt)
-    ]
-    if len(kept) < len(entries):
+    kept, gone = list[str](), list[str]()
+    for entry in entries:
+        prompt = "\n".join(line[1:] for line in entry if line.startswith("+"))
+        (gone if prompt and is_meant(prompt) else kept).extend(entry)
+    if gone:
         if history.stat().st_size != len(held):  # Another chat has written to it meanwhile.
             return forget_prompts(history, is_meant)
-        text = "\n".join(line for entry in kept for line in entry)
-        replace_private(history, text.encode("utf-8", "surrogateescape"), sync=True)
-    return len(entries) - len(kept)
+        replace_private(history, "\n".join(kept).encode("utf-8", "surrogateescape"), sync=True)
+    return "".join(f"{line}\n" for line in gone).encode("utf-8", "surrogateescape")
+
+
+def restore_prompts(history: Path, gone: bytes) -> None:
+    """Put prompts that `forget_prompts` has deleted back, as the latest, if that is possible."""
+    with suppress(OSError), history.open("ab") as file:
+        file.write(gone)
 
 
 class OwnerLocks:

@@ -1,5 +1,6 @@
 """Logging of warnings and non-fatal errors, to files of mode 0600."""
 
+import fcntl
 import logging
 import os
 import traceback
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -106,13 +108,48 @@ def logging_to(
         handler.close()
 
 
-def log_deletion(folder: Path, deletion: msgspec.Struct | dict[str, object]) -> None:
-    """Append a line to `deletions.log` in a folder: no user data is deleted without one."""
+def log_deletion(folder: Path, deletion: dict[str, object]) -> bytes:
+    """Append a line to `deletions.log` in a folder, and return it: no user data is deleted without.
+
+    `unlog_deletion` takes it back if nothing was deleted after all.
+    """
     line = msgspec.json.encode(deletion) + b"\n"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    with suppress(OSError), _deletions(folder) as file:
+        file.write(line)
+    return line
+
+
+def unlog_deletion(folder: Path, line: bytes) -> None:
+    """Remove a line from `deletions.log`."""
+    with suppress(OSError), _deletions(folder) as file:
+        file.seek(0)
+        before, found, after = file.read().rpartition(line)
+        if found:
+            file.truncate(len(before))
+            file.write(after)
+
+
+class _Deletion(msgspec.Struct, frozen=True):
+    session_id: str | None = None
+    """None for a memory."""
+    store: str = ""
+
+
+def was_deleted(folder: Path, store: str, session_id: str) -> bool:
+    """Return whether `deletions.log` says that a session of this kind of store was deleted."""
+    wanted, lines = _Deletion(session_id, store), list[bytes]()
     with suppress(OSError):
-        handle = os.open(folder / "deletions.log", flags, 0o600)
-        try:
-            os.write(handle, line)
-        finally:
-            os.close(handle)
+        lines = (folder / "deletions.log").read_bytes().splitlines()
+    for line in lines:
+        with suppress(msgspec.MsgspecError):
+            if msgspec.json.decode(line, type=_Deletion) == wanted:
+                return True
+    return False
+
+
+@contextmanager
+def _deletions(folder: Path) -> Iterator[BinaryIO]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    with os.fdopen(os.open(folder / "deletions.log", flags, 0o600), "a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file

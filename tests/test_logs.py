@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.logs import logging_to
+from ragmem.logs import log_deletion, logging_to, unlog_deletion, was_deleted
 from ragmem.redact import know
 
 
@@ -46,3 +46,21 @@ def test_a_log_that_cant_be_written_is_no_fault(
     with logging_to(tmp_path / "gone"):
         fault("x")
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_log_of_deletions_says_which_sessions_were_deleted(tmp_path: Path) -> None:
+    """Not those whose line was taken back, of another store, or that have no id."""
+    assert not was_deleted(tmp_path, "sqlite", "s1")
+    lines = [
+        log_deletion(tmp_path, {"session_id": name, "store": "sqlite"}) for name in ("s1", "s2")
+    ]
+    log_deletion(tmp_path, {"memory_id": "m", "store": "sqlite"})
+    with (tmp_path / "deletions.log").open("ab") as file:
+        file.write(b"[1]\ncut o")
+    unlog_deletion(tmp_path, lines[0])
+    unlog_deletion(tmp_path, b"another\n")
+    kept = (tmp_path / "deletions.log").read_bytes()
+    assert kept == lines[1] + b'{"memory_id":"m","store":"sqlite"}\n[1]\ncut o'
+    known = [name for name in ("s1", "s2", "m", "") if was_deleted(tmp_path, "sqlite", name)]
+    assert known == ["s2"]
+    assert not was_deleted(tmp_path, "neo4j", "s2")

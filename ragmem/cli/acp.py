@@ -35,7 +35,8 @@ from ragmem.ids import new_id, short_id
 from ragmem.listings import hits_text
 from ragmem.memory.facts import FactHit
 from ragmem.memory.memories import facts_of
-from ragmem.memory.turns import Said, blocks_of, result_text
+from ragmem.memory.projects import real_folder
+from ragmem.memory.turns import Said, blocks_of, field_of, result_text
 from ragmem.messages import Json, ToolUse, fields_in
 from ragmem.own_tools import OWN_TOOLS
 from ragmem.records import Session, ToolCall, Turn, utc_now
@@ -262,7 +263,8 @@ class EditorAgent:
         folders = tuple(Path(each) for each in given.get("additional_directories") or ())
         options = msgspec.structs.replace(self._options, add_dirs=folders)
         session_open = EditorSession(self._client, opened, session, await opened.skill_set(session))
-        session_open.workspace = Workspace(opened.cwd, folders)
+        session_cwd = real_folder(session.cwd, opened.cwd)
+        session_open.workspace = Workspace(opened.cwd, folders, session_cwd=session_cwd)
         session_open.agent = await opened.agent(session, options, session_open.approve)
         if before := self._sessions.pop(session.session_id, None):
             await before.agent.aclose()
@@ -437,9 +439,16 @@ class EditorSession:
         content = [_fenced_block(shown)] if shown else None
         await self.tell(helpers.update_tool_call(tool_call_id, status=status, content=content))
 
-    def _call_fields(self, name: str, title: str, arguments: dict[str, Json]) -> dict[str, Any]:
-        """Return the fields by which the protocol describes a tool call."""
+    def _call_fields(
+        self, name: str, title: str, arguments: dict[str, Json], recorded: str | None = None
+    ) -> dict[str, Any]:
+        """Return the fields by which the protocol describes a tool call.
+
+        `recorded` is the path of a call that was made before, as it was given or is in the result.
+        """
         file, path = None, arguments.get("path")
+        if recorded:
+            path = self.workspace.recorded_path(recorded)
         with suppress(ToolFailure):
             file = self.workspace.resolve(path).real if isinstance(path, str) else None
         diff = _edit_texts(name, arguments, file) if file else None
@@ -517,7 +526,9 @@ class EditorSession:
             title = self.agent.title(use)
         else:  # a tool of an MCP server or of another agent
             title = one_line(f"{use.name} {use.arguments}", 200)
-        told = self._call_fields(use.name, title, fields_in(use.arguments))
+        path = field_of(call.result, "path") if use.name in OWN_TOOLS else None
+        path = path or field_of(use.arguments, "path")
+        told = self._call_fields(use.name, title, fields_in(use.arguments), path)
         if told["content"] is None or use.name == "write_file":  # the old content is unknown
             told["content"] = [
                 _fenced_block(clip_middle(visible(result_text(call)), _MAX_RESULT_CHARS))

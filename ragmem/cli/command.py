@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 
 import msgspec
 import typer
@@ -450,7 +450,6 @@ async def app_with_facts(config: Config, paths: Paths) -> AsyncIterator["App"]:
     async with open_app(msgspec.structs.replace(config, memory=memory), paths) as app:
         facts_of(app.memory)
         yield app
-        say_notices(app)
 
 
 def say_notices(opened: "App", *more: str) -> None:
@@ -489,6 +488,8 @@ def command(
             async def main(_: Interruption) -> int:
                 async with opener(config, paths) as opened:
                     done = await does(opened, *args, **flags)
+                    if hasattr(opened, "notices"):
+                        say_notices(cast("App", opened))
                 if callable(done):
                     done()
                     return EXIT_DONE

@@ -69,7 +69,6 @@ async def index(
         await _update_index(opened, code, rebuild=rebuild, vectors=vectors, output=output)
         if watch:
             await _watch(opened, code)
-    cli.say_notices(opened)
 
 
 async def code_of(opened: "App") -> "CodeIndex":

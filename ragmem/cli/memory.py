@@ -28,6 +28,7 @@ from ragmem.memory.memories import (
     summed_up,
     tell,
     told,
+    traces_text,
 )
 from ragmem.memory.projects import registrations
 from ragmem.memory.recall import others_of
@@ -252,7 +253,6 @@ async def add(
     )
     place = await here(await opened.store(), opened.cwd)
     remembered = await tell(opened.memory, place, draft, "note")
-    cli.say_notices(opened)
     return partial(_report, remembered)
 
 
@@ -351,8 +351,14 @@ async def forget(opened: "App", reference: Reference, yes: cli.Yes = False) -> c
         if earlier:
             out.say(f"Together with {counted(earlier, 'earlier version')}.\n")
         await cli.confirm("Forget it for good?", "Nothing was forgotten.")
-    count = await forget_memory(facts, found, paths=opened.paths, store=opened.config.store.kind)
-    return lambda: out.write(f"{forgotten_text(found, count)}\n")
+    gone = await forget_memory(facts, found, paths=opened.paths, store=opened.config.store.kind)
+
+    def report() -> None:
+        out.write(f"{forgotten_text(found, gone)}\n")
+        if traces := traces_text(gone):
+            out.say(f"{traces}\n")
+
+    return report
 
 
 @cli.command(app, cli.app_with_facts)

@@ -14,6 +14,7 @@ from ragmem.cli.shown import heading_text, sessions_by_day, turn_text
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ragmem.ids import short_id
 from ragmem.listings import SESSION, conversation_document, document, session_name, sessions_table
+from ragmem.memory.memories import traces_text
 from ragmem.memory.projects import folder_name, has_remote, normalize_cwd
 from ragmem.memory.sessions import archive, fork_at, tag as tag_session
 from ragmem.records import (
@@ -452,11 +453,8 @@ async def delete(own: Administration, reference: cli.Reference, yes: cli.Yes = F
     if gone["copies"]:
         known += f", {counted(gone['copies'], 'copy')} of files from before edits"
     out.write(f"Deleted {short_id(session.session_id)}: {counted(gone['turns'], 'turn')}{known}.\n")
-    if gone.get("traces"):
-        out.say(
-            "Parts of its text may remain in the database file, because another process is "
-            "reading it or the disk is full. The next `ragmem sessions delete` removes them.\n"
-        )
+    if traces := traces_text(gone):
+        out.say(f"{traces}\n")
 
 
 @cli.command(app, cli.home)

@@ -42,6 +42,7 @@ from ragmem.memory.projects import (
     locate,
     normalize_cwd,
     project_of_folder,
+    real_folder,
     registrations,
 )
 from ragmem.memory.recording import redacted
@@ -348,7 +349,7 @@ class Importer:
         if os.path.isabs(folder):
             cwd = normalize_cwd(folder)
             project = locate(cwd, known, now=self._now).project
-            folder, top = folder_name(cwd), Path(project.path)
+            folder, top = folder_name(cwd), real_folder(project.path, cwd)
             stored = partial(stored_path, cwd=cwd, project=top)
         else:
             # A folder of another system: only its name is known.

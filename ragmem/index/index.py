@@ -25,6 +25,7 @@ from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
 from ragmem.libraries import return_memory
 from ragmem.logs import LOGGER
+from ragmem.memory.projects import folder_name, real_folder
 from ragmem.records import (
     CodeScope,
     CodeStore,
@@ -83,7 +84,7 @@ class CodeIndex:
         Without `open_store` nothing is mirrored to the store.
         """
         self.project = project
-        self._root = Path(os.path.realpath(project.path))
+        self._root = Path(os.path.realpath(real_folder(project.path)))
         self._database = database
         self._embedder = embedder
         self._settings = settings
@@ -101,6 +102,7 @@ class CodeIndex:
         self._stop = threading.Event()
         """Stops that refresh."""
         self._grew = False
+        self._has_embedded = False
 
     @property
     def refusal(self) -> str:
@@ -275,7 +277,11 @@ class CodeIndex:
         with self._metrics.time("code.embed"):
             await embedder.prepare()
             mark = (embedder.info.model_id, embedder.info.dimension)
-            await self._write(lambda found: vectors.use_embedder(found, *mark))
+            # What has taken its place since is newer: else each would clear the other's vectors.
+            over = embedder.info.replaces if self._has_embedded else None
+            if not await self._write(lambda found: vectors.use_embedder(found, *mark, over=over)):
+                return False
+            self._has_embedded = True
             until = None if limit_s is None else time.monotonic() + limit_s
             of, done = await self._read(vectors.waiting_count, 0), 0
             waiting = partial(vectors.waiting, limit=_EMBEDDED_AT_ONCE)
@@ -286,7 +292,8 @@ class CodeIndex:
                     (key, row.astype("<f4").tobytes())
                     for (key, _), row in zip(texts, made, strict=True)
                 ]
-                await self._write(partial(vectors.put, mark=mark, made=rows))
+                if not await self._write(partial(vectors.put, mark=mark, made=rows)):
+                    break
                 done += len(rows)
                 if show is not None:
                     show(done, max(of, done))
@@ -380,7 +387,7 @@ class CodeIndex:
         found = await self._read(_status, IndexStatus(path="", files=0, scopes=0))
         return msgspec.structs.replace(
             found,
-            path=str(self._root),
+            path=folder_name(self._root),
             size_bytes=sum(map(_size, (self._database, log))),
             watched=is_locked(self._lock_file("watch")),
             being_made=not found.refreshed_at and is_locked(self._lock_file("refresh")),
@@ -437,12 +444,12 @@ class CodeIndex:
     async def _read(self, query: Callable[[apsw.Connection], T], otherwise: T) -> T:
         return await asyncio.to_thread(read, self._database, query, otherwise)
 
-    async def _write(self, job: Callable[[apsw.Connection], object]) -> None:
-        def whole(connection: apsw.Connection) -> None:
+    async def _write(self, job: Callable[[apsw.Connection], T]) -> T:
+        def whole(connection: apsw.Connection) -> T:
             with transaction(connection):
-                job(connection)
+                return job(connection)
 
-        await asyncio.to_thread(write, self._database, whole)
+        return await asyncio.to_thread(write, self._database, whole)
 
 
 async def _await_refresh(running: asyncio.Future[Refreshed], stop: threading.Event) -> Refreshed:

@@ -16,6 +16,7 @@ from ragmem.index.names import is_named, is_telling, names_in
 from ragmem.logs import LOGGER
 from ragmem.memory.files import NO_PAST, CodePast, inside_of, past_of_scopes
 from ragmem.memory.leases import leased
+from ragmem.memory.projects import real_folder
 from ragmem.memory.recall import comes_near
 from ragmem.memory.turns import locator
 from ragmem.own_tools import EDITING_TOOLS, READ_FILE
@@ -310,7 +311,7 @@ class TurnLinks:
 
 def _is_there(project: Project) -> bool:
     """Return whether a project's folder exists; if not, its turns are linked by the old index."""
-    return os.path.isdir(project.path)
+    return real_folder(project.path).is_dir()
 
 
 async def _project_of(store: CodeStore, session: Session) -> Project | None:

@@ -6,7 +6,7 @@ one that returns when the branch is switched back has it at once.
 
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -79,24 +79,37 @@ def waiting_count(connection: apsw.Connection) -> int:
 # --- stored vectors -----------------------------------------------------------------------
 
 
-def use_embedder(connection: apsw.Connection, model_id: str, dimension: int) -> None:
-    """If the embedder has changed, delete all vectors and queue all texts again."""
-    if _mark(connection) == (model_id, dimension):
-        return
+def use_embedder(
+    connection: apsw.Connection,
+    model_id: str,
+    dimension: int,
+    *,
+    over: Collection[str] | None = None,
+) -> bool:
+    """If the embedder has changed, delete all vectors and queue all texts again.
+
+    With `over` only if the other one is among these models; return whether the index has this one.
+    """
+    known = _mark(connection)
+    if known == (model_id, dimension):
+        return True
+    if over is not None and known[0] not in ("", *over):
+        return False
     connection.execute("DELETE FROM vectors")
     connection.execute("UPDATE to_embed SET waits = 1 WHERE NOT waits")
     connection.execute(
         "UPDATE state SET model_id = ?, dimension = ?, epoch = epoch + 1", (model_id, dimension)
     )
+    return True
 
 
 def put(
     connection: apsw.Connection, mark: tuple[str, int], made: Sequence[tuple[str, bytes]]
-) -> None:
-    """Store vectors (float32) by text hash, unless the index has another (model, dimension)."""
+) -> bool:
+    """Store vectors (float32) by text hash; False if the index has another (model, dimension)."""
     sound = [(key, vector) for key, vector in made if key and len(vector) == 4 * mark[1]]
     if not sound or _mark(connection) != mark:
-        return
+        return False
     connection.executemany(
         "INSERT INTO vectors (embed_hash, packed) VALUES (?, ?)"
         " ON CONFLICT (embed_hash) DO NOTHING",
@@ -107,6 +120,7 @@ def put(
         (listed(key for key, _ in sound),),
     )
     connection.execute("UPDATE state SET epoch = epoch + 1")
+    return True
 
 
 def prune(connection: apsw.Connection) -> None:

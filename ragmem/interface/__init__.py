@@ -8,7 +8,6 @@ import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from functools import partial, wraps
-from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
@@ -19,7 +18,7 @@ from ragmem.errors import SessionNotFound, UsageError
 from ragmem.ids import new_id
 from ragmem.llm.base import parse_arguments
 from ragmem.memory.context.collect import STRATEGIES, Place, Strategy
-from ragmem.memory.projects import Instructions, find_instructions
+from ragmem.memory.projects import Instructions, find_instructions, real_folder
 from ragmem.memory.recall import scope_of
 from ragmem.memory.recording import write_of
 from ragmem.memory.turns import extract_accessed_files, shown_path
@@ -238,8 +237,8 @@ def checked_strategy(strategy: Strategy) -> Strategy:
 
 def place_of(session: Session, instructions: Instructions | None = None) -> Place:
     """Return the place of a session, with its project's instructions if none are given."""
-    cwd = Path(session.cwd)
-    top = Path(session.project_path or session.cwd)
+    cwd = real_folder(session.cwd)
+    top = real_folder(session.project_path) if session.project_path else cwd
     if instructions is None:
         instructions = find_instructions(cwd, top if cwd.is_relative_to(top) else cwd)
     return Place(

@@ -13,6 +13,7 @@ import msgspec
 
 from ragmem.memory.recall import others_of, sessions_by_id
 from ragmem.memory.turns import field_of, taken_back, was_refused
+from ragmem.messages import fields_in
 from ragmem.own_tools import EDITING_TOOLS, OWN_TOOLS, RUN_COMMAND
 from ragmem.records import (
     REFERENCE_HOWS,
@@ -43,6 +44,8 @@ class FileChange(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the copy made before the first edit; None if the file did not exist."""
     after: str
     """SHA-256 of what the last edit wrote."""
+    mode: int | None = None
+    """The file's permission bits before the first edit; None if they were not recorded."""
     edit_count: int = 1
     unbroken: bool = True
     """Whether each edit found what the one before had written; if not, something else wrote too."""
@@ -123,7 +126,9 @@ def _edit(call: ToolCall) -> FileChange | None:
     path, after, before = (field_of(call.result, name) for name in names)
     if path is None or after is None:
         return None
-    return FileChange(path=path, before=before, after=after)
+    mode = fields_in(call.result).get("mode")
+    bits = mode & 0o777 if isinstance(mode, int) else None
+    return FileChange(path=path, before=before, after=after, mode=bits)
 
 
 def _joined(known: FileChange, edit: FileChange) -> FileChange:

@@ -292,8 +292,10 @@ _DISTINCTIVE_CHARS = 12
 """Length from which a memory's text is searched for anywhere in a prompt."""
 
 
-async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: str) -> int:
-    """Delete a memory with its earlier versions, and log it; return how many were deleted.
+async def forget(
+    facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: str
+) -> dict[str, int]:
+    """Delete a memory with its earlier versions, and log it; see `Store.forget_memories`.
 
     Prompts that contain it are deleted from the prompt history too.
     """
@@ -302,16 +304,16 @@ async def forget(facts: "Facts", memory: MemoryRecord, *, paths: Paths, store: s
     # The memory goes last: if this is interrupted, it can be run again.
     with suppress(OSError):
         forget_prompts(paths.prompt_history, lambda typed: _contains_any(_normalized(typed), texts))
-    count = await facts.forget(memory)
+    gone = await facts.forget(memory)
     entry = {
         "at": utc_now(),
         "memory_id": memory.memory_id,
         "project_id": memory.project_id,
         "store": store,
-        "deleted": {"memories": count},
+        "deleted": gone,
     }
     log_deletion(paths.log_dir, entry)
-    return count
+    return gone
 
 
 def _quoted(memory: MemoryRecord) -> list[str]:
@@ -337,10 +339,22 @@ def _normalized(text: str) -> str:
     return " ".join(text.casefold().split()).rstrip(".!")
 
 
-def forgotten_text(memory: MemoryRecord, count: int) -> str:
-    """Return the confirmation shown to the user."""
+def forgotten_text(memory: MemoryRecord, gone: Mapping[str, int]) -> str:
+    """Return the confirmation shown to the user, of what `forget` has deleted."""
+    count = gone["memories"]
     earlier = f", with {counted(count - 1, 'earlier version')}" if count > 1 else ""
     return f"Forgot {short_id(memory.memory_id)}{earlier}."
+
+
+def traces_text(gone: Mapping[str, int]) -> str:
+    """Say that parts of what was deleted may still be on the disk; empty if nothing is."""
+    if not gone.get("traces"):
+        return ""
+    return (
+        "Parts of its text may remain in the database file, because another process is reading it "
+        "or the disk is full. The next `ragmem sessions delete` or `ragmem memory forget` removes "
+        "them."
+    )
 
 
 _NEAREST = 3

@@ -53,21 +53,27 @@ def normalize_cwd(path: Path | str) -> Path:
     return Path(os.path.realpath(path))
 
 
+_ESCAPED = re.compile(rb"\\(x([89a-f][0-9a-f]|5c))")
+
+
 def folder_name(path: Path | str) -> str:
     r"""Return a folder's path as it is stored: bytes that are not UTF-8 are escaped as `\xff`.
 
-    Different names stay different, and can be found again; case and Unicode form are kept as the
-    file system returns them.
+    So is a backslash before what looks like that: different names stay different, and can be found
+    again. Case and Unicode form are kept as the file system returns them.
     """
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    name = _ESCAPED.sub(rb"\\x5c\1", os.fsencode(path))
+    return name.decode("utf-8", "backslashreplace")
 
 
-def real_folder(stored: str, cwd: Path) -> Path:
-    """Return the folder of a stored path; it may be `cwd` or around it."""
+def real_folder(stored: str, cwd: Path = Path()) -> Path:
+    """Return the folder of a stored path; it may be `cwd` or around it, or be gone."""
     for folder in (cwd, *cwd.parents):
         if folder_name(folder) == stored:
             return folder
-    return Path(stored)
+    name = _ESCAPED.sub(lambda found: bytes([int(found[2], 16)]), os.fsencode(stored))
+    # Earlier versions escaped no backslashes.
+    return Path(os.fsdecode(name) if os.path.lexists(name) else stored)
 
 
 def locate(cwd: Path, known: Sequence[Project], *, now: datetime) -> Located:
@@ -210,9 +216,7 @@ def was_here(session: Session, cwd: str, project: Project) -> bool:
 
 def is_gone(stored: str) -> bool:
     """Whether nothing exists at a stored path."""
-    name, escaped = os.fsencode(stored), rb"\\x([89a-f][0-9a-f])"
-    decoded = re.sub(escaped, lambda found: bytes([int(found[1], 16)]), name)
-    return not os.path.lexists(stored) and not os.path.lexists(decoded)
+    return not os.path.lexists(real_folder(stored))
 
 
 def _home() -> Path | None:

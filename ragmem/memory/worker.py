@@ -270,6 +270,8 @@ class Worker:
         """Keys of items that failed here, and are left to other processes."""
         self._renewed: set[str] = set()
         """Sessions where a model's summary replaced an extractive one: those above it are due."""
+        self._idle_at: datetime | None = None
+        """When the next session that its summary does not cover will have been idle for a while."""
 
     # --- running ----------------------------------------------------------------
 
@@ -322,8 +324,16 @@ class Worker:
                 await asyncio.sleep(_PAUSE_S)
                 continue
             with suppress(TimeoutError):
-                async with asyncio.timeout(_RETRY_S if self._rests else None):
+                async with asyncio.timeout(_RETRY_S if self._rests else self._until_idle()):
                     await self._wake.wait()
+
+    def _until_idle(self) -> float | None:
+        """Return the seconds until a session will have been idle for a while; None for none."""
+        if self._idle_at is None:
+            return None
+        # At most as long as that takes: the clock may have been ahead.
+        left = min(self._idle_at - self._clock(), summaries.IDLE)
+        return max(0.0, left.total_seconds())
 
     def _say(self, error: Exception) -> None:
         is_bug = not isinstance(error, RagmemError)
@@ -533,10 +543,13 @@ class Worker:
 
     async def _thread(self, store: Store, summarizer: Summarizer) -> bool:
         is_due = partial(summaries.thread_summary_due, every=self._config.every_n_messages)
+        self._idle_at = None
 
         async def do(item: Pending) -> bool:
             session = await store.session(item.session_id)
             if not is_due(session) and not summaries.is_idle(session, self._clock()):
+                if idle_at := summaries.idle_at(session):
+                    self._idle_at = min(idle_at, self._idle_at or idle_at)
                 return False
             async with self._leased(store, item.key) as mine:
                 session = await store.session(item.session_id)

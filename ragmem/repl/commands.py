@@ -29,6 +29,7 @@ from ragmem.memory.memories import (
     search_memories,
     tell,
     told,
+    traces_text,
     worth_showing,
 )
 from ragmem.messages import of_command, prompt
@@ -564,8 +565,8 @@ async def _forget(reference: str, chat: ChatSession) -> None:
     with_them = f" With {counted(earlier, 'earlier version')}." if earlier else ""
     if await output.terminal.ask(ChatQuestion(f"Forget it for good?{with_them}", YES_NO)) != "y":
         return output.note("Nothing was forgotten.")
-    count = await forget(facts, memory, paths=app.paths, store=app.config.store.kind)
-    return output.note(forgotten_text(memory, count))
+    gone = await forget(facts, memory, paths=app.paths, store=app.config.store.kind)
+    return output.note(f"{forgotten_text(memory, gone)} {traces_text(gone)}".rstrip())
 
 
 _COMMANDS: tuple[tuple[str, str, Handler], ...] = (

@@ -24,6 +24,7 @@ from ragmem.files import replace_private, write_new_private
 from ragmem.ids import short_id
 from ragmem.memory.files import FileChange, Rewind, rewind_to, without_output
 from ragmem.memory.memory import SessionTurns
+from ragmem.memory.projects import real_folder
 from ragmem.memory.turns import result_text, subject_of, taken_back
 from ragmem.messages import Json
 from ragmem.pages import FORMATS, html, markdown
@@ -531,7 +532,7 @@ async def _restore(back: Rewind, chat: ChatSession) -> list[Restored]:
 
 
 def _restorer(chat: ChatSession) -> Restorer:
-    paths, folder = chat.app.paths, Path(chat.session.cwd)
+    paths, folder = chat.app.paths, real_folder(chat.session.cwd, chat.app.cwd)
     if not folder.is_dir():  # It was moved, and the chat is where it is now.
         folder = chat.app.cwd
     folders = (chat.app.cwd, *chat.options.add_dirs)

@@ -220,10 +220,13 @@ class Store(CodeStore, Protocol):
         Float32 little-endian; only of those that have a vector of this embedder.
         """
 
-    async def forget_memories(self, memory_ids: Sequence[str], *, erase: bool = True) -> int:
-        """Delete these memories, what they superseded, and all their links; return how many.
+    async def forget_memories(
+        self, memory_ids: Sequence[str], *, erase: bool = True
+    ) -> dict[str, int]:
+        """Delete these memories, what they superseded, and all their links; return counts by kind.
 
-        With `erase`, nothing of them is left in files of the store on this disk.
+        With `erase`, nothing of them is left in files of the store on this disk; if that is
+        impossible right now, the counts have `traces`.
         """
 
     async def profile(self) -> Profile:

@@ -6,6 +6,7 @@ once, saves a futile call.
 
 import asyncio
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -100,6 +101,8 @@ class SeenFiles:
                     self.note(path_of(path), sha256)
 
 
+_USUAL_MODE = 0o644
+"""Of a file whose mode a result need not mention."""
 _MAX_NAMED = 20
 _MOST_FILES = 2_000
 """How many of the last files seen are checked."""
@@ -325,26 +328,27 @@ class _Editing(AgentTool):
         if self._permissions.writable(given).real != target.real:
             raise workspace.stale(shown)
 
-        def write() -> str | None:
+        def write() -> tuple[str | None, int]:
             if old is None:
                 try:
                     workspace.create(target.real, new)
                 except FileExistsError:
                     raise _exists(shown) from None
-                return None
+                return None, 0
             with plain_failures(f"{shown} is unchanged: no copy can be kept in {self._preimages}"):
                 kept = Preimages(self._preimages).keep(old)
+                mode = stat.S_IMODE(target.real.stat().st_mode)
             workspace.replace(target.real, new, expected_sha256=sha256_of(old), shown=shown)
-            return kept
+            return kept, mode
 
-        written: list[str | None] = []
+        written: list[tuple[str | None, int]] = []
         try:
             await interruptible(lambda _: written.append(write()))
         except asyncio.CancelledError:
             # What was written must be reported; the caller handles the end of the turn.
             if not written:
                 raise
-        kept, sha256 = written[0], sha256_of(new)
+        (kept, mode), sha256 = written[0], sha256_of(new)
         self._seen.note(shown, sha256)
         stored: dict[str, Json] = {"path": shown, "sha256": sha256, "preimage": kept}
         how = counted(added, "line")
@@ -352,6 +356,8 @@ class _Editing(AgentTool):
             changed = changed_lines(diff)
             stored["changed"] = [[first, last] for first, last, _ in changed]
             stored["replaced"] = [count for _, _, count in changed]
+            if mode != _USUAL_MODE:
+                stored["mode"] = mode
             how = f"+{added} −{removed} lines"
         return ToolOutput(text=f"{done} ({how}).", display=diff, data=stored)
 

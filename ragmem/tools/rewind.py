@@ -249,7 +249,7 @@ class Restorer:
             # The file may have changed while the user was deciding.
             if await interruptible(lambda _: self._current(path)) != found:
                 raise workspace.stale(path)
-        return await interruptible(lambda _: self._apply(path, real, now, wanted))
+        return await interruptible(lambda _: self._apply(change, real, now, wanted))
 
     def _real(self, path: str) -> Path | None:
         try:
@@ -282,8 +282,10 @@ class Restorer:
             raise ToolFailure(f"it is now larger than {MAX_TEXT_BYTES:,} bytes")
         return target.real, content
 
-    def _apply(self, path: str, real: Path, now: bytes | None, wanted: bytes | None) -> Restored:
-        kept = None
+    def _apply(
+        self, change: FileChange, real: Path, now: bytes | None, wanted: bytes | None
+    ) -> Restored:
+        path, kept = change.path, None
         with plain_failures(path):
             if now is not None:
                 kept = self._preimages.path(self._preimages.keep(now))
@@ -296,7 +298,7 @@ class Restorer:
                 return Restored(path=path, outcome="removed", kept=kept)
             if now is None:
                 try:
-                    workspace.create(real, wanted)
+                    workspace.create(real, wanted, change.mode)
                 except FileExistsError:
                     raise workspace.stale(path) from None
             else:

@@ -287,25 +287,33 @@ _UNSUPPORTED = {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL, errn
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOENT, errno.EACCES}
 
 
-def create(real: Path, data: bytes) -> None:
-    """Create a file atomically; raises FileExistsError if the name is taken."""
+def create(real: Path, data: bytes, mode: int | None = None) -> None:
+    """Create a file atomically, by default with the process's usual mode.
+
+    Raises FileExistsError if the name is taken.
+    """
+    usual = 0o666 if mode is None else mode
     with open_folder(real.parent, make=True) as folder:
 
         def publish(fd: int, temporary: str) -> None:
+            if mode is not None:
+                os.fchmod(fd, mode)
             try:
                 _link(fd, temporary, real.name, folder)
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
                 # A file system without hard links: claim the name first, then write the file.
-                named = os.open(real.name, _CREATE_FLAGS, 0o666, dir_fd=folder)
+                named = os.open(real.name, _CREATE_FLAGS, usual, dir_fd=folder)
                 try:
+                    if mode is not None:
+                        os.fchmod(named, mode)
                     _write_all(named, data)
                 except BaseException:
                     _unlink(real.name, folder)
                     raise
 
-        _with_temporary(folder, data, 0o666, publish)
+        _with_temporary(folder, data, usual, publish)
 
 
 def replace(real: Path, data: bytes, *, expected_sha256: str, shown: str) -> None:

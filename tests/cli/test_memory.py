@@ -3,10 +3,12 @@
 import json
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 
@@ -198,6 +200,29 @@ def test_said_again_it_is_known_said_better_replaced_and_forgotten_with_what_it_
     assert log.stat().st_mode & 0o777 == 0o600
     files = [file for file in ragmem.home.rglob("*") if file.is_file()]
     assert [file for file in files if b"broke his shoulder" in file.read_bytes()] == []
+
+
+def test_what_is_forgotten_while_another_reads_it_is_said_to_be_left(ragmem: Ragmem) -> None:
+    """As of a deleted session: the text is in the database's files until the next deletion."""
+    tail = done(ragmem, "add", "The code of the gate is Tangerine.").out.split()[0]
+    ragmem.env["RAGMEM_STORE__TIMEOUT_S"] = "0.3"
+    with closing(apsw.Connection(str(ragmem.home / "data" / "memory.db"))) as reader:
+        reader.execute("BEGIN; SELECT * FROM sqlite_schema")
+        gone = done(ragmem, "forget", tail, "--yes")
+    assert gone.out == f"Forgot {tail}.\n"
+    assert "Parts of its text may remain in the database file" in gone.err
+
+
+def test_what_could_not_be_forgotten_is_not_logged_and_can_be_forgotten_again(
+    ragmem: Ragmem,
+) -> None:
+    tail = done(ragmem, "add", "The code of the gate is Tangerine.").out.split()[0]
+    failpoint = {"RAGMEM_FAILPOINT": "sqlite.commit:eio"}
+    assert ragmem.run("memory", "forget", tail, "--yes", env=failpoint).code == 75
+    log = ragmem.home / "logs" / "deletions.log"
+    assert not log.exists()
+    done(ragmem, "forget", tail, "--yes")
+    assert log.read_text().count("\n") == 1
 
 
 def test_a_tail_that_two_share_is_told_with_both(ragmem: Ragmem) -> None:

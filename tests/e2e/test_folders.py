@@ -10,6 +10,7 @@ from inline_snapshot import snapshot
 
 from ragmem.app import App
 from ragmem.config import Config, find_paths
+from ragmem.memory.projects import folder_name
 from tests.cli.process import COMMAND, Ragmem, finish
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.repl.pty_chat import PtyChat
@@ -259,17 +260,23 @@ def test_names_that_differ_are_folders_that_differ(tmp_path: Path, ragmem: Ragme
     names = [
         "Garden", "garden", unicodedata.normalize("NFC", "café"),
         unicodedata.normalize("NFD", "café"), "two\nlines", "a\u202eb", b"caf\xe9", b"caf\xe8",
-        "caf\\xe9 ",
+        "caf\\xe9", "caf\\x5cxe9",
     ]  # fmt: skip
     folders = [
         Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), os.fsencode(n)))) for n in names
     ]
-    for folder in folders:
+    for number, folder in enumerate(folders):
         folder.mkdir()
+        (folder / "own.py").write_text(f"def rake_{number}():\n    return {number}\n")
     ids = [ragmem.session_of("First?", cwd=folder) for folder in folders]
     assert len({session["project_id"] for session in ragmem.sessions()}) == len(names)
     for folder, session_id in zip(folders, ids, strict=True):
         assert ragmem.session_of("Again?", "-c", cwd=folder) == session_id
+        ragmem.ok("index", cwd=folder)
+    for number, folder in enumerate(folders):
+        (found,) = ragmem.read("search", "--code", "rake", cwd=folder)
+        assert found["name"] == f"rake_{number}"
+        assert ragmem.read("index", "--status", cwd=folder)["path"] == folder_name(folder)
     table = ragmem.ok("sessions", "list", "--all").out
     assert table.count("\n") == len(names) + 1
     assert "\u202e" not in table

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,18 @@ import apsw
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.ids import short_id
+from ragmem.administration import Administration
+from ragmem.config import Config, find_paths
+from ragmem.ids import new_id, short_id
+from ragmem.records import SessionQuery
 from ragmem.store.neo4j import Connection
+from ragmem.store.spool.files import set_aside, to_lines
+from ragmem.store.sqlite import SQLiteStore
 from tests.cli.coding import recorded
 from tests.cli.process import Ragmem, finish
 from tests.fakes.llm_server import Answer, Call, LLMServer
 from tests.fakes.neo4j import neo4j_env
+from tests.store.samples import called, whole_turn
 from tests.store.test_schemas import FIXTURES, old_database
 
 LINES = (FIXTURES / "schema-5.writes.jsonl").read_text("utf-8").splitlines()
@@ -323,6 +329,72 @@ def test_a_killed_deletion_leaves_nothing_that_could_not_be_deleted_again(ragmem
     assert json.loads(line)["session_id"] == session["session_id"]
 
 
+def test_what_still_waits_for_a_deleted_session_is_dropped(ragmem: Ragmem) -> None:
+    """The next command says so, and none after it."""
+    (session,) = ragmem.sessions()
+    ragmem.ok("sessions", "delete", session["session_id"], "--yes")
+    spool = ragmem.home / "data" / "spool"
+    turn = to_lines(whole_turn(session["session_id"], "t", "My secret.", "Kept."))
+    set_aside(spool / "sqlite", turn, (spool / "sqlite.id").read_text())
+    said = ragmem.ok("sessions", "list").err
+    assert "Dropped 2 writes that waited for a deleted session." in said
+    assert "Dropped" not in ragmem.ok("sessions", "list").err
+    assert list((spool / "sqlite").glob("*.jsonl")) == []
+
+
+@pytest.mark.parametrize("point", ["sqlite.commit", "sqlite.committed"])
+def test_a_deletion_that_fails_is_logged_if_it_has_happened(ragmem: Ragmem, point: str) -> None:
+    """And what was typed is forgotten only then."""
+    (session,) = ragmem.sessions()
+    typed = "\n# 2026-11-27 10:00:00\n+What does hello.py do?\n"
+    history, log = ragmem.home / "data" / "history", ragmem.home / "logs" / "deletions.log"
+    history.write_text(typed)
+    delete = ("sessions", "delete", session["session_id"], "--yes")
+    failed = ragmem.run(*delete, env={"RAGMEM_FAILPOINT": f"{point}:eio"})
+    assert (failed.code, "Input/output error" in failed.err) == (75, True)
+    if point == "sqlite.commit":
+        assert ragmem.sessions() == [session]
+        assert (history.read_text(), log.read_text()) == (typed, "")
+        ragmem.ok(*delete)
+    assert ragmem.sessions() == []
+    assert history.read_text() == ""
+    assert log.read_text().count(session["session_id"]) == 1
+
+
+async def test_a_deletion_that_a_graph_runs_again_counts_and_is_logged_once(
+    ragmem: Ragmem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transaction failed and was repeated, or its answer was lost, and nothing is there."""
+    output = ragmem.home / "data" / "outputs" / f"command-{new_id()}.txt"
+    output.parent.mkdir(exist_ok=True)
+    output.write_text("All that was printed.")
+    own = Administration(Config(), find_paths({"RAGMEM_HOME": str(ragmem.home)}))
+    async with own.archive() as store:
+        (session,) = await store.sessions(SessionQuery())
+        turn = whole_turn(session.session_id, "t", "Go", "Done.")
+        ran = called(session.session_id, "t", tool_name="run_command", result=output.name)
+        await store.apply([turn[0], ran, turn[1]])
+        session = await store.session(session.session_id)
+    delete = SQLiteStore.delete_session
+
+    async def delete_twice(
+        store: SQLiteStore, session_id: str, *, first: Callable[[dict[str, int]], None]
+    ) -> dict[str, int]:
+        def twice(gone: dict[str, int]) -> None:
+            first(dict(gone))
+            first(gone)
+
+        await delete(store, session_id, first=twice)
+        return await delete(store, session_id, first=first)
+
+    monkeypatch.setattr(SQLiteStore, "delete_session", delete_twice)
+    gone = await own.delete(session)
+    assert (gone["turns"], gone["outputs"]) == (3, 1)
+    (line,) = (ragmem.home / "logs" / "deletions.log").read_text().splitlines()
+    assert json.loads(line)["deleted"] == gone
+    assert not output.exists()
+
+
 @pytest.mark.parametrize("name", ["history", "backups/daily-20260101-000000.db"])
 def test_a_deletion_that_can_not_remove_a_file_deletes_nothing(ragmem: Ragmem, name: str) -> None:
     """Which one it is is said, and then it can be run again."""
@@ -606,6 +678,22 @@ def test_a_database_is_restored_with_its_log(ragmem: Ragmem, tmp_path: Path) -> 
     elsewhere = Ragmem(tmp_path / "elsewhere")
     elsewhere.ok("store", "migrate", "--from", str(tmp_path / "old.db"), "--yes")
     assert [each["title"] for each in elsewhere.sessions()] == ["In the log"]
+
+
+def test_a_database_that_is_in_use_is_restored_as_it_is_at_one_moment(
+    ragmem: Ragmem, tmp_path: Path
+) -> None:
+    """And the files of whoever uses it stay as they are."""
+    database = ragmem.home / "data" / "memory.db"
+    before = [each["title"] for each in ragmem.sessions()]
+    elsewhere = Ragmem(tmp_path / "elsewhere")
+    with closing(apsw.Connection(str(database))) as connection:
+        connection.execute("BEGIN; UPDATE sessions SET title = 'Half'; PRAGMA cache_spill = 1")
+        restored = elsewhere.ok("store", "migrate", "--from", str(database), "--yes")
+        connection.execute("UPDATE sessions SET tags = '[]'; COMMIT")
+    assert "equal" in restored.out + restored.err
+    assert [each["title"] for each in elsewhere.sessions()] == before
+    assert [each["title"] for each in ragmem.sessions()] == ["Half"]
 
 
 def test_a_backup_that_is_damaged_is_named_and_not_the_copy_that_was_read(

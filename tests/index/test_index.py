@@ -117,3 +117,28 @@ async def test_vectors_follow(tree):
         assert await index.search("token")
         assert await index.embed()
         assert any(hit.similarity is not None for hit in await index.search("a token"))
+
+
+async def test_an_embedder_leaves_the_vectors_of_one_that_has_taken_its_place(tree):
+    """As an open chat of an older ragmem does: else each would embed all after the other's edit."""
+    old, new = HashEmbedder(model_id="old"), HashEmbedder(model_id="new", replaces=("old",))
+    async with tree.index(embedder=old) as before, tree.index(embedder=new) as after:
+        await before.refresh()
+        assert await before.embed()
+        assert await after.embed()
+        for number, (index, other) in enumerate([(before, after), (after, before)] * 2):
+            new.seen.clear()
+            tree.write("app/edited.py", f"def edited_{number}():\n    return {number}\n")
+            await index.refresh()
+            await other.embed()
+            await index.embed()
+            assert len(new.seen) == 1
+            assert await after.embed()
+        assert (await after.status()).without_vectors == 0
+        assert await before.search("what was edited")
+        # Also of one that is started only later, and knows no better.
+        async with tree.index(embedder=old) as later:
+            assert await later.embed()
+        assert await after.embed()
+        assert not await before.embed()
+        assert (await after.status()).without_vectors == 0

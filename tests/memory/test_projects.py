@@ -176,7 +176,15 @@ def test_bytes_that_are_no_text_have_a_name(tmp_path: Path) -> None:
     assert name == f"{tmp_path}/caf\\xe9"
     found = locate(folder, [known(name, URL)], now=NOW)
     assert (found.project.project_id, found.is_new) == ("p1", False)
-    assert real_folder(name, folder / "x") == folder
+    assert real_folder(name, folder / "x") == real_folder(name) == folder
+    literal = tmp_path / "caf\\xe9"
+    literal.mkdir()
+    assert folder_name(literal) == f"{tmp_path}/caf\\x5cxe9"
+    assert real_folder(folder_name(literal)) == literal
+    # As an earlier version stored it.
+    folder.rename(tmp_path / "caf")
+    assert real_folder(name) == literal
+    (tmp_path / "caf").rename(folder)
     assert real_folder("/elsewhere", folder) == Path("/elsewhere")
     other = checkout(tmp_path / "other", URL)
     assert locate(other, [known(name, URL)], now=NOW).moved_from is None

@@ -11,7 +11,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,24 @@ async def test_a_short_session_that_has_rested_has_a_digest(store: Store) -> Non
     assert longer.summarized_count == 6
     assert (longer.summary or "").startswith("Beds were planned. Question 2 of ")
     assert len(llm.requests) == asked
+
+
+async def test_a_session_that_rests_while_its_chat_is_open_has_a_digest(store: Store) -> None:
+    """The worker of an open chat looks again by itself once ten minutes have passed."""
+    session_id = await a_session(store, 2, chars=120)
+    rested = (await store.session(session_id)).last_activity_at + timedelta(minutes=10)
+    looks = count()
+
+    def clock() -> datetime:
+        return rested - timedelta(milliseconds=20) if next(looks) < 5 else rested
+
+    worker = a_worker(store, clock=clock)
+    worker.start()
+    async with asyncio.timeout(60):
+        while not (await store.session(session_id)).summary:
+            await asyncio.sleep(0.01)
+    await worker.aclose()
+    assert (await store.session(session_id)).summarized_count == 4
 
 
 async def test_what_a_worker_does_is_told_while_it_does_it(store: Store) -> None:

@@ -190,6 +190,7 @@ def a_worker(
     config: SummariesConfig = SummariesConfig(),  # noqa: B008
     owner_id: str = "",
     now: datetime = START,
+    clock: Callable[[], datetime] | None = None,
     **more: Any,
 ) -> Worker:
     """What one process has; without a model its summaries are extractive.
@@ -204,7 +205,7 @@ def a_worker(
         summarizer=summarizer
         or (Summarizer(llm, config, sleep=no_wait, open_attempts=opened) if summarizes else None),
         config=config,
-        clock=lambda: now,
+        clock=clock or (lambda: now),
         **more,
     )
 

@@ -11,7 +11,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.data_structures import Point
 from prompt_toolkit.document import Document
 
-from ragmem.files import forget_prompts
+from ragmem.files import forget_prompts, restore_prompts
 from ragmem.memory.turns import was_said
 from ragmem.repl.commands import COMMANDS
 from ragmem.repl.completion import ChatCompleter, command_at, mention_at, project_files
@@ -108,8 +108,13 @@ def test_a_long_paste_in_the_history_goes_with_the_turn_that_it_is_of(tmp_path: 
     for typed in (f"Why did {mark} fail?", f"Where is {mark}?"):
         history.remember(pastes.unfold(typed), typed)
     said = [pastes.unfold(f"Why did {mark} fail?")]
-    assert forget_prompts(file, lambda typed: was_said(typed, said)) == 1
+    gone = forget_prompts(file, lambda typed: was_said(typed, said))
     assert PromptHistory(file).load_history_strings() == [f"Where is {mark}?"]
+    restore_prompts(file, gone)
+    assert PromptHistory(file).load_history_strings() == [
+        f"Why did {mark} fail?",
+        f"Where is {mark}?",
+    ]
 
 
 def test_a_history_that_cannot_be_written_costs_no_prompt(tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ async def test_circles_from_elsewhere_end(store: Store) -> None:
     )
     assert [m.memory_id for m in await store.superseded_by("a")] == ["b"]
     assert sorted(await (await archive(store)).ids(MemoryRecord)) == ["a", "b"]
-    assert await store.forget_memories(["a"]) == 2
+    assert await store.forget_memories(["a"]) == {"memories": 2}
 
 
 async def test_many_at_once_supersede_one(open_store: OpenStore) -> None:
@@ -667,10 +667,10 @@ async def test_forgotten_memories_are_gone(store: Store) -> None:
     await store.use_embedder(MARK)
     await store.apply([vector(name, EAST) for name in ("w", "3-pau", "1-ordizan", "other")])
     before = await seen(store)
-    assert await store.forget_memories(["no-such"]) == 0
-    assert await store.forget_memories([]) == 0
+    assert await store.forget_memories(["no-such"]) == {"memories": 0}
+    assert await store.forget_memories([]) == {"memories": 0}
     assert await seen(store) == before
-    assert await store.forget_memories(["3-pau", "w", "w"]) == 4
+    assert await store.forget_memories(["3-pau", "w", "w"]) == {"memories": 4}
     assert await ids(store, ALL) == ["other"]
     gone = ["w", "3-pau", "2-toulouse", "1-ordizan"]
     assert await store.get(MemoryRecord, gone) == []
@@ -680,14 +680,14 @@ async def test_forgotten_memories_are_gone(store: Store) -> None:
     assert await ids(store, replace(ALL, session_ids=("s",))) == []
     assert (await store.info()).counts["memories"] == 1
     assert len(await store.turns("s")) == 2
-    assert await store.forget_memories(["3-pau"]) == 0
+    assert await store.forget_memories(["3-pau"]) == {"memories": 0}
     assert await (await archive(store)).check() == []
 
 
 async def test_the_middle_of_a_chain_is_forgotten(store: Store) -> None:
     """What took its place stays."""
     await chain(store)
-    assert await store.forget_memories(["2-toulouse"]) == 2
+    assert await store.forget_memories(["2-toulouse"]) == {"memories": 2}
     assert await ids(store, ALL) == ["3-pau", "other"]
     assert await store.superseded_by("3-pau") == []
 

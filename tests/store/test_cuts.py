@@ -151,7 +151,7 @@ async def test_a_cut_at_each_write_leaves_one_copy(
     assert await code_seen(plain, *turns) == await code_seen(uncut, *turns)
     proxy.cuts = [cut]
     # The answer may have been lost after they went.
-    assert await graph.forget_memories(["m2"]) in (0, 2)
+    assert (await graph.forget_memories(["m2"]))["memories"] in (0, 2)
     assert await plain.memories(MemoryQuery(everywhere=True, with_superseded=True)) == []
     assert await plain.check() == []
     await plain.aclose()

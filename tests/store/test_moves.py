@@ -726,7 +726,7 @@ async def test_forgetting_waits_for_what_comes_before(home: Home) -> None:
     with home.locked():
         await store.apply([remembered("m", "It is forgotten soon.")])
         assert count_waiting(home.spool) == 1
-    assert await store.forget_memories(["m"]) == 1
+    assert await store.forget_memories(["m"]) == {"memories": 1}
     assert await store.memories(ALL) == []
     assert count_waiting(home.spool) == 0
     assert all(b"forgotten soon" not in file.read_bytes() for file in home.files)

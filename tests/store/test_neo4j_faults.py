@@ -1,6 +1,7 @@
 """The graph store when its server is away, silent, or refuses; when connections break."""
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -8,19 +9,23 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from ragmem.errors import StoreError, StoreRefused, StoreUnavailable
+from ragmem.config import find_paths
+from ragmem.deletion import delete_session
+from ragmem.errors import SessionNotFound, StoreError, StoreRefused, StoreUnavailable
+from ragmem.ids import new_id
 from ragmem.records import Write
 from ragmem.store.neo4j import Connection, Neo4jStore
 from ragmem.store.neo4j.gateway import Gateway, Transaction
 from tests.fakes.neo4j import PATIENCE_S, ask, empty_neo4j
 from tests.fakes.tcp_proxy import TcpProxy
 from tests.store.haste import hurried
-from tests.store.samples import begun, called, created, finished, summed
+from tests.store.samples import begun, called, created, finished, summed, whole_turn
 
 SECRET = "correct-horse-battery"
 # The driver leaves the socket of an attempt that a timeout has cut off to the garbage collector.
@@ -328,3 +333,36 @@ async def test_what_needs_more_memory_than_a_transaction_may_take_says_which_lim
     assert "db.memory.transaction.max" in caught.value.hint
     [left] = await ask(neo4j_server, "MATCH (b:Big) RETURN count(b) AS n")
     assert left["n"] == 0
+
+
+@pytest.mark.parametrize("repeated", ["the transaction", "all of it"])
+async def test_a_deletion_that_is_repeated_is_logged_once(
+    store: Neo4jStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repeated: str
+) -> None:
+    """Its transaction failed for a moment, or the answer was lost that it had been done."""
+    from neo4j.exceptions import TransientError
+
+    paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")}).make()
+    paths.prompt_history.write_text("\n# 2026-11-27 10:00:00\n+Why so?\n")
+    name, delete, tries = new_id(), store.delete_session, count()
+    await store.apply([created(name), *whole_turn(name, new_id(), "Why so?", "So.")])
+
+    async def delete_again(
+        session_id: str, *, first: Callable[[dict[str, int]], None]
+    ) -> dict[str, int]:
+        def removing(gone: dict[str, int]) -> None:
+            first(gone)
+            if repeated == "the transaction" and not next(tries):
+                raise TransientError
+
+        gone = await delete(session_id, first=removing)
+        return gone if repeated == "the transaction" else await delete(session_id, first=removing)
+
+    monkeypatch.setattr(store, "delete_session", delete_again)
+    gone = await delete_session(store, await store.session(name), paths=paths, kind="neo4j")
+    assert gone["turns"] == 1
+    (line,) = (paths.log_dir / "deletions.log").read_text().splitlines()
+    assert json.loads(line)["session_id"] == name
+    assert paths.prompt_history.read_text() == ""
+    with pytest.raises(SessionNotFound):
+        await store.session(name)

@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,13 +16,13 @@ import pytest
 
 from ragmem.errors import SessionNotFound, StoreError, StoreRefused, StoreUnavailable
 from ragmem.failpoints import hits
-from ragmem.records import Applied, Project, RegisterProject, SessionQuery, Write
+from ragmem.records import Applied, Project, RegisterProject, SessionQuery, UpdateSession, Write
 from ragmem.store import Store
 from ragmem.store.spool import Patience, SpooledStore, Waiting
 from ragmem.store.spool.files import count_waiting
 from ragmem.store.sqlite import SQLiteStore
 from tests.fakes.patience import held_at, until
-from tests.store.samples import START, begun, called, created, finished, texts, whole_turn
+from tests.store.samples import START, begun, called, created, finished, insight, texts, whole_turn
 
 QUICK = Patience(retry_s=0.05, longest_retry_s=0.05)
 CALM = Patience(stall_s=20, read_s=20, left_s=60, retry_s=0.05, longest_retry_s=0.05)
@@ -40,6 +40,8 @@ class Home:
         self.opened: list[SpooledStore] = []
         self.error: StoreError | None = None
         """What opening the store fails with."""
+        self.deleted: Collection[str] = ()
+        """Ids of sessions."""
 
     def open(self, *, timeout_s: float = 5.0, patience: Patience = CALM) -> SpooledStore:
         """One more handle; each is as another process is."""
@@ -49,8 +51,15 @@ class Home:
                 raise self.error
             return await SQLiteStore.open(self.database, locks_dir=self.locks, timeout_s=timeout_s)
 
-        self.opened.append(SpooledStore(inner, self.spool, older=self.older, patience=patience))
-        return self.opened[-1]
+        store = SpooledStore(
+            inner,
+            self.spool,
+            older=self.older,
+            patience=patience,
+            was_deleted=lambda session_id: session_id in self.deleted,
+        )
+        self.opened.append(store)
+        return store
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -486,6 +495,30 @@ async def test_a_write_that_no_store_takes_does_not_hold_up_the_rest(home: Home)
     assert str(home.spool) in notices
     with pytest.raises(SessionNotFound):
         await store.apply(whole_turn("gone", "t2"))
+
+
+async def test_what_waits_for_a_session_that_was_deleted_is_dropped_and_said_once(
+    home: Home,
+) -> None:
+    """What waits for another that isn't there is kept: it may still come."""
+    home.deleted = {"gone"}
+    home.error = StoreUnavailable("It is down.")
+    store = home.open()
+    renamed = UpdateSession(session_id="gone", title="Anew", at=START)
+    await store.apply([*whole_turn("gone", "t0"), renamed, insight("gone")])
+    await store.apply([created("s"), *whole_turn("s", "t1"), *whole_turn("late", "t2")])
+    home.error = None
+    async with asyncio.timeout(60):
+        while count_waiting(home.spool) != 2:
+            await asyncio.sleep(0.02)
+    notices = " ".join(store.take_notices())
+    assert "Dropped 4 writes that waited for a deleted session." in notices
+    assert "There is no session late" in notices
+    await store.aclose()
+    later = home.open()
+    assert [turn.turn_id for turn in await later.turns("s")] == ["t1"]
+    (notice,) = later.take_notices()
+    assert "There is no session late" in notice
 
 
 async def test_text_that_json_can_not_hold_is_stored_as_the_store_would(home: Home) -> None:

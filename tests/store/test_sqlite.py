@@ -16,7 +16,7 @@ import pytest
 from ragmem.errors import SessionNotFound, StoreError, StoreUnavailable
 from ragmem.failpoints import arm
 from ragmem.files import OwnerLocks, lock
-from ragmem.records import SessionQuery, Write
+from ragmem.records import MemoryQuery, SessionQuery, Write
 from ragmem.store.sqlite import schema
 from ragmem.store.sqlite.connection import Access, Database
 from tests.store.opening import by_hand, sqlite
@@ -423,22 +423,30 @@ async def test_a_memory_is_forgotten_whole_or_not_at_all(tmp_path: Path) -> None
         arm("")
     assert await seen(store) == before
     assert await store.small_vectors(["new"], -1, "model-a") != {}
-    assert await store.forget_memories(["new"]) == 2
+    assert await store.forget_memories(["new"]) == {"memories": 2}
 
 
+@pytest.mark.parametrize("what", ["a session", "a memory"])
 async def test_a_deletion_says_when_another_process_still_reads_the_old_pages(
-    tmp_path: Path,
+    tmp_path: Path, what: str
 ) -> None:
     """It is deleted all the same, and the next deletion clears the file."""
     store = await sqlite(tmp_path, timeout_s=0.3)
     await store.apply([created("s"), *whole_turn("s", "t", "qqsecret", "x"), created("empty")])
+    await store.apply([remembered("m", "qqsecret", evidence=(said("s", "t"),))])
     reader = apsw.Connection(str(tmp_path / "memory.db"))
     reading = reader.execute("SELECT user_message FROM turns UNION ALL SELECT 'more'")
     next(reading)
-    assert (await store.delete_session("s"))["traces"] == 1
-    with pytest.raises(SessionNotFound):
-        await store.session("s")
+    if what == "a memory":
+        assert await store.forget_memories(["m"]) == {"memories": 1, "traces": 1}
+        assert await store.memories(MemoryQuery(everywhere=True)) == []
+    else:
+        assert (await store.delete_session("s"))["traces"] == 1
+        with pytest.raises(SessionNotFound):
+            await store.session("s")
     reader.close(force=True)
+    if what == "a memory":
+        await store.delete_session("s")
     assert "traces" not in await store.delete_session("empty")
     assert b"qqsec" not in pages(tmp_path)
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ragmem.errors import StoreUnavailable
 from ragmem.records import SessionQuery
+from ragmem.store.sqlite import schema
 from tests.store.opening import by_hand, sqlite
 from tests.store.samples import begun, created, whole_turn
 
@@ -302,3 +305,37 @@ async def test_a_daily_copy_made_during_a_deletion_is_dropped(tmp_path: Path, st
             kill(copying)
             await store.delete_session(name)
         assert list((tmp_path / "backups").iterdir()) == []
+
+
+async def test_a_copy_of_a_database_in_use_is_of_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log may go into it, and another be begun, between the copies of its two files."""
+    store = await sqlite(tmp_path)
+    database, copy = tmp_path / "memory.db", tmp_path / "copy" / "memory.db"
+    copy.parent.mkdir()
+    await store.apply([created("s"), *whole_turn("s", "t1", "word " * 20_000)])
+
+    def copyfile(source: Path, to: Path) -> None:
+        to.write_bytes(source.read_bytes())
+        if source == database:
+            by_hand(tmp_path, "PRAGMA wal_checkpoint(TRUNCATE)", "UPDATE turns SET model = 'x'")
+
+    monkeypatch.setattr(shutil, "copyfile", copyfile)
+    schema.copy_in_use(database, copy)
+    copied = await sqlite(copy.parent)
+    assert await copied.check() == []
+    assert len((await copied.turns("s"))[0].user_message) > 90_000
+    # That of a process that has ended, from another machine: there is no shared memory beside it.
+    for suffix in ("", "-wal"):
+        Path(f"{copy}{suffix}").write_bytes(Path(f"{database}{suffix}").read_bytes())
+    Path(f"{copy}-shm").unlink()
+
+    def copy_while_written(source: Path, to: Path) -> None:
+        to.write_bytes(source.read_bytes())
+        with source.open("ab") as file:
+            file.write(bytes(4096))
+
+    monkeypatch.setattr(shutil, "copyfile", copy_while_written)
+    with pytest.raises(StoreUnavailable, match="was written to while it was copied"):
+        schema.copy_in_use(copy, tmp_path / "another.db")

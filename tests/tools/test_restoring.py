@@ -99,6 +99,20 @@ async def test_edits_since_a_turn_are_taken_back_byte_for_byte(story: Story) -> 
     assert file.read_bytes() == b"caf\xe9\r\none\r\n"
 
 
+@pytest.mark.parametrize("mode", [0o755, 0o600])
+async def test_a_file_that_a_command_has_deleted_comes_back_with_its_mode(
+    story: Story, mode: int
+) -> None:
+    """Executable as it was, and no more open."""
+    file = story.desk.file("run.sh", "echo one")
+    file.chmod(mode)
+    await story.turn(read("run.sh"), edit("run.sh", "one", "two"))
+    file.unlink()
+    story.says_yes = True
+    assert await story.back_to(0) == [("run.sh", "restored")]
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("echo one", mode)
+
+
 async def test_what_is_overwritten_or_removed_is_kept_first(story: Story) -> None:
     story.desk.file("a.py", "one")
     await story.turn(read("a.py"), edit("a.py", "one", "two"), create("b.py", "made"))

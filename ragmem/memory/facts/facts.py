@@ -507,13 +507,13 @@ class Facts:
                 await self._put(store, msgspec.structs.replace(edited, updated_at=now))
         return await self.find(memory.memory_id)
 
-    async def forget(self, memory: MemoryRecord) -> int:
-        """Remove a memory and those that it superseded; return how many were removed."""
+    async def forget(self, memory: MemoryRecord) -> dict[str, int]:
+        """Remove a memory and those that it superseded; see `Store.forget_memories`."""
         store = await self._open_store()
-        count = await store.forget_memories([memory.memory_id])
+        gone = await store.forget_memories([memory.memory_id])
         self._cache.mark_stale()
-        _log.info("%d memories were forgotten on request", count)
-        return count
+        _log.info("%d memories were forgotten on request", gone["memories"])
+        return gone
 
     async def cleanup(self) -> int:
         """Remove expired memories, and nothing that has not expired; return how many.
@@ -523,7 +523,7 @@ class Facts:
         store = await self._open_store()
         query = MemoryQuery(everywhere=True, with_superseded=True)
         gone = past_their_time(await store.memories(query), self._clock())
-        count = await store.forget_memories(gone, erase=False) if gone else 0
+        count = (await store.forget_memories(gone, erase=False))["memories"] if gone else 0
         if count:
             self._cache.mark_stale()
             _log.info("%d memories past their time were removed", count)

@@ -233,6 +233,8 @@ _UNIT = Regex(
 )
 
 
+# "main.py is the entry point": only one thing is, so that it is the value.
+_THE_ONE = Regex(r"\W*(?:is|ist|est) (?:(?:the|der|die|das|le|la)\b|l['’])")
 _VERSIONED = word_set(
     """python node nodejs java ruby php go rust perl postgres postgresql mysql mariadb sqlite redis
     mongodb neo4j elasticsearch django rails flask laravel react angular vue spring ubuntu debian
@@ -256,6 +258,8 @@ def is_of_subject(particular: str, text: str) -> bool:
         return False
     language = guess_language(text)
     few, many = (sum(not is_stop_word(w, language) for w in words) for words in (before, after))
+    if not few and _THE_ONE.match(parts[1]):
+        return False
     has_verb = not _BEFORE_VALUES.isdisjoint(after) or after[:1] == ["a"]  # French: "has"
     return has_verb or few < many
 

@@ -27,7 +27,7 @@ from ragmem.redact import redact
 from ragmem.store import Store
 from ragmem.text import Regex, clean, clip_middle, fair_share, in_words, one_line, set_in
 
-_IDLE = timedelta(minutes=10)
+IDLE = timedelta(minutes=10)
 _LEAST_COVERED = 2
 """A roll-up never covers fewer summaries."""
 _ENOUGH = 4
@@ -62,10 +62,16 @@ def thread_summary_due(session: Session, *, every: int) -> bool:
     return session.message_count // every > session.summarized_count // every
 
 
+def idle_at(session: Session) -> datetime | None:
+    """Return when a session will have been idle for a while; None if its summary covers it all."""
+    behind = session.message_count > session.summarized_count
+    return session.last_activity_at + IDLE if behind else None
+
+
 def is_idle(session: Session, now: datetime) -> bool:
     """Whether a session with messages that its summary does not cover has been idle for a while."""
-    behind = session.message_count > session.summarized_count
-    return behind and now - session.last_activity_at >= _IDLE
+    due = idle_at(session)
+    return due is not None and now >= due
 
 
 def summary_id(session_id: str, level: int, covers: Sequence[str]) -> str:

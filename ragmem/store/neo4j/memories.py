@@ -176,7 +176,9 @@ def _row(memory: MemoryRecord, homes_of_turns: dict[str, str]) -> Properties:
     }
 
 
-async def forget_memories(tx: Transaction, memory_ids: Sequence[str], *, erase: bool = True) -> int:
+async def forget_memories(
+    tx: Transaction, memory_ids: Sequence[str], *, erase: bool = True
+) -> dict[str, int]:
     """Delete memories that the owner sees, and all that they superseded; return how many.
 
     What is left in the server's files is up to the server, whatever `erase` says.
@@ -186,7 +188,7 @@ async def forget_memories(tx: Transaction, memory_ids: Sequence[str], *, erase: 
     await tx.run(STATEMENTS["forget_memories"], ids=gone)
     await tx.run(STATEMENTS["forget_leases"], ids=gone)
     await memories_changed(tx)
-    return len(gone)
+    return {"memories": len(gone)}
 
 
 async def forget_session(tx: Transaction, session_id: str) -> int:

@@ -95,6 +95,7 @@ class SpooledStore:
     """See the module's docstring. `open_store` opens the store when it is first needed.
 
     `folder` is named after the store's address; `older` are those of earlier versions.
+    `was_deleted` tells whether the session with an id was deleted, so that its writes are dropped.
     """
 
     def __init__(
@@ -104,12 +105,13 @@ class SpooledStore:
         *,
         older: Sequence[Path] = (),
         patience: Patience = Patience(),  # noqa: B008
+        was_deleted: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._open_store = open_store
         self._patience = patience
         self._spool = Spool(folder, older=older)
         self._disk_thread = ThreadPoolExecutor(1, thread_name_prefix="ragmem-spool")
-        self._replay = Replay(self._spool, self._disk_thread)
+        self._replay = Replay(self._spool, self._disk_thread, was_deleted)
         self._on_disk = self._replay.on_disk
         self._store: Store | None = None
         self._store_id = ""
@@ -330,6 +332,8 @@ class SpooledStore:
             self._notices.append(
                 f"{_writes(left)} left by an earlier process {_are(left)} now stored."
             )
+        if dropped := self._replay.take_dropped():
+            self._notices.append(f"Dropped {_writes(dropped)} that waited for a deleted session.")
         if why := self._replay.take_refusal():
             self._notices.append(
                 f"Memory did not accept everything that waited: {why} "

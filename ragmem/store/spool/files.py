@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import msgspec
 
-from ragmem.errors import StoreDamaged, StoreRefused, StoreUnavailable
+from ragmem.errors import SessionNotFound, StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.files import make_private, replace_private, sync_folder, take
 from ragmem.ids import new_id
@@ -345,9 +345,13 @@ _MOST_AT_ONCE = 64
 class Replay:
     """Writes spooled lines to the store."""
 
-    def __init__(self, spool: Spool, disk_thread: Executor) -> None:
+    def __init__(
+        self, spool: Spool, disk_thread: Executor, was_deleted: Callable[[str], bool]
+    ) -> None:
         self._spool = spool
         self._disk_thread = disk_thread
+        self._was_deleted = was_deleted
+        self._dropped = 0
         self.batch = _MOST_AT_ONCE
         """Lines per transaction: halved when one took too long, doubled when it did not."""
         self.known: set[str] = set()
@@ -365,6 +369,11 @@ class Replay:
         """Return why the store last refused a write, once; then ""."""
         why, self._refused = self._refused, ""
         return why
+
+    def take_dropped(self) -> int:
+        """Return how many writes of deleted sessions were dropped since it was last asked."""
+        count, self._dropped = self._dropped, 0
+        return count
 
     async def left(self, store: Store) -> int:
         """Store what dead processes have left; return how many lines the store accepted."""
@@ -419,11 +428,21 @@ class Replay:
             if isinstance(error, StoreRefused):
                 # Is it this write, or any? Detaching an unknown owner writes without any effect.
                 await store.detach(new_id())
+            if isinstance(error, SessionNotFound) and await self._is_of_deleted(lines[0]):
+                self._dropped += 1
+                return []
             self._refused = str(error)
             return list(lines)
         self.batch = min(_MOST_AT_ONCE, 2 * self.batch)
         self.count += len(lines)
         return []
+
+    async def _is_of_deleted(self, line: bytes) -> bool:
+        """Whether the session that a line is for was deleted; one may also be still to come."""
+        if (write := from_line(line)) is None:
+            return False
+        session_id = getattr(write, "session_id", "") or getattr(write.record, "session_id", "")
+        return await self.on_disk(partial(self._was_deleted, session_id))
 
 
 class KnownProjects:

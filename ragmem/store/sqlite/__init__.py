@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import apsw
 
-from ragmem.errors import RagmemError, StoreDamaged, StoreUnavailable
+from ragmem.errors import RagmemError, StoreDamaged, StoreRefused, StoreUnavailable
 from ragmem.failpoints import failpoint
 from ragmem.files import OwnerLocks
 from ragmem.records import (
@@ -295,20 +295,21 @@ class SQLiteStore:
             first(went)
             return went
 
-        went, clean = await self._erase(work, then=documents.purge)
-        return went if clean else went | {"traces": 1}
+        return await self._erase(work, then=documents.purge)
 
-    async def forget_memories(self, memory_ids: Sequence[str], *, erase: bool = True) -> int:
+    async def forget_memories(
+        self, memory_ids: Sequence[str], *, erase: bool = True
+    ) -> dict[str, int]:
         """Delete these memories and what they superseded; see `Store.forget_memories`."""
         if not await self._read(lambda db: read.memories_by_id(db, memory_ids)):
-            return 0
+            return {"memories": 0}
 
-        def work(db: Database) -> int:
-            return forget_memories(db, memory_ids)
+        def work(db: Database) -> dict[str, int]:
+            return {"memories": forget_memories(db, memory_ids)}
 
         if not erase:
             return await self._write(lambda db: self._transaction(db, lambda: work(db)))
-        return (await self._erase(work))[0]
+        return await self._erase(work)
 
     async def copy_to(self, file: Path) -> None:
         """Write a copy of the database to a new file; other processes may go on."""
@@ -369,29 +370,38 @@ class SQLiteStore:
 
     async def _erase(
         self,
-        work: Callable[[Database], T],
+        work: Callable[[Database], dict[str, int]],
         *,
         then: Callable[[Database], None] = lambda _: None,
-    ) -> tuple[T, bool]:
-        """Run a deleting transaction; also return whether nothing is left in the file."""
-        from ragmem.store.sqlite import repair
+    ) -> dict[str, int]:
+        """Run a deleting transaction; its counts also have `traces` if some is left in files."""
 
-        def work_on_all(db: Database) -> T:
+        def work_on_all(db: Database) -> dict[str, int]:
             # Before it takes effect: it could not be repeated if this process were killed.
             schema.remove_daily_copies(self._database)
             return work(db)
 
-        def job(db: Database) -> tuple[T, bool]:
+        def job(db: Database) -> dict[str, int]:
             db.pragma("secure_delete", True)
             try:
                 went = self._transaction(db, lambda: work_on_all(db))
-                then(db)
-                schema.remove_daily_copies(self._database)  # one that was made meanwhile
-                return went, repair.rewrite(db)
+                return went if self._leaves_nothing(db, then) else went | {"traces": 1}
             finally:
                 db.pragma("secure_delete", schema.OVERWRITES)
 
         return await self._write(job)
+
+    def _leaves_nothing(self, db: Database, then: Callable[[Database], None]) -> bool:
+        """Remove what is left of what was deleted; return whether that was possible."""
+        from ragmem.store.sqlite import repair
+
+        try:
+            schema.remove_daily_copies(self._database)  # one that was made meanwhile
+            then(db)
+            repair.rewrite(db)
+        except (StoreRefused, apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError):
+            return False
+        return True
 
     def _transaction(self, db: Database, work: Callable[[], T]) -> T:
         """Do all of the work or none; it is durable on return."""

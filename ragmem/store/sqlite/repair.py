@@ -590,15 +590,11 @@ def copy(db: Database, to: Path) -> None:
         db.pragma("query_only", True)
 
 
-def rewrite(db: Database) -> bool:
+def rewrite(db: Database) -> None:
     """Rewrite the file: where a page was split, its rest still holds what moved away.
 
-    Returns False while another process reads the old pages, or if the disk has no room for it.
+    Raises an error of SQLite while another process reads the old pages, or if there is no room.
     """
-    try:
-        db.execute("VACUUM")
-        failpoint("sqlite.checkpoint")
-        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except (apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError):
-        return False
-    return True
+    db.execute("VACUUM")
+    failpoint("sqlite.checkpoint")
+    db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

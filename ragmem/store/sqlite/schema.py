@@ -9,7 +9,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,6 +30,7 @@ overwrites everything that it frees."""
 _MAGIC = b"SQLite format 3\0"
 BACKUPS = "backups"
 """Directory of the copies beside a database."""
+_BUSY_MS = 5_000
 _MARKER = ".initialised"
 _MARKER_TEXT = (
     "The memory next to this file was set up. If it is ever missing or empty, ragmem\n"
@@ -92,6 +93,34 @@ def copy_files(database: Path, to: Path) -> None:
     for suffix in ("", "-wal", "-journal"):
         if (file := _beside(database, suffix)).exists():
             shutil.copyfile(file, _beside(to, suffix))
+
+
+def copy_in_use(database: Path, to: Path) -> None:
+    """Copy a database that others may be using, as it is at one moment; nothing is changed there.
+
+    Raises StoreUnavailable if it is written to meanwhile, where SQLite can't prevent it.
+    """
+    # A log without shared memory is of nobody who lives, and SQLite would leave some beside it.
+    if _beside(database, "-shm").exists() or not has_log(database):
+        with suppress(apsw.Error):
+            _copy_pages(database, to)
+            return
+        to.unlink(missing_ok=True)
+    state = state_of(database)
+    copy_files(database, to)
+    if state_of(database) != state:
+        raise StoreUnavailable(
+            f"{database} was written to while it was copied.",
+            hint="Close what uses it, or make a copy with `ragmem store backup`.",
+        )
+
+
+def _copy_pages(database: Path, to: Path) -> None:
+    source = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    with closing(source), closing(apsw.Connection(str(to))) as target:
+        source.set_busy_timeout(_BUSY_MS)
+        with target.backup("main", source, "main") as copying:
+            copying.step(-1)
 
 
 def exchange(database: Path, new: Path, state: list[tuple[int, int]]) -> Path:

@@ -115,11 +115,11 @@ async def test_forgetting(store: Store) -> None:
     await told(facts, "Mickael broke his shoulder", "mickael")
     newer = put(await told(facts, "Mickael broke his shoulder on 10 January 2026", "mickael"))
     await told(facts, "Ana planted ferns", "ana")
-    assert await facts.forget(newer) == 2
+    assert await facts.forget(newer) == {"memories": 2}
     assert await kept(store, ALL) == ["Ana planted ferns"]
     assert await store.small_vectors([newer.memory_id], MEMORY_LEVEL, "hash-1") == {}
     assert await facts.search("Mickael's shoulder", project_id=HERE) == []
-    assert await facts.forget(newer) == 0
+    assert await facts.forget(newer) == {"memories": 0}
     with pytest.raises(MemoryNotFound):
         await facts.edit(newer, content="Mickael is well again")
 
@@ -149,7 +149,7 @@ async def test_only_the_user_forgets_in_the_daily_copies_too(tmp_path: Path, clo
     clock.move(hours=1)
     assert await facts.cleanup() == 1
     assert len(schema.daily_copies(database)) == 1
-    assert await facts.forget(ferns) == 1
+    assert await facts.forget(ferns) == {"memories": 1}
     assert schema.daily_copies(database) == []
     await close_all()
 

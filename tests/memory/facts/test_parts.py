@@ -662,3 +662,17 @@ def test_a_denial_of_something_else_takes_nothing_away(prompt: str, kinds: list[
 @pytest.mark.parametrize("name", ["Python 3.11", "PostgreSQL 14", "Node 18"])
 def test_the_number_of_a_version_is_a_value(name: str) -> None:
     assert not is_of_subject(plain(name.split()[1]), f"{name} is our minimum")
+
+
+@pytest.mark.parametrize(
+    ("particular", "text", "is_meant"),
+    [
+        ("main.py", "main.py is the entry point.", False),
+        ("main.py", "Die main.py ist der Einstiegspunkt.", False),
+        ("main.py", "`main.py` est l'entrée.", False),
+        ("main.py", "main.py is a script for the nightly import.", True),
+        ("2019", "The temperature of March 2019 is the mean of two loggers.", True),
+    ],
+)
+def test_what_is_the_one_of_its_kind_is_a_value(particular: str, text: str, is_meant: bool) -> None:
+    assert is_of_subject(particular, text) == is_meant
