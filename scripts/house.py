@@ -22,7 +22,7 @@ from benches.places import clean_environment, staying
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = ROOT / "ragmem"
-_OUTSIDE_MEMORY = ("store", "memory", "importers", "app", "administration")
+_OUTSIDE_MEMORY = ("store", "memory", "importers", "app", "administration", "deletion")
 """Packages and modules that may import a store."""
 _PATCHED = ("typer._", "setattr(typer", "sys.modules[")
 # Also matches the codes of ruff's rules, which `_NOT_A_CODE` removes.
