@@ -5,8 +5,6 @@ is imported when an agent is created.
 """
 
 import asyncio
-import shutil
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
@@ -22,7 +20,7 @@ from ragmem.background import (
     configured_embedder,
     leave_to_a_process,
     service_of,
-    settings_of,
+    standalone,
 )
 from ragmem.config import Config, Paths, ScopeName, address as addresses, environment
 from ragmem.errors import (
@@ -32,8 +30,9 @@ from ragmem.errors import (
     StoreError,
     UsageError,
 )
+from ragmem.files import TemporaryFolder
 from ragmem.index.codebase import Codebase
-from ragmem.libraries import load_neo4j
+from ragmem.libraries import load_neo4j, return_memory
 from ragmem.logs import logging_to
 from ragmem.memory.facts import Remembered
 from ragmem.memory.memory import Memory
@@ -71,7 +70,6 @@ if TYPE_CHECKING:
     from ragmem.tools.skills import SkillSet
 
 
-_EMBEDDER_LOCK = "embedder.lock"
 _CHAT_LOOKBACK = (10, 200)
 """How many sessions are searched for the newest chat: at first, and if none is among those."""
 _SEEN_LOOKBACK = 200
@@ -125,7 +123,7 @@ class App:
             service=service,
             tail=tail if config.memory.enabled else None,
             requests=RequestLog(paths.data_dir),
-            on_finished=lambda: self.background.wake(),
+            on_finished=self._turn_finished,
             on_written=self._show_written,
             metrics=self.metrics,
         )
@@ -188,9 +186,9 @@ class App:
         """
         if self.memory.records:
             return self.paths.data_dir
-        folder = tempfile.mkdtemp(prefix="ragmem-")
-        self._exit.callback(shutil.rmtree, folder, ignore_errors=True)
-        return Path(folder)
+        folder = TemporaryFolder()
+        self._exit.callback(folder.close)
+        return folder.path
 
     @cached_property
     def sandbox(self) -> "Sandbox":
@@ -249,6 +247,12 @@ class App:
 
     def _job_ended(self, job: "Job") -> None:
         self._notices.append(f"{job.title}: {job.state}. /jobs {job.number} shows its output.")
+
+    def _turn_finished(self) -> None:
+        self.background.wake()
+        if not self._brief:
+            self.background.keep_usage()
+            return_memory()
 
     def _show_written(self, fact: Remembered) -> None:
         if not self._guest:
@@ -559,7 +563,7 @@ class App:
             before=await self._earlier_calls(session),
             skill_set=self._skill_set(real_folder(project.path, self.cwd)),
         )
-        self._agents.append(agent)
+        self._agents = [*(each for each in self._agents if not each.is_closed), agent]
         if self._preparing is None:
             self._preparing = asyncio.create_task(self._prepare())
         return agent
@@ -644,13 +648,6 @@ class App:
 # --- the detached process -----------------------------------------------------------
 
 
-def _standalone(config: Config) -> Config:
-    """Return settings for a process that loads the embedder itself, instead of asking another."""
-    embeddings = msgspec.structs.replace(config.memory.embeddings, idle_s=0.0)
-    memory = msgspec.structs.replace(config.memory, embeddings=embeddings)
-    return msgspec.structs.replace(config, memory=memory)
-
-
 async def work_alone(config: Config, paths: Paths, *, model: str = "") -> bool:
     """Do the pending work of a home's store.
 
@@ -660,21 +657,14 @@ async def work_alone(config: Config, paths: Paths, *, model: str = "") -> bool:
 
     if config.store.kind == "sqlite" and not paths.database.exists():
         return False
-    async with App(_standalone(config), paths, cwd=paths.data_dir) as app:
+    async with App(standalone(config), paths, cwd=paths.data_dir) as app:
         return await background.work_alone(app.background, paths, model=model)
 
 
 async def answer_others(config: Config, paths: Paths) -> None:
-    """Answer other processes' searches, if the shipped embedder is used, while they keep coming."""
-    from ragmem.background import Warm
-    from ragmem.embedder import is_shipped
-    from ragmem.service import serve
+    """Answer searches of other processes of a home while they keep coming."""
+    from ragmem import background
 
-    idle_s = config.memory.embeddings.idle_s
-    if not idle_s or not config.memory.enabled or not is_shipped(config):
-        return
-    embedder = configured_embedder(_standalone(config), paths)
-    assert embedder is not None
     where = addresses.configured(config, paths, environment())
 
     async def opened() -> Store:
@@ -689,17 +679,4 @@ async def answer_others(config: Config, paths: Paths) -> None:
         )
         return store
 
-    warm = Warm(config, paths, embedder, open_store=opened)
-    try:
-        await serve(
-            warm.handlers,
-            paths.embedder_socket,
-            paths.locks_dir / _EMBEDDER_LOCK,
-            idle_s=idle_s,
-            version=__version__,
-            settings=settings_of(config, where.spool),
-            prepare=warm.prepare,
-        )
-    finally:
-        await warm.aclose()
-        await embedder.aclose()
+    await background.answer_others(config, paths, opened, where.spool)

@@ -21,7 +21,15 @@ import msgspec
 
 from ragmem import __version__
 from ragmem.config import Config, Paths, environment
-from ragmem.embedder import Embedder, answering, changed, open_embedder, thresholds
+from ragmem.embedder import (
+    Embedder,
+    Spent,
+    answering,
+    changed,
+    is_shipped,
+    open_embedder,
+    thresholds,
+)
 from ragmem.errors import (
     ConfigError,
     NoModel,
@@ -43,7 +51,7 @@ from ragmem.memory.memory import Memory, OpenStore
 from ragmem.memory.recall import FIND, Found, Question, Recall, import_all
 from ragmem.records import CodeStore, Session, Usage
 from ragmem.redact import redact
-from ragmem.service import Client, Handlers
+from ragmem.service import Client, Handlers, serve
 from ragmem.usage import Metrics, UsageLog
 
 if TYPE_CHECKING:
@@ -58,6 +66,7 @@ LONGEST_S = 600.0
 INLINE_S = 60.0
 """Limit for pending work before a short process ends, with `memory.worker = "inline"`."""
 _LOCK = "worker.lock"
+_EMBEDDER_LOCK = "embedder.lock"
 _LOCK_WAIT_S = 0.5
 """Waits this long for the lock, because a check for a running worker holds it briefly."""
 
@@ -96,6 +105,8 @@ class Background:
         self._everywhere: bool | None = None
         """While draining: whether to embed all projects' code, or only this process's own."""
         self._model = ""
+        self._kept = Spent()
+        """What had been embedded when it was last stored."""
 
     @property
     def embedder_model(self) -> str:
@@ -233,15 +244,22 @@ class Background:
         with suppress(OSError, Error, StoreError):
             await Administration(self._config, self._paths).keep_daily_backup()
 
+    def keep_usage(self) -> None:
+        """Store what this process has measured since the last time, unless nothing is stored."""
+        if not self._memory.records:
+            return
+        if self._embedder:
+            spent, before = self._embedder.spent, self._kept
+            self._metrics.count("embedder.tokens", spent.tokens - before.tokens)
+            self._metrics.count("embedder.texts", spent.texts - before.texts)
+            self._kept = spent
+        self._usage.keep()
+
     async def aclose(self) -> None:
         """Stop and store the measurements; whoever comes next finds the remaining work."""
         if self._worker:
             await self._worker.aclose()
-        if self._memory.records:
-            if self._embedder:
-                self._metrics.count("embedder.tokens", self._embedder.spent.tokens)
-                self._metrics.count("embedder.texts", self._embedder.spent.texts)
-            self._usage.keep()
+        self.keep_usage()
         if self._llm:
             await self._llm.aclose()
         if self._embedder:
@@ -290,6 +308,13 @@ def configured_embedder(config: Config, paths: Paths) -> Embedder | None:
     stays = config.memory.embeddings.idle_s
     service = Client(paths.embedder_socket, version=__version__) if stays else None
     return open_embedder(config, service)
+
+
+def standalone(config: Config) -> Config:
+    """Return settings for a process that loads the embedder itself, instead of asking another."""
+    embeddings = msgspec.structs.replace(config.memory.embeddings, idle_s=0.0)
+    memory = msgspec.structs.replace(config.memory, embeddings=embeddings)
+    return msgspec.structs.replace(config, memory=memory)
 
 
 def service_of(config: Config, paths: Paths, memory: str) -> Client | None:
@@ -453,3 +478,29 @@ class Warm:
     async def _close_code(self) -> None:
         for code in self._code.values():
             await code.aclose()
+
+
+async def answer_others(config: Config, paths: Paths, open_store: OpenStore, memory: str) -> None:
+    """Answer other processes' searches, if the shipped embedder is used, while they keep coming.
+
+    `memory` names the store.
+    """
+    idle_s = config.memory.embeddings.idle_s
+    if not idle_s or not config.memory.enabled or not is_shipped(config):
+        return
+    embedder = configured_embedder(standalone(config), paths)
+    assert embedder is not None
+    warm = Warm(config, paths, embedder, open_store=open_store)
+    try:
+        await serve(
+            warm.handlers,
+            paths.embedder_socket,
+            paths.locks_dir / _EMBEDDER_LOCK,
+            idle_s=idle_s,
+            version=__version__,
+            settings=settings_of(config, memory),
+            prepare=warm.prepare,
+        )
+    finally:
+        await warm.aclose()
+        await embedder.aclose()

@@ -42,7 +42,8 @@ _NON_INTERACTIVE = {
 }
 _OF_TERMINAL = {
     *_NON_INTERACTIVE, "COLORTERM", "TERMINFO", "VISUAL", "LESS", "DISPLAY", "WAYLAND_DISPLAY",
-    "XAUTHORITY", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK",
+    "XAUTHORITY", "XDG_RUNTIME_DIR", "SSH_AUTH_SOCK", "VSCODE_IPC_HOOK_CLI", "EMACS_SOCKET_NAME",
+    "DBUS_SESSION_BUS_ADDRESS", "LESSOPEN",
 }  # fmt: skip
 
 
@@ -245,9 +246,11 @@ class FileList(Ripgrep):
     Iterate once for paths relative to the folder; then the attributes of the run are valid.
     """
 
-    def __init__(self, program: Path, folder: int, **options: Any) -> None:
-        """`options` are passed to `Ripgrep`."""
-        super().__init__(program, ("--files", "--null"), folder=folder, **options)
+    def __init__(
+        self, program: Path, folder: int, filters: Sequence[str] = (), **options: Any
+    ) -> None:
+        """`filters` are more arguments of ripgrep; `options` are passed to `Ripgrep`."""
+        super().__init__(program, ("--files", "--null", *filters), folder=folder, **options)
         self._silent_s = _SILENT_S if self.is_ignoring else self._timeout_s
 
     def __iter__(self) -> Iterator[str]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from weakref import finalize
 
 import msgspec
 
@@ -204,6 +205,26 @@ def make_private(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
+class TemporaryFolder:
+    """A private folder outside of ragmem's own, with a name that nobody can guess.
+
+    It is created by whoever first needs it, with mode 0700, and removed by `close`, or when the
+    process exits; a process that is killed leaves it behind.
+    """
+
+    def __init__(self) -> None:
+        """Choose the path."""
+        import tempfile
+
+        name = f"ragmem-{os.urandom(16).hex()}"
+        self.path = Path(os.path.realpath(tempfile.gettempdir()), name)
+        self._removal = finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove the folder with everything in it."""
+        self._removal()
+
+
 def replace_private(path: Path, data: bytes, *, sync: bool) -> None:
     """Replace a file atomically, with mode 0600; after an OSError the old one is still there.
 
@@ -238,12 +259,13 @@ def write_new_private(path: Path, data: bytes) -> None:
         draft.unlink(missing_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path, within: int | None = None) -> None:
     """Flush a folder's entries to disk, so that new names in it survive a power failure.
 
-    Does nothing on file systems that can't, as some of networks.
+    A relative path is one below the descriptor `within`. Does nothing on file systems that can't,
+    as some of networks.
     """
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=within)
     try:
         os.fsync(handle)
     except OSError as error:

@@ -1,9 +1,9 @@
 """Usage statistics: timings and counts of processes, and the cost of background calls.
 
 These are not in the store. All processes of a home append lines of JSON to one file, each a sum
-that can be added to others: background calls at once, a process's measurements when it ends. When
-the file is large, the lines are summed by day (for three months, and everything older as one), by
-session and by model. So it stays small, and an incomplete line loses only itself.
+that can be added to others: background calls at once, a process's measurements after each turn and
+when it ends. When the file is large, the lines are summed by day (for three months, and everything
+older as one), by session and by model. So it stays small, and an incomplete line loses only itself.
 """
 
 import hashlib
@@ -108,6 +108,10 @@ class Metrics:
         finally:
             self.took(name, (time.perf_counter() - started) * 1000)
 
+    def clear(self) -> None:
+        """Begin anew."""
+        self.counts, self.timings = defaultdict(int), defaultdict(Timing)
+
 
 class Spending(msgspec.Struct, frozen=True, array_like=True):
     """The number, tokens and cost of background calls."""
@@ -196,7 +200,8 @@ class UsageLog:
         self._folder = folder
         self._today = today
         self.metrics = Metrics()
-        """The measurements of this process, which `keep` writes."""
+        """The measurements of this process since `keep` wrote some."""
+        self._has_kept = False
         self._sums = _Sums()
         """The sums of all processes as of `_stamp`."""
         self._stamp: tuple[int, ...] | None = None
@@ -206,16 +211,23 @@ class UsageLog:
     # --- measurements -----------------------------------------------------------
 
     def keep(self) -> None:
-        """Append the measurements of this process; to be called once, at its end."""
-        if self.metrics.counts or self.metrics.timings:
-            self._add(measured(self.metrics, self._today()))
+        """Append what this process has measured since the last time."""
+        if self._folder and (self.metrics.counts or self.metrics.timings):
+            self._add(self._measured())
+            self._has_kept = True
+            self.metrics.clear()
 
     def days(self, *, own: bool = False) -> list[Measured]:
         """Return the measurements by day, oldest first; with `own`, including this process's."""
-        so_far = [measured(self.metrics, self._today())] if own else []
+        waiting = [each for each in self._unwritten if isinstance(each, Measured)]
+        so_far = [*waiting, self._measured()] if own else []
         if self._folder is None:
             return so_far
         return _by_day([*_lines(self._folder / FILE, Measured), *so_far])
+
+    def _measured(self) -> Measured:
+        found = measured(self.metrics, self._today())
+        return msgspec.structs.replace(found, processes=0) if self._has_kept else found
 
     # --- spending -----------------------------------------------------------------
 

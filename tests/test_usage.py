@@ -56,6 +56,20 @@ def test_what_processes_measured_is_added_up(tmp_path: Path) -> None:
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
 
 
+def test_what_a_process_has_measured_so_far_is_kept_once(tmp_path: Path) -> None:
+    """By turns, as a chat does: it may last for days, or be killed. It stays one process."""
+    log, other = a_log(tmp_path), a_log(tmp_path)
+    for number in range(1, 4):
+        log.metrics.took("x", 10 * number)
+        log.metrics.count("searches")
+        assert log.days(own=True)[0].count("searches") == number
+        log.keep()
+        log.keep()
+        for days in (other.days(), log.days(own=True)):
+            assert [(each.processes, each.count("searches")) for each in days] == [(1, number)]
+            assert days[0].timing("x").count == number
+
+
 @given(st.lists(st.floats(0.01, 1e6), min_size=1, max_size=200), st.sampled_from([1, 50, 95, 100]))
 def test_a_percentile_is_a_tenth_too_high_at_worst(times: list[float], percent: int) -> None:
     """The numbers of `ragmem stats` against those of the times themselves."""
@@ -206,7 +220,7 @@ def test_it_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert [path.name for path in tmp_path.iterdir()] == [FILE]
     days = reader.days()
     whole = sum(days, Measured())
-    assert (whole.processes, whole.timing("x").count) == (1200, 1200 * 29)
+    assert (whole.processes, whole.timing("x").count) == (300, 1200 * 29)
     assert whole.spent == Spending(1200, input_tokens=8400, cost_usd=600.0)
     assert (days[0].day, days[-1].day) == (TODAY - timedelta(days=300), TODAY - timedelta(days=1))
     assert 10 < len(days) < 93
@@ -231,8 +245,8 @@ usage._LARGEST_BYTES = 1_000
 # However busy the machine is: what is not written within that time is this process's alone.
 usage._PATIENCE_S = 60
 log = usage.UsageLog(Path(sys.argv[1]))
-log.metrics.count("runs")
 for _ in range(100):
+    log.metrics.count("runs")
     log.add("s", usage.Spending(calls=1, cost_usd=0.5))
     log.keep()
 os.kill(os.getpid(), signal.SIGKILL)
@@ -248,4 +262,4 @@ def test_many_processes_lose_nothing(tmp_path: Path) -> None:
     log = UsageLog(tmp_path)
     assert log.spent("s") == Spending(calls=300, cost_usd=150.0)
     whole = sum(log.days(), Measured())
-    assert (whole.processes, whole.count("runs"), whole.spent.calls) == (300, 300, 300)
+    assert (whole.processes, whole.count("runs"), whole.spent.calls) == (3, 300, 300)

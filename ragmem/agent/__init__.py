@@ -82,6 +82,7 @@ class Agent:
         self._run: TurnRun | None = None
         self._task: asyncio.Task[None] | None = None
         self._preparing: asyncio.Task[None] | None = None
+        self.is_closed = False
 
     @property
     def model(self) -> str:
@@ -244,6 +245,7 @@ class Agent:
 
     async def aclose(self) -> None:
         """Interrupt the running turn, wait for it, and close the model."""
+        self.is_closed = True
         self.interrupt(by_person=False)
         if self._preparing:
             self._preparing.cancel()

@@ -298,6 +298,9 @@ class TurnRun:
                 )
             if self._calls.stuck:
                 break
+        if not completion.tool_uses:  # The second try is the last call.
+            completion = await self._ask(loop, ())
+            return self._ending_of(completion, *self._structured(completion.text))
         return await self._final_answer(loop)
 
     async def _ask(self, loop: ToolLoop, specs: tuple[ToolSpec, ...], *more: Message) -> Completion:
@@ -379,7 +382,14 @@ class TurnRun:
         if self._calls.stuck:
             error = "The model kept repeating itself."
             hint = "Say what to do instead; if it is waiting for something, ask it again later."
-        return Ending(subtype="error_max_turns", text=completion.text, error=error, hint=hint)
+        value, _ = self._structured(completion.text)
+        return Ending(
+            subtype="error_max_turns",
+            text=completion.text,
+            error=error,
+            hint=hint,
+            structured=value,
+        )
 
     def _ending_of(self, completion: Completion, value: Json, misfit: str) -> Ending:
         if completion.end_reason == "content_filter":

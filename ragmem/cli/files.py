@@ -32,6 +32,7 @@ indexing = cli.commands()
 
 _RETRY_S = 0.5
 STATUS = "path files scopes languages left_out without_vectors refreshed_at size_bytes watched"
+_BEING_MADE = "being indexed for the first time"
 _MAX_NAMED = 3
 """Maximum number of files named in a line about changes."""
 
@@ -247,7 +248,8 @@ def summed_up(status: "IndexStatus", now: datetime) -> str:
 
 def _print_status(opened: "App", status: "IndexStatus", output: Literal["table", "json"]) -> None:
     if output != "json" and not status.refreshed_at and not status.files:
-        out.say("This project is not indexed yet; run `ragmem index`.\n")
+        begun = f"{_BEING_MADE}." if status.being_made else "not indexed yet; run `ragmem index`."
+        out.say(f"This project is {begun}\n")
         return
     vectors = f"{status.without_vectors:,} missing" if status.without_vectors else "complete"
     vectors = vectors if _makes_vectors(opened) else "turned off in the settings"
@@ -264,7 +266,7 @@ def status_text(status: "IndexStatus", now: datetime, *, vectors: str, width: in
     languages = ", ".join(
         f"{count:,} {one_line(name, 40)}" for name, count in status.languages.items()
     )
-    looked_at = "incomplete; `ragmem index` continues"
+    looked_at = _BEING_MADE if status.being_made else "incomplete; `ragmem index` continues"
     if status.refreshed_at:
         looked_at = ago(datetime.fromisoformat(status.refreshed_at), now)
     rows = [

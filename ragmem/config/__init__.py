@@ -528,10 +528,7 @@ def as_tree(text: str, source: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         hint = "Fix it, or move it away to start with the defaults."
         if str(error).startswith("Cannot declare"):
-            hint = (
-                "A section's [header] may appear only once; move the lines below it to the first "
-                "one."
-            )
+            hint = "A section's [header] may appear only once: put its lines below the first one."
         raise ConfigError(f"{source} is not valid TOML: {error}.", hint=hint) from None
 
 

@@ -121,3 +121,5 @@ class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
     watched: bool = False
     """Whether a process is watching the files for changes."""
+    being_made: bool = False
+    """Whether a process is indexing for the first time just now."""

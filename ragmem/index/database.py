@@ -309,8 +309,8 @@ def watching(file: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def is_watched(file: Path) -> bool:
-    """Return whether a process is watching the project's files."""
+def is_locked(file: Path) -> bool:
+    """Return whether a process holds this lock: it is watching the project's files, say."""
     with suppress(OSError):  # No such file, or a file system without locks.
         handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:

@@ -18,11 +18,12 @@ from ragmem.embedder import Embedder
 from ragmem.errors import EmbedderError, RagmemError, StoreUnavailable, UsageError
 from ragmem.files import make_private, refusal, take
 from ragmem.index import CodeHit, IndexStatus, Refreshed, mirror, vectors
-from ragmem.index.database import column, is_watched, read, refused, rows, transaction, write
+from ragmem.index.database import column, is_locked, read, refused, rows, transaction, write
 from ragmem.index.files import hashes_of, with_texts
 from ragmem.index.mirror import SCOPE_COLUMNS, code_scope
 from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
+from ragmem.libraries import return_memory
 from ragmem.logs import LOGGER
 from ragmem.records import (
     CodeScope,
@@ -154,9 +155,14 @@ class CodeIndex:
             settings=self._settings,
             private=self._private,
         )
-        work = partial(
-            write, self._database, lambda found: refresh(found, plan, stop, told), anew=rebuild
-        )
+
+        def work() -> Refreshed:
+            try:
+                job = partial(refresh, plan=plan, stop=stop, show=told)
+                return write(self._database, job, anew=rebuild)
+            finally:
+                return_memory()
+
         running = self._running = loop.run_in_executor(None, work)
         # The lock is held until the thread ends, which is shortly after a cancellation.
         running.add_done_callback(lambda _: os.close(lock))
@@ -178,7 +184,7 @@ class CodeIndex:
 
     def _locked(self, what: str) -> int | None:
         """Take an interprocess lock; return its descriptor, or None if another process holds it."""
-        file = self._database.with_suffix(f".{what}.lock")
+        file = self._lock_file(what)
         try:
             make_private(file.parent)
             handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -371,11 +377,13 @@ class CodeIndex:
     async def status(self) -> IndexStatus:
         """Return the state of the index."""
         log = self._database.with_name(f"{self._database.name}-wal")
+        found = await self._read(_status, IndexStatus(path="", files=0, scopes=0))
         return msgspec.structs.replace(
-            await self._read(_status, IndexStatus(path="", files=0, scopes=0)),
+            found,
             path=str(self._root),
             size_bytes=sum(map(_size, (self._database, log))),
-            watched=is_watched(self._watch_lock),
+            watched=is_locked(self._lock_file("watch")),
+            being_made=not found.refreshed_at and is_locked(self._lock_file("refresh")),
         )
 
     async def exists(self) -> bool:
@@ -398,16 +406,15 @@ class CodeIndex:
         from ragmem.index.watch import keep_current
 
         self.refuse()
-        return keep_current(self, self._root, followers=self._watch_lock)
+        return keep_current(self, self._root, followers=self._lock_file("watch"))
 
     def grew(self) -> bool:
         """Return whether a refresh since the last call found changed files, which need vectors."""
         grew, self._grew = self._grew, False
         return grew
 
-    @property
-    def _watch_lock(self) -> Path:
-        return self._database.with_suffix(".watch.lock")
+    def _lock_file(self, what: str) -> Path:
+        return self._database.with_suffix(f".{what}.lock")
 
     async def folders(self) -> set[str]:
         """Return the paths of the folders with indexed files; the empty string is the root."""

@@ -218,7 +218,8 @@ class _Refresh:
         self._root = root
         self._stop = stop
         self._show = show
-        self._present: dict[str, os.stat_result] = {}
+        self._present: dict[str, tuple[int, int]] = {}
+        """Sizes and modification times (ns) of the files; whole stats are a kilobyte each."""
         self._removed: list[str] = []
         self._left_out: Counter[str] | None = None
         """Numbers of files left out, by reason; None if the listing is incomplete."""
@@ -277,7 +278,7 @@ class _Refresh:
             return "unreadable"
         if found.st_size > self._max_bytes:
             return "too large"
-        self._present[path] = found
+        self._present[path] = (found.st_size, found.st_mtime_ns)
         return ""
 
     def _changed_files(
@@ -288,7 +289,7 @@ class _Refresh:
         touched: list[tuple[int, int, int, str]] = []
         for path, found in self._present.items():
             before = seen.get(path)
-            if before is not None and before.is_of(found.st_size, found.st_mtime_ns):
+            if before is not None and before.is_of(*found):
                 continue
             self._check_stop()
             content = self._read(path) if before is not None else None
@@ -297,7 +298,7 @@ class _Refresh:
             else:
                 to_cut.append(path)
         # The last ones cut are embedded first, so that what people work on is found soon.
-        to_cut.sort(key=lambda path: self._present[path].st_mtime_ns)
+        to_cut.sort(key=lambda path: self._present[path][1])
         return to_cut, touched
 
     def _renamed(self, seen: Mapping[str, FileStamp]) -> dict[str, str]:
@@ -309,8 +310,8 @@ class _Refresh:
         }
         sizes = {seen[path].size for path in went.values()}
         renamed: dict[str, str] = {}
-        for path, found in self._present.items():
-            if path in seen or found.st_size not in sizes:
+        for path, (size, _) in self._present.items():
+            if path in seen or size not in sizes:
                 continue
             content = self._read(path)
             if content and (old := went.pop(content.hash, None)):

@@ -5,8 +5,6 @@ terminal is for its background colour; the reply never ends up in the draft.
 """
 
 import asyncio
-import pydoc
-import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -54,6 +52,8 @@ from ragmem.repl.terminal import (
     Submission,
     T,
     Terminal,
+    edited,
+    page,
     suspend,
 )
 from ragmem.text import clean
@@ -487,7 +487,12 @@ class LiveTerminal(Terminal):
     def edit(self) -> None:
         """Open the draft in $VISUAL or $EDITOR."""
         if not self.question and not self._lending:
-            self._lend_screen(self.buffer.open_in_editor())
+            self._lend_screen(self._edit_draft())
+
+    async def _edit_draft(self) -> None:
+        text = await run_in_terminal(partial(edited, self.buffer.text), in_executor=True)
+        if text is not None:
+            self.buffer.set_document(Document(text))
 
     def suspend(self) -> None:
         """Suspend the process, as Ctrl-Z does, until the shell continues it."""
@@ -500,10 +505,8 @@ class LiveTerminal(Terminal):
             self._lend_screen(suspended())
 
     async def page(self, text: str) -> None:
-        """Show the text in $MANPAGER, $PAGER or less; print it if that program does not exist."""
-        named = (environment().get("MANPAGER") or environment().get("PAGER") or "").split()
-        show = pydoc.pager if not named or shutil.which(named[0]) else sys.stdout.write
-        await self.lend(lambda: show(text))
+        """Show the text in the user's pager."""
+        await self.lend(partial(page, text))
 
     async def lend(self, work: Callable[[], T]) -> T:
         while self._lending:

@@ -8,6 +8,8 @@ nothing is dropped silently.
 
 import re
 from collections.abc import Iterable, Iterator
+from copy import copy
+from functools import cache
 from io import StringIO
 from typing import Literal
 
@@ -59,9 +61,9 @@ Level = Literal["info", "warning", "error"]
 Kind = Literal["prompt", "recall", "text", "item", "tool", "notice", "closing", "note"]
 """Parts of different kinds are separated by a blank line; an `item` continues a list."""
 _TOGETHER = {"tool", "notice"}
-_MAX_STYLED_CHARS = 200_000
-"""Characters above which a block of an answer is printed as plain text: as a table it would take
-seconds and hundreds of megabytes.
+_MAX_STYLED_CHARS = 50_000
+"""Characters above which a block of an answer is printed as plain text: as code or a table of
+100,000, a thousand rows and more, it would take seconds in which no key is answered.
 """
 SAMPLE = (
     ("● added", "green"), ("✗ removed", "red"), ("! warning", "yellow"), ("name", "cyan"),
@@ -429,7 +431,7 @@ def spent(usage: Usage, duration_ms: int | None = None) -> str:
 def answer(markdown: str) -> RenderableType:
     """Return a block of the model's answer, rendered as Markdown unless it is huge."""
     text = visible(markdown)
-    return Text(text.strip("\n")) if len(text) > _MAX_STYLED_CHARS else _Answer(text)
+    return Text(text.strip("\n")) if len(text) > _MAX_STYLED_CHARS else _empty().with_text(text)
 
 
 class _Heading(Heading):
@@ -500,14 +502,25 @@ class _Answer(Markdown):
         "hr": _Rule,
     }
 
-    def __init__(self, markup: str) -> None:
+    def __init__(self) -> None:
         super().__init__("", code_theme="ansi_dark", hyperlinks=False)
         # Keep HTML as text: rich would drop it.
-        parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-        self.parsed = [_safe(token) for token in parser.parse(markup)]
-        for item, first, text in zip(self.parsed, self.parsed[1:], self.parsed[2:], strict=False):
+        parser = MarkdownIt("commonmark", {"html": False})
+        self._parser = parser.enable(["strikethrough", "table"])
+
+    def with_text(self, markup: str) -> "_Answer":
+        """Return a copy with this text; to create one takes longer than to parse a short text."""
+        made = copy(self)
+        parsed = made.parsed = [_safe(token) for token in self._parser.parse(markup)]
+        for item, first, text in zip(parsed, parsed[1:], parsed[2:], strict=False):
             if (item.type, first.type, text.type) == ("list_item_open", "paragraph_open", "inline"):
                 _draw_box(text)
+        return made
+
+
+@cache
+def _empty() -> _Answer:
+    return _Answer()
 
 
 def _safe(token: Token) -> Token:

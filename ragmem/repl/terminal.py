@@ -3,15 +3,21 @@
 import asyncio
 import contextlib
 import os
+import shlex
 import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from ragmem.children import child_environment
+from ragmem.config import environment
 from ragmem.errors import RagmemError
 from ragmem.repl import early
 from ragmem.text import clean, clip_to_width, one_line, visible
@@ -391,6 +397,37 @@ async def suspend() -> None:
     os.kill(0, signal.SIGTSTP)
     while not is_foreground():  # noqa: ASYNC110 - no signal reports it
         await asyncio.sleep(_FOREGROUND_POLL_S)
+
+
+_EDITORS = ("editor", "nano", "pico", "vi", "emacs")
+_PAGERS = ("less", "more")
+
+
+def edited(text: str) -> str | None:
+    """Return a text as the user's editor leaves it; None if none could be used. Blocks."""
+    named = [environment().get("VISUAL"), environment().get("EDITOR")]
+    with tempfile.TemporaryDirectory(prefix="ragmem-") as folder:
+        file = Path(folder, "prompt.md")
+        file.write_text(text, "utf-8")
+        for command in filter(None, [*named, *_EDITORS]):
+            with contextlib.suppress(OSError, ValueError):
+                argv = [*shlex.split(command), str(file)]
+                if subprocess.run(argv, env=child_environment(interactive=True)).returncode:
+                    return None
+                return file.read_text("utf-8", "replace").removesuffix("\n")
+    return None
+
+
+def page(text: str) -> None:
+    """Show a text in $MANPAGER, $PAGER or less; print it if there is no such program. Blocks."""
+    named = environment().get("MANPAGER") or environment().get("PAGER") or ""
+    command = named.strip() or next(filter(shutil.which, _PAGERS), "")
+    if not command or not shutil.which(command.split()[0]):
+        sys.stdout.write(text)
+        return
+    data, environ = text.encode("utf-8", "backslashreplace"), child_environment(interactive=True)
+    with contextlib.suppress(OSError):
+        subprocess.run(["/bin/sh", "-c", command], input=data, env=environ)
 
 
 _restores: list[Callable[[], None]] = []

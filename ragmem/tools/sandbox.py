@@ -12,22 +12,20 @@ import os
 import platform
 import pwd
 import re
-import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
-from weakref import finalize
 
 import msgspec
 
 from ragmem.children import child_environment, find_program
 from ragmem.config import SandboxConfig
+from ragmem.files import TemporaryFolder, make_private
 from ragmem.text import Regex
 from ragmem.tools.permissions import PermissionRules
 from ragmem.tools.protected import protected_in
@@ -349,8 +347,7 @@ class Sandbox:
         self._not_in = not_in
         self._mechanism = mechanism
         self._permission_rules = rules or PermissionRules()
-        self._temporary: Path | None = None
-        self._removal: finalize[..., Sandbox] | None = None
+        self._temporary: TemporaryFolder | None = None
         self._folder_lock = threading.Lock()
 
     @property
@@ -470,18 +467,16 @@ class Sandbox:
 
     def _temporary_folder(self) -> Path:
         with self._folder_lock:
-            if self._temporary is None or not self._temporary.is_dir():
+            if self._temporary is None or not self._temporary.path.is_dir():
                 self.close()
-                self._temporary = Path(os.path.realpath(tempfile.mkdtemp(prefix="ragmem-")))
-                # Removed when the process exits at the latest; a process that is killed leaves it
-                # behind.
-                self._removal = finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
-            return self._temporary
+                self._temporary = TemporaryFolder()
+                make_private(self._temporary.path)
+            return self._temporary.path
 
     def close(self) -> None:
         """Remove the temporary folder with everything that commands left in it."""
-        if self._removal:
-            self._removal()
+        if self._temporary:
+            self._temporary.close()
 
 
 # --- protected and hidden paths --------------------------------------------------

@@ -19,7 +19,14 @@ from ragmem.messages import Json
 from ragmem.text import counted, one_line, spelled
 from ragmem.tools.base import Arguments, ToolFailure, ToolOutput, arg, number
 from ragmem.tools.files import Looking, bracketed
-from ragmem.tools.workspace import Target, matcher, open_file, open_folder, show_name
+from ragmem.tools.workspace import (
+    Target,
+    alternatives,
+    matcher,
+    open_file,
+    open_folder,
+    show_name,
+)
 
 
 def require_ripgrep(roots: Sequence[Path]) -> Path:
@@ -111,7 +118,8 @@ class GlobFiles(Looking):
                         count += 1
                         yield _modified_at(path, folder), path
 
-            for files in FileList.tries(program, folder, timeout_s=TIMEOUT_S, stop=stop):
+            words, limit = _outside(params.pattern), TIMEOUT_S
+            for files in FileList.tries(program, folder, words, timeout_s=limit, stop=stop):
                 count = 0
                 newest = heapq.nlargest(MAX_PATHS, found(files))
         shown = [self._workspace.record_path(base / path) for _, path in newest]
@@ -293,7 +301,30 @@ def _glob_arguments(glob: str) -> tuple[list[str], Callable[[str], bool] | None]
     name = glob.removeprefix("**/")
     if "/" not in name:
         return [f"--type-add=picked:{name}", "--type=picked"], None
-    return [], matcher(glob)
+    return _outside(glob), matcher(glob)
+
+
+_PLAIN_NAME = re.compile(r"(?!\.+$)[\w.@+-]+")
+_MOST_FRONT_CHARS = 100
+
+
+def _outside(pattern: str) -> list[str]:
+    """Return ripgrep's arguments to leave out what is not in the folders a pattern begins with.
+
+    They say which names to leave out: a glob for what to search would include ignored files.
+    """
+    folders = [one.split("/")[:-1] for one in alternatives(pattern.removeprefix("./"))]
+    arguments, above = list[str](), "/"
+    for name, *names in zip(*folders, strict=False):
+        is_common = all(each == name for each in names)
+        if not is_common or not _PLAIN_NAME.fullmatch(name) or len(above) > _MOST_FRONT_CHARS:
+            break
+        starts = [name[:end] for end in range(len(name))]
+        others = [f"{name}?*", *starts[1:]]
+        others += [f"{start}[!{name[len(start)]}]*" for start in starts]
+        arguments += [f"--glob=!{above}{other}" for other in others]
+        above += f"{name}/"
+    return arguments
 
 
 def _hits(chunks: Iterable[bytes], mode: Mode) -> Iterator[_Hit]:

@@ -20,6 +20,7 @@ import msgspec
 
 from ragmem.errors import UsageError
 from ragmem.failpoints import failpoint
+from ragmem.files import sync_folder
 from ragmem.text import Regex, spelled
 from ragmem.tools.base import ToolFailure, denial
 from ragmem.tools.content import MAX_TEXT_BYTES, read_span, sha256_of
@@ -389,7 +390,8 @@ def _with_temporary(
         os.close(fd)
         if name:
             _unlink(name, folder)
-    _sync_folder(folder)
+    with suppress(OSError):  # What was published is there either way.
+        sync_folder(Path(), folder)
 
 
 def _link(fd: int, temporary: str, name: str, folder: int) -> None:
@@ -467,16 +469,6 @@ def identity(status: os.stat_result) -> tuple[int, ...]:
     """Return what distinguishes a file from others, and from its own earlier versions."""
     times = status.st_mtime_ns, status.st_ctime_ns
     return status.st_dev, status.st_ino, status.st_size, *times
-
-
-def _sync_folder(folder: int) -> None:
-    """Flush a folder, if its file system can: what was published in it is there either way."""
-    with suppress(OSError):
-        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
 
 
 # --- files named in a prompt: `@path`, and plain names for models that can't look themselves

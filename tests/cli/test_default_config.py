@@ -100,7 +100,7 @@ def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -
         ),
         ("", "sandbox.write", '["x"]', "a folder must be a path that begins with / or ~."),
         ("[ui\n", "ui.color", "never", "ragmem.toml is not valid TOML"),
-        ("[ui]\n[ui]\n", "ui.color", "never", "may appear only once; move the lines below"),
+        ("[ui]\n[ui]\n", "ui.color", "never", "may appear only once: put its lines below"),
         ("ui = 1\n", "ui.color", "never", "ui is a value in this file, not a table."),
         ("", "tools.max_iterations", "0", "it must be at least 1."),
         ("", "store.timeout_s", "0", "it must be more than 0.0."),

@@ -120,6 +120,17 @@ def test_mistakes_are_said_on_a_clean_line(house: House) -> None:
             assert chat.is_restored()
 
 
+def test_the_statistics_include_a_chat_that_goes_on(house: House) -> None:
+    house.server.extend(Answer("Answer 1."), Answer("Answer 2."))
+    with house.chat("chat", ready=LOADED) as chat:
+        for number in (1, 2):
+            chat.send("what?\r", ends=rf"^Answer {number}\.")
+            found = house.read("stats")
+            assert (found["counts"]["turns"], found["tokens"]["output"]) == (number, 20 * number)
+        chat.leave()
+    assert house.read("stats")["tokens"]["output"] == 40
+
+
 def test_ephemeral_leaves_no_trace_on_the_disk(house: House) -> None:
     """Neither of the prompt, nor of a command's output, nor of a file before its edit."""
     (house.project / "a.txt").write_text("the old text\n")

@@ -70,3 +70,20 @@ def test_the_second_try_is_not_paid_for_beyond_the_budget(
     done = ragmem.run(*ASKED, *budget, "--output-format", "json")
     assert len(server.requests) == 1
     assert (done.code, done.json["subtype"]) == (1, "error_max_budget_usd")
+
+
+def test_an_answer_that_fits_is_taken_from_the_last_call_too(
+    ragmem: Ragmem, server: LLMServer
+) -> None:
+    """As the second try, it is the answer; at the limit of calls it is told beside the error."""
+    limited = (*ASKED, "--max-turns", "1", "--output-format", "json")
+    server.extend(Answer("It is 5."), Answer('{"port": 5}'), Answer("It is 6."), Answer("Really."))
+    assert ragmem.ok(*limited).json["structured_output"] == {"port": 5}
+    assert "step limit" not in str(server.requests[1].body["messages"])
+    done = ragmem.run(*limited)
+    assert (done.code, done.json["subtype"]) == (1, "error_during_execution")
+    assert "does not match the schema" in done.json["error"]
+    server.extend(Answer(tools=[Call("list_directory", {"path": "."})]), Answer('{"port": 7}'))
+    done = ragmem.run(*limited)
+    assert (done.code, done.json["subtype"]) == (1, "error_max_turns")
+    assert (done.json["structured_output"], done.json["result"]) == ({"port": 7}, '{"port": 7}')

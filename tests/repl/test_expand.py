@@ -73,9 +73,9 @@ async def test_there_is_nothing_to_open_before_anything_was_shown(chat: Chat) ->
 
 
 def pager(folder: Path) -> dict[str, str]:
-    """A pager that keeps what it was given."""
+    """A pager that keeps what it was given, also of the environment if there is a secret in it."""
     script = folder / "pager"
-    script.write_text(f"#!/bin/sh\ncat > {folder}/read; echo paged\n")
+    script.write_text(f"#!/bin/sh\n(cat; env | grep _KEY=) > {folder}/read; echo paged\n")
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return {"PAGER": str(script)}
 

@@ -20,9 +20,16 @@ def editor(folder: Path, does: str) -> dict[str, str]:
 
 
 def test_the_draft_is_opened_in_the_persons_editor(tmp_path: Path) -> None:
-    """And what it leaves is the draft; what comes meanwhile is printed when it is left."""
-    does = 'touch open; while [ ! -e go ]; do sleep 0.02; done; printf " and more" >> "$1"'
-    with FakeChat(tmp_path, env=editor(tmp_path, does)) as chat:
+    """And what it leaves is the draft; what comes meanwhile is printed when it is left.
+
+    It gets no secrets from the environment.
+    """
+    does = (
+        "env | grep _KEY= && exit 1; touch open; while [ ! -e go ]; do sleep 0.02; done; "
+        'printf " and more" >> "$1"'
+    )
+    env = editor(tmp_path, does) | {"OPENAI_API_KEY": "of the model"}
+    with FakeChat(tmp_path, env=env) as chat:
         chat.send("tool held\r", shows=r"^● read_file")
         chat.send(f"some words{CTRL_G}", until=(tmp_path / "open").exists)
         chat.let("tool")
@@ -32,6 +39,15 @@ def test_the_draft_is_opened_in_the_persons_editor(tmp_path: Path) -> None:
         chat.wait_for(r"^It is an app\.")
         chat.wait_for_screen(r"^› some words and more$")
         chat.send(CTRL_X + CTRL_E, shows=r"^› some words and more and more$")
+
+
+def test_a_draft_stays_where_no_editor_could_be_used(tmp_path: Path) -> None:
+    """One that does not exist is passed over; one that fails changes nothing."""
+    env = {"VISUAL": "no-such-editor 'of'", "EDITOR": f"{tmp_path}/editor --wait"}
+    editor(tmp_path, '[ "$1" = --wait ] && printf "other" > "$2"; touch done; exit 1')
+    with FakeChat(tmp_path, env=env) as chat:
+        chat.send(f"some words{CTRL_G}", until=(tmp_path / "done").exists)
+        chat.send("!", shows=r"^› some words!$")
 
 
 @pytest.mark.chat("editing=vi")

@@ -320,7 +320,7 @@ def test_the_open_block_is_live_and_printed_once_it_closes() -> None:
 def test_a_huge_block_is_printed_as_it_is() -> None:
     """To lay out a table of that size takes seconds, in which no key is answered."""
     row, paper = "| one | two |\n", Paper(40)
-    table = "| a | b |\n|---|---|\n" + row * 20_000
+    table = "| a | b |\n|---|---|\n" + row * 4_000
     ChatOutput(paper, mode="none").answer(table)
     assert paper.text.splitlines() == table.splitlines()
 

@@ -168,8 +168,9 @@ async def test_one_works_in_the_project_and_a_temporary_folder(make_desk, sandbo
         assert "kept" in await desk.ran("cat /tmp/t")
         served = "python3 -m http.server -b 127.0.0.1 0 & sleep 0.1; kill %1"
         assert "denied" not in await desk.ran(served)
-    folder = made._temporary
-    assert folder
+    assert made._temporary
+    folder = made._temporary.path
+    assert folder.stat().st_mode & 0o777 == 0o700
     made.close()
     assert not folder.exists()
 

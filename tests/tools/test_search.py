@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.children import Ripgrep, find_ripgrep
+from ragmem.children import FileList, Ripgrep, find_ripgrep
 from ragmem.memory.turns import extract_accessed_files
 from ragmem.tools import search
-from ragmem.tools.workspace import open_folder
+from ragmem.tools.workspace import matcher, open_folder
 from tests.tools.conftest import recorded
 
 
@@ -212,6 +212,56 @@ async def test_glob_newest_first(project):
     assert (outcome.text, outcome.display) == ("src/a.py\nsrc/deep/b.ts\nkeep.log", "3 files")
     assert (await project.do("glob_files", pattern="*.ts", path="src/deep")).text == "src/deep/b.ts"
     assert (await project.do("glob_files", pattern="*.js")).text.startswith("No file matches")
+
+
+FOLDERS = [
+    "parser", "parser/src", "parser/src/deep", "parser/dist", "parse", "parserX", "p", "p/src",
+    "src", "secret", "-x", "-x/!y", "päck", "[id]", "[ix]", "i", "a b", "a",
+]  # fmt: skip
+FRONTED = [
+    "packages/parser/src/**/*.ts", "./packages/parser/src/**", "packages/{parser,p}/src/*.ts",
+    "packages/parser/{src,dist}/**", "packages/parser/dist/*.ts", "packages/p*/src/*.ts",
+    "packages/link/**", "packages/-x/!y/*.ts", "packages/-x/**", "packages/päck/*.ts",
+    "packages/[id]/*.ts", "packages/a b/*.ts", "packages/{,parser}/src/*.ts", "packages//*.ts",
+    "packages/../top.ts", ".github/**", "packages/**", "packages/none/*.ts", "top.ts/**",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", FRONTED)
+async def test_what_begins_with_folders_is_sought_in_these_with_the_same_result(desk, pattern):
+    """Of a tree with ignore files at each level, links and odd names."""
+    desk.file(".gitignore", "dist/\n*.log\n/packages/secret\n")
+    desk.file("packages/.ignore", "gone.ts\n!parser/src/back.log\n")
+    desk.file("packages/parser/.gitignore", "/src/made/\n")
+    for name in FOLDERS:
+        desk.file(f"packages/{name}/one.ts", "needle\n")
+        desk.file(f"packages/{name}/gone.ts", "needle\n")
+    for name in ("made/m.ts", "back.log", "other.log"):
+        desk.file(f"packages/parser/src/{name}", "needle\n")
+    for name in ("top.ts", ".github/ci.yml", "src/one.ts"):
+        desk.file(name, "needle\n")
+    (desk.cwd / "packages/link").symlink_to("parser")
+    os.utime(desk.cwd / "packages/parser/src/one.ts", (5, 5))
+    everything = (await desk.do("glob_files", pattern="**")).text.split("\n")
+    wanted = [path for path in everything if matcher(pattern)(path)]
+    found = await desk.do("glob_files", pattern=pattern)
+    assert found.text.split("\n") == (
+        wanted or [f"No file matches {pattern}. Ignored files are left out."]
+    )
+    greped = paths(await desk.do("grep_files", pattern="needle", glob=pattern))
+    wanted = [path for path in wanted if "ignore" not in path]
+    assert greped == sorted(wanted, key=lambda path: path.split("/"))
+
+
+def test_the_rest_of_a_tree_is_not_walked_for_what_begins_with_folders(desk):
+    desk.file("packages/parser/src/a.ts", "")
+    for name in ("packages/parser/lib", "packages/parse/src", "packages/parsers/src", "src", "lib"):
+        desk.file(f"{name}/a.ts", "")
+    with open_folder(desk.cwd) as folder:
+        filters = search._outside("packages/parser/src/**/*.ts")
+        program, stop = search.require_ripgrep([desk.cwd]), threading.Event()
+        listed = set(FileList(program, folder, filters, timeout_s=30, stop=stop))
+    assert listed == {"packages/parser/src/a.ts"}
 
 
 async def test_glob_limit(desk):
