@@ -34,7 +34,7 @@ from ragmem.memory.dates import time_spans, without_time_words
 from ragmem.memory.ranking import DEFAULT_WEIGHTS, Weights, rank
 from ragmem.memory.recall import BEHIND, demoted, only_asks
 from ragmem.records import Candidate, Turn
-from ragmem.terms import guess_language, query_terms, terms, turn_terms
+from ragmem.terms import query_terms, terms, turn_terms
 from tests.recall.labelled import DATA, LabelledSet, Question, history_set, labelled_sets
 
 Scores = NDArray[np.float64]
@@ -207,7 +207,6 @@ def ranked(
             found,
             now=corpus.questions[asked].asked_at,
             spans=corpus.spans[asked],
-            foreign=guess_language(corpus.questions[asked].question) not in (None, "english"),
             weights=weights,
         )
         for one in demoted(order, {}, behind=corpus.asking, penalty=penalty):
@@ -249,7 +248,6 @@ def _rows() -> dict[str, Row]:
 _STEPS: dict[str, tuple[float, ...]] = {
     "candidates": (10, 20, 30, 100, 200),
     "vector": (0.9, 1.1, 1.3, 1.8),
-    "foreign_vector": (0.4, 0.6, 1.0, 1.2),
     "before": (0.0, 0.25, 0.75, 1.0),
     "session": (0.0, 0.25, 0.75, 1.0),
     "whole": (0.0, 0.3, 0.5, 1.0),

@@ -9,6 +9,7 @@ docs/embeddings.md.
     python scripts/train_embedder.py --translated FILE --english FILE --seconds 250 OUT
     … --start OUT --related --seconds 200 OUT2     further, and commit messages near their diffs
     … --average OUT OUT2 OUT3 FINAL                the mean of several, which is better than each
+    python scripts/tune_embedder.py …              further, on what answers what
     scripts/build_embedder FINAL                   write the file that is shipped
 
 A line of `--translated` is a source, an English text, and `language=text` for each translation,
@@ -51,21 +52,26 @@ class Layer(nn.Module):
         self.inner, self.outer = nn.Linear(384, 1536), nn.Linear(1536, 384)
         self.first, self.second = (nn.LayerNorm(384, eps=1e-12) for _ in range(2))
 
-    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, mask: torch.Tensor, dropout: float) -> torch.Tensor:
         """Return the next hidden states, of the same shape (texts, tokens, 384)."""
+
+        def dropped(part: torch.Tensor) -> torch.Tensor:
+            return functional.dropout(part, dropout, training=dropout > 0)
+
         texts, tokens, _ = x.shape
         parts = (self.query(x), self.key(x), self.value(x))
         heads = [part.view(texts, tokens, 12, 32).transpose(1, 2) for part in parts]
         seen = functional.scaled_dot_product_attention(*heads, attn_mask=mask)
-        x = self.first(x + self.out(seen.transpose(1, 2).reshape(texts, tokens, 384)))
-        return self.second(x + self.outer(functional.gelu(self.inner(x))))
+        x = self.first(x + dropped(self.out(seen.transpose(1, 2).reshape(texts, tokens, 384))))
+        return self.second(x + dropped(self.outer(functional.gelu(self.inner(x)))))
 
 
 class Model(nn.Module):
     """all-MiniLM-L6-v2: BERT, the mean over the tokens, a unit vector."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
+        self.dropout = dropout
         self.words, self.places = nn.Embedding(30522, 384), nn.Embedding(256, 384)
         self.norm = nn.LayerNorm(384, eps=1e-12)
         self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
@@ -75,7 +81,7 @@ class Model(nn.Module):
         there = torch.arange(ids.shape[1], device=ids.device)[None] < lengths[:, None]
         x = self.norm(self.words(ids) + self.places.weight[: ids.shape[1]])
         for layer in self.layers:
-            x = layer(x, there[:, None, None, :])
+            x = layer(x, there[:, None, None, :], self.dropout)
         share = there[:, :, None].to(x.dtype) / lengths[:, None, None]
         return functional.normalize((x * share).sum(1).float(), dim=-1)
 
@@ -103,14 +109,14 @@ _REST = {
 }
 
 
-def load(path: Path) -> Model:
+def load(path: Path, dropout: float = 0.0) -> Model:
     """Return the model of a safetensors file."""
     weights = dict(read_safetensors(path.read_bytes()))
     places = weights["embeddings.position_embeddings.weight"][:256]
     if (kinds := weights.get("embeddings.token_type_embeddings.weight")) is not None:
         places = places + kinds[0]
     weights["embeddings.position_embeddings.weight"] = places
-    model = Model()
+    model = Model(dropout)
     with torch.no_grad():
         for name, value in model.named().items():
             value.copy_(torch.from_numpy(weights[name].copy()))
@@ -137,9 +143,9 @@ class Examples(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]]):
             self._english.append(text)
         pairs = [json.loads(line) for line in english.read_text("utf-8").splitlines()]
         self._languages = languages
-        self._ids = _encoded(tokenizer, self._english)
-        self._other_ids = _encoded(tokenizer, texts)
-        self._pairs = [_encoded(tokenizer, [pair[side] for pair in pairs]) for side in (1, 2)]
+        self._ids = encoded(tokenizer, self._english)
+        self._other_ids = encoded(tokenizer, texts)
+        self._pairs = [encoded(tokenizer, [pair[side] for pair in pairs]) for side in (1, 2)]
         self._places: dict[str, dict[int, int]] = defaultdict(dict)
         for place, (row, language) in enumerate(zip(self._rows, languages, strict=True)):
             self._places[language][row] = place
@@ -166,7 +172,7 @@ class Examples(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]]):
                     own = rng.integers(count, size=BATCH // 8)
                 sides = [[pair[side] for pair in part] for side in (0, 1)]
                 sides += [[texts[place] for place in own] for texts in self._pairs]
-                yield tuple(tensor for side in sides for tensor in _padded(side))
+                yield tuple(tensor for side in sides for tensor in padded(side))
 
     def _example(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         place = min(int(np.searchsorted(self._up_to, rng.random())), len(self._rows) - 1)
@@ -184,12 +190,14 @@ class Examples(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]]):
         return sides[0], sides[1]
 
 
-def _encoded(tokenizer: Tokenizer, texts: list[str]) -> list[np.ndarray]:
+def encoded(tokenizer: Tokenizer, texts: list[str]) -> list[np.ndarray]:
+    """Return the token ids of texts, without special tokens, as many as the model reads."""
     found = tokenizer.encode_batch(texts, add_special_tokens=False)
     return [np.array(each.ids[:MOST_TOKENS], np.int64) for each in found]
 
 
-def _padded(texts: list[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+def padded(texts: list[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return token ids with special tokens, of one length, and the lengths without padding."""
     lengths = np.array([len(text) + 2 for text in texts])
     ids = np.zeros((len(texts), -(-lengths.max() // 16) * 16), np.int64)
     for row, text in zip(ids, texts, strict=True):

@@ -108,6 +108,8 @@ class EmbedderInfo(msgspec.Struct, frozen=True, kw_only=True):
     passage_tokens: int = 256
     """The length of the passages that a long text is cut into."""
     thresholds: Thresholds = Thresholds()
+    general: bytes = b""
+    """A unit vector (float32, LE): prompts that general knowledge answers lie in its direction."""
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):

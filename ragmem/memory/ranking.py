@@ -52,13 +52,10 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     the question distort the standard scores."""
     vector: float = 1.5
     """Weight of the cosine; that of BM25 is 1."""
-    foreign_vector: float = 0.8
-    """Weight of the cosine for a question that isn't in English. With 1.5, as for English, the
-    fitted sets gain .007 / .008 / -.005 at 5 / 10 / 20, but those held out lose .032 / .011 / 0."""
     whole: float = 0.5
     """Share of the first passage in a turn's cosine; the rest is the best passage's. In a long turn
     some passage is near to anything."""
-    around: float = 0.3
+    around: float = 0.5
     """Weight of the mean cosine of a turn and its neighbours, for answers split over two turns."""
     short: float = 3.0
     """Passages beyond the first at which a turn's surroundings (the turn before, the neighbours,
@@ -87,14 +84,12 @@ def rank(
     *,
     now: datetime,
     spans: Sequence[TimeSpan] = (),
-    foreign: bool = False,
     session_ids: Collection[str] = (),
     weights: Weights = DEFAULT_WEIGHTS,
 ) -> tuple[Ranked, ...]:
     """Rank turns or summaries, not both at once: best first, ties by the newest.
 
-    `foreign`: the question isn't in English. `session_ids`: the session that it is asked in, and
-    those that it was forked from.
+    `session_ids`: the session that the question is asked in, and those that it was forked from.
     """
     if not found:
         return ()
@@ -105,17 +100,15 @@ def rank(
     by_before = [weights.before * z for z in z_scores(before)]
     near = [_turn_cosine(c, weights.whole) for c in found]
     similarity = middle_for_unknown(near)
-    vector = weights.foreign_vector if foreign else weights.vector
-    by_vector = [vector * z for z in z_scores(similarity)]
-    around = weights.around * vector / weights.vector
+    by_vector = [weights.vector * z for z in z_scores(similarity)]
     means = middle_for_unknown([_mean_around(c, near, places) for c in found])
-    by_around = [around * z for z in z_scores(means)]
+    by_around = [weights.around * z for z in z_scores(means)]
     sessions = [c.session_id for c in found]
     of_text = group_z_scores(sessions, text, best_of=_BEST_OF_SESSION)
     of_vector = group_z_scores(sessions, similarity, best_of=_BEST_OF_SESSION)
     ranked = []
     for i, candidate in enumerate(found):
-        session = of_text[candidate.session_id] + vector * of_vector[candidate.session_id]
+        session = of_text[candidate.session_id] + weights.vector * of_vector[candidate.session_id]
         # From 1 for a turn of one passage down to 0: the surroundings of a long one count less.
         damping = 1 / (1 + (max(0, candidate.passages - 1) / weights.short) ** 2)
         days = max(0.0, (now - candidate.at) / timedelta(days=1))

@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from ragmem.config import ScopeName
-from ragmem.embedder import Embedder, embedding_hash
+from ragmem.embedder import Embedder, cosines, embedding_hash
 from ragmem.errors import EmbedderError, RagmemError, StoreError, StoreUnavailable
 from ragmem.ids import short_id
 from ragmem.libraries import load_numpy
@@ -75,9 +75,6 @@ _OF_BEFORE = 3
 """Turns found at least by a question about earlier work, however low their similarity."""
 _ENOUGH_WORDS = 0.12
 """Share of the question's words above which a record without a vector yet is relevant."""
-_ENOUGH_TURNS = 5
-"""Turns with vectors that `Found.nearest` needs; with fewer, as in a young project, most questions
-have nothing near."""
 _OTHERS = 8
 """Records with none of the question's words, assumed beside the few loaded ones for `rarity`."""
 BEHIND = 1.0
@@ -141,8 +138,10 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     by_time: bool = False
     """Whether the question names a time and nothing else, and these are the turns of that time."""
     nearest: float | None = None
-    """The highest cosine among turns and summaries in scope that have a vector; None if too few
-    turns have one to tell, or the question has no terms."""
+    """The highest cosine among turns and summaries in scope that have a vector; None if none has
+    one, or the question has no terms."""
+    general: float = 0.0
+    """The question's cosine to the direction of those that general knowledge answers."""
 
 
 class Replaced(msgspec.Struct, frozen=True):
@@ -291,6 +290,11 @@ class ComparableVectors:
     def model_id(self) -> str:
         """Return the embedder's id; empty without one."""
         return self._embedder.info.model_id if self._embedder else ""
+
+    def general(self, question: bytes) -> float:
+        """Return the cosine of a question's vector to `EmbedderInfo.general`; 0 without one."""
+        direction = self._embedder.info.general if self._embedder else b""
+        return cosines(question, {"": direction}).get("", 0.0) if direction else 0.0
 
     async def is_for(self, store: Store, *, mark: bool = False) -> bool:
         """Whether the store's vectors are this embedder's.
@@ -450,15 +454,15 @@ class Recall:
         )
         with self._metrics.time("recall.search"):
             candidates = await store.search(query)
-            ranked = _ranked(candidates, question, text, now, spans)
+            ranked = _ranked(candidates, question, now, spans)
         floor = question.min_similarity
-        near = [one for one in candidates if one.similarity is not None]
-        is_told = sum(one.level == TURN_LEVEL for one in near) >= _ENOUGH_TURNS
+        near = [one.similarity for one in candidates if one.similarity is not None]
         return Found(
             question=question,
             ranked=tuple(one for one in ranked if _is_above(one.candidate, floor)),
             spans=spans,
-            nearest=max(one.similarity or 0.0 for one in near) if is_told and query.terms else None,
+            nearest=max(near) if near and query.terms else None,
+            general=self._vectors.general(vector),
         )
 
     async def hits(self, found: Found, *, hidden: Collection[str] = ()) -> list[Hit]:
@@ -622,19 +626,16 @@ def _word_shares(text: str, records: Sequence[Collection[str]]) -> list[float]:
 def _ranked(
     candidates: Sequence[Candidate],
     question: Question,
-    text: str,
     now: datetime,
     spans: Sequence[TimeSpan],
 ) -> list[Ranked]:
     from ragmem.memory.ranking import rank
-    from ragmem.terms import guess_language
 
-    foreign = guess_language(text) not in (None, "english")
     own = (question.session_id,) if question.session_id else ()
     out: list[Ranked] = []
     for is_turn in (True, False):
         kind = [c for c in candidates if (c.level == TURN_LEVEL) == is_turn]
-        out += rank(kind, now=now, spans=spans, foreign=foreign, session_ids=own)
+        out += rank(kind, now=now, spans=spans, session_ids=own)
     return sorted(out, key=lambda one: -one.score)
 
 

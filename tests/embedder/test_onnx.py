@@ -28,12 +28,17 @@ def embedder() -> Iterator[OnnxEmbedder]:
 
 
 def test_the_files_are_those_that_were_built() -> None:
-    """The bytes that scripts/build_embedder writes; the licence and card beside them."""
+    """The bytes that scripts/build_embedder and scripts/fit_thresholds write; the licence and card
+    beside them."""
     found = {
         name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest()[:16]
-        for name in ("model.onnx", "tokenizer.json")
+        for name in ("general.f32", "model.onnx", "tokenizer.json")
     }
-    assert found == {"model.onnx": "e5757403c1bcc689", "tokenizer.json": "5fd1c882abbd3051"}
+    assert found == {
+        "general.f32": "4a8fa092570fc24f",
+        "model.onnx": "51e40a957a513a02",
+        "tokenizer.json": "5fd1c882abbd3051",
+    }
     assert "Apache License" in (FOLDER / "LICENSE").read_text("utf-8")
     assert "license: apache-2.0" in (FOLDER / "MODEL_CARD.md").read_text("utf-8")
 
@@ -79,7 +84,7 @@ async def test_a_translation_is_nearer_than_anything_else(embedder: OnnxEmbedder
     ]
     near = await embedder.embed(english) @ (await embedder.embed(translated)).T
     assert np.argmax(near, axis=0).tolist() == np.argmax(near, axis=1).tolist() == [0, 1, 2]
-    assert near.diagonal().min() > 0.5
+    assert near.diagonal().min() > embedder.info.thresholds.history
 
 
 def test_numpy_is_loaded_before_onnxruntime() -> None:
@@ -208,3 +213,23 @@ def test_importing_it_imports_nothing_heavy() -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout == "[]\n"
+
+
+async def test_prompts_that_need_no_project_lie_in_one_direction(embedder: OnnxEmbedder) -> None:
+    """Beside those of the same field that do; none of them was trained with."""
+    general = [
+        "How many litres are in an imperial gallon?",
+        "Erklär mir, was eine Primzahl ist.",
+        "Raconte-moi une blague sur les boulangers.",
+        "What's the difference between TCP and UDP?",
+    ]
+    bound = [
+        "How many litres does the tank on the roof hold?",
+        "Erklär Jonas, was am Export noch fehlt.",
+        "Écris le mot d'accueil pour les boulangers de samedi.",
+        "Switch the telemetry from TCP to UDP.",
+    ]
+    direction = np.frombuffer(embedder.info.general, dtype="<f4")
+    near = await embedder.embed(general, "query") @ direction
+    far = await embedder.embed(bound, "query") @ direction
+    assert near.min() > far.max()

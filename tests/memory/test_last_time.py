@@ -732,32 +732,47 @@ async def test_it_is_gone_once_it_has_served(chat: Chat) -> None:
 
 
 GUERNICA = "Who painted Guernica?"
-MURALS = "Who paints murals of roses, tulips and lilies on beds for a museum?"
+MURALS = (
+    "Who paints murals of roses, tulips, irises and peonies on beds, benches or doors of museums?"
+)
 
 
-async def test_last_time_is_told_anyway_in_a_young_project(store: Store, tmp_path: Path) -> None:
-    """One that has a word of the project too. What points back, names nothing or is near always is;
+async def test_last_time_is_left_out_of_a_prompt_about_something_else(
+    store: Store, tmp_path: Path
+) -> None:
+    """One that has a word of the project, too. What points back, names nothing or is near gets it;
     what the person prefers is told with any prompt. From where on a turn is recalled is another
     matter."""
     embedder = HashEmbedder(1024)
     config = MemoryConfig(embeddings=EmbeddingsConfig(history_similarity=0.01))
-    is_young = {4: True, 5: False}
     async with a_memory(store, embedder, config) as memory:
         chat = Chat(memory, store, tmp_path)
-        for turns in range(1, 6):
-            await chat.once("Water the beds.", "They are watered.")
-            if turns not in is_young:
-                continue
-            await chat.knows("I always want tabs", kind="preference", scope="user")
-            await chat.knows("Beds have labels", kind="preference", scope="project")
-            await a_worker(store, embedder=embedder).drain()
-            for prompt in (GUERNICA, MURALS):
-                request = await chat.request(prompt)
-                assert ("## Last Time" in request) == is_young[turns], prompt
-                assert ("want tabs" in request, "] Beds have labels" in request) == (True, True)
+        await chat.once("Water the beds.", "They are watered.")
+        await chat.knows("I always want tabs", kind="preference", scope="user")
+        await chat.knows("Beds have labels", kind="preference", scope="project")
+        await a_worker(store, embedder=embedder).drain()
+        for prompt in (GUERNICA, MURALS):
+            request = await chat.request(prompt)
+            assert "## Last Time" not in request, prompt
+            assert ("want tabs" in request, "] Beds have labels" in request) == (True, True)
         for near in ("Where were we?", "where was i", "Why had we flooded it?", "Dry beds."):
             request = await chat.request(near)
             assert "They are watered" in request.partition("## Last Time")[2], near
+
+
+async def test_what_reads_like_general_knowledge_must_be_nearer_for_last_time(
+    store: Store, tmp_path: Path
+) -> None:
+    embedder = HashEmbedder(1024)
+    [direction] = await embedder.embed(["please define"])
+    embedder.info = msgspec.structs.replace(embedder.info, general=direction.tobytes())
+    async with a_memory(store, embedder, MemoryConfig()) as memory:
+        chat = Chat(memory, store, tmp_path)
+        await chat.once("Fell the oak.", "It is felled.")
+        await chat.once("Water the beds.", "They are watered.")
+        await a_worker(store, embedder=embedder).drain()
+        assert "## Last Time" in await chat.request("water gladioli")
+        assert "## Last Time" not in await chat.request("please define water")
 
 
 async def test_what_became_of_its_files_is_told(chat: Chat) -> None:

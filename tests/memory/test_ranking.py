@@ -115,17 +115,6 @@ def test_a_turn_of_a_session_about_it_is_lifted() -> None:
     assert scored(ranked, "session")["about1"] == scored(ranked, "session")["about9"] > 0
 
 
-def test_a_question_that_the_embedder_knows_badly_goes_by_its_words() -> None:
-    """French and other languages with an English model."""
-    found = [
-        a_candidate(1, text=9, similarity=0.1),
-        a_candidate(3, text=1, similarity=0.6),
-        a_candidate(5, text=4, similarity=0.3),
-    ]
-    assert order(rank(found, now=NOW, weights=BARE))[0] == "s3"
-    assert order(rank(found, now=NOW, weights=BARE, foreign=True))[0] == "s1"
-
-
 def test_a_time_word_lifts_and_shuts_nothing_out() -> None:
     """ "Yesterday" is a boost; a much better turn of another day stays first."""
     spans = time_spans("what did we say about tabs yesterday", NOW)
