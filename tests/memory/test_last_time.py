@@ -760,7 +760,11 @@ async def test_last_time_is_told_anyway_in_a_young_project(store: Store, tmp_pat
             assert "They are watered" in request.partition("## Last Time")[2], near
 
 
-async def test_what_became_of_its_files_is_told(chat: Chat) -> None:
+@pytest.mark.parametrize("folder", [b"garden", b"caf\xe9"])
+async def test_what_became_of_its_files_is_told(chat: Chat, folder: bytes) -> None:
+    """Also if the folder's name is no UTF-8."""
+    chat.folder /= os.fsdecode(folder)
+    await chat.begin()
     names = ("kept.py", "changed.py", "gone.py")
     for name in names:
         (chat.folder / name).write_text("x = 1\n")
