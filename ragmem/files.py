@@ -382,8 +382,9 @@ def forget_prompts(history: Path, is_meant: Callable[[str], bool]) -> bytes:
 
 def restore_prompts(history: Path, gone: bytes) -> None:
     """Put prompts that `forget_prompts` has deleted back, as the latest, if that is possible."""
-    with suppress(OSError), history.open("ab") as file:
-        file.write(gone)
+    if gone:
+        with suppress(OSError), history.open("ab") as file:
+            file.write(gone)
 
 
 class OwnerLocks:

@@ -23,7 +23,7 @@ from ragmem.errors import RagmemError, StoreError
 from ragmem.files import NO_HOME, refusal
 from ragmem.index import CodeHit, Refreshed
 from ragmem.memory.context.collect import CodePassage, ProjectCode
-from ragmem.memory.projects import real_folder
+from ragmem.memory.projects import is_reachable
 from ragmem.memory.turns import question_words
 from ragmem.records import CodeStore, Pending, Project
 from ragmem.service import SEARCH_S, Client
@@ -452,7 +452,7 @@ class Codebase:
 
         known = project.project_id in self._indexes
         database = database_of(self._paths.data_dir, project.project_id)
-        if not real_folder(project.path).is_dir():
+        if not is_reachable(project.path):
             remove_unused(database)
             return None
         if not (known or os.path.exists(database)):

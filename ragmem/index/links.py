@@ -16,7 +16,7 @@ from ragmem.index.names import is_named, is_telling, names_in
 from ragmem.logs import LOGGER
 from ragmem.memory.files import NO_PAST, CodePast, inside_of, past_of_scopes
 from ragmem.memory.leases import leased
-from ragmem.memory.projects import real_folder
+from ragmem.memory.projects import is_reachable
 from ragmem.memory.recall import comes_near
 from ragmem.memory.turns import locator
 from ragmem.own_tools import EDITING_TOOLS, READ_FILE
@@ -293,9 +293,10 @@ class TurnLinks:
         """
         locate = locator(session)
         with self._metrics.time("code.link"):
+            # The turns of a folder that is gone are linked by the old index.
             edits = any(not os.path.isabs(locate(path)) for path in edited_paths(turn))
             key = index.project.project_id
-            if edits and key not in refreshed and self._writes and _is_there(index.project):
+            if edits and key not in refreshed and self._writes and is_reachable(index.project.path):
                 try:
                     await index.refresh()
                     refreshed.add(key)
@@ -307,11 +308,6 @@ class TurnLinks:
             if await index.mirror():
                 found = await references_of(turn, index, locate)
                 await store.apply([PutReferences(turn_id=turn.turn_id, references=found)])
-
-
-def _is_there(project: Project) -> bool:
-    """Return whether a project's folder exists; if not, its turns are linked by the old index."""
-    return real_folder(project.path).is_dir()
 
 
 async def _project_of(store: CodeStore, session: Session) -> Project | None:

@@ -17,6 +17,7 @@ from ragmem.ids import short_id
 from ragmem.memory.facts import day_of
 from ragmem.memory.facts.failures import failures, subject_of
 from ragmem.memory.facts.words import is_generic, is_greeting, leaves_subject, names_nothing
+from ragmem.memory.projects import is_reachable, real_folder
 from ragmem.memory.recall import Replaced
 from ragmem.memory.since import (
     Aftermath,
@@ -484,9 +485,10 @@ def _due(memories: Iterable[MemoryRecord], turns: Iterable[Turn], now: datetime)
 def _with_changes(found: SessionRecap, at: datetime) -> SessionRecap:
     """Mark files that changed after that time, if the folder is on this machine."""
     session = found.session
-    top = Path(session.project_path or session.cwd)
-    if not top.is_dir():
+    stored = session.project_path or session.cwd
+    if not is_reachable(stored):
         return found
+    top = real_folder(stored)
     marked = [f"{path}{_change_mark(top / path, at)}" for path in found.changed[:_MOST]]
     more = len(found.changed) - len(marked)
     changed = (*marked, f"{more} more") if more > 0 else tuple(marked)

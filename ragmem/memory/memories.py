@@ -351,9 +351,9 @@ def traces_text(gone: Mapping[str, int]) -> str:
     if not gone.get("traces"):
         return ""
     return (
-        "Parts of its text may remain in the database file, because another process is reading it "
-        "or the disk is full. The next `ragmem sessions delete` or `ragmem memory forget` removes "
-        "them."
+        "Parts of its text may remain in the database file or a daily copy, because another "
+        "process is reading it, or the disk is full or refuses. The next `ragmem sessions delete` "
+        "or `ragmem memory forget` removes them."
     )
 
 

@@ -219,6 +219,11 @@ def is_gone(stored: str) -> bool:
     return not os.path.lexists(real_folder(stored))
 
 
+def is_reachable(stored: str) -> bool:
+    """Whether a folder can be looked at under a stored path: its disk may be away."""
+    return os.path.isdir(real_folder(stored))
+
+
 def _home() -> Path | None:
     try:
         return normalize_cwd(Path.home())

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, groupby
 
 import msgspec
@@ -369,8 +369,8 @@ def _has_own_subject(one: _Statement, other: _Statement) -> bool:
     # Parts of words don't count: "import" and "export" have one in common.
     whole = {word: {term for term in _forms(word) if "-" not in term} for word in own}
     words = [w for w in own.difference(numbers) if whole[w] and whole[w].isdisjoint(other.terms)]
-    is_named = words or any(is_of_subject(number, one.text) for number in numbers)
-    return bool(is_named) and all(is_of_subject(word, one.text) for word in words)
+    is_own = partial(is_of_subject, text=one.text, other=other.text)
+    return bool(words or any(map(is_own, numbers))) and all(map(is_own, words))
 
 
 class Alike(msgspec.Struct, frozen=True):

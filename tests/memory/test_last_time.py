@@ -775,7 +775,11 @@ async def test_what_reads_like_general_knowledge_must_be_nearer_for_last_time(
         assert "## Last Time" not in await chat.request("please define water")
 
 
-async def test_what_became_of_its_files_is_told(chat: Chat) -> None:
+@pytest.mark.parametrize("folder", [b"garden", b"caf\xe9"])
+async def test_what_became_of_its_files_is_told(chat: Chat, folder: bytes) -> None:
+    """Also if the folder's name is no UTF-8."""
+    chat.folder /= os.fsdecode(folder)
+    await chat.begin()
     names = ("kept.py", "changed.py", "gone.py")
     for name in names:
         (chat.folder / name).write_text("x = 1\n")

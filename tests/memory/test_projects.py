@@ -13,6 +13,7 @@ from ragmem.memory.projects import (
     find_instructions,
     folder_name,
     is_called_like,
+    is_reachable,
     joinable,
     locate,
     main_checkout,
@@ -188,6 +189,13 @@ def test_bytes_that_are_no_text_have_a_name(tmp_path: Path) -> None:
     assert real_folder("/elsewhere", folder) == Path("/elsewhere")
     other = checkout(tmp_path / "other", URL)
     assert locate(other, [known(name, URL)], now=NOW).moved_from is None
+
+
+def test_a_folder_that_cannot_be_looked_at_is_not_there(tmp_path: Path) -> None:
+    """It may be on a mount that does not answer, or be closed to this user."""
+    assert is_reachable(str(tmp_path))
+    assert not is_reachable(str(tmp_path / "gone"))
+    assert not is_reachable(str(tmp_path / ("long" * 100)))
 
 
 def test_a_project_may_have_several_folders(tmp_path: Path) -> None:

@@ -117,6 +117,12 @@ def test_a_long_paste_in_the_history_goes_with_the_turn_that_it_is_of(tmp_path: 
     ]
 
 
+def test_where_there_is_no_history_none_is_left(tmp_path: Path) -> None:
+    """It would have been made by the deletion, for all to read."""
+    restore_prompts(tmp_path / "history", forget_prompts(tmp_path / "history", lambda _: True))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_history_that_cannot_be_written_costs_no_prompt(tmp_path: Path) -> None:
     """A folder in its place, a link, a parent that is a file."""
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")

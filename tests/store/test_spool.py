@@ -498,7 +498,7 @@ async def test_a_write_that_no_store_takes_does_not_hold_up_the_rest(home: Home)
 
 
 async def test_what_waits_for_a_session_that_was_deleted_is_dropped_and_said_once(
-    home: Home,
+    home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What waits for another that isn't there is kept: it may still come."""
     home.deleted = {"gone"}
@@ -512,7 +512,9 @@ async def test_what_waits_for_a_session_that_was_deleted_is_dropped_and_said_onc
         while count_waiting(home.spool) != 2:
             await asyncio.sleep(0.02)
     notices = " ".join(store.take_notices())
-    assert "Dropped 4 writes that waited for a deleted session." in notices
+    dropped = "Dropped 4 writes that waited for a deleted session."
+    assert dropped in notices
+    assert dropped in caplog.messages
     assert "There is no session late" in notices
     await store.aclose()
     later = home.open()

@@ -426,6 +426,16 @@ async def test_a_memory_is_forgotten_whole_or_not_at_all(tmp_path: Path) -> None
     assert await store.forget_memories(["new"]) == {"memories": 2}
 
 
+async def test_a_copy_that_stays_keeps_nothing_in_the_database(tmp_path: Path) -> None:
+    """One that was made meanwhile and can't be removed: it is said, and the rest is done."""
+    store = await sqlite(tmp_path)
+    await store.apply([created("s"), *whole_turn("s", "t", "qqsecret", "x")])
+    copy = tmp_path / schema.BACKUPS / "daily-20260101-000000.db"
+    gone = await store.delete_session("s", first=lambda _: copy.mkdir(parents=True))
+    assert gone["traces"] == 1
+    assert b"qqsec" not in pages(tmp_path)
+
+
 @pytest.mark.parametrize("what", ["a session", "a memory"])
 async def test_a_deletion_says_when_another_process_still_reads_the_old_pages(
     tmp_path: Path, what: str

@@ -307,6 +307,24 @@ async def test_a_daily_copy_made_during_a_deletion_is_dropped(tmp_path: Path, st
         assert list((tmp_path / "backups").iterdir()) == []
 
 
+@pytest.mark.parametrize("has_shared_memory", [True, False])
+async def test_a_copy_of_a_linked_database_has_what_is_in_its_log(
+    tmp_path: Path, has_shared_memory: bool
+) -> None:
+    """The log is beside the database, not beside the link."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "copy").mkdir()
+    store = await sqlite(tmp_path / "real")
+    await store.apply([created("s"), *whole_turn("s", "t1")])
+    if not has_shared_memory:  # As another machine has left it.
+        (tmp_path / "real" / "memory.db-shm").unlink()
+    link = tmp_path / "memory.db"
+    link.symlink_to(tmp_path / "real" / "memory.db")
+    schema.copy_in_use(link, tmp_path / "copy" / "memory.db")
+    copied = await sqlite(tmp_path / "copy")
+    assert [turn.turn_id for turn in await copied.turns("s")] == ["t1"]
+
+
 async def test_a_copy_of_a_database_in_use_is_of_one_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -283,7 +283,8 @@ def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:
         return False
     if new.kind == "rule" or max(len(only_first), len(only_second)) > 1:
         return True
-    return is_of_subject(only_first[0], new.content) and is_of_subject(only_second[0], old.content)
+    texts = new.content, old.content
+    return is_of_subject(only_first[0], *texts) and is_of_subject(only_second[0], *texts[::-1])
 
 
 def _particulars_beyond(one: MemoryRecord, other: MemoryRecord) -> list[str]:

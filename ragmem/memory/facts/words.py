@@ -234,7 +234,7 @@ _UNIT = Regex(
 
 
 # "main.py is the entry point": only one thing is, so that it is the value.
-_THE_ONE = Regex(r"\W*(?:is|ist|est) (?:(?:the|der|die|das|le|la)\b|l['’])")
+_THE_ONE = Regex(r"\W*((?:is|ist|est) (?:(?:the|der|die|das|le|la)\b|l['’]).*?)[.! ]*")
 _VERSIONED = word_set(
     """python node nodejs java ruby php go rust perl postgres postgresql mysql mariadb sqlite redis
     mongodb neo4j elasticsearch django rails flask laravel react angular vue spring ubuntu debian
@@ -247,9 +247,12 @@ def _is_version(number: str, before: Sequence[str]) -> bool:
     return "." in number or (bool(before) and before[-1] in _VERSIONED)
 
 
-def is_of_subject(particular: str, text: str) -> bool:
+def is_of_subject(particular: str, text: str, other: str = "") -> bool:
     """Whether a statement is about the thing that has this particular ("Room 12 has a beamer"): it
-    stands before the verb or, if that isn't a common one, before most of the words."""
+    stands before the verb or, if that isn't a common one, before most of the words.
+
+    Not if the other statement says of another that it is the one: "web2 is the staging host".
+    """
     parts = re.split(rf"(?<!\w){re.escape(particular)}(?!\w)", plain(text), maxsplit=1)
     before, after = (_WORD.findall(part) for part in (_THAT.split(parts[0])[-1], parts[-1]))
     if len(parts) == 1 or ": " in parts[0] or not _BEFORE_VALUES.isdisjoint(before):
@@ -258,7 +261,8 @@ def is_of_subject(particular: str, text: str) -> bool:
         return False
     language = guess_language(text)
     few, many = (sum(not is_stop_word(w, language) for w in words) for words in (before, after))
-    if not few and _THE_ONE.match(parts[1]):
+    the_one = None if few else _THE_ONE.fullmatch(parts[1])
+    if the_one and plain(other).rstrip(".! ").endswith(the_one[1]):
         return False
     has_verb = not _BEFORE_VALUES.isdisjoint(after) or after[:1] == ["a"]  # French: "has"
     return has_verb or few < many

@@ -179,7 +179,7 @@ def _row(memory: MemoryRecord, homes_of_turns: dict[str, str]) -> Properties:
 async def forget_memories(
     tx: Transaction, memory_ids: Sequence[str], *, erase: bool = True
 ) -> dict[str, int]:
-    """Delete memories that the owner sees, and all that they superseded; return how many.
+    """Delete memories that the owner sees, and all that they superseded; return counts by kind.
 
     What is left in the server's files is up to the server, whatever `erase` says.
     """

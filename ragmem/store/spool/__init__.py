@@ -333,7 +333,9 @@ class SpooledStore:
                 f"{_writes(left)} left by an earlier process {_are(left)} now stored."
             )
         if dropped := self._replay.take_dropped():
-            self._notices.append(f"Dropped {_writes(dropped)} that waited for a deleted session.")
+            notice = f"Dropped {_writes(dropped)} that waited for a deleted session."
+            self._notices.append(notice)
+            _log.warning("%s", notice)  # Nobody reads the notices of background work.
         if why := self._replay.take_refusal():
             self._notices.append(
                 f"Memory did not accept everything that waited: {why} "

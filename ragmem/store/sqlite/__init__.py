@@ -392,16 +392,23 @@ class SQLiteStore:
         return await self._write(job)
 
     def _leaves_nothing(self, db: Database, then: Callable[[Database], None]) -> bool:
-        """Remove what is left of what was deleted; return whether that was possible."""
+        """Remove what is left of what was deleted, as far as that is possible; return whether it
+        was all."""
         from ragmem.store.sqlite import repair
 
-        try:
+        def remove_copies(_: Database) -> None:
             schema.remove_daily_copies(self._database)  # one that was made meanwhile
-            then(db)
-            repair.rewrite(db)
-        except (StoreRefused, apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError):
-            return False
-        return True
+
+        failures = (
+            StoreRefused, apsw.BusyError, apsw.LockedError, apsw.FullError, apsw.IOError
+        )  # fmt: skip
+        is_clean = True
+        for remove in (remove_copies, then, repair.rewrite):
+            try:
+                remove(db)
+            except failures:
+                is_clean = False
+        return is_clean
 
     def _transaction(self, db: Database, work: Callable[[], T]) -> T:
         """Do all of the work or none; it is durable on return."""

@@ -84,12 +84,14 @@ def prepare(database: Path, locks_dir: Path) -> bool:
 
 def state_of(database: Path) -> list[tuple[int, int]]:
     """Return the sizes and times of a database and its log; any change to what is stored shows."""
+    database = database.resolve()  # A link's log is beside its target.
     files = [file.stat() for name in ("", "-wal") if (file := _beside(database, name)).exists()]
     return [(found.st_size, found.st_mtime_ns) for found in files if found.st_size]
 
 
 def copy_files(database: Path, to: Path) -> None:
     """Copy a database with what is only in its log, or has to be rolled back, as it is."""
+    database = database.resolve()
     for suffix in ("", "-wal", "-journal"):
         if (file := _beside(database, suffix)).exists():
             shutil.copyfile(file, _beside(to, suffix))
@@ -100,6 +102,7 @@ def copy_in_use(database: Path, to: Path) -> None:
 
     Raises StoreUnavailable if it is written to meanwhile, where SQLite can't prevent it.
     """
+    database = database.resolve()
     # A log without shared memory is of nobody who lives, and SQLite would leave some beside it.
     if _beside(database, "-shm").exists() or not has_log(database):
         with suppress(apsw.Error):

@@ -665,14 +665,18 @@ def test_the_number_of_a_version_is_a_value(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("particular", "text", "is_meant"),
+    ("text", "other", "is_meant"),
     [
-        ("main.py", "main.py is the entry point.", False),
-        ("main.py", "Die main.py ist der Einstiegspunkt.", False),
-        ("main.py", "`main.py` est l'entrée.", False),
-        ("main.py", "main.py is a script for the nightly import.", True),
-        ("2019", "The temperature of March 2019 is the mean of two loggers.", True),
+        ("main.py is the entry point.", "app.py is the entry point", False),
+        ("Die main.py ist der Einstiegspunkt.", "Die app.py ist der Einstiegspunkt!", False),
+        ("`main.py` est l'entrée.", "app.py est l'entrée", False),
+        ("main.py is the entry point of the server.", "cli.py is the entry point.", True),
+        ("main.py is the slowest script.", "app.py is the fastest script.", True),
+        ("main.py is a script for the import.", "app.py is a script for the import.", True),
+        ("The copy of main.py is the old one.", "The copy of app.py is the old one.", True),
     ],
 )
-def test_what_is_the_one_of_its_kind_is_a_value(particular: str, text: str, is_meant: bool) -> None:
-    assert is_of_subject(particular, text) == is_meant
+def test_what_both_call_the_one_of_its_kind_is_a_value(
+    text: str, other: str, is_meant: bool
+) -> None:
+    assert is_of_subject("main.py", text, other) == is_meant

@@ -344,6 +344,8 @@ def test_a_deadline_replaces_the_same_on_another_day_alone(old: str, new: str, a
         ("Kunde 1041 zahlt per Rechnung.", "Kunde 1042 zahlt per Rechnung.", "added"),
         ("Le client 1041 paie par facture.", "Le client 1042 paie par facture.", "added"),
         ("Room 12 has a beamer.", "Room 14 has a beamer.", "added"),
+        ("web1 is the staging host.", "web2 is the production host.", "added"),
+        ("web1 is the staging host.", "web2 is the staging host.", "updated"),
         ("The host web1.example.org runs nginx.", "The host web2.example.org runs nginx.", "added"),
         ("We decided that team 1 uses Postgres.", "We decided that team 2 uses Postgres.", "added"),
         ("The report for shop 41 is late.", "The report for shop 42 is late.", "added"),
