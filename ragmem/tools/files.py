@@ -337,7 +337,7 @@ class _Editing(AgentTool):
                 return None, 0
             with plain_failures(f"{shown} is unchanged: no copy can be kept in {self._preimages}"):
                 kept = Preimages(self._preimages).keep(old)
-                mode = stat.S_IMODE(target.real.stat().st_mode)
+            mode = stat.S_IMODE(target.real.stat().st_mode)
             workspace.replace(target.real, new, expected_sha256=sha256_of(old), shown=shown)
             return kept, mode
 
