@@ -245,7 +245,6 @@ class Agent:
 
     async def aclose(self) -> None:
         """Interrupt the running turn, wait for it, and close the model."""
-        self.is_closed = True
         self.interrupt(by_person=False)
         if self._preparing:
             self._preparing.cancel()
@@ -253,6 +252,7 @@ class Agent:
         await asyncio.gather(*running, return_exceptions=True)
         if self._parts.owns_llm:
             await self._parts.llm.aclose()
+        self.is_closed = True
 
 
 def announce(remembered: Remembered, agents: Iterable[Agent]) -> list[str]:

@@ -448,7 +448,7 @@ class EditorSession:
         """
         file, path = None, arguments.get("path")
         if recorded:
-            path = self.workspace.recorded_path(recorded)
+            path = self.workspace.recorded_path(os.path.expanduser(recorded))
         with suppress(ToolFailure):
             file = self.workspace.resolve(path).real if isinstance(path, str) else None
         diff = _edit_texts(name, arguments, file) if file else None

@@ -487,9 +487,11 @@ def command(
 
             async def main(_: Interruption) -> int:
                 async with opener(config, paths) as opened:
-                    done = await does(opened, *args, **flags)
-                    if hasattr(opened, "notices"):
-                        say_notices(cast("App", opened))
+                    try:
+                        done = await does(opened, *args, **flags)
+                    finally:
+                        if hasattr(opened, "notices"):
+                            say_notices(cast("App", opened))
                 if callable(done):
                     done()
                     return EXIT_DONE

@@ -32,7 +32,7 @@ indexing = cli.commands()
 
 _RETRY_S = 0.5
 STATUS = "path files scopes languages left_out without_vectors refreshed_at size_bytes watched"
-_BEING_MADE = "being indexed for the first time"
+_BEING_MADE = "being indexed"
 _MAX_NAMED = 3
 """Maximum number of files named in a line about changes."""
 

@@ -122,4 +122,4 @@ class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
     watched: bool = False
     """Whether a process is watching the files for changes."""
     being_made: bool = False
-    """Whether a process is indexing for the first time just now."""
+    """Whether a process is making it just now, for the first time or anew."""

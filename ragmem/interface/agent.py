@@ -338,7 +338,7 @@ class ConversationAgent:
             app.store,
             self._settings,
             embedder=embedder,
-            on_finished=lambda: self.work.wake(),
+            on_finished=self._turn_finished,
             metrics=app.metrics,
         )
         self._places = Places(self.recorder, app.store, self._cwd)
@@ -382,6 +382,10 @@ class ConversationAgent:
         await self.recorder.aclose()
         if self._owns_llm:
             await self.llm.aclose()
+
+    def _turn_finished(self) -> None:
+        self.work.wake()
+        self.memory.app.background.keep_usage()
 
     # --- conversations ----------------------------------------------------------
 

@@ -399,7 +399,8 @@ async def suspend() -> None:
         await asyncio.sleep(_FOREGROUND_POLL_S)
 
 
-_EDITORS = ("editor", "nano", "pico", "vi", "emacs")
+# None of the PATH, in which a project's own programs may come first.
+_EDITORS = ("/usr/bin/editor", "/usr/bin/nano", "/usr/bin/pico", "/usr/bin/vi", "/usr/bin/emacs")
 _PAGERS = ("less", "more")
 
 
@@ -408,13 +409,17 @@ def edited(text: str) -> str | None:
     named = [environment().get("VISUAL"), environment().get("EDITOR")]
     with tempfile.TemporaryDirectory(prefix="ragmem-") as folder:
         file = Path(folder, "prompt.md")
-        file.write_text(text, "utf-8")
+        file.write_text(text, "utf-8", "surrogateescape")
         for command in filter(None, [*named, *_EDITORS]):
-            with contextlib.suppress(OSError, ValueError):
+            try:
                 argv = [*shlex.split(command), str(file)]
-                if subprocess.run(argv, env=child_environment(interactive=True)).returncode:
-                    return None
-                return file.read_text("utf-8", "replace").removesuffix("\n")
+                ended = subprocess.run(argv, env=child_environment(interactive=True))
+            except (OSError, ValueError):  # There is no such program.
+                continue
+            with contextlib.suppress(OSError):
+                if not ended.returncode:
+                    return file.read_text("utf-8", "replace").removesuffix("\n")
+            return None
     return None
 
 

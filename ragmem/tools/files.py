@@ -101,8 +101,6 @@ class SeenFiles:
                     self.note(path_of(path), sha256)
 
 
-_USUAL_MODE = 0o644
-"""Of a file whose mode a result need not mention."""
 _MAX_NAMED = 20
 _MOST_FILES = 2_000
 """How many of the last files seen are checked."""
@@ -337,7 +335,7 @@ class _Editing(AgentTool):
                 return None, 0
             with plain_failures(f"{shown} is unchanged: no copy can be kept in {self._preimages}"):
                 kept = Preimages(self._preimages).keep(old)
-                mode = stat.S_IMODE(target.real.stat().st_mode)
+            mode = stat.S_IMODE(target.real.stat().st_mode)
             workspace.replace(target.real, new, expected_sha256=sha256_of(old), shown=shown)
             return kept, mode
 
@@ -356,8 +354,7 @@ class _Editing(AgentTool):
             changed = changed_lines(diff)
             stored["changed"] = [[first, last] for first, last, _ in changed]
             stored["replaced"] = [count for _, _, count in changed]
-            if mode != _USUAL_MODE:
-                stored["mode"] = mode
+            stored["mode"] = mode
             how = f"+{added} −{removed} lines"
         return ToolOutput(text=f"{done} ({how}).", display=diff, data=stored)
 

@@ -457,6 +457,9 @@ class Sandbox:
         denied = self._permission_rules.hidden_in(roots[0], roots) if roots else set()
         if self.mechanism.kind == "landlock":
             denied = {path for path in denied if not any(map(path.is_relative_to, write))}
+        for folder in self._private:
+            with suppress(OSError):  # What is made during the command would not be hidden from it.
+                make_private(folder)
         return Confinement(
             write=tuple(dict.fromkeys(write)),
             kept=tuple(p for p in sorted(kept) if any(map(p.is_relative_to, write))),

@@ -1,5 +1,6 @@
 """What an App makes for its agents, and what it keeps of them."""
 
+import asyncio
 import gc
 import weakref
 from pathlib import Path
@@ -28,6 +29,21 @@ async def test_closed_agents_are_not_kept(tmp_path: Path) -> None:
         agent = await begun(app)
         gc.collect()
         assert closed() is None
+
+
+async def test_an_agent_whose_turn_still_ends_is_kept(tmp_path: Path) -> None:
+    """The App waits for it, too, before it closes the memory."""
+    paths = find_paths({"RAGMEM_HOME": str(tmp_path / "home")})
+    async with App(CONFIG, paths, cwd=tmp_path) as app:
+        agent = await begun(app)
+        async for _ in (turn := agent.ask("Hello?")):
+            break
+        closing = asyncio.create_task(agent.aclose())
+        await asyncio.sleep(0)
+        assert not agent.is_closed
+        await closing
+        assert agent.is_closed
+        await turn.aclose()
 
 
 async def test_a_temporary_folder_is_made_once_something_is_written_to_it(tmp_path: Path) -> None:

@@ -301,12 +301,12 @@ async def test_a_session_that_is_loaded_from_another_folder_names_the_files_that
     house: House,
 ) -> None:
     """Those of its own folder, and those of where it went on, not their namesakes."""
-    top, sub = house.project, house.project / "sub"
+    top, sub, home = house.project, house.project / "sub", Path(house.env["HOME"])
     (top / ".git").mkdir()
     sub.mkdir()
     for folder in (top, sub):
         (folder / "a.py").write_text("hello\n")
-    read = [Answer(tools=[Call("read_file", {"path": path})]) for path in ("a.py", "a.py", "none")]
+    read = [Answer(tools=[Call("read_file", {"path": path})]) for path in ("a.py", "a.py", "~/no")]
     house.server.extend(read[0], Answer("One."), read[1], Answer("Two."), read[2], Answer("Three."))
     async with editing(house) as editor:
         session = (await editor.begin(sub)).session_id
@@ -315,12 +315,12 @@ async def test_a_session_that_is_loaded_from_another_folder_names_the_files_that
         await editor.ask("and here")
         await editor.ask("and there")
     told = [[each.path for each in call.locations] for call in editor.of("tool_call")]
-    own, other, missing = ([str(file)] for file in (sub / "a.py", top / "a.py", top / "none"))
+    own, other, missing = ([str(file)] for file in (sub / "a.py", top / "a.py", home / "no"))
     assert told == [own, own, other, missing]
     async with editing(house) as editor:
         await editor.load(top, session)
     told = [[each.path for each in call.locations] for call in editor.of("tool_call")]
-    assert told[:2] == [own, other]
+    assert told == [own, other, missing]
 
 
 async def test_a_question_says_all_that_is_asked_for(house: House, tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_watching(ragmem: Ragmem, tmp_path: Path) -> None:
 
 
 def test_status_of_an_index_that_is_just_being_made(ragmem: Ragmem) -> None:
-    """By a chat, say: nobody has to run `ragmem index`."""
+    """By a chat or a rebuild, say: nobody has to run `ragmem index`."""
     ragmem.ok("index")
     (database,) = (ragmem.home / "data" / "code").glob("*.sqlite")
     with closing(sqlite3.connect(database)) as connection, connection:
@@ -164,10 +164,10 @@ def test_status_of_an_index_that_is_just_being_made(ragmem: Ragmem) -> None:
     fcntl.flock(held, fcntl.LOCK_EX)
     try:
         told = ragmem.ok("index", "--status").out
-        assert "\nupdated    being indexed for the first time\n" in told
+        assert "\nupdated    being indexed\n" in told
         database.unlink()
         begun = ragmem.ok("index", "--status").err
-        assert begun == "This project is being indexed for the first time.\n"
+        assert begun == "This project is being indexed.\n"
     finally:
         os.close(held)
 

@@ -329,14 +329,16 @@ def test_a_killed_deletion_leaves_nothing_that_could_not_be_deleted_again(ragmem
     assert json.loads(line)["session_id"] == session["session_id"]
 
 
-def test_what_still_waits_for_a_deleted_session_is_dropped(ragmem: Ragmem) -> None:
-    """The next command says so, and none after it."""
+@pytest.mark.parametrize("command", ["list", "show"])
+def test_what_still_waits_for_a_deleted_session_is_dropped(ragmem: Ragmem, command: str) -> None:
+    """The next command says so, even one that fails, and none after it."""
     (session,) = ragmem.sessions()
     ragmem.ok("sessions", "delete", session["session_id"], "--yes")
     spool = ragmem.home / "data" / "spool"
     turn = to_lines(whole_turn(session["session_id"], "t", "My secret.", "Kept."))
     set_aside(spool / "sqlite", turn, (spool / "sqlite.id").read_text())
-    said = ragmem.ok("sessions", "list").err
+    arguments = (session["session_id"],) if command == "show" else ()
+    said = ragmem.run("sessions", command, *arguments).err
     assert "Dropped 2 writes that waited for a deleted session." in said
     assert "Dropped" not in ragmem.ok("sessions", "list").err
     assert list((spool / "sqlite").glob("*.jsonl")) == []

@@ -17,6 +17,7 @@ from ragmem.messages import ToolUse
 from ragmem.records import MemoryRecord
 from ragmem.store import Archive
 from ragmem.tools.base import ToolFailure, ToolOutput
+from ragmem.usage import UsageLog
 from tests.fakes.llm_server import Answer, LLMServer
 from tests.fakes.scripted_llm import Says, ScriptedLLM, Step
 from tests.store.samples import remembered
@@ -88,6 +89,18 @@ class Gate(asyncio.Event):
 def said(llm: ScriptedLLM) -> str:
     """The last request as one text."""
     return "\n".join(message.text for message in llm.requests[-1].messages)
+
+
+async def test_the_statistics_include_a_program_that_goes_on(
+    memory: OpenMemory, spot: Spot
+) -> None:
+    async with an_agent(memory, spot, Says("One."), Says("Two.")) as (agent, _, _):
+        talk = await agent.create_conversation("Counting")
+        log = UsageLog(memory.app.paths.data_dir)
+        for number in (1, 2):
+            await talk.send_message("Go on.")
+            [today] = log.days()
+            assert (today.processes, today.count("turns.calls")) == (1, number)
 
 
 async def test_a_message_and_its_answer(memory: OpenMemory, spot: Spot) -> None:

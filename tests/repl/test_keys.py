@@ -1,11 +1,14 @@
 """Keys of the prompt, and words that do what people mean by them."""
 
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.repl.pty_chat import FakeChat
+from tests.repl.pty_chat import ROOT, FakeChat
 
 ESC, CTRL_C, CTRL_G, CTRL_X, CTRL_E = "\x1b", "\x03", "\x07", "\x18", "\x05"
 UP = f"{ESC}[A"
@@ -22,13 +25,14 @@ def editor(folder: Path, does: str) -> dict[str, str]:
 def test_the_draft_is_opened_in_the_persons_editor(tmp_path: Path) -> None:
     """And what it leaves is the draft; what comes meanwhile is printed when it is left.
 
-    It gets no secrets from the environment.
+    It gets no secrets from the environment, but what describes the terminal.
     """
     does = (
-        "env | grep _KEY= && exit 1; touch open; while [ ! -e go ]; do sleep 0.02; done; "
+        "env | grep _KEY= && exit 1; env | grep ^TERMINFO_DIRS= || exit 1; touch open; "
+        "while [ ! -e go ]; do sleep 0.02; done; "
         'printf " and more" >> "$1"'
     )
-    env = editor(tmp_path, does) | {"OPENAI_API_KEY": "of the model"}
+    env = editor(tmp_path, does) | {"OPENAI_API_KEY": "of the model", "TERMINFO_DIRS": "/none"}
     with FakeChat(tmp_path, env=env) as chat:
         chat.send("tool held\r", shows=r"^● read_file")
         chat.send(f"some words{CTRL_G}", until=(tmp_path / "open").exists)
@@ -48,6 +52,32 @@ def test_a_draft_stays_where_no_editor_could_be_used(tmp_path: Path) -> None:
     with FakeChat(tmp_path, env=env) as chat:
         chat.send(f"some words{CTRL_G}", until=(tmp_path / "done").exists)
         chat.send("!", shows=r"^› some words!$")
+
+
+def edited(folder: Path, draft: str, **environ: str) -> str:
+    """What `edited` returns where no program can ask a person anything."""
+    code = f"from ragmem.repl.terminal import edited; print(ascii(edited({draft!r})))"
+    env = {**os.environ, "VISUAL": "", "EDITOR": "", "PYTHONPATH": str(ROOT), **environ}
+    command = [sys.executable, "-P", "-c", code]
+    ran = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=-1)
+    return ran.stdout.decode().rpartition("\n")[0].rpartition("\n")[2]
+
+
+def test_no_program_of_the_project_is_taken_for_an_editor(tmp_path: Path) -> None:
+    """Though its folder may be on the PATH, as that of a package manager's programs."""
+    editor(tmp_path, "touch done")
+    edited(tmp_path, "words", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert not (tmp_path / "done").exists()
+
+
+def test_a_draft_is_opened_in_one_editor(tmp_path: Path) -> None:
+    """Also one with bytes that are not UTF-8, and if the first has removed its file."""
+    first = editor(tmp_path, 'cat "$1" > seen; rm "$1"')["VISUAL"]
+    (tmp_path / "second").write_text("#!/bin/sh\ntouch done\n")
+    (tmp_path / "second").chmod(0o755)
+    assert edited(tmp_path, "caf\udce9", VISUAL=first, EDITOR=f"{tmp_path}/second") == "None"
+    assert (tmp_path / "seen").read_bytes() == b"caf\xe9"
+    assert not (tmp_path / "done").exists()
 
 
 @pytest.mark.chat("editing=vi")

@@ -235,7 +235,8 @@ async def test_change_while_asked_is_refused(desk):
         file = desk.file(f"{n}.txt", "old\n")
         await desk.do("read_file", path=file.name)
         desk.meanwhile = lambda change=change, file=file: change(file)
-        await desk.fails("edit_file", path=file.name, old="old", new="new")
+        failed = await desk.fails("edit_file", path=file.name, old="old", new="new")
+        assert "no copy can be kept" not in failed.text
     assert (desk.cwd / "0.txt").read_text() == "old\nand more\n"
     assert not (desk.cwd / "2.txt").exists()
     assert not [name for name in os.listdir(desk.cwd) if name.startswith(".ragmem")]

@@ -5,6 +5,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +100,12 @@ async def test_edits_since_a_turn_are_taken_back_byte_for_byte(story: Story) -> 
     assert file.read_bytes() == b"caf\xe9\r\none\r\n"
 
 
-@pytest.mark.parametrize("mode", [0o755, 0o600])
+@pytest.mark.parametrize("mode", [0o755, 0o600, 0o644])
 async def test_a_file_that_a_command_has_deleted_comes_back_with_its_mode(
-    story: Story, mode: int
+    story: Story, mode: int, request: pytest.FixtureRequest
 ) -> None:
-    """Executable as it was, and no more open."""
+    """Executable as it was, and no more open, whatever new files get."""
+    request.addfinalizer(partial(os.umask, os.umask(0o002)))
     file = story.desk.file("run.sh", "echo one")
     file.chmod(mode)
     await story.turn(read("run.sh"), edit("run.sh", "one", "two"))

@@ -17,6 +17,7 @@ import pytest
 
 from ragmem.config import Paths, SandboxConfig, load_config
 from ragmem.errors import ConfigError
+from ragmem.files import make_private
 from ragmem.messages import ToolUse
 from ragmem.tools.base import Decision
 from ragmem.tools.permissions import PermissionRules
@@ -30,6 +31,7 @@ from ragmem.tools.sandbox import (
     profile,
 )
 from ragmem.tools.shell import Jobs
+from tests.fakes.patience import until
 from tests.tools.conftest import Desk
 from tests.tools.escapes import GUARD, REACHED, WAYS
 
@@ -128,12 +130,17 @@ def sandbox(tmp_path: Path) -> Iterator[Made]:
     """A sandbox by a mechanism, with settings; skips where it can't be."""
     made = []
 
-    def make(kind: str = "bubblewrap", deny: tuple[str, ...] = (), **settings: object) -> Sandbox:
+    def make(
+        kind: str = "bubblewrap",
+        deny: tuple[str, ...] = (),
+        private: tuple[Path, ...] = (),
+        **settings: object,
+    ) -> Sandbox:
         if why := missing(kind):
             pytest.skip(why)
         program = Path(shutil.which("bwrap") or "/")
         found = Mechanism(kind, program)  # type: ignore[arg-type]
-        private = (tmp_path / "home",)
+        private = (tmp_path / "home", *private)
         wanted, rules = SandboxConfig(**settings), PermissionRules(deny=deny)  # type: ignore[arg-type]
         made.append(Sandbox(wanted, private=private, mechanism=found, rules=rules))
         return made[-1]
@@ -173,6 +180,21 @@ async def test_one_works_in_the_project_and_a_temporary_folder(make_desk, sandbo
     assert folder.stat().st_mode & 0o777 == 0o700
     made.close()
     assert not folder.exists()
+
+
+@KINDS
+async def test_a_private_folder_that_is_made_during_a_command_is_hidden_from_it(confined, kind):
+    """The one for what an unrecorded session keeps is made once something is kept."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # Another /tmp has the command.
+        secret = Path(folder, "own/secret")
+        desk = confined(kind, private=(secret.parent,))
+        wait = f"touch begun; until [ -e go ]; do sleep 0.02; done; cat {secret}"
+        running = asyncio.create_task(desk.ran(wait))
+        await until((desk.cwd / "begun").exists)
+        make_private(secret.parent)
+        secret.write_text("password")
+        desk.file("go")
+        assert "password" not in await running
 
 
 @KINDS
