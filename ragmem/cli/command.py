@@ -6,13 +6,13 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import msgspec
 import typer
@@ -454,8 +454,12 @@ async def app_with_facts(config: Config, paths: Paths) -> AsyncIterator["App"]:
 
 def say_notices(opened: "App", *more: str) -> None:
     """Print the App's notices, and `more`, to stderr."""
-    for notice in filter(None, [*opened.notices(), *more]):
-        say(f"note: {visible(notice)}\n")
+    _say_notes([*opened.notices(), *more])
+
+
+def _say_notes(notes: Iterable[str]) -> None:
+    for note in filter(None, notes):
+        say(f"note: {visible(note)}\n")
 
 
 Opened = TypeVar("Opened")
@@ -487,11 +491,13 @@ def command(
 
             async def main(_: Interruption) -> int:
                 async with opener(config, paths) as opened:
+                    notices = getattr(opened, "notices", tuple)
                     try:
                         done = await does(opened, *args, **flags)
-                    finally:
-                        if hasattr(opened, "notices"):
-                            say_notices(cast("App", opened))
+                    except RagmemError as error:
+                        _say_notes(note for note in notices() if str(error) not in note)
+                        raise
+                    _say_notes(notices())
                 if callable(done):
                     done()
                     return EXIT_DONE

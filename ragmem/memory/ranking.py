@@ -57,7 +57,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     some passage is near to anything."""
     around: float = 0.5
     """Weight of the mean cosine of a turn and its neighbours, for answers split over two turns."""
-    short: float = 3.0
+    short: float = 2.0
     """Passages beyond the first at which a turn's surroundings (the turn before, the neighbours,
     the session) count half: a long turn has enough text of its own."""
     before: float = 0.5

@@ -119,7 +119,7 @@ def test_what_is_close_comes_first_and_the_rest_under_a_line(
     """In both lists; where all is close there is no line."""
     ragmem, _ = talk(tmp_path, server)
     # What is told of last time would come into the answers: that brings them near.
-    for question in ("is it raining?", "on which address is the SQL server reachable?"):
+    for question in ("is it raining?", "which port does the proxy use?"):
         ragmem.ok("ask", f"Off topic: {question}")
     for command in (("search",), ("sessions", "search")):
         done = ragmem.ok(*command, "Where does the staging database listen?")
