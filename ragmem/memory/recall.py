@@ -455,7 +455,7 @@ class Recall:
         with self._metrics.time("recall.search"):
             candidates = await store.search(query)
             ranked = _ranked(candidates, question, now, spans)
-        floor = question.min_similarity
+        floor = None if asks_of_before(text) else question.min_similarity
         near = [one.similarity for one in candidates if one.similarity is not None]
         return Found(
             question=question,

@@ -214,6 +214,13 @@ async def test_a_question_for_what_was_done_finds_the_nearest_however_far(past: 
     assert set(others) < set(ids)
 
 
+async def test_a_question_for_what_was_done_finds_it_in_other_words(past: Past) -> None:
+    (lichen,) = await past.say(("lichen grows", "far away"))
+    await past.embed(Fixed(question=(1.0, 0.0), far=(0.3, 0.91**0.5)))
+    assert await past.found("Is moss a question?", min_similarity=0.9) == []
+    assert await past.found("Why was moss a question?", min_similarity=0.9) == [lichen]
+
+
 async def test_a_shared_word_is_less_of_a_sign_off_the_subject(past: Past) -> None:
     others = [(f"zebra number {n}", "of no account") for n in range(9)]
     (*_, alike) = await past.say(*others, ("zebras", "plainly"))

@@ -319,7 +319,7 @@ _LEAVES = Regex(
 # Matches "Didn't we have that once?" and "Woran lag es, dass der Ofen ausging?"; must not match
 # "Why does the kiln stop?" or "Have we got time?"
 _BEFORE = Regex(
-    r"\b(?:(?:did|had|were|was)(?:n't| not)? (?:we|us)|we(?:'d| had| did)|"
+    r"\b(?:deja[- ]vu|(?:did|had|were|was)(?:n't| not)? (?:we|us)|we(?:'d| had| did)|"
     r"have(?:n't)? we (?!got\b)\w+(?:ed|en|t|ne)\b|"
     r"(?:what|why|how|where|when|which|who)\b[^.?!]{0,40} (?:was|were|did|had)|"
     r"(?:hatten?|waren) (?:wir|uns)|wir hatten|"
@@ -331,6 +331,11 @@ _BEFORE = Regex(
     r"utilise|ajoute|arrete|trouve|resolu|convenu)|(?:avait|a-t|etait)-on|avions-nous|"
     r"avons-nous|(?:pourquoi|comment|quand|quel\w*|qui|ou)\b[^.?!]{0,40} "
     r"(?!\w*rait)(?!(?:fait|sait|parfait|trait|extrait|retrait|portrait)\b)\w+(?:ait|aient))\b"
+)
+_ASKED = Regex(
+    r"(?:(?:so|and|but|now|then|und|aber|also|et|mais|alors|donc|bon)\W+)?(?:what|why|how|where|"
+    r"when|which|who|was|warum|wieso|weshalb|wie|wo|wann|welche\w*|wer|wor\w+|womit|pourquoi|"
+    r"comment|quand|quel\w*|qui|ou|haben wir|hatten wir|have we|did we)\b"
 )
 _WENT_WRONG = Regex(
     r"\b(?:(?:go|goes|gone|going|went) wrong|fail(?:s|ed|ing|ures?)?|broken?|breaks|schief\w*|"
@@ -416,8 +421,13 @@ def leaves_subject(text: str) -> bool:
 
 
 def asks_of_before(text: str) -> bool:
-    """Whether a question presupposes that something was said or done: "How had we fixed that?"."""
-    return "?" in text and _BEFORE.search(plain(text)) is not None
+    """Whether a question presupposes that something was said or done: "How had we fixed that?".
+
+    Without a question mark, a sentence that begins with a question word is one.
+    """
+    flat = plain(text)
+    asked = [flat] if "?" in text else [part for part in sentences(flat) if _ASKED.match(part)]
+    return any(_BEFORE.search(part) for part in asked)
 
 
 def names_nothing(text: str, now: datetime) -> bool:
