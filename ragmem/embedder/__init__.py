@@ -92,6 +92,8 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     """For a fact that is relevant to the question (favours recall)."""
     duplicate: float = 0.85
     """For a fact that says the same as another one (near-identical)."""
+    lasting: float = 1.0
+    """For a sentence that states a preference, to `EmbedderInfo.lasting` (favours precision)."""
 
 
 class EmbedderInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +112,8 @@ class EmbedderInfo(msgspec.Struct, frozen=True, kw_only=True):
     thresholds: Thresholds = Thresholds()
     general: bytes = b""
     """A unit vector (float32, LE): prompts that general knowledge answers lie in its direction."""
+    lasting: bytes = b""
+    """Likewise of the user's sentences that hold for later work too: "amounts in cents"."""
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):

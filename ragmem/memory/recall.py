@@ -296,6 +296,15 @@ class ComparableVectors:
         direction = self._embedder.info.general if self._embedder else b""
         return cosines(question, {"": direction}).get("", 0.0) if direction else 0.0
 
+    async def lasting(self, store: Store, sentences: Sequence[str]) -> list[str]:
+        """Return the sentences of the user that by their meaning hold for later work too."""
+        if self._embedder is None or not self._embedder.info.lasting:
+            return []
+        info = self._embedder.info
+        rows = await self.rows(store, sentences, patience_s=None)
+        near = cosines(info.lasting, dict(enumerate(rows)))
+        return [sentences[i] for i, each in near.items() if each > info.thresholds.lasting]
+
     async def is_for(self, store: Store, *, mark: bool = False) -> bool:
         """Whether the store's vectors are this embedder's.
 

@@ -32,10 +32,11 @@ def test_the_files_are_those_that_were_built() -> None:
     beside them."""
     found = {
         name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest()[:16]
-        for name in ("general.f32", "model.onnx", "tokenizer.json")
+        for name in ("general.f32", "lasting.f32", "model.onnx", "tokenizer.json")
     }
     assert found == {
         "general.f32": "4a8fa092570fc24f",
+        "lasting.f32": "d854b39de71626d5",
         "model.onnx": "51e40a957a513a02",
         "tokenizer.json": "5fd1c882abbd3051",
     }
@@ -233,3 +234,26 @@ async def test_prompts_that_need_no_project_lie_in_one_direction(embedder: OnnxE
     near = await embedder.embed(general, "query") @ direction
     far = await embedder.embed(bound, "query") @ direction
     assert near.min() > far.max()
+
+
+async def test_sentences_that_hold_for_later_work_lie_in_one_direction(
+    embedder: OnnxEmbedder,
+) -> None:
+    """Beside those of one task; none of them was trained with."""
+    lasting = [
+        "captions under every picture in sentence case, no full stop",
+        "Der Vorstand liest nur PDF, also alles als PDF.",
+        "Les noms de fichiers en minuscules, avec des tirets.",
+        "prices with a comma, two decimals",
+    ]
+    passing = [
+        "The caption under the third picture has a full stop too many.",
+        "Der Vorstand hat das PDF vom März noch nicht gelesen.",
+        "Le fichier des noms est vide depuis hier.",
+        "the price of the second lamp went up by two euros",
+    ]
+    direction = np.frombuffer(embedder.info.lasting, dtype="<f4")
+    near = await embedder.embed(lasting) @ direction
+    far = await embedder.embed(passing) @ direction
+    assert near.min() > far.max()
+    assert near.max() > embedder.info.thresholds.lasting

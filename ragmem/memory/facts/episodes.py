@@ -476,10 +476,7 @@ def _in_clause(sentence: str, now: datetime) -> list[Episode]:
 
 def _read(sentence: str, now: datetime) -> list[Episode]:
     flat = plain(sentence)
-    if len(sentence) > _LONGEST or len(flat.split()) < _LEAST_WORDS or _ASKS.search(flat):
-        return []
-    if holds_secret(sentence) or _DENIED.search(flat):
-        # Secrets are for the current task, never for memory.
+    if not _is_told(sentence, flat):
         return []
     due = _due(sentence, flat, now)
     kind: MemoryKind
@@ -508,6 +505,18 @@ def _read(sentence: str, now: datetime) -> list[Episode]:
             kind=kind, content=content, quote=sentence, scope=scope, at=due.at(now) if due else None
         )
     ]
+
+
+def _is_told(sentence: str, flat: str) -> bool:
+    """Whether a sentence states something; what holds a secret is never for memory."""
+    is_one = len(sentence) <= _LONGEST and len(flat.split()) >= _LEAST_WORDS
+    return is_one and not (_ASKS.search(flat) or _DENIED.search(flat) or holds_secret(sentence))
+
+
+def may_last(sentence: str) -> bool:
+    """Return whether a sentence that no pattern reads may state a preference by its meaning."""
+    flat = plain(sentence)
+    return _is_told(sentence, flat) and not (_ORDER.search(flat) or _is_ban_of_now(flat))
 
 
 def _is_rule(flat: str) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from ragmem.memory.dates import days
 from ragmem.memory.facts import Draft, is_about_person, problem_with
-from ragmem.memory.facts.episodes import EVERYWHERE, episodes, is_of_person
+from ragmem.memory.facts.episodes import EVERYWHERE, Episode, episodes, is_of_person, may_last
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.failures import failures, succeeded
 from ragmem.memory.facts.vouching import (
@@ -25,7 +25,14 @@ from ragmem.memory.facts.vouching import (
     is_rule,
     says_otherwise,
 )
-from ragmem.memory.facts.words import holds_secret, is_greeting, is_instruction, plain
+from ragmem.memory.facts.words import (
+    holds_secret,
+    is_greeting,
+    is_instruction,
+    own_words,
+    plain,
+    sentences,
+)
 from ragmem.memory.leases import leased
 from ragmem.memory.recording import redacted
 from ragmem.memory.summaries import as_struct, main_argument, schema_of
@@ -228,6 +235,10 @@ _SHORTLY = timedelta(hours=1)
 _JUDGED_CHARS = 400
 _LEAST_WORDS = 3
 """A prompt with fewer words tells the model nothing."""
+_MOST_SENTENCES = 30
+"""In a prompt; a longer one was probably pasted, and its preferences are somebody else's."""
+_MOST_PREFERENCES = 2
+"""The maximum number of preferences by meaning per turn."""
 _MOST_FRUITLESS = 2
 """After so many unusable answers in a row, this process no longer asks the model."""
 
@@ -275,12 +286,26 @@ class Extractor:
         session = await store.session(turn.session_id)
         locate = locator(session)
         with self._metrics.time("memories.learn"):
-            drafts = [*_episode_drafts(turn), *failures(turn, locate=locate)]
+            drafts = [*await self._told(turn, session), *failures(turn, locate=locate)]
             drafts += await self._extracted(turn, session, locate)
             beside: list[Write] = [MarkExtracted(turn_ids=(turn.turn_id,))]
             beside += await self._expire_repaired(store, turn, session)
             await self._facts.settle(drafts, session.project_id, beside=beside)
             await self._judge(turn, session)
+
+    async def _told(self, turn: Turn, session: Session) -> list[Draft]:
+        """Return what the user stated in a prompt, by patterns; if no model reads it, also
+        preferences by their meaning."""
+        if turn.is_own_command:
+            return []
+        text, found = turn.user_message, episodes(turn.user_message, turn.timestamp.astimezone())
+        if self._asker_for(session) is None:
+            quoted = [text for episode in found for text in (episode.quote, episode.content)]
+            rest = [each for each in sentences(own_words(text)) if may_last(each)]
+            rest = [each for each in rest if not any(each in q or q in each for q in quoted)]
+            if 0 < len(rest) <= _MOST_SENTENCES:
+                found += map(_preference, (await self._facts.lasting(rest))[:_MOST_PREFERENCES])
+        return [_draft(turn, episode) for episode in found]
 
     # --- extraction by a model ----------------------------------------------------
 
@@ -398,18 +423,17 @@ def _note(memory: MemoryRecord) -> str:
     return one_line(redact(clean(f"{day}: {memory.content}")), _JUDGED_CHARS)
 
 
-def _episode_drafts(turn: Turn) -> Sequence[Draft]:
-    now = turn.timestamp.astimezone()
-    return [
-        Draft(
-            content=episode.content,
-            kind=episode.kind,
-            trust="person",
-            scope=episode.scope,
-            at=episode.at or turn.timestamp,
-            evidence=(
-                evidence_of(turn, Source("person", episode.quote), locate=lambda path: path),
-            ),
-        )
-        for episode in episodes("" if turn.is_own_command else turn.user_message, now)
-    ]
+def _preference(sentence: str) -> Episode:
+    scope: MemoryScope | None = None if is_of_person(plain(sentence)) else "project"
+    return Episode(kind="preference", content=sentence, quote=sentence, scope=scope)
+
+
+def _draft(turn: Turn, episode: Episode) -> Draft:
+    return Draft(
+        content=episode.content,
+        kind=episode.kind,
+        trust="person",
+        scope=episode.scope,
+        at=episode.at or turn.timestamp,
+        evidence=(evidence_of(turn, Source("person", episode.quote), locate=lambda path: path),),
+    )
