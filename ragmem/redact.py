@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ragmem.text import Regex, clip_middle
+from ragmem.text import Regex, clean, clip_middle
 
 _PASSWORDS = (
     *("assword", "asswd", "assphrase", "asswort", "ennwort", "ot de passe"),
@@ -440,7 +440,34 @@ def passwords_in(addresses: Mapping[str, str]) -> dict[str, str]:
 
 def redact(text: str) -> str:
     """Replace all secrets in a text that are known or recognized by format or place."""
+    if "\\\\" in text and text.startswith(("{", "[", '"')):
+        text = _redacted_within(text)
     return _redacted(text, lambda name, _: f"[redacted: {name}]")
+
+
+def _redacted_within(text: str) -> str:
+    """Redact the strings of a JSON text that have escapes of their own, such as another JSON file.
+
+    The rules know the escapes of one level.
+    """
+    try:
+        value = json.loads(text)
+        found = _redacted_strings(value)
+    except (ValueError, RecursionError):
+        return text
+    return text if found == value else clean(json.dumps(found, ensure_ascii=False))
+
+
+def _redacted_strings(value: object) -> object:
+    match value:
+        case str():
+            return redact(value) if "\\" in value else value
+        case list():
+            return [_redacted_strings(each) for each in value]
+        case dict():
+            return {name: _redacted_strings(each) for name, each in value.items()}
+        case _:
+            return value
 
 
 def redact_lines(text: str) -> str:
