@@ -15,7 +15,7 @@ import msgspec
 
 from ragmem.config import ScopeName
 from ragmem.errors import SessionNotFound, UsageError
-from ragmem.ids import new_id
+from ragmem.ids import derived_id, new_id
 from ragmem.llm.base import parse_arguments
 from ragmem.memory.context.collect import STRATEGIES, Place, Strategy
 from ragmem.memory.projects import Instructions, find_instructions, real_folder
@@ -122,9 +122,11 @@ def calls_of(given: Iterable[GivenCall], *, turn_id: str, at: datetime) -> tuple
 def _call(one: GivenCall, *, turn_id: str, order: int, at: datetime) -> ToolCall:
     fields = msgspec.structs.asdict(one) if isinstance(one, ToolCall) else _checked_fields(one)
     success = fields.get("success")
+    given = fields.get("tool_call_id")
     whole = {
         "success": fields.get("error") is None if success is None else success,
-        "tool_call_id": fields.get("tool_call_id") or new_id(),
+        # Providers reuse their ids ("call_0"), and a stored turn's calls may be stored again.
+        "tool_call_id": derived_id(turn_id, str(given)) if given else new_id(),
         "started_at": local_time(fields.get("started_at"), at),
         "turn_id": turn_id,
         "order": order,

@@ -429,6 +429,21 @@ async def test_a_summary_of_another_session_is_taken_over(memory: OpenMemory, sp
     assert (found.key_findings, found.topics) == (("it works",), ("login",))
 
 
+async def test_ids_of_calls_may_come_again(memory: OpenMemory, spot: Spot) -> None:
+    """As providers give them, and as a stored turn's calls have them that is stored again."""
+    session_id = await memory.create_session(spot.folder)
+    for result in ("first", "second"):
+        call = {"tool_name": "x", "tool_call_id": "call_0", "result": result}
+        turn = await memory.store_turn(session_id, "q", "a", [call])
+    other_id = await memory.create_session(spot.folder)
+    await memory.store_turn(other_id, "q", "a", turn.tool_calls)
+    told = [
+        [json.loads(call.result)["text"] for turn in loaded.turns for call in turn.tool_calls]
+        for loaded in [await memory.load_session(each) for each in (session_id, other_id)]
+    ]
+    assert told == [["first", "second"], ["second"]]
+
+
 async def test_calls_as_records(memory: OpenMemory, spot: Spot) -> None:
     """`ToolCall`s are taken too, of whatever turn, and results of whatever shape."""
     session_id = await memory.create_session(spot.folder)
@@ -445,7 +460,7 @@ async def test_calls_as_records(memory: OpenMemory, spot: Spot) -> None:
     turn = await memory.store_turn(session_id, "q", "a", [record, *shapes])
     assert (await memory.load_session(session_id)).turns == (turn,)
     first, *others = turn.tool_calls
-    assert (first.uuid, first.turn_id, first.order, first.iteration) == ("c1", turn.uuid, 0, 2)
+    assert (first.turn_id, first.order, first.iteration) == (turn.uuid, 0, 2)
     assert first.started_at == at
     assert [json.loads(call.result) for call in others] == [
         {"text": '{"n":1}', "n": 1},
