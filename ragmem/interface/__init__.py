@@ -107,8 +107,14 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def local_time(at: datetime | None, now: datetime) -> datetime:
-    """Return a time in the zone of `now`, taking a naive one as local; `now` if none is given."""
-    return at.astimezone(now.tzinfo) if at else now
+    """Return a time in the zone of `now`, taking a naive one as local; `now` if none is given.
+
+    Raises UsageError for anything that has no such time.
+    """
+    try:
+        return at.astimezone(now.tzinfo) if at else now
+    except (AttributeError, ValueError, OverflowError):
+        raise UsageError(f"Not a time that can be stored: {reprlib.repr(at)}.") from None
 
 
 def calls_of(given: Iterable[GivenCall], *, turn_id: str, at: datetime) -> tuple[ToolCall, ...]:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -350,9 +350,15 @@ async def test_calls_that_are_none(memory: OpenMemory, spot: Spot) -> None:
         {"tool_name": "x", "result": object()},
         {"tool_name": "x", "duration_ms": "long"},
         {"tool_name": "x", "success": "perhaps"},
+        {"tool_name": "x", "started_at": "2024-01-01"},
+        {"tool_name": "x", "started_at": datetime.max.replace(tzinfo=_zone(-9))},
     ):
         with pytest.raises(UsageError):
             await memory.store_turn(session_id, "q", "a", [call])
+    with pytest.raises(UsageError, match="time"):
+        await memory.store_turn(
+            session_id, "q", "a", timestamp=datetime.min.replace(tzinfo=_zone(9))
+        )
     with pytest.raises(UsageError, match="same id"):
         await memory.store_turn(session_id, "q", "a", [{"tool_name": "x", "tool_call_id": "1"}] * 2)
     assert (await memory.load_session(session_id)).turns == ()
@@ -427,6 +433,10 @@ async def test_a_summary_of_another_session_is_taken_over(memory: OpenMemory, sp
     assert found == stored
     assert found.files_mentioned == ("a.py",)
     assert (found.key_findings, found.topics) == (("it works",), ("login",))
+
+
+def _zone(hours: int) -> timezone:
+    return timezone(timedelta(hours=hours))
 
 
 async def test_ids_of_calls_may_come_again(memory: OpenMemory, spot: Spot) -> None:
