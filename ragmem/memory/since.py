@@ -16,6 +16,7 @@ import msgspec
 
 from ragmem.embedder import highest_cosines
 from ragmem.memory.date_words import word_set
+from ragmem.memory.facts import attributed
 from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.words import (
     CLAUSE,
@@ -329,7 +330,7 @@ async def replaced_in(store: Store, session_ids: Iterable[str]) -> dict[str, Rep
         if new := _successor(old, later):
             # A memory learned again from the same turn does not replace what that turn says.
             gone = {e.turn_id for e in old.evidence} - {e.turn_id for e in new.evidence}
-            found |= dict.fromkeys(gone, Replaced(new.content))
+            found |= dict.fromkeys(gone, Replaced(attributed(new)))
     return found
 
 

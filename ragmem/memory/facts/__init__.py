@@ -99,6 +99,12 @@ def told_by(memory: MemoryRecord) -> str:
     return "read in a file or an output"
 
 
+def attributed(memory: MemoryRecord) -> str:
+    """Return its text, after who said it if the user did not."""
+    said = told_by(memory)
+    return f"({said}) {memory.content}" if said else memory.content
+
+
 def dated(memory: MemoryRecord, now: datetime) -> str:
     """Return when it happened or is due, as text; empty if that is unknown."""
     if memory.at is None:
