@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import msgspec
 
+from ragmem.ids import derived_id
 from ragmem.importers import (
     TEXT_LIMIT,
     AgentName,
@@ -27,7 +28,6 @@ from ragmem.importers import (
     moment,
     text,
 )
-from ragmem.ids import derived_id
 from ragmem.memory.turns import with_said
 from ragmem.records import AccessType, FileAccess, PutTurn, ToolCall, Turn, TurnStatus, Usage
 from ragmem.redact import ends_of, redact
