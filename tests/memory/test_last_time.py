@@ -254,6 +254,44 @@ def test_what_an_answer_leaves_undone_is_open(said: str) -> None:
     assert recap(SESSION, [a_turn(1, "Go.", f"Done. {said}")]).open == (said,)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Nothing is left to do.",
+        "All tests pass and nothing remains open.",
+        "There are no remaining failures.",
+        "No tests are missing.",
+        "There is nothing pending.",
+        "The remaining 3 tests pass.",
+        "Nichts steht noch aus.",
+        "Keine offenen Fragen.",
+        "Il ne reste rien à faire.",
+        "It needs Python 3.11 or later.",
+    ],
+)
+def test_what_an_answer_says_is_done_is_not_open(said: str) -> None:
+    assert left_open(a_turn(1, "Go.", f"Done. {said}")) == []
+    both = f"{said.rstrip('.')}, but the docs are still missing."
+    assert left_open(a_turn(1, "Go.", both)) == [both]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Guten Morgen, bitte repariere den Test im Warenkorb.",
+        "Heute Morgen ist der Server abgestürzt, schau dir das Log an.",
+        "Schau dir Zeile 12 an, später im Code steht der Fehler.",
+        "The bug appears two lines later in the file.",
+        "Use Python 3.11 or later.",
+        "Later versions of Django dropped it, remove the shim.",
+        "Bonjour, plus tard dans le fichier il y a un bug.",
+        "Fix the parser now, see you later!",
+    ],
+)
+def test_words_of_a_later_time_that_put_nothing_off(said: str) -> None:
+    assert left_open(a_turn(1, said, "Ok.")) == []
+
+
 def test_of_the_persons_own_words_only_what_is_put_off_is_open() -> None:
     turns = [a_turn(1, "We still need a test for the cart, add it. The docs we do tomorrow.", "OK")]
     assert recap(SESSION, turns).open == ("The docs we do tomorrow.",)
