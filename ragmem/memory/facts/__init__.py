@@ -141,6 +141,11 @@ _KIN_FR = (
     r"amie?|cousine?|oncle|tante|chien|chat|anniversaire|metier|langue maternelle|"
     r"fuseau horaire|nom est|prenom est)"
 )
+_KIN_DE = (
+    r"(?:frau|mann|partner(?:in)?|freund(?:in)?|bruder|schwester|sohn|tochter|kind(?:er)?|eltern|"
+    r"mutter|vater|mama|papa|familie|cousine?|onkel|tante|hund|katze|geburtstag|hobbys?|beruf|"
+    r"muttersprache|zeitzone|heimatstadt|(?:vor|nach)?name ist)"
+)
 # Matches "The user lives in Lyon" and "I am a teacher from Pau"; must not match what only begins
 # like that: "The user table has two columns", "I am using Postgres here", "My job fails in CI".
 _ABOUT_PERSON = Regex(
@@ -153,8 +158,17 @@ _ABOUT_PERSON = Regex(
     r"living|working (?:at|for|as|in)|based|called|named|\d+ years old|married|ill|sick|on holiday|"
     r"vegetarian|vegan|allergic|left-handed|colou?r-?blind|deaf|blind|fluent|retired)\b|"
     rf"\b(?:mon|ma|mes) {_KIN_FR}\b|"
+    rf"\bmein(?:e[nmrs]?)? {_KIN_DE}s?\b(?!-)|"
+    r"\bich (?:heisse|wohne|spreche|studiere|komme aus(?! de[mnr]\b)) \w|"
+    r"\bich habe (?:eine?n?|zwei|drei|vier|\d) (?:\w+ )?(?:kind(?:er)?|sohne?|tochtern?|hunde?|"
+    r"katzen?)\b(?!-)|"
+    r"\bich bin (?:eine? \w+(?:er|in|ist|ent|eur|or)\b|\w+ aus (?!de[mnr]\b)\w|\d+ jahre alt|"
+    r"(?:verheiratet|geschieden|krank|im urlaub|vegetari\w+|vegan\w*|allergisch|linkshand\w+|"
+    r"farbenblind|blind|taub|geboren)\b)|"
     r"\b(?:wohne|lebe|ich arbeite) (?:in|bei|als)\b|"
-    r"\b(?:j'habite|je vis|je travaille|je m'appelle|j'ai \d+ ans|je suis ne|je parle|"
+    r"\b(?:j'habite|je vis|je travaille|je m'appelle|j'ai \d+ ans|"
+    r"j'ai (?:une?|deux|trois|quatre|\d) (?:\w+ )?(?:enfants?|fils|filles?|chiens?)|je suis ne|"
+    r"je parle|"
     r"je suis (?:un|une|malade|en vacances|marie|developpeu\w+|ingenieur\w*))\b"
 )
 _TTL = re.compile(

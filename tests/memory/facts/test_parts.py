@@ -558,7 +558,24 @@ def test_little_things() -> None:
     assert not is_rule("Do you always do that?")
     assert is_about_person("The user lives in Lyon")
     assert is_about_person("I am a teacher from Pau")
+    for of_the_user in (
+        "Ich heiße Ana.",
+        "Meine Frau heißt Eva.",
+        "Ich habe zwei Kinder",
+        "Ich bin Lehrer aus Bern",
+        "Ich bin ein Entwickler",
+        "Mein Geburtstag ist am 3. Mai.",
+        "Der Hund meines Bruders bellt",
+        "J'ai deux enfants.",
+    ):
+        assert is_about_person(of_the_user), of_the_user
     for of_the_project in (
+        "Ich bin mir sicher, dass der Server läuft",
+        "Ich bin raus aus dem Projekt",
+        "Ich habe eine Funktion geschrieben",
+        "Mein Kind-Prozess stirbt",
+        "Mein Branch heißt farne",
+        "J'ai deux erreurs ici",
         "The user table has two columns",
         "The user is redirected to the login page",
         "I am using Postgres here",
