@@ -232,7 +232,10 @@ def _place(evidence: Evidence, titles: dict[str, str]) -> str:
     return f"{turn}session {short_id(evidence.session_id)}{name}"
 
 
-_RULE = re.compile(r"\b(?:always|never|toujours|jamais)\b", re.IGNORECASE)
+_RULE = re.compile(
+    r"\b(?:always|never|toujours(?! pas\b)|jamais|niemals|nie|(?<!noch )immer(?! noch\b))\b",
+    re.IGNORECASE,
+)
 
 
 def facts_of(memory: "Memory") -> "Facts":

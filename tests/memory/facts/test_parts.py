@@ -412,6 +412,28 @@ def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | N
         "They claim we agreed on Redis.",
         "Es stimmt nicht, dass wir uns für Redis entschieden haben.",
         "We agreed on Redis, but that was wrong.",
+        # Nothing is due, or decided
+        "The release is not on Friday.", "We don't need to ship by Friday.",
+        "The report doesn't have to be done by Friday.", "The deadline on Friday is cancelled.",
+        "Die Abgabe ist nicht am Freitag.", "Die Abgabe am 15. Dezember entfällt.",
+        "Der Bericht muss nicht bis Freitag fertig sein.", "La date limite n'est pas le 15 mai.",
+        "Le rapport ne doit pas être prêt pour vendredi.", "On n'a jamais décidé de prendre Redis.",
+        "Wir haben uns noch immer nicht für Redis entschieden.", "Wir haben nichts entschieden.",
+        "Ich habe mich noch nicht zwischen Redis und MySQL entschieden.",
+        # What programs do
+        "Never works on Windows.", "Never returns when the list is empty.", "Never gets called.",
+        "From now on the server crashes.", "Ab jetzt schlägt der Test fehl.",
+        "Nie klappt das beim ersten Mal.", "Niemals hätte ich das gedacht.",
+        "Retourne toujours la mauvaise valeur.", "Plante toujours au démarrage.",
+        "Ne marche jamais du premier coup.", "N'a jamais marché.", "Désormais le serveur plante.",
+        "Toujours pas de réponse.", "Jamais je n'ai vu ça.",
+        # Likes and dislikes of the moment
+        "I hate these errors.", "I don't like this error message, change it.",
+        "I'd prefer the first option.", "I love your solution.", "I never use this function.",
+        "Ich hasse diesen Bug.", "Ich mag den Vorschlag.", "Ich mag die zweite Variante lieber.",
+        "Mir ist die erste Variante lieber.", "Ich verwende immer noch Python 3.8 auf dem Server.",
+        "Je déteste ce bug.", "J'adore ta solution.", "Je préfère la première option.",
+        "Je préfère que tu corriges d'abord les tests.", "Je veux toujours savoir pourquoi.",
     ],
 )  # fmt: skip
 def test_no_moment(text: str) -> None:
@@ -670,6 +692,18 @@ def test_a_long_text_of_blanks_is_cut_into_sentences_in_linear_time(unit: str) -
         ("I work in the data team and my name is Bob.", ["fact"]),
         ("The report is due on Friday, but the slides are not due.", ["deadline"]),
         ("There are no releases in May, the next one is due on June 12.", ["deadline"]),
+        ("The release is not on May 5, it is on May 12.", ["deadline"]),
+        ("Der Bericht darf nicht fehlen, er muss bis Freitag fertig sein.", ["deadline"]),
+        ("Don't forget the report is due on Friday.", ["deadline"]),
+        ("Wir haben uns entschieden, Redis nicht zu nehmen.", ["decision"]),
+        ("Wir haben uns nicht für Redis, sondern für MySQL entschieden.", ["decision"]),
+        ("Ajoute toujours des tests.", ["rule"]),
+        ("Ne pousse jamais sur main.", ["rule"]),
+        ("Nie auf main pushen!", ["rule"]),
+        ("From now on write the tests first.", ["rule"]),
+        ("I hate wildcard imports.", ["preference"]),
+        ("Ich mag kurze Antworten.", ["preference"]),
+        ("Je préfère les réponses courtes.", ["preference"]),
     ],
 )
 def test_a_denial_of_something_else_takes_nothing_away(prompt: str, kinds: list[str]) -> None:
