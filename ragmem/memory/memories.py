@@ -275,7 +275,7 @@ async def tell(
     if place.is_new:
         await memory.record(registrations(place.project))
     # The evidence names no session, so that the memory survives the deletion of sessions.
-    evidence = Evidence(quote=draft.content[:_QUOTE_CHARS], at=utc_now())
+    evidence = Evidence(quote=draft.content, at=utc_now())
     complete = msgspec.structs.replace(
         draft, source=source, trust="person", at=draft.at or _due(draft), evidence=(evidence,)
     )
