@@ -328,7 +328,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 # Between the lines of a key: white space, escapes, quote marks of a diff or an email, line numbers.
 # No group is possessive (`(…)*+`): before Python 3.11.5 one that fails half-way doesn't backtrack.
-_GAP = r"(?:[\s+|>]++|\\[nrt]|[0-9]{1,7}(?:[\t:|]|\\t)){0,200}"
+_GAP = r"(?:[\s+|>]++|\\{1,8}[nrt]|[0-9]{1,7}(?:[\t:|]|\\{1,8}t)){0,200}"
 _PRIVATE_KEY = (
     r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     rf"(?:{_GAP}(?:[A-Za-z0-9+/=]{{16,}}+|[A-Z][A-Za-z-]{{2,30}}: [^\n\\\"]{{0,200}}+))*"

@@ -176,7 +176,8 @@ def test_a_private_key_is_found_as_tools_show_it(before: str) -> None:
         before.format(number) + line
         for number, line in enumerate(f"first\n{KEYS['private key']}\nlast".split("\n"), 1)
     )
-    for text in (redact(shown), *within_json(shown)):
+    in_a_log = redact(f"INFO {json.dumps(json.dumps(shown))}").removeprefix("INFO ")
+    for text in (redact(shown), *within_json(shown), json.loads(json.loads(in_a_log))):
         lines = text.split("\n")
         assert lines[0].endswith("first")
         assert lines[-1].endswith("last")
