@@ -6,6 +6,7 @@ This module checks the values that a program passes, and converts them to record
 import inspect
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import partial, wraps
 from types import UnionType
@@ -34,6 +35,7 @@ from ragmem.records import (
     ToolCall,
     Turn,
     Write,
+    wrong_time,
 )
 from ragmem.text import Regex, clean, clip_middle
 
@@ -111,10 +113,11 @@ def local_time(at: datetime | None, now: datetime) -> datetime:
 
     Raises UsageError for anything that has no such time.
     """
-    try:
-        return at.astimezone(now.tzinfo) if at else now
-    except (AttributeError, ValueError, OverflowError):
-        raise UsageError(f"Not a time that can be stored: {reprlib.repr(at)}.") from None
+    with suppress(AttributeError, ValueError, OverflowError):
+        found = at.astimezone(now.tzinfo) if at else now
+        if not wrong_time(found):
+            return found
+    raise UsageError(f"Not a time that can be stored: {reprlib.repr(at)}.")
 
 
 def calls_of(given: Iterable[GivenCall], *, turn_id: str, at: datetime) -> tuple[ToolCall, ...]:

@@ -359,6 +359,9 @@ async def test_calls_that_are_none(memory: OpenMemory, spot: Spot) -> None:
         await memory.store_turn(
             session_id, "q", "a", timestamp=datetime.min.replace(tzinfo=_zone(9))
         )
+    # An export with such a time could not be imported.
+    with pytest.raises(UsageError, match="time"):
+        await memory.store_turn(session_id, "q", "a", timestamp=datetime(9999, 6, 1, tzinfo=UTC))
     with pytest.raises(UsageError, match="same id"):
         await memory.store_turn(session_id, "q", "a", [{"tool_name": "x", "tool_call_id": "1"}] * 2)
     assert (await memory.load_session(session_id)).turns == ()
