@@ -217,6 +217,15 @@ def _named(match: re.Match[str], today: date, *, due: bool) -> tuple[date, float
     day, month = int(match["day"]), words.MONTHS[match["month"]]
     if match["year"]:
         return date(int(match["year"]), month, day), 0.95
+    return _of_any_year(day, month, today, due=due)
+
+
+def _without_year(match: re.Match[str], today: date, *, due: bool) -> tuple[date, float]:
+    """Read a day and month as German and French write them: "am 3.12.", "le 3/12"."""
+    return _of_any_year(int(match[1]), int(match[2]), today, due=due)
+
+
+def _of_any_year(day: int, month: int, today: date, *, due: bool) -> tuple[date, float]:
     if due:
         this_year = date(today.year, month, day)
         return (this_year if this_year >= today else date(today.year + 1, month, day)), 0.9
@@ -224,9 +233,19 @@ def _named(match: re.Match[str], today: date, *, due: bool) -> tuple[date, float
     return date(year, month, day), 0.9
 
 
+def _behind(*before: str) -> str:
+    return "|".join(rf"(?<=\b{word} )" for word in before)
+
+
 _NUMBERED = (
     (rf"({_YEAR})-(\d\d)-(\d\d)", _iso),
     (r"(\d{1,2})[/.](\d{1,2})[/.]((?:19|20)?\d\d)", _slashed),
+    # Only after these words: "3.12." may be a version at the end of a sentence, "3/12" a part.
+    (
+        rf"(?:{_behind('am', 'zum', 'bis', 'vom', 'den', 'dem')})(\d{{1,2}})\.(\d{{1,2}})\.",
+        _without_year,
+    ),
+    (rf"(?:{_behind('le', 'au', 'du')})(\d{{1,2}})/(\d{{1,2}})(?!/)", _without_year),
 )
 _NAMED = (
     rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th|er|\.|o|º)?(?: of| de| di)? {_MONTH}"

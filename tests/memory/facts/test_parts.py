@@ -221,6 +221,9 @@ def test_what_holds_for_good_is_a_moment(text: str, kind: str) -> None:
         ("Die Abgabe ist der 3. März.", "3. März (2026-03-03)"),
         ("Noch was: der Termin ist auf den 3. März vorgezogen.", "3. März (2026-03-03)"),
         ("Bis Freitag müssen die Samen bestellt sein.", "Freitag (2026-01-16)"),
+        ("Der Bericht muss bis zum 3.2. fertig sein.", "3.2. (2026-02-03)"),
+        ("Die Frist läuft am 12.1. ab.", "12.1. (2027-01-12)"),
+        ("La date limite est le 15/03.", "15/03 (2026-03-15)"),
         ("La remise est reportée au 3 mars", "3 mars (2026-03-03)"),
         ("Il faut livrer la version 2 d'ici vendredi", "vendredi (2026-01-16)"),
         ("D'ici vendredi, il faut commander les graines.", "vendredi (2026-01-16)"),
@@ -420,6 +423,7 @@ def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | N
         "Le rapport ne doit pas être prêt pour vendredi.", "On n'a jamais décidé de prendre Redis.",
         "Wir haben uns noch immer nicht für Redis entschieden.", "Wir haben nichts entschieden.",
         "Ich habe mich noch nicht zwischen Redis und MySQL entschieden.",
+        "We must be on Python 3.12. Then we test.", "Il faut en mettre 1/2 avant.",
         # What programs do
         "Never works on Windows.", "Never returns when the list is empty.", "Never gets called.",
         "From now on the server crashes.", "Ab jetzt schlägt der Test fehl.",
@@ -475,6 +479,7 @@ def test_what_holds_a_secret_is_nothing_to_know() -> None:
         "Rechnungsnummern fangen immer mit dem Jahr an, z.B. 2026-0001, das will das Finanzamt so.",
         "Never round amounts, e.g. of Prof. Lindqvist, vs. the bank's.",
         "Immer ISO-Daten, d. h. so, bzw. ohne Zeit, am 3. Mai wie sonst.",
+        "Der Bericht muss bis zum 3.12. fertig sein.",
     ],
 )
 def test_a_sentence_does_not_end_at_an_abbreviation(text: str) -> None:
