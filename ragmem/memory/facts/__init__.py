@@ -119,8 +119,7 @@ def day_of(at: datetime, now: datetime) -> str:
 
 
 MAX_CONTENT_CHARS = 1_000
-_LONGEST_DRAFT = 2_000
-"""In characters; a longer text is refused, since it can't be a single fact."""
+"""A longer text is refused, since it can't be a single fact."""
 _MAX_SUBJECTS = 12
 _SUBJECT_CHARS = 60
 _QUOTE_CHARS = 500
@@ -203,8 +202,8 @@ def problem_with(content: str) -> str:
         return "it is empty"
     if is_greeting(content):
         return "it is a greeting or a thank-you"
-    if len(content) > _LONGEST_DRAFT:
-        return f"it is longer than {_LONGEST_DRAFT:,} characters: say it in a sentence or two"
+    if len(content) > MAX_CONTENT_CHARS:
+        return f"it is longer than {MAX_CONTENT_CHARS:,} characters: say it in a sentence or two"
     if "```" in content or "~~~" in content or _is_code(content):
         return "it is code: the file keeps that better"
     if content.rstrip().endswith(("?", "？")):
