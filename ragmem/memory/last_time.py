@@ -164,14 +164,16 @@ def recap(
     *,
     decided: Sequence[MemoryRecord] = (),
     later: Sequence[Turn] = (),
+    others: Sequence[Turn] = (),
     past: Mapping[str, Replaced] = MappingProxyType({}),
     known: Collection[MemoryRecord] = (),
     meant: Alike | None = None,
 ) -> SessionRecap:
     """Make the recap of a session from its newest turns, in order.
 
-    `decided`: its decisions. `later`: turns of sessions with later activity. `past`: replaced
-    statements, by turn id. `known`: memories from all of these sessions. `meant`: which turns mean
+    `decided`: its decisions. `later`: turns of sessions with later activity. `others`: turns of all
+    sessions, in which what failed here may have worked since. `past`: replaced statements, by turn
+    id. `known`: memories from all of these sessions. `meant`: which turns mean
     the same, by their vectors.
     """
     locate = locator(session)
@@ -194,7 +196,7 @@ def recap(
         draft
         for turn in turns[-1:]
         for draft in failures(msgspec.structs.replace(turn, tool_calls=calls), locate=locate)
-        if not any(_mends(each, draft) for each in later)
+        if not any(_mends(each, draft) for each in (*later, *others))
     ]
     after = Aftermath([*turns, *later], known, meant=meant)
     rewritten = {turn_id for _, turn_id in writes}.difference(dict(writes).values())
@@ -464,7 +466,14 @@ def _recaps(
         decided = [memory for memory in current if memory.kind == "decision"]
         later = _later(session, read)
         made = recap(
-            session, own, decided=decided, later=later, past=past, known=known, meant=meant
+            session,
+            own,
+            decided=decided,
+            later=later,
+            others=turns,
+            past=past,
+            known=known,
+            meant=meant,
         )
         due = _due(current, turns, now)
         made = msgspec.structs.replace(made, open=(*due, *made.open))

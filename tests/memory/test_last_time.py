@@ -207,6 +207,8 @@ def test_a_command_that_failed_and_works_in_a_newer_session_is_not_failing() -> 
     assert recap(SESSION, [failed], later=[since(worked)]).failed == ()
     assert recap(SESSION, [failed], later=[since(other)]).failed
     assert recap(SESSION, [failed], later=[before]).failed
+    # In a session that was left for this one again
+    assert recap(SESSION, [failed], others=[since(worked)]).failed == ()
 
 
 def test_files_that_were_changed_come_newest_first() -> None:
