@@ -445,6 +445,12 @@ def redact(text: str) -> str:
     return _redacted(text, lambda name, _: f"[redacted: {name}]")
 
 
+_NAMED = Regex(
+    r"(?i)key|token|secret|pass|pwd|kennwort|contrase|credential|authorization|bearer|curl|://"
+)
+"""A part of what stands before a secret that has no public format, or in a private key."""
+
+
 def _redacted_within(text: str) -> str:
     """Redact the strings of a JSON text that have escapes of their own, such as another JSON file.
 
@@ -461,7 +467,7 @@ def _redacted_within(text: str) -> str:
 def _redacted_strings(value: object) -> object:
     match value:
         case str():
-            return redact(value) if "\\" in value else value
+            return redact(value) if "\\" in value and _NAMED.search(value) else value
         case list():
             return [_redacted_strings(each) for each in value]
         case dict():
