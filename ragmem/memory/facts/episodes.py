@@ -400,6 +400,7 @@ _NOT_DUE = Regex(
     r"(?:due|scheduled|planned|fallig|geplant|prevue?s?)|keine (?:frist|abgabe)|"
     r"(?:pas|aucune) (?:d')?echeance)\b|n't (?:yet )?(?:due|scheduled|planned)\b|"
     r"\b(?:cancell?ed|called off|entfallt|fallt aus|abgesagt|gestrichen|annulee?s?)\b|"
+    r"\b(?:not before|nicht vor|pas avant)\b|"
     r"\b(?:(?:is|are|will|must|shall|should) not|isn't|aren't|won't|mustn't|shouldn't|needn't|"
     r"(?:don't|doesn't|do not|does not) (?:have|need)|"
     r"(?:muss|mussen|soll\w*|brauch\w*) (?:\S+ ){0,3}nicht|"
