@@ -33,6 +33,15 @@ def new_id() -> str:
     return str(uuid.UUID(int=value))
 
 
+def derived_id(namespace: str, name: str) -> str:
+    """Return the UUID derived from a name within another id, always the same.
+
+    The name may contain invalid UTF-8, such as a file's.
+    """
+    spelled = name.encode("utf-8", "backslashreplace").decode()
+    return str(uuid.uuid5(uuid.UUID(namespace), spelled))
+
+
 def is_whole_id(text: str) -> bool:
     """Return whether a text is a complete id in the form of `new_id`."""
     try:

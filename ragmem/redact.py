@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from ragmem.text import Regex, clip_middle
+from ragmem.text import Regex, clean, clip_middle
 
 _PASSWORDS = (
     *("assword", "asswd", "assphrase", "asswort", "ennwort", "ot de passe"),
@@ -328,7 +328,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 # Between the lines of a key: white space, escapes, quote marks of a diff or an email, line numbers.
 # No group is possessive (`(…)*+`): before Python 3.11.5 one that fails half-way doesn't backtrack.
-_GAP = r"(?:[\s+|>]++|\\[nrt]|[0-9]{1,7}(?:[\t:|]|\\t)){0,200}"
+_GAP = r"(?:[\s+|>]++|\\{1,8}[nrt]|[0-9]{1,7}(?:[\t:|]|\\{1,8}t)){0,200}"
 _PRIVATE_KEY = (
     r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     rf"(?:{_GAP}(?:[A-Za-z0-9+/=]{{16,}}+|[A-Z][A-Za-z-]{{2,30}}: [^\n\\\"]{{0,200}}+))*"
@@ -440,7 +440,40 @@ def passwords_in(addresses: Mapping[str, str]) -> dict[str, str]:
 
 def redact(text: str) -> str:
     """Replace all secrets in a text that are known or recognized by format or place."""
+    if "\\\\" in text and text.startswith(("{", "[", '"')):
+        text = _redacted_within(text)
     return _redacted(text, lambda name, _: f"[redacted: {name}]")
+
+
+_NAMED = Regex(
+    r"(?i)key|token|secret|pass|pwd|kennwort|contrase|credential|authorization|bearer|curl|://"
+)
+"""A part of what stands before a secret that has no public format, or in a private key."""
+
+
+def _redacted_within(text: str) -> str:
+    """Redact the strings of a JSON text that have escapes of their own, such as another JSON file.
+
+    The rules know the escapes of one level.
+    """
+    try:
+        value = json.loads(text)
+        found = _redacted_strings(value)
+    except (ValueError, RecursionError):
+        return text
+    return text if found == value else clean(json.dumps(found, ensure_ascii=False))
+
+
+def _redacted_strings(value: object) -> object:
+    match value:
+        case str():
+            return redact(value) if "\\" in value and _NAMED.search(value) else value
+        case list():
+            return [_redacted_strings(each) for each in value]
+        case dict():
+            return {name: _redacted_strings(each) for name, each in value.items()}
+        case _:
+            return value
 
 
 def redact_lines(text: str) -> str:

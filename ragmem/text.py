@@ -16,8 +16,9 @@ _ABBREVIATIONS = (
 IN_SENTENCE = "".join(rf"(?<!\b(?i:{re.escape(each)}))" for each in _ABBREVIATIONS) + (
     r"(?!(?:(?<=\b\d\.)|(?<=\b\d\d\.))\s+(?i:jan(?:uar)?|feb(?:ruar)?|märz|mär|maerz|apr(?:il)?|mai|jun[io]?|"
     r"jul[i]?|aug(?:ust)?|sep(?:t|tember)?|okt(?:ober)?|nov(?:ember)?|dez(?:ember)?)\b)"
+    r"(?!(?:(?<=\d\.\d\.)|(?<=\d\.\d\d\.))\s+[a-zäöü])"
 )
-"""Matches after a full stop that ends neither an abbreviation nor the day of a German date."""
+"""Matches after a full stop that ends neither an abbreviation nor a part of a German date."""
 
 
 class LazyPattern:

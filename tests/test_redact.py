@@ -137,6 +137,18 @@ def test_the_shortest_key_of_each_format_is_found_too() -> None:
         assert redact(f"<{shortest}>") == f"<[redacted: {rule.kind}]>"
 
 
+def within_json(text: str) -> Iterator[str]:
+    """A text redacted in JSON, and in JSON in JSON, as in a tool's argument that is a JSON file."""
+    for depth in (1, 2, 3):
+        found: Any = text
+        for _ in range(depth):
+            found = json.dumps({"text": found})
+        found = redact(found)
+        for _ in range(depth):
+            found = json.loads(found)["text"]
+        yield found
+
+
 AROUND = (
     "{}", "export KEY={}\nnext line", 'key: "{}", other: 1', "Authorization: Bearer {}\r\n",
     "Use {}, please.", "https://example.org/?a=b&key%3D{}&c=d", "<tag>({})</tag>",
@@ -149,11 +161,9 @@ def test_keys_are_known_by_their_format(kind: str) -> None:
     for around in AROUND:
         assert redact(around.format(KEYS[kind])) == around.format(f"[redacted: {kind.strip()}]")
     # Arguments and results are JSON: escapes before a key hide none of it.
-    found: Any = json.loads(
-        redact(json.dumps({"text": f"a\n{KEYS[kind]}\nb\t{KEYS[kind]}\x1b{KEYS[kind]}"}))
-    )
-    shown = f"[redacted: {kind.strip()}]"
-    assert found == {"text": f"a\n{shown}\nb\t{shown}\x1b{shown}"}
+    text, shown = "a\n{0}\nb\t{0}\x1b{0}", f"[redacted: {kind.strip()}]"
+    for found in within_json(text.format(KEYS[kind])):
+        assert found == text.format(shown)
 
 
 @pytest.mark.parametrize(
@@ -166,11 +176,28 @@ def test_a_private_key_is_found_as_tools_show_it(before: str) -> None:
         before.format(number) + line
         for number, line in enumerate(f"first\n{KEYS['private key']}\nlast".split("\n"), 1)
     )
-    for text in (redact(shown), json.loads(redact(json.dumps(shown)))):
+    in_a_log = redact(f"INFO {json.dumps(json.dumps(shown))}").removeprefix("INFO ")
+    for text in (redact(shown), *within_json(shown), json.loads(json.loads(in_a_log))):
         lines = text.split("\n")
         assert lines[0].endswith("first")
         assert lines[-1].endswith("last")
         assert not any(line.strip() in text for line in BODY.split("\n"))
+
+
+def test_what_stands_beside_a_secret_in_nested_json_stays() -> None:
+    """Also what a JSON text can't hold in itself, such as half an emoji."""
+    file = json.dumps({"key": KEYS["private key"], "path": "C:\\new", "emoji": "\ud83d", "n": 1.50})
+    call = {"path": "ä.json", "content": file, "lines": [1, None, True], "other": "\ud83d\\n"}
+    found = json.loads(redact(json.dumps(call)))
+    assert json.loads(found.pop("content")) == {
+        "key": "[redacted: private key]",
+        "path": "C:\\new",
+        "emoji": "\ud83d",
+        "n": 1.5,
+    }
+    assert found == {"path": "ä.json", "lines": [1, None, True], "other": "\ufffd\\n"}
+    for broken in ('{"a": "\\\\"', "[" * 100_000 + "\\\\"):
+        assert redact(broken) == broken
 
 
 def test_a_private_key_that_was_cut_takes_nothing_else_along() -> None:
@@ -286,7 +313,7 @@ def test_what_stands_where_credentials_stand_is_replaced(around: str) -> None:
     """In headers, in addresses and behind `curl -u`; also inside JSON, and nothing beside it."""
     secret = "Xk29fjq2z7LmQw83hT0p"
     text = f"first\n{around.format(secret)}\nlast"
-    for shown in (redact(text), json.loads(redact(json.dumps(text)))):
+    for shown in (redact(text), *within_json(text)):
         kind = re.search(r"\[redacted: ([a-z ]+)\]", shown)
         assert kind, shown
         assert shown == text.replace(secret, kind[0])
@@ -354,8 +381,8 @@ def test_a_password_is_replaced_where_one_stands(around: str, secrets: tuple[str
         said, shown = around.format(secret), around.format("[redacted: assigned secret]")
         assert redact(said) == shown
         text = f"first\n{said}\nlast"
-        found = json.loads(redact(json.dumps({"text": text})))
-        assert found == {"text": text.replace(said, shown)}
+        for found in within_json(text):
+            assert found == text.replace(said, shown)
 
 
 def test_marks_that_may_be_of_a_password_go_with_it() -> None:

@@ -296,7 +296,7 @@ async def _remember(late: LateApp, app: App, params: Remember.Params) -> str:
         await app.memory.record(registrations(place.project))
     said = Evidence(
         tool_name=f"remember, called by {one_line(late.client or 'an agent', 60)}",
-        quote=one_line(draft.content, 300),
+        quote=draft.content,
         at=now,
     )
     draft = msgspec.structs.replace(

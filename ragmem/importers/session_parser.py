@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import msgspec
 
+from ragmem.ids import derived_id
 from ragmem.importers import (
     TEXT_LIMIT,
     AgentName,
@@ -138,13 +139,7 @@ _ERROR_LIMIT = 500
 
 def session_id_of(agent: AgentName, foreign_id: str) -> str:
     """Return our id of a session: the same for each import."""
-    return _derived_id(str(uuid.NAMESPACE_URL), f"ragmem:import/{agent}/{foreign_id}")
-
-
-def _derived_id(namespace: str, name: str) -> str:
-    """Return a UUID derived from a name; file names may contain invalid UTF-8."""
-    spelled = name.encode("utf-8", "backslashreplace").decode()
-    return str(uuid.uuid5(uuid.UUID(namespace), spelled))
+    return derived_id(str(uuid.NAMESPACE_URL), f"ragmem:import/{agent}/{foreign_id}")
 
 
 class _Message(msgspec.Struct):
@@ -207,7 +202,7 @@ class TurnBuilder:
             return
         self._message(key, self.last_at)
         self._calls[call_id] = ToolCall(
-            tool_call_id=_derived_id(self.turn_id, call_id),
+            tool_call_id=derived_id(self.turn_id, call_id),
             turn_id=self.turn_id,
             order=len(self._calls),
             tool_name=_NAME.sub("_", name)[:64] or "tool",
@@ -444,7 +439,7 @@ class SessionParser(ABC):
         self._keys[key] += 1
         # The second turn with the same key gets another id.
         own = key if self._keys[key] == 1 else f"{key}#{self._keys[key]}"
-        turn_id = _derived_id(self._session_id, own)
+        turn_id = derived_id(self._session_id, own)
         self.turn = TurnBuilder(self._session_id, turn_id, words, at)
 
     def call(self, key: str | None, call_id: str, name: str, given: object, at: datetime) -> str:

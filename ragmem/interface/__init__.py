@@ -6,6 +6,7 @@ This module checks the values that a program passes, and converts them to record
 import inspect
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import partial, wraps
 from types import UnionType
@@ -15,7 +16,7 @@ import msgspec
 
 from ragmem.config import ScopeName
 from ragmem.errors import SessionNotFound, UsageError
-from ragmem.ids import new_id
+from ragmem.ids import derived_id, new_id
 from ragmem.llm.base import parse_arguments
 from ragmem.memory.context.collect import STRATEGIES, Place, Strategy
 from ragmem.memory.projects import Instructions, find_instructions, real_folder
@@ -34,6 +35,7 @@ from ragmem.records import (
     ToolCall,
     Turn,
     Write,
+    wrong_time,
 )
 from ragmem.text import Regex, clean, clip_middle
 
@@ -107,8 +109,15 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def local_time(at: datetime | None, now: datetime) -> datetime:
-    """Return a time in the zone of `now`, taking a naive one as local; `now` if none is given."""
-    return at.astimezone(now.tzinfo) if at else now
+    """Return a time in the zone of `now`, taking a naive one as local; `now` if none is given.
+
+    Raises UsageError for anything that has no such time.
+    """
+    with suppress(AttributeError, ValueError, OverflowError):
+        found = at.astimezone(now.tzinfo) if at else now
+        if not wrong_time(found):
+            return found
+    raise UsageError(f"Not a time that can be stored: {reprlib.repr(at)}.")
 
 
 def calls_of(given: Iterable[GivenCall], *, turn_id: str, at: datetime) -> tuple[ToolCall, ...]:
@@ -122,9 +131,11 @@ def calls_of(given: Iterable[GivenCall], *, turn_id: str, at: datetime) -> tuple
 def _call(one: GivenCall, *, turn_id: str, order: int, at: datetime) -> ToolCall:
     fields = msgspec.structs.asdict(one) if isinstance(one, ToolCall) else _checked_fields(one)
     success = fields.get("success")
+    given = fields.get("tool_call_id")
     whole = {
         "success": fields.get("error") is None if success is None else success,
-        "tool_call_id": fields.get("tool_call_id") or new_id(),
+        # Providers reuse their ids ("call_0"), and a stored turn's calls may be stored again.
+        "tool_call_id": derived_id(turn_id, str(given)) if given else new_id(),
         "started_at": local_time(fields.get("started_at"), at),
         "turn_id": turn_id,
         "order": order,

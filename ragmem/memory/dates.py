@@ -217,6 +217,15 @@ def _named(match: re.Match[str], today: date, *, due: bool) -> tuple[date, float
     day, month = int(match["day"]), words.MONTHS[match["month"]]
     if match["year"]:
         return date(int(match["year"]), month, day), 0.95
+    return _of_any_year(day, month, today, due=due)
+
+
+def _without_year(match: re.Match[str], today: date, *, due: bool) -> tuple[date, float]:
+    """Read a day and month as German and French write them: "am 3.12.", "le 3/12"."""
+    return _of_any_year(int(match[1]), int(match[2]), today, due=due)
+
+
+def _of_any_year(day: int, month: int, today: date, *, due: bool) -> tuple[date, float]:
     if due:
         this_year = date(today.year, month, day)
         return (this_year if this_year >= today else date(today.year + 1, month, day)), 0.9
@@ -224,9 +233,19 @@ def _named(match: re.Match[str], today: date, *, due: bool) -> tuple[date, float
     return date(year, month, day), 0.9
 
 
+def _behind(*before: str) -> str:
+    return "|".join(rf"(?<=\b{word} )" for word in before)
+
+
 _NUMBERED = (
     (rf"({_YEAR})-(\d\d)-(\d\d)", _iso),
     (r"(\d{1,2})[/.](\d{1,2})[/.]((?:19|20)?\d\d)", _slashed),
+    # Only after these words: "3.12." may be a version at the end of a sentence, "3/12" a part.
+    (
+        rf"(?:{_behind('am', 'zum', 'bis', 'vom', 'den', 'dem')})(\d{{1,2}})\.(\d{{1,2}})\.",
+        _without_year,
+    ),
+    (rf"(?:{_behind('le', 'au', 'du')})(\d{{1,2}})/(\d{{1,2}})(?!/)", _without_year),
 )
 _NAMED = (
     rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th|er|\.|o|º)?(?: of| de| di)? {_MONTH}"
@@ -431,6 +450,8 @@ def _ranges(text: str, found: list[tuple[int, TimeSpan]], now: datetime) -> tupl
 
 # --- due dates ---------------------------------------------------------------------
 
+_SOON_DAYS = 45
+
 
 def _due_day(read: _ReadDay, match: re.Match[str], now: datetime) -> date | None:
     return read(match, now.date(), due=True)[0]
@@ -447,6 +468,23 @@ def _next_weekday(match: re.Match[str], now: datetime) -> date:
     return now.date() + timedelta(days=ahead + (7 if later else 0))
 
 
+def _weekday_after(weeks: int, match: re.Match[str], now: datetime) -> date:
+    """Return the day of that name in a later week, or weeks after the next one: "Friday week"."""
+    weekday, today = words.WEEKDAYS[match["weekday"]], now.date()
+    if weeks:
+        ahead = (weekday - now.weekday() - 1) % 7 + 1 + 7 * weeks
+    else:
+        ahead = 7 - now.weekday() + weekday
+    return today + timedelta(days=ahead)
+
+
+def _numbered_weekday(match: re.Match[str], now: datetime) -> date | None:
+    """Return the next day of that name and number: "Friday the 4th"; None if there is none soon."""
+    weekday, number, today = words.WEEKDAYS[match["weekday"]], int(match["day"]), now.date()
+    soon = (today + timedelta(days=ahead) for ahead in range(_SOON_DAYS))
+    return next((day for day in soon if (day.weekday(), day.day) == (weekday, number)), None)
+
+
 def _in_units(match: re.Match[str], now: datetime) -> date | None:
     unit, count, today = words.UNITS[match["unit"]], _count(match["n"]), now.date()
     if unit == "month":
@@ -456,7 +494,8 @@ def _in_units(match: re.Match[str], now: datetime) -> date | None:
 
 
 def _end_of_unit(ahead: int, match: re.Match[str], now: datetime) -> date | None:
-    ahead, today = (1 if match.groupdict().get("next") else ahead), now.date()
+    given = match.groupdict()
+    ahead, today = (1 if given.get("next") or given.get("after") else ahead), now.date()
     match words.UNITS[match["unit"]]:
         case "week":
             # The working week ends on Friday; after that, the week ends on Sunday.
@@ -480,12 +519,31 @@ def _end_of_month(match: re.Match[str], now: datetime) -> date:
 @cache
 def _due_readers() -> _Readers[date]:
     to_come, end = f"(?:{words.NEXT})", f"(?:the |la )?(?:{words.END})"
+    # In "Friday, December 11" the date tells which one.
+    day = rf"(?:(?:{any_of(words.WEEKDAYS)}),? (?:the |den |dem |der |le )?)?"
+    of_week = rf"(?:(?:of |de la |in der )?{to_come} (?:week|woche)|(?:de )?la semaine {to_come})"
     forms: list[tuple[str, _Reader[date]]] = [
-        *((form, partial(_due_day, read)) for form, read in _NUMBERED),
-        *((form, partial(_due_day, _named)) for form in _NAMED),
+        *((f"{day}{form}", partial(_due_day, read)) for form, read in _NUMBERED),
+        *((f"{day}{form}", partial(_due_day, _named)) for form in _NAMED),
+        (rf"{_WEEKDAY},? {of_week}", partial(_weekday_after, 0)),
+        (
+            rf"(?:{to_come} (?:week|woche)|la semaine {to_come}),? (?:on |am |le )?{_WEEKDAY}",
+            partial(_weekday_after, 0),
+        ),
+        (
+            rf"{_WEEKDAY} (?:week|after next|en huit|in (?:einer woche|acht tagen))",
+            partial(_weekday_after, 1),
+        ),
+        (rf"(?:a week from|ubernachsten) {_WEEKDAY}", partial(_weekday_after, 1)),
+        (
+            rf"{_WEEKDAY},? (?:the |den |dem |le )?(?P<day>\d{{1,2}})(?:st|nd|rd|th|\.(?=\s))?"
+            r"(?! ?(?:[:h]|am\b|pm\b|uhr|heures|o'clock))",
+            _numbered_weekday,
+        ),
         (
             rf"{end} (?:of |du |de la |de l'|de |des )?"
-            rf"(?:the |(?:this|the|ce|cette|la|le|du|de la|de l') )?(?P<next>{to_come} )?{_UNIT}",
+            rf"(?:the |(?:this|the|ce|cette|la|le|du|de la|de l') )?(?P<next>{to_come} )?{_UNIT}"
+            rf"(?P<after> {to_come})?",
             partial(_end_of_unit, 0),
         ),
         (rf"{end} (?:of |d'|de )?{_MONTH}(?: (?P<year>{_YEAR}))?", _end_of_month),

@@ -14,8 +14,8 @@ from types import MappingProxyType
 import msgspec
 
 from ragmem.ids import short_id
-from ragmem.memory.facts import day_of
-from ragmem.memory.facts.failures import failures, subject_of
+from ragmem.memory.facts import Draft, attributed, day_of
+from ragmem.memory.facts.failures import failures, subject_of, succeeded
 from ragmem.memory.facts.words import is_generic, is_greeting, leaves_subject, names_nothing
 from ragmem.memory.projects import is_reachable, real_folder
 from ragmem.memory.recall import Replaced
@@ -164,14 +164,16 @@ def recap(
     *,
     decided: Sequence[MemoryRecord] = (),
     later: Sequence[Turn] = (),
+    others: Sequence[Turn] = (),
     past: Mapping[str, Replaced] = MappingProxyType({}),
     known: Collection[MemoryRecord] = (),
     meant: Alike | None = None,
 ) -> SessionRecap:
     """Make the recap of a session from its newest turns, in order.
 
-    `decided`: its decisions. `later`: turns of sessions with later activity. `past`: replaced
-    statements, by turn id. `known`: memories from all of these sessions. `meant`: which turns mean
+    `decided`: its decisions. `later`: turns of sessions with later activity. `others`: turns of all
+    sessions, in which what failed here may have worked since. `past`: replaced statements, by turn
+    id. `known`: memories from all of these sessions. `meant`: which turns mean
     the same, by their vectors.
     """
     locate = locator(session)
@@ -194,6 +196,7 @@ def recap(
         draft
         for turn in turns[-1:]
         for draft in failures(msgspec.structs.replace(turn, tool_calls=calls), locate=locate)
+        if not any(_mends(each, draft) for each in (*later, *others))
     ]
     after = Aftermath([*turns, *later], known, meant=meant)
     rewritten = {turn_id for _, turn_id in writes}.difference(dict(writes).values())
@@ -216,6 +219,12 @@ def recap(
     )
 
 
+def _mends(turn: Turn, failed: Draft) -> bool:
+    """Whether what failed before has worked in the turn."""
+    is_later = failed.at is None or turn.timestamp > failed.at
+    return is_later and failed.content.startswith(tuple(succeeded(turn)))
+
+
 def says_something(turn: Turn) -> bool:
     """Whether a turn has an edit, a command or a substantial answer; own commands don't count."""
     did = any(subject_of(call) for call in turn.tool_calls)
@@ -229,8 +238,9 @@ def is_small_talk(turn: Turn) -> bool:
 
 
 def _marked(memory: MemoryRecord, after: Aftermath) -> str:
-    """Return a memory's text, with a note if it may no longer hold."""
-    return one_line(f"{_REVISITED * bool(after.of_memory(memory))}{memory.content}", _LINE_CHARS)
+    """Return a memory's text, with who said it, and a note if it may no longer hold."""
+    marked = f"{_REVISITED * bool(after.of_memory(memory))}{attributed(memory)}"
+    return one_line(marked, _LINE_CHARS)
 
 
 def _outcome(turn: Turn, after: Aftermath, past: Mapping[str, Replaced]) -> str:
@@ -456,7 +466,14 @@ def _recaps(
         decided = [memory for memory in current if memory.kind == "decision"]
         later = _later(session, read)
         made = recap(
-            session, own, decided=decided, later=later, past=past, known=known, meant=meant
+            session,
+            own,
+            decided=decided,
+            later=later,
+            others=turns,
+            past=past,
+            known=known,
+            meant=meant,
         )
         due = _due(current, turns, now)
         made = msgspec.structs.replace(made, open=(*due, *made.open))

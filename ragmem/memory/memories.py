@@ -232,7 +232,10 @@ def _place(evidence: Evidence, titles: dict[str, str]) -> str:
     return f"{turn}session {short_id(evidence.session_id)}{name}"
 
 
-_RULE = re.compile(r"\b(?:always|never|toujours|jamais)\b", re.IGNORECASE)
+_RULE = re.compile(
+    r"\b(?:always|never|toujours(?! pas\b)|jamais|niemals|nie|(?<!noch )immer(?! noch\b))\b",
+    re.IGNORECASE,
+)
 
 
 def facts_of(memory: "Memory") -> "Facts":
@@ -272,7 +275,7 @@ async def tell(
     if place.is_new:
         await memory.record(registrations(place.project))
     # The evidence names no session, so that the memory survives the deletion of sessions.
-    evidence = Evidence(quote=draft.content[:_QUOTE_CHARS], at=utc_now())
+    evidence = Evidence(quote=draft.content, at=utc_now())
     complete = msgspec.structs.replace(
         draft, source=source, trust="person", at=draft.at or _due(draft), evidence=(evidence,)
     )

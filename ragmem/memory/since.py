@@ -16,6 +16,7 @@ import msgspec
 
 from ragmem.embedder import highest_cosines
 from ragmem.memory.date_words import word_set
+from ragmem.memory.facts import attributed
 from ragmem.memory.facts.failures import subject_of
 from ragmem.memory.facts.words import (
     CLAUSE,
@@ -74,10 +75,24 @@ _WORDS = Regex(r"\w[\w./-]*\w")
 _SUBJECT_WORD = Regex(r"\d+|\w[\w./-]*\w")
 
 # The patterns below are matched against `plain` text.
+# Matches "The docs come later" and "Das machen wir morgen"; must not match "3.11 or later", "two
+# lines later" and "Guten Morgen".
 _PUT_OFF = (
-    r"(?:tomorrow|later|next (?:time|week|session)|morgen|spater|nachstes mal|nachste woche|"
-    r"demain|plus tard|la prochaine fois|la semaine prochaine)"
+    r"(?:tomorrow|(?<!or )(?<!lines )(?<!you )later(?! (?:in|on|versions?|releases?)\b)|"
+    r"next (?:time|week|session)|"
+    r"(?<!guten )(?<!heute )(?<!gestern )(?<!jeden )(?<!diesen )(?<!am )morgen|"
+    r"(?<!oder )(?<!zeilen )spater(?! (?:im|in|auf)\b)|nachstes mal|nachste woche|"
+    r"demain|plus tard(?! dans\b)|la prochaine fois|la semaine prochaine)"
 )
+# Matches "nothing is left to do", "no tests are missing", "keine offenen Fragen".
+_ALL_DONE = Regex(
+    r"\b(?:nothing|nichts|rien)\b[^.,;:]{0,40}|"
+    r"\b(?:no|keine?n?) (?:remaining|pending|open|unresolved|further|offene\w*|weitere\w*)\b"
+    r"(?: \w+)?|"
+    r"\bno(?: \w+){1,3}? (?:(?:is|are|was|were) )?(?:still )?(?:missing|remain\w*|left|pending)\b|"
+    r"\bthe remaining (?:\S+ ){1,3}(?:pass(?:es|ed)?|works?|succeed(?:s|ed)?)\b"
+)
+"""Taken out before `_UNDONE` is looked for."""
 # Matches "The refresh endpoint is still missing", "I did not run the tests", "Noch offen: …" and
 # "Il reste à faire …"; must not match "All tests pass".
 _UNDONE = Regex(
@@ -123,7 +138,7 @@ _FILLER = word_set(
 
 def states_undone(sentence: str) -> bool:
     """Whether a sentence says that something remains to be done."""
-    return _UNDONE.search(plain(sentence)) is not None
+    return _UNDONE.search(_ALL_DONE.sub(" ", plain(sentence))) is not None
 
 
 def left_open(turn: Turn) -> list[str]:
@@ -329,7 +344,7 @@ async def replaced_in(store: Store, session_ids: Iterable[str]) -> dict[str, Rep
         if new := _successor(old, later):
             # A memory learned again from the same turn does not replace what that turn says.
             gone = {e.turn_id for e in old.evidence} - {e.turn_id for e in new.evidence}
-            found |= dict.fromkeys(gone, Replaced(new.content))
+            found |= dict.fromkeys(gone, Replaced(attributed(new)))
     return found
 
 

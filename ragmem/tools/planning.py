@@ -11,6 +11,7 @@ from ragmem.memory.facts import Draft
 from ragmem.memory.memory import Memory
 from ragmem.own_tools import UPDATE_TASKS
 from ragmem.records import Evidence, Session, ToolCall
+from ragmem.redact import first_of
 from ragmem.text import counted, one_line
 from ragmem.tools.base import (
     AgentTool,
@@ -166,7 +167,7 @@ class PresentPlan(AgentTool):
             turn_index=turn.turn_index,
             tool_call_id=asking[-1].tool_call_id if asking else "",
             tool_name=self.name,
-            quote=one_line(turn.user_message, 300),
+            quote=first_of(turn.user_message, 300),
             at=turn.started_at,
         )
         draft = Draft(

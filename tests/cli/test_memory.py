@@ -129,6 +129,23 @@ def test_what_is_told_is_listed_and_shown(ragmem: Ragmem) -> None:
     assert text.endswith("  about deploy, plum\n")
 
 
+def test_a_text_is_kept_whole_or_refused(ragmem: Ragmem) -> None:
+    """Never cut without a word."""
+    text = "The pump hums. " * 66
+    tail = added(ragmem, text)
+    assert listed(ragmem)[0]["content"] == text.strip()
+    for words in (("add", f"{text}It is very old."), ("edit", tail, f"{text}It is very old.")):
+        refused = ragmem.run("memory", *words)
+        assert (refused.code, "longer than 1,000 characters" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("place", [289, 295, 485, 495])
+def test_no_part_of_a_secret_stays_where_a_source_is_cut(ragmem: Ragmem, place: int) -> None:
+    token = "ghp_" + "a1B2c3D4e5" * 4
+    added(ragmem, f"{'word ' * (place // 5)}{token} and more words follow here")
+    assert "ghp_" not in stored(ragmem)[0].evidence[0].quote
+
+
 def test_the_list_is_of_this_project_and_the_person_and_is_narrowed(
     ragmem: Ragmem, tmp_path: Path
 ) -> None:

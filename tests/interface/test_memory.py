@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -350,9 +350,18 @@ async def test_calls_that_are_none(memory: OpenMemory, spot: Spot) -> None:
         {"tool_name": "x", "result": object()},
         {"tool_name": "x", "duration_ms": "long"},
         {"tool_name": "x", "success": "perhaps"},
+        {"tool_name": "x", "started_at": "2024-01-01"},
+        {"tool_name": "x", "started_at": datetime.max.replace(tzinfo=_zone(-9))},
     ):
         with pytest.raises(UsageError):
             await memory.store_turn(session_id, "q", "a", [call])
+    with pytest.raises(UsageError, match="time"):
+        await memory.store_turn(
+            session_id, "q", "a", timestamp=datetime.min.replace(tzinfo=_zone(9))
+        )
+    # An export with such a time could not be imported.
+    with pytest.raises(UsageError, match="time"):
+        await memory.store_turn(session_id, "q", "a", timestamp=datetime(9999, 6, 1, tzinfo=UTC))
     with pytest.raises(UsageError, match="same id"):
         await memory.store_turn(session_id, "q", "a", [{"tool_name": "x", "tool_call_id": "1"}] * 2)
     assert (await memory.load_session(session_id)).turns == ()
@@ -429,6 +438,25 @@ async def test_a_summary_of_another_session_is_taken_over(memory: OpenMemory, sp
     assert (found.key_findings, found.topics) == (("it works",), ("login",))
 
 
+def _zone(hours: int) -> timezone:
+    return timezone(timedelta(hours=hours))
+
+
+async def test_ids_of_calls_may_come_again(memory: OpenMemory, spot: Spot) -> None:
+    """As providers give them, and as a stored turn's calls have them that is stored again."""
+    session_id = await memory.create_session(spot.folder)
+    for result in ("first", "second"):
+        call = {"tool_name": "x", "tool_call_id": "call_0", "result": result}
+        turn = await memory.store_turn(session_id, "q", "a", [call])
+    other_id = await memory.create_session(spot.folder)
+    await memory.store_turn(other_id, "q", "a", turn.tool_calls)
+    told = [
+        [json.loads(call.result)["text"] for turn in loaded.turns for call in turn.tool_calls]
+        for loaded in [await memory.load_session(each) for each in (session_id, other_id)]
+    ]
+    assert told == [["first", "second"], ["second"]]
+
+
 async def test_calls_as_records(memory: OpenMemory, spot: Spot) -> None:
     """`ToolCall`s are taken too, of whatever turn, and results of whatever shape."""
     session_id = await memory.create_session(spot.folder)
@@ -445,7 +473,7 @@ async def test_calls_as_records(memory: OpenMemory, spot: Spot) -> None:
     turn = await memory.store_turn(session_id, "q", "a", [record, *shapes])
     assert (await memory.load_session(session_id)).turns == (turn,)
     first, *others = turn.tool_calls
-    assert (first.uuid, first.turn_id, first.order, first.iteration) == ("c1", turn.uuid, 0, 2)
+    assert (first.turn_id, first.order, first.iteration) == (turn.uuid, 0, 2)
     assert first.started_at == at
     assert [json.loads(call.result) for call in others] == [
         {"text": '{"n":1}', "n": 1},

@@ -41,6 +41,9 @@ def shown(question: str, now: datetime = NOW) -> list[str]:
         ("this week", "2026-03-16 to 2026-03-23"),
         ("last month", "2026-02-01 to 2026-03-01"),
         ("last weekend", "2026-03-14 to 2026-03-16"),
+        ("Was haben wir am 3.2. gemacht?", "2026-02-03 to 2026-02-04"),
+        ("Was war vom 3.2. bis zum 5.2.?", "2026-02-03 to 2026-02-06"),
+        ("Qu'avons-nous fait le 03/02 ?", "2026-02-03 to 2026-02-04"),
         ("in March", "2026-03-01 to 2026-04-01"),
         ("in May", "2025-05-01 to 2025-06-01"),
         ("in december 2024", "2024-12-01 to 2025-01-01"),
@@ -94,6 +97,7 @@ def test_words_mean_an_interval(question: str, expected: str) -> None:
         "may I ask why redis", "we march on with the sun",
         "hier ist das nicht so, wie war der Name", "error 404 at line 2026", "the last deploy",
         "version 1.2.3 of 10.0.0.1", "February 31, 2026-02-31", "",
+        "is it Python 3.12. or 3.11.", "3/12 of them",
     ],
 )  # fmt: skip
 def test_other_words_mean_none(question: str) -> None:

@@ -204,6 +204,19 @@ def test_a_command_that_failed_is_told_until_it_works() -> None:
     assert recap(SESSION, [failed, worked]).failed == ()
 
 
+def test_a_command_that_failed_and_works_in_a_newer_session_is_not_failing() -> None:
+    """Unless it worked before, or something else did."""
+    failed = a_turn(2, calls=(ran("make check", 2, "error: no rule"),))
+    worked = a_turn(3, calls=(ran("make check", 0, "ok"),))
+    other = a_turn(3, calls=(ran("make all", 0, "ok"),))
+    before = msgspec.structs.replace(worked, started_at=T0 - timedelta(days=1))
+    assert recap(SESSION, [failed], later=[since(worked)]).failed == ()
+    assert recap(SESSION, [failed], later=[since(other)]).failed
+    assert recap(SESSION, [failed], later=[before]).failed
+    # In a session that was left for this one again
+    assert recap(SESSION, [failed], others=[since(worked)]).failed == ()
+
+
 def test_files_that_were_changed_come_newest_first() -> None:
     turns = [a_turn(1, calls=(edit("a.py"), edit("b.py"))), a_turn(2, calls=(edit("a.py"),))]
     assert recap(SESSION, turns).changed == ("a.py", "b.py")
@@ -247,6 +260,44 @@ def test_more_is_told_of_the_newest_session_than_of_others() -> None:
 )
 def test_what_an_answer_leaves_undone_is_open(said: str) -> None:
     assert recap(SESSION, [a_turn(1, "Go.", f"Done. {said}")]).open == (said,)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Nothing is left to do.",
+        "All tests pass and nothing remains open.",
+        "There are no remaining failures.",
+        "No tests are missing.",
+        "There is nothing pending.",
+        "The remaining 3 tests pass.",
+        "Nichts steht noch aus.",
+        "Keine offenen Fragen.",
+        "Il ne reste rien à faire.",
+        "It needs Python 3.11 or later.",
+    ],
+)
+def test_what_an_answer_says_is_done_is_not_open(said: str) -> None:
+    assert left_open(a_turn(1, "Go.", f"Done. {said}")) == []
+    both = f"{said.rstrip('.')}, but the docs are still missing."
+    assert left_open(a_turn(1, "Go.", both)) == [both]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Guten Morgen, bitte repariere den Test im Warenkorb.",
+        "Heute Morgen ist der Server abgestürzt, schau dir das Log an.",
+        "Schau dir Zeile 12 an, später im Code steht der Fehler.",
+        "The bug appears two lines later in the file.",
+        "Use Python 3.11 or later.",
+        "Later versions of Django dropped it, remove the shim.",
+        "Bonjour, plus tard dans le fichier il y a un bug.",
+        "Fix the parser now, see you later!",
+    ],
+)
+def test_words_of_a_later_time_that_put_nothing_off(said: str) -> None:
+    assert left_open(a_turn(1, said, "Ok.")) == []
 
 
 def test_of_the_persons_own_words_only_what_is_put_off_is_open() -> None:
@@ -840,6 +891,17 @@ async def test_what_was_decided_again_is_told_of_the_newest_session_alone(chat: 
         await chat.facts.remember(draft, chat.project.project_id)
     newest, older = (await last_time(chat)).split("\n- ")[1:]
     assert ("Amounts are cents" in newest, "Amounts are cents" in older) == (True, False)
+
+
+async def test_what_the_user_did_not_say_is_marked_in_last_time(chat: Chat) -> None:
+    turn = await chat.once("Look at the plan.", "It says when the audit is.")
+    evidence = Evidence(session_id=turn.session_id, turn_id=turn.turn_id, turn_index=1, at=T0)
+    for kind, content in (("decision", "Amounts are cents."), ("deadline", "The audit is soon.")):
+        draft = Draft(content=content, kind=kind, trust="model", evidence=(evidence,))
+        await chat.facts.remember(draft, chat.project.project_id)
+    told_of = await last_time(chat)
+    assert "Decided: (said by the model) Amounts are cents." in told_of
+    assert "Open: (said by the model) The audit is soon." in told_of
 
 
 @pytest.mark.parametrize(("day", "is_open"), [(4, True), (5, False)])

@@ -20,8 +20,8 @@ from ragmem.llm.base import ModelInfo
 from ragmem.memory.context.builder import Context, ContextBuilder
 from ragmem.memory.context.collect import Place
 from ragmem.memory.facts import Draft
-from ragmem.memory.facts.episodes import is_of_person
 from ragmem.memory.facts.extraction import Extractor
+from ragmem.memory.facts.wishes import is_of_person
 from ragmem.memory.facts.words import plain
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import NO_INSTRUCTIONS

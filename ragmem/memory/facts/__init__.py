@@ -99,6 +99,12 @@ def told_by(memory: MemoryRecord) -> str:
     return "read in a file or an output"
 
 
+def attributed(memory: MemoryRecord) -> str:
+    """Return its text, after who said it if the user did not."""
+    said = told_by(memory)
+    return f"({said}) {memory.content}" if said else memory.content
+
+
 def dated(memory: MemoryRecord, now: datetime) -> str:
     """Return when it happened or is due, as text; empty if that is unknown."""
     if memory.at is None:
@@ -113,8 +119,7 @@ def day_of(at: datetime, now: datetime) -> str:
 
 
 MAX_CONTENT_CHARS = 1_000
-_LONGEST_DRAFT = 2_000
-"""In characters; a longer text is refused, since it can't be a single fact."""
+"""A longer text is refused, since it can't be a single fact."""
 _MAX_SUBJECTS = 12
 _SUBJECT_CHARS = 60
 _QUOTE_CHARS = 500
@@ -135,6 +140,11 @@ _KIN_FR = (
     r"amie?|cousine?|oncle|tante|chien|chat|anniversaire|metier|langue maternelle|"
     r"fuseau horaire|nom est|prenom est)"
 )
+_KIN_DE = (
+    r"(?:frau|mann|partner(?:in)?|freund(?:in)?|bruder|schwester|sohn|tochter|kind(?:er)?|eltern|"
+    r"mutter|vater|mama|papa|familie|cousine?|onkel|tante|hund|katze|geburtstag|hobbys?|beruf|"
+    r"muttersprache|zeitzone|heimatstadt|(?:vor|nach)?name ist)"
+)
 # Matches "The user lives in Lyon" and "I am a teacher from Pau"; must not match what only begins
 # like that: "The user table has two columns", "I am using Postgres here", "My job fails in CI".
 _ABOUT_PERSON = Regex(
@@ -147,8 +157,17 @@ _ABOUT_PERSON = Regex(
     r"living|working (?:at|for|as|in)|based|called|named|\d+ years old|married|ill|sick|on holiday|"
     r"vegetarian|vegan|allergic|left-handed|colou?r-?blind|deaf|blind|fluent|retired)\b|"
     rf"\b(?:mon|ma|mes) {_KIN_FR}\b|"
+    rf"\bmein(?:e[nmrs]?)? {_KIN_DE}s?\b(?!-)|"
+    r"\bich (?:heisse|wohne|spreche|studiere|komme aus(?! de[mnr]\b)) \w|"
+    r"\bich habe (?:eine?n?|zwei|drei|vier|\d) (?:\w+ )?(?:kind(?:er)?|sohne?|tochtern?|hunde?|"
+    r"katzen?)\b(?!-)|"
+    r"\bich bin (?:eine? \w+(?:er|in|ist|ent|eur|or)\b|\w+ aus (?!de[mnr]\b)\w|\d+ jahre alt|"
+    r"(?:verheiratet|geschieden|krank|im urlaub|vegetari\w+|vegan\w*|allergisch|linkshand\w+|"
+    r"farbenblind|blind|taub|geboren)\b)|"
     r"\b(?:wohne|lebe|ich arbeite) (?:in|bei|als)\b|"
-    r"\b(?:j'habite|je vis|je travaille|je m'appelle|j'ai \d+ ans|je suis ne|je parle|"
+    r"\b(?:j'habite|je vis|je travaille|je m'appelle|j'ai \d+ ans|"
+    r"j'ai (?:une?|deux|trois|quatre|\d) (?:\w+ )?(?:enfants?|fils|filles?|chiens?)|je suis ne|"
+    r"je parle|"
     r"je suis (?:un|une|malade|en vacances|marie|developpeu\w+|ingenieur\w*))\b"
 )
 _TTL = re.compile(
@@ -183,8 +202,8 @@ def problem_with(content: str) -> str:
         return "it is empty"
     if is_greeting(content):
         return "it is a greeting or a thank-you"
-    if len(content) > _LONGEST_DRAFT:
-        return f"it is longer than {_LONGEST_DRAFT:,} characters: say it in a sentence or two"
+    if len(content) > MAX_CONTENT_CHARS:
+        return f"it is longer than {MAX_CONTENT_CHARS:,} characters: say it in a sentence or two"
     if "```" in content or "~~~" in content or _is_code(content):
         return "it is code: the file keeps that better"
     if content.rstrip().endswith(("?", "？")):

@@ -2,10 +2,6 @@
 
 Regular expressions are matched against the user's own words. They are strict: a sentence that only
 asks, quotes or supposes something is no episode.
-
-Preferences have too many phrasings to list, so `is_wish` combines signs. A single sign means little
-("no", "please", the word "comments"), and most prompts, which ask for one thing once, show several.
-So there must also be a sign that the wish is permanent, or a reason why it matters to the user.
 """
 
 import re
@@ -16,6 +12,14 @@ import msgspec
 from ragmem.memory.date_words import MONTHS, WEEKDAYS, any_of
 from ragmem.memory.dates import Day, days
 from ragmem.memory.facts import is_about_person
+from ragmem.memory.facts.wishes import (
+    EVERYWHERE,
+    LATER_CLAUSE,
+    ORDER,
+    PLEASE,
+    is_of_person,
+    is_wish,
+)
 from ragmem.memory.facts.words import CLAUSE, holds_secret, own_words, plain, sentences
 from ragmem.records import MemoryKind, MemoryScope
 from ragmem.text import Regex
@@ -107,7 +111,8 @@ _NO_DECISION = _any(
     r"\b(?:if|whether|when|once|until|before|unless|should|could|can|may|might|would) (?:we|i) ",
     r"\b(?:n'a|n'avons|n'ai|pas encore|si on|si nous|quand on) ?\w* ?(?:decid|choisi|pas)",
     r"\b(?:suppose|imagine|example|for instance|e\.g\.|par exemple|supposons)\b",
-    r"\b(?:noch nicht|noch nichts|nie|niemals) (?:\S+ )?(?:entschieden|beschlossen|vereinbart)\b",
+    r"^(?!.*\bsondern\b).*\b(?:nicht|nichts|nie|niemals) (?:\S+ ){0,6}(?:entschieden|beschlossen|"
+    r"vereinbart|geeinigt|festgelegt)\b",
     r"\b(?:wenn|ob|falls|sobald|bevor|sollen|sollten|konnen|konnten|durfen) (?:wir|ich)\b",
     r"\b(?:angenommen|zum beispiel|beispielsweise|was|warum|wie|wieso|weshalb|wann) (?:haben |hat |"
     r"nehmen |verwenden |nutzen )?(?:wir|ich)\b",
@@ -134,32 +139,42 @@ _A_HOUSE = r"(?:project|projekt|projet|repo|repository|depot|code ?base|team|hou
 _FROM_NOW_ON = (
     r"(?:from now on|desormais|dorenavant|a partir de maintenant|ab jetzt|ab sofort|von nun an)"
 )
+_BEHAVES = (
+    r"(?:crash\w*|fails?|failing|breaks|works|hangs|funktionier\w*|klappt|geht|lauft|sturzt|fehl|"
+    r"hangt|passiert|plante\w*|marche\w*|fonctionne\w*|echoue\w*|passe|renvoie|retourne|"
+    r"reste|manque|bloque|tombe|arrive|termine|finit)"
+)
+"""Verbs that tell what a program does: "From now on the server crashes", "Plante toujours"."""
 # Matches "Use tabs from now on.", "Ask me before you install anything." and "N'utilise jamais
 # eval."; must not match "Always fails on Windows." or "Never mind, it works now."
 _STANDING = _any(
-    rf"{_LEAD}(?:{_FROM_NOW_ON}|kunftig|in zukunft)\b,? \S+ \w",
+    rf"{_LEAD}(?:{_FROM_NOW_ON}|kunftig|in zukunft)\b,? (?!.*\b{_BEHAVES}\b)\S+ \w",
     rf"\w+ \w+,? {_FROM_NOW_ON}[.!]*$",
     rf"{_LEAD}(?:please|bitte),? (?:always|never|immer|nie|niemals) \w",
     r"^(?:ok(?:ay)?,? |and |so,? |please,? )*remember(?: that|[:,])? (?:to )?"
     r"(?:always|never) \w",
     # Permanent orders
     rf"{_LEAD}(?:never|(?:don't|do not) ever) (?!(?:mind|seen|heard|had|got|said|been|was|did)\b)"
-    r"(?!\w+ed\b)\w+ \w",
+    r"(?!\w+(?:ed|[^su]s)\b)\w+ \w",
     rf"{_LEAD}always (?!(?:been|the|an?)\b)(?!\w+(?:ed|[^s]s)\b)\w+ (?!(?:it|them)\b)\w",
     r"^we (?:never|always) (?!(?:gets?|got|have|had|sees?|saw|knew|did|were|was|need)\b)(?!\w+ed\b)"
     r"\w+ \w",
     r"\w+ \w+, always[.!]*$|^as a rule,? \w|^(?:(?:my|our|the|house) )?rule(?: is)? ?:",
     rf"{_LEAD}(?:don't|do not|nothing|never) .*\bwithout (?:asking|telling|showing|my |\w+'s )",
     rf"{_LEAD}(?:always )?(?:ask|show|tell) me .*\bbefore you \w",
-    rf"{_LEAD}(?:nie|niemals) (?!wieder gesehen)\w+ \w.*\w",
+    rf"{_LEAD}(?:nie|niemals) "
+    rf"(?!wieder gesehen)(?!(?:{_BEHAVES}|hatten?|haben?|hat|war|ist|wird|kann|konnte|will)\b)"
+    r"\w+ \w.*\w",
     r"^you (?:should|must|have to|need to) (?:always|never) (?!(?:have|be)\b)\w+ \w",
     rf"{_LEAD}{_GERMAN_VERB} "
     r"(?:immer|nie|niemals) (?!(?:noch|mehr|wieder|weniger)\b)\w",
     rf"{_LEAD}immer (?!(?:noch|mehr|wieder|weniger)\b)\w+ \w.*en[.!]*$",
     r"^wir \w+ (?:nie|niemals|grundsatzlich) \w|^(?:bitte )?fass \w.* nie an[.!]*$",
-    rf"{_LEAD}(?:ne |n')\w+ jamais \w|^(?:on|nous) (?:ne |n')\w+ jamais \w",
+    rf"{_LEAD}(?:(?:on|nous) )?(?:ne |n')(?!(?:{_BEHAVES}|a|ai|avons|est|etait)\b)\w+ jamais "
+    r"(?!(?:quand|si|lorsque)\b)\w",
     rf"{_LEAD}(?:ne |n')\w+ \w.*\bsans (?:me|mon|nous) \w|^toujours \w+(?:er|ir|re) \w",
-    r"^(?!(?:je|tu|il|elle|on|nous|vous|ils|elles|ca|cela|le|la|les|un|une|mais|et)\b)\w+ toujours "
+    r"^(?!(?:je|tu|il|elle|on|nous|vous|ils|elles|ca|cela|le|la|les|un|une|mais|et)\b)"
+    rf"(?!{_BEHAVES}\b)\w+ toujours "
     r"(?!(?:pas|en|aussi|rien)\b)\w",
 )
 _NOT_TO = (
@@ -239,7 +254,6 @@ _OWN_TONGUE = Regex(
     rf"\bauf {_TONGUE} (?:antworten|sprechen)\b|\breponds toujours en {_TONGUE}"
 )
 """The user's language in every project: "answer in German", not "write German comments"."""
-_PLEASE = r"(?:please|bitte|s'il (?:te|vous) plait)"
 # Matches "I hate long answers", "Tabs sind mir lieber" and "Les dates en ISO, partout."; must not
 # match "Stick to the plan.", "Only two tests fail." or "Plutôt bien, merci."
 _PREFERENCE = _any(
@@ -260,7 +274,8 @@ _PREFERENCE = _any(
     r"\bmein(?:e|en)? (?:vorliebe|lieblings\w+)\b|\bich arbeite (?:immer|lieber|am liebsten)\b",
     r"\bich (?:nutze|benutze|verwende|schreibe|will|mochte) (?:immer|nie|niemals|grundsatzlich)\b",
     # What answers, code and messages should be like
-    r"\bi want (?:all|every) (?:\w+ ){1,3}(?:in|with|to have)\b|\bi'm used to \w",
+    r"\bi want (?:all|every) (?:\w+ ){1,3}(?:in(?! this| that| here)|with|to have)\b|"
+    r"\bi'm used to \w",
     rf"{_LEAD}(?:all |my |the )?{_IN_WORK} (?:are |should be |must be )?(?:always )?(?:in|auf|en) "
     rf"(?:plain )?{_TONGUE}(?! (?:is|are|was|were|do|does|did|fail\w*)\b)",
     r"\b(?:answer|reply|write|talk|speak)(?: to)? me in " + _TONGUE,
@@ -282,14 +297,24 @@ _PREFERENCE = _any(
     r"\w.*, not\b",
     # Everything in the same way, and forms of address
     rf"^(?:everything|alles|tout|(?:all|alle|tous les|toutes les|les) \w+) (?:in|as|als|en) \w.*"
-    rf"\b(?:{_PLEASE}|everywhere|uberall|partout)[.!]*$",
-    rf"^(?:short|brief|small|plain|full|kurze|kleine) {_IN_WORK}|^\w+(?: \w+)? only,? {_PLEASE}",
+    rf"\b(?:{PLEASE}|everywhere|uberall|partout)[.!]*$",
+    rf"^(?:short|brief|small|plain|full|kurze|kleine) {_IN_WORK}|^\w+(?: \w+)? only,? {PLEASE}",
     rf"{_LEAD}(?:explain|answer|reply|erklar\w*|antworte|explique|reponds)\b.{{0,30}}"
     r"\b(?:briefly|concisely|kurz|knapp|brievement)\b",
     r"\b(?:duze?|sieze?) mich\b|\b(?:tutoie|vouvoie|tutoyez|vouvoyez)[- ]moi\b",
     r"^we (?!\w+ed\b)\w+ \w.* in this (?:team|project|house|code ?base)[.!]*$",
     # French
     r"\bj'utilise (?:toujours|d'habitude)\b|\bje (?:travaille|code|veux) (?:toujours|jamais)\b",
+)
+_TASTES = (
+    r"(?:(?:really|absolutely|just|vraiment) )*(?:hate|dislike|can't stand|love|enjoy|like|prefer|"
+    r"rather|don't like|do not like|mag|hasse|liebe|bevorzuge|prefere(?:rais)?|deteste|adore|"
+    r"aime(?:rais)?(?: bien| mieux| beaucoup| pas| plus| vraiment pas)?)"
+)
+_ONE_OF = (
+    r"(?:first|second|third|last|latter|former|other|new|old|current|previous|"
+    r"(?:erste|zweite|dritte|letzte|andere|neue|alte)\w*|"
+    r"premiere?|deuxieme|seconde?|derniere?|nouve\w+|autre)"
 )
 # A sentence about oneself: "I prefer tabs", "Mir sind Tabs lieber".
 _OF_SELF = re.compile(rf"{_LEAD}(?:i|my|je|j'|m[ao]|ich|mir|meine?)\b")
@@ -307,6 +332,17 @@ _NO_PREFERENCE = _any(
     r"\bich (?:mochte|wurde gerne?|hatte gerne?) (?:\S+ )?(?:wissen|verstehen|sehen|fragen)\b",
     r"\bi (?:like|love) (?:it|that|this|the idea|your (?:answer|idea|suggestion))[\s.!]*$",
     r"\bj'(?:aime bien|adore)[\s.!]*$",
+    # Of what is at hand: "I hate this bug", "Ich mag den Vorschlag", "Je préfère la première"
+    rf"\bi(?:'d| would)? {_TASTES} (?:to \w+ )?(?:this|these|your|that you|the {_ONE_OF}|"
+    r"the (?:look|sound|result|output)s? of)\b|"
+    r"\bi (?:always|never|usually) \w+ (?:this|that|these|it)\b",
+    rf"\bich {_TASTES} (?:diese\w*|deine?\w*|dich|(?:den|die|das) (?:{_ONE_OF}|vorschlag|idee|"
+    r"ansatz|losung|ergebnis)|es,? wenn das|nicht mehr)\b",
+    r"\b(?:ich (?:will|mochte|hatte|habe) lieber|mir (?:ist|sind)) "
+    rf"(?:erst|zuerst|(?:den|die|das) {_ONE_OF})\b",
+    r"\bich \w+ (?:immer|nie|niemals) (?:noch|wieder|diese\w*)\b",
+    rf"\bj(?:e |'|e n'){_TASTES} (?:ce|cet|cette|ces|ta|ton|tes|l[ae] {_ONE_OF}|que tu|"
+    r"quand (?:ca|ce|cet|cette))\b|\bje veux toujours (?:savoir|comprendre)\b",
 )
 _A_DAY = (
     rf"(?:\d{{4}}-\d\d|\d\d?[/.]\d|\d\d?(?:st|nd|rd|th)?(?: of)? (?:{any_of(MONTHS)})\b|"
@@ -356,12 +392,20 @@ _PAST = _any(
     r"\b(?:etait|etaient|a ete|ont ete|hier|il y a|derniere?|avait)\b",
     r"\b(?:war|waren|wurden?|gestern|vorgestern|letzte[nrsm]?)\b",
 )
-# Overrides `_DUE`: "Nothing is due on Friday", "Am Freitag ist nichts fällig."
+# Overrides `_DUE`: "Nothing is due on Friday", "Am Freitag ist nichts fällig", "We don't have to
+# ship by Friday", "Die Abgabe am 15. Dezember entfällt".
 _NOT_DUE = Regex(
     r"\b(?:nothing (?:is|will be|gets)|no (?:deadlines?|releases?|exams?)|"
     r"(?:not|no longer|nichts?|nicht mehr|pas|plus|rien (?:n'est|de)) (?:yet |encore )?"
     r"(?:due|scheduled|planned|fallig|geplant|prevue?s?)|keine (?:frist|abgabe)|"
-    r"(?:pas|aucune) (?:d')?echeance)\b|n't (?:yet )?(?:due|scheduled|planned)\b"
+    r"(?:pas|aucune) (?:d')?echeance)\b|n't (?:yet )?(?:due|scheduled|planned)\b|"
+    r"\b(?:cancell?ed|called off|entfallt|fallt aus|abgesagt|gestrichen|annulee?s?)\b|"
+    r"\b(?:not before|nicht vor|pas avant)\b|"
+    r"\b(?:(?:is|are|will|must|shall|should) not|isn't|aren't|won't|mustn't|shouldn't|needn't|"
+    r"(?:don't|doesn't|do not|does not) (?:have|need)|"
+    r"(?:muss|mussen|soll\w*|brauch\w*) (?:\S+ ){0,3}nicht|"
+    r"nicht (?:am|bis|im|zum|vor dem)|n'est pas|"
+    r"ne (?:doit|doivent|devons|faut|sera) (?:pas|plus))\b"
 )
 # Overrides everything: "It is not true that we decided to use Redis."
 _DENIED = Regex(
@@ -400,13 +444,6 @@ _WIDENS = Regex(
     r"(?<=same )for\b)"
 )
 """Where the previous sentence holds: "That goes for all my repos", not "It for sure breaks"."""
-EVERYWHERE = Regex(
-    r"\b(?:everywhere|anywhere|wherever|uberall|partout|en todas partes|"
-    r"(?:all|every|any|each|alle[nr]?|jede[smnr]?|tous|toutes|chaque|todos)(?: of)?"
-    r"(?: (?:my|our|the|meine[nr]?|unsere[nr]?|mes|nos|les|mis|los|other))* "
-    r"(?:projects?|repos?|repositor(?:y|ies)|projekten?|projets?|depots?|proyectos))\b"
-)
-_CLAUSE = re.compile(r",\s+(?:and|but|et|mais|y|e|und|aber)\s+", re.IGNORECASE)
 _AND = re.compile(r"^[\s,;:.–—-]*(?:(?:and|et|y|e|und)\b\s*)?", re.IGNORECASE)
 
 
@@ -464,9 +501,9 @@ def _in_clause(sentence: str, now: datetime) -> list[Episode]:
     """
     if _ASKS.search(plain(sentence)) or _NO_ORDER.search(plain(sentence)):
         return []
-    for mark in _CLAUSE.finditer(sentence):
+    for mark in LATER_CLAUSE.finditer(sentence):
         rest = sentence[mark.end() :]
-        if _ORDER.search(plain(sentence[: mark.start()])) and _IS_BAN.match(plain(rest)):
+        if ORDER.search(plain(sentence[: mark.start()])) and _IS_BAN.match(plain(rest)):
             # A ban after an order is about that order: "Fix the crash, and don't push to main."
             continue
         if found := _read(rest[:1].upper() + rest[1:], now):
@@ -516,7 +553,7 @@ def _is_told(sentence: str, flat: str) -> bool:
 def may_last(sentence: str) -> bool:
     """Return whether a sentence that no pattern reads may state a preference by its meaning."""
     flat = plain(sentence)
-    return _is_told(sentence, flat) and not (_ORDER.search(flat) or _is_ban_of_now(flat))
+    return _is_told(sentence, flat) and not (ORDER.search(flat) or _is_ban_of_now(flat))
 
 
 def _is_rule(flat: str) -> bool:
@@ -566,144 +603,3 @@ def _due(sentence: str, flat: str, now: datetime) -> Day | None:
         if day.day >= now.date() and (leads or _BEFORE_DATE.search(before)):
             return day
     return None
-
-
-_LEAST_WORDS_OF_A_WISH = 3
-
-# Matches "no default exports" and "bitte keine Abkürzungen"; must not match "no space left on
-# device" or "Bitte keine Panik."
-_BAN = Regex(
-    r"(?:^|[,:;(] ?|\b(?:and|but|so|also|btw|oh|please|und|bitte|et|donc|mais|aussi) )"
-    r"(?:no |(?:don't|do not) (?:ever|use|write|add|put) |keine?n? |"
-    r"pas (?:de |d'))(?!(?:one|any|need|"
-    r"idea|problem|worries|matter|way|longer|doubt|errors?|more|space|money|rush|ahnung|panik|"
-    r"problem|eile|souci|doute|probleme)\b)"
-    r"\w{2,}(?!\w| any ?more\b| mehr\b| plus\b)"
-    r"|\b(?:please|bitte) (?:never|nie(?:mals)?) \w|^(?:et )?jamais (?!vu|eu)\w"
-)
-_OF_ANSWERS, _OF_WORK, _WANTED, _IN_GENERAL, _IN_PASSING, _WORKS_SO = (
-    Regex(pattern)
-    for pattern in (
-        # _OF_ANSWERS: about the agent's answers
-        r"\b(?:answers?|repl(?:y|ies)|explanations?|antworten|reponses?)\b",
-        # _OF_WORK: about code, texts, figures and the like
-        r"\b(?:code|coding|comments?|docstrings?|commits?|messages?|names?|naming|named|"
-        r"identifiers?|abbreviations?|tests?|mocks?|functions?|methods?|classes|lines?|indent\w*|"
-        r"tabs?|spaces?|types?|type hints|annotations?|"
-        r"units?|dates?|emojis?|style|quotes|commas?|semicolons?|dependenc\w+|packages?|librar\w+|"
-        r"frameworks?|branch(?:es)?|prs?|pull requests?|docs?|documentation|headings?|titles?|"
-        r"figures?|plots?|charts?|columns?|diffs?|english|german|french|spanish|spelling|"
-        r"sentences?|words|colou?rs?|"
-        r"kommentare?n?|namen|bezeichner|abkurzungen|funktionen|methoden|zeilen?|zeichen|"
-        r"einruckung\w*|einheiten|datum|satze?n?|worter|meldungen|uberschriften|"
-        r"spalten?|diagramme?|farben|deutsch\w*|englisch\w*|franzosisch\w*|abhangigkeiten|"
-        r"pakete?|bibliotheken|"
-        r"commentaires?|noms?|fonctions?|variables?|lignes?|indentation|unites?|"
-        r"phrases?|mots|titres?|graphiques?|couleurs?|colonnes?|francais|anglais|allemand|"
-        r"dependances?|paquets?|bibliotheques?|abreviations?)\b",
-        # _WANTED: a request, or whose wish it is: "please", "I'd rather", "nervt"
-        r"\b(?:please|pls|i (?:don't|never) (?:want|take|accept|allow)|wants?|"
-        r"i (?:prefer|want|like|hate|love|can't stand)|i'd (?:like|rather)|"
-        r"spare me|bitte|lieber|will (?=.*\b(?:und|nicht|keine?n?|immer|nur)\b)|"
-        r"(?:ich|wir) (?:mochte|mag|hasse|brauche)|"
-        r"(?:mir|uns) (?:ein )?(?:graus|wichtig|lieb)\w*|stort mich|nervt|"
-        r"s'il (?:te|vous) plait|stp|svp|je (?:prefere|veux|deteste|tiens)|j'aime\w*|merci de)\b",
-        # _IN_GENERAL: "always", "überall", "at most", "dans tout le code"
-        r"\b(?:always|never|(?:don't|do not) ever|every(?:where|thing (?:you|we)| time)|"
-        r"any(?:where|thing you)|each time|"
-        r"in (?:new|all|any|every) (?:my |our |your )?(?:code|projects?|repos?|files?|texts?|"
-        r"languages?)|all (?:of )?my|whatever you|in general|from (?:now|today)(?: on)?|usually|"
-        r"mostly|whenever|by default|as a rule|at most|"
-        r"immer|nie(?:mals)?|uberall|grundsatzlich|jedes ?mal|generell|ab jetzt|kunftig|"
-        r"meist(?:ens)?|hochstens|"
-        r"toujours|jamais|partout|ailleurs|chaque fois|desormais|en general|d'habitude|au plus"
-        r"(?! tard)|dans (?:tout le|tous (?:les|mes)) (?:projets?|code))\b",
-        # _IN_PASSING: "Btw dates are UTC everywhere"
-        r"^(?:(?:ok|okay|and|so|und|et|ach)[,.]? )*(?:by the way|btw|oh,? (?:and|also)|also|"
-        r"one (?:more|other|last) thing|another thing|fyi|for the record|note that|ubrigens|"
-        r"nebenbei|noch (?:was|etwas)|ach ja|au fait|au passage|d'ailleurs|sinon|a propos)\b|"
-        r"\b(?:btw|by the way|ubrigens|au fait)[.!]*$",
-        # _WORKS_SO: how the user works: "I read diffs on my phone", "je relis tout moi-même"
-        r"\b(?:i (?:read|review|skim|use|work|print|look at|open|keep|am|can't|have to)|i'm|we're|"
-        r"my (?:eyes|screen|phone|editor|laptop|team)|"
-        r"ich (?:lese|arbeite|nutze|bin|habe|sehe|kann|schaue)|"
-        r"mein\w* (?:handy|bildschirm|laptop|editor|augen)|"
-        r"je (?:relis|lis|travaille|suis|ne (?:parle|lis|vois)|n'ai)|"
-        r"mon (?:ecran|telephone|editeur)|moi)\b",
-    )
-)
-# Matches "House style for you: factories, …"; must not match "what's the rule for the names: upper
-# or lower case".
-_LAID_DOWN = Regex(
-    r"^(?!what|which|was |welche|quel)[^:]{0,40}\b(?:rules?|habits?|style|wish|regeln?|wunsch|"
-    r"angewohnheit|regles?|habitudes?)\b(?! (?:of|for the|der|des|du)\b)[^:]{0,60}: \w"
-)
-_TASTE = Regex(
-    r"\b(?:spare me|i can't stand|gets on my nerves|(?:mir|uns) ein graus|nervt|stort mich|"
-    r"m'enerve)\b"
-)
-_ONCE = Regex(
-    r"\b(?:says?|said|reports?|this|that one|these|those|here|hier|diese[rsmn]?|ici|cette?|ces|"
-    r"(?:line|zeile|ligne) \d+)\b|\b[\w/]+\.(?:py|js|ts|md|html|css|c|h|rs|go|ml|sh|toml|ya?ml|"
-    r"json|csv|r)\b"
-)
-"""Signs of a single case or of somebody else's words: "this", "line 3", "app.py", "it says"."""
-# "yesterday", "it failed", "hatte".
-_TELLS_OF_BEFORE = Regex(
-    r"\b(?:(?<!noch )(?<!so )was|were|did|had|yesterday|"
-    r"(?:you|it|he|she|they|we) \w+ed|fails?|failed|broke|war|hatte|gestern|etait|avait|hier)\b"
-)
-_ORDER = Regex(
-    rf"^(?:(?:ok(?:ay)?|and|so|now|then|also|just|{_PLEASE}|pls|und|et|dann|jetzt|auch|aussi|"
-    r"can you|could you|kannst du|peux-tu)[,:]? )*"
-    r"(?:add|adjust|align|ask|build|bump|change|check|clean|commit|compare|compile|convert|copy|"
-    r"count|create|delete|deploy|describe|draw|drop|edit|explain|export|extend|extract|fetch|find|"
-    r"fix|format|generate|give|go|handle|help|implement|import|improve|inline|insert|install|list|"
-    r"load|look|make|merge|migrate|move|open|plan|plot|print|publish|pull|push|put|read|rebase|"
-    r"refactor|release|remove|rename|replace|reset|restart|restore|return|revert|review|rewrite|"
-    r"run|save|search|see|send|set|show|sort|split|squash|start|stop|sum up|summari[sz]e|swap|tag|"
-    r"take|tell|test|translate|try|turn|undo|update|upgrade|upload|use (?:the|this|that|all|my)|"
-    r"verify|wait|wrap|write (?:a|the|some)|"
-    r"fug\w*|schreib|mach|zeig|bau|losch\w*|ander\w*|wandle|pruf\w*|plan|"
-    r"ajoute\w*|ecris|corrige|fais|supprime|montre|regarde|mets|trace|traduis)\b"
-    r"|\b(?:for (?:now|today)|vorerst|erst ?mal|zunachst|pour l'instant)\b"
-)
-"""An order to do something now ("Please fix …"), or for now ("vorerst")."""
-
-
-def is_wish(sentence: str) -> bool:
-    """Return whether a sentence of the user says how work is to be done in general.
-
-    "Please fix the failing test" and "Only show the last ten lines please" are about one case.
-    """
-    flat = plain(sentence)
-    return not flat.endswith("?") and any(map(_is_wished, _CLAUSE.split(flat)))
-
-
-def _is_wished(flat: str) -> bool:
-    in_general = _IN_GENERAL.search(flat) is not None
-    once = any(sign.search(flat) for sign in (_ORDER, _ONCE, _TELLS_OF_BEFORE))
-    if len(flat.split()) < _LEAST_WORDS_OF_A_WISH or (once and not in_general):
-        return False
-    if _LAID_DOWN.search(flat):
-        return True
-    is_ban, is_wanted = _BAN.search(flat) is not None, _WANTED.search(flat) is not None
-    is_of_answers = _OF_ANSWERS.search(flat) is not None
-    if not is_of_answers and not _OF_WORK.search(flat) and not (is_ban and in_general):
-        return False
-    works_so = _WORKS_SO.search(flat) is not None
-    lasts = in_general or works_so or _TASTE.search(flat) is not None
-    in_passing = _IN_PASSING.search(flat) is not None
-    if is_ban or is_wanted:
-        return lasts or in_passing or (is_ban and is_wanted)
-    return lasts and (in_passing or is_of_answers or (in_general and works_so))
-
-
-def is_of_person(flat: str) -> bool:
-    """Return whether the wish in a sentence holds in every project of the user.
-
-    It does if the sentence says so, is about answers, or says how the user is or works. `flat` is
-    the sentence's `plain` form.
-    """
-    signs = (EVERYWHERE, _OF_ANSWERS, _WORKS_SO)
-    return any(sign.search(flat) is not None for sign in signs)

@@ -14,7 +14,7 @@ import msgspec
 
 from ragmem.memory.dates import days
 from ragmem.memory.facts import Draft, is_about_person, problem_with
-from ragmem.memory.facts.episodes import EVERYWHERE, Episode, episodes, is_of_person, may_last
+from ragmem.memory.facts.episodes import Episode, episodes, may_last
 from ragmem.memory.facts.facts import Facts
 from ragmem.memory.facts.failures import failures, succeeded
 from ragmem.memory.facts.vouching import (
@@ -25,6 +25,7 @@ from ragmem.memory.facts.vouching import (
     is_rule,
     says_otherwise,
 )
+from ragmem.memory.facts.wishes import EVERYWHERE, is_of_person
 from ragmem.memory.facts.words import (
     holds_secret,
     is_greeting,

@@ -514,7 +514,9 @@ class Facts:
     async def forget(self, memory: MemoryRecord) -> dict[str, int]:
         """Remove a memory and those that it superseded; see `Store.forget_memories`."""
         store = await self._open_store()
-        gone = await store.forget_memories([memory.memory_id])
+        # Another task or process that is changing it would write it anew.
+        async with self._alone(store):
+            gone = await store.forget_memories([memory.memory_id])
         self._cache.mark_stale()
         _log.info("%d memories were forgotten on request", gone["memories"])
         return gone

@@ -1,11 +1,16 @@
 """What is done to memories later: named, edited, forgotten, cleaned up; and the profile."""
 
+import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ragmem.config import FactsConfig, MemoryConfig
+from ragmem.embedder import Kind
 from ragmem.errors import AmbiguousMemory, MemoryNotFound, UsageError
 from ragmem.ids import short_id
 from ragmem.memory.facts import Draft
@@ -122,6 +127,33 @@ async def test_forgetting(store: Store) -> None:
     assert await facts.forget(newer) == {"memories": 0}
     with pytest.raises(MemoryNotFound):
         await facts.edit(newer, content="Mickael is well again")
+
+
+class Slow(HashEmbedder):
+    """Embeds when it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> NDArray[np.float32]:
+        """As always, after a while."""
+        self.asked.set()
+        await self.go.wait()
+        return await super().embed(texts, kind)
+
+
+async def test_what_another_process_is_changing_is_forgotten_after_it(store: Store) -> None:
+    """Not before, or the change would bring it back."""
+    memory = put(await told(facts_of(store), "The alarm code is 4711."))
+    embedder = Slow()
+    change = asyncio.create_task(facts_of(store, embedder=embedder).edit(memory, subjects=["door"]))
+    await embedder.asked.wait()
+    forgetting = asyncio.create_task(facts_of(store).forget(memory))
+    await asyncio.wait([forgetting], timeout=0.1)
+    embedder.go.set()
+    await asyncio.gather(change, forgetting, return_exceptions=True)
+    assert await kept(store) == []
 
 
 async def test_cleaning_up(facts: Facts, clock: Clock, store: Store) -> None:

@@ -221,6 +221,20 @@ def test_what_holds_for_good_is_a_moment(text: str, kind: str) -> None:
         ("Die Abgabe ist der 3. März.", "3. März (2026-03-03)"),
         ("Noch was: der Termin ist auf den 3. März vorgezogen.", "3. März (2026-03-03)"),
         ("Bis Freitag müssen die Samen bestellt sein.", "Freitag (2026-01-16)"),
+        ("Der Bericht muss bis zum 3.2. fertig sein.", "3.2. (2026-02-03)"),
+        ("Die Frist läuft am 12.1. ab.", "12.1. (2027-01-12)"),
+        ("La date limite est le 15/03.", "15/03 (2026-03-15)"),
+        ("The report is due Friday, February 13.", "Friday, February 13 (2026-02-13)"),
+        ("The report is due by Friday 4 pm.", "Friday (2026-01-16)"),
+        ("The report is due on Friday the 23rd.", "Friday the 23rd (2026-01-23)"),
+        ("The report is due on Friday of next week.", "Friday of next week (2026-01-23)"),
+        ("The report is due the Friday after next.", "Friday after next (2026-01-23)"),
+        ("Der Bericht ist am Freitag, den 13.2. fällig.", "Freitag, den 13.2. (2026-02-13)"),
+        ("Der Bericht ist bis nächste Woche Freitag fällig.", "nächste Woche Freitag (2026-01-23)"),
+        ("Am Freitag in einer Woche ist es fällig.", "Freitag in einer Woche (2026-01-23)"),
+        ("Il faut livrer avant le vendredi 13 février.", "vendredi 13 février (2026-02-13)"),
+        ("Il faut livrer d'ici vendredi en huit", "vendredi en huit (2026-01-23)"),
+        ("Il faut livrer avant la fin de la semaine prochaine", "semaine prochaine (2026-01-23)"),
         ("La remise est reportée au 3 mars", "3 mars (2026-03-03)"),
         ("Il faut livrer la version 2 d'ici vendredi", "vendredi (2026-01-16)"),
         ("D'ici vendredi, il faut commander les graines.", "vendredi (2026-01-16)"),
@@ -412,6 +426,30 @@ def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | N
         "They claim we agreed on Redis.",
         "Es stimmt nicht, dass wir uns für Redis entschieden haben.",
         "We agreed on Redis, but that was wrong.",
+        # Nothing is due, or decided
+        "The release is not on Friday.", "We don't need to ship by Friday.",
+        "The report doesn't have to be done by Friday.", "The deadline on Friday is cancelled.",
+        "Die Abgabe ist nicht am Freitag.", "Die Abgabe am 15. Dezember entfällt.",
+        "Der Bericht muss nicht bis Freitag fertig sein.", "La date limite n'est pas le 15 mai.",
+        "Le rapport ne doit pas être prêt pour vendredi.", "On n'a jamais décidé de prendre Redis.",
+        "Wir haben uns noch immer nicht für Redis entschieden.", "Wir haben nichts entschieden.",
+        "Ich habe mich noch nicht zwischen Redis und MySQL entschieden.",
+        "We must be on Python 3.12. Then we test.", "Il faut en mettre 1/2 avant.",
+        "The report is due not before May 5.",
+        # What programs do
+        "Never works on Windows.", "Never returns when the list is empty.", "Never gets called.",
+        "From now on the server crashes.", "Ab jetzt schlägt der Test fehl.",
+        "Nie klappt das beim ersten Mal.", "Niemals hätte ich das gedacht.",
+        "Retourne toujours la mauvaise valeur.", "Plante toujours au démarrage.",
+        "Ne marche jamais du premier coup.", "N'a jamais marché.", "Désormais le serveur plante.",
+        "Toujours pas de réponse.", "Jamais je n'ai vu ça.",
+        # Likes and dislikes of the moment
+        "I hate these errors.", "I don't like this error message, change it.",
+        "I'd prefer the first option.", "I love your solution.", "I never use this function.",
+        "Ich hasse diesen Bug.", "Ich mag den Vorschlag.", "Ich mag die zweite Variante lieber.",
+        "Mir ist die erste Variante lieber.", "Ich verwende immer noch Python 3.8 auf dem Server.",
+        "Je déteste ce bug.", "J'adore ta solution.", "Je préfère la première option.",
+        "Je préfère que tu corriges d'abord les tests.", "Je veux toujours savoir pourquoi.",
     ],
 )  # fmt: skip
 def test_no_moment(text: str) -> None:
@@ -453,6 +491,7 @@ def test_what_holds_a_secret_is_nothing_to_know() -> None:
         "Rechnungsnummern fangen immer mit dem Jahr an, z.B. 2026-0001, das will das Finanzamt so.",
         "Never round amounts, e.g. of Prof. Lindqvist, vs. the bank's.",
         "Immer ISO-Daten, d. h. so, bzw. ohne Zeit, am 3. Mai wie sonst.",
+        "Der Bericht muss bis zum 3.12. fertig sein.",
     ],
 )
 def test_a_sentence_does_not_end_at_an_abbreviation(text: str) -> None:
@@ -558,7 +597,24 @@ def test_little_things() -> None:
     assert not is_rule("Do you always do that?")
     assert is_about_person("The user lives in Lyon")
     assert is_about_person("I am a teacher from Pau")
+    for of_the_user in (
+        "Ich heiße Ana.",
+        "Meine Frau heißt Eva.",
+        "Ich habe zwei Kinder",
+        "Ich bin Lehrer aus Bern",
+        "Ich bin ein Entwickler",
+        "Mein Geburtstag ist am 3. Mai.",
+        "Der Hund meines Bruders bellt",
+        "J'ai deux enfants.",
+    ):
+        assert is_about_person(of_the_user), of_the_user
     for of_the_project in (
+        "Ich bin mir sicher, dass der Server läuft",
+        "Ich bin raus aus dem Projekt",
+        "Ich habe eine Funktion geschrieben",
+        "Mein Kind-Prozess stirbt",
+        "Mein Branch heißt farne",
+        "J'ai deux erreurs ici",
         "The user table has two columns",
         "The user is redirected to the login page",
         "I am using Postgres here",
@@ -653,6 +709,18 @@ def test_a_long_text_of_blanks_is_cut_into_sentences_in_linear_time(unit: str) -
         ("I work in the data team and my name is Bob.", ["fact"]),
         ("The report is due on Friday, but the slides are not due.", ["deadline"]),
         ("There are no releases in May, the next one is due on June 12.", ["deadline"]),
+        ("The release is not on May 5, it is on May 12.", ["deadline"]),
+        ("Der Bericht darf nicht fehlen, er muss bis Freitag fertig sein.", ["deadline"]),
+        ("Don't forget the report is due on Friday.", ["deadline"]),
+        ("Wir haben uns entschieden, Redis nicht zu nehmen.", ["decision"]),
+        ("Wir haben uns nicht für Redis, sondern für MySQL entschieden.", ["decision"]),
+        ("Ajoute toujours des tests.", ["rule"]),
+        ("Ne pousse jamais sur main.", ["rule"]),
+        ("Nie auf main pushen!", ["rule"]),
+        ("From now on write the tests first.", ["rule"]),
+        ("I hate wildcard imports.", ["preference"]),
+        ("Ich mag kurze Antworten.", ["preference"]),
+        ("Je préfère les réponses courtes.", ["preference"]),
     ],
 )
 def test_a_denial_of_something_else_takes_nothing_away(prompt: str, kinds: list[str]) -> None:
