@@ -237,20 +237,23 @@ def _behind(*before: str) -> str:
     return "|".join(rf"(?<=\b{word} )" for word in before)
 
 
+_OF_WEEK = rf"(?:(?:{any_of(words.WEEKDAYS)}),? (?:the |den |dem |der |le )?)?"
+"""Of "Friday, December 11" the date tells which one."""
 _NUMBERED = (
-    (rf"({_YEAR})-(\d\d)-(\d\d)", _iso),
-    (r"(\d{1,2})[/.](\d{1,2})[/.]((?:19|20)?\d\d)", _slashed),
+    (rf"{_OF_WEEK}({_YEAR})-(\d\d)-(\d\d)", _iso),
+    (rf"{_OF_WEEK}(\d{{1,2}})[/.](\d{{1,2}})[/.]((?:19|20)?\d\d)", _slashed),
     # Only after these words: "3.12." may be a version at the end of a sentence, "3/12" a part.
     (
-        rf"(?:{_behind('am', 'zum', 'bis', 'vom', 'den', 'dem')})(\d{{1,2}})\.(\d{{1,2}})\.",
+        rf"{_OF_WEEK}(?:{_behind('am', 'zum', 'bis', 'vom', 'den', 'dem')})"
+        r"(\d{1,2})\.(\d{1,2})\.",
         _without_year,
     ),
-    (rf"(?:{_behind('le', 'au', 'du')})(\d{{1,2}})/(\d{{1,2}})(?!/)", _without_year),
+    (rf"{_OF_WEEK}(?:{_behind('le', 'au', 'du')})(\d{{1,2}})/(\d{{1,2}})(?!/)", _without_year),
 )
 _NAMED = (
-    rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th|er|\.|o|º)?(?: of| de| di)? {_MONTH}"
+    rf"{_OF_WEEK}(?P<day>\d{{1,2}})(?:st|nd|rd|th|er|\.|o|º)?(?: of| de| di)? {_MONTH}"
     rf"(?:,? (?:de |del )?(?P<year>{_YEAR}))?",
-    rf"{_MONTH}\.? (?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,? (?P<year>{_YEAR}))?",
+    rf"{_OF_WEEK}{_MONTH}\.? (?:the )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?(?:,? (?P<year>{_YEAR}))?",
 )
 
 
@@ -519,12 +522,10 @@ def _end_of_month(match: re.Match[str], now: datetime) -> date:
 @cache
 def _due_readers() -> _Readers[date]:
     to_come, end = f"(?:{words.NEXT})", f"(?:the |la )?(?:{words.END})"
-    # In "Friday, December 11" the date tells which one.
-    day = rf"(?:(?:{any_of(words.WEEKDAYS)}),? (?:the |den |dem |der |le )?)?"
     of_week = rf"(?:(?:of |de la |in der )?{to_come} (?:week|woche)|(?:de )?la semaine {to_come})"
     forms: list[tuple[str, _Reader[date]]] = [
-        *((f"{day}{form}", partial(_due_day, read)) for form, read in _NUMBERED),
-        *((f"{day}{form}", partial(_due_day, _named)) for form in _NAMED),
+        *((form, partial(_due_day, read)) for form, read in _NUMBERED),
+        *((form, partial(_due_day, _named)) for form in _NAMED),
         (rf"{_WEEKDAY},? {of_week}", partial(_weekday_after, 0)),
         (
             rf"(?:{to_come} (?:week|woche)|la semaine {to_come}),? (?:on |am |le )?{_WEEKDAY}",

@@ -44,6 +44,8 @@ def shown(question: str, now: datetime = NOW) -> list[str]:
         ("Was haben wir am 3.2. gemacht?", "2026-02-03 to 2026-02-04"),
         ("Was war vom 3.2. bis zum 5.2.?", "2026-02-03 to 2026-02-06"),
         ("Qu'avons-nous fait le 03/02 ?", "2026-02-03 to 2026-02-04"),
+        ("what did we do on Friday, March 6?", "2026-03-06 to 2026-03-07"),
+        ("Was war am Freitag, dem 6.3. los?", "2026-03-06 to 2026-03-07"),
         ("in March", "2026-03-01 to 2026-04-01"),
         ("in May", "2025-05-01 to 2025-06-01"),
         ("in december 2024", "2024-12-01 to 2025-01-01"),
@@ -151,6 +153,7 @@ def test_relative_words_are_not_looked_for() -> None:
     ("question", "expected"),
     [
         ("what happened on Tuesday?", True), ("what did we do yesterday", True),
+        ("what happened on Friday, March 6?", True),
         ("What did we talk about on 2026-03-04?", True), ("recap of last week", True),
         ("in March", True), ("qu'a-t-on fait hier ?", True), ("que s'est-il passé mardi ?", True),
         ("was haben wir gestern gemacht?", True), ("¿qué hicimos ayer?", True),
