@@ -22,6 +22,7 @@ from ragmem.background import (
     service_of,
     standalone,
 )
+from ragmem.children import return_memory
 from ragmem.config import Config, Paths, ScopeName, address as addresses, environment
 from ragmem.errors import (
     AmbiguousSession,
@@ -32,7 +33,7 @@ from ragmem.errors import (
 )
 from ragmem.files import TemporaryFolder
 from ragmem.index.codebase import Codebase
-from ragmem.libraries import load_neo4j, return_memory
+from ragmem.libraries import load_neo4j
 from ragmem.logs import logging_to, was_deleted
 from ragmem.memory.facts import Remembered
 from ragmem.memory.memory import Memory
