@@ -37,7 +37,7 @@ _MAX_NAMED = 3
 """Maximum number of files named in a line about changes."""
 
 
-@cli.command(indexing, cli.open_app)
+@cli.command(indexing, cli.app_here)
 async def index(
     opened: "App",
     watch: Annotated[
@@ -305,7 +305,7 @@ _MAX_FILES = 20
 """Maximum number of a session's files with --related, the latest."""
 
 
-@cli.command(app, cli.open_app)
+@cli.command(app, cli.app_here)
 async def files(
     opened: "App",
     path: Annotated[

@@ -73,7 +73,7 @@ SCOPE = "kind signature defined sessions memories"
 _NOTHING = "No results.\n"
 
 
-@cli.command(app, cli.open_app)
+@cli.command(app, cli.app_here)
 async def search(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     query: cli.Query,
