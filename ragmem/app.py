@@ -34,7 +34,7 @@ from ragmem.errors import (
 from ragmem.files import TemporaryFolder
 from ragmem.index.codebase import Codebase
 from ragmem.libraries import load_neo4j
-from ragmem.logs import logging_to, was_deleted
+from ragmem.logs import deleted_sessions, logging_to
 from ragmem.memory.facts import Remembered
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import (
@@ -289,7 +289,7 @@ class App:
                 spools / self._address.spool,
                 older=older,
                 patience=patience,
-                was_deleted=partial(was_deleted, self.paths.log_dir, self.config.store.kind),
+                deleted=partial(deleted_sessions, self.paths.log_dir, self.config.store.kind),
             )
         # A silent store is given up on quickly, but one that is being created is waited for.
         await self._store.opened()
