@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 indexing = cli.commands()
 
 _RETRY_S = 0.5
-STATUS = "path files scopes languages left_out without_vectors refreshed_at size_bytes watched"
+STATUS = (
+    "path files scopes languages left_out without_vectors refreshed_at size_bytes watched "
+    "being_made"
+)
 _BEING_MADE = "being indexed"
 _MAX_NAMED = 3
 """Maximum number of files named in a line about changes."""
