@@ -249,7 +249,7 @@ from pathlib import Path
 from ragmem import usage
 usage._LARGEST_BYTES = 1_000
 # However busy the machine is: what is not written within that time is this process's alone.
-usage._PATIENCE_S = 60
+usage._LOCK_TIMEOUT_S = 60
 log = usage.UsageLog(Path(sys.argv[1]))
 for _ in range(100):
     log.metrics.count("runs")
