@@ -22,6 +22,7 @@ from ragmem.background import (
     service_of,
     standalone,
 )
+from ragmem.children import return_memory
 from ragmem.config import Config, Paths, ScopeName, address as addresses, environment
 from ragmem.errors import (
     AmbiguousSession,
@@ -32,8 +33,8 @@ from ragmem.errors import (
 )
 from ragmem.files import TemporaryFolder
 from ragmem.index.codebase import Codebase
-from ragmem.libraries import load_neo4j, return_memory
-from ragmem.logs import logging_to, was_deleted
+from ragmem.libraries import load_neo4j
+from ragmem.logs import deleted_sessions, logging_to
 from ragmem.memory.facts import Remembered
 from ragmem.memory.memory import Memory
 from ragmem.memory.projects import (
@@ -288,7 +289,7 @@ class App:
                 spools / self._address.spool,
                 older=older,
                 patience=patience,
-                was_deleted=partial(was_deleted, self.paths.log_dir, self.config.store.kind),
+                deleted=partial(deleted_sessions, self.paths.log_dir, self.config.store.kind),
             )
         # A silent store is given up on quickly, but one that is being created is waited for.
         await self._store.opened()

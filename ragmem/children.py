@@ -1,4 +1,4 @@
-"""Finding programs, the environment of child processes, and running ripgrep.
+"""Finding programs, the environment of child processes, running ripgrep; this process's memory.
 
 ripgrep runs without its configuration file, and with patterns and paths after `-e` and `--`, since
 `--pre` and RIPGREP_CONFIG_PATH could make it run programs.
@@ -285,3 +285,15 @@ def _path_of(folder: int) -> str:
 
     # macOS has no /proc; F_GETPATH (50) names the folder that the descriptor holds.
     return fcntl.fcntl(folder, 50, b"\0" * 1024).rstrip(b"\0").decode()
+
+
+def return_memory() -> None:
+    """Return freed memory to the system, as far as its C library can; takes some milliseconds.
+
+    glibc keeps what each thread has freed: after a refresh of 43,000 files in each of some threads
+    these are more than 60 MB.
+    """
+    import ctypes
+
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)

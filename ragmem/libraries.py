@@ -172,15 +172,3 @@ def install_command(extra: str, *, package: Path = Path(__file__).parent) -> str
             if Path(sys.prefix, mark).is_file():
                 return f'{tool} "ragmem[{",".join(extras)}]"'
     return f'{pip_install()} "ragmem[{extra}]"'
-
-
-def return_memory() -> None:
-    """Return freed memory to the system, as far as its C library can; takes some milliseconds.
-
-    glibc keeps what each thread has freed: after a refresh of 43,000 files in each of some threads
-    these are more than 60 MB.
-    """
-    import ctypes
-
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)

@@ -135,16 +135,17 @@ class _Deletion(msgspec.Struct, frozen=True):
     store: str = ""
 
 
-def was_deleted(folder: Path, store: str, session_id: str) -> bool:
-    """Return whether `deletions.log` says that a session of this kind of store was deleted."""
-    wanted, lines = _Deletion(session_id, store), list[bytes]()
+def deleted_sessions(folder: Path, store: str) -> set[str]:
+    """Return the ids of all sessions of this kind of store that were deleted (`deletions.log`)."""
+    found, lines = set[str](), list[bytes]()
     with suppress(OSError):
         lines = (folder / "deletions.log").read_bytes().splitlines()
     for line in lines:
         with suppress(msgspec.MsgspecError):
-            if msgspec.json.decode(line, type=_Deletion) == wanted:
-                return True
-    return False
+            deletion = msgspec.json.decode(line, type=_Deletion)
+            if deletion.store == store and deletion.session_id is not None:
+                found.add(deletion.session_id)
+    return found
 
 
 @contextmanager

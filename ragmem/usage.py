@@ -12,7 +12,7 @@ import operator
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from itertools import accumulate
@@ -212,15 +212,16 @@ class UsageLog:
 
     def keep(self) -> None:
         """Append what this process has measured since the last time."""
-        if self._folder and (self.metrics.counts or self.metrics.timings):
-            self._add(self._measured())
-            self._has_kept = True
-            self.metrics.clear()
+        has_measured = self.metrics.counts or self.metrics.timings
+        if self._folder and has_measured:
+            lines = [*self._unwritten, self._measured()]
+            if self._write(self._folder / FILE, lines):
+                self._has_kept = True
+                self.metrics.clear()
 
     def days(self, *, own: bool = False) -> list[Measured]:
         """Return the measurements by day, oldest first; with `own`, including this process's."""
-        waiting = [each for each in self._unwritten if isinstance(each, Measured)]
-        so_far = [*waiting, self._measured()] if own else []
+        so_far = [self._measured()] if own else []
         if self._folder is None:
             return so_far
         return _by_day([*_lines(self._folder / FILE, Measured), *so_far])
@@ -295,16 +296,22 @@ class UsageLog:
             self._sums = self._sums.plus([line])
             return
         self._unwritten.append(line)
-        lines = b"\n".join(map(_ENCODER.encode, self._unwritten))
+        self._write(self._folder / FILE, self._unwritten)
+
+    def _write(self, file: Path, lines: Sequence[_Line]) -> bool:
+        """Append lines, which include the unwritten ones; return whether they are written."""
+        data, is_written = b"\n".join(map(_ENCODER.encode, lines)), False
         with suppress(OSError, StoreUnavailable):
-            handle = lock(self._folder / FILE, timeout_s=_LOCK_TIMEOUT_S)
+            handle = lock(file, timeout_s=_LOCK_TIMEOUT_S)
             try:
-                size = append_line(handle, lines)
+                size = append_line(handle, data)
+                is_written = True
                 self._unwritten.clear()
-                if size + len(lines) >= _LARGEST_BYTES:
-                    self._compact(self._folder / FILE)
+                if size + len(data) >= _LARGEST_BYTES:
+                    self._compact(file)
             finally:
                 os.close(handle)
+        return is_written
 
     def _compact(self, file: Path) -> None:
         lines = list(_lines(file, Measured))

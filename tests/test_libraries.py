@@ -1,6 +1,5 @@
 """Large libraries are imported without their unneeded parts, by one thread while others import."""
 
-import platform
 import subprocess
 import sys
 import threading
@@ -71,34 +70,3 @@ def test_numpy_is_told_of_one_thread_and_no_copy_of_the_environment_is(
     code = "import os; print(os.environ.get('OPENBLAS_NUM_THREADS'))"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert child.stdout == b"None\n"
-
-
-_FREES = """
-import threading
-from pathlib import Path
-from ragmem.libraries import return_memory
-
-kept = []
-def work():
-    many = [bytes(2_000) for _ in range(30_000)]
-    kept.append(many.pop())
-
-def held_mb():
-    rows = Path("/proc/self/status").read_text().splitlines()
-    return next(int(row.split()[1]) / 1024 for row in rows if row.startswith("VmRSS"))
-
-thread = threading.Thread(target=work)
-thread.start()
-thread.join()
-before = held_mb()
-return_memory()
-print(before - held_mb())
-"""
-
-
-@pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc", reason="others keep nothing, or can't be told"
-)
-def test_what_a_thread_has_freed_goes_back_to_the_system() -> None:
-    done = subprocess.run([sys.executable, "-P", "-c", _FREES], capture_output=True, text=True)
-    assert float(done.stdout) > 40, done.stderr

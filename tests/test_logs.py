@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmem.logs import log_deletion, logging_to, unlog_deletion, was_deleted
+from ragmem.logs import deleted_sessions, log_deletion, logging_to, unlog_deletion
 from ragmem.redact import know
 
 
@@ -50,7 +50,7 @@ def test_a_log_that_cant_be_written_is_no_fault(
 
 def test_the_log_of_deletions_says_which_sessions_were_deleted(tmp_path: Path) -> None:
     """Not those whose line was taken back, of another store, or that have no id."""
-    assert not was_deleted(tmp_path, "sqlite", "s1")
+    assert deleted_sessions(tmp_path, "sqlite") == set()
     lines = [
         log_deletion(tmp_path, {"session_id": name, "store": "sqlite"}) for name in ("s1", "s2")
     ]
@@ -61,6 +61,5 @@ def test_the_log_of_deletions_says_which_sessions_were_deleted(tmp_path: Path) -
     unlog_deletion(tmp_path, b"another\n")
     kept = (tmp_path / "deletions.log").read_bytes()
     assert kept == lines[1] + b'{"memory_id":"m","store":"sqlite"}\n[1]\ncut o'
-    known = [name for name in ("s1", "s2", "m", "") if was_deleted(tmp_path, "sqlite", name)]
-    assert known == ["s2"]
-    assert not was_deleted(tmp_path, "neo4j", "s2")
+    assert deleted_sessions(tmp_path, "sqlite") == {"s2"}
+    assert deleted_sessions(tmp_path, "neo4j") == set()

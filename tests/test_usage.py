@@ -191,7 +191,8 @@ def test_torn_and_foreign_lines_cost_no_others(tmp_path: Path) -> None:
 
 
 def test_where_nothing_can_be_written_nothing_fails(tmp_path: Path) -> None:
-    """This process' own calls count; once they can be, all of them are written."""
+    """This process' own calls count; once they can be, all of them are written, and measurements
+    as one sum."""
     folder = tmp_path / "missing"
     for log in (UsageLog(), a_log(folder)):
         keep(log, 1)
@@ -200,10 +201,15 @@ def test_where_nothing_can_be_written_nothing_fails(tmp_path: Path) -> None:
         assert (log.spent("s"), log.is_first_use("m")) == (CALL + CALL, True)
         assert not log.is_first_use("m")
         assert log.days() == []
+        log.metrics.count("searches")
+        log.keep()
     folder.mkdir()
     log.add("s", CALL)
     assert a_log(folder).spent("s").calls == log.spent("s").calls == 3
-    assert a_log(folder).days()[0].processes == 1
+    log.keep()
+    for days in (a_log(folder).days(), log.days(own=True)):
+        assert [(each.processes, each.count("searches")) for each in days] == [(1, 2)]
+    assert (folder / FILE).read_text().count("searches") == 1
 
 
 def test_it_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +249,7 @@ from pathlib import Path
 from ragmem import usage
 usage._LARGEST_BYTES = 1_000
 # However busy the machine is: what is not written within that time is this process's alone.
-usage._PATIENCE_S = 60
+usage._LOCK_TIMEOUT_S = 60
 log = usage.UsageLog(Path(sys.argv[1]))
 for _ in range(100):
     log.metrics.count("runs")

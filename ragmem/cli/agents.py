@@ -109,7 +109,7 @@ async def take_over(
         if agent or yes or dry_run:  # otherwise it was shown before the question
             say(summaries_note)
         if not dry_run:
-            async with cli.open_app(own.config, own.paths) as opened:
+            async with cli.app_here(own.config, own.paths) as opened:
                 await opened.leave_background()
 
 

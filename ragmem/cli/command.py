@@ -441,13 +441,25 @@ def home(config: Config, paths: Paths) -> AbstractAsyncContextManager["Administr
 
 
 @asynccontextmanager
+async def app_here(config: Config, paths: Paths) -> AsyncIterator["App"]:
+    """Open the App of the current folder; say its notices at the end, also of a failure."""
+    async with open_app(config, paths) as app:
+        try:
+            yield app
+        except RagmemError as error:
+            _say_notes(note for note in app.notices() if str(error) not in note)
+            raise
+        say_notices(app)
+
+
+@asynccontextmanager
 async def app_with_facts(config: Config, paths: Paths) -> AsyncIterator["App"]:
     """Open the App with facts enabled, so that they can be read and deleted whatever is set."""
     from ragmem.memory.memories import facts_of
 
     facts = msgspec.structs.replace(config.memory.facts, enabled=True)
     memory = msgspec.structs.replace(config.memory, facts=facts)
-    async with open_app(msgspec.structs.replace(config, memory=memory), paths) as app:
+    async with app_here(msgspec.structs.replace(config, memory=memory), paths) as app:
         facts_of(app.memory)
         yield app
 
@@ -491,13 +503,7 @@ def command(
 
             async def main(_: Interruption) -> int:
                 async with opener(config, paths) as opened:
-                    notices = getattr(opened, "notices", tuple)
-                    try:
-                        done = await does(opened, *args, **flags)
-                    except RagmemError as error:
-                        _say_notes(note for note in notices() if str(error) not in note)
-                        raise
-                    _say_notes(notices())
+                    done = await does(opened, *args, **flags)
                 if callable(done):
                     done()
                     return EXIT_DONE

@@ -31,13 +31,16 @@ if TYPE_CHECKING:
 indexing = cli.commands()
 
 _RETRY_S = 0.5
-STATUS = "path files scopes languages left_out without_vectors refreshed_at size_bytes watched"
+STATUS = (
+    "path files scopes languages left_out without_vectors refreshed_at size_bytes watched "
+    "being_made"
+)
 _BEING_MADE = "being indexed"
 _MAX_NAMED = 3
 """Maximum number of files named in a line about changes."""
 
 
-@cli.command(indexing, cli.open_app)
+@cli.command(indexing, cli.app_here)
 async def index(
     opened: "App",
     watch: Annotated[
@@ -305,7 +308,7 @@ _MAX_FILES = 20
 """Maximum number of a session's files with --related, the latest."""
 
 
-@cli.command(app, cli.open_app)
+@cli.command(app, cli.app_here)
 async def files(
     opened: "App",
     path: Annotated[

@@ -38,7 +38,7 @@ NewPage = Annotated[
 Open = Annotated[bool, cli.option("--open", "Open it in the browser.")]
 
 
-@cli.command(drawing, cli.open_app)
+@cli.command(drawing, cli.app_here)
 async def graph(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     project: Annotated[
@@ -157,7 +157,7 @@ def write_graph(
 measuring = cli.commands()
 
 
-@cli.command(measuring, cli.open_app)
+@cli.command(measuring, cli.app_here)
 async def stats(
     opened: "App",
     html: Annotated[
@@ -215,7 +215,7 @@ _BAR_WIDTH = 10
 _WIDTH = 140
 
 
-@cli.command(building, cli.open_app)
+@cli.command(building, cli.app_here)
 async def context(
     opened: "App",
     prompt: Annotated[str, cli.argument("PROMPT", "The prompt.")],

@@ -226,7 +226,7 @@ async def _find_with_chain(opened: "App", reference: str) -> tuple[MemoryRecord,
     return found, await chain_of(found, facts, await opened.store())
 
 
-@cli.command(app, cli.open_app)
+@cli.command(app, cli.app_here)
 async def add(
     opened: "App",
     content: Annotated[str, cli.argument("CONTENT", "The memory, in a sentence.")],

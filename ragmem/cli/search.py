@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from ragmem import listings
+from ragmem.background import leave_to_a_process
 from ragmem.cli import command as cli
 from ragmem.cli.output import MIN_COLUMNS, Paint, joined, paint_for, print_all, say, typed
 from ragmem.config import ScopeName
@@ -72,7 +73,7 @@ SCOPE = "kind signature defined sessions memories"
 _NOTHING = "No results.\n"
 
 
-@cli.command(app, cli.open_app)
+@cli.command(app, cli.app_here)
 async def search(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     query: cli.Query,
@@ -136,7 +137,7 @@ async def search(  # noqa: PLR0913 - one parameter a flag
             semantic=semantic,
             limit=limit,
         )
-    cli.say_notices(opened, await opened.background.vectors_notice())
+    await _say_notices(opened)
 
     if output == "json":
         found, close, none_close = merged(hits, memories, limit), 0, ""
@@ -153,6 +154,13 @@ async def search(  # noqa: PLR0913 - one parameter a flag
         ),
         _NOTHING,
     )
+
+
+async def _say_notices(opened: "App") -> None:
+    notice = await opened.background.vectors_notice()
+    if notice and opened.config.memory.worker == "detached":
+        leave_to_a_process(opened.paths)
+    cli.say_notices(opened, notice)
 
 
 def _checked_query(query: str) -> str:
@@ -195,7 +203,7 @@ async def search_sessions(
         hits, _, none_close = worth_showing(hits, floor)
     found = await _by_session(opened, hits)
     close = sum(any(hit.is_close(floor) for hit in own) for _, own in found)
-    cli.say_notices(opened, await opened.background.vectors_notice())
+    await _say_notices(opened)
     say(f"{none_close}\n" if found and none_close else "")
     now, paint = datetime.now(UTC), paint_for(opened.config.ui)
     print_all(

@@ -41,7 +41,7 @@ _UNJOINED = "Nothing was joined."
 _TRY_AGAIN = "Run `ragmem sessions list --join` to try again."
 
 
-@cli.command(app, cli.open_app, "list")
+@cli.command(app, cli.app_here, "list")
 async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     opened: "App",
     project: Annotated[
@@ -122,7 +122,7 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
             out.write(out.joined(["", *dim]))
 
 
-@cli.command(app, cli.open_app)
+@cli.command(app, cli.app_here)
 async def show(
     opened: "App",
     reference: cli.Reference,
@@ -160,7 +160,7 @@ def resume(reference: cli.Reference) -> None:
     chat(resume=reference)
 
 
-@cli.command(app, cli.open_app)
+@cli.command(app, cli.app_here)
 async def rename(
     opened: "App",
     reference: cli.Reference,
@@ -175,7 +175,7 @@ async def rename(
     return lambda: out.write(f"{short_id(renamed.session_id)}  {visible(renamed.title)}\n")
 
 
-@cli.command(app, cli.open_app)
+@cli.command(app, cli.app_here)
 async def tag(
     opened: "App",
     reference: cli.Reference,
@@ -196,7 +196,7 @@ async def tag(
     return lambda: out.write(_changed_line(changed, its_tags))
 
 
-@cli.command(app, cli.open_app, "archive")
+@cli.command(app, cli.app_here, "archive")
 async def archive_session(
     opened: "App",
     reference: cli.Reference,
@@ -210,7 +210,7 @@ async def archive_session(
     return lambda: out.write(_changed_line(changed, changed.status))
 
 
-@cli.command(app, cli.open_app)
+@cli.command(app, cli.app_here)
 async def fork(
     opened: "App",
     reference: cli.Reference,
@@ -239,8 +239,8 @@ def _changed_line(session: Session, what: str) -> str:
     return f"{short_id(session.session_id)}  {session_name(session)}  ({what})\n"
 
 
-cli.command(app, cli.open_app, "search")(search.search_sessions)
-cli.command(app, cli.open_app, "similar")(search.find_similar)
+cli.command(app, cli.app_here, "search")(search.search_sessions)
+cli.command(app, cli.app_here, "similar")(search.find_similar)
 
 
 # --- insights -----------------------------------------------------------------
@@ -249,7 +249,7 @@ cli.command(app, cli.open_app, "similar")(search.find_similar)
 Found = tuple[Session, Insight]
 
 
-@cli.command(app, cli.open_app)
+@cli.command(app, cli.app_here)
 async def insights(
     opened: "App",
     last: Annotated[
@@ -408,7 +408,7 @@ async def _names(own: Administration) -> list[str]:
 
 
 async def _session_of(own: Administration, reference: str | None) -> Session:
-    async with cli.open_app(own.config, own.paths) as app:
+    async with cli.app_here(own.config, own.paths) as app:
         return await (cli.last_session(app) if reference is None else cli.resumed(app, reference))
 
 
@@ -480,7 +480,7 @@ async def split(
     out.say("Run `ragmem sessions list --join` in that folder to join them again.\n")
 
 
-@cli.command(app, cli.open_app)
+@cli.command(app, cli.app_here)
 async def summarize(
     opened: "App", reference: cli.OrNewest = None, model: cli.Model = None
 ) -> cli.Report:

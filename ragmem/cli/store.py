@@ -28,7 +28,7 @@ app = cli.commands("Show, choose, migrate, back up, check and repair the store."
 _INFO = "kind location version schema_version counts size_bytes"
 
 
-@cli.command(app, cli.open_app)
+@cli.command(app, cli.app_here)
 async def info(opened: "App", output: cli.Format = "table") -> None:
     """Show the store in use and what it contains."""
     found = await (await opened.store()).info()
@@ -152,7 +152,7 @@ async def repair(own: Administration) -> int:
     return EXIT_FAILED if saved.left else EXIT_DONE
 
 
-@cli.command(app, cli.open_app)
+@cli.command(app, cli.app_here)
 async def reembed(opened: "App") -> None:
     """Recompute all embeddings with the configured embedder.
 

@@ -515,8 +515,8 @@ def changed(recorded: tuple[str, int] | None, info: EmbedderInfo) -> str:
         return ""
     if recorded[0] in info.replaces:
         return (
-            "ragmem's embedding model is a newer one: all embeddings are recomputed in the "
-            "background. Until then, more is found by keyword than by meaning."
+            "ragmem's embedding model is a newer one. Until all embeddings have been recomputed in "
+            "the background, more is found by keyword than by meaning."
         )
     return (
         f"The memory's embeddings were made by {recorded[0]} ({recorded[1]} dimensions), but "

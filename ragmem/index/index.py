@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import apsw
 import msgspec
 
+from ragmem.children import return_memory
 from ragmem.config import CodeConfig
 from ragmem.embedder import Embedder
 from ragmem.errors import EmbedderError, RagmemError, StoreUnavailable, UsageError
@@ -23,7 +24,6 @@ from ragmem.index.files import hashes_of, with_texts
 from ragmem.index.mirror import SCOPE_COLUMNS, code_scope
 from ragmem.index.names import innermost
 from ragmem.index.scan import Plan, Stopped, counts, refresh
-from ragmem.libraries import return_memory
 from ragmem.logs import LOGGER
 from ragmem.memory.projects import folder_name, real_folder
 from ragmem.records import (

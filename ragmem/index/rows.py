@@ -7,6 +7,7 @@ a terminal reaches only the parent. A file that crashes a parser or never ends l
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import threading
@@ -192,6 +193,10 @@ def scope_row(path: str, language: str, scope: CutScope) -> ScopeRow:
 
 _MOST_INLINE = 64
 """The most files to cut in this process: starting a child would take longer."""
+_GREEDY = frozenset(("c", "cpp", "java", "c_sharp"))
+"""The languages that only children cut: between two checks of its limits, the parser may take
+gigabytes for 20 KB of unclosed `a<` or `a=>`. A child has a limit, and dies of it."""
+_CHILD_BYTES = 512 * 1024 * 1024
 _BATCH = 100
 _MOST_CHILDREN = 4
 """The most children, and at most one per core: they are niced, and this process is mostly idle."""
@@ -206,8 +211,10 @@ def cut_files(
     root: int, paths: Sequence[str], *, most: int, stop: threading.Event
 ) -> Iterator[list[FileRow]]:
     """Yield the rows of these files, in batches, in any order; ends early if `stop` is set."""
+    from ragmem.index.cut import language_of
+
     batches = [paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH)]
-    if len(paths) > _MOST_INLINE:
+    if len(paths) > _MOST_INLINE or any(language_of(path, b"") in _GREEDY for path in paths):
         try:
             yield from _cut_by_children(root, batches, most, stop)
             return
@@ -323,8 +330,10 @@ def serve() -> None:
     from multiprocessing.connection import Connection
 
     root, line = int(sys.argv[1]), Connection(int(sys.argv[2]))
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         os.nice(_NICENESS)
+        resource.setrlimit(resource.RLIMIT_DATA, (_CHILD_BYTES, _CHILD_BYTES))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(EOFError, ConnectionError):
         kind = tuple[int, list[tuple[str, str]]]
         most, secrets = msgspec.msgpack.decode(line.recv_bytes(), type=kind)

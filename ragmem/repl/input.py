@@ -26,6 +26,7 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.styles import DynamicStyle
 
 from ragmem.config import EditingKeys, environment
+from ragmem.errors import RagmemError
 from ragmem.repl import early
 from ragmem.repl.completion import (
     ChatCompleter,
@@ -108,7 +109,8 @@ class LiveTerminal(Terminal):
         self._cancelled_early: bool | None = None
         """Whether Esc has cancelled the question that is about to appear; None if none is."""
         self._armed, self._armed_before = "", ""
-        """Hints of what the last key, and the one before it, do if pressed a second time."""
+        """Hints of what the last key, and the one before it, do if pressed a second time; or why
+        the last one did nothing."""
         self.picker: Picker | None = None
         self._searching: asyncio.Task[None] | None = None
         self._lending: asyncio.Task[None] | None = None
@@ -490,7 +492,11 @@ class LiveTerminal(Terminal):
             self._lend_screen(self._edit_draft())
 
     async def _edit_draft(self) -> None:
-        text = await run_in_terminal(partial(edited, self.buffer.text), in_executor=True)
+        try:
+            text = await run_in_terminal(partial(edited, self.buffer.text), in_executor=True)
+        except RagmemError as error:
+            self._armed = str(error)
+            return
         if text is not None:
             self.buffer.set_document(Document(text))
 

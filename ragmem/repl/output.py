@@ -43,7 +43,7 @@ _THEME = Theme(
         "markdown.item.number": "cyan",
     }
 )
-_TRAILING_BLANKS = re.compile(r"[ ]+((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
+_TRAILING_BLANKS = re.compile(r"[ ]++((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 _RULE_CELLS = 40
 LEAST_COLUMN = 14
 """Least average width, in cells, of the columns of a table whose texts must be wrapped."""

@@ -405,11 +405,18 @@ _PAGERS = ("less", "more")
 
 
 def edited(text: str) -> str | None:
-    """Return a text as the user's editor leaves it; None if none could be used. Blocks."""
+    """Return a text as the user's editor leaves it; None if that failed. Blocks.
+
+    Raises RagmemError if no editor could be started.
+    """
     named = [environment().get("VISUAL"), environment().get("EDITOR")]
-    with tempfile.TemporaryDirectory(prefix="ragmem-") as folder:
-        file = Path(folder, "prompt.md")
-        file.write_text(text, "utf-8", "surrogateescape")
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmem-"))
+            file = Path(folder, "prompt.md")
+            file.write_text(text, "utf-8", "surrogateescape")
+        except OSError as error:
+            raise RagmemError(f"No temporary file for the draft: {error.strerror}.") from None
         for command in filter(None, [*named, *_EDITORS]):
             try:
                 argv = [*shlex.split(command), str(file)]
@@ -420,7 +427,7 @@ def edited(text: str) -> str | None:
                 if not ended.returncode:
                     return file.read_text("utf-8", "replace").removesuffix("\n")
             return None
-    return None
+    raise RagmemError("No editor was found. Set VISUAL or EDITOR to one.")
 
 
 def page(text: str) -> None:

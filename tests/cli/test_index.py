@@ -57,7 +57,7 @@ def test_as_json(ragmem: Ragmem) -> None:
     done = ragmem.read("index")
     assert " ".join(done) == (
         "path files scopes languages left_out without_vectors refreshed_at size_bytes watched "
-        "changed removed seconds"
+        "being_made changed removed seconds"
     )
     assert done["path"] == str(ragmem.project)
     assert sorted(done["changed"]) == ["README.md", "plan.py", "water.py"]
@@ -65,6 +65,7 @@ def test_as_json(ragmem: Ragmem) -> None:
     status = ragmem.read("index", "--status")
     assert set(done) - set(status) == {"changed", "removed", "seconds"}
     assert (status["files"], status["scopes"]) == (done["files"], done["scopes"])
+    assert status["being_made"] is False
 
 
 def test_status(ragmem: Ragmem) -> None:
@@ -165,6 +166,7 @@ def test_status_of_an_index_that_is_just_being_made(ragmem: Ragmem) -> None:
     try:
         told = ragmem.ok("index", "--status").out
         assert "\nupdated    being indexed\n" in told
+        assert ragmem.read("index", "--status")["being_made"] is True
         database.unlink()
         begun = ragmem.ok("index", "--status").err
         assert begun == "This project is being indexed.\n"

@@ -16,6 +16,8 @@ import pytest
 from ragmem.app import App
 from ragmem.background import is_at_work, work_alone
 from ragmem.config import find_paths, load_config
+from ragmem.embedder.models import INFO
+from ragmem.records import EmbedderMark
 from tests.cli.process import COMMAND, Ragmem, until
 from tests.fakes.llm_server import Answer, LLMServer, Received
 
@@ -114,6 +116,19 @@ def test_ask_leaves_its_work_to_a_process(world: World) -> None:
     hits = world.ragmem.read("search", "5439")
     assert {hit["type"] for hit in hits} == {"turn", "summary"}
     assert all(hit["similarity"] is not None for hit in hits)
+
+
+async def test_a_search_leaves_embeddings_of_an_earlier_version_to_a_process(world: World) -> None:
+    """It says that they are recomputed in the background."""
+    world.ask(RAGMEM_MEMORY__WORKER="inline")
+    paths = find_paths({"RAGMEM_HOME": str(world.ragmem.home)})
+    async with App(load_config(paths.config_file, environ={}), paths, cwd=paths.data_dir) as app:
+        await (await app.store()).use_embedder(EmbedderMark(INFO.replaces[0], INFO.dimension))
+    assert "recomputed in the background" in world.ragmem.ok("search", "5439").err
+    world.settle()
+    done = world.ragmem.ok("search", "5439", "--format", "json")
+    assert done.err == ""
+    assert all(hit["similarity"] is not None for hit in done.json)
 
 
 def test_one_process_at_most(world: World) -> None:

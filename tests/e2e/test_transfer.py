@@ -329,7 +329,7 @@ def test_a_killed_deletion_leaves_nothing_that_could_not_be_deleted_again(ragmem
     assert json.loads(line)["session_id"] == session["session_id"]
 
 
-@pytest.mark.parametrize("command", ["list", "show"])
+@pytest.mark.parametrize("command", ["list", "show", "export"])
 def test_what_still_waits_for_a_deleted_session_is_dropped(ragmem: Ragmem, command: str) -> None:
     """The next command says so, even one that fails, and none after it."""
     (session,) = ragmem.sessions()
@@ -337,7 +337,7 @@ def test_what_still_waits_for_a_deleted_session_is_dropped(ragmem: Ragmem, comma
     spool = ragmem.home / "data" / "spool"
     turn = to_lines(whole_turn(session["session_id"], "t", "My secret.", "Kept."))
     set_aside(spool / "sqlite", turn, (spool / "sqlite.id").read_text())
-    arguments = (session["session_id"],) if command == "show" else ()
+    arguments = () if command == "list" else (session["session_id"],)
     said = ragmem.run("sessions", command, *arguments).err
     assert "Dropped 2 writes that waited for a deleted session." in said
     assert "Dropped" not in ragmem.ok("sessions", "list").err

@@ -40,6 +40,21 @@ async def test_many_files_go_through_children(tmp_path, monkeypatch):
     assert b"hunter2" not in tree.database.read_bytes()
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="it enforces no limit of memory")
+async def test_a_file_that_takes_too_much_memory_is_left_out(tmp_path):
+    """Parsers of some languages take gigabytes for a few lines that were made for that."""
+    tree = Tree(tmp_path)
+    tree.write("Fine.java", "class Fine { int ease() { return 1; } }\n")
+    made = "".join(f"v{number * 7 % 300}=>\n" for number in range(3_000))
+    for path in ("Made.java", "made.c", "made.h"):
+        tree.write(path, made)
+    async with tree.index() as index:
+        done = await index.refresh()
+        assert done.changed == ("Fine.java",)
+        assert done.left_out == {"unreadable": 3}
+        assert children() == []
+
+
 async def test_refreshes_that_are_cancelled_or_closed_leave_a_sound_index(tmp_path, monkeypatch):
     """What each has done stays, and the next one does the rest."""
     tree = Tree(tmp_path)

@@ -2,6 +2,9 @@
 
 import asyncio
 import os
+import platform
+import subprocess
+import sys
 import time
 from random import Random
 
@@ -203,3 +206,34 @@ async def test_any_edits_leave_it_whole(tree, seed):
 
 
 _FUNCTION = "def {0}():\n    return {1}\n"
+
+
+_FREES = """
+import threading
+from pathlib import Path
+from ragmem.children import return_memory
+
+kept = []
+def work():
+    many = [bytes(2_000) for _ in range(30_000)]
+    kept.append(many.pop())
+
+def held_mb():
+    rows = Path("/proc/self/status").read_text().splitlines()
+    return next(int(row.split()[1]) / 1024 for row in rows if row.startswith("VmRSS"))
+
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+before = held_mb()
+return_memory()
+print(before - held_mb())
+"""
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="others keep nothing, or can't be told"
+)
+def test_what_a_thread_has_freed_goes_back_to_the_system() -> None:
+    done = subprocess.run([sys.executable, "-P", "-c", _FREES], capture_output=True, text=True)
+    assert float(done.stdout) > 40, done.stderr

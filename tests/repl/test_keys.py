@@ -54,9 +54,30 @@ def test_a_draft_stays_where_no_editor_could_be_used(tmp_path: Path) -> None:
         chat.send("!", shows=r"^› some words!$")
 
 
-def edited(folder: Path, draft: str, **environ: str) -> str:
+def test_why_no_editor_is_opened(tmp_path: Path) -> None:
+    """Below the draft, which stays, until the next key."""
+    (folder := tmp_path / "temporary").mkdir()
+    env = editor(tmp_path, 'printf " and more" >> "$1"') | {"TMPDIR": str(folder)}
+    with FakeChat(tmp_path, env=env) as chat:
+        chat.send(f"some words{CTRL_G}", shows=r"^› some words and more$")
+        folder.rmdir()
+        chat.send(CTRL_G, shows=r"^  No temporary file for the draft: No such file or directory\.$")
+        chat.send("!", shows=r"^› some words and more!$")
+        assert "No temporary file" not in chat.screen
+    assert edited(tmp_path, "words", "terminal._EDITORS = ()").startswith("No editor was found.")
+
+
+def edited(folder: Path, draft: str, first: str = "", **environ: str) -> str:
     """What `edited` returns where no program can ask a person anything."""
-    code = f"from ragmem.repl.terminal import edited; print(ascii(edited({draft!r})))"
+    code = f"""
+from ragmem.errors import RagmemError
+from ragmem.repl import terminal
+{first}
+try:
+    print(ascii(terminal.edited({draft!r})))
+except RagmemError as error:
+    print(error)
+"""
     env = {**os.environ, "VISUAL": "", "EDITOR": "", "PYTHONPATH": str(ROOT), **environ}
     command = [sys.executable, "-P", "-c", code]
     ran = subprocess.run(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=-1)

@@ -7,7 +7,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,7 +40,9 @@ class Home:
         self.opened: list[SpooledStore] = []
         self.error: StoreError | None = None
         """What opening the store fails with."""
-        self.deleted: Collection[str] = ()
+        self.deleted = set[str]()
+        self.looks = 0
+        """How often it was asked which sessions were deleted."""
         """Ids of sessions."""
 
     def open(self, *, timeout_s: float = 5.0, patience: Patience = CALM) -> SpooledStore:
@@ -56,10 +58,14 @@ class Home:
             self.spool,
             older=self.older,
             patience=patience,
-            was_deleted=lambda session_id: session_id in self.deleted,
+            deleted=self.look,
         )
         self.opened.append(store)
         return store
+
+    def look(self) -> set[str]:
+        self.looks += 1
+        return self.deleted
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -516,6 +522,7 @@ async def test_what_waits_for_a_session_that_was_deleted_is_dropped_and_said_onc
     assert dropped in notices
     assert dropped in caplog.messages
     assert "There is no session late" in notices
+    assert home.looks == 1
     await store.aclose()
     later = home.open()
     assert [turn.turn_id for turn in await later.turns("s")] == ["t1"]

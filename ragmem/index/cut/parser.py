@@ -265,6 +265,9 @@ LARGEST = 1_000_000
 # Parsing takes 0.2 s of CPU time per megabyte of code. With syntax errors, time and memory may
 # grow with the square of the file's size.
 _LIMIT_S, _LIMIT_S_PER_BYTE = 0.25, 1e-6
+# Between two checks of the time, parsers work for milliseconds. What takes longer is mostly a
+# collection of garbage: the thread that triggers it waits half a second in a large process.
+_LONGEST_STEP_S = 0.1
 _LIMIT_BYTES = 256_000_000
 _WIDEST_ERROR = 4000
 # If the same syntax error occurs thousands of times, parsers take gigabytes between two checks of
@@ -352,24 +355,31 @@ def _tree(data: bytes, grammar: "tree_sitter.Language") -> "tree_sitter.Tree | N
 
     from tree_sitter import Parser
 
-    until = time.thread_time() + _LIMIT_S + _LIMIT_S_PER_BYTE * len(data)
+    left, last = _LIMIT_S + _LIMIT_S_PER_BYTE * len(data), time.thread_time()
     unit = 1 if sys.platform == "darwin" else 1024
     memory = getrusage(RUSAGE_SELF).ru_maxrss + _LIMIT_BYTES // unit
     steps = 0
     is_over = False
 
+    def takes_too_long() -> bool:
+        nonlocal left, last
+        now = time.thread_time()
+        left -= min(now - last, _LONGEST_STEP_S)
+        last = now
+        return left < 0
+
     def is_enough(_: int, __: bool) -> bool:
         nonlocal steps, is_over
         steps += 1
         if not is_over and not steps % 16:
-            is_over = time.thread_time() > until or getrusage(RUSAGE_SELF).ru_maxrss > memory
+            is_over = takes_too_long() or getrusage(RUSAGE_SELF).ru_maxrss > memory
         return is_over
 
     def read(offset: int, _: object) -> bytes | memoryview:
         nonlocal is_over
         # If the lexer scans to the end of the file for each token, the progress callback isn't
         # called for long, but this is.
-        is_over = is_over or time.thread_time() > until
+        is_over = is_over or takes_too_long()
         if is_over:
             return b""
         views.append(whole[offset : offset + 65536])

@@ -95,7 +95,7 @@ class SpooledStore:
     """See the module's docstring. `open_store` opens the store when it is first needed.
 
     `folder` is named after the store's address; `older` are those of earlier versions.
-    `was_deleted` tells whether the session with an id was deleted, so that its writes are dropped.
+    `deleted` returns the ids of deleted sessions, whose writes are dropped.
     """
 
     def __init__(
@@ -105,13 +105,13 @@ class SpooledStore:
         *,
         older: Sequence[Path] = (),
         patience: Patience = Patience(),  # noqa: B008
-        was_deleted: Callable[[str], bool] = lambda _: False,
+        deleted: Callable[[], set[str]] = set,
     ) -> None:
         self._open_store = open_store
         self._patience = patience
         self._spool = Spool(folder, older=older)
         self._disk_thread = ThreadPoolExecutor(1, thread_name_prefix="ragmem-spool")
-        self._replay = Replay(self._spool, self._disk_thread, was_deleted)
+        self._replay = Replay(self._spool, self._disk_thread, deleted)
         self._on_disk = self._replay.on_disk
         self._store: Store | None = None
         self._store_id = ""

@@ -346,11 +346,11 @@ class Replay:
     """Writes spooled lines to the store."""
 
     def __init__(
-        self, spool: Spool, disk_thread: Executor, was_deleted: Callable[[str], bool]
+        self, spool: Spool, disk_thread: Executor, deleted: Callable[[], set[str]]
     ) -> None:
         self._spool = spool
         self._disk_thread = disk_thread
-        self._was_deleted = was_deleted
+        self._find_deleted = deleted
         self._dropped = 0
         self.batch = _MOST_AT_ONCE
         """Lines per transaction: halved when one took too long, doubled when it did not."""
@@ -360,7 +360,8 @@ class Replay:
         self.begin()
 
     def begin(self) -> None:
-        """Restart the counts."""
+        """Restart the counts, and forget which sessions were deleted."""
+        self._deleted: set[str] | None = None
         self.started_at = time.monotonic()
         self.count = 0
         """Lines that the store has accepted."""
@@ -442,7 +443,9 @@ class Replay:
         if (write := from_line(line)) is None:
             return False
         session_id = getattr(write, "session_id", "") or getattr(write.record, "session_id", "")
-        return await self.on_disk(partial(self._was_deleted, session_id))
+        if self._deleted is None:
+            self._deleted = await self.on_disk(self._find_deleted)
+        return session_id in self._deleted
 
 
 class KnownProjects:

@@ -2,8 +2,11 @@
 
 import os
 import random
+import sys
+import time
 from collections.abc import Callable, Iterator
 from importlib import resources
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -120,6 +123,26 @@ def test_cutting_keeps_no_memory() -> None:
     for _ in range(60):
         assert len(cut("a.py", data).scopes) > 3
     assert resident() - before < 2_000_000  # 5.5 MB where they stay
+
+
+def test_a_pause_does_not_count_as_parsing() -> None:
+    """Collecting garbage takes the time of who triggers it: half a second in a large process."""
+    pauses: list[str] = []
+
+    def pause(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == "read" and not pauses:
+            pauses.append(frame.f_code.co_filename)
+            end = time.thread_time() + 0.6
+            while time.thread_time() < end:
+                pass
+
+    sys.setprofile(pause)
+    try:
+        found = cut("a.cs", SOURCES["a.cs"].encode())
+    finally:
+        sys.setprofile(None)
+    assert len(pauses) == 1
+    assert not any(scope.kind == "text" for scope in found.scopes)
 
 
 def resident() -> int:
