@@ -280,7 +280,8 @@ class TurnRun:
             specs = self._parts.toolset.specs() if self._parts.offers_tools else ()
             completion = await self._ask(loop, specs)
             if completion.tool_uses:
-                answers = await self._calls.run(completion, number)
+                offered = self._parts.offers_tools
+                answers = await self._calls.run(completion, number, offered=offered)
             else:
                 value, misfit = self._structured(completion.text)
                 if not misfit or asked_again:
