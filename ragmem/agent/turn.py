@@ -472,7 +472,7 @@ class TurnRun:
             paths += [path for path in named_files(prompt, known) if path not in paths]
         calls = []
         for path in paths:
-            is_folder = (parts.place.cwd / path).is_dir()
+            is_folder = os.path.isdir(parts.place.cwd / path)  # False if it can't be looked at
             use = _use("list_directory" if is_folder else "read_file", path=path)
             if (call := await self._calls.mention(use, path, number)) is not None:
                 calls.append(call)

@@ -68,6 +68,12 @@ def test_without_tools_a_model_that_calls_one_all_the_same_gets_nothing(
     assert not (ragmem.project / "made").exists()
 
 
+def test_a_link_that_cannot_be_followed_is_named(ragmem: Ragmem) -> None:
+    (ragmem.project / "far.txt").symlink_to("a" * 300)
+    done = ragmem.ok("ask", "What is in @far.txt")
+    assert (done.out, done.err.count("was not read")) == ("The answer.\n", 1)
+
+
 # --- sessions -----------------------------------------------------------------
 
 
