@@ -284,6 +284,16 @@ def append_line(handle: int, line: bytes) -> int:
     return size
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """Return a path with the home folder in place of `~`; raises ConfigError if there is none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigError(
+            f"{os.fspath(path)!r}: there is no such home folder.", hint="Write the whole path."
+        ) from None
+
+
 def is_a_path(text: str | os.PathLike[str]) -> bool:
     """Return whether a text is a valid path: no NUL, no lone surrogate, not too long."""
     try:

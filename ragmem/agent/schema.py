@@ -2,11 +2,11 @@
 
 import json
 import re
-from pathlib import Path
 
 import msgspec
 
 from ragmem.errors import UsageError
+from ragmem.files import expanded
 from ragmem.messages import Json, prompt as prompt_text
 from ragmem.text import one_line
 
@@ -79,8 +79,8 @@ class AnswerSchema(msgspec.Struct, frozen=True):
 def _file(name: str) -> str:
     shown = one_line(name, _REASON_CHARS)
     try:
-        return Path(name).expanduser().read_text("utf-8")
-    except (OSError, ValueError, RuntimeError) as error:
+        return expanded(name).read_text("utf-8")
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         said = f"--json-schema: {shown} can't be read: {reason}."
         raise UsageError(said, hint=_HINT) from None

@@ -472,7 +472,7 @@ class TurnRun:
             paths += [path for path in named_files(prompt, known) if path not in paths]
         calls = []
         for path in paths:
-            is_folder = os.path.isdir(parts.place.cwd / path)  # False if it can't be looked at
+            is_folder = _is_folder(parts.place.cwd / path)
             use = _use("list_directory" if is_folder else "read_file", path=path)
             if (call := await self._calls.mention(use, path, number)) is not None:
                 calls.append(call)
@@ -672,3 +672,7 @@ def _use(name: str, **arguments: str) -> ToolUse:
 
 def _exists(path: Path) -> bool:
     return os.path.lexists(path)
+
+
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # False, where `Path.is_dir` raises, if it can't be looked at

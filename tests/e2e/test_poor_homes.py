@@ -110,6 +110,11 @@ def test_a_memory_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
     assert [s["last_message"] for s in ragmem.sessions()] == ["Before"]
 
 
+def test_a_home_of_nobody_is_refused(ragmem: Ragmem) -> None:
+    told = ragmem.refused("ask", "Hello", env={"RAGMEM_HOME": "~nosuch/x"})
+    assert told == "error: '~nosuch/x': there is no such home folder.\nWrite the whole path.\n"
+
+
 @pytest.mark.parametrize("way", ["RAGMEM_HOME", "HOME"])
 def test_a_home_that_is_a_file(tmp_path: Path, ragmem: Ragmem, way: str) -> None:
     file, said = tmp_path / "file", "a file is in its place"
