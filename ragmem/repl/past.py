@@ -208,8 +208,7 @@ async def export(name: str, chat: ChatSession) -> None:
 
     An existing file is replaced only if the user agrees.
     """
-    if not chat.can_be_resumed:
-        raise UsageError("This session is not stored, so there is nothing to export.")
+    chat.require_turns("there is nothing to export")
     session_id, folder = chat.session.session_id, chat.app.cwd
     file = folder / expanded(name or f"session-{short_id(session_id)}.md")
     form = FORMATS.get(file.suffix.lower())
@@ -428,8 +427,7 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     The user is asked whether to restore the files too.
     """
     output = chat.output
-    if not chat.can_be_resumed:
-        raise UsageError("This session is not stored, so it can't be rewound.")
+    chat.require_turns("it can't be rewound")
     turns = await _turns(chat, TurnQuery(limit=1) if number else _LATEST)
     last = turns[-1].turn_index if turns else 0
     read_all = partial(_turns, chat) if last > len(turns) else None
