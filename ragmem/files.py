@@ -154,13 +154,16 @@ def refusal(folder: Path) -> str:
     real = Path(os.path.realpath(folder))
     if real == Path(real.anchor):
         return "it is the root of the file system"
-    try:
-        home = Path(os.path.realpath(Path.home()))
-    except RuntimeError:  # HOME is not set, and the password database has no home folder
-        return ""
+    home = home_folder()
     if real == home:
         return "it is your home folder"
-    return "your home folder is in it" if home.is_relative_to(real) else ""
+    return "your home folder is in it" if home and home.is_relative_to(real) else ""
+
+
+def home_folder() -> Path | None:
+    """Return the real path of the user's home; None if neither HOME nor the system names one."""
+    home = os.path.expanduser("~")
+    return Path(os.path.realpath(home)) if os.path.isabs(home) else None
 
 
 _WORK_FOLDER = re.compile(r"(restoring|repairing)-(?P<owner_id>.+)")
@@ -290,7 +293,8 @@ def expanded(path: str | os.PathLike[str]) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise ConfigError(
-            f"{os.fspath(path)!r}: there is no such home folder.", hint="Write the whole path."
+            f"{os.fspath(path)!r}: there is no such home folder.",
+            hint="Write the whole path, or set HOME.",
         ) from None
 
 

@@ -390,7 +390,7 @@ def _plan_edits(
 def _changes(client: Client, *, hooks: bool) -> list[tuple[Path, Change]]:
     """Return a client's settings files, each with the function that changes it."""
     given = environment()
-    home = Path.home()
+    home = expanded("~")
     if client == "codex":
         folder = Path(given.get("CODEX_HOME") or home / ".codex")
         return [(folder / "config.toml", partial(_change_server, "mcp_servers", _server_entry()))]

@@ -12,7 +12,7 @@ from ragmem.administration import Administration
 from ragmem.cli import command as cli, output as out, search
 from ragmem.cli.shown import heading_text, sessions_by_day, turn_text
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
-from ragmem.files import expanded
+from ragmem.files import expanded, home_folder
 from ragmem.ids import short_id
 from ragmem.listings import SESSION, conversation_document, document, session_name, sessions_table
 from ragmem.memory.memories import traces_text
@@ -404,7 +404,7 @@ async def _names(own: Administration) -> list[str]:
     async with own.archive(existing=True) as store:
         people = [owner.name for owner in await store.owners()]
         people += [each.values.get("name", "") for each in await store.profiles()]
-    people += [Path.home().name, socket.gethostname()]
+    people += [home.name if (home := home_folder()) else "", socket.gethostname()]
     return [name for whole in people for name in (whole, *whole.split())]
 
 
