@@ -23,7 +23,7 @@ from ragmem.errors import (
     UsageError,
     unreadable,
 )
-from ragmem.files import lock, remove_left_folders, work_folder
+from ragmem.files import expanded, lock, remove_left_folders, work_folder
 from ragmem.ids import is_whole_id, short_id
 from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
 from ragmem.records import (
@@ -256,7 +256,7 @@ class Administration:
 
         if file is None:
             file = self._backup_file("memory", "db" if self.kind == "sqlite" else "jsonl")
-        file = file.expanduser().absolute()
+        file = expanded(file).absolute()
         async with self.archive(existing=True) as store:
             found = await store.info()
             with new(file) as part:

@@ -154,13 +154,16 @@ def refusal(folder: Path) -> str:
     real = Path(os.path.realpath(folder))
     if real == Path(real.anchor):
         return "it is the root of the file system"
-    try:
-        home = Path(os.path.realpath(Path.home()))
-    except RuntimeError:  # HOME is not set, and the password database has no home folder
-        return ""
+    home = home_folder()
     if real == home:
         return "it is your home folder"
-    return "your home folder is in it" if home.is_relative_to(real) else ""
+    return "your home folder is in it" if home and home.is_relative_to(real) else ""
+
+
+def home_folder() -> Path | None:
+    """Return the real path of the user's home; None if neither HOME nor the system names one."""
+    home = os.path.expanduser("~")
+    return Path(os.path.realpath(home)) if os.path.isabs(home) else None
 
 
 _WORK_FOLDER = re.compile(r"(restoring|repairing)-(?P<owner_id>.+)")
@@ -282,6 +285,17 @@ def append_line(handle: int, line: bytes) -> int:
     torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
     os.write(handle, b"\n" * torn + line + b"\n")
     return size
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """Return a path with the home folder in place of `~`; raises ConfigError if there is none."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigError(
+            f"{os.fspath(path)!r}: there is no such home folder.",
+            hint="Write the whole path, or set HOME.",
+        ) from None
 
 
 def is_a_path(text: str | os.PathLike[str]) -> bool:

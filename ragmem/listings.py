@@ -435,7 +435,7 @@ _CALL = "tool_name arguments result success duration_ms preamble"
 """`result` and `success` are null if a call never ended, so that its effects are unknown."""
 _RESULT = (
     "type subtype is_error session_id turn_id num_turns duration_ms duration_api_ms result error"
-    " model usage total_cost_usd permission_denials structured_output context"
+    " model usage total_cost_usd permission_denials structured_output is_cut context"
 )
 HIT = (
     "type id session_id turn_index level text path name start_line end_line score similarity"

@@ -31,6 +31,7 @@ _SAME_ANSWER = (
     "longer between calls, or run one command that waits for it; otherwise try something else, or "
     "tell the user what is in the way."
 )
+_NO_TOOLS = "there are no tools in this session; answer without them."
 _WHOLE_ENDS = {
     "tool_calls", "tool_call", "tool_use", "function_call",
     "stop", "end_turn", "stop_sequence", "eos", "eos_token",
@@ -126,19 +127,21 @@ class CallRunner:
         is_refused = max(self._guard.refusals, self._broken_in_a_row) >= _REFUSAL_LIMIT
         return is_refused or self._guard.repeats >= _REPEAT_LIMIT
 
-    async def run(self, completion: Completion, iteration: int) -> list[Message]:
+    async def run(
+        self, completion: Completion, iteration: int, *, offered: bool = True
+    ) -> list[Message]:
         """Run all calls of one message of the model; return that message and their results.
 
-        An invalid call gets an error as its result. None is run if the message is incomplete by its
-        end reason: a stream that was cut off must have no effects.
+        An invalid call gets an error as its result. None is run if no tools were offered, or if the
+        message is incomplete by its end reason: a stream that was cut off must have no effects.
         """
         text, uses = completion.text, [self._toolset.own(use) for use in completion.tool_uses]
         calls = [
             self._new_call(use, iteration, preamble=text if i == 0 else "")
             for i, use in enumerate(uses)
         ]
-        cut = cut_short(completion.end_reason)
-        problems = [(cut, "") if cut else self._problem(use) for use in uses]
+        refusal = cut_short(completion.end_reason) if offered else _NO_TOOLS
+        problems = [(refusal, "") if refusal else self._problem(use) for use in uses]
         self._broken_in_a_row = self._broken_in_a_row + 1 if all(problems) else 0
         await self._run_all(list(zip(calls, problems, strict=True)))
         done = [self._done.pop(call.tool_call_id) for call in calls]

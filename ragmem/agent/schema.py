@@ -2,13 +2,19 @@
 
 import json
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ragmem.errors import UsageError
+from ragmem.files import expanded
+from ragmem.llm.base import finite
 from ragmem.messages import Json, prompt as prompt_text
 from ragmem.text import one_line
+
+if TYPE_CHECKING:
+    from referencing import Resource
+    from referencing._core import Resolver
 
 _FENCED = re.compile(r"```\w*\n(.*?)\n?```", re.DOTALL)
 _REASON_CHARS = 300
@@ -32,9 +38,13 @@ class AnswerSchema(msgspec.Struct, frozen=True):
             raise UsageError(f"--json-schema is not JSON: {error}.", hint=_HINT) from None
         from jsonschema.exceptions import SchemaError
         from jsonschema.validators import validator_for
+        from referencing import Registry, Resource
+        from referencing.jsonschema import DRAFT202012
 
         try:
             validator_for(schema).check_schema(schema)
+            whole = Resource.from_contents(schema, default_specification=DRAFT202012)
+            _check_references(whole, Registry().crawl().resolver_with_root(whole))
         except (SchemaError, AttributeError, TypeError, RecursionError) as error:
             reason = one_line(str(getattr(error, "message", error)), _REASON_CHARS)
             raise UsageError(f"--json-schema is not a valid JSON Schema: {reason}.") from None
@@ -61,7 +71,8 @@ class AnswerSchema(msgspec.Struct, frozen=True):
         from referencing.exceptions import Unresolvable
 
         try:
-            value: Json = json.loads(self.bare(answer))
+            text = self.bare(answer)
+            value: Json = json.loads(text, parse_constant=finite, parse_float=finite)
         except (ValueError, RecursionError):
             raise ValueError("It is not JSON.") from None
         # An empty registry, so that references in a schema are never fetched.
@@ -76,11 +87,25 @@ class AnswerSchema(msgspec.Struct, frozen=True):
         return value
 
 
+def _check_references(part: "Resource[Any]", resolver: "Resolver[Any]") -> None:
+    """Raise UsageError if a schema refers to anything that is not in it."""
+    from referencing.exceptions import Unresolvable
+
+    if isinstance(part.contents, dict) and isinstance(ref := part.contents.get("$ref"), str):
+        try:
+            resolver.lookup(ref)
+        except Unresolvable:
+            shown = one_line(ref, _REASON_CHARS)
+            raise UsageError(f"--json-schema refers to {shown}, which is not in it.") from None
+    for each in part.subresources():
+        _check_references(each, resolver.in_subresource(each))
+
+
 def _file(name: str) -> str:
     shown = one_line(name, _REASON_CHARS)
     try:
-        return Path(name).expanduser().read_text("utf-8")
-    except (OSError, ValueError, RuntimeError) as error:
+        return expanded(name).read_text("utf-8")
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         said = f"--json-schema: {shown} can't be read: {reason}."
         raise UsageError(said, hint=_HINT) from None

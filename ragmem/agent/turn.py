@@ -280,7 +280,8 @@ class TurnRun:
             specs = self._parts.toolset.specs() if self._parts.offers_tools else ()
             completion = await self._ask(loop, specs)
             if completion.tool_uses:
-                answers = await self._calls.run(completion, number)
+                offered = self._parts.offers_tools
+                answers = await self._calls.run(completion, number, offered=offered)
             else:
                 value, misfit = self._structured(completion.text)
                 if not misfit or asked_again:
@@ -471,7 +472,7 @@ class TurnRun:
             paths += [path for path in named_files(prompt, known) if path not in paths]
         calls = []
         for path in paths:
-            is_folder = (parts.place.cwd / path).is_dir()
+            is_folder = _is_folder(parts.place.cwd / path)
             use = _use("list_directory" if is_folder else "read_file", path=path)
             if (call := await self._calls.mention(use, path, number)) is not None:
                 calls.append(call)
@@ -671,3 +672,7 @@ def _use(name: str, **arguments: str) -> ToolUse:
 
 def _exists(path: Path) -> bool:
     return os.path.lexists(path)
+
+
+def _is_folder(path: Path) -> bool:
+    return os.path.isdir(path)  # False, where `Path.is_dir` raises, if it can't be looked at

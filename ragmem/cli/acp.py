@@ -589,7 +589,10 @@ def _prompt_text(blocks: Sequence[Any], cwd: Path) -> str:
 
 
 def _file_mention(uri: str, cwd: Path) -> str:
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return uri
     if parts.scheme != "file":
         return uri
     path = Path(unquote(parts.path))

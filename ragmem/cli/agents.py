@@ -29,7 +29,7 @@ from ragmem.cli.command import command, home
 from ragmem.cli.output import PassingLine, columns, print_one, say, write
 from ragmem.config import environment, find_paths, load_config
 from ragmem.errors import EXIT_DONE, ConfigError, UsageError
-from ragmem.files import replace_private
+from ragmem.files import expanded, replace_private
 from ragmem.ids import short_id
 from ragmem.importers import AgentName, FoundFile, Outcome, Tally
 from ragmem.importers.importer import AGENTS, AgentFiles, Importer, find_files, titles_beside
@@ -152,7 +152,7 @@ async def _import_all(
 
 
 def _sessions_path(agent: AgentFiles, path: Path | None) -> Path:
-    return path.expanduser() if path else agent.folder(environment())
+    return expanded(path) if path else agent.folder(environment())
 
 
 def _since(words: str) -> datetime | None:
@@ -231,7 +231,7 @@ async def _import_agent(
 
 
 def _folder(cwd: Path) -> str:
-    return folder_name(normalize_cwd(cwd.expanduser()))
+    return folder_name(normalize_cwd(expanded(cwd)))
 
 
 def report_text(report: Document, width: int = 120) -> str:
@@ -390,7 +390,7 @@ def _plan_edits(
 def _changes(client: Client, *, hooks: bool) -> list[tuple[Path, Change]]:
     """Return a client's settings files, each with the function that changes it."""
     given = environment()
-    home = Path.home()
+    home = expanded("~")
     if client == "codex":
         folder = Path(given.get("CODEX_HOME") or home / ".codex")
         return [(folder / "config.toml", partial(_change_server, "mcp_servers", _server_entry()))]

@@ -40,6 +40,7 @@ from ragmem.errors import (
     SessionNotFound,
     UsageError,
 )
+from ragmem.files import expanded
 from ragmem.ids import short_id
 from ragmem.redact import know
 from ragmem.text import one_line, visible
@@ -305,10 +306,11 @@ def allowed_tools(rules: list[str] | None) -> tuple[str, ...]:
 
 def added_folders(folders: list[Path] | None) -> tuple[Path, ...]:
     """Return the absolute paths of --add-dir; raise UsageError if one is not a folder."""
-    for folder in folders or ():
-        if not folder.expanduser().is_dir():
+    found = tuple(map(expanded, folders or ()))
+    for folder in found:
+        if not os.path.isdir(folder):
             raise UsageError(f"--add-dir: {folder} is not a folder.")
-    return tuple(folder.expanduser().resolve() for folder in folders or ())
+    return tuple(folder.resolve() for folder in found)
 
 
 # --- the event loop and signals -----------------------------------------------

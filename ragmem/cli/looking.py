@@ -12,7 +12,7 @@ from ragmem.cli import command as cli, output as out
 from ragmem.cli.files import project_here, since_when
 from ragmem.cli.output import to_json
 from ragmem.errors import RagmemError, UsageError
-from ragmem.files import replace_private
+from ragmem.files import expanded, replace_private
 from ragmem.listings import Document, document, table, text_block, tool_result_block, tool_use_block
 from ragmem.memory.context.builder import Context
 from ragmem.memory.context.collect import Strategy
@@ -148,7 +148,7 @@ def write_graph(
     else:
         file = opened.paths.data_dir / f"{name or 'graph'}.{output}"
         replace_private(file, data, sync=False)
-    file = file.expanduser().absolute()
+    file = expanded(file).absolute()
     out.write(f"{visible(str(file))}\n")
     if show and not webbrowser.open(file.as_uri()):
         raise RagmemError("Can't open a browser.", hint=f"Open {visible(str(file))} yourself.")

@@ -31,6 +31,7 @@ from ragmem.errors import (
     StoreUnavailable,
     UsageError,
 )
+from ragmem.files import expanded
 from ragmem.ids import new_id, short_id
 from ragmem.index.links import find_code
 from ragmem.listings import code_text, page, sessions_table
@@ -455,8 +456,8 @@ def mcp(
     covers other agents.
     """
     check_installed("mcp", "other agents")
-    folder = Path(os.path.abspath((project or Path.cwd()).expanduser()))
-    if not folder.is_dir():
+    folder = Path(os.path.abspath(expanded(project or Path.cwd())))
+    if not os.path.isdir(folder):
         raise UsageError(
             f"{visible(str(folder))} is not a folder.",
             hint="--project requires the project's folder.",

@@ -23,7 +23,7 @@ import msgspec
 from ragmem.config import UiConfig, environment
 from ragmem.errors import RagmemError, UsageError, unreadable
 from ragmem.failpoints import failpoint
-from ragmem.files import sync_folder
+from ragmem.files import expanded, sync_folder
 from ragmem.ids import new_id
 from ragmem.redact import know, redact, secrets_among
 from ragmem.repl.early import color_mode
@@ -326,7 +326,7 @@ def new_file(file: Path) -> Iterator[Path]:
 
     Raises UsageError if `file` exists or can't be created, RagmemError if it can't be written.
     """
-    file = Path(os.path.abspath(file.expanduser()))
+    file = Path(os.path.abspath(expanded(file)))
     if os.path.lexists(file):
         raise _exists_error(file)
     part = file.with_name(f".{file.name[:100]}.{new_id()[-12:]}.ragmem-part")

@@ -12,6 +12,7 @@ from ragmem.administration import Administration
 from ragmem.cli import command as cli, output as out, search
 from ragmem.cli.shown import heading_text, sessions_by_day, turn_text
 from ragmem.errors import EXIT_DONE, EXIT_FAILED, UsageError
+from ragmem.files import expanded, home_folder
 from ragmem.ids import short_id
 from ragmem.listings import SESSION, conversation_document, document, session_name, sessions_table
 from ragmem.memory.memories import traces_text
@@ -78,7 +79,7 @@ async def list_sessions(  # noqa: PLR0913 - one parameter a flag
     project = project or join
     if join:
         await _join_project(opened)
-    folder = folder_name(normalize_cwd(cwd.expanduser()) if cwd else opened.cwd)
+    folder = folder_name(normalize_cwd(expanded(cwd)) if cwd else opened.cwd)
     located = await opened.memory.project_of(opened.cwd) if project else None
     query = SessionQuery(
         cwd=None if project or everywhere else folder,
@@ -403,7 +404,7 @@ async def _names(own: Administration) -> list[str]:
     async with own.archive(existing=True) as store:
         people = [owner.name for owner in await store.owners()]
         people += [each.values.get("name", "") for each in await store.profiles()]
-    people += [Path.home().name, socket.gethostname()]
+    people += [home.name if (home := home_folder()) else "", socket.gethostname()]
     return [name for whole in people for name in (whole, *whole.split())]
 
 
@@ -468,7 +469,7 @@ async def split(
 
     They become a project of their own again, with the memories learned in them.
     """
-    done = await own.split(normalize_cwd(folder.expanduser()))
+    done = await own.split(normalize_cwd(expanded(folder)))
     path = visible(done.project.path)
     if done.root is None:
         out.write(f"{path} is already a project of its own; nothing to split.\n")

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 
 from ragmem.errors import ConfigError
-from ragmem.files import NO_HOME, Paths as Paths
+from ragmem.files import NO_HOME, Paths as Paths, expanded
 from ragmem.text import clean, in_words
 from ragmem.themes import ThemeName
 
@@ -411,7 +411,7 @@ _NOT_SETTINGS = {
 def find_paths(environ: Mapping[str, str] = os.environ) -> Paths:
     """Return the paths of everything that ragmem stores; creates nothing.
 
-    Raises ConfigError if they are not UTF-8.
+    Raises ConfigError if they are not UTF-8, or RAGMEM_HOME begins with an unknown `~`.
     """
     paths = _found_paths(environ)
     if clean(str(paths.data_dir)) != str(paths.data_dir):
@@ -425,7 +425,7 @@ def find_paths(environ: Mapping[str, str] = os.environ) -> Paths:
 def _found_paths(environ: Mapping[str, str]) -> Paths:
     home = environ.get("RAGMEM_HOME")
     if home:
-        root = Path(home).expanduser().absolute()
+        root = expanded(home).absolute()
         return Paths(root, root / "data", root / "logs")
     from platformdirs import PlatformDirs
 

@@ -11,7 +11,7 @@ import msgspec
 
 from ragmem.config import Config, Paths, find_paths, load_config
 from ragmem.errors import ConfigError
-from ragmem.files import is_a_path
+from ragmem.files import expanded, is_a_path
 from ragmem.text import one_line
 
 _SHOWN_CHARS = 200
@@ -118,11 +118,7 @@ def _database(url: str) -> Path:
             hint="Use an absolute path: sqlite:///home/me/memory.db.",
         )
     home = name == "~" or name.startswith("~/")
-    try:
-        path = Path(name).expanduser() if home else Path(f"/{name}")
-    except RuntimeError:
-        raise ConfigError(f"{url!r}: no home folder is set.", hint=_FORMS) from None
-    path = Path(os.path.realpath(path))
+    path = Path(os.path.realpath(expanded(name) if home else f"/{name}"))
     if path.is_dir():
         raise ConfigError(f"{path} is a folder.", hint=f"Add a name: sqlite://{path}/memory.db.")
     return path

@@ -336,7 +336,7 @@ def parse_arguments(text: str) -> dict[str, Json]:
     """
     try:
         value = json.loads(
-            text, object_pairs_hook=_unique_keys, parse_constant=_finite, parse_float=_finite
+            text, object_pairs_hook=_unique_keys, parse_constant=finite, parse_float=finite
         )
     except RecursionError:
         raise ValueError("arguments are nested too deeply") from None
@@ -354,7 +354,8 @@ def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     return result
 
 
-def _finite(number: str) -> float:
+def finite(number: str) -> float:
+    """Parse a number of a JSON text; ValueError for one that JSON can't hold, such as NaN."""
     if not math.isfinite(value := float(number)):
         raise ValueError(f"{number} is not a number, or is out of range")
     return value

@@ -22,7 +22,7 @@ from pathlib import Path
 from ragmem.children import child_environment, find_program
 from ragmem.config import Paths, environment
 from ragmem.errors import NoWeights, ProviderRefused, ProviderUnavailable
-from ragmem.files import lock, sync_folder
+from ragmem.files import home_folder, lock, sync_folder
 from ragmem.ids import new_id
 from ragmem.llm.base import Chunk, EndChunk, ModelInfo, Passing, Request, TextChunk
 from ragmem.llm.http_client import Endpoint, OpenAIClient
@@ -363,5 +363,6 @@ async def _install(target: Path, pins: Path) -> None:
 def _untrusted_folders() -> list[Path]:
     """Return the current project's folder, whose programs must not run; none if HOME is in it."""
     here = Path(os.path.realpath(Path.cwd()))
-    top = next((each for each in (here, *here.parents) if (each / ".git").exists()), here)
-    return [] if Path(os.path.realpath(Path.home())).is_relative_to(top) else [top]
+    top = next((each for each in (here, *here.parents) if os.path.exists(each / ".git")), here)
+    home = home_folder()
+    return [] if home and home.is_relative_to(top) else [top]

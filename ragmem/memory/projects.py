@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem.errors import StoreError, UsageError
-from ragmem.files import is_a_path
+from ragmem.files import home_folder, is_a_path
 from ragmem.ids import new_id
 from ragmem.records import Project, RegisterProject, Session, utc_now
 from ragmem.redact import redact
@@ -88,7 +88,7 @@ def locate(cwd: Path, known: Sequence[Project], *, now: datetime) -> Located:
     root = _project_root(cwd, {project.path for project in known})
     found = _located_at(root, known, now)
     main = main_checkout(root)
-    if main is None or main == _home() or found.project.joined_into:
+    if main is None or main == home_folder() or found.project.joined_into:
         return found
     whole = _located_at(main, known, now)
     if found.is_new:
@@ -224,20 +224,13 @@ def is_reachable(stored: str) -> bool:
     return os.path.isdir(real_folder(stored))
 
 
-def _home() -> Path | None:
-    try:
-        return normalize_cwd(Path.home())
-    except RuntimeError:  # HOME is not set, and the user has no entry in the password database.
-        return None
-
-
 def folder_of_git(cwd: Path) -> Path:
     """Return the checkout that a folder is in, as `locate` finds it; outside of one, the folder."""
     return _project_root(cwd, ())
 
 
 def _project_root(cwd: Path, known: Collection[str]) -> Path:
-    home = _home()
+    home = home_folder()
     candidates = [p for p in (cwd, *cwd.parents) if p != home and p != Path(p.anchor)]
     for folder in candidates:
         if os.path.lexists(folder / ".git"):

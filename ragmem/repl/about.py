@@ -16,7 +16,7 @@ from ragmem.listings import folded
 from ragmem.redact import redact
 from ragmem.repl.choices import THEMES, theme_question
 from ragmem.repl.early import sign
-from ragmem.repl.output import columns, listing, wrap
+from ragmem.repl.output import Gutter, columns, listing, wrap
 from ragmem.repl.session import ChatSession
 from ragmem.repl.terminal import Line, PickQuestion, PickRow
 from ragmem.text import clip_to_width, counted, display_width, in_short, one_line, visible
@@ -37,6 +37,8 @@ MODES: dict[PermissionMode, tuple[str, str, str, str]] = {
 """Each mode's style, its name in the status line (the default has none), what it does, and its
 short name for narrow terminals."""
 _VALUE_CHARS, _PREVIEW_MARGIN = 15, 6
+_JOB_LINES = 200
+"""The last lines of a job's output that `/jobs` shows."""
 
 
 async def jobs(said: str, chat: ChatSession) -> None:
@@ -67,7 +69,9 @@ async def jobs(said: str, chat: ChatSession) -> None:
     if words[0] == "stop":
         await held.stop(found)
     else:
-        output.show(Text(visible(found.tail()).rstrip("\n")))
+        lines = visible(found.tail()).rstrip("\n").split("\n")
+        lines = [*["…"] * (len(lines) > _JOB_LINES), *lines[-_JOB_LINES:]]
+        output.show(Gutter("\n".join(lines), mark="  "))  # the margin tells it from the chat's own
     output.say(f"{found.title}: {found.state}")
 
 

@@ -192,8 +192,8 @@ async def run_command(line: str, chat: ChatSession) -> Then:
 
 
 async def _help(_: str, chat: ChatSession) -> None:
-    rows = [(f"/{name}", text) for name, text in COMMANDS.items()]
-    rows += [(f"/{name}", own.description) for name, own in chat.commands.items()]
+    own = {name: each.description for name, each in chat.commands.items()}
+    rows = [(f"/{name}", text) for name, text in {**COMMANDS, **own, **COMMANDS}.items()]
     chat.output.show(Group(columns(rows), Text(), columns(_KEYS)))
 
 

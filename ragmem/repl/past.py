@@ -7,6 +7,7 @@ without the conversation.
 import asyncio
 import hashlib
 import json
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from rich.text import Text
 
 from ragmem.administration import Administration
 from ragmem.errors import RagmemError, SessionNotFound, UsageError
-from ragmem.files import replace_private, write_new_private
+from ragmem.files import expanded, replace_private, write_new_private
 from ragmem.ids import short_id
 from ragmem.memory.files import FileChange, Rewind, rewind_to, without_output
 from ragmem.memory.memory import SessionTurns
@@ -207,10 +208,9 @@ async def export(name: str, chat: ChatSession) -> None:
 
     An existing file is replaced only if the user agrees.
     """
-    if not chat.can_be_resumed:
-        raise UsageError("This session is not stored, so there is nothing to export.")
+    chat.require_turns("there is nothing to export")
     session_id, folder = chat.session.session_id, chat.app.cwd
-    file = _export_path(folder, name or f"session-{short_id(session_id)}.md")
+    file = folder / expanded(name or f"session-{short_id(session_id)}.md")
     form = FORMATS.get(file.suffix.lower())
     if form is None:
         raise UsageError(
@@ -228,13 +228,6 @@ async def export(name: str, chat: ChatSession) -> None:
         return chat.output.note("Nothing was written.")
     shown = file.relative_to(folder) if file.is_relative_to(folder) else file
     return chat.output.note(f"{counted(count, 'turn')} in {visible(str(shown))}")
-
-
-def _export_path(folder: Path, name: str) -> Path:
-    try:
-        return folder / Path(name).expanduser()
-    except RuntimeError as error:  # `~name` of an unknown user
-        raise UsageError(f"Invalid path {visible(name)}: {error}") from None
 
 
 def _replace_question(file: Path) -> ChatQuestion:
@@ -434,8 +427,7 @@ async def rewind(number: str, chat: ChatSession) -> "Then":
     The user is asked whether to restore the files too.
     """
     output = chat.output
-    if not chat.can_be_resumed:
-        raise UsageError("This session is not stored, so it can't be rewound.")
+    chat.require_turns("it can't be rewound")
     turns = await _turns(chat, TurnQuery(limit=1) if number else _LATEST)
     last = turns[-1].turn_index if turns else 0
     read_all = partial(_turns, chat) if last > len(turns) else None
@@ -533,7 +525,7 @@ async def _restore(back: Rewind, chat: ChatSession) -> list[Restored]:
 
 def _restorer(chat: ChatSession) -> Restorer:
     paths, folder = chat.app.paths, real_folder(chat.session.cwd, chat.app.cwd)
-    if not folder.is_dir():  # It was moved, and the chat is where it is now.
+    if not os.path.isdir(folder):  # It was moved, and the chat is where it is now.
         folder = chat.app.cwd
     folders = (chat.app.cwd, *chat.options.add_dirs)
     workspace = Workspace(folder, folders, private=paths.own_folders)

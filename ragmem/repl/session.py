@@ -153,8 +153,7 @@ class ChatSession:
 
     async def fork(self, turn_index: int | None = None, *, title: str = "") -> None:
         """Switch to a copy of this session with its turns up to `turn_index`, or all of them."""
-        if not self.can_be_resumed:
-            raise UsageError("This session is not stored, so it can't be copied.")
+        self.require_turns("it can't be copied")
         await self._switch(await fork_at(self.app.memory, self.session, turn_index, title=title))
         self._is_fork_of_last = True
 
@@ -237,6 +236,12 @@ class ChatSession:
         """Return whether the session has turns, and they are stored."""
         asked = self.turn_count or self.session.turn_count
         return bool(asked and self.app.memory.records)
+
+    def require_turns(self, so: str) -> None:
+        """Raise UsageError, which says what follows, if the session has no stored turns."""
+        if not self.can_be_resumed:
+            why = "has no prompt yet" if self.app.memory.records else "is not stored"
+            raise UsageError(f"This session {why}, so {so}.")
 
     @property
     def short_id(self) -> str:

@@ -99,7 +99,7 @@ def read_rule(text: str, folder: str = "") -> PermissionRule:
 @lru_cache(256)
 def _path_matcher(pattern: str) -> Callable[[str], bool]:
     if pattern.startswith("~/"):
-        pattern = f"{Path.home()}{pattern[1:]}"
+        pattern = os.path.expanduser(pattern)
     matches = matcher(pattern)
     # `./a.py` is the file in the folder itself, `a.py` any file with that name.
     is_here = pattern.startswith("./") and "/" not in pattern[2:]

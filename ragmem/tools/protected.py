@@ -125,7 +125,7 @@ def protected_in(root: Path) -> list[Path]:
     """
     found: list[Path] = []
     for path in _entries(root, _stands_out):
-        if path.name == ".git" and path.is_dir() and not path.is_symlink():
+        if path.name == ".git" and not path.is_symlink() and path.is_dir():
             found += [
                 path / name for name in sorted(_REPOSITORY_FILES) if os.path.lexists(path / name)
             ]

@@ -283,7 +283,7 @@ def _walk(folder: Path, depth: int = 0, *, links: bool = False) -> Iterator[Path
             continue
         if entry.is_dir(follow_symlinks=False) and depth < _MOST_DEPTH:
             yield from _walk(Path(entry.path), depth + 1, links=links)
-        elif entry.is_file():
+        elif os.path.isfile(entry.path):
             yield Path(entry.path)
 
 

@@ -66,7 +66,7 @@ class Workspace:
         session_cwd: Path | None = None,
     ) -> None:
         self.cwd = _existing_folder(cwd)
-        moved = session_cwd is None or not session_cwd.is_dir()
+        moved = session_cwd is None or not os.path.isdir(session_cwd)
         self._session_cwd = self.cwd if moved else Path(os.path.realpath(session_cwd or ""))
         self.roots = (self.cwd, *(_existing_folder(path) for path in extra))
         self._private = tuple(Path(os.path.realpath(path)) for path in private)

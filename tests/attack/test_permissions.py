@@ -167,6 +167,11 @@ def test_what_runs_by_itself_is_found_among_very_many_files(tmp_path: Path) -> N
     assert {str(path.relative_to(tmp_path)) for path in protected_in(tmp_path)} == kept
 
 
+def test_a_repository_that_cannot_be_followed_is_protected_itself(tmp_path: Path) -> None:
+    (tmp_path / ".git").symlink_to("a" * 300)
+    assert protected_in(tmp_path) == [tmp_path / ".git"]
+
+
 def test_ordinary_names_are_not_protected() -> None:
     """The table is of what acts unasked, no more."""
     for path in (

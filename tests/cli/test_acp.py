@@ -228,10 +228,11 @@ async def test_files_that_are_linked_are_read_and_one_that_is_missing_is_told(ho
         await editor.ask("What does ", linked(house, "a.py"))
         assert 'print("hello")' in str(house.server.requests[0].body["messages"])
         links = [linked(house, name) for name in ("a.py", "none.py")]
+        links.append(links[0].model_copy(update={"uri": "http://[bad"}))
         await editor.ask("change", *links, "please", ".")
         assert "There is no file none.py here." in editor.answer
     (session,) = house.sessions()
-    assert session["turns"][-1]["user_message"] == 'change @"a.py" @"none.py" please.'
+    assert session["turns"][-1]["user_message"] == 'change @"a.py" @"none.py" http://[bad please.'
 
 
 async def test_what_goes_wrong_is_an_answer(house: House, tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ def test_json_is_one_result_object(capfd: pytest.CaptureFixture[str]) -> None:
         "total_cost_usd": 0.0021,
         "permission_denials": [],
         "structured_output": None,
+        "is_cut": False,
         "context": {"System": 900, "Recent window": 120},
     }
     assert err == "warning: The same call again.\n"

@@ -138,6 +138,19 @@ REFUSED = [
     ("store migrate --from nofile --to sqlite", NO_FILE),
     ("neo4j logs", "error: No log at"),
     ("mcp --project none", "is not a folder"),
+    *(
+        (f"{typed} ~nosuch/x", "error: '~nosuch/x': there is no such home folder.\nWrite the whole")
+        for typed in (
+            "ask Hello --add-dir",
+            "ask Hello --json-schema",
+            "sessions list --cwd",
+            "sessions split",
+            "mcp --project",
+            "import codex",
+            "store backup",
+            "memory export -o",
+        )
+    ),
     (
         "import codex --since soon",
         "'soon' is neither an age nor a date.\nUse, for example, 7d, 12h, 2w or 2026-11",

@@ -56,6 +56,24 @@ def test_prompt_comes_from_a_pipe_or_with_one(ragmem: Ragmem, server: LLMServer)
     assert "wombat" not in sent
 
 
+def test_without_tools_a_model_that_calls_one_all_the_same_gets_nothing(
+    ragmem: Ragmem, server: LLMServer
+) -> None:
+    """As after a session with tools: nothing is read or done, whatever else is allowed."""
+    (ragmem.project / "a.txt").write_text("wombat")
+    calls = [Call("read_file", {"path": "a.txt"}), Call("run_command", {"command": "touch made"})]
+    server.extend(Answer(tools=calls), Answer("Without."))
+    assert ragmem.ok("ask", "Look around", "--no-tools", "--yolo").out == "Without.\n"
+    assert "wombat" not in str(server.requests[1].body)
+    assert not (ragmem.project / "made").exists()
+
+
+def test_a_link_that_cannot_be_followed_is_named(ragmem: Ragmem) -> None:
+    (ragmem.project / "far.txt").symlink_to("a" * 300)
+    done = ragmem.ok("ask", "What is in @far.txt")
+    assert (done.out, done.err.count("was not read")) == ("The answer.\n", 1)
+
+
 # --- sessions -----------------------------------------------------------------
 
 

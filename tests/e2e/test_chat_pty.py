@@ -146,6 +146,7 @@ def test_ephemeral_leaves_no_trace_on_the_disk(house: House) -> None:
             chat.send(
                 f"{command}\r", prints=rf"^› {command}\n+\W*This session is not stored, so its"
             )
+        chat.send("/fork\r", prints=r"^✗ This session is not stored, so it can't be copied\.")
         chat.leave()
     held = {file: file.read_bytes() for file in house.home.rglob("*") if file.is_file()}
     for words in (b"private question", b"the old text", b"private output"):

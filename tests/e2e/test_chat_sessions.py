@@ -17,8 +17,8 @@ def test_fork_rename_and_tag(house: House) -> None:
     """Before the first prompt and after; the fork goes on by itself."""
     house.server.extend(Answer("Yes."), Answer("So it is."))
     with house.chat("chat", rows=40, ready=LOADED) as chat:
-        for command in ("/fork\r", "/rewind\r"):
-            chat.send(command, prints=r"^✗ This session is not stored")
+        for command in ("/fork\r", "/rewind\r", "/export\r"):
+            chat.send(command, prints=r"^✗ This session has no prompt yet, so ")
         chat.send("/tag #beds shade\r", prints=r"^· Tags: beds, shade\.$")
         chat.send("/rename The  garden\r", prints=r"^· This session is now called The garden\.")
         said(chat, "do ferns grow?", r"Yes\.")

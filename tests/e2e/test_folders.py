@@ -316,6 +316,21 @@ def test_a_folder_that_goes_away_in_a_turn(
     assert not ragmem.project.exists()
 
 
+def test_a_session_of_a_folder_that_cannot_be_looked_at_goes_on_elsewhere(
+    ragmem: Ragmem, tmp_path: Path
+) -> None:
+    """As on a disk that is away, or below a closed folder: `Path.is_dir` raises there."""
+    below = tmp_path / "far" / "sub"
+    below.mkdir(parents=True)
+    session = ragmem.ok("ask", "Hello", "--output-format", "json", cwd=below).json["session_id"]
+    (tmp_path / "far").rename(tmp_path / "moved")
+    (tmp_path / "far").symlink_to("a" * 300)
+    assert ragmem.ok("ask", "And now?", "-r", session).out == "The answer.\n"
+    far = str(below)
+    assert f"{far} is not a folder" in ragmem.refused("ask", "Hello", "--add-dir", far)
+    assert f"{far} is not a folder" in ragmem.refused("mcp", "--project", far)
+
+
 def test_a_command_in_a_folder_that_is_gone(tmp_path: Path, ragmem: Ragmem) -> None:
     """In plain words."""
     script = 'cd "$1" && rmdir "$1" && shift && exec "$@"'

@@ -55,11 +55,24 @@ def test_an_answer_that_does_not_fit_is_exit_1_with_the_reason(
     assert session["turn_count"] == 1
 
 
-def test_a_schema_that_refers_elsewhere_fetches_nothing(ragmem: Ragmem, server: LLMServer) -> None:
-    server.always(Answer("{}"))
-    schema = json.dumps({"$ref": f"{server.url}/schema.json"})
-    assert ragmem.run("ask", "?", "--json-schema", schema).code == 1
-    assert not [r for r in server.requests if r.path.endswith("schema.json")]
+@pytest.mark.parametrize("ref", ["{url}/schema.json", "#/$defs/port"])
+def test_a_schema_that_refers_elsewhere_is_refused_unasked(
+    ragmem: Ragmem, server: LLMServer, ref: str
+) -> None:
+    """Nothing is fetched, and no answer is paid for that can't be checked."""
+    ref = ref.format(url=server.url)
+    schema = json.dumps({"properties": {"port": {"$ref": ref}}})
+    told = ragmem.refused("ask", "?", "--json-schema", schema)
+    assert f"refers to {ref}, which is not in it." in told
+    assert server.requests == []
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400"])
+def test_what_is_no_json_fits_no_schema(ragmem: Ragmem, server: LLMServer, number: str) -> None:
+    server.always(Answer(f'{{"port": {number}}}'))
+    done = ragmem.run("ask", "?", "--json-schema", '{"type": "object"}')
+    assert (done.code, done.out) == (1, "")
+    assert "It is not JSON." in done.err
 
 
 def test_the_second_try_is_not_paid_for_beyond_the_budget(

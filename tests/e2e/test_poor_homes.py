@@ -110,6 +110,13 @@ def test_a_memory_that_can_only_be_read(tmp_path: Path, ragmem: Ragmem) -> None:
     assert [s["last_message"] for s in ragmem.sessions()] == ["Before"]
 
 
+def test_a_home_of_nobody_is_refused(ragmem: Ragmem) -> None:
+    told = ragmem.refused("ask", "Hello", env={"RAGMEM_HOME": "~nosuch/x"})
+    assert told.startswith(
+        "error: '~nosuch/x': there is no such home folder.\nWrite the whole path"
+    )
+
+
 @pytest.mark.parametrize("way", ["RAGMEM_HOME", "HOME"])
 def test_a_home_that_is_a_file(tmp_path: Path, ragmem: Ragmem, way: str) -> None:
     file, said = tmp_path / "file", "a file is in its place"
@@ -176,6 +183,17 @@ def test_nobody_has_no_home(tmp_path: Path, ragmem: Ragmem) -> None:
     code, out, err = plain(ragmem.run("doctor", env=env, through=through), tmp_path)
     assert (code, err) == (1, "")
     assert "HOME is not set" in out
+    # With a folder for the memory, only what needs the home itself is refused.
+    home = tmp_path / "given"
+    home.mkdir()
+    (home / "ragmem.toml").write_text('permissions.deny = ["read_file(~/.ssh/**)"]\n')
+    os.chown(home, 54321, 54321)
+    env["RAGMEM_HOME"] = str(home)
+    assert ragmem.run("ask", "Hello?", env=env, through=through).code == 0
+    exported = ("sessions", "export", "--format", "md", "--anonymous", "-o", str(home / "a.md"))
+    assert ragmem.run(*exported, env=env, through=through).code == 0
+    done = ragmem.run("install", "claude-code", "--yes", env=env, through=through)
+    assert (done.code, "there is no such home folder" in done.err) == (2, True)
     assert list((ragmem.project / "~").iterdir()) == []
 
 

@@ -17,6 +17,7 @@ from ragmem.repl.about import kept
 from ragmem.repl.commands import Ask, is_command, is_note, is_own_command, is_prompt, run_command
 from ragmem.store.sqlite.schema import Full
 from ragmem.tools.base import deny_all
+from ragmem.tools.skills import OwnCommand
 from tests.cli.coding import EVIL, WATER
 from tests.repl.paper import Chat, chat
 
@@ -75,6 +76,14 @@ async def test_a_bare_word_for_leaving_leaves_and_a_question_mark_helps(chat: Ch
     for word in ("exit", "quit", "/quit"):
         assert await run_command(word, chat.session) == "exit"
     assert "\n@path " in await chat.said("?")
+
+
+async def test_a_command_of_ones_own_that_never_runs_is_not_listed(chat: Chat) -> None:
+    chat.session.commands = {
+        name: OwnCommand(name=name, description=f"my {name}", text="x") for name in ("help", "tidy")
+    }
+    told = await chat.said("/help")
+    assert ("my tidy" in told, "my help" in told) == (True, False)
 
 
 # --- what the project's files define ----------------------------------------------

@@ -125,12 +125,13 @@ def test_rules_are_put_elsewhere_and_added_to_from_a_list(house: House, tmp_path
 
 
 def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
-    """One that the person stopped before is not shown as failed."""
+    """One that the person stopped before is not shown as failed. Its output has a margin, and of a
+    lot only the end is printed."""
     read = Answer(tools=[Call("read_job", {"job": 1})])
     serving, other = (f"sleep {number}{os.getpid()}" for number in (30, 31))
     house.server.extend(
         run(f"echo ready; exec {serving}", background=True),
-        run(f"exec {other}", background=True),
+        run(f"seq 5000; exec {other}", background=True),
         *[read] * 4,
         Answer("It is up."),
     )
@@ -139,9 +140,10 @@ def test_a_server_runs_beside_the_chat_and_ends_with_it(house: House) -> None:
         chat.wait_for_screen(r"· 2 jobs\b")
         # How it does may be asked as often as one likes.
         assert "not run again" not in house.last_prompt()
+        chat.send("/jobs 2\r", prints=r"/jobs 2\n+  …\n  4801\n[\s\S]*^  5000$")
         chat.send("/jobs stop 2\r", prints=r"^· job 2: ")
         chat.send("/jobs\r", prints=r"^● job 1: echo ready; .* running for .*, 1 line\n■ job 2: ")
-        chat.send("/jobs 1\r", prints=r"^ready\n")
+        chat.send("/jobs 1\r", prints=r"^  ready\n")
         chat.send("/jobs stop 7\r", prints=r"^✗ No job 7\.\n  /jobs lists them")
         assert is_running(serving)
         assert not is_running(other)

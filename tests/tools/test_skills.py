@@ -66,6 +66,14 @@ async def test_ones_own_are_listed_by_what_they_say_and_read_with_their_files(de
         await read(skill_set, "moss")
 
 
+def test_a_link_that_cannot_be_followed_is_passed_over(desk: Desk) -> None:
+    desk.put(desk.own, "commands/tidy.md", "Tidy up.")
+    for name in ("commands/a.md", "skills/a"):
+        (desk.own / name).parent.mkdir(exist_ok=True)
+        (desk.own / name).symlink_to("a" * 300)
+    assert [*desk.skill_set().commands] == ["tidy"]
+
+
 def test_the_list_is_bounded(desk: Desk) -> None:
     for number in range(60):
         desk.put(desk.own, f"skills/s{number:02}/SKILL.md", f"---\ndescription: {'x' * 500}\n---\n")
