@@ -55,7 +55,8 @@ class LLMConfig(_Section, frozen=True):
     """How models are reached."""
 
     client: Literal["auto", "openai", "litellm"] = "auto"
-    """`auto`: Anthropic, Gemini and OpenAI-compatible servers directly, others by litellm."""
+    """`auto`: Anthropic, Gemini and OpenAI-compatible servers directly, others by litellm.
+    `openai`: the same, but never OpenAI's Responses. `litellm`: all by litellm."""
     api_base: str = ""
     """URL of an OpenAI-compatible server; empty: the provider's own."""
     timeout_s: Seconds = 120.0
