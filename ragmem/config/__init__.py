@@ -84,7 +84,7 @@ class ContextConfig(_Section, frozen=True):
     max_chars: Count = 0
     """0: 100,000, or half of the model's context window (4 characters a token) if that is less."""
     instructions_percent: Percent = 20.0
-    """AGENTS.md, or CLAUDE.md if there is none."""
+    """Your own AGENTS.md and the project's (or CLAUDE.md, if there is none)."""
     pinned_percent: Percent = 5.0
     """Pinned memories and rules, which are in the system message of every call."""
     user_profile_percent: Percent = 1.0
