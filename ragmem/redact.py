@@ -261,10 +261,14 @@ def _looks_like_password(value: str) -> bool:
 def _is_secret(found: re.Match[str], value: str) -> bool:
     """Return whether an assigned value is a secret, rather than a word or an expression.
 
-    Any value of an environment variable (NAME=value) is; elsewhere it has letters and digits, no
-    spaces, which is rare in words and expressions, and enough entropy.
+    Any value of an environment variable (NAME=value) is; so is what an option (--name=value) may
+    have; elsewhere it has letters and digits, no spaces, which is rare in words and expressions,
+    and enough entropy.
     """
     if found["name"].isupper() and found["after"] == "=":
+        return True
+    before = found.string[max(0, found.start() - _CALL_CHARS) : found.start()]
+    if found["after"] == "=" and _BEFORE_OPTION.search(before) and _is_option_value(value):
         return True
     if len(value) < 8 or " " in value or not _mixed(value):
         return False
@@ -274,7 +278,6 @@ def _is_secret(found: re.Match[str], value: str) -> bool:
         # spaces or before a comma or a bracket.
         if "_" in value or "." in value.rstrip("."):
             return False
-        before = found.string[max(0, found.start() - _CALL_CHARS) : found.start()]
         return sum(map(str.isdigit, value)) > 2 or (
             found["after"] == "="
             and _DIGIT_WITHIN.search(value) is not None

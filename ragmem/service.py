@@ -84,7 +84,8 @@ async def serve(
 
     `prepare` loads whatever takes long, before requests are accepted. Also ends when its socket was
     removed or replaced, and when another version sends a request. Requests with other `settings`
-    are not answered.
+    are not answered; from then on, only requests with its own keep it, so that one with the
+    others can follow.
     """
     if not is_offered(socket_file):
         return False
@@ -137,6 +138,8 @@ class _Service:
         self._own = _identity(socket_file)
         self._idle_s = idle_s
         self._last_request = time.monotonic()
+        self._is_wanted = True
+        """Whether no request with other settings has followed the last one with its own."""
         self._ended = asyncio.Event()
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -186,20 +189,26 @@ class _Service:
                 self._ended.set()
                 return _Answer("version")
             if request.settings not in ("", self._settings):
+                self._is_wanted = False
                 return _Answer("request")
             kind, answer = self._handlers[request.name]
             question: Any = msgspec.msgpack.decode(request.question, type=kind)
         except (msgspec.MsgspecError, LookupError):
             return _Answer("request")
-        self._last_request = time.monotonic()
+        self._is_wanted = self._is_wanted or bool(request.settings)
+        self._note_request()
         try:
             value = msgspec.msgpack.encode(await answer(question))
         except NotAnswered:
             return _Answer("request")
         except RagmemError:
             return _Answer("failed")
-        self._last_request = time.monotonic()
+        self._note_request()
         return _Answer(value=msgspec.Raw(value))
+
+    def _note_request(self) -> None:
+        if self._is_wanted:
+            self._last_request = time.monotonic()
 
 
 def _identity(file: Path) -> tuple[int, int, int] | None:

@@ -368,6 +368,8 @@ LOOKING_LIKE_ONE = ("Canary-pa55word-Zx9", "hunter2!x", "P@ssw0rd1", "Tr0ub4dor&
     [
         *((around, RANDOM) for around in ASSIGNED),
         *((around, FEW_DIGITS) for around in (*SAID, *GIVEN)),
+        # As the value of an option it is no identifier of code.
+        *((around.replace(" {}", "={}"), ("sommer24",)) for around in GIVEN[:2]),
         # Nothing but its looks tells one from the next word there.
         *((around, LOOKING_LIKE_ONE) for around in BESIDE),
     ],

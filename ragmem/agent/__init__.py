@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ragmem.agent.calls import CallRunner
-from ragmem.agent.turn import Dependencies, Ending, TurnRun, Typed, interrupted_with, nothing_typed
+from ragmem.agent.turn import (
+    Dependencies,
+    Ending,
+    TurnRun,
+    Typed,
+    interrupted_with,
+    nothing_typed,
+    reads_of_mentions,
+)
 from ragmem.config import Config, Effort, Paths, PermissionMode
 from ragmem.errors import EXIT_DONE, LLMError
 from ragmem.events import Event, TurnFinished
@@ -27,7 +35,7 @@ from ragmem.memory.recording import settled
 from ragmem.messages import Json, ToolUse
 from ragmem.own_tools import RUN_COMMAND
 from ragmem.records import Project, Session, ToolCall, Turn, utc_now
-from ragmem.tools.base import ENDED, Approver, CurrentMode, Tool, Toolset, deny_all
+from ragmem.tools.base import ENDED, Approver, CurrentMode, Tool, ToolOutcome, Toolset, deny_all
 from ragmem.tools.files import ChangedFiles, CreateFile, EditFile, ReadFile, SeenFiles, WriteFile
 from ragmem.tools.memory import SessionCode, memory_tools, written_event
 from ragmem.tools.permissions import PermissionRules, Permissions
@@ -233,11 +241,15 @@ class Agent:
         """Return exactly what would be sent with this prompt; nothing is sent or stored."""
         parts = self._parts
         changed = await parts.changed.look() if parts.changed and parts.offers_tools else ""
+        toolset = parts.toolset.of_preview
+        uses = await reads_of_mentions(prompt, parts, toolset)
+        outcomes = [(use, await toolset.call(use)) for use in uses.values()]
         return await parts.memory.build_context(
             self.session,
             prompt,
             parts.builder.for_model(parts.llm.info),
             parts.place,
+            mentions=[_as_mention(*each) for each in outcomes if each[1].success],
             strategy=strategy,
             changed=changed,
             find_code=parts.find_code,
@@ -253,6 +265,22 @@ class Agent:
         if self._parts.owns_llm:
             await self._parts.llm.aclose()
         self.is_closed = True
+
+
+def _as_mention(use: ToolUse, outcome: ToolOutcome) -> ToolCall:
+    """Return the call by which a turn would have read a file."""
+    return ToolCall(
+        tool_call_id=use.id,
+        turn_id=use.id,
+        order=0,
+        iteration=0,
+        tool_name=use.name,
+        arguments=use.arguments,
+        result=outcome.result_json,
+        success=True,
+        started_at=outcome.started_at,
+        origin="mention",
+    )
 
 
 def announce(remembered: Remembered, agents: Iterable[Agent]) -> list[str]:
@@ -420,6 +448,7 @@ def standard_toolset(  # noqa: PLR0913 - each by its name
     outputs = data_dir / "outputs"
     known = SeenFiles() if seen is None else seen
     permissions = Permissions(workspace, mode=mode, approver=approver, rules=rules, outputs=outputs)
+    unasked = Permissions(workspace, mode=mode, rules=rules, outputs=outputs)
     preimages = data_dir / "preimages"
     return Toolset(
         [
@@ -436,6 +465,11 @@ def standard_toolset(  # noqa: PLR0913 - each by its name
             *(tool for tool in more if not (rules and rules.denies(tool.name))),
         ],
         more=partial(of_servers, permissions),
+        of_preview=[
+            ReadFile(workspace, unasked, SeenFiles()),
+            ListDirectory(workspace, unasked),
+            GlobFiles(workspace, unasked),
+        ],
         of_person=[
             RunCommand(
                 workspace,

@@ -460,23 +460,12 @@ class TurnRun:
     async def _mentions(self, prompt: str, number: int = 0) -> list[ToolCall]:
         """Read the files that the prompt names; `number` is that of the next model call."""
         parts = self._parts
-        prompt = without_piped(prompt)  # Piped input, such as a log, may name files too.
-        named = at_paths(prompt)
-        paths = [path for path in named if _exists(parts.place.cwd / path)]
-        for path in named:
-            if path not in paths and ("/" in path or "." in path):
+        uses = await reads_of_mentions(prompt, parts, parts.toolset)
+        for path in at_paths(without_piped(prompt)):
+            if path not in uses and ("/" in path or "." in path):
                 self._warn(f"There is no file {one_line(path, 200)} here.")
-        if not parts.llm.info.supports_tools:
-            listed = await parts.toolset.call(_use("glob_files", pattern="**/*"))
-            known = listed.text.splitlines() if listed.success else []
-            paths += [path for path in named_files(prompt, known) if path not in paths]
-        calls = []
-        for path in paths:
-            is_folder = _is_folder(parts.place.cwd / path)
-            use = _use("list_directory" if is_folder else "read_file", path=path)
-            if (call := await self._calls.mention(use, path, number)) is not None:
-                calls.append(call)
-        return calls
+        calls = [await self._calls.mention(use, path, number) for path, use in uses.items()]
+        return [call for call in calls if call is not None]
 
     async def _call(self, messages: Sequence[Message], specs: tuple[ToolSpec, ...]) -> Completion:
         """Call the model; repeat the same request if the answer breaks off."""
@@ -664,6 +653,24 @@ def _renamed(completion: Completion) -> Completion:
         msgspec.structs.replace(use, id=new_id(), given_id=use.id) for use in completion.tool_uses
     )
     return msgspec.structs.replace(completion, tool_uses=uses)
+
+
+async def reads_of_mentions(
+    prompt: str, parts: Dependencies, toolset: Toolset
+) -> dict[str, ToolUse]:
+    """Return the calls that read the files that a prompt names, by path."""
+    prompt = without_piped(prompt)  # Piped input, such as a log, may name files too.
+    paths = [path for path in at_paths(prompt) if _exists(parts.place.cwd / path)]
+    if not parts.llm.info.supports_tools:
+        listed = await toolset.call(_use("glob_files", pattern="**/*"))
+        known = listed.text.splitlines() if listed.success else []
+        paths += named_files(prompt, known)
+    return {
+        path: _use(
+            "list_directory" if _is_folder(parts.place.cwd / path) else "read_file", path=path
+        )
+        for path in dict.fromkeys(paths)
+    }
 
 
 def _use(name: str, **arguments: str) -> ToolUse:

@@ -419,7 +419,7 @@ def ask(  # noqa: PLR0913 - one parameter a flag
     ] = None,
     raw: Annotated[
         bool,
-        cli.option("--raw", "Don't strip terminal control characters when the output is piped."),
+        cli.option("--raw", "When piped, print control characters as they are, not escaped."),
     ] = False,
     add_dir: cli.AddDir = None,
     ephemeral: cli.Ephemeral = False,

@@ -217,7 +217,7 @@ async def fork(
     reference: cli.Reference,
     at: Annotated[
         int | None,
-        cli.option("--at", "Copy the turns up to this one. Default: all turns.", "TURN", least=1),
+        cli.option("--at", "Share the turns up to this one. Default: all turns.", "TURN", least=1),
     ] = None,
     name: Annotated[str, cli.option("-n --name", "The new session's name.", "NAME")] = "",
 ) -> cli.Report:

@@ -55,7 +55,8 @@ class LLMConfig(_Section, frozen=True):
     """How models are reached."""
 
     client: Literal["auto", "openai", "litellm"] = "auto"
-    """`auto`: Anthropic, Gemini and OpenAI-compatible servers directly, others by litellm."""
+    """`auto`: Anthropic, Gemini and OpenAI-compatible servers directly, others by litellm.
+    `openai`: the same, but never OpenAI's Responses. `litellm`: all by litellm."""
     api_base: str = ""
     """URL of an OpenAI-compatible server; empty: the provider's own."""
     timeout_s: Seconds = 120.0
@@ -83,7 +84,7 @@ class ContextConfig(_Section, frozen=True):
     max_chars: Count = 0
     """0: 100,000, or half of the model's context window (4 characters a token) if that is less."""
     instructions_percent: Percent = 20.0
-    """AGENTS.md, or CLAUDE.md if there is none."""
+    """Your own AGENTS.md and the project's (or CLAUDE.md, if there is none)."""
     pinned_percent: Percent = 5.0
     """Pinned memories and rules, which are in the system message of every call."""
     user_profile_percent: Percent = 1.0

@@ -295,11 +295,13 @@ class Toolset:
         tools: Sequence[Tool],
         *,
         of_person: Sequence[Tool] = (),
+        of_preview: Sequence[Tool] = (),
         more: Callable[[], Sequence[Tool]] = tuple,
     ) -> None:
         """Set the tools; `more` returns those that come and go, each time the model gets a list."""
         self._tools = {tool.name: tool for tool in tools}
         self._of_person = tuple(of_person)
+        self._of_preview = tuple(of_preview)
         self._more = more
         self._others: dict[str, Tool] = {}
 
@@ -307,6 +309,11 @@ class Toolset:
     def of_person(self) -> "Toolset":
         """Return the tools that the user may call directly, in the same place, without approval."""
         return Toolset(self._of_person)
+
+    @property
+    def of_preview(self) -> "Toolset":
+        """Return tools that read for a preview: they ask nobody, and nothing counts as read."""
+        return Toolset(self._of_preview)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -649,6 +650,25 @@ async def test_mentioned_files_are_read_first(bench: Bench) -> None:
     text = request_text(llm.requests[1])
     assert text.count("print('hello')") == 1
     assert "- a.py (via read_file, Turn 1)" in text
+
+
+async def test_a_preview_has_the_mentioned_files_too(bench: Bench) -> None:
+    """What would be sent, without being asked for more; nothing counts as read by it."""
+    toolset = bench.standard()
+    agent, llm = await bench.agent([Says("It prints.")], toolset=toolset)
+    shown = await agent.context("What is @a.py, next to @/etc/hosts?")
+    assert "localhost" not in shown.text()
+    edit = use("edit_file", path="a.py", old="hello", new="bye")
+    assert "has not been read" in (await toolset.call(edit)).text
+    shown = await agent.context("What is @a.py?")
+    await agent.send("What is @a.py?")
+    sent = llm.requests[0].messages[-1].text
+    assert "print('hello')" in sent
+    assert _without_marks(shown.messages[-1].text) == _without_marks(sent)
+
+
+def _without_marks(text: str) -> str:
+    return re.sub(r"(?<=-)[0-9a-f]{10}(?=>)", "", text)
 
 
 async def test_a_file_outside_is_not_read_because_a_prompt_names_it(bench: Bench) -> None:

@@ -30,6 +30,7 @@ def test_default_file_explains_its_keys() -> None:
 # How models are reached.
 [llm]
 # `auto`: Anthropic, Gemini and OpenAI-compatible servers directly, others by litellm.
+# `openai`: the same, but never OpenAI's Responses. `litellm`: all by litellm.
 #client = "auto"
 # URL of an OpenAI-compatible server; empty: the provider's own.
 #api_base = ""

@@ -178,7 +178,7 @@ def test_its_parts_are_those_of_a_request() -> None:
     rows = [row.split(" | ")[0].removeprefix("| ") for row in table.splitlines()[2:] if row]
     code = "".join(path.read_text() for path in (SOURCE / "ragmem/memory/context").glob("*.py"))
     names = [name for row in rows for name in row.split(", ")]
-    assert len(names) == 18
+    assert len(names) == 19
     assert [name for name in names if f'"{name}"' not in code] == []
 
 

@@ -302,6 +302,16 @@ async def test_it_ends_when_nobody_asks(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+async def test_it_ends_when_only_processes_with_other_settings_ask(folder: Path) -> None:
+    """They search themselves, although it embeds for them: one with their settings follows it."""
+    async with asyncio.timeout(60), served(folder, HashEmbedder(), idle_s=0.3) as service:
+        other = Client(folder / "e.sock", version=VERSION, settings="other")
+        assert await other.ask("find", "", str, within_s=LONG_S) is None
+        while not service.done():
+            await shared(folder).embed(["a question"], "query")
+    assert service.result() is True
+
+
 @pytest.mark.parametrize("replaced", [False, True])
 async def test_it_ends_when_its_socket_is_not_there(folder: Path, replaced: bool) -> None:
     """What took its place is left alone."""

@@ -261,8 +261,8 @@ _PREFERENCE = _any(
     r"use|see|keep|not))\b",
     r"\bmy (?:preference|favou?rite|preferred)\b",
     r"\bi (?:really |absolutely |just )*(?:hate|dislike|can't stand|love|enjoy|don't like|"
-    r"do not like|don't want you to|am not a fan of)\b",
-    r"\bi'm not a fan of\b",
+    r"do not like|don't want you to)\b|\bi(?:'m| (?:really )?am) not a fan of\b",
+    rf"\bi like (?!(?:th[aeio]\w*|your|our|how|what|when) )(?:\w+ )?{_IN_WORK}\b",
     r"\bi (?:always|never|usually) (?:use|want|write|like|work|indent|name|put|keep|run|commit)\b",
     # French
     r"\bje (?:prefere|prefererais|deteste|n'aime pas|n'aime vraiment pas|adore)\b",
