@@ -280,11 +280,30 @@ def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:
     """
     only_first, only_second = _particulars_beyond(new, old), _particulars_beyond(old, new)
     if not only_first or not only_second:
-        return False
+        return _say_the_same_of_others(new.content, old.content)
     if new.kind == "rule" or max(len(only_first), len(only_second)) > 1:
         return True
     texts = new.content, old.content
     return is_of_subject(only_first[0], *texts) and is_of_subject(only_second[0], *texts[::-1])
+
+
+def _say_the_same_of_others(one: str, other: str) -> bool:
+    """Whether they end alike and begin with other words: "My cat is called Mimi", "My dog …"."""
+    first, second = normal(one).split(), normal(other).split()
+    begins, ends = _alike(first, second), _alike(first[::-1], second[::-1])
+    if ends < max(2, begins) or not words_of(" ".join(first[-ends:])):
+        return False
+    own = set(first[:-ends]) - set(second), set(second[:-ends]) - set(first)
+    if not TURNING.isdisjoint(own[0] | own[1]):
+        return False
+    terms_of = [words_of(" ".join(w for w in each if not is_stop_word(w, None))) for each in own]
+    return bool(terms_of[0] - words_of(other)) and bool(terms_of[1] - words_of(one))
+
+
+def _alike(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return how many words both begin with."""
+    pairs = zip(first, second, strict=False)
+    return next((at for at, (word, its) in enumerate(pairs) if word != its), len(first))
 
 
 def _particulars_beyond(one: MemoryRecord, other: MemoryRecord) -> list[str]:
