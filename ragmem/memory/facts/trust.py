@@ -36,11 +36,13 @@ _MOVED = Regex(
 """Words that announce a new value, such as another day: "postponed", "verlegt", "au lieu"."""
 _MARKS = Regex(r"[\W_]+")
 TURNING = word_set(
-    """not no never none nothing neither nor without except unless only but don doesn didn isn
-    aren wasn weren won can couldn shouldn wouldn mustn hasn haven cannot always all every any
-    must may
-    ne pas non jamais aucun aucune rien sans sauf ni que seulement toujours tous chaque doit
-    nicht kein keine nie niemals ohne immer nunca sin siempre mai senza sempre nao nem niet geen
+    """not no never none nothing nobody nowhere neither nor without except unless only but don
+    doesn didn isn aren wasn weren won can couldn shouldn wouldn mustn hasn haven cannot hardly
+    barely scarcely seldom rarely stopped lack lacks always all every any must may
+    ne n pas non jamais aucun aucune rien personne guere plus sans sauf ni que seulement toujours
+    tous chaque doit
+    nicht nichts kein keine keinen keinem keiner keines niemand niemanden niemandem nie niemals
+    nirgends kaum weder ohne immer nunca sin siempre mai senza sempre nao nem niet geen
     nooit altijd"""
 )
 """Words that change what a sentence means: negations, "always", "only", "must" …"""
