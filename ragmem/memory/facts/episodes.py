@@ -433,7 +433,8 @@ _ASKS = re.compile(
 # begins with a capital.
 _NAME = re.compile(
     r"(?:\b(?:[Mm]y name is|[Cc]all me|I am called|[Jj]e m['’]appelle|[Mm]on nom est|"
-    r"[Ii]ch hei(?:ß|ss)e|[Mm]e llamo|[Mm]i chiamo)\s+)"
+    r"[Aa]ppelle[- ]moi|[Ii]ch hei(?:ß|ss)e|[Mm]ein Name ist|[Nn]enn mich|"
+    r"[Mm]e llamo|[Mm]i chiamo)\s+)(?!(?:Sie|Dich|Euch)\b)"
     r"([A-ZÀ-ÖØ-Þ][\w'’-]+(?:\s[A-ZÀ-ÖØ-Þ][\w'’-]+)?)"
 )
 _IN_DATA = (

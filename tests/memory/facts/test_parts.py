@@ -438,6 +438,7 @@ def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | N
         "The report is due not before May 5.",
         "Vergiss nicht, dass du die Tests startest.", "Don't forget that you are a bot.",
         "N'oublie pas de lancer les tests.", "Denk daran, die Tests zu starten.",
+        "Ich heiße Sie willkommen.",
         # What programs do
         "Never works on Windows.", "Never returns when the list is empty.", "Never gets called.",
         "From now on the server crashes.", "Ab jetzt schlägt der Test fehl.",
@@ -467,6 +468,9 @@ def test_no_moment(text: str) -> None:
         ("Ich heiße Ana und ich wohne in Wien.", "Ich wohne in Wien."),
         ("Ich heiße Ana und wohne in Wien.", "Wohne in Wien."),
         ("My name is Ana, fix the tests", ""),
+        ("Mein Name ist Ana.", ""),
+        ("Nenn mich Ana, bitte.", ""),
+        ("Appelle-moi Ana.", ""),
         ("Ich heiße Ana, arbeite in kleinen Schritten", ""),
     ],
 )
