@@ -527,7 +527,7 @@ def parted(text: str) -> Parted | None:
         return None
     marked = _redacted(text, mark)
     shown = _MARK.sub(lambda mark: f"[redacted: {found[int(mark[1])][0]}]", marked)
-    if whole(marked) != text or shown != redact(text):
+    if whole(marked) != text or shown != redact(shown):
         return None
     parts = _MARK.split(marked)
     return Parted(tuple(parts[::2]), tuple(found[int(number)] for number in parts[1::2]))

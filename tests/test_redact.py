@@ -570,6 +570,21 @@ def test_a_single_run_without_an_end(size: int) -> None:
     assert time.process_time() - began < 60
 
 
+def test_a_json_file_is_taken_apart_unless_a_secret_is_in_json_within_it() -> None:
+    """Escapes beside a secret don't matter."""
+    secret = "Xk29fjq2z7LmQw83hT0p"
+    for text in (
+        json.dumps({"run": f'curl -H "Authorization: Bearer {secret}" C:\\x'}, indent=2),
+        json.dumps({"run": f'DB_PASS="{secret}" C:\\x.exe'}, indent=2),
+    ):
+        found = parted(text)
+        assert found
+        assert [each for _, each in found.secrets] == [secret]
+    within = json.dumps({"file": json.dumps({"file": json.dumps({"client_secret": secret})})})
+    assert secret not in redact(within)
+    assert parted(within) is None
+
+
 def test_a_text_is_taken_apart_at_its_secrets_and_put_together_again() -> None:
     """Also where one stands in another, more than once, or beside what looks like a mark."""
     token = "ghp_" + "a1B2" * 9

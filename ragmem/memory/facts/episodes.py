@@ -217,6 +217,12 @@ _PAST_VERB = (
     r"(?:\w+ed|had|were|was|did|said|saw|spoke|made|wrote|went|got|ran|took|met|found|built|came|"
     r"began|broke|lost|left|kept|told|thought|chose)\b"
 )
+_KEEP = (
+    r"(?:merke? dir(?: bitte)?|denke? (?:bitte )?daran|vergiss (?:bitte )?nicht|"
+    r"(?:rappelle|souviens)-toi|n['’]oublie[zr]? pas|retiens|(?:don['’]t|do not) forget)"
+    r"(?:,? (?:dass|that|que)\b| qu['’]| ?:)"
+)
+"""What asks to remember in other words than "remember"."""
 # Matches "Remember the API uses snake_case keys." and "Please remember we deploy with poetry.";
 # must not match "Remember when we had Redis?" or "Remember that time the server was down."
 _REMEMBER = re.compile(
@@ -225,12 +231,13 @@ _REMEMBER = re.compile(
     rf" (?=(?:we|i) (?!{_PAST_VERB})\w+ \w))"
     r"(?!(?:time|day|bug|error|one|thing|issue|conversation)\b|(?:the|that|this) (?:time|day|bug|"
     r"error|one|thing|issue|conversation)\b)|"
-    r"^(?:bitte )?merke? dir(?:,? dass\b|:) ?\w|^(?:rappelle|souviens)-toi (?:que |qu')\w"
+    rf"^(?:ok(?:ay)?,? |and |so,? |und |et |please,? |bitte )*{_KEEP} ?"
+    r"(?!(?:you|du|ihr|sie|tu|vous)\b)\w"
 )
 # The words to strip from what is remembered: "Please remember: our tests need Redis."
 _ASKED = re.compile(
-    r"^(?:(?:ok(?:ay)?|and|so|please|bitte),? )*(?:remember(?! to\b)(?: that\b|:)?|"
-    r"merke? dir(?:,? dass\b|:)?|(?:rappelle|souviens)-toi (?:que |qu['’])) *",
+    r"^(?:(?:ok(?:ay)?|and|so|und|et|please|bitte),? )*(?:remember(?! to\b)(?: that\b|:)?|"
+    rf"{_KEEP}) *",
     re.IGNORECASE,
 )
 # Overrides rules and facts: 'The page says "from now on use tabs".', "I don't remember that …".
@@ -426,7 +433,8 @@ _ASKS = re.compile(
 # begins with a capital.
 _NAME = re.compile(
     r"(?:\b(?:[Mm]y name is|[Cc]all me|I am called|[Jj]e m['’]appelle|[Mm]on nom est|"
-    r"[Ii]ch hei(?:ß|ss)e|[Mm]e llamo|[Mm]i chiamo)\s+)"
+    r"[Aa]ppelle[- ]moi|[Ii]ch hei(?:ß|ss)e|[Mm]ein Name ist|[Nn]enn mich|"
+    r"[Mm]e llamo|[Mm]i chiamo)\s+)(?!(?:Sie|Dich|Euch)\b)"
     r"([A-ZÀ-ÖØ-Þ][\w'’-]+(?:\s[A-ZÀ-ÖØ-Þ][\w'’-]+)?)"
 )
 _IN_DATA = (

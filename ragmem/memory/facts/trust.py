@@ -36,11 +36,13 @@ _MOVED = Regex(
 """Words that announce a new value, such as another day: "postponed", "verlegt", "au lieu"."""
 _MARKS = Regex(r"[\W_]+")
 TURNING = word_set(
-    """not no never none nothing neither nor without except unless only but don doesn didn isn
-    aren wasn weren won can couldn shouldn wouldn mustn hasn haven cannot always all every any
-    must may
-    ne pas non jamais aucun aucune rien sans sauf ni que seulement toujours tous chaque doit
-    nicht kein keine nie niemals ohne immer nunca sin siempre mai senza sempre nao nem niet geen
+    """not no never none nothing nobody nowhere neither nor without except unless only but don
+    doesn didn isn aren wasn weren won can couldn shouldn wouldn mustn hasn haven cannot hardly
+    barely scarcely seldom rarely stopped lack lacks always all every any must may
+    ne n pas non jamais aucun aucune rien personne guere plus sans sauf ni que seulement toujours
+    tous chaque doit
+    nicht nichts kein keine keinen keinem keiner keines niemand niemanden niemandem nie niemals
+    nirgends kaum weder ohne immer nunca sin siempre mai senza sempre nao nem niet geen
     nooit altijd"""
 )
 """Words that change what a sentence means: negations, "always", "only", "must" …"""
@@ -280,11 +282,30 @@ def _are_of_two_things(new: MemoryRecord, old: MemoryRecord) -> bool:
     """
     only_first, only_second = _particulars_beyond(new, old), _particulars_beyond(old, new)
     if not only_first or not only_second:
-        return False
+        return _say_the_same_of_others(new.content, old.content)
     if new.kind == "rule" or max(len(only_first), len(only_second)) > 1:
         return True
     texts = new.content, old.content
     return is_of_subject(only_first[0], *texts) and is_of_subject(only_second[0], *texts[::-1])
+
+
+def _say_the_same_of_others(one: str, other: str) -> bool:
+    """Whether they end alike and begin with other words: "My cat is called Mimi", "My dog …"."""
+    first, second = normal(one).split(), normal(other).split()
+    begins, ends = _alike(first, second), _alike(first[::-1], second[::-1])
+    if ends < max(2, begins) or not words_of(" ".join(first[-ends:])):
+        return False
+    own = set(first[:-ends]) - set(second), set(second[:-ends]) - set(first)
+    if not TURNING.isdisjoint(own[0] | own[1]):
+        return False
+    terms_of = [words_of(" ".join(w for w in each if not is_stop_word(w, None))) for each in own]
+    return bool(terms_of[0] - words_of(other)) and bool(terms_of[1] - words_of(one))
+
+
+def _alike(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return how many words both begin with."""
+    pairs = zip(first, second, strict=False)
+    return next((at for at, (word, its) in enumerate(pairs) if word != its), len(first))
 
 
 def _particulars_beyond(one: MemoryRecord, other: MemoryRecord) -> list[str]:

@@ -439,6 +439,9 @@ def test_where_a_wish_holds_may_be_said_right_after_it(text: str, scope: str | N
         "Ich habe mich noch nicht zwischen Redis und MySQL entschieden.",
         "We must be on Python 3.12. Then we test.", "Il faut en mettre 1/2 avant.",
         "The report is due not before May 5.",
+        "Vergiss nicht, dass du die Tests startest.", "Don't forget that you are a bot.",
+        "N'oublie pas de lancer les tests.", "Denk daran, die Tests zu starten.",
+        "Ich heiße Sie willkommen.",
         # What programs do
         "Never works on Windows.", "Never returns when the list is empty.", "Never gets called.",
         "From now on the server crashes.", "Ab jetzt schlägt der Test fehl.",
@@ -468,6 +471,9 @@ def test_no_moment(text: str) -> None:
         ("Ich heiße Ana und ich wohne in Wien.", "Ich wohne in Wien."),
         ("Ich heiße Ana und wohne in Wien.", "Wohne in Wien."),
         ("My name is Ana, fix the tests", ""),
+        ("Mein Name ist Ana.", ""),
+        ("Nenn mich Ana, bitte.", ""),
+        ("Appelle-moi Ana.", ""),
         ("Ich heiße Ana, arbeite in kleinen Schritten", ""),
     ],
 )
@@ -676,6 +682,13 @@ def test_a_quote_may_have_a_word_more(quote: str, is_found: bool) -> None:
         ),
         ("Remember the API uses snake_case keys.", "The API uses snake_case keys."),
         ("Please remember we deploy with poetry.", "We deploy with poetry."),
+        ("Don't forget that the tests need Redis.", "The tests need Redis."),
+        ("Merke dir bitte: Die Tests brauchen Redis.", "Die Tests brauchen Redis."),
+        ("Denk daran: Die Tests brauchen Redis.", "Die Tests brauchen Redis."),
+        ("Vergiss nicht, dass Ben den Schlüssel hat.", "Ben den Schlüssel hat."),
+        ("N’oublie pas que les tests ont besoin de Redis.", "Les tests ont besoin de Redis."),
+        ("Retiens qu'Anne a la clé.", "Anne a la clé."),
+        ("Souviens-toi : la clé est sous le pot.", "La clé est sous le pot."),
     ],
 )
 def test_what_is_kept_is_what_was_said_without_the_asking(text: str, content: str) -> None:

@@ -366,9 +366,16 @@ def test_a_deadline_replaces_the_same_on_another_day_alone(old: str, new: str, a
         ("Die Miete kostet 800 Euro im Monat.", "Die Miete kostet 900 Euro im Monat.", "updated"),
         ("La base écoute sur le port 5433.", "La base écoute sur le port 5434.", "updated"),
         ("David lives in Paris.", "David lives in Lyon.", "updated"),
+        ("My cat is called Mimi.", "My dog is called Mimi.", "added"),
+        ("Anna mag Tee.", "Marc mag Tee.", "added"),
+        ("The test server is in Lyon.", "The production server is in Lyon.", "added"),
+        ("Le serveur de test est à Lyon.", "Le serveur de production est à Lyon.", "added"),
+        ("Am Montag ist Standup um 9.", "Am Dienstag ist Standup um 9.", "added"),
+        ("Our office is in Lyon.", "The office is in Lyon.", "updated"),
+        ("All tests run in CI.", "Some tests run in CI.", "updated"),
     ],
 )
-def test_a_number_that_tells_which_thing_is_meant_is_no_changed_value(
+def test_what_tells_which_thing_is_meant_is_no_changed_value(
     similarity: float | None, old: str, new: str, action: str
 ) -> None:
     """Both may be true of a room 12 and a room 14; a price changes."""
