@@ -20,6 +20,7 @@ from ragmem.llm.base import ModelInfo
 from ragmem.memory.context.builder import Context, ContextBuilder
 from ragmem.memory.context.collect import Place
 from ragmem.memory.facts import Draft
+from ragmem.memory.facts.episodes import Episode
 from ragmem.memory.facts.extraction import Extractor
 from ragmem.memory.facts.wishes import is_of_person
 from ragmem.memory.facts.words import plain
@@ -130,6 +131,13 @@ def stories(folder: Path = DAYS) -> Iterator[Story]:
         yield msgspec.json.decode(file.read_bytes(), type=Story)
 
 
+class _BesideModel(Extractor):
+    """Judges no sentence by its meaning, since a model has read the prompts."""
+
+    async def _preferences(self, prompt: str, found: Sequence[Episode]) -> list[Episode]:
+        return []
+
+
 class Teller:
     """Lets a story happen in a store, as the product records it, then asks what is recalled."""
 
@@ -161,7 +169,7 @@ class Teller:
                 for each in day.memories:
                     await self._learn(session, each)
             self._now += timedelta(minutes=30)
-            await self._work()
+            await self._work(_BesideModel if learns else Extractor)
         await self._memory.aclose()
 
     async def _hold(self, day: Day) -> Session:
@@ -227,7 +235,7 @@ class Teller:
                 if old.memory_id != new.memory.memory_id:
                     await facts.supersede(new.memory, old)
 
-    async def _work(self) -> None:
+    async def _work(self, extractor: type[Extractor]) -> None:
         facts = self._memory.facts
         assert facts is not None
         worker = Worker(
@@ -235,7 +243,7 @@ class Teller:
             new_id(),
             embedder=self._embedder,
             summarizer=Summarizer(None, SummariesConfig()),
-            extractor=Extractor(facts, None),
+            extractor=extractor(facts, None),
             config=SummariesConfig(),
             clock=self._clock,
         )

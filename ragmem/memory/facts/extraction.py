@@ -295,18 +295,33 @@ class Extractor:
             await self._judge(turn, session)
 
     async def _told(self, turn: Turn, session: Session) -> list[Draft]:
-        """Return what the user stated in a prompt, by patterns; if no model reads it, also
-        preferences by their meaning."""
+        """Return what the user stated in a prompt, by patterns and, if no model reads it, by
+        meaning."""
         if turn.is_own_command:
             return []
-        text, found = turn.user_message, episodes(turn.user_message, turn.timestamp.astimezone())
+        found = episodes(turn.user_message, turn.timestamp.astimezone())
         if self._asker_for(session) is None:
-            quoted = [text for episode in found for text in (episode.quote, episode.content)]
-            rest = [each for each in sentences(own_words(text)) if may_last(each)]
-            rest = [each for each in rest if not any(each in q or q in each for q in quoted)]
-            if 0 < len(rest) <= _MOST_SENTENCES:
-                found += map(_preference, (await self._facts.lasting(rest))[:_MOST_PREFERENCES])
+            found += await self._preferences(turn.user_message, found)
         return [_draft(turn, episode) for episode in found]
+
+    async def _preferences(self, prompt: str, found: Sequence[Episode]) -> list[Episode]:
+        """Return preferences by the meaning of the sentences that no pattern reads."""
+        read = [text for episode in found for text in (episode.quote, episode.content)]
+        rest = [
+            sentence
+            for sentence in sentences(own_words(prompt))
+            if may_last(sentence) and not any(sentence in text or text in sentence for text in read)
+        ]
+        lasting = await self._facts.lasting(rest) if 0 < len(rest) <= _MOST_SENTENCES else []
+        return [
+            Episode(
+                kind="preference",
+                content=sentence,
+                quote=sentence,
+                scope=None if is_of_person(plain(sentence)) else "project",
+            )
+            for sentence in lasting[:_MOST_PREFERENCES]
+        ]
 
     # --- extraction by a model ----------------------------------------------------
 
@@ -422,11 +437,6 @@ class _JudgeAnswer(msgspec.Struct, frozen=True):
 def _note(memory: MemoryRecord) -> str:
     day = memory.created_at.astimezone().date().isoformat()
     return one_line(redact(clean(f"{day}: {memory.content}")), _JUDGED_CHARS)
-
-
-def _preference(sentence: str) -> Episode:
-    scope: MemoryScope | None = None if is_of_person(plain(sentence)) else "project"
-    return Episode(kind="preference", content=sentence, quote=sentence, scope=scope)
 
 
 def _draft(turn: Turn, episode: Episode) -> Draft:
