@@ -73,7 +73,7 @@ from ragmem.text import clean, counted, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset
 from ragmem.tools.files import ChangedFiles
 from ragmem.tools.permissions import PermissionRules
-from ragmem.tools.workspace import at_paths, named_files
+from ragmem.tools.workspace import at_paths, named_files, show_name
 
 if TYPE_CHECKING:
     from ragmem.agent.schema import AnswerSchema
@@ -473,7 +473,8 @@ class TurnRun:
         calls = []
         for path in paths:
             is_folder = _is_folder(parts.place.cwd / path)
-            use = _use("list_directory" if is_folder else "read_file", path=path)
+            name = "list_directory" if is_folder else "read_file"
+            use = _use(name, path=show_name(path))
             if (call := await self._calls.mention(use, path, number)) is not None:
                 calls.append(call)
         return calls
