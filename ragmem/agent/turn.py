@@ -73,7 +73,7 @@ from ragmem.text import clean, counted, estimate_tokens, one_line
 from ragmem.tools.base import CurrentMode, Toolset
 from ragmem.tools.files import ChangedFiles
 from ragmem.tools.permissions import PermissionRules
-from ragmem.tools.workspace import at_paths, named_files
+from ragmem.tools.workspace import at_paths, named_files, show_name
 
 if TYPE_CHECKING:
     from ragmem.agent.schema import AnswerSchema
@@ -667,7 +667,8 @@ async def reads_of_mentions(
         paths += named_files(prompt, known)
     return {
         path: _use(
-            "list_directory" if _is_folder(parts.place.cwd / path) else "read_file", path=path
+            "list_directory" if _is_folder(parts.place.cwd / path) else "read_file",
+            path=show_name(path),
         )
         for path in dict.fromkeys(paths)
     }

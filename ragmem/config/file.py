@@ -138,11 +138,13 @@ def _held() -> Iterator[Path]:
 def save(file: Path, text: str) -> None:
     """Replace the file atomically, readable by its owner only; a symlink stays a symlink.
 
-    Raises RagmemError if the disk can't take it.
+    Raises ConfigError if the text is not UTF-8, RagmemError if the disk can't take it.
     """
     target = file.resolve()
     try:
         replace_private(target, text.encode(), sync=True)
+    except UnicodeEncodeError:
+        raise ConfigError("A setting must be valid UTF-8.") from None
     except OSError as error:
         raise _unwritten(file, error) from None
 

@@ -127,6 +127,7 @@ REFUSED = [
     ("config set memory.recent.turns -3", "error: memory.recent.turns can't be '-3'"),
     ("config set llm.api_base notaurl", "not a valid address"),
     ("config set llm.api_base file:///etc", "not a valid address"),
+    ("config set model.main a\udcff", "error: A setting must be valid UTF-8.\n"),
     ("config set model.main --yes", "No such option: --yes."),
     ("config set model.main -x", "No such option: -x."),
     ("config set model.main --global", "No such option: --global."),

@@ -68,6 +68,13 @@ def test_without_tools_a_model_that_calls_one_all_the_same_gets_nothing(
     assert not (ragmem.project / "made").exists()
 
 
+def test_a_file_whose_name_is_not_utf8_is_read(ragmem: Ragmem, server: LLMServer) -> None:
+    name = os.fsdecode(b"caf\xe9.txt")
+    (ragmem.project / name).write_text("ferns")
+    assert ragmem.ok("ask", f"What is in @{name}").out == "The answer.\n"
+    assert "ferns" in prompt_of(server.requests[0])
+
+
 def test_a_link_that_cannot_be_followed_is_named(ragmem: Ragmem) -> None:
     (ragmem.project / "far.txt").symlink_to("a" * 300)
     done = ragmem.ok("ask", "What is in @far.txt")
