@@ -130,7 +130,7 @@ async def test_what_was_summed_up_is_found_next(store: Store, tmp_path: Path) ->
         assert await a_worker(store, embedder=embedder, llm=a_model()).drain()
         current = await memory.find_session(chat.session.session_id)
         question = Question(
-            text="which beds were planned?",
+            text="which beds are planned?",
             scope=scope_of(current, "project"),
             session_id=current.session_id,
             levels=(1,),
