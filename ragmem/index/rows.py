@@ -207,14 +207,18 @@ _TICK_S = 0.1
 _PROGRAM = "from ragmem.index.rows import serve; serve()"
 
 
+def _is_greedy(path: str) -> bool:
+    from ragmem.index.cut import language_of
+
+    return language_of(path, b"") in _GREEDY
+
+
 def cut_files(
     root: int, paths: Sequence[str], *, most: int, stop: threading.Event
 ) -> Iterator[list[FileRow]]:
     """Yield the rows of these files, in batches, in any order; ends early if `stop` is set."""
-    from ragmem.index.cut import language_of
-
     batches = [paths[start : start + _BATCH] for start in range(0, len(paths), _BATCH)]
-    if len(paths) > _MOST_INLINE or any(language_of(path, b"") in _GREEDY for path in paths):
+    if len(paths) > _MOST_INLINE or any(map(_is_greedy, paths)):
         try:
             yield from _cut_by_children(root, batches, most, stop)
             return
