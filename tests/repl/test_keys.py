@@ -60,8 +60,10 @@ def test_why_no_editor_is_opened(tmp_path: Path) -> None:
     env = editor(tmp_path, 'printf " and more" >> "$1"') | {"TMPDIR": str(folder)}
     with FakeChat(tmp_path, env=env) as chat:
         chat.send(f"some words{CTRL_G}", shows=r"^› some words and more$")
-        folder.rmdir()
-        chat.send(CTRL_G, shows=r"^  No temporary file for the draft: No such file or directory\.$")
+        # Not only removed: private folders are made with those above them.
+        folder.rename(tmp_path / "moved")
+        folder.touch()
+        chat.send(CTRL_G, shows=r"^  No temporary file for the draft: Not a directory\.$")
         chat.send("!", shows=r"^› some words and more!$")
         assert "No temporary file" not in chat.screen
     assert edited(tmp_path, "words", "terminal._EDITORS = ()").startswith("No editor was found.")
