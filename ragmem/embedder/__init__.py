@@ -113,7 +113,7 @@ class EmbedderInfo(msgspec.Struct, frozen=True, kw_only=True):
     general: bytes = b""
     """A unit vector (float32, LE): prompts that general knowledge answers lie in its direction."""
     lasting: bytes = b""
-    """Likewise of the user's sentences that hold for later work too: "amounts in cents"."""
+    """Likewise of the user's sentences that hold for later work too: "comments in German"."""
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
