@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ragmem.embedder import Spent
 from ragmem.embedder.models import FOLDER, INFO, OnnxEmbedder
@@ -216,6 +217,14 @@ def test_importing_it_imports_nothing_heavy() -> None:
     assert done.stdout == "[]\n"
 
 
+async def cosines_to(
+    direction: bytes, embedder: OnnxEmbedder, *lists: list[str]
+) -> list[NDArray[np.float32]]:
+    """Those of each list's texts to a direction in the embedder's space."""
+    unit = np.frombuffer(direction, dtype="<f4")
+    return [await embedder.embed(texts, "query") @ unit for texts in lists]
+
+
 async def test_prompts_that_need_no_project_lie_in_one_direction(embedder: OnnxEmbedder) -> None:
     """Beside those of the same field that do; none of them was trained with."""
     general = [
@@ -230,9 +239,7 @@ async def test_prompts_that_need_no_project_lie_in_one_direction(embedder: OnnxE
         "Écris le mot d'accueil pour les boulangers de samedi.",
         "Switch the telemetry from TCP to UDP.",
     ]
-    direction = np.frombuffer(embedder.info.general, dtype="<f4")
-    near = await embedder.embed(general, "query") @ direction
-    far = await embedder.embed(bound, "query") @ direction
+    near, far = await cosines_to(embedder.info.general, embedder, general, bound)
     assert near.min() > far.max()
 
 
@@ -252,8 +259,6 @@ async def test_sentences_that_hold_for_later_work_lie_in_one_direction(
         "Le fichier des noms est vide depuis hier.",
         "the price of the second lamp went up by two euros",
     ]
-    direction = np.frombuffer(embedder.info.lasting, dtype="<f4")
-    near = await embedder.embed(lasting) @ direction
-    far = await embedder.embed(passing) @ direction
+    near, far = await cosines_to(embedder.info.lasting, embedder, lasting, passing)
     assert near.min() > far.max()
     assert near.max() > embedder.info.thresholds.lasting
