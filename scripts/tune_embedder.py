@@ -12,8 +12,7 @@ model knew; the model at the beginning is the teacher. The table of words stays 
 
 A line of `--sections` is JSON: a title and a text, by language. A line of `--related` is JSON, as
 of `train_embedder.py --english`. WEIGHTS and OUT are safetensors files with BERT's names. The
-shipped weights are the mean of six runs (docs/measurements.md). `scripts/fit_thresholds
---directions` writes the direction in which prompts lie that need no project.
+shipped weights are the mean of six runs (docs/measurements.md).
 """
 
 import argparse

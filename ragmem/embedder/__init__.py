@@ -92,8 +92,6 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     """For a fact that is relevant to the question (favours recall)."""
     duplicate: float = 0.85
     """For a fact that says the same as another one (near-identical)."""
-    lasting: float = 1.0
-    """For a sentence that states a preference, to `EmbedderInfo.lasting` (favours precision)."""
 
 
 class EmbedderInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,10 +108,6 @@ class EmbedderInfo(msgspec.Struct, frozen=True, kw_only=True):
     passage_tokens: int = 256
     """The length of the passages that a long text is cut into."""
     thresholds: Thresholds = Thresholds()
-    general: bytes = b""
-    """A unit vector (float32, LE): prompts that general knowledge answers lie in its direction."""
-    lasting: bytes = b""
-    """Likewise of the user's sentences that hold for later work too: "comments in German"."""
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):

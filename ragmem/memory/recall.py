@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from ragmem.config import ScopeName
-from ragmem.embedder import Embedder, cosines, embedding_hash
+from ragmem.embedder import Embedder, embedding_hash
 from ragmem.errors import EmbedderError, RagmemError, StoreError, StoreUnavailable
 from ragmem.ids import short_id
 from ragmem.libraries import load_numpy
@@ -140,8 +140,6 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     nearest: float | None = None
     """The highest cosine among turns and summaries in scope that have a vector; None if none has
     one, or the question has no terms."""
-    general: float = 0.0
-    """The question's cosine to the direction of those that general knowledge answers."""
 
 
 class Replaced(msgspec.Struct, frozen=True):
@@ -290,20 +288,6 @@ class ComparableVectors:
     def model_id(self) -> str:
         """Return the embedder's id; empty without one."""
         return self._embedder.info.model_id if self._embedder else ""
-
-    def general(self, question: bytes) -> float:
-        """Return the cosine of a question's vector to `EmbedderInfo.general`; 0 without one."""
-        direction = self._embedder.info.general if self._embedder else b""
-        return cosines(question, {"": direction}).get("", 0.0) if direction else 0.0
-
-    async def lasting(self, store: Store, sentences: Sequence[str]) -> list[str]:
-        """Return the sentences of the user that by their meaning hold for later work too."""
-        if self._embedder is None or not self._embedder.info.lasting:
-            return []
-        info = self._embedder.info
-        rows = await self.rows(store, sentences, patience_s=None)
-        near = cosines(info.lasting, dict(enumerate(rows)))
-        return [sentences[i] for i, each in near.items() if each > info.thresholds.lasting]
 
     async def is_for(self, store: Store, *, mark: bool = False) -> bool:
         """Whether the store's vectors are this embedder's.
@@ -471,7 +455,6 @@ class Recall:
             ranked=tuple(one for one in ranked if _is_above(one.candidate, floor)),
             spans=spans,
             nearest=max(near) if near and query.terms else None,
-            general=self._vectors.general(vector),
         )
 
     async def hits(self, found: Found, *, hidden: Collection[str] = ()) -> list[Hit]:

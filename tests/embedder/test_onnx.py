@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from ragmem.embedder import Spent
 from ragmem.embedder.models import FOLDER, INFO, OnnxEmbedder
@@ -29,15 +28,12 @@ def embedder() -> Iterator[OnnxEmbedder]:
 
 
 def test_the_files_are_those_that_were_built() -> None:
-    """The bytes that scripts/build_embedder and scripts/fit_thresholds write; the licence and card
-    beside them."""
+    """The bytes that scripts/build_embedder writes; the licence and card beside them."""
     found = {
         name: hashlib.sha256((FOLDER / name).read_bytes()).hexdigest()[:16]
-        for name in ("general.f32", "lasting.f32", "model.onnx", "tokenizer.json")
+        for name in ("model.onnx", "tokenizer.json")
     }
     assert found == {
-        "general.f32": "4a8fa092570fc24f",
-        "lasting.f32": "d854b39de71626d5",
         "model.onnx": "51e40a957a513a02",
         "tokenizer.json": "5fd1c882abbd3051",
     }
@@ -215,50 +211,3 @@ def test_importing_it_imports_nothing_heavy() -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout == "[]\n"
-
-
-async def cosines_to(
-    direction: bytes, embedder: OnnxEmbedder, *lists: list[str]
-) -> list[NDArray[np.float32]]:
-    """Those of each list's texts to a direction in the embedder's space."""
-    unit = np.frombuffer(direction, dtype="<f4")
-    return [await embedder.embed(texts, "query") @ unit for texts in lists]
-
-
-async def test_prompts_that_need_no_project_lie_in_one_direction(embedder: OnnxEmbedder) -> None:
-    """Beside those of the same field that do; none of them was trained with."""
-    general = [
-        "How many litres are in an imperial gallon?",
-        "Erklär mir, was eine Primzahl ist.",
-        "Raconte-moi une blague sur les boulangers.",
-        "What's the difference between TCP and UDP?",
-    ]
-    bound = [
-        "How many litres does the tank on the roof hold?",
-        "Erklär Jonas, was am Export noch fehlt.",
-        "Écris le mot d'accueil pour les boulangers de samedi.",
-        "Switch the telemetry from TCP to UDP.",
-    ]
-    near, far = await cosines_to(embedder.info.general, embedder, general, bound)
-    assert near.min() > far.max()
-
-
-async def test_sentences_that_hold_for_later_work_lie_in_one_direction(
-    embedder: OnnxEmbedder,
-) -> None:
-    """Beside those of one task; none of them was trained with."""
-    lasting = [
-        "captions under every picture in sentence case, no full stop",
-        "Der Vorstand liest nur PDF, also alles als PDF.",
-        "Les noms de fichiers en minuscules, avec des tirets.",
-        "prices with a comma, two decimals",
-    ]
-    passing = [
-        "The caption under the third picture has a full stop too many.",
-        "Der Vorstand hat das PDF vom März noch nicht gelesen.",
-        "Le fichier des noms est vide depuis hier.",
-        "the price of the second lamp went up by two euros",
-    ]
-    near, far = await cosines_to(embedder.info.lasting, embedder, lasting, passing)
-    assert near.min() > far.max()
-    assert near.max() > embedder.info.thresholds.lasting

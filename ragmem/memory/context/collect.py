@@ -6,6 +6,7 @@ else is optional: what fails or takes too long is left out, and the turn goes on
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,6 +17,7 @@ import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.errors import RagmemError, StoreError
+from ragmem.memory.classifiers import GENERAL
 from ragmem.memory.facts import FactHit
 from ragmem.memory.facts.words import asks_of_before, names_nothing, points_back
 from ragmem.memory.projects import Instructions
@@ -68,11 +70,14 @@ _LEVEL1_LIMIT = 200
 """Number of summaries read, of which the builder shows ten that the window does not cover."""
 _CONTEXT_HITS = 16
 """Number of hits, of which a request shows the best five that are not in it already."""
-_NEAR_NOTHING, _MORE_IF_GENERAL = 0.25, 5.0
-"""Share of the embedder's own floor. If nothing stored is that similar to a prompt, it is about
-something else; more, times its cosine to the direction of general prompts, if it reads like one.
-Of 63 prompts about something else 41 are recognized, of those that need Last Time none
-(docs/measurements.md)."""
+_UNRELATED = -0.7
+_PER_ODDS, _PER_LENGTH, _MOST_NEAR = 0.45, 0.6, 1.2
+"""A prompt is about something else if nothing stored is as similar to it as this share of the
+embedder's own floor: `_UNRELATED`, more by the log-odds that general knowledge answers it and by
+the logarithm of its words, at most `_MOST_NEAR`. Of 73 prompts about something else 65 are
+recognized, of those that need Last Time none (docs/measurements.md)."""
+_LONGEST_GENERAL = 30
+"""Words; a longer prompt is not judged so."""
 _LONGEST_QUESTION = 40_000
 """Characters of a prompt that are searched for, as many as are embedded of a turn."""
 _MORE_TRIES = 2
@@ -369,9 +374,11 @@ class Collector:
     def _is_unrelated(self, found: Found | None) -> bool:
         if found is None or found.nearest is None or self._fitted is None:
             return False
-        least = _NEAR_NOTHING + _MORE_IF_GENERAL * found.general
-        text, is_far = found.question.text, found.nearest < least * self._fitted
-        return is_far and not points_back(text) and not asks_of_before(text)
+        text, words = found.question.text, len(found.question.text.split())
+        if not words or words > _LONGEST_GENERAL or points_back(text) or asks_of_before(text):
+            return False
+        least = _UNRELATED + _PER_ODDS * GENERAL.log_odds(text) + _PER_LENGTH * math.log(words)
+        return found.nearest < min(least, _MOST_NEAR) * self._fitted
 
     # --- turns and summaries ------------------------------------------------------
 

@@ -424,10 +424,6 @@ class Facts:
         near = cosines(row, {m.memory_id: held.rows.get(m.memory_id, b"") for m in here})
         return rivals(memory, here, near, self._thresholds)
 
-    async def lasting(self, sentences: Sequence[str]) -> list[str]:
-        """Return the sentences of the user that by their meaning state preferences."""
-        return await self._vectors.lasting(await self._open_store(), sentences)
-
     async def current(self, project_id: str | None) -> list[MemoryRecord]:
         """Return all current memories of the project and the user, newest first."""
         held = await self._cache.of(await self._open_store(), project_id)

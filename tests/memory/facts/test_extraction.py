@@ -3,18 +3,13 @@
 import asyncio
 import json
 import re
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast
 
-import msgspec
-import numpy as np
 import pytest
 from inline_snapshot import snapshot
-from numpy.typing import NDArray
 
 from ragmem.config import SummariesConfig
-from ragmem.embedder import Kind, Thresholds
 from ragmem.errors import ProviderRefused, StoreError
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
@@ -74,64 +69,43 @@ async def test_moments_of_a_turn(store: Store) -> None:
     assert len(await store.memories(ALL)) == 1
 
 
-class Wishes(HashEmbedder):
-    """An embedder to which sentences with figs state preferences."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        direction = np.zeros(self.info.dimension, dtype="<f4")
-        direction[0] = 1.0
-        limits = Thresholds(lasting=0.5)
-        self.info = msgspec.structs.replace(
-            self.info, lasting=direction.tobytes(), thresholds=limits
-        )
-
-    async def embed(self, texts: Sequence[str], kind: Kind = "passage") -> NDArray[np.float32]:
-        rows = await super().embed(texts, kind)
-        for row, text in zip(rows, texts, strict=True):
-            row *= 0.8
-            row[0] = 0.6 if "figs" in text else 0.0
-        return rows
-
-
 @pytest.mark.parametrize(
     ("user", "preferences"),
     [
         (
-            "Count the jars. My sister reads it, figs in grams.",
-            ["My sister reads it, figs in grams."],
+            "Count the jars. My boss reads it, prices with a comma.",
+            ["My boss reads it, prices with a comma."],
         ),
         (
-            "Figs are out. Now figs in grams, plums in ounces.",
-            ["Now figs in grams, plums in ounces."],
+            "no emojis in headings\nfile names in lower case\nheadings in sentence case",
+            ["file names in lower case", "no emojis in headings"],
         ),
-        ("figs in grams\nfigs by weight\nfigs by name", ["figs by weight", "figs in grams"]),
-        ("Are the figs in grams?", []),
-        ("Add the figs to the list.", []),
-        ("don't count the figs yet", []),
-        ("```\nfigs in grams\n```", []),
-        ("\n".join(f"line {n} of the figs" for n in range(31)), []),
+        ("Are file names in lower case?", []),
+        ("Put file names in lower case.", []),
+        ("don't write prices with a comma yet", []),
+        ("```\nfile names in lower case\n```", []),
+        ("\n".join(f"headings in sentence case, {n}" for n in range(31)), []),
     ],
 )
-async def test_a_preference_is_known_by_its_meaning(
+async def test_a_preference_is_known_by_how_it_is_worded(
     store: Store, user: str, preferences: list[str]
 ) -> None:
     """Two of a prompt at most; no question, order or passing ban, and nothing that was pasted."""
     await happened(store, user)
-    found = await Learner(store, asks=False, embedder=Wishes()).learn()
+    found = await Learner(store, asks=False).learn()
     assert sorted(memory.content for memory in found) == preferences
     assert {(m.kind, m.trust, m.project_id) for m in found} <= {("preference", "person", HERE)}
 
 
 async def test_a_sentence_that_a_pattern_reads_is_one_memory(store: Store) -> None:
-    await happened(store, "I prefer figs in grams. That goes for all my repos.")
-    [memory] = await Learner(store, asks=False, embedder=Wishes()).learn()
-    assert memory.content == "I prefer figs in grams. That goes for all my repos."
+    await happened(store, "I prefer file names in lower case. That goes for all my repos.")
+    [memory] = await Learner(store, asks=False).learn()
+    assert memory.content == "I prefer file names in lower case. That goes for all my repos."
 
 
-async def test_where_a_model_reads_the_prompt_its_meaning_is_not_judged(store: Store) -> None:
-    await happened(store, "My sister reads it, figs in grams.")
-    assert await Learner(store, NOTHING, embedder=Wishes()).learn() == []
+async def test_where_a_model_reads_the_prompt_no_classifier_does(store: Store) -> None:
+    await happened(store, "My boss reads it, prices with a comma.")
+    assert await Learner(store, NOTHING).learn() == []
 
 
 async def test_nothing_of_small_talk(store: Store) -> None:
