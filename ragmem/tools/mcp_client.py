@@ -228,19 +228,19 @@ class McpServer:
             raise ToolFailure(prefix + self.state)
         params = types.CallToolRequestParams(name=tool, arguments=arguments)
         try:
-            result = await session.send_request(
-                types.CallToolRequest(params=params),
-                types.CallToolResult,
-                request_read_timeout_seconds=timeout_s,
-            )
+            # The package's own timeout would begin only when the server has read the call.
+            async with asyncio.timeout(timeout_s):
+                result = await session.send_request(
+                    types.CallToolRequest(params=params), types.CallToolResult
+                )
+        except TimeoutError:
+            raise ToolFailure(f"{self.name} did not answer within {timeout_s:g} s.") from None
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(10 * _POLL_S):
                         await self.gone.wait()
                     raise ToolFailure(prefix + self.state) from None
-            if error.code == types.REQUEST_TIMEOUT:
-                raise ToolFailure(f"{self.name} did not answer within {timeout_s:g} s.") from None
             raise ToolFailure(_visible_result(f"{self.name} reports an error: {error}")) from None
         except Exception as error:  # the result does not conform to the protocol
             raise ToolFailure(

@@ -15,8 +15,9 @@ import pytest
 from mcp_types import Tool
 
 from ragmem.config import McpServerConfig
+from ragmem.messages import ToolUse
 from ragmem.redact import redact
-from ragmem.tools.base import ToolFailure
+from ragmem.tools.base import ToolFailure, Toolset
 from ragmem.tools.mcp_client import McpServer, Servers, ServerTool, ToolRoom, WaitForServers
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.workspace import Workspace
@@ -154,6 +155,47 @@ async def test_what_a_server_says_that_few_can_read_costs_itself_alone(tmp_path:
         assert told.endswith("[4,000 more parts left out]")
         with pytest.raises(ToolFailure, match="a message of more than 16 MB, and was stopped"):
             await odd.call("long", {}, 60)
+
+
+_DEAF = """
+import json, sys, time
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" in asked:
+        result = {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
+        if asked["method"] == "initialize":
+            version = asked["params"]["protocolVersion"]
+            info = {"name": "deaf", "version": "1"}
+            result = {"protocolVersion": version, "capabilities": {}, "serverInfo": info}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+        if asked["method"] == "tools/list":
+            time.sleep(600)
+"""
+
+
+async def test_calls_of_a_server_that_reads_no_more_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first fills the pipe to it, and the next can't even be written."""
+    monkeypatch.setattr("mcp.shared.jsonrpc_dispatcher._ABANDON_WRITE_TIMEOUT", 0.1)
+    deaf = McpServerConfig(command=sys.executable, args=("-c", _DEAF))
+    async with started(deaf, tmp_path) as server:
+        for _ in range(2):
+            with pytest.raises(ToolFailure, match="did not answer within"):
+                async with asyncio.timeout(30):
+                    await server.call("echo", {"text": "x" * 300_000}, 0.2)
+
+
+async def test_half_a_character_in_a_call_costs_that_call_alone(tmp_path: Path) -> None:
+    """It could not be written to the server, and then nothing could."""
+    may = Permissions(Workspace(tmp_path), mode="bypassPermissions")
+    async with started(fake("good"), tmp_path) as server:
+        toolset = Toolset([ServerTool(server, tool, may, 60) for tool in server.tools])
+        cut = await toolset.call(ToolUse("a", "a__echo", r'{"text": "cut \ud83d"}'))
+        whole = await toolset.call(ToolUse("b", "a__echo", '{"text": "fern"}'))
+    assert not cut.success
+    assert "half a character" in cut.text
+    assert whole.text.endswith("fern")
 
 
 async def test_who_is_stopped_waiting_for_servers_leaves_nothing_waiting(tmp_path: Path) -> None:
