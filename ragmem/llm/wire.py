@@ -162,7 +162,7 @@ def decoded(decode: Callable[[str], E], data: str) -> E:
     """Decode an event of a stream; raises ValueError."""
     try:
         return decode(data)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 
