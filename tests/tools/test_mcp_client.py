@@ -30,6 +30,8 @@ KEY = "hT5-bearer-0987zyxw"
 class _Handler(BaseHTTPRequestHandler):
     """The protocol over HTTP, each answer whole."""
 
+    encoding = "identity"
+
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if self.headers["authorization"] != f"Bearer {KEY}":
@@ -39,7 +41,8 @@ class _Handler(BaseHTTPRequestHandler):
         if request["method"] == "tools/call" and request["params"]["name"] == "slow":
             time.sleep(6)
             request["params"]["name"] = "echo"
-        result = answer("good", request["method"], request.get("params") or {})
+        kind = "odd" if request.get("params", {}).get("name") == "long" else "good"
+        result = answer(kind, request["method"], request.get("params") or {})
         return self._send(200, {"jsonrpc": "2.0", "id": request["id"], "result": result})
 
     def do_GET(self) -> None:
@@ -49,6 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
         data = b"" if body is None else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
+        self.send_header("content-encoding", self.encoding)
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
@@ -110,6 +114,21 @@ async def test_a_tool_at_an_address_may_take_its_time(url: str, tmp_path: Path) 
     settings = McpServerConfig(url=url, headers={"Authorization": f"Bearer {KEY}"})
     async with started(settings, tmp_path) as server:
         assert (await server.call("slow", {"text": "fern"}, 60)).endswith("fern")
+
+
+@pytest.mark.parametrize(
+    ("call", "encoding", "told"),
+    [("long", "identity", "more than 16 MB"), ("echo", "gzip", "a compressed answer")],
+)
+async def test_an_answer_from_an_address_is_bounded(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, encoding: str, told: str
+) -> None:
+    """Also one that would only be large when it is unpacked."""
+    settings = McpServerConfig(url=url, headers={"Authorization": f"Bearer {KEY}"})
+    async with started(settings, tmp_path) as server:
+        monkeypatch.setattr(_Handler, "encoding", encoding)
+        with pytest.raises(ToolFailure, match=told):
+            await server.call(call, {"text": "fern"}, 60)
 
 
 def test_what_hides_in_a_schema_is_shown_to_the_model(tmp_path: Path) -> None:
