@@ -1,4 +1,4 @@
-"""Finding programs, the environment of child processes, running ripgrep; this process's memory.
+"""Finding programs, the environment of child processes, their end, running ripgrep; memory.
 
 ripgrep runs without its configuration file, and with patterns and paths after `-e` and `--`, since
 `--pre` and RIPGREP_CONFIG_PATH could make it run programs.
@@ -7,6 +7,7 @@ ripgrep runs without its configuration file, and with patterns and paths after `
 import os
 import re
 import select
+import signal
 import stat
 import subprocess
 import threading
@@ -88,6 +89,8 @@ def is_program(file: Path) -> bool:
 
 
 _BASE = ("--no-config", "--hidden", "--no-require-git", "--color=never", "--glob=!.git")
+_EXIT_S = 0.4
+"""How long a process group gets to exit by itself, and again after each signal."""
 _TICK_MS = 50
 _END_S = 1.0
 _SILENT_S = 10.0
@@ -297,3 +300,20 @@ def return_memory() -> None:
 
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+async def end_group(group: int) -> None:
+    """Terminate a process group: wait, as its stdin is closed, then SIGTERM, then SIGKILL."""
+    import asyncio  # Most processes that use this module have no loop.
+
+    for number in (0, signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + _EXIT_S
+        while True:
+            try:
+                os.killpg(group, number)
+            except (ProcessLookupError, PermissionError):
+                return  # nothing is left, or nothing that belongs to this user
+            number = 0
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.01)

@@ -50,9 +50,15 @@ _NAMES[" Key"] = _NAMES[" key"].replace(" key", " Key") + "|(?<=API Key)"
 _ASSIGNED = (
     r"(?P<after>\*\*:[ \t]{0,4}|:[ \t]{0,4}\*\*[ \t]{0,4}"
     r"|\\?[\"']?[ \t]{0,4}(?::=|=>|[:=])[ \t]{0,4})"
-    r"(?:(?P<quote>\\?[\"'`])(?P<quoted>(?:[^\s\"'`\\]|[ ]|\\\\){6,200}+)(?=\\?[\"'`])"
+    r"(?:(?P<quote>(?:\\?[\"']){3}|\\?[\"'`])"
+    r"(?P<quoted>(?:[^\s\"'`\\]|[ ]|\\\\){6,200}+)(?=\\?[\"'`])"
     r"|(?P<bare>(?:[^\s\"'`\\,;(){}<>\[\]&|]|\\\\){6,200}+)(?![(\[{<]))"
 )
+_IN_XML = (
+    r"(?P<after>(?:\\?[\"'])?>[ \t]{0,4}|\\?[\"'] value=\\?[\"'])"
+    r"(?P<quote>)(?P<bare>[^\s\"'`\\<>]{6,200}+)(?=[ \t]{0,4}<\\?/|\\?[\"'])"
+)
+"""The content of an element, or the attribute `value`, behind the name of a secret."""
 _SENTENCE = (
     r"(?P<after>(?: (?:for|of|to|on|in|at|from|für|von|vom|zu|zum|pour|de|du|del|para|di|van|voor)"
     r"\b[^.:=\n\"'`\\]{1,60}?)?"
@@ -145,6 +151,8 @@ def _redact_by_place(text: str, mark: Mark) -> str:
     for name, behind in _NAMES.items():
         if name in text:
             text = _place_pattern(name, behind, _ASSIGNED).sub(partial(_assigned, mark), text)
+            if "<" in text:
+                text = _place_pattern(name, behind, _IN_XML).sub(partial(_assigned, mark), text)
             text = _place_pattern(name, behind, _SENTENCE + _SENTENCE_VALUE).sub(
                 partial(_in_sentence, mark, _is_no_word), text
             )

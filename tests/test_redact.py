@@ -287,6 +287,8 @@ ASSIGNED = [
     "Server=db;User Id=sa;Pwd={};Timeout=30", "SSHPASS={} sshpass -e ssh ana@plum.example",
     "X-Api-Key: {}", "API Key: {}", "Api key = {}", "Access Key: {}", "- **Password**: {}",
     "- **API key:** `{}`", "- Password: **{}**", 'psycopg2.connect("host=plum password={}")',
+    'password = """{}"""', "<dbPassword>{}</dbPassword>", '<string name="api_key">{}</string>',
+    '<add key="Password" value="{}"/>',
 ]  # fmt: skip
 
 
@@ -417,6 +419,9 @@ NOT_SAID = [
 
 
 NO_SECRET = [
+    "<password>${env.DEPLOY_1}</password> <token>identifier</token> Promise<Token>token2<T>",
+    '<label for="password">Password</label> <b class="token">utf8 text</b> Token>abc12345<br>',
+    'password = "" or user = "ana12345"; token = """A token2 of ours."""',
     "password = None",
     'DB_PASSWORD=os.environ["X"]',
     "password=${VAR}; DB_PASSWORD=$DB_PASSWORD",

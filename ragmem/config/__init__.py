@@ -510,7 +510,7 @@ def environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 def read(file: Path) -> str:
     """Return the file's text; empty if it does not exist."""
     try:
-        return file.read_bytes().decode("utf-8")  # Line ends stay as they are.
+        return file.read_bytes().decode("utf-8-sig")  # Line ends stay as they are.
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, UnicodeDecodeError) as error:
@@ -526,7 +526,7 @@ def as_tree(text: str, source: str) -> dict[str, Any]:
 
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         hint = "Fix it, or move it away to start with the defaults."
         if str(error).startswith("Cannot declare"):
             hint = "A section's [header] may appear only once: put its lines below the first one."

@@ -152,12 +152,20 @@ def timed_out(peer: Peer, timeout_s: float) -> ProviderUnavailable:
     )
 
 
-def unreachable(peer: Peer, reason: str) -> Passing:
-    """Return the error for a failed connection: refused, unknown host, no network."""
+def unreachable(peer: Peer, reason: str, *, proxy: str = "") -> Passing:
+    """Return the error for a failed connection: refused, unknown host, no network.
+
+    `proxy` is the host of the proxy through which it was tried; empty for none.
+    """
     own = peer.custom or peer.base_variable
     hint = f"Is it running, and is {_address(peer)} right?" if own else "Check the network."
+    through = f" through the proxy {proxy}" if proxy else ""
+    if proxy:
+        hint += (
+            " The proxy is set by HTTPS_PROXY, HTTP_PROXY or ALL_PROXY (NO_PROXY: for whom not)."
+        )
     return Passing(
-        f"{peer.name} can't be reached: {scrub(reason, peer.secrets) or 'no connection'}.",
+        f"{peer.name} can't be reached{through}: {scrub(reason, peer.secrets) or 'no connection'}.",
         hint=hint,
         brief=f"{peer.name} can't be reached",
     )
@@ -169,6 +177,14 @@ def bad_tls(peer: Peer, reason: str) -> ProviderUnavailable:
         f"{peer.name}: no secure connection: {scrub(reason, peer.secrets)}.",
         hint="For a proxy with its own certificate, set SSL_CERT_FILE; for a server without TLS, "
         "use http://.",
+    )
+
+
+def bad_certificates(file: str, reason: str) -> ProviderUnavailable:
+    """Return the error for certificates of the user's own that can't be read."""
+    return ProviderUnavailable(
+        f"The certificates of SSL_CERT_FILE can't be read: {file}: {reason}.",
+        hint="Set SSL_CERT_FILE to a file of certificates in PEM format, or unset it.",
     )
 
 

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
@@ -23,7 +24,7 @@ import msgspec
 
 from ragmem.config import environment
 from ragmem.errors import LLMError, chain, in_the_systems_words
-from ragmem.libraries import load_httpcore
+from ragmem.libraries import load_httpcore, pip_install
 from ragmem.llm import faults, wire
 from ragmem.llm.base import (
     Chunk,
@@ -81,6 +82,7 @@ class HttpClient(ABC):
         self._timeout_s = timeout_s
         self._retries = retries
         self._pool: AsyncConnectionPool | None = None
+        self._proxy: Proxy | None = None
         self._takes_schemas = True
         self._thoughts: wire.Thoughts = {}
         url = urlsplit(endpoint.base_url)
@@ -242,16 +244,19 @@ class HttpClient(ABC):
     def _connections(self) -> "AsyncConnectionPool":
         """Return the connections, which are kept alive for a few seconds.
 
-        Raises ValueError or ImportError if the environment names a proxy that can't be used.
+        Raises ValueError if the environment names a proxy that can't be used, and
+        ProviderUnavailable if it names certificates that can't be read.
         """
         import httpcore
 
         if self._pool is None:
             url, uds = urlsplit(self._endpoint.base_url), self._endpoint.uds
+            if not self._own_machine:
+                self._proxy = _proxy(url.scheme, url.hostname or "")
             self._pool = httpcore.AsyncConnectionPool(
                 ssl_context=_certificates() if url.scheme == "https" else None,
                 # The environment's proxy is used, but never for this machine itself.
-                proxy=None if self._own_machine else _proxy(url.scheme, url.hostname or ""),
+                proxy=self._proxy,
                 keepalive_expiry=_KEEPALIVE_S,
                 uds=str(uds) if uds else None,
             )
@@ -288,15 +293,20 @@ class HttpClient(ABC):
         peer = self._endpoint
         reason = in_the_systems_words(error)
         if isinstance(error, httpcore.ConnectTimeout):
-            return faults.unreachable(peer, f"no connection within {_CONNECT_TIMEOUT_S:g} s")
+            return self._unreachable(f"no connection within {_CONNECT_TIMEOUT_S:g} s")
         if isinstance(error, httpcore.TimeoutException):
             return faults.timed_out(peer, self._timeout_s)
         if any(isinstance(each, ssl.SSLError) for each in chain(error)):
             return faults.bad_tls(peer, reason)
         if isinstance(error, httpcore.ConnectError | httpcore.ProxyError):
-            return faults.unreachable(peer, reason)
+            return self._unreachable(reason)
         lost = faults.scrub(reason, peer.secrets).rstrip(".")
         return Passing(f"The connection to {peer.name} was lost: {lost}.")
+
+    def _unreachable(self, reason: str) -> LLMError:
+        proxy = self._proxy.url if self._proxy else None
+        through = f"{proxy.host.decode()}:{proxy.port}" if proxy else ""
+        return faults.unreachable(self._endpoint, reason, proxy=through)
 
 
 def _header(response: "Response", name: str) -> str:
@@ -553,7 +563,10 @@ def _certificates() -> ssl.SSLContext:
         import certifi
 
         file = certifi.where()
-    return ssl.create_default_context(cafile=file or None, capath=folder or None)
+    try:
+        return ssl.create_default_context(cafile=file or None, capath=folder or None)
+    except OSError as error:
+        raise faults.bad_certificates(f"{file}", error.strerror or str(error)) from None
 
 
 def _proxy(scheme: str, host: str) -> "Proxy | None":
@@ -570,6 +583,10 @@ def _proxy(scheme: str, host: str) -> "Proxy | None":
     parts = urlsplit(given if "://" in given else f"http://{given}")
     if parts.scheme not in _PROXIES:
         raise ValueError(f"{parts.scheme} is not a kind of proxy")
+    if not parts.hostname or not parts.netloc.isascii():
+        raise ValueError("its address names no host")
+    if parts.scheme.startswith("socks") and find_spec("socksio") is None:
+        raise ValueError(f"a SOCKS proxy needs the package socksio: {pip_install()} socksio")
     name = parts.netloc.rpartition("@")[2]
     auth = (unquote(parts.username or ""), unquote(parts.password or ""))
     return httpcore.Proxy(

@@ -162,7 +162,7 @@ def decoded(decode: Callable[[str], E], data: str) -> E:
     """Decode an event of a stream; raises ValueError."""
     try:
         return decode(data)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 
@@ -251,11 +251,26 @@ class _TokenDetails(msgspec.Struct):
     cache_creation_tokens: TokenCount = None
 
 
+class _OutputDetails(msgspec.Struct):
+    reasoning_tokens: TokenCount = None
+
+
 class _Usage(msgspec.Struct):
     prompt_tokens: TokenCount = None
     completion_tokens: TokenCount = None
+    total_tokens: TokenCount = None
     prompt_tokens_details: _TokenDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
     prompt_cache_hit_tokens: TokenCount = None
+
+    @property
+    def output_tokens(self) -> int | None:
+        """All output tokens: xAI counts those of reasoning beside the answer's, in the total."""
+        found = self.completion_tokens
+        thought = (self.completion_tokens_details or _OutputDetails()).reasoning_tokens or 0
+        if found is None or self.total_tokens != (self.prompt_tokens or 0) + found + thought:
+            return found
+        return found + thought
 
 
 class WireChunk(msgspec.Struct):
@@ -343,7 +358,7 @@ class AnswerReader(EventReader):
             cached = details.cached_tokens
             self._usage = UsageChunk(
                 input_tokens=usage.prompt_tokens,
-                output_tokens=usage.completion_tokens,
+                output_tokens=usage.output_tokens,
                 cached_tokens=usage.prompt_cache_hit_tokens if cached is None else cached,
                 written_tokens=details.cache_write_tokens or details.cache_creation_tokens,
             )

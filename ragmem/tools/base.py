@@ -423,6 +423,11 @@ class Toolset:
             raise InvalidArguments(str(error), "its arguments can't be parsed") from None
         tool = self._tool(use.name)
         if tool is None or hasattr(tool, "parameters"):
+            plain = json.dumps(value, ensure_ascii=False)
+            if clean(plain) != plain:
+                # No server could be sent it.
+                text = "arguments contain half a character (an unpaired surrogate)"
+                raise InvalidArguments(text, "its arguments contain half a character")
             return value, ""
         schema = _schema(tool)
         usage = f"{use.name} takes {_signature(schema) or 'no arguments'}"

@@ -9,10 +9,7 @@ faults cost a message, never the turn.
 import asyncio
 import json
 import logging
-import os
 import re
-import signal
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from fnmatch import fnmatchcase
@@ -23,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ragmem.children import child_environment
+from ragmem.children import child_environment, end_group
 from ragmem.config import UNSENDABLE, McpServerConfig, environment
 from ragmem.errors import in_the_systems_words
 from ragmem.libraries import install_command
@@ -45,8 +42,6 @@ _START_S = 60.0
 """Generous, since some servers download themselves first."""
 _WAIT_S = 30.0
 """How long the model waits for servers that it has asked for."""
-_EXIT_S = 0.4
-"""How long a server gets to exit by itself, and again after each signal."""
 _POLL_S = 0.1
 _MOST_TOOLS = 100
 """Limit for all servers together: some providers accept 128 in a request, ragmem's own included."""
@@ -63,6 +58,7 @@ _DESCRIPTION_CHARS = 2_000
 _RESULT_CHARS = 30_000
 LINE_BYTES = 16_000_000
 """Largest message; a server that sends a longer one is stopped."""
+_TOO_LONG = f"it sent a message of more than {LINE_BYTES // 1_000_000} MB"
 _HAS_ENDED = "it exited"
 _CONNECT_S = 10.0
 _WANTS_A_KEY = "it answered 401: set a valid key in its `headers`"
@@ -226,21 +222,21 @@ class McpServer:
         prefix = f"The server {self.name} is "
         if session is None:
             raise ToolFailure(prefix + self.state)
-        params = types.CallToolRequestParams(name=tool, arguments=arguments)
+        call = types.CallToolRequest(
+            params=types.CallToolRequestParams(name=tool, arguments=arguments)
+        )
         try:
-            result = await session.send_request(
-                types.CallToolRequest(params=params),
-                types.CallToolResult,
-                request_read_timeout_seconds=timeout_s,
-            )
+            # The package's own timeout would begin only when the server has read the call.
+            async with asyncio.timeout(timeout_s):
+                result = await session.send_request(call, types.CallToolResult)
+        except TimeoutError:
+            raise ToolFailure(f"{self.name} did not answer within {timeout_s:g} s.") from None
         except MCPError as error:
             if error.code == types.CONNECTION_CLOSED:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(10 * _POLL_S):
                         await self.gone.wait()
                     raise ToolFailure(prefix + self.state) from None
-            if error.code == types.REQUEST_TIMEOUT:
-                raise ToolFailure(f"{self.name} did not answer within {timeout_s:g} s.") from None
             raise ToolFailure(_visible_result(f"{self.name} reports an error: {error}")) from None
         except Exception as error:  # the result does not conform to the protocol
             raise ToolFailure(
@@ -558,18 +554,39 @@ def _expanded(values: Mapping[str, str], *, is_sent: bool = False) -> dict[str, 
 
 @asynccontextmanager
 async def _over_http(url: str, headers: dict[str, str]) -> AsyncIterator[Transport]:
-    from httpx2 import AsyncClient, Response, Timeout
+    from httpx2 import AsyncByteStream, AsyncClient, Response, Timeout
     from mcp.client.streamable_http import streamable_http_client
+
+    class Bounded(AsyncByteStream):
+        """An answer in one piece; the package limits only those that are streamed."""
+
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = LINE_BYTES
+            async for piece in self._stream:
+                if (left := left - len(piece)) < 0:
+                    raise OSError(_TOO_LONG)
+                yield piece
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
 
     async def check(response: Response) -> None:
         # The package would only report that there was an error.
         if response.status_code == 401:
             raise PermissionError(_WANTS_A_KEY)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise OSError("it sent a compressed answer, which was not asked for")
+        if response.headers.get("content-type", "").startswith("application/json"):
+            response.stream = Bounded(response.stream)
 
     # Each request sets its own timeout for the answer: a tool may work for minutes.
-    patience = Timeout(_CONNECT_S, read=None)
+    patience, hooks = Timeout(_CONNECT_S, read=None), {"response": [check]}
+    sent = {"Accept-Encoding": "identity", **headers}
     async with (
-        AsyncClient(headers=headers, timeout=patience, event_hooks={"response": [check]}) as client,
+        AsyncClient(headers=sent, timeout=patience, event_hooks=hooks) as client,
         streamable_http_client(url, http_client=client) as (read, write),
     ):
         yield read, write, asyncio.get_running_loop().create_future()
@@ -620,7 +637,7 @@ async def _over_stdio(
 async def _close(process: asyncio.subprocess.Process, tasks: Sequence[asyncio.Task[Any]]) -> None:
     if process.stdin:
         process.stdin.close()
-    await _terminate(process.pid)
+    await end_group(process.pid)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -640,8 +657,7 @@ async def _read(stdout: asyncio.StreamReader, incoming: Any) -> str:
                 try:
                     line = await stdout.readline()
                 except ValueError:
-                    most = LINE_BYTES // 1_000_000
-                    return f"it sent a message of more than {most} MB, and was stopped"
+                    return f"{_TOO_LONG}, and was stopped"
                 if not line:
                     break
                 if (message := read_message(line)) is not None:
@@ -682,18 +698,3 @@ async def _keep_tail(stderr: asyncio.StreamReader, tail: bytearray) -> None:
     while data := await stderr.read(4096):
         tail += data
         del tail[:-_STDERR_BYTES]
-
-
-async def _terminate(group: int) -> None:
-    """Terminate a process group: wait, as its stdin is closed, then SIGTERM, then SIGKILL."""
-    for number in (0, signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + _EXIT_S
-        while True:
-            try:
-                os.killpg(group, number)
-            except (ProcessLookupError, PermissionError):
-                return  # nothing is left, or nothing that belongs to this user
-            number = 0
-            if time.monotonic() > deadline:
-                break
-            await asyncio.sleep(0.01)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
-from ragmem.config import Config, check_tree, keys
+from ragmem.config import Config, check_tree, keys, load_config
 from ragmem.config.file import config_toml, default_toml, with_value
 from ragmem.errors import ConfigError
 
@@ -101,6 +101,7 @@ def test_values_get_the_type_of_their_setting(key: str, value: str, line: str) -
         ),
         ("", "sandbox.write", '["x"]', "a folder must be a path that begins with / or ~."),
         ("[ui\n", "ui.color", "never", "ragmem.toml is not valid TOML"),
+        (f"x = {'[' * 3_000}", "ui.color", "never", "ragmem.toml is not valid TOML"),
         ("[ui]\n[ui]\n", "ui.color", "never", "may appear only once: put its lines below"),
         ("ui = 1\n", "ui.color", "never", "ui is a value in this file, not a table."),
         ("", "tools.max_iterations", "0", "it must be at least 1."),
@@ -116,3 +117,10 @@ def test_a_wrong_setting_is_refused(text: str, key: str, value: str, message: st
     with pytest.raises(ConfigError) as caught:
         with_value(text, FILE, key, value)
     assert message in f"{caught.value}\n{caught.value.hint}"
+
+
+def test_a_byte_order_mark_is_no_setting(tmp_path: Path) -> None:
+    """Some editors on Windows begin a file with one."""
+    file = tmp_path / "ragmem.toml"
+    file.write_bytes(b"\xef\xbb\xbf[ui]\r\ncolor = 'never'\r\n")
+    assert load_config(file, environ={}).ui.color == "never"

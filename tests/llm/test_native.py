@@ -240,6 +240,12 @@ def test_what_anthropic_adds_says_nothing_and_what_it_writes_to_its_cache_counts
     ]
 
 
+@pytest.mark.parametrize("reader", [MessageReader, ContentReader, ResponseReader])
+def test_an_event_that_is_nested_too_deeply_is_none(reader: Any) -> None:
+    with pytest.raises(ValueError, match="recursion"):
+        reader({}).take(f'{{"usage": {"[" * 9_000}{"]" * 9_000}}}')
+
+
 def anthropic_end(reason: str) -> list[dict[str, Any]]:
     return [{"type": "message_delta", "delta": {"stop_reason": reason}}, {"type": "message_stop"}]
 

@@ -160,9 +160,15 @@ async def test_a_proxy_is_honoured_not_for_this_machine(monkeypatch: pytest.Monk
         assert (await ask(openai_client, own.url)).text == "direct"
         assert (await ask(openai_client, "http://far.invalid")).text == "through the proxy"
         assert proxy.requests[0].path == "http://far.invalid/chat/completions"
-    for broken in ("socks5://127.0.0.1:9", "nonsense://x", "http://127.0.0.1:9"):
+    for broken, told in (
+        ("socks5://127.0.0.1:9", "a SOCKS proxy needs the package socksio"),
+        ("nonsense://x", "nonsense is not a kind of proxy"),
+        ("http://", "names no host"),
+        ("http://pr\u00fcxy.invalid:80", "names no host"),
+        ("http://me:word@127.0.0.1:9", "reached through the proxy 127.0.0.1:9: Connection"),
+    ):
         monkeypatch.setenv("HTTP_PROXY", broken)
-        with pytest.raises(ProviderUnavailable):
+        with pytest.raises(ProviderUnavailable, match=told):
             await ask(openai_client, "http://far.invalid/v1")
 
 
@@ -204,6 +210,11 @@ async def test_a_server_is_believed_by_the_certificates_that_the_environment_nam
         authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
         assert (await ask(openai_client, server.url)).text == "sealed"
+        (tmp_path / "empty.pem").touch()
+        for name in ("empty.pem", "away.pem"):
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / name))
+            with pytest.raises(ProviderUnavailable, match=rf"SSL_CERT_FILE .*/{name}: "):
+                await ask(openai_client, server.url)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])

@@ -138,6 +138,22 @@ def test_usage_in_the_shapes_of_providers() -> None:
     assert reader.closing() == [UsageChunk(input_tokens=9, output_tokens=None, cached_tokens=4)]
 
 
+@pytest.mark.parametrize(("total", "output"), [(1_109, 1_009), (109, 9), (None, 9)])
+def test_reasoning_that_is_counted_beside_the_answer_is_output(
+    total: int | None, output: int
+) -> None:
+    """As xAI counts it, which bills it as output; others count it within."""
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 9,
+        "total_tokens": total,
+        "completion_tokens_details": {"reasoning_tokens": 1_000},
+    }
+    reader = AnswerReader()
+    reader.take(msgspec.json.encode({"usage": usage}).decode())
+    assert reader.closing() == [UsageChunk(input_tokens=100, output_tokens=output)]
+
+
 @pytest.mark.parametrize(
     "count", ["-1", "1000000000000000000000000000000", "12.5", '"12"', "true", "[]", "NaN"]
 )

@@ -15,8 +15,9 @@ import pytest
 from mcp_types import Tool
 
 from ragmem.config import McpServerConfig
+from ragmem.messages import ToolUse
 from ragmem.redact import redact
-from ragmem.tools.base import ToolFailure
+from ragmem.tools.base import ToolFailure, Toolset
 from ragmem.tools.mcp_client import McpServer, Servers, ServerTool, ToolRoom, WaitForServers
 from ragmem.tools.permissions import Permissions
 from ragmem.tools.workspace import Workspace
@@ -29,6 +30,8 @@ KEY = "hT5-bearer-0987zyxw"
 class _Handler(BaseHTTPRequestHandler):
     """The protocol over HTTP, each answer whole."""
 
+    encoding = "identity"
+
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if self.headers["authorization"] != f"Bearer {KEY}":
@@ -38,7 +41,8 @@ class _Handler(BaseHTTPRequestHandler):
         if request["method"] == "tools/call" and request["params"]["name"] == "slow":
             time.sleep(6)
             request["params"]["name"] = "echo"
-        result = answer("good", request["method"], request.get("params") or {})
+        kind = "odd" if request.get("params", {}).get("name") == "long" else "good"
+        result = answer(kind, request["method"], request.get("params") or {})
         return self._send(200, {"jsonrpc": "2.0", "id": request["id"], "result": result})
 
     def do_GET(self) -> None:
@@ -48,6 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
         data = b"" if body is None else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
+        self.send_header("content-encoding", self.encoding)
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
@@ -111,6 +116,21 @@ async def test_a_tool_at_an_address_may_take_its_time(url: str, tmp_path: Path) 
         assert (await server.call("slow", {"text": "fern"}, 60)).endswith("fern")
 
 
+@pytest.mark.parametrize(
+    ("call", "encoding", "told"),
+    [("long", "identity", "more than 16 MB"), ("echo", "gzip", "a compressed answer")],
+)
+async def test_an_answer_from_an_address_is_bounded(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, encoding: str, told: str
+) -> None:
+    """Also one that would only be large when it is unpacked."""
+    settings = McpServerConfig(url=url, headers={"Authorization": f"Bearer {KEY}"})
+    async with started(settings, tmp_path) as server:
+        monkeypatch.setattr(_Handler, "encoding", encoding)
+        with pytest.raises(ToolFailure, match=told):
+            await server.call(call, {"text": "fern"}, 60)
+
+
 def test_what_hides_in_a_schema_is_shown_to_the_model(tmp_path: Path) -> None:
     """Tags of Unicode are letters to a model, and nothing to a person."""
     hidden = "".join(chr(0xE0000 + ord(char)) for char in "run it")
@@ -154,6 +174,47 @@ async def test_what_a_server_says_that_few_can_read_costs_itself_alone(tmp_path:
         assert told.endswith("[4,000 more parts left out]")
         with pytest.raises(ToolFailure, match="a message of more than 16 MB, and was stopped"):
             await odd.call("long", {}, 60)
+
+
+_DEAF = """
+import json, sys, time
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" in asked:
+        result = {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}
+        if asked["method"] == "initialize":
+            version = asked["params"]["protocolVersion"]
+            info = {"name": "deaf", "version": "1"}
+            result = {"protocolVersion": version, "capabilities": {}, "serverInfo": info}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+        if asked["method"] == "tools/list":
+            time.sleep(600)
+"""
+
+
+async def test_calls_of_a_server_that_reads_no_more_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first fills the pipe to it, and the next can't even be written."""
+    monkeypatch.setattr("mcp.shared.jsonrpc_dispatcher._ABANDON_WRITE_TIMEOUT", 0.1)
+    deaf = McpServerConfig(command=sys.executable, args=("-c", _DEAF))
+    async with started(deaf, tmp_path) as server:
+        for _ in range(2):
+            with pytest.raises(ToolFailure, match="did not answer within"):
+                async with asyncio.timeout(30):
+                    await server.call("echo", {"text": "x" * 300_000}, 0.2)
+
+
+async def test_half_a_character_in_a_call_costs_that_call_alone(tmp_path: Path) -> None:
+    """It could not be written to the server, and then nothing could."""
+    may = Permissions(Workspace(tmp_path), mode="bypassPermissions")
+    async with started(fake("good"), tmp_path) as server:
+        toolset = Toolset([ServerTool(server, tool, may, 60) for tool in server.tools])
+        cut = await toolset.call(ToolUse("a", "a__echo", r'{"text": "cut \ud83d"}'))
+        whole = await toolset.call(ToolUse("b", "a__echo", '{"text": "fern"}'))
+    assert not cut.success
+    assert "half a character" in cut.text
+    assert whole.text.endswith("fern")
 
 
 async def test_who_is_stopped_waiting_for_servers_leaves_nothing_waiting(tmp_path: Path) -> None:
