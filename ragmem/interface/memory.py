@@ -39,7 +39,7 @@ from ragmem.interface import (
 )
 from ragmem.llm.base import LLM, ModelInfo
 from ragmem.memory.context.builder import Context, ContextBuilder
-from ragmem.memory.context.collect import FILES_CHARS, Strategy
+from ragmem.memory.context.collect import FILES_CHARS, Newest, Strategy
 from ragmem.memory.leases import leased
 from ragmem.memory.memory import Memory, SessionTurns
 from ragmem.memory.projects import folder_name, normalize_cwd, project_of_folder
@@ -159,8 +159,8 @@ class OpenMemory:
         self._agents_work: list[Work] = []
         self._closing: list[Callable[[], Awaitable[None]]] = []
         self._notices: list[str] = []
-        self._locate: dict[str, Callable[[str], str]] = {}
-        """By session id, cached for when the store is unavailable."""
+        self._locate = Newest[Callable[[str], str]]()
+        """Cached for when the store is unavailable."""
 
     async def __aenter__(self) -> Self:
         """Open the store, so that errors are raised here rather than later."""

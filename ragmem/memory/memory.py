@@ -22,6 +22,7 @@ from ragmem.memory.context.collect import (
     Collector,
     ContextInput,
     FindCode,
+    Newest,
     Place,
     Strategy,
     accesses_of,
@@ -160,7 +161,8 @@ class Memory:
         self._clock = clock
         self._written: set[str] = set()
         self._presence = Presence(self._store, self.owner_id)
-        self._local: dict[str, list[Turn]] = {}
+        # Without a store it is all that there is of a session.
+        self._local: dict[str, list[Turn]] = Newest() if self.records else {}
         self._running: dict[str, TurnRecording] = {}
         self._recall = Recall(
             self._store, embedder, service=service, metrics=self._metrics, clock=clock
