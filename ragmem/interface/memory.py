@@ -21,7 +21,7 @@ from ragmem.background import INLINE_S, extractor, summary_model
 from ragmem.config import MemoryConfig, ScopeName, environment
 from ragmem.config.address import resolve
 from ragmem.embedder import Embedder
-from ragmem.errors import StoreError, StoreUnavailable, UsageError
+from ragmem.errors import MemoryOff, StoreError, StoreUnavailable, UsageError
 from ragmem.ids import new_id
 from ragmem.interface import (
     GivenCall,
@@ -165,10 +165,7 @@ class OpenMemory:
     async def __aenter__(self) -> Self:
         """Open the store, so that errors are raised here rather than later."""
         if not self._memory.records:
-            raise StoreError(
-                "Memory is turned off.",
-                hint="Set memory.enabled = true, or unset RAGMEM_MEMORY__ENABLED.",
-            )
+            raise MemoryOff
         await (await self.app.store()).sessions(SessionQuery(limit=1))
         self._notices += filter(None, [await self.app.background.vectors_notice()])
         return self

@@ -15,7 +15,7 @@ import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.embedder import Embedder, thresholds
-from ragmem.errors import StoreError
+from ragmem.errors import MemoryOff, StoreError
 from ragmem.ids import new_id
 from ragmem.memory.context.builder import Context, ContextBuilder
 from ragmem.memory.context.collect import (
@@ -503,10 +503,7 @@ class Memory:
 
     async def _store(self) -> Store:
         if self._open_store is None:
-            raise StoreError(
-                "Memory is turned off.",
-                hint="Set memory.enabled = true, or unset RAGMEM_MEMORY__ENABLED.",
-            )
+            raise MemoryOff
         return await self._open_store()
 
     async def aclose(self) -> None:
