@@ -16,6 +16,7 @@ import msgspec
 from ragmem.config import Config, Paths, environment
 from ragmem.config.address import configured
 from ragmem.errors import (
+    MemoryOff,
     StoreDamaged,
     StoreError,
     StoreRefused,
@@ -296,7 +297,7 @@ class Administration:
     async def take_in(
         self, data: bytes, allow: Allow, *, as_new: bool
     ) -> tuple[Session, "SessionDocument"]:
-        """Store an exported session; raises UsageError if it exists already.
+        """Store an exported session; raises UsageError if it exists already, MemoryOff.
 
         `allow` is asked first if memories in it have standing or replace existing ones.
         """
@@ -307,6 +308,8 @@ class Administration:
             without_others_standing,
         )
 
+        if not self.config.memory.enabled:
+            raise MemoryOff
         document, owner = decoded(data), owner_of_file(self.paths)
         async with self.archive() as store:
             if claimed := await claims(store, document, owner, as_new=as_new):

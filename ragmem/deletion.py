@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ragmem.config import Paths
 from ragmem.errors import RagmemError, SessionNotFound, StoreError
-from ragmem.files import forget_prompts, restore_prompts
+from ragmem.files import forget_prompts, remove_pages, restore_prompts
 from ragmem.logs import log_deletion, unlog_deletion
 from ragmem.memory.files import preimages_of
 from ragmem.memory.recording import TAIL_SUFFIX, RequestLog, Tail
@@ -55,6 +55,7 @@ async def delete_session(
             for file in paths.spool_dir.glob(f"*{TAIL_SUFFIX}"):
                 Tail(file, str).forget(session_id)
             RequestLog(paths.data_dir).forget(session_id)
+            remove_pages(paths)
             prompts = forget_prompts(history, lambda typed: was_said(typed, typed_texts))
         except OSError as error:
             raise RagmemError(

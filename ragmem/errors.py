@@ -76,6 +76,14 @@ class StoreError(RagmemError):
     """Whether stored data can still be read."""
 
 
+class MemoryOff(StoreError):
+    """Nothing is stored or recalled: `memory.enabled` is false."""
+
+    def __init__(self) -> None:
+        hint = "Set memory.enabled = true, or unset RAGMEM_MEMORY__ENABLED."
+        super().__init__("Memory is turned off.", hint=hint)
+
+
 class StoreUnavailable(StoreError):
     """The store is temporarily unavailable; the same call may succeed later."""
 

@@ -367,6 +367,15 @@ def is_held(path: Path) -> bool:
     return False
 
 
+def remove_pages(paths: Paths) -> None:
+    """Delete what `ragmem graph` wrote to the data folder, since it shows what is deleted now.
+
+    Raises OSError.
+    """
+    for page in paths.data_dir.glob("graph.*"):
+        page.unlink(missing_ok=True)
+
+
 def forget_prompts(history: Path, is_meant: Callable[[str], bool]) -> bytes:
     """Delete prompts from the history file of prompt-toolkit; return them as they stood in it.
 

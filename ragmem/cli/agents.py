@@ -28,7 +28,7 @@ from ragmem.cli import command as cli
 from ragmem.cli.command import command, home
 from ragmem.cli.output import PassingLine, columns, print_one, say, write
 from ragmem.config import environment, find_paths, load_config
-from ragmem.errors import EXIT_DONE, ConfigError, UsageError
+from ragmem.errors import EXIT_DONE, ConfigError, MemoryOff, UsageError
 from ragmem.files import expanded, replace_private
 from ragmem.ids import short_id
 from ragmem.importers import AgentName, FoundFile, Outcome, Tally
@@ -93,6 +93,8 @@ async def take_over(
     importing. Sessions already imported are kept; run it again to add their new turns.
     """
     wanted = _Filter(cwd, _since(since), dry_run)
+    if not (dry_run or own.config.memory.enabled):
+        raise MemoryOff
     summaries_note = _SUMMARIES_NOTE if own.config.memory.summaries.enabled else ""
     if agent:
         found = AGENTS[agent]

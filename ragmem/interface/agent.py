@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Self
+from weakref import WeakSet
 
 import msgspec
 
@@ -250,10 +251,6 @@ class Conversation:
         await branch.fill_cache()
         return branch
 
-    async def aclose(self) -> None:
-        """Stop answering a message, if one is being answered."""
-        await self._agent.aclose()
-
 
 def messages_of(turn: Turn, conversation_id: str) -> list[ConversationMessage]:
     """Return a turn as one or two messages."""
@@ -325,7 +322,7 @@ class ConversationAgent:
         self.llm: LLM = llm
         self._tools = tuple(tools)
         self._cwd = Path(cwd) if cwd is not None else Path.cwd()
-        self._conversations: list[Conversation] = []
+        self._agents = WeakSet[Agent]()
         self._closed = False
         summaries = msgspec.structs.replace(
             app.config.memory.summaries,
@@ -373,9 +370,8 @@ class ConversationAgent:
         if self._closed:
             return
         self._closed = True
-        conversations, self._conversations = self._conversations, []
-        for conversation in conversations:
-            await conversation.aclose()
+        for agent in list(self._agents):
+            await agent.aclose()
         self.memory.leave(self.work)
         await self.work.finish()
         await self.work.aclose()
@@ -443,8 +439,8 @@ class ConversationAgent:
     async def opened(self, session: Session) -> Conversation:
         """Return a conversation in a stored session."""
         agent = Agent(session, await self._dependencies(session))
-        self._conversations.append(conversation := Conversation(self, session, agent))
-        return conversation
+        self._agents.add(agent)
+        return Conversation(self, session, agent)
 
     def builder(self, counts: Counts) -> ContextBuilder:
         """Return a builder of contexts for this agent's model."""

@@ -21,7 +21,7 @@ from ragmem.background import INLINE_S, extractor, summary_model
 from ragmem.config import MemoryConfig, ScopeName, environment
 from ragmem.config.address import resolve
 from ragmem.embedder import Embedder
-from ragmem.errors import StoreError, StoreUnavailable, UsageError
+from ragmem.errors import MemoryOff, StoreError, StoreUnavailable, UsageError
 from ragmem.ids import new_id
 from ragmem.interface import (
     GivenCall,
@@ -39,7 +39,7 @@ from ragmem.interface import (
 )
 from ragmem.llm.base import LLM, ModelInfo
 from ragmem.memory.context.builder import Context, ContextBuilder
-from ragmem.memory.context.collect import FILES_CHARS, Strategy
+from ragmem.memory.context.collect import FILES_CHARS, Newest, Strategy
 from ragmem.memory.leases import leased
 from ragmem.memory.memory import Memory, SessionTurns
 from ragmem.memory.projects import folder_name, normalize_cwd, project_of_folder
@@ -159,16 +159,13 @@ class OpenMemory:
         self._agents_work: list[Work] = []
         self._closing: list[Callable[[], Awaitable[None]]] = []
         self._notices: list[str] = []
-        self._locate: dict[str, Callable[[str], str]] = {}
-        """By session id, cached for when the store is unavailable."""
+        self._locate = Newest[Callable[[str], str]]()
+        """Cached for when the store is unavailable."""
 
     async def __aenter__(self) -> Self:
         """Open the store, so that errors are raised here rather than later."""
         if not self._memory.records:
-            raise StoreError(
-                "Memory is turned off.",
-                hint="Set memory.enabled = true, or unset RAGMEM_MEMORY__ENABLED.",
-            )
+            raise MemoryOff
         await (await self.app.store()).sessions(SessionQuery(limit=1))
         self._notices += filter(None, [await self.app.background.vectors_notice()])
         return self

@@ -12,7 +12,7 @@ import msgspec
 
 from ragmem.config import ScopeName
 from ragmem.errors import StoreError, StoreUnavailable
-from ragmem.files import Paths, forget_prompts
+from ragmem.files import Paths, forget_prompts, remove_pages
 from ragmem.ids import short_id
 from ragmem.logs import log_deletion
 from ragmem.memory.facts import Draft, FactHit, Remembered, told_by
@@ -300,12 +300,13 @@ async def forget(
 ) -> dict[str, int]:
     """Delete a memory with its earlier versions, and log it; see `Store.forget_memories`.
 
-    Prompts that contain it are deleted from the prompt history too.
+    Prompts that contain it are deleted from the prompt history too, and so are pages of the memory.
     """
     every = (memory, *await facts.history(memory))
     texts = [_normalized(words) for each in every for words in (each.content, *_quoted(each))]
     # The memory goes last: if this is interrupted, it can be run again.
     with suppress(OSError):
+        remove_pages(paths)
         forget_prompts(paths.prompt_history, lambda typed: _contains_any(_normalized(typed), texts))
     gone = await facts.forget(memory)
     entry = {

@@ -15,13 +15,14 @@ import msgspec
 
 from ragmem.config import MemoryConfig
 from ragmem.embedder import Embedder, thresholds
-from ragmem.errors import StoreError
+from ragmem.errors import MemoryOff, StoreError
 from ragmem.ids import new_id
 from ragmem.memory.context.builder import Context, ContextBuilder
 from ragmem.memory.context.collect import (
     Collector,
     ContextInput,
     FindCode,
+    Newest,
     Place,
     Strategy,
     accesses_of,
@@ -160,7 +161,8 @@ class Memory:
         self._clock = clock
         self._written: set[str] = set()
         self._presence = Presence(self._store, self.owner_id)
-        self._local: dict[str, list[Turn]] = {}
+        # Without a store it is all that there is of a session.
+        self._local: dict[str, list[Turn]] = Newest() if self.records else {}
         self._running: dict[str, TurnRecording] = {}
         self._recall = Recall(
             self._store, embedder, service=service, metrics=self._metrics, clock=clock
@@ -501,10 +503,7 @@ class Memory:
 
     async def _store(self) -> Store:
         if self._open_store is None:
-            raise StoreError(
-                "Memory is turned off.",
-                hint="Set memory.enabled = true, or unset RAGMEM_MEMORY__ENABLED.",
-            )
+            raise MemoryOff
         return await self._open_store()
 
     async def aclose(self) -> None:

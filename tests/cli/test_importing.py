@@ -69,6 +69,24 @@ Left out, unknown record types:
     assert "not found" in ragmem.refused("sessions", "show", "11111111-2222-3333-4444-555555555555")
 
 
+def test_nothing_is_imported_into_a_memory_that_is_turned_off(
+    ragmem: Ragmem, tmp_path: Path
+) -> None:
+    """Claude Code's hook imports each session that ends: it must not do so either."""
+    ragmem.ok("import", "codex")
+    first = ragmem.sessions()[0]["session_id"]
+    file = tmp_path / "one.json"
+    ragmem.ok("sessions", "export", first, "-o", str(file))
+    ragmem.ok("sessions", "delete", first, "--yes")
+    left = ragmem.sessions()
+    off = {"RAGMEM_MEMORY__ENABLED": "false"}
+    for command in (("import", "claude-code"), ("import", "--yes"), ("sessions", "import", file)):
+        told = ragmem.refused(*map(str, command), code=1, env=off)
+        assert told.startswith("error: Memory is turned off.\nSet memory.enabled = true")
+    assert "3 new sessions" in ragmem.ok("import", "claude-code", "--dry-run", env=off).out
+    assert ragmem.sessions() == left
+
+
 def _id_of(folder: Path) -> str:
     """The id of the newest of Codex: it stands at the end of its file's name."""
     return max(folder.glob("rollout-*.jsonl")).stem[-36:]

@@ -207,6 +207,7 @@ def test_said_again_it_is_known_said_better_replaced_and_forgotten_with_what_it_
         "Add --yes to confirm.\n"
     )
     assert len(stored(ragmem)) == 3
+    ragmem.ok("graph")
     gone = done(ragmem, "forget", tail, "--yes")
     assert gone.out == f"Forgot {tail}, with 1 earlier version.\n"
     assert [short_id(each.memory_id) for each in stored(ragmem)] == [kept]

@@ -284,16 +284,19 @@ def test_what_is_no_export_is_refused(tmp_path: Path) -> None:
 
 
 def test_delete_asks_and_leaves_nothing(ragmem: Ragmem) -> None:
-    """Confirmed, logged, and not a word of it stays in the database."""
+    """Confirmed, logged, and not a word of it stays in the database, nor on a page of it."""
     (session,) = ragmem.sessions()
     tail = session["session_id"][-8:]
+    for shape in ("html", "json", "graphml"):
+        ragmem.ok("graph", "--format", shape)
     asked = ragmem.run("sessions", "delete", tail)
     assert (asked.code, "--yes" in asked.err) == (2, True)
     assert len(ragmem.sessions()) == 1
     gone = ragmem.ok("sessions", "delete", tail, "--yes")
     assert gone.out == f"Deleted {tail}: 2 turns.\n"
     assert ragmem.sessions() == []
-    for file in (ragmem.home / "data").glob("memory.db*"):
+    data = ragmem.home / "data"
+    for file in (*data.glob("memory.db*"), *data.glob("graph*")):
         for said in (b"What does hello.py do", b"It says hello"):
             assert said not in file.read_bytes(), file
     log = ragmem.home / "logs" / "deletions.log"

@@ -1,6 +1,7 @@
 """Section B's agent and its conversations."""
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from ragmem import ConversationAgent, ConversationConfig, OpenMemory
 from ragmem.errors import LLMError, ProviderRefused, SessionNotFound, UsageError
 from ragmem.ids import new_id
 from ragmem.llm.base import ModelInfo
+from ragmem.memory.context import collect
 from ragmem.messages import ToolUse
 from ragmem.records import MemoryRecord
 from ragmem.store import Archive
@@ -387,6 +389,23 @@ async def test_cancelled(memory: OpenMemory, spot: Spot) -> None:
         (turn,) = (await memory.load_session(talk.uuid)).turns
         assert (turn.status, turn.assistant_message) == ("interrupted", "So far")
         assert (await talk.send_message("Go on")).content == "Whole."
+
+
+async def test_a_program_that_goes_on_keeps_no_old_conversations(
+    memory: OpenMemory, spot: Spot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those that nobody holds, nor what their requests were made of."""
+    monkeypatch.setattr(collect, "MOST_SESSIONS", 2)
+    async with an_agent(memory, spot, *[Says("Yes.") for _ in range(4)]) as (agent, _, _):
+        for _ in range(4):
+            talk = await agent.create_conversation()
+            await talk.send_message("Are there wombats?")
+            await memory.build_context(talk.uuid, "And wombats again?")
+        del talk
+        gc.collect()
+        held = [type(each).__name__ for each in gc.get_objects()]
+        assert held.count("Conversation") == 0
+        assert held.count("Material") <= 2 * 2
 
 
 async def test_one_at_a_time(memory: OpenMemory, spot: Spot) -> None:

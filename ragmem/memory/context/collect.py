@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ragmem")
 T = TypeVar("T")
+MOST_SESSIONS = 256
+"""Sessions of which a process keeps something for when the store is unavailable."""
 
 FINISHED = ("completed", "interrupted", "failed")
 PINNED_UNKNOWN = (
@@ -209,6 +211,17 @@ class ContextInput(ContextRequest, frozen=True, kw_only=True):
     find_code: FindCode | None = None
 
 
+class Newest(dict[str, T]):
+    """Values by session id, of the sessions set last: a program may work in any number of them."""
+
+    def __setitem__(self, session_id: str, value: T) -> None:
+        """Set a session's value, and drop that of the one set longest ago if they are too many."""
+        self.pop(session_id, None)
+        super().__setitem__(session_id, value)
+        if len(self) > MOST_SESSIONS:
+            del self[next(iter(self))]
+
+
 class Collector:
     """Collects material from the store (None if there is none), recall and the facts.
 
@@ -239,7 +252,7 @@ class Collector:
         self._floor = floor
         self._fitted = fitted
         self._metrics = metrics
-        self._last: dict[str, Material] = {}
+        self._last = Newest[Material]()
         self._last_pinned: dict[str, tuple[MemoryRecord, ...]] = {}
         self._why_away = ""
         """Why the last query to the store failed; empty if it did not."""
