@@ -160,6 +160,8 @@ def _exit_code(error: BaseException) -> int:
             return EXIT_SIGPIPE
         case OSError(errno=number) if number in _DISK_ERRNOS:
             return report(_disk_failure(error))
+        case OSError(errno=errno.EBADF, filename=None):  # help, to a closed stdout
+            return report(RagmemError(f"Can't write the output: {error.strerror}."))
         case _ if why := lacking(error):
             return report(_out_of_resources(why))
         case KeyboardInterrupt():

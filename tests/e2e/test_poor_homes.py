@@ -223,11 +223,14 @@ def test_any_locale(tmp_path: Path, ragmem: Ragmem, env: dict[str, str | None]) 
 
 @pytest.mark.parametrize("closed", mostly([">&- 2>&- <&-"], [">&-", "2>&-", "<&-", ">&- 2>&- <&-"]))
 def test_closed_streams(tmp_path: Path, ragmem: Ragmem, closed: str) -> None:
-    """Nothing is written into the memory's files, and the turn is kept."""
+    """Nothing is written into the memory's files, and the turn is kept; a lost answer is exit 1."""
     through = ["sh", "-c", f'exec "$@" {closed}', "sh"]
-    for arguments in (["ask", "Hello?"], ["doctor"]):
+    is_lost = ">&-" in closed.split()
+    why = "error: Can't write the output: Bad file descriptor.\n"
+    commands = (["ask", "Hello?"], ["doctor"], ["sessions", "list", "--format", "json"])
+    for arguments in (*commands, ["search", "Hello"], ["context", "Hello"]):
         code, _, err = plain(ragmem.run(*arguments, through=through), tmp_path)
-        assert (code, err) == (0, "")
+        assert (code, err.endswith(why)) == (int(is_lost), is_lost and "2>&-" not in closed)
     (session,) = ragmem.sessions()
     assert session["last_message"] == "Hello?"
 
