@@ -221,6 +221,11 @@ def test_any_locale(tmp_path: Path, ragmem: Ragmem, env: dict[str, str | None]) 
     assert (turn["user_message"], turn["assistant_message"]) == ("Où est le café ✓?", ANSWER)
 
 
+def test_a_time_zone_that_no_time_can_be_shown_in(tmp_path: Path, ragmem: Ragmem) -> None:
+    code, _, err = plain(ragmem.run("stats", env={"TZ": "UTC+25"}), tmp_path)
+    assert (code, "TZ is a day or more" in err) == (2, True)
+
+
 @pytest.mark.parametrize("closed", mostly([">&- 2>&- <&-"], [">&-", "2>&-", "<&-", ">&- 2>&- <&-"]))
 def test_closed_streams(tmp_path: Path, ragmem: Ragmem, closed: str) -> None:
     """Nothing is written into the memory's files, and the turn is kept; a lost answer is exit 1."""
