@@ -183,6 +183,9 @@ def test_nobody_has_no_home(tmp_path: Path, ragmem: Ragmem) -> None:
     code, out, err = plain(ragmem.run("doctor", env=env, through=through), tmp_path)
     assert (code, err) == (1, "")
     assert "HOME is not set" in out
+    (ragmem.project / "closed").mkdir(mode=0)
+    done = ragmem.run("ask", "Look at @closed/x.txt", "--ephemeral", env=env, through=through)
+    assert "@closed/x.txt was not read: closed/x.txt can't be resolved (Permission" in done.err
     # With a folder for the memory, only what needs the home itself is refused.
     home = tmp_path / "given"
     home.mkdir()
