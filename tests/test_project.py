@@ -311,6 +311,12 @@ def test_the_config_file_is_up_to_date() -> None:
     assert (ROOT / "config" / "ragmem.toml").read_text("utf-8") == default_toml()
 
 
+@pytest.mark.parametrize("file", ["docs/ragmem.1", "config/ragmem.toml"])
+def test_what_is_installed_names_no_page_that_is_not(file: str) -> None:
+    """The wheel has no docs/."""
+    assert "docs/" not in (ROOT / file).read_text("utf-8")
+
+
 def test_the_changelog_knows_this_version() -> None:
     """CHANGELOG.md follows Keep a Changelog."""
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")

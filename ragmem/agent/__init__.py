@@ -127,7 +127,10 @@ class Agent:
         return self._parts.toolset.title(use)
 
     def use_mode(self, mode: PermissionMode) -> None:
-        """Change the permission mode from the next tool call on, also in a running turn."""
+        """Change the permission mode from the next tool call on, also in a running turn.
+
+        Plan mode also refuses the edit or the command that the user is being asked about.
+        """
         self._parts.mode.value = mode
 
     @property

@@ -665,11 +665,10 @@ async def reads_of_mentions(
         listed = await toolset.call(_use("glob_files", pattern="**/*"))
         known = listed.text.splitlines() if listed.success else []
         paths += named_files(prompt, known)
+    # `Path.is_dir` raises if it can't be looked at.
+    folders = {path for path in paths if os.path.isdir(parts.place.cwd / path)}  # noqa: ASYNC240
     return {
-        path: _use(
-            "list_directory" if _is_folder(parts.place.cwd / path) else "read_file",
-            path=show_name(path),
-        )
+        path: _use("list_directory" if path in folders else "read_file", path=show_name(path))
         for path in dict.fromkeys(paths)
     }
 
@@ -679,8 +678,10 @@ def _use(name: str, **arguments: str) -> ToolUse:
 
 
 def _exists(path: Path) -> bool:
-    return os.path.lexists(path)
-
-
-def _is_folder(path: Path) -> bool:
-    return os.path.isdir(path)  # False, where `Path.is_dir` raises, if it can't be looked at
+    try:
+        path.lstat()
+    except PermissionError:
+        return True  # Perhaps: reading it says why it can't be read.
+    except (OSError, ValueError):
+        return False
+    return True

@@ -609,4 +609,5 @@ def _folder(cwd: str) -> Path:
 def _rpc_error(error: RagmemError) -> Exception:
     is_client_error = isinstance(error, UsageError | SessionNotFound | AmbiguousSession)
     code = _INVALID_PARAMS if is_client_error else _INTERNAL_ERROR
-    return RequestError(code, visible(f"{error}\n{error.hint}".strip()))
+    hint = error.hint.replace("(-m)", "(ragmem acp -m)")
+    return RequestError(code, visible(f"{error}\n{hint}".strip()))

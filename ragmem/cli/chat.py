@@ -105,14 +105,14 @@ serving = cli.commands()
 def acp(model: cli.Model = None, effort: cli.Effort = None, mode: cli.Mode = None) -> None:
     """Serve an editor over the Agent Client Protocol.
 
-    The editor starts it; docs/agents.md shows what to add to the editor's settings.
+    The editor starts it: in its settings, add the command `ragmem acp` to its agents.
     """
     cli.check_installed("acp", "editors")
     modes = [os.fstat(stream.fileno()).st_mode for stream in (sys.stdin, sys.stdout)]
     if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes):
         raise UsageError(
             "`ragmem acp` speaks to an editor over pipes; it is not for a terminal.",
-            hint="See docs/agents.md for what to add to the editor's settings.",
+            hint="In the editor's settings, add the command `ragmem acp` to its agents.",
         )
     config, paths = cli.settings(needs_memory=False)
     chosen = cli.permission_mode(mode, yolo=False, configured=config.ui.permission_mode)

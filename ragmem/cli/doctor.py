@@ -289,7 +289,7 @@ def check_ripgrep(program: Path | None) -> Check:
 def check_sandbox(config: Config, cwd: Path) -> Check:
     """Check the sandbox in which the agent's commands run."""
     sandbox = Sandbox(config.sandbox, not_in=(cwd,))
-    advice = "Install bubblewrap; if that doesn't help, see docs/sandbox.md."
+    advice = "Install bubblewrap, and let it use user namespaces if the system forbids them."
     if sandbox.settings.mode == "off" or sandbox.mechanism.kind in ("bubblewrap", "sandbox-exec"):
         if sandbox.is_on and sandbox.absent:
             advice = "Create the folder, or remove it from sandbox.write."

@@ -1,6 +1,7 @@
 """Run a command line: import the module of its command, and turn every error into an exit code."""
 
 import errno
+import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from shutil import get_terminal_size
@@ -28,6 +29,7 @@ from ragmem.failpoints import arm
 from ragmem.redact import know, redact, secrets_among
 from ragmem.text import Regex, one_line, visible
 
+_DAY_S = 86_400
 _DISK_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 _COMMANDS = {
     "chat": "chat:app",
@@ -140,6 +142,11 @@ def _arm_failpoints() -> None:
 
 
 def _dispatch(words: Sequence[str]) -> int:
+    if abs(time.timezone) >= _DAY_S:
+        raise UsageError(
+            "The time zone in TZ is a day or more from UTC, which no time can be shown in.",
+            hint="Set TZ to a name such as Europe/Paris, or unset it.",
+        )
     width = get_terminal_size().columns - 2  # the sections of help are indented by 2
     narrow = width if width < _NARROW else None
     main = command().main
@@ -160,6 +167,8 @@ def _exit_code(error: BaseException) -> int:
             return EXIT_SIGPIPE
         case OSError(errno=number) if number in _DISK_ERRNOS:
             return report(_disk_failure(error))
+        case OSError(errno=errno.EBADF, filename=None):  # help, to a closed stdout
+            return report(RagmemError(f"Can't write the output: {error.strerror}."))
         case _ if why := lacking(error):
             return report(_out_of_resources(why))
         case KeyboardInterrupt():

@@ -452,8 +452,8 @@ def mcp(
 ) -> None:
     """Serve this memory to other agents over MCP.
 
-    The agent starts it. `ragmem install claude-code` or `codex` sets that up; docs/agents.md
-    covers other agents.
+    The agent starts it. `ragmem install claude-code` or `codex` sets that up; in the settings of
+    another agent, add the command `ragmem mcp` to its MCP servers.
     """
     check_installed("mcp", "other agents")
     folder = Path(os.path.abspath(expanded(project or Path.cwd())))

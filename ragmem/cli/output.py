@@ -88,17 +88,17 @@ MIN_COLUMNS = 20
 
 
 def secure_standard_streams() -> None:
-    """Open /dev/null for each standard stream that is closed.
+    """Open /dev/null for each standard stream that is closed, so that no file gets its number.
 
-    Otherwise the next file opened, perhaps the database, would get the stream's descriptor, and
-    output would be written into it.
+    Output would be written into that file, perhaps the database. To a closed stdout nothing can
+    be written, so that an answer that nobody can read is an error, as on a full disk.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
         except OSError:
             # This is the lowest free descriptor: those below it are open by now.
-            os.open(os.devnull, os.O_RDWR)
+            os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115

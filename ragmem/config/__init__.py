@@ -301,7 +301,7 @@ class PermissionsConfig(_Section, frozen=True):
 
 
 class SandboxConfig(_Section, frozen=True):
-    """The sandbox of the agent's commands; docs/sandbox.md tells what it holds back."""
+    """The sandbox of the agent's commands."""
 
     mode: Literal["on", "off", "required"] = "on"
     """`on`: if the system has one. `required`: commands run only in the sandbox."""
@@ -358,11 +358,11 @@ ServerName = Annotated[
 
 
 class McpConfig(_Section, frozen=True):
-    """Tools of others: servers that the agent may use (docs/agents.md). They need `ragmem[mcp]`."""
+    """Tools of others: servers that the agent may use. They need `ragmem[mcp]`."""
 
     servers: dict[ServerName, McpServerConfig] = {}
     """A table for each, `[mcp.servers.NAME]`, with `command`, `args` and `env`, or `url` and
-    `headers`, and with `tools` where only some are wanted (docs/agents.md)."""
+    `headers`, and with `tools` where only some are wanted."""
 
 
 class Config(_Section, frozen=True):

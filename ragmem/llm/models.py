@@ -304,6 +304,11 @@ def open_llm(choice: ModelChoice, config: Config, paths: Paths, environ: Mapping
 
 def _choice_of(name: str, why: str, config: Config, environ: Mapping[str, str]) -> ModelChoice:
     prefix, slash, rest = name.partition("/")
+    if not name.isprintable():
+        raise ConfigError(
+            f"The model's name has characters that can't be sent: {name[:80]!r}.",
+            hint="`ragmem models` lists what can be used now.",
+        )
     if slash and not rest:
         raise ConfigError(
             f"{one_line(name, 80)!r} names no model.",

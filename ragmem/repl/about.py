@@ -126,7 +126,8 @@ async def servers(_: str, chat: ChatSession) -> None:
     if rows:
         return chat.output.show(columns(rows))
     return chat.output.note(
-        "No MCP servers configured. To add one, see [mcp.servers.NAME] in docs/agents.md."
+        "No MCP servers configured. To add one, write a table [mcp.servers.NAME] with its "
+        "`command` or `url` to the file that `ragmem config path` names."
     )
 
 

@@ -349,7 +349,7 @@ class ChatLoop:
         return repl.about.toolbar(status, columns)
 
     def next_mode(self) -> None:
-        """Switch to the next permission mode; running tool calls are not affected."""
+        """Switch to the next permission mode, which holds as `Agent.use_mode` says."""
         if self._chat:
             self._chat.use_mode(repl.about.next_mode(self._chat.options.permission_mode))
             self.terminal.refresh()

@@ -293,7 +293,10 @@ class _Editing(AgentTool):
 
     def _target(self, path: str) -> tuple[Target, str]:
         target = self._permissions.writable(path)
-        return target, self._workspace.record_path(target.real)
+        shown = self._workspace.record_path(target.real)
+        if path.endswith("/") and not target.exists:
+            raise ToolFailure(f"{shown}/ names a folder. Give the path of a file.")
+        return target, shown
 
     async def _load_seen(self, target: Target, shown: str) -> bytes:
         """Return an existing file's content, if it is what this session last read."""

@@ -516,6 +516,8 @@ class Permissions:
                 reason = f": {decision.reason}" if decision.reason else ""
                 stays = not proposal.always and not proposal.for_good
                 raise ToolFailure(f"{refusal}{reason}. Nothing was done.", denied=True, final=stays)
+            if proposal.kind != "path":
+                self._refuse_in_plan("it began while the user was asked, and nothing was done")
             leaves = decision.outside and proposal.outside is not None
             if leaves:
                 proposal, what = proposal.outside or proposal, ("outside", what[1])

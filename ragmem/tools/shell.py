@@ -380,7 +380,7 @@ class ReadJob(AgentTool):
         if job is None:
             numbers = ", ".join(str(each.number) for each in self._jobs.all) or "none"
             raise ToolFailure(f"There is no job {params.job}. Jobs: {numbers}.")
-        if params.stop and job.is_running:
+        if (params.stop or job.stop.is_set()) and job.is_running:
             await self._jobs.stop(job)
         else:
             await wait_for(lambda: job.has_news or not job.is_running, params.wait)

@@ -236,7 +236,7 @@ async def test_files_that_are_linked_are_read_and_one_that_is_missing_is_told(ho
 
 
 async def test_what_goes_wrong_is_an_answer(house: House, tmp_path: Path) -> None:
-    script = (Answer("Half an", finish="length"), Answer(mode="401"))
+    script = (Answer("Half an", finish="length"), Answer(mode="401"), Answer(mode="400"))
     async with begun(house, *script) as editor:
         for cwd in (Path("relative"), tmp_path / "none"):
             with pytest.raises(RequestError, match="is not a folder") as refused:
@@ -261,8 +261,10 @@ async def test_what_goes_wrong_is_an_answer(house: House, tmp_path: Path) -> Non
         assert "> ragmem: The answer reached the model's output limit" in editor.answer
         with pytest.raises(RequestError, match="key"):
             await editor.ask("hello")
+        with pytest.raises(RequestError, match=r"Another model \(ragmem acp -m\) may"):
+            await editor.ask("hello")
     (session,) = house.sessions()
-    assert session["turn_count"] == 2
+    assert session["turn_count"] == 3
 
 
 async def test_a_loaded_session_is_told_as_it_went(house: House) -> None:

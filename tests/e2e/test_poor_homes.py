@@ -183,6 +183,9 @@ def test_nobody_has_no_home(tmp_path: Path, ragmem: Ragmem) -> None:
     code, out, err = plain(ragmem.run("doctor", env=env, through=through), tmp_path)
     assert (code, err) == (1, "")
     assert "HOME is not set" in out
+    (ragmem.project / "closed").mkdir(mode=0)
+    done = ragmem.run("ask", "Look at @closed/x.txt", "--ephemeral", env=env, through=through)
+    assert "@closed/x.txt was not read: closed/x.txt can't be resolved (Permission" in done.err
     # With a folder for the memory, only what needs the home itself is refused.
     home = tmp_path / "given"
     home.mkdir()
@@ -221,13 +224,21 @@ def test_any_locale(tmp_path: Path, ragmem: Ragmem, env: dict[str, str | None]) 
     assert (turn["user_message"], turn["assistant_message"]) == ("Où est le café ✓?", ANSWER)
 
 
+def test_a_time_zone_that_no_time_can_be_shown_in(tmp_path: Path, ragmem: Ragmem) -> None:
+    code, _, err = plain(ragmem.run("stats", env={"TZ": "UTC+25"}), tmp_path)
+    assert (code, "TZ is a day or more" in err) == (2, True)
+
+
 @pytest.mark.parametrize("closed", mostly([">&- 2>&- <&-"], [">&-", "2>&-", "<&-", ">&- 2>&- <&-"]))
 def test_closed_streams(tmp_path: Path, ragmem: Ragmem, closed: str) -> None:
-    """Nothing is written into the memory's files, and the turn is kept."""
+    """Nothing is written into the memory's files, and the turn is kept; a lost answer is exit 1."""
     through = ["sh", "-c", f'exec "$@" {closed}', "sh"]
-    for arguments in (["ask", "Hello?"], ["doctor"]):
+    is_lost = ">&-" in closed.split()
+    why = "error: Can't write the output: Bad file descriptor.\n"
+    commands = (["ask", "Hello?"], ["doctor"], ["sessions", "list", "--format", "json"])
+    for arguments in (*commands, ["search", "Hello"], ["context", "Hello"]):
         code, _, err = plain(ragmem.run(*arguments, through=through), tmp_path)
-        assert (code, err) == (0, "")
+        assert (code, err.endswith(why)) == (int(is_lost), is_lost and "2>&-" not in closed)
     (session,) = ragmem.sessions()
     assert session["last_message"] == "Hello?"
 

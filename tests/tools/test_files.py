@@ -379,6 +379,13 @@ async def test_edit_keeps_hard_links(desk):
     assert file.stat().st_ino == (desk.cwd / "b.txt").stat().st_ino
 
 
+@pytest.mark.parametrize("tool", ["create_file", "write_file"])
+async def test_a_path_that_names_a_folder_makes_no_file(desk, tool):
+    for path in ("sub/", "new/sub//"):
+        assert "names a folder" in (await desk.fails(tool, path=path, content="x")).text
+    assert os.listdir(desk.cwd) == []
+
+
 async def test_longest_name(desk):
     name = "x" * 251 + ".txt"
     desk.file(name, "one\n")

@@ -1,5 +1,6 @@
 """Commands in the background: read on demand, ended with the process, bounded in what is kept."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,14 @@ async def test_a_server_goes_on_is_read_and_is_stopped(make_desk, jobs: Jobs) ->
     assert not lives(pid)
     assert desk.toolset.standing() == ""
     assert "Jobs: 1" in (await desk.fails("read_job", job=7)).text
+
+
+async def test_a_call_that_runs_beside_a_stop_waits_for_the_end_too(make_desk, jobs: Jobs) -> None:
+    desk = make_desk(jobs=jobs)
+    await desk.do("run_command", command="trap '' TERM; sleep 60", background=True)
+    calls = [{"stop": True}, {}]
+    told = await asyncio.gather(*(desk.do("read_job", job=1, **each) for each in calls))
+    assert ["stopped after" in each.text for each in told] == [True, True]
 
 
 async def test_what_fails_at_once_is_told_with_the_beginning(

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,24 @@ async def test_a_mode_that_is_changed_holds_from_the_next_call_on(make_desk):
     assert (await desk.call("write_file", path="a.txt", content="x")).success
     mode.value = "plan"
     assert "plan mode" in (await desk.fails("write_file", path="a.txt", content="y")).text
+
+
+async def test_plan_mode_refuses_what_the_user_is_being_asked_about(make_desk):
+    """But for reading, which plan mode allows."""
+    mode = CurrentMode()
+    desk = make_desk(mode=mode)
+    desk.meanwhile = lambda: setattr(mode, "value", "plan")
+    for call in (
+        partial(desk.call, "run_command", command="touch a.txt"),
+        partial(desk.call, "create_file", path="a.txt", content="x"),
+    ):
+        mode.value = "default"
+        outcome = await call()
+        assert (outcome.success, outcome.denied, "plan mode" in outcome.text) == (False, True, True)
+    assert os.listdir(desk.cwd) == []
+    (desk.home.parent / "b.txt").write_text("x")
+    mode.value = "default"
+    await desk.do("read_file", path=str(desk.home.parent / "b.txt"))
 
 
 async def test_allow_names_tools(make_desk):

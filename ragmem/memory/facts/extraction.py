@@ -290,11 +290,15 @@ class Extractor:
         """Store the memories of a completed turn, and mark it as processed. Raises StoreError."""
         session = await store.session(turn.session_id)
         locate = locator(session)
+        current = await self._facts.current(session.project_id)
+        known = [memory.memory_id for memory in current if _is_of(memory, turn)]
         with self._metrics.time("memories.learn"):
             drafts = [*self._told(turn, session), *failures(turn, locate=locate)]
             drafts += await self._extracted(turn, session, locate)
             beside: list[Write] = [MarkExtracted(turn_ids=(turn.turn_id,))]
             beside += await self._expire_repaired(store, turn, session)
+            if len(await store.get(MemoryRecord, known)) < len(known):
+                drafts = []  # One was forgotten while the turn was read, and is among them again.
             await self._facts.settle(drafts, session.project_id, beside=beside)
             await self._judge(turn, session)
 
@@ -412,7 +416,7 @@ class Extractor:
             for memory in await self._facts.current(session.project_id)
             if memory.kind not in ("failure", "rule")
             and (
-                any(place.turn_id == turn.turn_id for place in memory.evidence)
+                _is_of(memory, turn)
                 or (memory.source != "conversation" and memory.created_at >= since)
             )
         ]
@@ -434,6 +438,10 @@ class Extractor:
                 f"<older-{tag}>\n{older}\n</older-{tag}>\n<newer-{tag}>\n{newer}\n</newer-{tag}>"
             ),
         )
+
+
+def _is_of(memory: MemoryRecord, turn: Turn) -> bool:
+    return any(place.turn_id == turn.turn_id for place in memory.evidence)
 
 
 class _JudgeAnswer(msgspec.Struct, frozen=True):

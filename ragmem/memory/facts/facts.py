@@ -37,6 +37,7 @@ from ragmem.memory.recording import redacted, surely
 from ragmem.records import (
     MEMORY_LEVEL,
     Evidence,
+    MarkExtracted,
     MemoryKind,
     MemoryQuery,
     MemoryRecord,
@@ -508,10 +509,16 @@ class Facts:
         return await self.find(memory.memory_id)
 
     async def forget(self, memory: MemoryRecord) -> dict[str, int]:
-        """Remove a memory and those that it superseded; see `Store.forget_memories`."""
+        """Remove a memory and those that it superseded; see `Store.forget_memories`.
+
+        Nothing more is learned from the turns that they are from, or they would come back.
+        """
         store = await self._open_store()
         # Another task or process that is changing it would write it anew.
         async with self._alone(store):
+            every = (memory, *await self.history(memory))
+            turns = {place.turn_id for each in every for place in each.evidence if place.turn_id}
+            await store.apply([MarkExtracted(turn_ids=tuple(turns))])
             gone = await store.forget_memories([memory.memory_id])
         self._cache.mark_stale()
         _log.info("%d memories were forgotten on request", gone["memories"])

@@ -1,5 +1,6 @@
 """How a new memory relates to the known ones: the same, updated, or new."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -34,6 +35,26 @@ _MOVED = Regex(
     r"maintenant|finalement|au lieu)\b"
 )
 """Words that announce a new value, such as another day: "postponed", "verlegt", "au lieu"."""
+_NOW = Regex(
+    r"\b(?:now(?:adays)?|jetzt|nun(?:mehr)?|inzwischen|mittlerweile|neuerdings|maintenant|"
+    r"desormais|dorenavant)\b"
+)
+"""Words that say that something was otherwise before."""
+_VALUE = Regex(r"[^#]*\d")
+"""A value with a number; "#12" is one of many."""
+# "Das Büro ist in Bonn", "Ana travaille chez Orange": one place at a time.
+_PLACE = Regex(
+    r"\b(?:is|are|am|lives?|works?|stays?|ist|sind|bin|wohn(?:t|e|en)|leb(?:t|e|en)|"
+    r"arbeite[nt]?|sitzt|liegt|est|sont|suis|habiten?t?|vit|travaillen?t?) "
+    r"(?:in|at|bei|a|en|chez) ([^ ]+)"
+)
+# "We now have a server on port 9090", "It now supports Python 3.13": beside what was before.
+_ONE_MORE = Regex(
+    r"\b(?:ha(?:ve|s|d|t|be|ben)|there (?:is|are)|es gibt|il y a|ai|avons|ont|a) "
+    r"(?:\w+ )?(?:an?|eine?[nmrs]?|une?)\b|"
+    r"\b(?:support|accept|offer|unterstutz|akzeptier|biete|supporte|propose)\w*\b"
+)
+_WORDS = Regex(r"[^\s.,;:!?]\S*?(?=[.,;:!?]*(?:\s|$))")
 _MARKS = Regex(r"[\W_]+")
 TURNING = word_set(
     """not no never none nothing nobody nowhere neither nor without except unless only but don
@@ -75,6 +96,7 @@ def compare(
         for old in alike
         if _is_same(new, words, old, similarity.get(old.memory_id), duplicate)
         or _is_moved(new, old)
+        or _is_changed(new, old)
         or _is_reversed(new, old)
     ]
     if any(_is_later(old, new) for old in near):
@@ -261,6 +283,22 @@ def _is_moved(new: MemoryRecord, old: MemoryRecord) -> bool:
     return bool(first) and first == second
 
 
+def _is_changed(new: MemoryRecord, old: MemoryRecord) -> bool:
+    """Whether they differ only in a number or a place, and the new one says that it is so now:
+    "The server runs on port 8080", "The server now runs on port 9090"."""
+    flat = plain(new.content)
+    if new.kind == "rule" or not _NOW.search(flat) or _ONE_MORE.search(flat):
+        return False
+    tells, told = (_WORDS.findall(_NOW.sub("", each)) for each in (flat, plain(old.content)))
+    value, before = Counter(tells) - Counter(told), Counter(told) - Counter(tells)
+    if (value.total(), before.total()) != (1, 1):
+        return False
+    is_number = all(_VALUE.match(*each) for each in (value, before))
+    place = _PLACE.search(" ".join(tells))
+    is_place = place is not None and place[1] in value
+    return (is_number or is_place) and not _are_of_two_things(new, old)
+
+
 def _is_reversed(new: MemoryRecord, old: MemoryRecord) -> bool:
     """Whether they differ only in words of `TURNING`: "Never use tabs", "Always use tabs"."""
     tells, told = (normal(each.content).split() for each in (new, old))
@@ -312,7 +350,7 @@ def _particulars_beyond(one: MemoryRecord, other: MemoryRecord) -> list[str]:
     """Return the particulars of one memory that the other's text lacks."""
     there = bounded(other.content)
     found = particulars(one.content) - particulars(other.content)
-    return [each for each in found if bounded(each) not in there]
+    return [each for each in found if bounded(each) not in there and not _NOW.match(each)]
 
 
 def failed_command(memory: MemoryRecord) -> str | None:

@@ -28,9 +28,10 @@ from ragmem.records import (
 from ragmem.store import Store
 from tests.fakes.frail_store import FrailStore, Line
 from tests.fakes.hash_embedder import HashEmbedder
+from tests.fakes.patience import until
 from tests.fakes.scripted_llm import Says, ScriptedLLM
 
-from .knowing import EVERYTHING, HERE, NOW, Alike, evidence, facts_of, kept, told
+from .knowing import EVERYTHING, HERE, NOW, Alike, evidence, facts_of, kept, put, told
 from .learning import (
     NOTHING,
     Learner,
@@ -241,6 +242,29 @@ async def test_it_is_marked_in_the_same_transaction(store: Store) -> None:
 
 
 # --- with a model ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_being_read", [False, True])
+async def test_what_was_forgotten_is_not_learned_again(store: Store, is_being_read: bool) -> None:
+    """From the turn that asked to remember it; a later turn may tell it anew."""
+    turn = await happened(store, "Remember that my pin is 4711 at the bank.", "I will.")
+    pin = said(a_memory("The user's pin is 4711", "my pin is 4711"))
+    gate = asyncio.Event() if is_being_read else None
+    learner = Learner(store, msgspec.structs.replace(pin, gate=gate))
+    source = evidence(turn_id=turn.turn_id, session_id=turn.session_id)
+    memory = put(await told(learner.facts, "The user's pin is 4711", evidence=(source,)))
+    async with asyncio.TaskGroup() as group:
+        if gate:
+            group.create_task(learner.worker.drain())
+            await until(lambda: learner.llm.requests)
+        await learner.facts.forget(memory)
+        if gate:
+            gate.set()
+            learner.llm.extend(pin)
+    await learner.worker.drain()
+    assert (await kept(store, ALL), learner.llm.left) == ([], 1)
+    await happened(store, "No, do remember that my pin is 4711.", "I will.")
+    assert "The user's pin is 4711" in [each.content for each in await learner.learn()]
 
 
 async def test_one_subject_needs_no_list(store: Store) -> None:

@@ -383,6 +383,57 @@ def test_what_tells_which_thing_is_meant_is_no_changed_value(
         assert compared(old, new, similarity, subjects=("it",))[0].action == action
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "action"),
+    [
+        ("Der Server läuft auf Port 8080", "Der Server läuft jetzt auf Port 9090", "updated"),
+        (
+            "Der Server läuft auf Port 8080.",
+            "Inzwischen läuft der Server auf Port 9090.",
+            "updated",
+        ),
+        ("Das Büro ist in Köln", "Das Büro ist jetzt in Bonn", "updated"),
+        ("Das Büro ist jetzt in Köln.", "Das Büro ist mittlerweile in Bonn.", "updated"),
+        ("The server runs on port 8080.", "The server now runs on port 9090.", "updated"),
+        ("The server runs on port 8080.", "The server runs on port 9090 now.", "updated"),
+        ("The office is in Cologne", "The office is now in Bonn", "updated"),
+        ("Ana works at Orange.", "Ana now works at Siemens.", "updated"),
+        (
+            "Le serveur tourne sur le port 8080.",
+            "Désormais, le serveur tourne sur le port 9090.",
+            "updated",
+        ),
+        ("Le bureau est à Lyon.", "Le bureau est maintenant à Lille.", "updated"),
+        # Both hold:
+        ("The office is in Cologne", "The office is in Bonn", "added"),
+        ("The office is in Cologne", "The shop is now in Bonn", "added"),
+        ("The office is in Cologne", "The office is now also in Bonn", "added"),
+        ("The office is in Cologne", "The office is now closed", "added"),
+        ("Ana is in Cologne", "Ben is now in Cologne", "added"),
+        ("Port 8080 is open.", "Port 9090 is now open.", "added"),
+        ("Room 12 has a beamer.", "Room 14 now has a beamer.", "added"),
+        ("Server 1 runs on port 8080.", "Server 2 now runs on port 9090.", "added"),
+        ("We use Postgres.", "We now use Redis.", "added"),
+        ("We deploy to Dublin.", "We now deploy to Frankfurt.", "added"),
+        ("The docs are available in English.", "The docs are now available in German.", "added"),
+        ("We have a server on port 8080.", "We now have a server on port 9090.", "added"),
+        (
+            "Wir haben einen Server auf Port 80.",
+            "Wir haben jetzt einen Server auf Port 90.",
+            "added",
+        ),
+        ("We closed issue #12", "We now closed issue #13", "added"),
+        ("We support Python 3.12.", "We now support Python 3.13.", "added"),
+        ("Ana speaks French.", "Ana now speaks German.", "added"),
+        ("Ana est chef.", "Ana est maintenant mère.", "added"),
+    ],
+)
+def test_what_is_so_now_takes_the_place_of_what_was(old: str, new: str, action: str) -> None:
+    """However little the embedder finds them alike."""
+    for near in (None, 0.1, 0.5):
+        assert compared(old, new, near)[0].action == action
+
+
 async def test_a_rule_gives_way_to_its_opposite(facts: Facts, store: Store) -> None:
     """The last word counts; what it took the place of is told."""
     first = put(await told(facts, "Never use tabs.", kind="rule"))
