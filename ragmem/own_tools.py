@@ -54,3 +54,5 @@ OWN_TOOLS = {
     )
 }
 EDITING_TOOLS = frozenset(name for name, tool in OWN_TOOLS.items() if tool.effect == "edit")
+UNREAD = "has not been read in this session"
+"""Says of a file that an edit of it failed because it has to be read first."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ragmem.messages import Json, fields_in
-from ragmem.own_tools import EDITING_TOOLS, READ_FILE
+from ragmem.own_tools import EDITING_TOOLS, READ_FILE, UNREAD
 from ragmem.records import ToolCall
 from ragmem.text import Regex, counted, plain_or_quoted
 from ragmem.tools import workspace
@@ -302,7 +302,7 @@ class _Editing(AgentTool):
         """Return an existing file's content, if it is what this session last read."""
         before = self._seen.hash_of(shown)
         if before is None:
-            raise ToolFailure(f"{shown} has not been read in this session. Use read_file first.")
+            raise ToolFailure(f"{shown} {UNREAD}. Use read_file first.")
 
         def read(_: object) -> bytes:
             with open_file(target.real) as fd:

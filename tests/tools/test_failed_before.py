@@ -1,6 +1,7 @@
 """What failed before is told just before it is tried again."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -53,6 +54,15 @@ class Shell:
         self.proposals.append(proposal)
         return Decision(True)
 
+    async def edit(self, tool: str, **arguments: str) -> Sequence[Draft]:
+        """What is learned of a turn with this call of an editing tool alone, which fails."""
+        use = ToolUse("call-1", tool, json.dumps({"path": "a.py", **arguments}))
+        outcome = await self.tools.call(use)
+        assert not outcome.success
+        call = recorded(tool, outcome)
+        call = msgspec.structs.replace(call, arguments=use.arguments, error=outcome.error)
+        return failures(a_turn(1, "Go on", "", (call,)), locate=str)
+
     async def run(self, command: str) -> ToolOutcome:
         use = ToolUse("call-1", "run_command", json.dumps({"command": command}))
         return await self.tools.call(use)
@@ -84,6 +94,15 @@ async def test_the_same_command_again(desk: Desk) -> None:
         assert line.endswith(f"{WHY}; see memory {short_id(memory.memory_id)}.")
         assert first.text.split("\n")[:2] == ["Exit code 127", line]
         assert line in (first.display or "")
+
+
+async def test_nothing_is_learned_of_a_file_to_be_read_first(desk: Desk) -> None:
+    """A slip of the model's, which says nothing of the project."""
+    shell = Shell(desk)
+    (shell.cwd / "a.py").write_text("x = 1\n")
+    assert await shell.edit("edit_file", old="1", new="2") == []
+    assert await shell.edit("write_file", content="x = 2\n") == []
+    assert await shell.edit("create_file", content="x = 2\n") == []
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from ragmem.memory.facts.trust import failed_command
 from ragmem.memory.facts.vouching import Source, evidence_of
 from ragmem.memory.facts.words import is_instruction
 from ragmem.memory.turns import argument, exit_code, has_failed, result_text, was_refused
-from ragmem.own_tools import EDITING_TOOLS, RUN_COMMAND
+from ragmem.own_tools import EDITING_TOOLS, RUN_COMMAND, UNREAD
 from ragmem.records import MemoryRecord, ToolCall, Turn
 from ragmem.redact import redact
 from ragmem.text import Regex, clean, one_line, visible
@@ -45,7 +45,7 @@ _TELLING = Regex(
 # "3 failed, 10 passed", "test result: FAILED. 1 passed".
 _TALLY = Regex(r"\W*(?:test result: )?(?:FAILED\W+)?\d+ (?:failed|errors?|passed)", re.IGNORECASE)
 _TELLS_NOTHING = Regex(
-    "[rR]ead it|was not read|interrupted|Stopped by the (?:user|person)"
+    f"[rR]ead it|{UNREAD}|interrupted|Stopped by the (?:user|person)"
     "|Stopped as ragmem (?:exited|was ended)"
 )
 """Errors of calls that were stopped, or first had to read a file."""

@@ -17,6 +17,7 @@ from ragmem.memory.facts.extraction import Extractor, _MemoriesAnswer
 from ragmem.memory.summaries import schema_of
 from ragmem.memory.summaries.summarizer import Summarizer
 from ragmem.messages import prompt
+from ragmem.own_tools import UNREAD
 from ragmem.records import (
     MEMORY_LEVEL,
     SESSION_LEVEL,
@@ -180,7 +181,7 @@ async def test_what_is_no_failure(store: Store) -> None:
         ran("make test", "Error 2", 2),
         ran("make test", "ok"),
         ran("rm -rf build", "", success=False, error=denied),
-        edit_failed("a.py was not read in this session. Read it first."),
+        edit_failed(f"a.py {UNREAD}. Use read_file first."),
         edit_failed("`old` is not in the file. Nothing was changed. Read the file again."),
     )
     assert await Learner(store, asks=False).learn() == []
