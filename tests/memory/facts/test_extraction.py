@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 from typing import Any, cast
 
+import msgspec
 import pytest
 from inline_snapshot import snapshot
 
