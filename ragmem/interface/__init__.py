@@ -230,8 +230,9 @@ def scope_around(
 
 async def found_session(store: CodeStore, session_id: str) -> Session:
     """Return the session with an id; raises SessionNotFound."""
+    session_id = clean(session_id)
     try:
-        return await store.session(clean(session_id))
+        return await store.session(session_id)
     except SessionNotFound:
         raise SessionNotFound(
             f"Conversation {session_id} not found",

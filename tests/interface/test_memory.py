@@ -132,6 +132,7 @@ async def test_a_session_that_is_not_there(memory: OpenMemory, spot: Spot) -> No
             with pytest.raises(SessionNotFound) as caught:
                 await call
             assert caught.value.hint
+            str(caught.value).encode()
     assert await memory.get_sessions_by_cwd(spot.folder) == []
 
 
