@@ -24,7 +24,7 @@ from ragmem.errors import (
     UsageError,
     unreadable,
 )
-from ragmem.files import expanded, lock, remove_left_folders, work_folder
+from ragmem.files import expanded, lock, remove_leftovers, work_folder
 from ragmem.ids import is_whole_id, short_id
 from ragmem.memory.projects import is_kept_apart, project_to_split, real_folder
 from ragmem.records import (
@@ -281,7 +281,7 @@ class Administration:
 
         from ragmem.store.sqlite import repair
 
-        await to_thread(remove_left_folders, self.paths)
+        await to_thread(remove_leftovers, self.paths)
         await to_thread(repair.keep_copy, self.paths.database, self.paths.locks_dir, utc_now())
 
     # --- sessions ---------------------------------------------------------------
@@ -324,7 +324,7 @@ class Administration:
         """
         from ragmem.deletion import delete_session
 
-        remove_left_folders(self.paths)
+        remove_leftovers(self.paths)
         async with self.archive(existing=True) as store:
             await self._refuse_while_writes_wait(store, self.kind, session.session_id)
             return await delete_session(store, session, paths=self.paths, kind=self.kind)

@@ -166,13 +166,16 @@ def home_folder() -> Path | None:
     return Path(os.path.realpath(home)) if os.path.isabs(home) else None
 
 
+_DRAFT = ".ragmem-"
+_DRAFT_S = 60.0
+"""How long ago a draft was written to if nobody is still writing it."""
 _WORK_FOLDER = re.compile(r"(restoring|repairing)-(?P<owner_id>.+)")
 
 
 @contextmanager
 def work_folder(paths: Paths, task: str) -> Iterator[Path]:
     """Make a private folder for a copy of a whole memory; it is removed at the end."""
-    remove_left_folders(paths)
+    remove_leftovers(paths)
     make_private(paths.locks_dir)
     locks, owner_id = OwnerLocks(paths.locks_dir), new_id()
     locks.hold(owner_id)
@@ -185,9 +188,14 @@ def work_folder(paths: Paths, task: str) -> Iterator[Path]:
         locks.release(owner_id)
 
 
-def remove_left_folders(paths: Paths) -> None:
-    """Remove the work folders of processes that were killed."""
+def remove_leftovers(paths: Paths) -> None:
+    """Remove the work folders, and the drafts of files, of processes that were killed."""
     locks = OwnerLocks(paths.locks_dir)
+    for file in (*_entries(paths.data_dir), *_entries(paths.spool_dir)):
+        if file.name.startswith(_DRAFT):
+            with suppress(OSError):
+                if time.time() - file.stat().st_mtime > _DRAFT_S:
+                    file.unlink()
     for folder in _entries(paths.data_dir):
         found = _WORK_FOLDER.fullmatch(folder.name)
         if found and not locks.lives(found["owner_id"]):
@@ -233,7 +241,7 @@ def replace_private(path: Path, data: bytes, *, sync: bool) -> None:
 
     With `sync` the data is flushed to disk before renaming; see `sync_folder` for the name.
     """
-    draft = path.with_name(f".ragmem-{new_id()}")
+    draft = path.with_name(f"{_DRAFT}{new_id()}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(handle, "wb") as out:
@@ -250,7 +258,7 @@ def replace_private(path: Path, data: bytes, *, sync: bool) -> None:
 
 def write_new_private(path: Path, data: bytes) -> None:
     """Create a file atomically, with mode 0600; raises FileExistsError."""
-    draft = path.with_name(f".ragmem-{new_id()}")
+    draft = path.with_name(f"{_DRAFT}{new_id()}")
     replace_private(draft, data, sync=True)
     try:
         os.link(draft, path)

@@ -227,7 +227,7 @@ class OpenMemory:
 
     async def load_session(self, session_id: str) -> SessionTurns:
         """Return a session with all its turns and tool calls; raises SessionNotFound."""
-        return await self._memory.load_session(session_id)
+        return await self._memory.load_session(clean(session_id))
 
     # --- turns ------------------------------------------------------------------
 
@@ -305,7 +305,7 @@ class OpenMemory:
         Looks at the latest turns within ten times `max_chars`, and returns at most one path
         per 50 characters.
         """
-        return await self._memory.accessed_files(session_id, max_chars=max_chars)
+        return await self._memory.accessed_files(clean(session_id), max_chars=max_chars)
 
     # --- summaries --------------------------------------------------------------
 

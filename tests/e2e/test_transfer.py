@@ -311,9 +311,16 @@ def test_delete_asks_and_leaves_nothing(ragmem: Ragmem) -> None:
 
 
 def test_a_killed_deletion_leaves_nothing_that_could_not_be_deleted_again(ragmem: Ragmem) -> None:
-    """All that is derived from a session goes first; neither do copies of killed restores stay."""
+    """All that is derived from a session goes first; neither do copies of killed restores stay, nor
+    the drafts of files that killed processes were writing."""
     (session,) = ragmem.sessions()
     data = ragmem.home / "data"
+    for folder in (data, data / "spool"):
+        left_draft = folder / f".ragmem-{new_id()}"
+        left_draft.write_text("What does hello.py do?")
+        os.utime(left_draft, (0, 0))
+    another_s = data / f".ragmem-{new_id()}"
+    another_s.touch()
     (data / "history").write_text("\n# 2026-11-27 10:00:00\n+What does hello.py do?\n")
     backup = Path(ragmem.ok("store", "backup").out.strip())
     assert list(backup.parent.glob("daily-*.db"))
@@ -328,6 +335,7 @@ def test_a_killed_deletion_leaves_nothing_that_could_not_be_deleted_again(ragmem
     files = (file for file in ragmem.home.rglob("*") if file.is_file())
     left = {file.name for file in files if b"What does hello.py" in file.read_bytes()}
     assert left <= {"memory.db", "memory.db-wal"}  # overwritten with the next deletion
+    assert another_s.exists()
     (line,) = (ragmem.home / "logs" / "deletions.log").read_text().splitlines()
     assert json.loads(line)["session_id"] == session["session_id"]
 
