@@ -38,12 +38,19 @@ _TOO_LONG = Regex(
 )
 _WINDOW = Regex(
     r"(?:(?:context|prompt|model) (?:length|size)(?: is| of)?(?: only)?|token limit:|limit of|"
-    r"\d(?: tokens)? >|must be <=|length should be \[\d+,|tokens allowed) ?\(?([1-9][\d,]{3,9})|"
+    r"\d(?: tokens)? >|must be <=|length should be \[\d+,|tokens allowed|"
+    r"\(TPM\): limit) ?\(?([1-9][\d,]{3,9})|"
     r"([1-9][\d,]{3,9}) maximum context",
     re.IGNORECASE,
 )
+_MORE_THAN_THE_RATE = "tokens must be reduced"
+"""In OpenAI's refusal of a request that exceeds the tokens of a minute, so that no wait helps."""
 _NO_CREDIT = Regex(r"insufficient[_ ](?:quota|balance|funds)|billing|credit", re.IGNORECASE)
-_RETRY_DELAY = Regex(r'"retryDelay": ?"(\d{1,9}(?:\.\d{1,9})?)s"')
+_RETRY_DELAY = Regex(
+    r'"retryDelay": ?"(?P<s>\d{1,9}(?:\.\d{1,9})?)s"'
+    r"|try again in (?:(?P<h>\d{1,3})h)?(?:(?P<m>\d{1,3})m)?"
+    r"(?P<n>\d{1,6}(?:\.\d{1,9})?)(?P<milli>m?)s"
+)
 _BAD_KEY = Regex(r"API_KEY_INVALID|API key (?:not valid|expired)")
 
 
@@ -96,7 +103,8 @@ def from_status(
     detail = scrub(_error_text(body), peer.secrets)
     said = f"{peer.name} answered {status}" + (f": {detail}" if detail else "")
     said = said if said.endswith((".", "!", "?", "…")) else said + "."
-    if status == 413 or (status in (400, 422) and _TOO_LONG.search(body)):
+    is_over_rate = status == 429 and _MORE_THAN_THE_RATE in body
+    if status == 413 or is_over_rate or (status in (400, 422) and _TOO_LONG.search(body)):
         return too_long(peer, detail)
     no_money = _NO_CREDIT.search(detail + body[:2000]) is not None
     if status == 402 or (no_money and (status == 400 or (status == 429 and retry_after_s is None))):
@@ -106,11 +114,14 @@ def from_status(
         return Passing(said, hint=_later(retry_after_s), retry_after_s=retry_after_s, brief=brief)
     if status == 401 or (status == 400 and _BAD_KEY.search(body)):
         return ProviderRefused(said, hint=_key_hint(peer))
-    if status == 403:
+    if status == 403 and not _is_web_page(body):
         hint = f"The key has no access to {peer.model}: use another model (-m) of `ragmem models`."
         return ProviderRefused(said, hint=hint)
+    where = f" Check {_to_check(peer)}." if peer.custom or peer.base_variable else ""
+    if status == 403:
+        hint = f"It is of something in between, such as a proxy, or a network's sign-in.{where}"
+        return ProviderRefused(said, hint=hint)
     if status in (404, 405) or _is_web_page(body):
-        where = f" Check {_to_check(peer)}." if peer.custom or peer.base_variable else ""
         return ProviderRefused(
             said, hint=f"Is {peer.model!r} the right name? `ragmem models` lists what works.{where}"
         )
@@ -204,11 +215,16 @@ def not_an_api(peer: Peer, kind: str) -> ProviderUnavailable:
 def retry_after(value: str | None, body: str = "") -> float | None:
     """Return the seconds of a `Retry-After` header; None if it isn't a number.
 
-    Without a header, the body's delay counts (Gemini's `"retryDelay": "17s"`).
+    Without a header, the body's delay counts (Gemini's `"retryDelay": "17s"`, and `try again in
+    6m1.5s` or `20ms` of OpenAI and Groq).
     """
     if not value:
-        found = _RETRY_DELAY.search(body)
-        return float(found[1]) if found else None
+        if (found := _RETRY_DELAY.search(body)) is None:
+            return None
+        if found["s"]:
+            return float(found["s"])
+        last = float(found["n"]) / (1_000 if found["milli"] else 1)
+        return 3_600 * int(found["h"] or 0) + 60 * int(found["m"] or 0) + last
     try:
         seconds = float(value)
     except ValueError:

@@ -152,7 +152,7 @@ class LiteLLMClient:
                 hint="Install it next to ragmem, or use another model (-m).",
             )
         if isinstance(status, int) and 400 <= status < 600:
-            seconds = faults.retry_after(header_of(error, "retry-after"))
+            seconds = faults.retry_after(header_of(error, "retry-after"), text)
             return faults.from_status(peer, status, text, retry_after_s=seconds)
         return Passing(f"{peer.name}: {faults.scrub(text, peer.secrets) or 'no answer'}")
 

@@ -68,6 +68,24 @@ def test_the_window_is_read_from_a_refusal_that_names_it(message: str, window: i
     assert "window" in error.hint
 
 
+def test_a_rate_limit_of_a_new_account_is_waited_for() -> None:
+    """It names the page on which one pays, as what is not paid does."""
+    pay = "You can increase it by adding a payment method: https://pay.example/account/billing."
+    body = refusal(f"Rate limit reached: Limit 3, Used 3. Please try again in 20s. {pay}")
+    error = faults.from_status(PEER, 429, body, retry_after_s=faults.retry_after("", body))
+    assert isinstance(error, Passing)
+    assert error.retry_after_s == 20
+
+
+def test_a_request_of_more_tokens_than_a_minute_allows_is_too_long() -> None:
+    """However long one waits."""
+    rate = "Request too large for gpt on tokens per min (TPM): Limit 30000, Requested 36278."
+    body = refusal(f"{rate} The input or output tokens must be reduced in order to run.")
+    error = faults.from_status(PEER, 429, body)
+    assert isinstance(error, ContextTooLong)
+    assert error.window == 30_000
+
+
 @pytest.mark.parametrize(
     ("status", "body", "kind", "hint"),
     [
@@ -81,6 +99,7 @@ def test_the_window_is_read_from_a_refusal_that_names_it(message: str, window: i
         (400, refusal(NO_KEY), ProviderRefused, "OPENAI_API_KEY was refused"),
         (402, "", ProviderRefused, ""),
         (403, "", ProviderRefused, "use another model (-m)"),
+        (403, "<html>Blocked</html>", ProviderRefused, "something in between, such as a proxy"),
         (404, refusal("model: claude-x"), ProviderRefused, "ragmem models"),
         (429, '{"error": {"code": "insufficient_quota"}}', ProviderRefused, ""),
         (429, '{"error": "slow down"}', Passing, ""),
@@ -160,6 +179,9 @@ def test_error_events_inside_a_200() -> None:
 
 
 def test_retry_after_is_a_number() -> None:
+    told = {"20s": 20, "9.816s": 9.816, "6m0s": 360, "1h2m3.5s": 3_723.5, "357ms": 0.357}
+    for text, seconds in told.items():
+        assert faults.retry_after("", refusal(f"Please try again in {text}. Visit us.")) == seconds
     assert (faults.retry_after("2"), faults.retry_after("-5")) == (2, 0)
     assert [faults.retry_after(v) for v in ("soon", "", None, "nan", "inf")] == [None] * 5
 
