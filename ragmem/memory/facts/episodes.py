@@ -288,7 +288,8 @@ _PREFERENCE = _any(
     r"\b(?:answer|reply|write|talk|speak)(?: to)? me in " + _TONGUE,
     rf"{_LEAD}keep (?:your |the |all )?(?:functions|methods|answers?|lines|commits?|messages|it) "
     r"(?:short|small|brief|under|below)\b|^(?:please )?be (?:brief|concise|terse)\b",
-    rf"{_LEAD}use \w+ (?:spelling|style|quotes|case)\b",
+    rf"{_LEAD}use \w+ (?:spelling|style|quotes|case)\b"
+    rf"(?! (?:here|(?:in|for|on) (?:this|that|these|those) (?!{_A_HOUSE}\b)))",
     r"^(?:for|in) all (?:of )?my projects\b",
     rf"\bantworte(?: mir)? auf {_TONGUE}|^(?:bitte )?schreib \w+ (?:immer )?auf {_TONGUE}",
     r"\bje veux des \w+ (?:partout|courte?s|breve?s|petite?s)\b|"
@@ -335,6 +336,12 @@ _NO_PREFERENCE = _any(
     r"\b(?:if|whether) (?:i|you)\b",
     r"\bj'aimerais (?:bien )?(?:savoir|que tu|que vous|comprendre|voir|avoir|ajouter|corriger)\b",
     r"\bpreferes-tu|preferez-vous\b",
+    # "I usually run make, but now it fails", "My favourite bug is back"
+    r"\b(?:but (?:now|today|this time|suddenly|it|that|this)|aber (?:jetzt|heute|diesmal|es|das)|"
+    r"mais (?:la|maintenant|aujourd'hui|cette fois|ca))\b.*\b(?:fail\w*|broken?|breaks|crash\w*|"
+    r"hangs|errors?|(?:does|do|will|is)(?:n't| not)|(?:geht|klappt|lauft|funktioniert) "
+    r"(?:\w+ ){0,2}nicht|fehl\w*|scheitert|echoue\w*|plante\w*|marche (?:pas|plus))\b",
+    r"\b(?:my favou?rite|mein lieblings|mon) ?(?:bug|error|crash|fehler|bogue)\b",
     r"\b(?:magst|bevorzugst|hast) du\b|\bich mag (?:das|es|die idee|deine \w+)[\s.!]*$",
     r"\bich (?:mochte|wurde gerne?|hatte gerne?) (?:\S+ )?(?:wissen|verstehen|sehen|fragen)\b",
     r"\bi (?:like|love) (?:it|that|this|the idea|your (?:answer|idea|suggestion))[\s.!]*$",

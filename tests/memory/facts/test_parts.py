@@ -340,6 +340,9 @@ def test_what_is_said_of_something_else_widens_no_rule(text: str) -> None:
         "I need all figures in one page", "bitte nur die zwei Funktionen ändern, nicht alles",
         "die tests laufen nicht auf meinem laptop",
         "je veux une fonction qui lit toutes les lignes", "sans la colonne des dates stp",
+        "Use double quotes in this string.", "Use single quotes here.",
+        "I usually run the tests with make test, but now it fails.",
+        "Ich nutze immer make, aber heute geht es nicht.", "My favourite bug is back.",
     ],
 )  # fmt: skip
 def test_what_is_asked_for_once_is_no_preference(text: str) -> None:
