@@ -136,6 +136,7 @@ _AT_HAND = (
 """Words by which a ban refers to the current work: "don't do that", "don't push it yet"."""
 _HERE = r"(?:this|our|my|diesem|unserem|ce|cette|notre)"
 _A_HOUSE = r"(?:project|projekt|projet|repo|repository|depot|code ?base|team|house)"
+_IN_HOUSE = rf"\b(?:in|dans) {_HERE} {_A_HOUSE}\b"
 _FROM_NOW_ON = (
     r"(?:from now on|desormais|dorenavant|a partir de maintenant|ab jetzt|ab sofort|von nun an)"
 )
@@ -199,7 +200,7 @@ _IS_BAN = Regex(_NOT_TO)
 # hide bugs."; must not match "Don't touch app.py, it is fine as it is."
 _LASTS = Regex(
     r"\b(?:to|on(?:to)?|into|auf|nach|sur|vers|en) (?:main|master|develop|trunk|prod(?:uction)?)\b|"
-    rf"\b(?:in|dans) {_HERE} {_A_HOUSE}\b|"
+    rf"{_IN_HOUSE}|"
     r"\b(?:because|since|otherwise|or else|so that|weil|denn|parce que|sinon)\b|"
     r"[,;:] (?:car |(?:(?:the|our|das|der|die|le|la|les) \w+|it|they|es|sie|ils|elles|ca) "
     r"(?!(?:is|isn't|are|aren't|was|were|ist|sind|est|sont)\b)\w)"
@@ -541,7 +542,8 @@ def _read(sentence: str, now: datetime) -> list[Episode]:
         # "I prefer tabs, always" is a preference, not a rule of this project.
         kind = "preference"
     elif _is_rule(flat):
-        kind, scope = "rule", "user" if _OWN_TONGUE.search(flat) else None
+        is_for_all = EVERYWHERE.search(flat) and not re.search(_IN_HOUSE, flat)
+        kind, scope = "rule", "user" if is_for_all or _OWN_TONGUE.search(flat) else None
     elif _REMEMBER.search(flat) and not _NO_ORDER.search(flat):
         kind = "fact"
     elif is_preference(sentence) or (not _is_ban_of_now(flat) and is_wish(sentence)):

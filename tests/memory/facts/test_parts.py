@@ -352,6 +352,22 @@ def test_what_is_asked_for_once_is_no_preference(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "scope"),
     [
+        ("Never push to main in all my repos.", "user"),
+        ("Push nie auf main, in allen meinen Repos.", "user"),
+        ("Ne pousse jamais sur main dans tous mes dépôts.", "user"),
+        ("Always use uv in every project.", "user"),
+        ("Never use print anywhere in this project.", None),
+        ("Never push to main.", None),
+    ],
+)
+def test_a_rule_for_all_repositories_is_the_persons(text: str, scope: str | None) -> None:
+    [rule] = episodes(text, NOW)
+    assert (rule.kind, rule.scope) == ("rule", scope)
+
+
+@pytest.mark.parametrize(
+    ("text", "scope"),
+    [
         ("I am colour-blind, so no red and green in charts please.", None),
         ("Short replies please, no emojis.", None),
         ("No emojis in commit messages please, in all my repos.", None),
