@@ -84,12 +84,20 @@ _PUT_OFF = (
     r"(?<!oder )(?<!zeilen )spater(?! (?:im|in|auf)\b)|nachstes mal|nachste woche|"
     r"demain|plus tard(?! dans\b)|la prochaine fois|la semaine prochaine)"
 )
-# Matches "nothing is left to do", "no tests are missing", "keine offenen Fragen".
+_TYPE = (
+    r"(?:strings?|numbers?|integers?|int|floats?|bool\w*|lists?|dict\w*|tuples?|paths?|"
+    r"arguments?|parameters?|callables?|callbacks?|objects?|arrays?|iterables?)"
+)
+# Matches "nothing is left to do", "no tests are missing", "keine offenen Fragen", "I have not
+# changed any other file" and "The function needs a string".
 _ALL_DONE = Regex(
     r"\b(?:nothing|nichts|rien)\b[^.,;:]{0,40}|"
     r"\b(?:no|keine?n?) (?:remaining|pending|open|unresolved|further|offene\w*|weitere\w*)\b"
     r"(?: \w+)?|"
     r"\bno(?: \w+){1,3}? (?:(?:is|are|was|were) )?(?:still )?(?:missing|remain\w*|left|pending)\b|"
+    r"\b(?:have|has|did)(?:n't| not) (?:changed?|touch(?:ed)?|modif\w+|edit(?:ed)?) "
+    r"(?:any other \w+|anything else)\b|"
+    rf"\bneeds? an? (?:\w+ )?{_TYPE}\b|"
     r"\bthe remaining (?:\S+ ){1,3}(?:pass(?:es|ed)?|works?|succeed(?:s|ed)?)\b"
 )
 """Taken out before `_UNDONE` is looked for."""

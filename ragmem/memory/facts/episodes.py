@@ -136,6 +136,7 @@ _AT_HAND = (
 """Words by which a ban refers to the current work: "don't do that", "don't push it yet"."""
 _HERE = r"(?:this|our|my|diesem|unserem|ce|cette|notre)"
 _A_HOUSE = r"(?:project|projekt|projet|repo|repository|depot|code ?base|team|house)"
+_IN_HOUSE = rf"\b(?:in|dans) {_HERE} {_A_HOUSE}\b"
 _FROM_NOW_ON = (
     r"(?:from now on|desormais|dorenavant|a partir de maintenant|ab jetzt|ab sofort|von nun an)"
 )
@@ -199,7 +200,7 @@ _IS_BAN = Regex(_NOT_TO)
 # hide bugs."; must not match "Don't touch app.py, it is fine as it is."
 _LASTS = Regex(
     r"\b(?:to|on(?:to)?|into|auf|nach|sur|vers|en) (?:main|master|develop|trunk|prod(?:uction)?)\b|"
-    rf"\b(?:in|dans) {_HERE} {_A_HOUSE}\b|"
+    rf"{_IN_HOUSE}|"
     r"\b(?:because|since|otherwise|or else|so that|weil|denn|parce que|sinon)\b|"
     r"[,;:] (?:car |(?:(?:the|our|das|der|die|le|la|les) \w+|it|they|es|sie|ils|elles|ca) "
     r"(?!(?:is|isn't|are|aren't|was|were|ist|sind|est|sont)\b)\w)"
@@ -288,7 +289,8 @@ _PREFERENCE = _any(
     r"\b(?:answer|reply|write|talk|speak)(?: to)? me in " + _TONGUE,
     rf"{_LEAD}keep (?:your |the |all )?(?:functions|methods|answers?|lines|commits?|messages|it) "
     r"(?:short|small|brief|under|below)\b|^(?:please )?be (?:brief|concise|terse)\b",
-    rf"{_LEAD}use \w+ (?:spelling|style|quotes|case)\b",
+    rf"{_LEAD}use \w+ (?:spelling|style|quotes|case)\b"
+    rf"(?! (?:here|(?:in|for|on) (?:this|that|these|those) (?!{_A_HOUSE}\b)))",
     r"^(?:for|in) all (?:of )?my projects\b",
     rf"\bantworte(?: mir)? auf {_TONGUE}|^(?:bitte )?schreib \w+ (?:immer )?auf {_TONGUE}",
     r"\bje veux des \w+ (?:partout|courte?s|breve?s|petite?s)\b|"
@@ -335,6 +337,12 @@ _NO_PREFERENCE = _any(
     r"\b(?:if|whether) (?:i|you)\b",
     r"\bj'aimerais (?:bien )?(?:savoir|que tu|que vous|comprendre|voir|avoir|ajouter|corriger)\b",
     r"\bpreferes-tu|preferez-vous\b",
+    # "I usually run make, but now it fails", "My favourite bug is back"
+    r"\b(?:but (?:now|today|this time|suddenly|it|that|this)|aber (?:jetzt|heute|diesmal|es|das)|"
+    r"mais (?:la|maintenant|aujourd'hui|cette fois|ca))\b.*\b(?:fail\w*|broken?|breaks|crash\w*|"
+    r"hangs|errors?|(?:does|do|will|is)(?:n't| not)|(?:geht|klappt|lauft|funktioniert) "
+    r"(?:\w+ ){0,2}nicht|fehl\w*|scheitert|echoue\w*|plante\w*|marche (?:pas|plus))\b",
+    r"\b(?:my favou?rite|mein lieblings|mon) ?(?:bug|error|crash|fehler|bogue)\b",
     r"\b(?:magst|bevorzugst|hast) du\b|\bich mag (?:das|es|die idee|deine \w+)[\s.!]*$",
     r"\bich (?:mochte|wurde gerne?|hatte gerne?) (?:\S+ )?(?:wissen|verstehen|sehen|fragen)\b",
     r"\bi (?:like|love) (?:it|that|this|the idea|your (?:answer|idea|suggestion))[\s.!]*$",
@@ -534,7 +542,8 @@ def _read(sentence: str, now: datetime) -> list[Episode]:
         # "I prefer tabs, always" is a preference, not a rule of this project.
         kind = "preference"
     elif _is_rule(flat):
-        kind, scope = "rule", "user" if _OWN_TONGUE.search(flat) else None
+        is_for_all = EVERYWHERE.search(flat) and not re.search(_IN_HOUSE, flat)
+        kind, scope = "rule", "user" if is_for_all or _OWN_TONGUE.search(flat) else None
     elif _REMEMBER.search(flat) and not _NO_ORDER.search(flat):
         kind = "fact"
     elif is_preference(sentence) or (not _is_ban_of_now(flat) and is_wish(sentence)):

@@ -340,10 +340,29 @@ def test_what_is_said_of_something_else_widens_no_rule(text: str) -> None:
         "I need all figures in one page", "bitte nur die zwei Funktionen ändern, nicht alles",
         "die tests laufen nicht auf meinem laptop",
         "je veux une fonction qui lit toutes les lignes", "sans la colonne des dates stp",
+        "Use double quotes in this string.", "Use single quotes here.",
+        "I usually run the tests with make test, but now it fails.",
+        "Ich nutze immer make, aber heute geht es nicht.", "My favourite bug is back.",
     ],
 )  # fmt: skip
 def test_what_is_asked_for_once_is_no_preference(text: str) -> None:
     assert episodes(text, NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "scope"),
+    [
+        ("Never push to main in all my repos.", "user"),
+        ("Push nie auf main, in allen meinen Repos.", "user"),
+        ("Ne pousse jamais sur main dans tous mes dépôts.", "user"),
+        ("Always use uv in every project.", "user"),
+        ("Never use print anywhere in this project.", None),
+        ("Never push to main.", None),
+    ],
+)
+def test_a_rule_for_all_repositories_is_the_persons(text: str, scope: str | None) -> None:
+    [rule] = episodes(text, NOW)
+    assert (rule.kind, rule.scope) == ("rule", scope)
 
 
 @pytest.mark.parametrize(
