@@ -283,12 +283,20 @@ def ago(at: datetime, now: datetime) -> str:
 
 
 def duration(ms: int) -> str:
-    """Format a duration: `12 ms`, `2.3 s`, `4 min 10 s`."""
+    """Format a duration: `12 ms`, `2.3 s`, `4 min 10 s`, `2 h 5 min`."""
     if ms < 1_000:
         return f"{ms} ms"
     if ms < 60_000:
         return f"{ms / 1000:.1f} s"
-    return f"{ms // 60_000} min {ms % 60_000 // 1000} s"
+    return whole_seconds(ms // 1000)
+
+
+def whole_seconds(seconds: int) -> str:
+    """Format a duration that is given in seconds: `12 s`, `4 min 10 s`, `2 h 5 min`."""
+    minutes, rest = divmod(seconds, 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def counted(count: int, name: str, verb: str = "") -> str:

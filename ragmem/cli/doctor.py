@@ -262,10 +262,9 @@ def check_keys(choice: ModelChoice | None, environ: Mapping[str, str]) -> Check:
     told = [f"also set: {', '.join(present)}"] if present and used else []
     told += [f"present: {', '.join(present) or 'none'}"] if not used else []
     if used:
+        needs = "no key is sent" if used == LOCAL_KEY else f"{model} needs it"
         is_set = environ.get(used)
-        told.insert(
-            0, f"{used} is used for {model}" if is_set else f"{used} is not set; {model} needs it"
-        )
+        told.insert(0, f"{used} is used for {model}" if is_set else f"{used} is not set; {needs}")
     elif model:
         told.insert(0, f"{model} needs no key")
     return Check("keys", "ok", "; ".join([*told, f"not set: {', '.join(missing)}"]))

@@ -21,7 +21,7 @@ from ragmem.errors import (
 )
 from ragmem.llm.base import Passing
 from ragmem.redact import redact
-from ragmem.text import Regex, clean, one_line
+from ragmem.text import Regex, clean, one_line, whole_seconds
 
 MOST_ERROR_CHARS = 64 * 1024
 """The part of an error's body that is read: searching more for keys would take seconds."""
@@ -267,4 +267,5 @@ def _key_hint(peer: Peer) -> str:
 def _later(retry_after_s: float | None) -> str:
     if not retry_after_s:
         return ""
-    return f"Try again in {retry_after_s:.0f} s, as it asks, or use another model (-m)."
+    wait = whole_seconds(math.ceil(retry_after_s))
+    return f"Try again in {wait}, as it asks, or use another model (-m)."

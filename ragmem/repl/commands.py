@@ -438,10 +438,10 @@ def remembered_text(remembered: Remembered) -> RenderableType:
     memory = remembered.memory
     if memory is None:
         return memory_row(remembered.note)
-    pinned = ", pinned" if memory.pinned else ""
+    pinned = "pinned " * memory.pinned
     where = "in all projects" if memory.scope == "user" else "in this project"
     tail, anew = short_id(memory.memory_id), " anew" * (remembered.action == "updated")
-    head = f"remembered {memory.kind}{pinned} {tail}{anew}"
+    head = f"remembered {pinned}{memory.kind} {tail}{anew}"
     if remembered.action == "known":
         head = f"already known {tail}"
     note = f" ({remembered.note})" if remembered.note else ""
@@ -536,7 +536,7 @@ async def _pick_memory(said: str, chat: ChatSession) -> MemoryRecord | None:
     facts, project_id = facts_of(chat.app.memory), chat.session.project_id
     if said:
         limit = _MAX_MEMORIES
-        hits = await facts.search(said, project_id=project_id, limit=limit, floor=False)
+        hits = await facts.search(said, project_id=project_id, limit=limit)
         found = [hit.memory for hit in hits]
         if _MEMORY_ID.fullmatch(said):
             try:

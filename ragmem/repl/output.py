@@ -379,8 +379,9 @@ _HERE = {
     "(-m)": "(/model)",
     "(-c)": '(type "continue")',
     "(--max-turns)": "(/config tools.max_iterations)",
+    "`ragmem config show` lists": "/config lists",
 }
-"""Replacements for the flags in hints: what does the same in a chat."""
+"""Replacements for the flags and commands in hints: what does the same in a chat."""
 
 
 def failure(message: str, hint: str) -> RenderableType:

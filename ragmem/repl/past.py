@@ -535,13 +535,7 @@ def _restorer(chat: ChatSession) -> Restorer:
 def _report(
     done: Sequence[Restored], output: ChatOutput, doubtful: Collection[str], heading: str = ""
 ) -> None:
-    """Report each file's outcome, after the places where contents of doubtful files were saved."""
-    for each in done:
-        if each.kept and each.path in doubtful:
-            secrets = ", without its secrets," if each.kept.suffix else ""
-            said = f"The content of {one_line(each.path, 400)}{secrets} was saved in:"
-            output.show(Text(said), "notice")
-            output.copyable(str(each.kept))
+    """Report each file's outcome, and where the content of doubtful files was saved before."""
     if heading:
         output.say(heading)
     for each in done:
@@ -550,3 +544,8 @@ def _report(
         if each.note:
             said += f"; {one_line(each.note, 400)}"
         output.show(Text(said, style="" if is_back else "yellow"), "notice")
+        if each.kept and each.path in doubtful:
+            secrets = ", without its secrets," if each.kept.suffix else ""
+            said = f"Its content before that{secrets} was saved in:"
+            output.show(Text(said, style="dim"), "notice")
+            output.copyable(str(each.kept))

@@ -46,7 +46,15 @@ from ragmem.repl.permissions import PLACES
 from ragmem.repl.recalled import folded_prompt, memory_line
 from ragmem.repl.streamed import MarkdownStream, goes_on
 from ragmem.repl.terminal import ChatQuestion, Line
-from ragmem.text import clip_to_width, counted, display_width, duration, one_line, reveal, visible
+from ragmem.text import (
+    clip_to_width,
+    counted,
+    display_width,
+    one_line,
+    reveal,
+    visible,
+    whole_seconds,
+)
 from ragmem.tools.base import Decision, Proposal
 from ragmem.tools.planning import PresentPlan
 
@@ -307,7 +315,7 @@ class TurnView:
         head: Line = (("tool", "● "), ("", one_line(title, max(1, columns - 2))))
         if call.printed is None:
             return [head]
-        progress = f"{duration(int(lasts_s) * 1000)} · {counted(call.printed.lines, 'line')}"
+        progress = f"{whole_seconds(int(lasts_s))} · {counted(call.printed.lines, 'line')}"
         room = columns - 4 - display_width(progress)
         if room >= _LEAST_TITLE:
             head = (*head[:1], ("", one_line(title, room)), ("dim", f"  {progress}"))
@@ -337,7 +345,7 @@ class TurnView:
         else:
             doing = "answering" if self._answering else self._waiting
         seconds = int(self._clock() - self._started - self._waited)
-        return one_line(f"{doing} · {duration(seconds * 1000)} · Esc stops", columns)
+        return one_line(f"{doing} · {whole_seconds(seconds)} · Esc stops", columns)
 
 
 def reads_as_plan(answer: str) -> bool:
@@ -353,7 +361,7 @@ def _retry_text(
 
     In a narrow window the keys are left out, and the reason is shortened.
     """
-    soon = f" in {math.ceil(left_s)} s" if left_s > 0 else ""
+    soon = f" in {whole_seconds(math.ceil(left_s))}" if left_s > 0 else ""
     tries = f" · try {retry.attempt} of {retry.most}{soon}"
     reason = one_line(retry.reason, max(1, columns - len(tries)))
     row = f"{reason}{tries}"

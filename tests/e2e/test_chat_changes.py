@@ -48,7 +48,7 @@ def test_a_chat_tells_of_itself(house: House) -> None:
         chat.send(
             "/config chat.bell loud\r", prints=r"chat\.bell must be true or false, not 'loud'"
         )
-        chat.send("/config nosuchthing\r", prints=r"No setting matches 'nosuchthing'")
+        chat.send("/config nosuchthing\r", prints=r"matches 'nosuchthing'\.\n +/config lists")
         chat.send("/config\r", shows=r"^  Settings › ")
         chat.send("chat.title", shows=r"^  ▸ chat\.title +true +default$[\s\S]*^    \S*.*title")
         chat.send("\r", shows=r"^  chat\.title › [^\n]*\n  ▸ ● true$\n    false$")

@@ -72,7 +72,7 @@ async def test_a_note_is_remembered_in_one_line(chat: Chat) -> None:
     rule = await chat.said("#never push on a Friday")
     newest = (await chat.stored())[0]
     assert rule == (
-        f"· remembered rule, pinned {short_id(newest.memory_id)}, in this project: "
+        f"· remembered pinned rule {short_id(newest.memory_id)}, in this project: "
         "never push on a Friday\n"
     )
     assert "Nothing to remember." in await chat.said("#")
@@ -143,8 +143,8 @@ async def test_pin_takes_an_id_or_a_text(chat: Chat) -> None:
     await chat.put(memory)
     tail = short_id(memory.memory_id)
     assert await chat.said(f"/pin {tail}") == f"· pinned {tail}: The port is 5439\n"
-    assert "· remembered fact, pinned " in await chat.said("/pin The staging host is pear")
-    assert "· remembered rule, pinned " in await chat.said("/pin Always answer in French")
+    assert "· remembered pinned fact " in await chat.said("/pin The staging host is pear")
+    assert "· remembered pinned rule " in await chat.said("/pin Always answer in French")
     assert "not found" in await chat.said("/pin cafe1234")
     assert "a single word says too little" in await chat.said("/pin feed")
     assert "Nothing to pin." in await chat.said("/pin")
@@ -178,6 +178,7 @@ async def test_what_is_to_be_forgotten_can_be_named_by_its_words_or_picked(chat:
     await chat.put(a_memory("The door code is 4711-zebra"), a_memory("The port is 5439"))
     said = await chat.said("/forget the door code", None)
     assert "   1   The door code is 4711-zebra  fact" in said
+    assert "The port is 5439" not in said
     assert len(await chat.stored()) == 2
     # Which looks like an id.
     await chat.said("/forget 4711", "1", "y")

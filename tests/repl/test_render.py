@@ -297,7 +297,7 @@ def test_wrapping_keeps_every_word(text: str, width: int) -> None:
 
 def test_durations() -> None:
     """In the unit that a person would use."""
-    said = {0: "0 ms", 999: "999 ms", 1_000: "1.0 s", 250_000: "4 min 10 s"}
+    said = {0: "0 ms", 999: "999 ms", 1_000: "1.0 s", 250_000: "4 min 10 s", 7_500_000: "2 h 5 min"}
     assert {ms: duration(ms) for ms in said} == said
 
 
@@ -308,9 +308,9 @@ def shown_live(view: TurnView, columns: int = 40, rows: int = 8) -> list[str]:
 def test_the_open_block_is_live_and_printed_once_it_closes() -> None:
     """Streamed without flicker: whole blocks are printed, the tail is live."""
     view = TurnView(clock=lambda: 0.0)
-    assert shown_live(view) == ["", "waiting for the model · 0 ms · Esc stops"]
+    assert shown_live(view) == ["", "waiting for the model · 0 s · Esc stops"]
     assert view.show(TextDelta(text="One.\n\nTwo goes")) != []
-    assert shown_live(view) == ["", "Two goes", "", "answering · 0 ms · Esc stops"]
+    assert shown_live(view) == ["", "Two goes", "", "answering · 0 s · Esc stops"]
     long = "\\\n".join(f"line {i}" for i in range(20))
     assert view.show(TextDelta(text=f" on\n{long}")) == []
     assert shown_live(view, rows=6)[1:4] == ["line 17", "line 18", "line 19"][-3:]
@@ -471,7 +471,7 @@ def test_how_long_was_thought_is_said_and_not_how_much() -> None:
     view = TurnView(clock=lambda: now[0])
     view.show(ReasoningDelta(text="They want numbers."))
     now[0] = 3.2
-    assert shown_live(view)[1:] == ["thinking · 3.0 s · Esc stops"]
+    assert shown_live(view)[1:] == ["thinking · 3 s · Esc stops"]
     (_, part), *_ = view.show(TextDelta(text="Three."))
     assert plain(part) == "· thought for 3.2 s · /expand\n"
 
@@ -496,12 +496,12 @@ def test_a_call_that_has_just_begun_or_is_asked_about_does_not_look_as_if_it_ran
     view = TurnView(clock=lambda: now[0])
     view.show(ToolStarted(tool_call_id="1", name="run_command", title="run_command rm -rf build"))
     now[0] = 0.3
-    assert shown_live(view)[1:] == ["working · 0 ms · Esc stops"]
+    assert shown_live(view)[1:] == ["working · 0 s · Esc stops"]
     view.pause()
     now[0] = 9.0
     assert shown_live(view)[1:] == ["waiting for you · Esc stops"]
     view.go_on()
-    assert shown_live(view)[1:] == ["working · 0 ms · Esc stops"]
+    assert shown_live(view)[1:] == ["working · 0 s · Esc stops"]
     now[0] = 9.2
     assert shown_live(view)[1:2] == ["● rm -rf build"]
 

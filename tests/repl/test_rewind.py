@@ -140,7 +140,9 @@ async def test_edits_are_shown_against_what_stands_there_and_taken_back(opens: O
         undone = await chat.says(undo)
         (kept,) = [row for row in undone.splitlines() if "/preimages/" in row]
         assert Path(kept).read_text() == "farewell\n"
-        assert "a.py: restored" in undone
+        said, _, saved = undone.partition("a.py: restored\n")
+        assert "Undo of turn 2" in said
+        assert saved.startswith(f"Its content before that was saved in:\n{kept}\n")
         assert chat.file.read_text() == "goodbye\n"
         await chat.says(undo)
         shown = await chat.says(diff, "a.py")

@@ -173,7 +173,7 @@ def test_a_retry_is_counted_down_with_its_reason() -> None:
     time.now = 4
     assert live(view) == "rate limited · try 2 of 4 · Esc stops"
     view.show(TextDelta(text="At"))
-    assert live(view) == "answering · 4.0 s · Esc stops"
+    assert live(view) == "answering · 4 s · Esc stops"
 
 
 def test_a_retry_is_a_line_where_nothing_is_live() -> None:
@@ -212,7 +212,7 @@ def test_the_clock_stands_still_while_the_person_is_waited_for() -> None:
     assert live(view) == "waiting for you · Esc stops"
     view.go_on()
     time.now = 61
-    assert live(view) == "waiting for the model · 3.0 s · Esc stops"
+    assert live(view) == "waiting for the model · 3 s · Esc stops"
     ended = turn_finished("success", usage=Usage(), duration_ms=61_000)
     (_, told) = view.show(ended)[-1]
     assert paint(told, width=80, mode="none") == "  3.0 s\n"

@@ -440,7 +440,7 @@ class Facts:
         found = await (await self._open_store()).find_memories(wanted) if wanted else []
         if not found:
             raise MemoryNotFound(
-                f"Memory {one_line(reference, 80)!r} not found.",
+                f"Memory {one_line(reference, 80)} not found.",
                 hint="`ragmem memory list` shows what is remembered." + beginning_hint(wanted),
             )
         exact = [memory for memory in found if memory.memory_id.replace("-", "") == wanted]
