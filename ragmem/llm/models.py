@@ -375,9 +375,9 @@ def _custom_choice(name: str, why: str, config: Config, environ: Mapping[str, st
 def _check_address(base: str, named: str = "llm.api_base") -> None:
     """Raise ConfigError, naming the setting or variable `named`, unless `base` is a valid URL."""
     if not is_address(base):
-        raise ConfigError(
-            f"{named} is {_without_credentials(base)!r}, which is not an address.", hint=ADDRESS
-        )
+        # A password with a `#` or `/` makes it none.
+        shown = base.rpartition("@")[2]
+        raise ConfigError(f"{named} is {shown!r}, which is not an address.", hint=ADDRESS)
 
 
 def _litellm_choice(

@@ -42,14 +42,10 @@ _PROTECTED_FILES = {
     ".mise.local.toml", "mise.local.toml", ".direnvrc", ".psqlrc", ".wezterm.lua",
     # version control; a folder with a HEAD can be a repository, whose config names programs
     "head", ".gitconfig", ".gitmodules", ".gitattributes", ".hgrc", ".pre-commit-config.yaml",
-    ".pre-commit-hooks.yaml", "lefthook.yml", ".lefthook.yml", ".huskyrc",
-    "lefthook.yaml", "lefthook.toml", "lefthook.json", "lefthook-local.yml", ".huskyrc.js",
-    ".overcommit.yml", ".lintstagedrc", ".lintstagedrc.json", ".lintstagedrc.js",
-    "lint-staged.config.js", ".simple-git-hooks.json", ".simple-git-hooks.js",
+    ".pre-commit-hooks.yaml", ".overcommit.yml",
     # editors and debuggers
     ".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".emacs", ".dir-locals.el",
-    ".pylintrc", "pylintrc", ".devcontainer.json", ".eslintrc.js", ".eslintrc.cjs",
-    "eslint.config.js", "eslint.config.mjs", ".ghci", ".gdbinit", ".lldbinit",
+    ".pylintrc", "pylintrc", ".devcontainer.json", ".ghci", ".gdbinit", ".lldbinit",
     ".code-workspace",
     # package managers and builds: what they trust, and what they load
     ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", ".pnpmfile.mjs", "bunfig.toml",
@@ -79,6 +75,12 @@ _PROTECTED_PAIRS = (
     (".yarn", "releases"), (".ipython", "profile_default"), (".gradle", "init.d"),
     (".mvn", "extensions.xml"), (".mvn", "jvm.config"), (".mvn", "maven.config"),
 )  # fmt: skip
+_BEGINNINGS = (
+    # hooks of git, and what editors load when a file is opened or saved, in any of their forms
+    "lefthook.", ".lefthook.", "lefthook-local.", ".lefthook-local.", ".huskyrc", ".lintstagedrc",
+    "lint-staged.config.", "simple-git-hooks.", ".simple-git-hooks.", "eslint.config.",
+    ".eslintrc", "prettier.config.", ".prettierrc",
+)  # fmt: skip
 _SUFFIXES = (
     # systemd's units, desktop entries, launchd's jobs, what Python runs when it starts
     ".service", ".timer", ".socket", ".desktop", ".plist", ".pth", ".code-workspace",
@@ -99,7 +101,8 @@ def protection(real: Path) -> str | None:
     if found := next(filter(is_of_repository, above), None):
         return show_name(found.name)
     name = parts[-1]
-    return show_name(real.name) if name in _PROTECTED_FILES or name.endswith(_SUFFIXES) else None
+    is_one = name in _PROTECTED_FILES or name.startswith(_BEGINNINGS) or name.endswith(_SUFFIXES)
+    return show_name(real.name) if is_one else None
 
 
 def is_of_repository(path: Path) -> bool:
@@ -139,7 +142,8 @@ def protected_in(root: Path) -> list[Path]:
 def _stands_out(name: str) -> bool:
     """Return whether a top-level entry needs a closer look: folders can have very many."""
     folded = _folded(name)
-    return folded.startswith(".") or folded in _NAMES or folded.endswith(_SUFFIXES)
+    begins = folded.startswith((".", *_BEGINNINGS))
+    return begins or folded in _NAMES or folded.endswith(_SUFFIXES)
 
 
 def _runs(path: Path, root: Path) -> bool:

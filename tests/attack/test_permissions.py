@@ -87,7 +87,8 @@ PROTECTED = [
     "conftest.py", "tests/unit/conftest.py", ".npmrc", ".yarnrc.yml", ".gitlab-ci.yml",
     ".config/systemd/user/x.service", "units/x.timer", "my.code-workspace", "sitecustomize.py",
     "lib/evil.pth", ".pre-commit-config.yaml", ".cargo/config.toml", ".vimrc", "Jenkinsfile",
-    ".devcontainer/devcontainer.json", "a\u017f/AGENT\u017f.md",
+    ".devcontainer/devcontainer.json", "eslint.config.ts", ".eslintrc.json", ".prettierrc.mjs",
+    ".lintstagedrc.yml", "lefthook-local.yaml", "simple-git-hooks.cjs", "a\u017f/AGENT\u017f.md",
 ]  # fmt: skip
 
 
@@ -178,5 +179,6 @@ def test_ordinary_names_are_not_protected() -> None:
         "/w/git/config", "/w/.gitignore", "/w/.github/x.yml", "/w/config", "/w/.env", "/w/Makefile",
         "/w/package.json", "/w/pyproject.toml", "/w/agents/run.py", "/w/service.py", "/w/README.md",
         "/w/docs/agents.md.txt", "/w/test_conftest.py", "/w/.config/x", "/w/workflows/ci.yml",
+        "/w/eslint.md", "/w/src/prettier.ts", "/w/.eslintignore",
     ):  # fmt: skip
         assert protection(Path(path)) is None, path

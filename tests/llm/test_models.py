@@ -247,11 +247,15 @@ def test_a_name_finds_its_provider_and_others_go_through_litellm(
             "names no model", "openai/NAME",
         ),
         (named("openai/gp\udcff"), ConfigError, "can't be sent", "ragmem models"),
+        (
+            named("openai/x", api_base="http://me:a#s3cret@127.0.0.1:9/v1"), ConfigError,
+            "'127.0.0.1:9/v1', which is not an address", "http://",
+        ),
     ],
     ids=[
         "no key", "a name that nobody knows", "a server that tells of none",
         "a provider alone", "a provider alone, at a server",
-        "a byte that isn't UTF-8",
+        "a byte that isn't UTF-8", "a password that is not quoted",
     ],
 )  # fmt: skip
 def test_what_is_missing_to_ask_a_model_is_named(
