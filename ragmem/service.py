@@ -11,6 +11,7 @@ logged.
 
 import asyncio
 import os
+import re
 import socket
 import stat
 import struct
@@ -83,7 +84,7 @@ async def serve(
     """Serve until there was no request for `idle_s` seconds; False if another process serves.
 
     `prepare` loads whatever takes long, before requests are accepted. Also ends when its socket was
-    removed or replaced, and when another version sends a request. Requests with other `settings`
+    removed or replaced, and when a newer version sends a request. Requests with other `settings`
     are not answered; from then on, only requests with its own keep it, so that one with the
     others can follow.
     """
@@ -186,7 +187,9 @@ class _Service:
         try:
             request = msgspec.msgpack.decode(frame, type=_Request)
             if request.version != self._version:
-                self._ended.set()
+                # An older one, open since before an update, would end each service of the new one.
+                if _numbers(request.version) > _numbers(self._version):
+                    self._ended.set()
                 return _Answer("version")
             if request.settings not in ("", self._settings):
                 self._is_wanted = False
@@ -209,6 +212,10 @@ class _Service:
     def _note_request(self) -> None:
         if self._is_wanted:
             self._last_request = time.monotonic()
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall("[0-9]+", version)]
 
 
 def _identity(file: Path) -> tuple[int, int, int] | None:

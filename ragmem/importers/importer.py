@@ -417,6 +417,7 @@ class _Session:
 
     async def add(self, batch: Sequence[PutTurn]) -> None:
         """Store those turns that are new, or more complete than the stored ones."""
+        before = self._added, self._changed, self._calls
         writes: list[Write] = [ready for put in batch if (ready := await self._to_put(put))]
         if not writes or self._importer.is_dry or self._store is None:
             return
@@ -424,7 +425,11 @@ class _Session:
             begin = redacted(PutSession(session=self.session))
             writes = [*self._importer.registrations(self._project), begin, *writes]
         failpoint("transfer.apply")
-        await self._store.apply(writes)
+        try:
+            await self._store.apply(writes)
+        except StoreRefused:
+            self._added, self._changed, self._calls = before
+            raise
         failpoint("transfer.applied")
         self._is_new = False
 

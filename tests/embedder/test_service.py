@@ -137,7 +137,15 @@ async def test_once_the_own_one_is_loaded_nobody_is_asked(folder: Path) -> None:
     assert service.seen == []
 
 
-async def test_another_version_is_not_asked_twice(folder: Path) -> None:
+async def test_an_older_version_ends_no_service(folder: Path) -> None:
+    """A chat or an MCP server that has been open since before an update asks again and again."""
+    async with served(folder, HashEmbedder()):
+        for version in ("1.2.2", "1.1.10", "1.2"):
+            assert await made_by_the_own_one(folder, version=version)
+        assert not await made_by_the_own_one(folder)
+
+
+async def test_a_newer_version_is_not_asked_twice(folder: Path) -> None:
     """Nor does the service stay for it."""
     service = HashEmbedder()
     async with served(folder, service) as task:

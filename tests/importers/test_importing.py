@@ -329,6 +329,7 @@ async def test_a_refusal_of_the_store_is_told(small: Archive) -> None:
     outcomes = await taken(Heard(small, refuse_the_first), CLAUDE_CODE)
     assert [each.state for each in outcomes] == ["refused", "new", "new"]
     assert outcomes[0].reason == "Turn 1 has no place here."
+    assert (outcomes[0].turns_added, outcomes[0].tool_calls_added) == (0, 0)
 
 
 async def test_a_full_disk_is_no_fault_of_a_file(small: Archive) -> None:

@@ -172,6 +172,13 @@ def test_what_was_said_while_the_agent_worked_stands_where_it_was_said() -> None
         assert places == sorted(places)
 
 
+def test_no_part_of_a_secret_is_left_where_an_edit_is_cut() -> None:
+    edit = call("write_file", {"path": "a", "content": f"{KEY}\n" * 2_000}, "written")
+    page = html(session("Beds"), [turn("Write it", "Done", edit)])
+    assert KEY[:10] not in page
+    assert KEY[-10:] not in page
+
+
 def test_markdown_says_the_same_without_secrets_and_escapes() -> None:
     result = call("read_file", {"path": "a"}, f"line\n```\n{KEY}\x1b[2J")
     page = markdown(session("Beds"), [turn(f"Use {KEY}", "\u202eDone", result)])
