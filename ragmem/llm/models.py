@@ -378,7 +378,7 @@ def _custom_choice(name: str, why: str, config: Config, environ: Mapping[str, st
 
 
 def _none_named(base: str, served: Sequence[str], environ: Mapping[str, str]) -> NoModel:
-    """Return the error for a server that lists several models, or none: perhaps it isn't running."""
+    """Return the error for a server that lists several models, or none as it may not be running."""
     hint = "Set model.main, RAGMEM_MODEL or -m to "
     if served:
         hint += f"one of them: {', '.join(map(visible, served[:_MOST_LISTED]))}"
