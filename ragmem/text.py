@@ -186,7 +186,10 @@ def one_line(text: str, limit: int) -> str:
     line = " ".join(visible(beginning).split())
     if len(beginning) < len(text) and len(line) <= limit + _CUT_CHARS:
         line = " ".join(visible(text).split())
-    return line if len(line) <= limit else line[: max(0, limit - 1)] + "…"
+    if len(line) <= limit:
+        return line
+    cut = line[: max(0, limit - 1)]
+    return cut.rstrip() if cut.rstrip().endswith("…") else f"{cut}…"
 
 
 def first_line(text: str) -> str:

@@ -138,6 +138,14 @@ def test_of_a_long_text_one_line_reads_the_beginning(parts: list[str], limit: in
     assert one_line(text, limit) == (whole if len(whole) <= limit else whole[: limit - 1] + "…")
 
 
+def test_what_was_cut_before_is_cut_once() -> None:
+    """The title of a fork, say, which ends in "… (fork)"."""
+    assert one_line("for billing, since… (fork)", 21) == "for billing, since…"
+    assert one_line("for billing, since… (fork)", 20) == "for billing, since…"
+    assert one_line("for billing, since… (fork)", 26) == "for billing, since… (fork)"
+    assert one_line("for billing", 8) == "for bil…"
+
+
 def test_one_line_of_a_long_paste_copies_nothing_of_it() -> None:
     paste = "a word of the paste\n" * 50_000
     tracemalloc.start()

@@ -24,6 +24,7 @@ from ragmem.config import (
     Paths,
     PermissionMode,
     WhenColored,
+    choices,
     environment,
     find_paths,
     keys,
@@ -146,6 +147,18 @@ def models(incomplete: str) -> list[Offer]:
 def settings_keys(incomplete: str) -> list[Offer]:
     """Complete the names of settings, each described by its default."""
     return [(key, f"{at}") for key, at in keys().items() if key.startswith(incomplete)]
+
+
+def settings_values(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    """Complete the value of the setting that precedes it, if it has a fixed set of them."""
+    return [
+        (each, "") for each in choices(ctx.params.get("key") or "") if each.startswith(incomplete)
+    ]
+
+
+def store_kinds(incomplete: str) -> list[Offer]:
+    """Complete the kind of a store."""
+    return [(each, "") for each in choices("store.kind") if each.startswith(incomplete)]
 
 
 def _matching(ask: "Callable[[App], Awaitable[list[Offer]]]", incomplete: str) -> list[Offer]:

@@ -56,7 +56,9 @@ def init() -> None:
     """Write a settings file that lists every default, commented out."""
     file = find_paths().make().config_file
     if file.exists():
-        raise UsageError(f"{file} already exists.", hint="`ragmem config show` prints it.")
+        raise UsageError(
+            f"{file} already exists.", hint="`ragmem config show` prints all settings in effect."
+        )
     save(file, default_toml())
     write(f"{file}\n")
 
@@ -92,7 +94,7 @@ def unset(
 @app.command("set", context_settings={"ignore_unknown_options": True})
 def set_value(
     key: Annotated[str, cli.argument("KEY", "The setting, such as model.main.", cli.settings_keys)],
-    value: Annotated[str, cli.argument("VALUE", "")],
+    value: Annotated[str, cli.argument("VALUE", "", cli.settings_values)],
 ) -> None:
     """Change one setting in the file, leaving the rest unchanged."""
     if value.startswith("-") and not re.fullmatch(r"-[\d.]+", value):

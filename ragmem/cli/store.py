@@ -37,7 +37,8 @@ async def info(opened: "App", output: cli.Format = "table") -> None:
 
 @cli.command(app, cli.home)
 async def use(
-    own: Administration, kind: Annotated[str, cli.argument("sqlite|neo4j", "The store.")]
+    own: Administration,
+    kind: Annotated[str, cli.argument("sqlite|neo4j", "The store.", cli.store_kinds)],
 ) -> None:
     """Use another store from now on; nothing is copied.
 
@@ -61,7 +62,10 @@ async def use(
 @cli.command(app, cli.home)
 async def migrate(
     own: Administration,
-    to: Annotated[str | None, cli.option("--to", "The store to copy into.", "sqlite|neo4j")] = None,
+    to: Annotated[
+        str | None,
+        cli.option("--to", "The store to copy into.", "sqlite|neo4j", offered=cli.store_kinds),
+    ] = None,
     file: Annotated[
         Path | None,
         cli.option("--from", "Copy from this backup file instead of the other store.", "FILE"),

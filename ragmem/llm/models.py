@@ -5,7 +5,7 @@ set, a local Ollama, the installed small model.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
@@ -17,7 +17,16 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ragmem.config import ADDRESS, Config, Effort, Paths, find_paths, is_address, provider_key
+from ragmem.config import (
+    ADDRESS,
+    Config,
+    Effort,
+    Paths,
+    find_paths,
+    is_address,
+    named_in,
+    provider_key,
+)
 from ragmem.errors import ConfigError, NoModel, NoWeights, UsageError
 from ragmem.llm.base import LLM, ModelInfo
 from ragmem.llm.providers import (
@@ -177,11 +186,7 @@ def choose_model(config: Config, environ: Mapping[str, str], *, flag: str = "") 
         served = served_models(config, environ)
         if len(served) == 1:
             return _choice_of(served[0], "the only model", config, environ)
-        offers = f": {', '.join(map(visible, served[:_MOST_LISTED]))}" if served else ""
-        raise NoModel(
-            f"llm.api_base is {_without_credentials(config.llm.api_base)}, but no model is named.",
-            hint="Set model.main, RAGMEM_MODEL or -m to a model that this server offers" + offers,
-        )
+        raise _none_named(config.llm.api_base, served, environ)
     for each in PROVIDERS:
         if each.main and (variable := _key_variable(each, environ)):
             return _choice_of(f"{each.name}/{each.main}", f"{variable} is set", config, environ)
@@ -370,6 +375,18 @@ def _custom_choice(name: str, why: str, config: Config, environ: Mapping[str, st
         base_url=config.llm.api_base,
         model=rest if known else name,
     )
+
+
+def _none_named(base: str, served: Sequence[str], environ: Mapping[str, str]) -> NoModel:
+    """Return the error for a server that lists several models, or none as it may not be running."""
+    hint = "Set model.main, RAGMEM_MODEL or -m to "
+    if served:
+        hint += f"one of them: {', '.join(map(visible, served[:_MOST_LISTED]))}"
+    else:
+        address = named_in("llm.api_base", environ)
+        hint = f"Start it, or check {address} (it often ends in /v1). {hint}the name of its model."
+    lists = f"{_without_credentials(base)} lists {'several' if served else 'none'}"
+    return NoModel(f"No model is named, and {lists}.", hint=hint)
 
 
 def _check_address(base: str, named: str = "llm.api_base") -> None:

@@ -74,6 +74,11 @@ def test_commands_options_models_and_settings(tmp_path: Path) -> None:
     assert models
     assert all(name.startswith("anthropic/") for name in models)
     assert offered(ragmem, "config", "set", "chat.be") == ["chat.bell"]
+    assert offered(ragmem, "config", "set", "ui.theme", "") == ["auto", "light", "dark", "plain"]
+    assert offered(ragmem, "config", "set", "chat.bell", "t") == ["true"]
+    assert offered(ragmem, "config", "set", "model.main", "") == []
+    assert offered(ragmem, "store", "use", "") == ["sqlite", "neo4j"]
+    assert offered(ragmem, "store", "migrate", "--to", "n") == ["neo4j"]
     assert not ragmem.home.exists()
 
 

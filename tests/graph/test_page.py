@@ -226,9 +226,25 @@ async def test_search_and_filters_say_how_many(look: Look) -> None:
     await look.view("memories")
     await page.select_option("#trust", "tool")
     assert await look.count(".memory-card") == 1
+    assert await look.text(".hint") == "1 memory."
     await page.select_option("#trust", "")
     await page.fill("input[type=date] >> nth=0", "2026-11-12")
     assert await look.count(".memory-card") == 5
+
+
+async def test_a_deadline_is_a_day(look: Look) -> None:
+    """What is true since the day that it was said says so once."""
+    told = """([kind, due]) =>
+        dueText({ time: Date.parse("2026-11-20T10:00Z"), facts: { kind, due } })"""
+    for kind, day, said in [
+        ("deadline", "2026-12-04T12:00Z", "due 4 Dec 2026"),
+        ("fact", "2026-11-19T12:00Z", "on 19 Nov 2026"),
+        ("fact", "2026-11-20T10:00Z", ""),
+        ("fact", None, ""),
+    ]:
+        assert await look.page.evaluate(told, [kind, day]) == said
+    await look.view("numbers")
+    assert await look.text(".ends small") == "23 Nov 2026"
 
 
 async def test_the_map_is_chosen_from_moved_and_gathered(look: Look) -> None:

@@ -239,7 +239,8 @@ def test_a_name_finds_its_provider_and_others_go_through_litellm(
         ),
         (
             named("", api_base="http://me:s3cret@127.0.0.1:9/v1"), NoModel,
-            "no model is named", "",
+            "No model is named, and http://127.0.0.1:9/v1 lists none",
+            "Start it, or check llm.api_base (it often ends in /v1). Set model.main, ",
         ),
         (named("openai/"), ConfigError, "names no model", "openai/NAME"),
         (
@@ -318,7 +319,7 @@ def test_the_models_of_ones_own_server_are_found(environ: dict[str, str]) -> Non
         server.models += ("qwen3:8b",)
         with pytest.raises(NoModel) as caught:
             choose_model(config, environ)
-        assert caught.value.hint.endswith("offers: openai/openai/gpt-oss-20b, qwen3:8b")
+        assert caught.value.hint.endswith("one of them: openai/openai/gpt-oss-20b, qwen3:8b")
         listed = [each for each in list_models(environ, config) if each.base_url == server.url]
         assert [each.model for each in listed] == ["openai/gpt-oss-20b", "qwen3:8b"]
         named = msgspec.structs.replace(config, model=ModelConfig(main="openai/qwen3:8b"))

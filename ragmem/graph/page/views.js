@@ -29,7 +29,7 @@ function dayChart(order, days) {
   const shown = order.slice(0, 120).reverse();
   const counts = (holds) => shown.map((day) => days.get(day).filter(holds).length);
   return chart(
-    "Turns per day",
+    "Turns a day",
     shown.map((day) => DAY.format(day)),
     [
       { name: "succeeded", classes: "turn", values: counts((each) => isTurn(each) && !isFailed(each)) },
@@ -251,8 +251,9 @@ function drawMemories(view) {
   const list = shownNodes("memory").sort((a, b) => b.time - a.time);
   if (!list.length) return view.append(nothing("No memories yet."));
   const current = list.filter((each) => !each.facts.superseded);
-  const counts = `${count(list.length, "memory", "memories")}, ${list.length - current.length} of them`;
-  view.append(p("hint", `${counts} superseded: each is listed under the memory that replaced it.`));
+  const past = list.length - current.length;
+  const where = past ? `, ${past} of them superseded: each is listed under the memory that replaced it` : "";
+  view.append(p("hint", `${count(list.length, "memory", "memories")}${where}.`));
   const heads = [
     ...current,
     ...list.filter((each) => each.facts.superseded && !from(each.id, "supersedes").length),
@@ -293,7 +294,7 @@ function memoryCard(memory) {
       badge(`by ${{ person: "you", model: "the model", tool: "files and tools" }[f.trust]}`),
       f.pinned ? badge("pinned", "changed") : null,
       f.superseded ? badge(`superseded ${moment(f.until)}`) : null,
-      f.due ? badge(`${f.kind === "deadline" ? "due" : "on"} ${moment(f.due)}`) : null,
+      badge(dueText(memory)),
       ...f.subjects.map((each) => badge(each, "subject")),
       small(moment(memory.at)),
     ),
@@ -302,6 +303,13 @@ function memoryCard(memory) {
       ? branch("tree", `Replaced ${count(before.length, "other")}`, () => before.map(past))
       : null,
   );
+}
+
+// A day: a deadline's time is noon only so that it is that day everywhere.
+function dueText({ time, facts: { due, kind } }) {
+  const day = due && DAY.format(new Date(due));
+  if (kind === "deadline" && day) return `due ${day}`;
+  return day && day !== DAY.format(time) ? `on ${day}` : "";
 }
 
 function evidenceOf(memory) {
@@ -437,7 +445,7 @@ function chart(title, names, series, unit = upTo(4)) {
 
 function drawNumbers(view) {
   const days = data.numbers;
-  const names = days.map((each) => each.day);
+  const names = days.map((each) => DAY.format(new Date(`${each.day}T12:00`)));
   const of = (key) => days.map((each) => each[key] || 0);
   const share = (part, whole) => days.map((each) => (each[whole] ? (100 * each[part]) / each[whole] : 0));
   const cached = share("cached_tokens", "input_tokens");
