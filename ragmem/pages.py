@@ -297,7 +297,7 @@ def _diff_rows(call: ToolCall) -> list[str]:
     old, new = given.get("old", ""), given.get("new", given.get("content"))
     if not isinstance(old, str) or not isinstance(new, str):
         return []
-    old, new = (redact(clip_middle(each, _FOLDED_CHARS)) for each in (old, new))
+    old, new = (clip_middle(redact(each), _FOLDED_CHARS) for each in (old, new))
     rows = unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=3)
     return [row for row in list(rows)[2:] if not row.startswith("@@ ")]
 
