@@ -200,6 +200,24 @@ def test_what_stands_beside_a_secret_in_nested_json_stays() -> None:
         assert redact(broken) == broken
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("password", "hunter2Xabc9"),
+        ("password", "hunter2Xabc9\\"),
+        ("Authorization", "Bearer hunter2Xabc9kQ7z"),
+    ],
+)
+def test_an_assigned_secret_is_found_in_json_in_json_in_a_log(name: str, value: str) -> None:
+    """The text around it can be read as before."""
+    inner = json.dumps({name: value, "n": 1})
+    logged = redact(f"INFO {json.dumps({'a': json.dumps({'b': inner})})}")
+    assert "hunter2" not in logged
+    read = json.loads(json.loads(logged.removeprefix("INFO "))["a"])["b"]
+    assert "[redacted: " in read
+    assert read.endswith('"n": 1}')
+
+
 def test_a_private_key_that_was_cut_takes_nothing_else_along() -> None:
     cut = KEYS["private key"].rpartition("\n")[0].rpartition("\n")[0]
     handbook = "\n\nThis is how such a key begins, said the handbook of the server.\n"
@@ -585,7 +603,9 @@ def test_a_json_file_is_taken_apart_unless_a_secret_is_in_json_within_it() -> No
         found = parted(text)
         assert found
         assert [each for _, each in found.secrets] == [secret]
-    within = json.dumps({"file": json.dumps({"file": json.dumps({"client_secret": secret})})})
+    within = json.dumps({"client_secret": secret})
+    for _ in range(3):
+        within = json.dumps({"file": within})
     assert secret not in redact(within)
     assert parted(within) is None
 

@@ -501,7 +501,7 @@ def _why_last(now: datetime, chat: ChatSession) -> None:
         chat.output.note(chat.without_code)
     if not chat.recalled:
         return chat.output.note("Memory added nothing to the last request.")
-    chat.output.show(listing(items_text(chat.recalled, now)))
+    chat.output.show(listing(items_text(chat.recalled, now, chat.output.width)))
     chat.output.note("/why NUMBER shows one in full.")
 
 

@@ -29,6 +29,7 @@ from ragmem.text import (
     counted,
     display_width,
     estimate_tokens,
+    hanging,
     in_short,
     one_line,
     visible,
@@ -81,13 +82,13 @@ def memory_line(recalled: Sequence[Recalled]) -> MemoryLine | None:
     return MemoryLine(known) if known else None
 
 
-def items_text(recalled: Sequence[Recalled], now: datetime) -> str:
-    """Return a numbered list of the items, with the details of `about` below each."""
+def items_text(recalled: Sequence[Recalled], now: datetime, width: int | None = None) -> str:
+    """Return a numbered list of the items, with the details of `about` below each, wrapped."""
     rows = []
     margin = len(str(len(recalled)))
     for number, each in enumerate(recalled, 1):
         rows.append(f"{number:<{margin}}  {one_line(each.label, 400)}")
-        rows.append(f"{'':{margin}}  {' · '.join(about(each, now))}")
+        rows += hanging(f"{'':{margin}}  ", " · ".join(about(each, now)), width)
     return "\n".join(rows)
 
 

@@ -8,7 +8,8 @@ import pytest
 from ragmem.config import SummariesConfig
 from ragmem.errors import ProviderUnavailable, StreamCut
 from ragmem.llm.base import ModelInfo, UsageChunk
-from ragmem.memory.summaries.summarizer import Summarizer
+from ragmem.memory.summaries.summarizer import PROBLEM_CHARS, Summarizer, Tries
+from ragmem.records import Attempts, utc_now
 from ragmem.store import Store
 from ragmem.usage import Spending, UsageLog
 from tests.fakes.scripted_llm import Says, ScriptedLLM
@@ -172,3 +173,11 @@ async def test_that_a_day_is_spent_is_said_once(info: ModelInfo, said: int) -> N
         await summarizer.summarize_turn(turn)
     assert (len(told), len(llm.requests)) == (said, 2 - 2 * said)
     assert all("max_cost_usd_per_day" in text for text in told)
+
+
+async def test_a_key_at_the_cut_of_a_problem_leaves_no_part(store: Store) -> None:
+    known = Attempts(item="a", session_id="s", model="m", count=0, not_before=utc_now())
+    tries = Tries(kept=store, known=known, pause_s=0.0, clock=utc_now, sleep=no_wait)
+    await tries.refused(f"{'x' * (PROBLEM_CHARS - 21)} OPENAI_API_KEY=zQ9mT4vX7kL2wR8nB5cY1pD6")
+    [kept] = await store.attempts("a")
+    assert "zQ9" not in kept.problem

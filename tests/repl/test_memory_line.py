@@ -85,6 +85,11 @@ def test_the_list_says_who_said_it_when_and_how_near_it_is() -> None:
     assert rows[1] == "   memory · told by you · 3 days ago · 61% alike · found by its words"
     assert rows[2:] == ["2  a.py:1-2 f", "   place in code · calls g"]
     assert "\x1b" not in text
+    narrow = items_text([told], NOW, 40).split("\n")
+    assert narrow[1:] == [
+        "   memory · told by you · 3 days ago ·",
+        "   61% alike · found by its words",
+    ]
 
 
 # --- in a chat --------------------------------------------------------------------

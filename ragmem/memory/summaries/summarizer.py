@@ -114,7 +114,7 @@ class Tries(msgspec.Struct):
                 self.known,
                 count=self.known.count + 1,
                 not_before=self.clock() + self._pause(PAUSES[self.known.count]),
-                problem=redact(one_line(problem, PROBLEM_CHARS)),
+                problem=one_line(redact(problem), PROBLEM_CHARS),
             )
             await self.kept.keep_attempts(self.known)
 
