@@ -13,27 +13,22 @@ import zlib
 from functools import cache
 from pathlib import Path
 
-LENGTHS = (3, 4, 5)
+_LENGTHS = (3, 4, 5)
 """The lengths of n-grams, in characters."""
 BUCKETS = 1 << 17
-_HEADER = struct.Struct("<ff")
+HEADER = struct.Struct("<ff")
+"""The unit of the weights, and the bias; behind it a file has a signed byte for each bucket."""
+_MOST_CHARS = 1_000
 
 
 def buckets(text: str) -> set[int]:
-    """Return the buckets of a text's n-grams, in lower case, with one space between words."""
-    line = f" {' '.join(text.lower().split())} "
+    """Return the buckets of the n-grams at a text's beginning: lower case, single spaces."""
+    line = f" {' '.join(text[:_MOST_CHARS].lower().split())} "
     return {
         zlib.crc32(line[start : start + length].encode("utf-8", "replace")) % BUCKETS
-        for length in LENGTHS
+        for length in _LENGTHS
         for start in range(len(line) - length + 1)
     }
-
-
-def packed(weights: list[float], bias: float) -> bytes:
-    """Return a classifier's file: the unit of its weights, its bias, a signed byte per bucket."""
-    unit = max(map(abs, weights)) / 127
-    steps = struct.pack(f"<{len(weights)}b", *(round(weight / unit) for weight in weights))
-    return _HEADER.pack(unit, bias) + steps
 
 
 class Classifier:
@@ -53,8 +48,8 @@ class Classifier:
 @cache
 def _read(file: Path) -> tuple[float, float, memoryview]:
     content = file.read_bytes()
-    unit, bias = _HEADER.unpack_from(content)
-    return unit, bias, memoryview(content)[_HEADER.size :].cast("b")
+    unit, bias = HEADER.unpack_from(content)
+    return unit, bias, memoryview(content)[HEADER.size :].cast("b")
 
 
 GENERAL = Classifier("general")

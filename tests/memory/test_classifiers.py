@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragmem.memory.classifiers import BUCKETS, GENERAL, LASTING, Classifier, packed
+from ragmem.memory.classifiers import GENERAL, LASTING, Classifier
 
 NEED_NOTHING = [
     "How many litres are in an imperial gallon?",
@@ -38,14 +38,6 @@ def test_texts_of_one_field_are_told_apart(
     classifier: Classifier, inside: list[str], outside: list[str]
 ) -> None:
     assert min(map(classifier.log_odds, inside)) > 0 > max(map(classifier.log_odds, outside))
-
-
-def test_the_file_of_a_classifier_gives_back_its_weights() -> None:
-    weights = [0.0] * BUCKETS
-    weights[0], weights[-1] = 2.54, -1.27
-    file = packed(weights, 0.5)
-    assert len(file) == 8 + BUCKETS
-    assert (file[8], file[-1]) == (127, 256 - 64)
 
 
 @pytest.mark.parametrize("text", ["", " ", "é", "\ud800", "\0" * 9, "🦀", "x" * 100_000])
