@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
@@ -362,6 +363,7 @@ def _begin(asked: Mapping[str, Any]) -> None:
     )
     os.environ.clear()
     os.environ.update(asked["env"])
+    tempfile.tempdir = None  # litellm has looked for it where it is imported.
     time.tzset()
     if patience_s := os.environ.pop(PATIENCE, ""):
         be_patient(float(patience_s))
