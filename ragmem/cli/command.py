@@ -151,14 +151,16 @@ def settings_keys(incomplete: str) -> list[Offer]:
 
 def settings_values(ctx: typer.Context, incomplete: str) -> list[Offer]:
     """Complete the value of the setting that precedes it, if it has a fixed set of them."""
-    return [
-        (each, "") for each in choices(ctx.params.get("key") or "") if each.startswith(incomplete)
-    ]
+    return _values(ctx.params.get("key") or "", incomplete)
 
 
 def store_kinds(incomplete: str) -> list[Offer]:
     """Complete the kind of a store."""
-    return [(each, "") for each in choices("store.kind") if each.startswith(incomplete)]
+    return _values("store.kind", incomplete)
+
+
+def _values(key: str, incomplete: str) -> list[Offer]:
+    return [(each, "") for each in choices(key) if each.startswith(incomplete)]
 
 
 def _matching(ask: "Callable[[App], Awaitable[list[Offer]]]", incomplete: str) -> list[Offer]:

@@ -132,7 +132,7 @@ def stories(folder: Path = DAYS) -> Iterator[Story]:
 
 
 class _BesideModel(Extractor):
-    """Judges no sentence by its meaning, since a model has read the prompts."""
+    """Classifies no sentence, since a model has read the prompts."""
 
     def _preferences(self, prompt: str, found: Sequence[Episode]) -> list[Episode]:
         return []

@@ -243,7 +243,7 @@ are above it (scripts/fit_classifiers --check)."""
 _MOST_SENTENCES = 30
 """In a prompt; a longer one was probably pasted, and its preferences are somebody else's."""
 _MOST_PREFERENCES = 2
-"""The maximum number of preferences by meaning per turn."""
+"""The maximum number of preferences per turn that only the classifier knows."""
 _MOST_FRUITLESS = 2
 """After so many unusable answers in a row, this process no longer asks the model."""
 
